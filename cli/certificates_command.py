@@ -64,7 +64,9 @@ def certificates(
     names = [each.name for each in wanted] + [AUTHORITY]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise InputError(f"{twice!r:.80}: two certificates would have this name; choose another")
+        raise InputError(
+            f"{twice!r:.80}: two certificates would have the same name; choose another"
+        )
     authority = open_authority(folder, days)
     made = [each.name for each in wanted if certify(folder, authority, each, days)]
     kept = len(wanted) - len(made)

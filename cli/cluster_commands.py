@@ -1,4 +1,4 @@
-"""Commands that bring up what jobs are submitted to."""
+"""Commands that start a cluster or its controller."""
 
 from __future__ import annotations
 
@@ -73,19 +73,19 @@ def switch_addresses(network: Network, given: Sequence[str]) -> dict[str, str]:
             raise InputError(f"switch {text!r:.80}: expected NAME=HOST:PORT or NAME=unix:PATH")
         known_switches(network, [name])
         if name in addresses:
-            raise InputError(f"switch {name}: it has two addresses; expected one")
+            raise InputError(f"switch {name}: two addresses; expected one")
         addresses[name] = address
     missing = [name for name in network.switches if name not in addresses]
     if addresses and missing:
         raise InputError(
-            f"switch {', '.join(missing)}: no address; expected one of every switch of "
-            f"{network.name}, or of none"
+            f"switch {', '.join(missing)}: no address; expected addresses for all switches of "
+            f"{network.name}, or for none"
         )
     return addresses
 
 
 def known_switches(network: Network, names: Sequence[str]) -> Sequence[str]:
-    """Return the names. Raises InputError for one that no switch has."""
+    """Return the names. Raises InputError for an unknown switch."""
     for name in names:
         if name not in network.switches:
             raise InputError(
@@ -243,7 +243,7 @@ def serve(
 def recover(
     journal: Annotated[Path, typer.Argument(help="The file given to --jobs.")],
 ) -> None:
-    """Keep what can be read of a damaged journal, while no controller uses it.
+    """Recover the readable records of a damaged journal, while no controller uses it.
 
     Jobs that were not over have failed then; the damaged file is kept as FILE.damaged.
     """
@@ -254,8 +254,8 @@ def recover(
         tell(f"{journal}: not damaged, {found.jobs} jobs")
         return
     tell(
-        f"{journal}: damaged at line {', '.join(map(str, found.damaged))}; {found.jobs} jobs kept, "
-        f"and numbers up to {found.reserved} not used again; it was {found.kept_as}"
+        f"{journal}: damaged at line {', '.join(map(str, found.damaged))}; {found.jobs} jobs kept; "
+        f"job numbers up to {found.reserved} are not reused; damaged file: {found.kept_as}"
     )
     if found.ended:
         tell(f"ended, because what became of them is not known: {', '.join(found.ended)}")

@@ -1,4 +1,4 @@
-"""What the controller's commands share: options, and output as tables or JSON."""
+"""Shared by commands: options, and output as tables or JSON."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ KeepOption = Annotated[
 ]
 
 MOST = 0xFFFF
-"""Trees of a job, and links of a path."""
+"""Maximum number of trees of a job, and of links of a path."""
 PlannerOption = Annotated[
     str | None, typer.Option(help=f"One of {', '.join(PLANNER_NAMES)}; default multi-hop.")
 ]
@@ -158,7 +158,7 @@ CoordinationOption = Annotated[
     typer.Option(help="Where the workers' bit vectors of ready operators are combined."),
 ]
 ELEMENTS, ROUNDS, SEED = 1_000_000, 3, 1
-"""Of a job that does not say, at whichever command."""
+"""Defaults of jobs, for all commands."""
 
 LevelWiseFormOption = Annotated[
     Shape,
@@ -171,18 +171,18 @@ SiblingsOption = Annotated[
 
 
 def rate(option: str, text: str | None) -> float | None:
-    """Return a rate in bit/s; None where none is given, or `none`. InputError for what is none."""
+    """Return a rate in bit/s; None if absent or `none`. InputError if invalid."""
     return None if text in (None, "none") else _parsed(option, text, parse_rate)
 
 
 def exact_rate(option: str, text: str | None) -> Fraction | None:
-    """Return a rate in bit/s as it is written; None where none is given. InputError as `rate`."""
+    """Return a rate in bit/s as it is written; None if absent. InputError as `rate`."""
     found = _parsed(option, text, parse_rate)
     return None if found is None else Fraction(str(found))
 
 
 def seconds(option: str, text: str | None) -> float | None:
-    """Return a time in seconds; None where none is given. InputError for what is none."""
+    """Return a time in seconds; None if absent. InputError if invalid."""
     return _parsed(option, text, parse_time)
 
 
@@ -193,7 +193,7 @@ PcapOption = Annotated[
 
 
 def web_option(dashboard: bool, web: str | None) -> WebAddress | None:
-    """Return where HTTP is to be served; None: nowhere. InputError for what is no address."""
+    """Return the address for HTTP; None if absent. InputError if invalid."""
     if web is None and not dashboard:
         return None
     return web_address("web", WEB_ADDRESS if web is None else web)
@@ -207,7 +207,7 @@ def _parsed(option: str, text: str | None, parse: Callable[[str], float]) -> flo
 
 
 def hosts(role: str, text: str) -> int | tuple[str, ...]:
-    """Return a number of hosts, or their names. InputError for what is neither."""
+    """Return a number of hosts, or their names. InputError if invalid."""
     if re.fullmatch("[+-]?[0-9]+", text.strip()):
         # Python refuses to make a number of thousands of digits.
         number = int(text) if len(text) < 9 else MOST_WORKERS + 1
@@ -221,12 +221,12 @@ def hosts(role: str, text: str) -> int | tuple[str, ...]:
 
 
 def form_options(form: Shape, siblings: Siblings | None, *, level_wise: bool) -> FormOptions:
-    """Return what is asked of level-wise. Raises InputError if the algorithm is another one."""
+    """Return the level-wise options. Raises InputError with another algorithm."""
     options = FormOptions(form, siblings)
     if options != FormOptions() and not level_wise:
         raise InputError(
-            "level-wise-form and siblings: only the algorithm level-wise knows them; use "
-            "--algorithm level-wise, or leave them out"
+            "level-wise-form and siblings: options of the algorithm level-wise; use --algorithm "
+            "level-wise, or omit them"
         )
     return options
 

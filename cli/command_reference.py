@@ -1,4 +1,4 @@
-"""What the commands take, from their own declarations: as a page of a site, and as a man page."""
+"""Reference of all commands, from their declarations: as pages of the site, and as man pages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from files.options_file import keys_of
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """An argument, or an option with all its names; `kind`: what a value is, '' for a switch."""
+    """An argument, or an option with all its names; `kind`: its value's type, '' for a flag."""
 
     names: tuple[str, ...]
     kind: str
@@ -30,7 +30,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command: its words on the command line, and what it is for."""
+    """A command: its words on the command line, and its help."""
 
     words: str
     help: str
@@ -38,7 +38,7 @@ class Command:
 
     @property
     def usage(self) -> str:
-        """The line that starts it."""
+        """Its usage line."""
         arguments = [
             f"{p.names[0].upper()}" if p.required else f"[{p.names[0].upper()}]"
             for p in self.parameters
@@ -71,7 +71,7 @@ def _root(program: str) -> Any:
 
 
 def _loaded(command: Any, name: str) -> Any:
-    """Return a subcommand that is imported when it runs, imported."""
+    """Import a lazily loaded subcommand and return it."""
     target = getattr(command, "target", "")
     if not target:
         return command
@@ -124,7 +124,7 @@ CONFIGURED = {"controller": "hopsum controller serve", "agent": "hopsum-agent se
 COMMANDS_HEAD = """\
 # Commands
 
-From the commands' own declarations; `--help` behind any of them says the same. Those of the switch
+From the commands' own declarations; so `--help` prints the same texts. Those of the switch
 are in p4switch's documents. `hopsum manual` prints this as a man page."""
 CONFIGURATION_HEAD = """\
 # Configuration files
@@ -184,7 +184,7 @@ def configuration_page() -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return a text for a cell of Markdown; what is in backticks stays as it is."""
+    """Escape a text for a Markdown table cell, except for code in backticks."""
     parts = text.replace("|", "\\|").split("`")
     return "`".join(
         part if i % 2 else re.sub(r"([<>*_])", r"\\\1", part) for i, part in enumerate(parts)
@@ -226,6 +226,6 @@ def manual(program: str, version: str) -> str:
 
 
 def _roff(text: str) -> str:
-    """Return a text that roff takes as it is."""
+    """Escape a text for roff."""
     text = text.replace("\\", "\\e").replace("-", "\\-")
     return re.sub(r"^([.'])", r"\\&\1", text)

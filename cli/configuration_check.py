@@ -1,4 +1,4 @@
-"""Whether a file of options can be used on this machine, and what a running controller says."""
+"""Check of a configuration file on this machine, and against a running controller."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ CONNECT_SECONDS = 3.0
 LEAST_MTU = 1500
 FEW_DAYS = 14.0
 MOST_CLOCK_SECONDS = 1.0
-"""Between clocks: dates of events and reports are compared by people, and by nothing else."""
+"""Tolerated difference of clocks in seconds: only people compare dates of events and reports."""
 OFFLOADS = ("tcp-segmentation-offload", "generic-segmentation-offload", "generic-receive-offload")
 SYS_NET = Path("/sys/class/net")
-NOT_KNOWN = "it is an error when the command starts"
+NOT_KNOWN = "the command would fail with this error"
 
 
 def check_file(path: Path) -> list[Finding]:
-    """Look at every table of a file; what is wrong is a finding. Nothing is started or changed."""
+    """Check every table of a file and return findings, without starting or changing anything."""
     checks = {"controller": _controller, "agent": _agent}
     try:
         tables = read_tables(path)
@@ -56,7 +56,7 @@ def check_file(path: Path) -> list[Finding]:
 def _found(
     name: str, needed_for: str, look: Callable[[], str], without: str = NOT_KNOWN
 ) -> Finding:
-    """Return what `look` says, or why it could not."""
+    """Return the result of `look`, or why it failed."""
     try:
         return Finding(name, look(), needed_for, without)
     except (HopsumError, OSError, ValueError) as error:
@@ -76,8 +76,8 @@ def _tls(table: str, options: Mapping[str, Any]) -> Iterator[Finding]:
         left = [days_left(path) for path in (tls.authority, tls.certificate) if path is not None]
         if left and min(left) < FEW_DAYS:
             raise ValueError(
-                f"a certificate is valid for {min(left):.0f} days more; make new ones with "
-                "`hopsum certificates`"
+                f"a certificate is valid for {min(left):.0f} more days; make new ones with `hopsum "
+                "certificates`"
             )
         if tls.key is not None and tls.key.stat().st_mode & 0o077:
             raise ValueError(f"{tls.key}: others can read it; chmod 600 {tls.key}")
@@ -148,7 +148,7 @@ def _agent(options: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _access(options: Mapping[str, Any]) -> str:
-    """Say whom the controller lets in. Raises what `controller serve` would."""
+    """Describe who may access the controller. Raises what `controller serve` would."""
     from controller.api.listening import check_access
 
     files = [options.get(f"tls_{part}") for part in ("authority", "certificate", "key")]
@@ -181,14 +181,14 @@ def _can_listen(address: str) -> str:
 def _writable(path: str) -> str:
     folder = Path(path).absolute().parent
     if not folder.is_dir():
-        raise ValueError(f"{folder}: there is no such folder; make it")
+        raise ValueError(f"{folder}: no such folder; create it")
     if not os.access(folder, os.W_OK):
-        raise ValueError(f"{folder}: this user cannot write there")
+        raise ValueError(f"{folder}: not writable for this user")
     return path
 
 
 def _answers(address: str) -> str:
-    """Whether somebody accepts connections at an address; ValueError if not."""
+    """Check that an address accepts connections; ValueError if not."""
     try:
         if address.startswith("unix:"):
             with socket.socket(socket.AF_UNIX) as probe:
@@ -200,20 +200,20 @@ def _answers(address: str) -> str:
             return "accepts connections"
     except OSError as error:
         why = error.strerror or str(error)
-        raise ValueError(f"{address}: {why}; is it up, and is a firewall between?") from None
+        raise ValueError(f"{address}: {why}; is it up, and does a firewall block it?") from None
 
 
 def _interface(name: str) -> str:
     folder = SYS_NET / name
     if not name or "/" in name or not folder.is_dir():
         known = ", ".join(sorted(path.name for path in SYS_NET.iterdir()))
-        raise ValueError(f"there is none; this machine has {known}")
+        raise ValueError(f"not found; this machine has {known}")
     mtu = int((folder / "mtu").read_text())
     if mtu < LEAST_MTU:
         raise ValueError(f"MTU {mtu}: expected at least {LEAST_MTU}; ip link set {name} mtu 1500")
     state = (folder / "operstate").read_text().strip()
     if state == "down":
-        raise ValueError(f"it is down; ip link set {name} up")
+        raise ValueError(f"down; ip link set {name} up")
     return f"{state}, MTU {mtu}, {(folder / 'address').read_text().strip()}"
 
 
@@ -223,14 +223,14 @@ def _offloads(name: str) -> str:
     wrong = [offload for offload in OFFLOADS if offload in on]
     if wrong:
         raise ValueError(
-            f"on: {', '.join(wrong)}; BMv2 would lose packets of a burst of TCP: "
+            f"on: {', '.join(wrong)}; BMv2 would lose packets of TCP bursts: "
             f"ethtool -K {name} tso off gso off gro off"
         )
-    return "off" if lines else "not known without ethtool"
+    return "off" if lines else "unknown without ethtool"
 
 
 def check_controller(address: str | None) -> list[Finding]:
-    """Ask a running controller (None: this user's) what it is: version, and clock."""
+    """Query a running controller (None: this user's) for its version and clock."""
     from controller.api.client import ControllerClient
 
     try:

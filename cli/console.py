@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 class Interrupted(BaseException):
-    """A signal has asked the command to end; what it started is taken down on the way."""
+    """A signal has ended the command; everything it started is cleaned up."""
 
     def __init__(self, number: signal.Signals) -> None:
         super().__init__(number.name)
         self.exit_code = 128 + number
-        """As shells have it of a process that a signal has ended."""
+        """Exit code of a process ended by a signal, as in shells."""
 
 
 @cache
@@ -31,7 +31,7 @@ def console() -> Console:
 
 
 def tell(line: str) -> None:
-    """Print one line as it is, however long."""
+    """Print one line unwrapped."""
     console().print(line, highlight=False, markup=False, soft_wrap=True)
 
 

@@ -40,9 +40,9 @@ from network.units import format_rate, format_time
 from protocol.errors import InputError
 
 MOST_SLOTS = 1 << 20
-"""More than a switch has."""
+"""Upper bound of slots of a switch."""
 MOST_ID = (1 << 64) - 1
-"""Of P4Runtime's 64 bits."""
+"""Maximum of P4Runtime's 64-bit ids."""
 
 
 def topology(
@@ -237,7 +237,7 @@ def why_stuck(
         return
     console = Console()
     if not missing:
-        console.print("no slot of a switch waits for anything" if jobs else "no job runs")
+        console.print("no slot of a switch is waiting" if jobs else "no job is running")
         return
     for child in missing:
         console.print(child.sentence(), markup=False, highlight=False, soft_wrap=True)

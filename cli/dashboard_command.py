@@ -46,7 +46,7 @@ def dashboard(
 
 
 def _source(controller: str | None, replay: Path | None) -> StateSource:
-    """Return what is shown. Raises RecordingError, ControllerError if there is nothing."""
+    """Return the source of the page. Raises RecordingError, ControllerError if there is none."""
     if replay is not None:
         from controller.web.recording import read_recording
 

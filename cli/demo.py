@@ -27,7 +27,7 @@ COLOURS = {"in-network": "#0b7285", "server": "#e8590c", "ring": "#5f3dc4"}
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """What the demo found: a report an algorithm, and the accuracy of training alone."""
+    """Results of the demo: a report per algorithm, and the accuracy of single-process training."""
 
     reports: tuple[Report, ...]
     single_process_accuracy: float
@@ -41,7 +41,7 @@ class Demo:
 
     @property
     def problems(self) -> list[str]:
-        """What went wrong in any run."""
+        """Problems of all runs."""
         return [
             f"{report.experiment.algorithm.value}: {problem}"
             for report in self.reports

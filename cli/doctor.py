@@ -1,4 +1,4 @@
-"""What this machine has, and what works without the rest."""
+"""Features of this machine, and what works without the missing ones."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from protocol.web_address import WEB_ADDRESS
 DIST_PACKAGES = Path("/usr/lib/python3/dist-packages")
 ANSWER_SECONDS = 10.0
 TIMEX_BYTES = 512
-"""More than the kernel's struct timex has."""
+"""Size that exceeds the kernel's struct timex."""
 TIME_ERROR = 5
 """adjtimex(2): the clock is not synchronized."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked for. `found`: its version or place, '' if it is missing."""
+    """One feature. `found`: its version or location, '' if it is missing."""
 
     name: str
     found: str
@@ -46,9 +46,9 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Look for everything; nothing is changed, and nothing raises."""
+    """Check everything, without changes or exceptions."""
     return [
-        Finding("python", _python(), "everything", "Python 3.11 or newer has to be installed"),
+        Finding("python", _python(), "everything", "install Python 3.11 or newer"),
         *_packages(),
         Finding(
             "cc",
@@ -67,7 +67,7 @@ def examine() -> list[Finding]:
             "namespaces",
             _in_namespace("true"),
             "Mininet",
-            "this kernel or container has none for this user; simulation works",
+            "not permitted by this kernel or container; simulation works",
         ),
         Finding(
             "veth",
@@ -106,7 +106,7 @@ def examine() -> list[Finding]:
             "p4runtime-shell",
             PACKAGE.partition("==")[2] if shell_is_ready() else "",
             "`hopsum shell`",
-            "it is installed on first use, which needs the network: `hopsum shell --prepare`",
+            "it is installed on first use, which needs Internet access: `hopsum shell --prepare`",
         ),
         Finding(
             f"port {WEB_ADDRESS.rpartition(':')[2]}",
@@ -118,7 +118,7 @@ def examine() -> list[Finding]:
             "clock",
             "synchronized" if _clock_is_synchronized() else "",
             "dates of events on several machines",
-            "nothing sets this machine's clock; timedatectl set-ntp true",
+            "this machine's clock is not synchronized; timedatectl set-ntp true",
         ),
         Finding(
             "tshark",
@@ -163,7 +163,7 @@ def _packages() -> list[Finding]:
 
 
 def command_output(command: Sequence[str]) -> str:
-    """Return what a command prints, on both outputs; '' if it is not there or does not end."""
+    """Return the output of a command, stdout and stderr; '' if it is missing or does not end."""
     try:
         done = subprocess.run(
             command,
@@ -179,7 +179,7 @@ def command_output(command: Sequence[str]) -> str:
 
 
 def _version(command: Sequence[str]) -> str:
-    """Return the first version number that a command prints, else where it is, '' if it is not."""
+    """Return the first version number that a command prints, else its path, '' if it is missing."""
     place = shutil.which(command[0])
     if place is None:
         return ""
@@ -224,7 +224,7 @@ def _free(address: str) -> str:
 
 
 def _clock_is_synchronized() -> bool:
-    """Whether the kernel counts the clock as set by NTP or PTP (adjtimex(2), STA_UNSYNC)."""
+    """Return whether the clock is synchronized by NTP or PTP (adjtimex(2), STA_UNSYNC)."""
     buffer = ctypes.create_string_buffer(TIMEX_BYTES)
     try:
         state = ctypes.CDLL(None).adjtimex(buffer)
@@ -234,7 +234,7 @@ def _clock_is_synchronized() -> bool:
 
 
 def _in_namespace(script: str) -> str:
-    """Whether a script succeeds in a network namespace of its own; as root alone."""
+    """Return whether a script succeeds in a network namespace of its own; as root only."""
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         return ""
     try:

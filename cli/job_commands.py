@@ -118,7 +118,7 @@ def submit(
         raise JobError(f"train {train!r}: expected a data set, one of {', '.join(DATA_SETS)}")
     if (train is not None) + from_processes + (task is not None) > 1:
         raise JobError(
-            "train, from-processes and task: each says where tensors come from; give one of them"
+            "train, from-processes and task: these options exclude each other; give one of them"
         )
     submission = make_submission(
         name,
@@ -285,7 +285,7 @@ def nodes(controller: ControllerOption = None, as_json: JsonOption = False) -> N
 
 
 def _why(info: pb.JobInfo) -> str:
-    """Why a job waits, or ended, or sums at fewer switches than it did."""
+    """Return why a job waits, or ended, or aggregates at fewer switches."""
     bypasses = f"bypasses {', '.join(info.bypassed)}" if info.bypassed else ""
     return "; ".join(filter(None, (info.reason, bypasses)))
 
@@ -347,8 +347,7 @@ def job_dict(info: pb.JobInfo) -> dict[str, Any]:
 
 
 def verdict_of(info: pb.JobInfo) -> dict[str, Any]:
-    """Return what the workers found of their sums, all together. JobError if a report has no
-    verdict.
+    """Return the combined verdict of the workers on their sums. JobError if a report has none.
 
     `level_wise`: how that algorithm exchanged the tensors, if it was the job's.
     """
@@ -371,7 +370,7 @@ def _clock(seconds: float) -> str | None:
 
 
 def _seconds(info: pb.JobInfo) -> float | None:
-    """How long it has run, or ran."""
+    """Return how long it has run, or ran."""
     if not info.started:
         return None
     return round((info.ended or time.time()) - info.started, 3)

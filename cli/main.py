@@ -16,7 +16,7 @@ from protocol.errors import InputError
 
 
 class Command(NamedTuple):
-    """Where a subcommand is (`module:function`, or `module:app` of a group), and its help.
+    """Location of a subcommand (`module:function`, or `module:app` of a group), and its help.
 
     `passes_on`: what stands behind its first argument is for another program, options too.
     """
@@ -143,7 +143,7 @@ def load(target: str, name: str | None, passes_on: bool = False) -> typer.Typer:
 
 
 class _Deferred(TyperCommand):
-    """A subcommand that is imported when it runs, or when its own help is asked for."""
+    """A subcommand that is imported when it runs, or when its own help is requested."""
 
     target = ""
     passes_on = False
@@ -201,7 +201,7 @@ def main() -> None:
     try:
         app()
     except Interrupted as interrupted:
-        typer.echo("interrupted; everything that was started has been taken down", err=True)
+        typer.echo("interrupted; all processes and interfaces were removed", err=True)
         sys.exit(interrupted.exit_code)
     except Exception as error:
         # Rooms that know nothing of hopsum's base class name their exit code alone.

@@ -1,4 +1,4 @@
-"""`hopsum plan`: trees, their rates, what bounds them, and what a job on them would do."""
+"""`hopsum plan`: trees, rates, bounds, and the effect of a job on them."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def plan(
 
 
 def _with_rates(topology: str, network: Network) -> Network:
-    """Return the network; where one by name has no rates, with 1 on every link."""
+    """Return the network; a named one without rates gets rate 1 on every link."""
     if not is_topology(topology) or any(link.bandwidth is not None for link in network.links):
         return network
     return replace(network, links=tuple(replace(link, bandwidth=1.0) for link in network.links))
@@ -240,7 +240,7 @@ def _drawn(found: Answer) -> list[dict[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What there is to show. `real`: links have rates."""
+    """The data to show. `real`: links have rates."""
 
     network: Network
     real: bool

@@ -1,4 +1,4 @@
-"""Commands that run something: an experiment, the demonstration, switches of a running Mininet."""
+"""Commands that run an experiment, the demonstration, or the switches of a running Mininet."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def run(
 def _recording(
     stack: ExitStack, record: Path | None, address: WebAddress | None
 ) -> Recording | None:
-    """Return what a run is to be recorded in, shown on a web page if there is an address."""
+    """Return the recording of a run, served on a web page if there is an address."""
     if record is None and address is None:
         return None
     from controller.web.recording import Recording
@@ -233,7 +233,7 @@ def _recorded_run(
     pcap: Path | None,
     trace: FragmentTrace | None,
 ) -> Report:
-    """Run an experiment; its recording is ended and written to `record`, if it fails too."""
+    """Run an experiment; end its recording and write it to `record`, even on failure."""
     try:
         return run_with_progress(experiment, report, recording, pcap, trace)
     finally:
@@ -244,10 +244,10 @@ def _recorded_run(
 
 
 def _trace_of(fragment: int | None, svg: Path | None) -> FragmentTrace | None:
-    """Return what follows a fragment, if one is to be followed."""
+    """Return the trace of a fragment, if requested."""
     if fragment is None:
         if svg is not None:
-            raise InputError("trace-svg: of which fragment? Give --trace-fragment N too")
+            raise InputError("trace-svg: needs --trace-fragment N")
         return None
     from simulation.fragment_trace import FragmentTrace
 
@@ -266,8 +266,8 @@ def _show_trace(trace: FragmentTrace, svg: Path | None) -> None:
 
 
 def _keep_page() -> None:
-    """Return at Ctrl-C."""
-    tell("the page stays until Ctrl-C")
+    """Wait for Ctrl-C."""
+    tell("the page is served until Ctrl-C")
     with suppress(KeyboardInterrupt):
         threading.Event().wait()
 
@@ -366,5 +366,5 @@ def stop() -> None:
     from mininet_topos.record import stop_left_over
 
     lines = stop_left_over()
-    for line in lines or ["nothing was left over"]:
+    for line in lines or ["nothing to clean up"]:
         Console().print(line, highlight=False)

@@ -90,7 +90,7 @@ def make(
     form = form_options(level_wise_form, siblings, level_wise=algorithm == LEVEL_WISE)
     if planner not in HOST_PLANNERS:
         raise PlanError(
-            f"planner {planner!r:.40} makes no trees of hosts; expected one of "
+            f"planner {planner!r:.40} plans no trees of hosts; expected one of "
             f"{', '.join(HOST_PLANNERS)}"
         )
     schedule = _make(algorithm, network, placement, elements, planner, options, form)

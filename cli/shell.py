@@ -22,11 +22,11 @@ HELPERS = Path(__file__).with_name("shell_helpers.py")
 
 
 class ShellError(OperationError):
-    """The shell cannot be installed; the message has pip's last words."""
+    """The shell cannot be installed; the message ends with pip's output."""
 
 
 def environment_folder() -> Path:
-    """Where the shell's virtual environment is, or will be."""
+    """Return the path of the shell's virtual environment."""
     return cache_folder() / PACKAGE.replace("==", "-")
 
 
@@ -51,7 +51,7 @@ def install_shell(folder: Path | None = None) -> Path:
 
 
 def shell_is_ready() -> bool:
-    """Whether the shell is installed, so that it can be opened without the network."""
+    """Return whether the shell is installed, so that it works without Internet access."""
     return (environment_folder() / "ready").exists()
 
 
@@ -73,14 +73,14 @@ def run_shell(address: str, device_id: int, election_id: int) -> int:
         "IPYTHONDIR": str(place_helpers(environment_folder())),
         "HOPSUM_OUTCOMES": ",".join(outcome.name.lower() for outcome in Outcome),
     }
-    # `python -m` looks for modules in the working folder first: it must hold nobody else's, and
-    # no package of a checkout.
+    # `python -m` searches the working folder first: it must contain no modules of others, and no
+    # package of a checkout.
     done = subprocess.run(command, check=False, cwd=environment_folder(), env=environment)
     return done.returncode
 
 
 def place_helpers(folder: Path) -> Path:
-    """Put the helpers where IPython runs them at its start; return what IPYTHONDIR has to be."""
+    """Install the helpers as an IPython startup file; return the value of IPYTHONDIR."""
     home = folder / "ipython"
     write_file(home / "profile_default" / "startup" / "hopsum.py", HELPERS.read_text())
     return home

@@ -16,7 +16,7 @@ OUTCOMES = os.environ.get("HOPSUM_OUTCOMES", "").split(",")
 
 
 class _Shown:
-    """A text that the shell shows when it is named, with or without brackets behind it."""
+    """A function whose text the shell shows with or without calling it."""
 
     def __init__(self, look: Callable[[], str]) -> None:
         self._look = look
@@ -64,7 +64,7 @@ ACTIONS = _actions()
 
 
 def _trees() -> str:
-    """Show who may speak for which tree of which job, and at which port."""
+    """Show the children admitted at each port, by job and tree."""
     lines = []
     for job, tree, port, action, data in sorted(_admissions(), key=lambda entry: entry[:3]):
         if action == "admit_children":
@@ -75,7 +75,7 @@ def _trees() -> str:
         else:
             who = "results"
         lines.append(f"job {job}, tree {tree}: port {port}: {who}")
-    return "\n".join(lines) or "no job sums here"
+    return "\n".join(lines) or "no job aggregates here"
 
 
 def _slots() -> str:
@@ -85,11 +85,11 @@ def _slots() -> str:
         for job, tree, _, _, data in _admissions()
     }
     lines = [f"slots {a} to {b}: job {job}, tree {tree}" for a, b, job, tree in sorted(held)]
-    return "\n".join(lines) or "no slot is held"
+    return "\n".join(lines) or "no slot in use"
 
 
 def _outcomes() -> str:
-    """Show what became of the packets, as far as any came."""
+    """Show the outcomes of packets that are not zero."""
     lines: list[str] = []
 
     def show(entry: Any) -> None:
@@ -97,10 +97,10 @@ def _outcomes() -> str:
             lines.append(f"{OUTCOMES[entry.index]}: {entry.data.packet_count}")
 
     CounterEntry("outcomes").read(show)
-    return "\n".join(lines) or "no packet has come"
+    return "\n".join(lines) or "no packet received"
 
 
 trees = _Shown(_trees)
 slots = _Shown(_slots)
 outcomes = _Shown(_outcomes)
-print("hopsum: trees, slots and outcomes show what this switch has; type one of these names")
+print("hopsum: trees, slots and outcomes show what this switch has; call one of these functions")

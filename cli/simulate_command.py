@@ -136,7 +136,7 @@ def simulate(
 
 
 def comparison_table(compared: Sequence[Compared]) -> Table:
-    """Return a row a case: time, goodput, bytes on all links together and on the one with most."""
+    """Return a row per case: time, goodput, bytes on all links and on the busiest one."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for head, side in COLUMNS:
         table.add_column(head, justify=side, no_wrap=True)
@@ -156,7 +156,7 @@ def comparison_table(compared: Sequence[Compared]) -> Table:
 
 
 def form_lines(compared: Sequence[Compared]) -> list[str]:
-    """Say in which form level-wise exchanged, for every number of workers and size."""
+    """Print the form of level-wise for every number of workers and size."""
     return [
         f"level-wise, {case.workers} workers, {format_bytes(case.size)}: {case.form}"
         for case in compared
@@ -180,8 +180,8 @@ def _each(name: str, text: str | None, parse: Callable[[str], _T]) -> tuple[_T, 
 
 
 def _parts(name: str, text: str) -> list[str]:
-    """Return what is between the commas; ExperimentError where there is nothing."""
+    """Split at commas; ExperimentError for an empty item."""
     parts = [part.strip() for part in text.split(",")]
     if not all(parts):
-        raise ExperimentError(f"{name} {text!r:.40}: expected one or several, with commas between")
+        raise ExperimentError(f"{name} {text!r:.40}: expected one or more, separated by commas")
     return parts

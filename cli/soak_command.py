@@ -1,4 +1,4 @@
-"""`hopsum soak`: random networks, jobs and faults in virtual time, and what must hold of them."""
+"""`hopsum soak`: random networks, jobs and faults in virtual time, checked against invariants."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def soak(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the warnings of agents and controller: they are of the faults."""
+    """Silence warnings of agents and controller, which the faults cause."""
     logger = logging.getLogger()
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -94,7 +94,7 @@ def _try_schedules(seeds: range, jobs: int, output: Path, as_json: bool) -> None
 
 @cache
 def make_kit() -> Kit:
-    """Return what compiles hopsum.p4 and loads it, natively where there is a compiler."""
+    """Return a function that compiles and loads hopsum.p4, natively if there is a compiler."""
     from cli.experiment.description import Engine
     from cli.experiment.pipelines import compile_pipeline
     from cli.experiment.simulated import loader

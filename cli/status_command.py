@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LIVE_SECONDS = 1.0
 SHOWN_LINKS = 12
-"""The busiest; a network has many."""
+"""Maximum number of links shown, the busiest."""
 
 
 def status(

@@ -21,10 +21,10 @@ from protocol.errors import InputError
 
 SECONDS = 1.0
 SHOWN_LINKS = 8
-"""The busiest; a network has many."""
+"""Maximum number of links shown, the busiest."""
 SHOWN_EVENTS = 8
 SHOWN_JOBS = 20
-"""The newest."""
+"""Maximum number of jobs shown, the newest."""
 BAR = 12
 """Characters of a bar from empty to full."""
 
@@ -69,7 +69,7 @@ def top(
 
 
 def view(state: pb.ClusterState, before: pb.ClusterState | None) -> Iterator[RenderableType]:
-    """Return what the terminal shows of a state; with rates, if there is one before it."""
+    """Return the display of a state; with rates, if there is a previous one."""
     yield (
         f"[bold]{escape(state.network.name)}[/]  {_clock(state.date)} UTC  "
         f"jobs {state.active_jobs} of {len(state.jobs)} active  "
@@ -167,7 +167,7 @@ def _links(state: pb.ClusterState) -> RenderableType:
 
 
 def _bar(part: float, whole: float) -> str:
-    """Return a bar of characters; none where the whole is not known."""
+    """Return a bar of characters; empty if the total is unknown."""
     if not whole:
         return ""
     full = round(BAR * min(1.0, part / whole))

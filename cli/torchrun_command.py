@@ -148,7 +148,7 @@ def _prepare(
             engine=engine,
             link_rate=rate("link-rate", link_rate),
             uplink_rate=rate("uplink-rate", uplink_rate),
-            # Only the network and its hosts are used: what is summed is the script's.
+            # Only the network and its hosts are used: the script chooses what is summed.
             elements=1,
             rounds=1,
         )

@@ -1,4 +1,4 @@
-"""`hopsum trace`: the way of one fragment, from the capture files of a run or a cluster."""
+"""`hopsum trace`: the journey of one fragment, from the capture files of a run or a cluster."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ MULTI_TREE = "multi-tree"
 """On trees with shares that a planner chose (000): of switches, or of hosts."""
 DEFAULT_PLANNER = "multi-hop"
 MOST_WINDOW = 1 << 16
-"""Fragments in flight; switches have fewer slots."""
+"""Maximum number of fragments in flight; switches have fewer slots."""
 PLANNER_NAMES = ("multi-hop", "multi-tree", "embedding", "mtree")
 """Of `planning.registry` and `planning.answers`."""
 
@@ -41,7 +41,7 @@ class Algorithm(StrEnum):
     """On trees of the planner multi-tree or mtree: in switches, or without any by TCP."""
 
     EMBEDDING = "embedding"
-    """As the planner of that name: parts of a tensor in the switches, others by TCP among hosts."""
+    """By the planner embedding: parts of a tensor in the switches, others among hosts over TCP."""
 
     @property
     def among_hosts(self) -> bool:
@@ -50,7 +50,7 @@ class Algorithm(StrEnum):
 
 
 class DataType(StrEnum):
-    """What the tensors hold."""
+    """Element type of tensors."""
 
     FLOAT32 = "float32"
     INT32 = "int32"
@@ -71,7 +71,7 @@ class Siblings(StrEnum):
     RING = "ring"
     """In p - 1 turns around a ring, combining on the way (claim 2)."""
     HIERARCHICAL = "hierarchical"
-    """In one step: each hands every other one that one's target part (claims 3 and 4)."""
+    """In one step: each sends every other one that one's target part (claims 3 and 4)."""
 
 
 class Shape(StrEnum):
@@ -100,7 +100,7 @@ class Coordination(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FormOptions:
-    """What is asked of the form; `siblings` None: what suits links and tensor."""
+    """Requested form; `siblings` None: chosen for links and tensor."""
 
     shape: Shape = Shape.AUTO
     siblings: Siblings | None = None

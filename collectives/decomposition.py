@@ -18,7 +18,7 @@ TensorPart = tuple[HostPart | None, int, int]
 
 
 class WeightError(InputError):
-    """Weights by which no tensor can be divided; the message says which."""
+    """Weights that cannot divide a tensor."""
 
 
 def check_weights(weights: Sequence[Fraction]) -> None:
@@ -50,7 +50,8 @@ def divide(length: int, weights: Sequence[Fraction], block: int) -> tuple[tuple[
 
 
 def decompose(plan: JobPlan, length: int) -> tuple[TensorPart, ...]:
-    """Who sums which elements of a flat tensor of `length`: the trees first, if there are any.
+    """Return the elements of a flat tensor of `length` summed by each part: first the trees, if
+    any.
 
     Cut at whole fragments, as `divide`. A plan with neither trees nor parts of hosts is a mere list
     of workers: all is summed by other means then, and None stands for that. Raises WeightError.
@@ -65,5 +66,5 @@ def decompose(plan: JobPlan, length: int) -> tuple[TensorPart, ...]:
 
 
 def tree_elements(plan: JobPlan, length: int) -> int:
-    """How many elements of a flat tensor of `length` the plan's trees sum; see `decompose`."""
+    """Return how many elements of a flat tensor the plan's trees sum; see `decompose`."""
     return sum(stop - start for part, start, stop in decompose(plan, length) if part is None)

@@ -29,9 +29,9 @@ from collectives.schedule import Schedule, Transfer
 WAITING_BYTES = 1 << 20
 """Of a channel, at most, that came in before they can be applied."""
 LEAD_BYTES = 1 << 16
-"""How far a transfer may be ahead of another of its turn that brings the same elements."""
+"""Maximum lead of a transfer over another of its turn that delivers the same elements."""
 LEAD_PART = 16
-"""It may also be ahead by 1 / 16 of itself: what is larger takes longer to even out."""
+"""A lead of 1 / 16 of the transfer is allowed too: larger ones take longer to even out."""
 
 
 class Channel(NamedTuple):
@@ -43,7 +43,7 @@ class Channel(NamedTuple):
 
 @dataclass(slots=True)
 class _Progress:
-    """A transfer under way: elements [start, position) are done; it waits for `blockers`.
+    """A transfer in progress: elements [start, position) are done; it waits for `blockers`.
 
     `siblings`: others of its turn that bring some of the same elements.
     """
@@ -55,7 +55,7 @@ class _Progress:
 
     @property
     def limit(self) -> int:
-        """Up to which element it may go now."""
+        """The element up to which it may proceed now."""
         limit = self.transfer.stop
         for other in self.blockers:
             # Elements of the other transfer that are not done yet are off limits.
@@ -65,7 +65,7 @@ class _Progress:
 
     @property
     def lead(self) -> int:
-        """Elements by which it is ahead of the slowest of its siblings."""
+        """Its lead over the slowest of its siblings, in elements."""
         slowest = min((s.position for s in self.siblings if not s.done), default=self.position)
         return max(0, self.position - slowest)
 
@@ -77,17 +77,17 @@ class _Progress:
 
 @dataclass(slots=True)
 class _Stream:
-    """Transfers on one channel in one direction, and where we are in them."""
+    """Transfers on one channel in one direction, and their progress."""
 
     parts: list[_Progress]
     missing: int = 0
-    """Bytes that are still to come in."""
+    """Bytes still to be received."""
     index: int = 0
     waiting: bytearray = field(default_factory=bytearray)
 
     @property
     def current(self) -> _Progress | None:
-        """The transfer in hand; None at the end."""
+        """The current transfer; None at the end."""
         while self.index < len(self.parts):
             part = self.parts[self.index]
             if not part.done:
@@ -138,7 +138,7 @@ def channels(schedule: Schedule, node: int) -> tuple[tuple[Channel, ...], tuple[
 
 
 class Execution:
-    """Node `node`'s share of a schedule on `values`, which it changes in place.
+    """Execution of a schedule at node `node` on `values`, which it changes in place.
 
     `values`: one-dimensional, int32 (sums wrap around) or float32; zeros at a relay, and where the
     node is given nothing.
@@ -189,7 +189,7 @@ class Execution:
         return all(stream.current is None for stream in (*self._out.values(), *self._in.values()))
 
     def wanted(self, channel: Channel) -> int:
-        """How many more bytes of a channel should be passed in now.
+        """Return how many more bytes of a channel should be passed in now.
 
         So memory stays bounded, and no sibling runs far ahead.
         """
@@ -231,7 +231,7 @@ class Execution:
         return data[kept:]
 
     def _apply(self, channels: list[Channel]) -> None:
-        """Take in what came on these channels; what one applies may free another."""
+        """Apply data received on these channels; applying one may unblock another."""
         moved = True
         while moved:
             moved = False
@@ -245,7 +245,7 @@ class Execution:
                 self._stuck.pop(channel, None)
 
     def _take_in(self, stream: _Stream) -> bool:
-        """Apply what can be; whether that was anything."""
+        """Apply all data that can be applied; return whether there was any."""
         item = self.values.itemsize
         moved = False
         while len(stream.waiting) >= item and (part := stream.current) is not None:
@@ -267,7 +267,7 @@ class Execution:
 
 
 def _streams(parts: Iterable[tuple[int, int, _Progress]]) -> dict[Channel, _Stream]:
-    """One stream a channel, its transfers in order of turn and start."""
+    """Return a stream per channel, with its transfers in order of turn and start."""
     streams: dict[Channel, _Stream] = {}
     for peer, chain, part in parts:
         streams.setdefault(Channel(peer, chain), _Stream([])).parts.append(part)

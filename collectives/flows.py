@@ -1,4 +1,4 @@
-"""Which packets of a plan cross which link: one flow per link and stream of fragments."""
+"""Packets of a plan on each link: one flow per link and stream of fragments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a schedule puts on every link: exact, before anything runs."""
+"""Exact bytes of a schedule on every link, before it runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from collectives.schedule import Schedule
 
 Path = Callable[[str, str], Sequence[str]]
-"""The nodes on the way from one node to another, both included."""
+"""Returns the nodes on the path from one node to another, both included."""
 
 
 def pair_volumes(schedule: Schedule) -> Iterator[tuple[int, int, int]]:

@@ -26,7 +26,7 @@ Value = TypeVar("Value")
 Kind = TypeVar("Kind", bound=Enum)
 
 _FRACTION = re.compile("-?[0-9]{1,1000}(/0*[1-9][0-9]{0,999})?")
-"""Python takes others too, such as 1e9999999, for a long time."""
+"""Python accepts others too, such as 1e9999999, and computes for a long time."""
 
 
 def plan_message(plan: JobPlan) -> pb.Plan:
@@ -55,7 +55,7 @@ def plan_message(plan: JobPlan) -> pb.Plan:
 
 
 def _in_order(entries: Mapping[Key, Value]) -> dict[Key, Value]:
-    """Return a map by its keys: protobuf leaves the order to chance."""
+    """Return a map in key order: protobuf's order is random."""
     return {key: entries[key] for key in sorted(entries)}
 
 
@@ -198,7 +198,7 @@ def workload_from(message: pb.Workload) -> WorkloadSpec:
 
 
 def given(message: Message) -> dict[str, Any]:
-    """Return the fields of a message that are there, by name."""
+    """Return the fields that are set in a message, by name."""
     return {field.name: value for field, value in message.ListFields()}
 
 
@@ -209,7 +209,7 @@ def shared_tree_message(shared: SharedTree) -> pb.SharedTree:
 
 
 def shared_tree_from(message: pb.SharedTree) -> SharedTree:
-    """Return the tree of a message; ScheduleError for none, ValueError for a share that is none."""
+    """Return the tree of a message; ScheduleError if invalid, ValueError for an invalid share."""
     if not _FRACTION.fullmatch(message.share):
         raise ValueError(f"share {message.share!r:.40}: expected a fraction, such as 3/8")
     tree = RootedTree(message.root, _in_order(message.parents))
@@ -217,13 +217,13 @@ def shared_tree_from(message: pb.SharedTree) -> SharedTree:
 
 
 def form_message(form: FormOptions) -> pb.LevelWise:
-    """Return the message of what is asked of level-wise."""
+    """Return the message of level-wise options."""
     siblings = None if form.siblings is None else form.siblings.name
     return pb.LevelWise(form=form.shape.name, siblings=siblings)
 
 
 def form_from(message: pb.LevelWise) -> FormOptions:
-    """Return what a message asks of level-wise. Raises ValueError."""
+    """Return the level-wise options of a message. Raises ValueError."""
     siblings = choice("siblings", message.siblings, pb.LevelWise.Siblings, Siblings)
     return FormOptions(
         choice("form", message.form, pb.LevelWise.Shape, Shape),
@@ -232,7 +232,7 @@ def form_from(message: pb.LevelWise) -> FormOptions:
 
 
 def choice(field: str, number: int, numbers: EnumTypeWrapper, kinds: type[Kind]) -> Kind:
-    """Return the member that has the name of a number, which may be any."""
+    """Return the enum member for a protobuf number, which may be invalid."""
     if number not in numbers.values():
         raise ValueError(f"{field} {number}: expected one of {', '.join(numbers.keys())}")
     return kinds[numbers.Name(number)]

@@ -1,4 +1,4 @@
-"""A plan: which switch sums what on the way up, and how results come down (001 S1).
+"""A plan: what each switch sums on the way up, and how results travel down (001 S1).
 
 A planner makes it, the controller installs the switches' part, the agents execute the hosts' part.
 """
@@ -19,12 +19,12 @@ WINDOW_BMV2 = 32
 
 
 class PlanError(InputError):
-    """No plan meets the request; the message says what stands in the way."""
+    """No plan meets the request; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchPart:
-    """What one switch does for one tree.
+    """The role of one switch in one tree.
 
     `children` maps a child index to the ingress port it comes in on; empty where the switch only
     forwards. `ports_up`: ingress ports from which contributions of this tree may come (also where
@@ -98,13 +98,13 @@ class HostPart:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """All hosts that take part."""
+        """All participating hosts."""
         return self.order or tuple(
             dict.fromkeys((*self.parents, *self.parents.values(), self.root))
         )
 
     def relays(self, workers: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the hosts that take part and are none of the job's workers."""
+        """Return the participating hosts that are not workers of the job."""
         return tuple(host for host in self.hosts if host not in workers)
 
 
@@ -113,11 +113,11 @@ class JobPlan:
     """The whole plan of a job in one epoch. Worker number w is host `workers[w]`.
 
     Job and epoch start at 1; a pair of them is never used twice. `window` (slots of a tree at a
-    switch, a power of two) is fixed for the job's life. `host_parts`: what hosts sum among
-    themselves of every tensor, with trees or without. These, and the trees' shares, say how a
-    tensor is cut: that is fixed too, but for the boundaries after every `period` tensors (2 or
-    more; 0: there are none), where the agents ask the controller (`controller.jobs.reoptimizer`).
-    `integrity`: of the lanes `CHECK_LANES` show that sums are right (`host_agent.integrity`).
+    switch, a power of two) is fixed for the job's life. `host_parts`: parts of every tensor that
+    hosts sum among themselves, with trees or without. These and the trees' shares are the partition
+    of tensors, which is fixed too, except at boundaries after every `period` tensors (2 or more; 0:
+    none), where the agents ask the controller (`controller.jobs.reoptimizer`). `integrity`:
+    `CHECK_LANES` of the lanes verify sums (`host_agent.integrity`).
     """
 
     job: int
@@ -141,14 +141,14 @@ class JobPlan:
     def in_flight(self) -> int:
         """Fragments in flight on a tree: half of its slots.
 
-        So a slot is used again only when all workers have its result, and answers until then
-        whoever missed it (the two pools of SwitchML, NSDI 2021). With one slot there is one.
+        So a slot is reused only when all workers have its result, and until then answers those that
+        missed it (the two pools of SwitchML, NSDI 2021). With one slot it is 1.
         """
         return max(1, self.window // 2)
 
     @property
     def cut(self) -> tuple[tuple[float, ...], tuple[HostPart, ...]]:
-        """What says how a tensor is cut; equal for plans that cut alike."""
+        """Key of the partition of tensors; equal for plans with the same partition."""
         return tuple(tree.share for tree in self.trees), self.host_parts
 
     @property
@@ -163,7 +163,7 @@ class JobPlan:
 
     @property
     def auxiliary(self) -> tuple[str, ...]:
-        """The hosts that take part and are no workers: servers and relays."""
+        """The participating hosts that are not workers: servers and relays."""
         relays = (host for part in self.host_parts for host in part.relays(self.workers))
         return tuple(dict.fromkeys((*self.servers, *relays)))
 
@@ -207,5 +207,5 @@ def fragment_count(length: int, values: int, data_type: DataType) -> int:
 
 
 def prologue_lanes(plan: JobPlan) -> int:
-    """Return the lanes that a prologue has on the wire: none, but for check lanes."""
+    """Return the lanes of a prologue on the wire: none, except with check lanes."""
     return plan.lanes if plan.integrity else 0

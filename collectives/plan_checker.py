@@ -1,4 +1,4 @@
-"""Proves of a plan that contributions reach the server exactly once and results come back.
+"""Proves that a plan's contributions reach the server exactly once and results return.
 
 The checker follows the packets, not the planner's reasoning: it walks the stacks over the ports of
 the network, sums sets of workers where an entry says so, and copies results as the groups say.
@@ -32,7 +32,7 @@ def check_plans(network: Network, plans: Iterable[JobPlan]) -> None:
 
 
 def plan_faults(network: Network, plan: JobPlan) -> list[str]:
-    """Return what is wrong with one plan, one line a fault; empty if it holds."""
+    """Return the faults of one plan, one line each; empty if it is correct."""
     faults = list(_job_faults(network, plan))
     if faults:
         return faults
@@ -84,7 +84,7 @@ def _host_part_faults(plan: JobPlan) -> Iterator[str]:
 
 @dataclass(slots=True)
 class _Flow:
-    """Packets on their way: the workers they sum, and what is left of their stack."""
+    """Packets in flight: the workers that they sum, and the rest of their stack."""
 
     via: str
     workers: frozenset[int]
@@ -233,7 +233,7 @@ def _server_faults(plan: JobPlan, tree: TreePlan, flows: Sequence[_Flow]) -> Ite
 
 
 def _stack_down_faults(network: Network, plan: JobPlan, tree: TreePlan, w: int) -> Iterator[str]:
-    """Follow a result's stack over the switches of the way up; it must clear what they held."""
+    """Follow a result's stack over the switches of the path up; it must clear their slots."""
     worker = plan.workers[w]
     way: list[str] = []
     node = tree.parents[worker]

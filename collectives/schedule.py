@@ -1,4 +1,4 @@
-"""A collective as data: who sends which range of the tensor to whom, in steps.
+"""A collective as data: senders, receivers and ranges of the tensor, in steps.
 
 Every node has one buffer of `elements`. A transfer adds elements [start, stop) of its source's
 buffer to its target's, or copies them over. A transfer of a step waits, element by element, for
@@ -26,11 +26,11 @@ Numbers = NDArray[np.int64]
 
 
 class ScheduleError(InputError):
-    """A schedule that does not do its collective; the message names step, rank and element."""
+    """A schedule that does not perform its collective; the message names step, rank and element."""
 
 
 class Collective(StrEnum):
-    """What a schedule does."""
+    """The collective that a schedule performs."""
 
     ALL_REDUCE = "all-reduce"
     REDUCE_SCATTER = "reduce-scatter"
@@ -85,7 +85,8 @@ class Ranges:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """Transfers that read the same state: row i sends [starts[i], stops[i]) to targets[i].
+    """Simultaneous transfers, which read the same state: row i sends [starts[i], stops[i]) to
+    targets[i].
 
     Arrays of shape (n,); a row with start == stop sends nothing. `combine`: targets add, else they
     copy. `after`: numbers of earlier steps that this one waits for. `repeat`: how many times, each
@@ -151,17 +152,17 @@ def make_step(
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """Steps in an order in which they may be done one after the other.
+    """Steps, in an order in which they may be executed sequentially.
 
-    Nodes 0..ranks-1 are the ranks. Nodes ranks..ranks+relays-1 (switches, servers) hold zeros at
-    first, combine and pass on, and need no result. `given`: what nodes contribute; elsewhere their
-    buffers count as zeros. `wanted`: where the sum of all that was given for an element must be in
-    the end. `block`: a node passes on what it received in blocks of so many elements; 0: when the
-    transfer is complete. (Any block is correct: it decides about time and memory only.) `names`: of
-    the nodes in a network, or empty.
+    Nodes 0..ranks-1 are the ranks. Nodes ranks..ranks+relays-1 (switches, servers) start with
+    zeros, combine and forward, and need no result. `given`: contributions of nodes; elsewhere their
+    buffers count as zeros. `wanted`: where the sum of all contributions to an element must finally
+    be. `block`: a node forwards received data in blocks of this many elements; 0: complete
+    transfers. (It affects time and memory, not correctness.) `names`: of the nodes in a network, or
+    empty.
 
-    Raises ScheduleError when the form is wrong; whether it does its collective is for
-    `schedule_checker` to say.
+    Raises ScheduleError for an invalid form; `schedule_checker` checks that it performs its
+    collective.
     """
 
     algorithm: str
@@ -199,7 +200,7 @@ class Schedule:
         return replace(self, names=tuple(names))
 
     def name(self, node: int) -> str:
-        """Return a node's name, or what it is and its number."""
+        """Return a node's name, or its kind and number."""
         if self.names:
             return self.names[node]
         return f"rank {node}" if node < self.ranks else f"relay {node - self.ranks}"
@@ -278,11 +279,11 @@ class Schedule:
                 yield from self._written_out(number, repetition, np.arange(len(step)))
 
     def sends(self, node: int) -> tuple[Transfer, ...]:
-        """Return what a node sends, in order."""
+        """Return the transfers that a node sends, in order."""
         return self._of(node, "sources")
 
     def receives(self, node: int) -> tuple[Transfer, ...]:
-        """Return what a node receives, in order."""
+        """Return the transfers that a node receives, in order."""
         return self._of(node, "targets")
 
     def _of(self, node: int, end: str) -> tuple[Transfer, ...]:
@@ -319,7 +320,7 @@ def check_counts(algorithm: str, ranks: int, elements: int) -> None:
 
 
 def part(start: int, stop: int, parts: int, index: int) -> tuple[int, int]:
-    """Return the range of part `index` of `parts` nearly equal parts of [start, stop)."""
+    """Return part `index` of `parts` nearly equal parts of [start, stop)."""
     length = stop - start
     return start + length * index // parts, start + length * (index + 1) // parts
 

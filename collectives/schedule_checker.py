@@ -21,7 +21,7 @@ Words = NDArray[np.uint64]
 """Sets as bits, 64 a word, in the last axis."""
 
 _BUDGET = 1 << 26
-"""Bytes of sets that are followed at once; more cells are followed in several passes."""
+"""Bytes of sets per pass; more cells take several passes."""
 
 
 def check_schedule(schedule: Schedule) -> None:
@@ -81,7 +81,7 @@ def _check_goal(schedule: Schedule) -> None:
 
 
 def _check_whole(schedule: Schedule, name: str, held: Ranges, nodes: range | list[int]) -> None:
-    """Whether these nodes, and no others, hold the whole tensor, each once."""
+    """Whether exactly these nodes hold the whole tensor, each once."""
     if not schedule.elements:
         return
     if not nodes:
@@ -148,7 +148,7 @@ def _ancestors(schedule: Schedule) -> Words:
 
 @dataclass(slots=True)
 class _Cells:
-    """What the buffers of all nodes sum in the cells between `borders`.
+    """The contributions in the buffers of all nodes, for the cells between `borders`.
 
     `seen`: contributions that are there; `double`: those there more than once; both of shape
     (nodes, cells, words).
@@ -184,7 +184,7 @@ class _Cells:
         return rows, np.arange(len(rows)) - before[rows] + first[rows]
 
     def move(self, number: int, sources: Numbers, targets: Numbers, at: Numbers) -> None:
-        """Do transfers of one cell each, all reading the state before."""
+        """Execute transfers of one cell each, which all read the previous state."""
         seen, double = self.seen[sources, at], self.double[sources, at]
         combine = self.schedule.steps[number].combine
         for chosen in _without_repeats(targets * len(self.borders) + at):
@@ -204,7 +204,7 @@ class _Cells:
                 )
 
     def check_end(self) -> None:
-        """Raise ScheduleError unless all that is wanted is there."""
+        """Raise ScheduleError unless the result is as required."""
         expected = np.zeros((len(self.borders) - 1, self.words), dtype=np.uint64)
         for nodes, cells in self._alike(self.schedule.given):
             expected[cells] |= np.bitwise_or.reduce(_bits(self.words)[nodes], axis=0)
@@ -227,7 +227,7 @@ class _Cells:
                     yield held.nodes[chosen], slice(first, last)
 
     def _expect_none(self, sets: Words, nodes: Numbers, cells: slice, what: str) -> None:
-        """Report the sets (nodes, cells, words) of contributions that are not as they should be."""
+        """Report the sets (nodes, cells, words) of wrong contributions."""
         if not sets.any():
             return
         node, cell = np.argwhere(sets.any(axis=2))[0].tolist()
@@ -257,7 +257,7 @@ def _without_repeats(keys: Numbers) -> Iterator[Numbers]:
 
 @dataclass(frozen=True, slots=True)
 class _Touched:
-    """What a step reads and writes, in all repetitions: rows of (node, start, stop)."""
+    """The reads and writes of a step in all repetitions: rows of (node, start, stop)."""
 
     nodes: frozenset[int]
     low: int

@@ -17,7 +17,7 @@ from collectives.schedule import Collective, Ranges, Schedule, ScheduleError, St
 from files.json_text import parse_json
 
 MOST_NODES = 1 << 16
-"""Of a schedule in a file: who checks one needs memory for every pair of them."""
+"""Maximum ranks of a schedule in a file: checking needs memory for every pair of them."""
 
 
 def schedule_to_json(schedule: Schedule) -> str:
@@ -50,7 +50,7 @@ def _step_values(step: Step) -> dict[str, Any]:
 
 
 def schedule_from_json(text: str) -> Schedule:
-    """From JSON. Raises ScheduleError saying which field is wrong, and what was expected.
+    """Parse JSON. Raises ScheduleError that names the wrong field and what was expected.
 
     The form is checked; that it does its collective is for `schedule_checker.check_schedule`.
     """

@@ -1,7 +1,7 @@
-"""What the workers of a job sum: how many tensors of which length, and what they are of.
+"""Workloads: the number, lengths and contents of the tensors that a job's workers sum.
 
-Pure data, which crosses from whoever hands a job in to the controller and on to the agents
-(`collectives.messages`). `host_agent.workload` makes the tensors.
+Pure data, sent by a job's owner to the controller and on to the agents (`collectives.messages`).
+`host_agent.workload` makes the tensors.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ VECTORS = "vectors"
 PROCESS = "process"
 KINDS = (RANDOM, DIGITS, VECTORS, PROCESS)
 DATA_SETS = (DIGITS,)
-"""What there is to train on."""
+"""Data sets for training."""
 
 MOST_WORKERS = 0xFFFF
-"""Of the worker numbers in a packet."""
+"""Maximum number of workers: the range of the packet's worker field."""
 MOST_RANKS_OF_HOST = 64
 """As many processes of one user may be connected to an agent."""
 MOST_ELEMENTS = 1 << 40
 MOST_TENSORS = 1_000_000
-"""Of a job: an agent reports when each was summed, in one message."""
+"""Maximum tensors of a job: an agent reports all their times in one message."""
 MOST_SEED = (1 << 64) - 1
 
 ELEMENT_BYTES = 4
 VERDICT_BYTES = {DataType.INT32: 24, DataType.FLOAT32: 80}
 """For each element of a tensor, while it is made and its sum is checked (of float32 in float64)."""
 TENSOR_BYTES = 250
-"""For each tensor, however short."""
+"""Overhead per tensor, regardless of its length."""
 KEPT_BYTES = 1 << 28
-"""Of sums that a worker keeps, to check them when nobody waits for it any more."""
+"""Bytes of sums that a worker keeps, to check them when nobody waits for it."""
 
 
 class WorkloadError(InputError):
-    """A workload that cannot be; the message says which field, and what was expected."""
+    """An invalid workload; the message names the field and what was expected."""
 
 
 class Digits:
@@ -59,7 +59,7 @@ class Digits:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSpec:
-    """Which workload, the same for all workers. Raises WorkloadError for one that cannot be.
+    """A workload, the same for all workers. Raises WorkloadError if it is invalid.
 
     `kind`: `random` (tensors of `elements`, `rounds` times), `digits` (training; `rounds` is the
     number of epochs), VECTORS (what the workers of another job say to agree on an order: as many
@@ -127,7 +127,7 @@ class WorkloadSpec:
 
     @property
     def tensors(self) -> int:
-        """How many tensors there are in all; 0 where processes decide that."""
+        """Total number of tensors; 0 if processes decide it."""
         return len(self.step_sizes()) * self.steps
 
     def step_sizes(self) -> list[int]:
@@ -142,7 +142,7 @@ class WorkloadSpec:
 
     @property
     def worker_bytes(self) -> int:
-        """Memory that a worker needs for its tensors and to check their sums, about."""
+        """Approximate memory that a worker needs for its tensors and to check their sums."""
         match self.kind:
             case "random":
                 each = self.elements * ELEMENT_BYTES
@@ -158,5 +158,5 @@ class WorkloadSpec:
 
     @property
     def relay_bytes(self) -> int:
-        """Memory that a host needs which adds to the sums and has no tensors of its own, about."""
+        """Approximate memory of a host that adds to the sums and has no tensors of its own."""
         return 4 * ELEMENT_BYTES * max(self.step_sizes(), default=0) + 8 * self.tensors

@@ -1,4 +1,4 @@
-"""Tasks that nobody waits for."""
+"""Background tasks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LOGGER = logging.getLogger("hopsum.controller")
 
 
 def log_defect(task: asyncio.Task[Any]) -> None:
-    """Log what has ended a task, if that was no cancellation: for `add_done_callback`."""
+    """Log the exception of a task unless it was cancelled: for `add_done_callback`."""
     error = None if task.cancelled() else task.exception()
     if error is not None:
         LOGGER.error("%s ended", task.get_name(), exc_info=error)

@@ -1,4 +1,4 @@
-"""The one clock that the controller reads: its event loop's, which may be virtual."""
+"""The controller's clock: that of its event loop, which may be virtual."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import asyncio
 
 
 def now() -> float:
-    """Return seconds of the running event loop's clock, which never goes back."""
+    """Return the running event loop's monotonic time, in seconds."""
     return asyncio.get_running_loop().time()

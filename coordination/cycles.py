@@ -24,10 +24,10 @@ class Cycles:
         self.table = OrderTable()
         self.reduction = reduction
         self.number = 0
-        """Of the next vector to contribute."""
+        """Number of the next vector to contribute."""
         self.vectors = 0
         self.until: int | None = None
-        """Contribute no vector from this number on, but all before."""
+        """Contribute all vectors before this number, and none from it on."""
         self._pause = pause
         self._waiting: deque[tuple[int, OrderTable]] = deque()
         self._in_flight: BitVector | None = None
@@ -44,7 +44,7 @@ class Cycles:
         self._waiting.append((cycle, table))
 
     def switch(self) -> bool:
-        """Take the next table if it is in force by now; whether it was."""
+        """Switch to the next table if it is in force by now; return whether it was."""
         if self._in_flight is not None or not self._waiting:
             return False
         cycle, table = self._waiting[0]
@@ -56,7 +56,7 @@ class Cycles:
         return True
 
     def contribute(self, ready: Iterable[Operator], iteration: int, now: float) -> Outgoing | None:
-        """Contribute what is ready to the next cycle; None if it is not the time."""
+        """Return the vector of ready operators for the next cycle; None if it is not due."""
         if self._in_flight is not None or not self.table.version:
             return None
         if self.until is not None and self.number >= self.until:
@@ -74,7 +74,7 @@ class Cycles:
         return self.reduction.contribute(self.number - 1, vector)
 
     def finish(self) -> list[Operator] | None:
-        """Return what starts by the cycle that is over, in order; None if none is.
+        """Return the operators that start by a finished cycle, in order; None if there is none.
 
         Nothing starts by vectors of different iterations.
         """
@@ -98,7 +98,7 @@ class Cycles:
         return self.table.chosen(result)
 
     def deadline(self, ready: Iterable[Operator], iteration: int) -> float:
-        """When the next vector may go although nothing new is ready; infinity: never by itself."""
+        """Time at which the next vector may be sent with nothing new ready; infinity: never."""
         if self._in_flight is not None or self._fruitless is None or not self._fruitless.bits:
             return float("inf")
         vector = self.table.vector(ready, iteration)

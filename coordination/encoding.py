@@ -1,4 +1,4 @@
-"""Frames as bytes, for whatever carries them: field after field, as the dataclasses have them.
+"""Encoding of frames as bytes, field by field in the order of the dataclasses.
 
 Whole numbers are varints (LEB128, seven bits a byte, the lowest first), texts and tuples begin with
 their length, and a message begins with its place in `MESSAGES`. A bit vector is its length, its
@@ -18,25 +18,25 @@ from coordination.operators import WORD_BITS, BitVector
 from protocol.errors import InputError
 
 MESSAGES: tuple[type, ...] = get_args(Message)
-"""By number; number 0 on the wire is no message, 1 the first of these."""
+"""Message types by number; 0 on the wire is no message, 1 the first of these."""
 
 VERSION = 1
-"""Of the layout of frames and messages: it grows with every change."""
+"""Version of the layout of frames and messages: incremented by every change."""
 _PREFACE = struct.Struct(">4sH")
 _MAGIC = b"HSCO"
 LENGTH = struct.Struct(">I")
 """On a stream every frame is preceded by its length in bytes."""
 MOST_BYTES = 1 << 24
-"""Of one frame: an order table of some 200,000 operators."""
+"""Maximum length of a frame: an order table of some 200,000 operators."""
 _MOST_VARINT = 10
 
 
 class FrameError(InputError):
-    """Bytes that are no frame; the message says where they go wrong."""
+    """Bytes that are not a frame; the message says where they are wrong."""
 
 
 class VersionError(FrameError):
-    """The other end has another version of the layout; the message names both."""
+    """The other end uses another version of the layout; the message names both."""
 
     def __init__(self, version: int) -> None:
         super().__init__(
@@ -46,7 +46,7 @@ class VersionError(FrameError):
 
 
 def preface(version: int = VERSION) -> bytes:
-    """Return what comes before the frames of a stream, each way."""
+    """Return the preface of a stream, sent in both directions."""
     return _PREFACE.pack(_MAGIC, version)
 
 
@@ -72,7 +72,7 @@ def encode(frame: Frame) -> bytes:
 
 
 def decode(data: bytes) -> Frame:
-    """Return the frame of some bytes, as `encode` made them. Raises FrameError."""
+    """Return the frame encoded in bytes by `encode`. Raises FrameError."""
     reader = _Reader(data)
     source, target, incarnation, to, sequence, acknowledged = (reader.number() for _ in range(6))
     kind = reader.byte()
@@ -85,7 +85,7 @@ def decode(data: bytes) -> Frame:
 
 
 class Stream:
-    """Cuts the bytes of a connection, a preface and frames, into frames."""
+    """Splits the bytes of a connection into a preface and frames."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
@@ -161,7 +161,7 @@ def _write_number(out: bytearray, value: int) -> None:
 
 @cache
 def _writer(kind: Any) -> Callable[[bytearray, Any], None]:
-    """How to write values of a type."""
+    """Return the encoder of a type."""
     if kind is int or kind is bool:
         return _write_number
     if kind is str:
@@ -197,7 +197,7 @@ def _writer(kind: Any) -> Callable[[bytearray, Any], None]:
 
 @cache
 def _reader(kind: Any) -> Callable[[_Reader], Any]:
-    """How to read values of a type."""
+    """Return the decoder of a type."""
     if kind is int:
         return _Reader.number
     if kind is bool:

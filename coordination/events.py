@@ -1,4 +1,4 @@
-"""How a process behaves, and what it tells its caller."""
+"""Options of a process, and events for its caller."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from coordination.operators import Operator
 
 @dataclass(frozen=True, slots=True)
 class CoordinationOptions:
-    """How a process behaves; seconds.
+    """Options of a process; times in seconds.
 
     `cycle`: between two vectors of which the first brought nothing. `stall`: an operator that waits
     longer is asked after, and those who have not asked for it are named. `forget_after`:
@@ -38,7 +38,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """This collective cannot start, at any process; everything else goes on."""
+    """This collective cannot start, at any process; all others continue."""
 
     operator: Operator
     reason: str

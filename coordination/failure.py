@@ -1,4 +1,4 @@
-"""What can go wrong while processes agree on an order."""
+"""Errors while processes agree on an order."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ from protocol.errors import InputError, OperationError
 
 
 class TreeError(InputError):
-    """No tree meets the request; the message says which limit is in the way."""
+    """No tree meets the request; the message names the limit that prevents it."""
 
 
 class OperatorError(InputError):
-    """A call that cannot be made: the message says what was wrong and what was expected."""
+    """An invalid call; the message says what was wrong and what was expected."""
 
 
 class CoordinationError(OperationError):
-    """The processes cannot go on agreeing; the message says who is concerned and what to do."""
+    """The processes cannot continue to agree on an order.
+
+    The message says who is concerned and what to do.
+    """
 
 
 class ProcessRefused(CoordinationError):
-    """This process cannot take part: its name is taken, or its tree or version is another one."""
+    """This process cannot join: its name is taken, or its tree or version differs."""
 
 
 class IterationMismatch(CoordinationError):
@@ -43,7 +46,7 @@ class IterationMismatch(CoordinationError):
 
 
 class ProcessLost(CoordinationError):
-    """A process of the group died or never came; `name` is its name."""
+    """A process of the group died or never connected; `name` is its name."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(

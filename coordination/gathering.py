@@ -1,4 +1,4 @@
-"""A controller at an inner node of the tree: passes up what its process and all children want."""
+"""A controller at an inner node of the tree: passes up requests of its process and all children."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from coordination.operators import OrderTable
 
 @dataclass(slots=True)
 class _Collection:
-    """Who has asked for an operator, and for what exactly."""
+    """Requests for an operator: the requesters and details."""
 
     asked: set[int] = field(default_factory=set)
     variants: list[Variant] = field(default_factory=list)
@@ -26,11 +26,12 @@ class Gathering:
         self._table = OrderTable()
 
     def request(self, member: int, version: int, wanted: Iterable[Wanted]) -> list[Wanted]:
-        """Take in requests of a member; what all members want now (004 claim 1), merged.
+        """Process requests of a member; return those that all members have made (004 claim 1),
+        merged.
 
-        Requests of different iterations are for different operators, whatever their names.
-        A request made before the member had our order table, for an operator that is in it, is
-        dropped: when the member gets the table it will set its bit instead.
+        Requests of different iterations are for different operators, even of the same name. A
+        request for an operator in our order table that the member made before it had that table is
+        dropped: when the member gets the table it sets its bit instead.
         """
         complete: list[Wanted] = []
         for want in wanted:
@@ -48,7 +49,7 @@ class Gathering:
         return complete
 
     def adopt(self, table: OrderTable) -> None:
-        """Take in a newer order table: what it holds is no longer negotiated."""
+        """Process a newer order table: its operators are no longer negotiated."""
         self._table = table
         for key in [key for key in self._open if table.find(key[1]) is not None]:
             del self._open[key]

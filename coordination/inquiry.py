@@ -1,4 +1,5 @@
-"""Who holds up an operator? Questions go down the tree, answers come up joined."""
+"""Inquiries into delayed operators: questions travel down the tree, answers are joined on the way
+up."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from coordination.messages import Missing, Probe
 
 
 class Tally:
-    """Counts members until all are in: acknowledgements, farewells, answers."""
+    """Counts members until all have acknowledged, left or answered."""
 
     def __init__(self, members: Iterable[int]) -> None:
         self._missing = set(members)
@@ -23,21 +24,22 @@ class Tally:
 
 
 class Inquiries:
-    """The questions under way at one process; `members`: its own rank and its children's."""
+    """The pending questions at one process; `members`: its own rank and its children's."""
 
     def __init__(self, members: Sequence[int]) -> None:
         self._members = members
         self._open: dict[Probe, tuple[Tally, set[int]]] = {}
 
     def begin(self, probe: Probe) -> bool:
-        """Ask about an operator; False if that question is under way."""
+        """Ask about an operator; return False if that question is pending."""
         if probe in self._open:
             return False
         self._open[probe] = Tally(self._members), set()
         return True
 
     def answer(self, member: int, answer: Missing) -> Missing | None:
-        """Take in who of a member's subtree has not asked; all of them once everybody answered."""
+        """Process the ranks of a member's subtree without a request; return all once everybody
+        answered."""
         tally, missing = self._open.get(answer.probe, (Tally(()), set()))
         missing.update(answer.ranks)
         if not tally.add(member):

@@ -1,10 +1,10 @@
-"""Iterations: what a process has called for in its own, and how far the others are.
+"""Iterations: the operators requested in this process's own, and the progress of the others.
 
-The iteration number is each process's own (004 claim 6). A process that will call for no more
-operators of an iteration says so up the tree, and the root tells everybody what the first process
-to do so has called for. Whoever has called for something else, or ends the iteration without
-something of it, knows that this operator can never start. Once nothing waits any more at any
-process, the iteration is over everywhere, with the same operators.
+Each process has its own iteration number (004 claim 6). A process that will request no more
+operators of an iteration reports this up the tree, and the root tells all processes the requests of
+the first one to do so. A process that has requested other operators, or ends the iteration without
+some of these, knows that they can never start. When no request is pending at any process, the
+iteration is over everywhere, with the same operators.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from coordination.messages import Probe, Progress, Unmatched
 
 
 class ProgressTracker:
-    """How far the processes of a subtree are. `members`: its root's rank and its children's."""
+    """Progress of the processes of a subtree. `members`: its root's rank and its children's."""
 
     def __init__(self, members: Sequence[int]) -> None:
         self._over = dict.fromkeys(members, 0)
@@ -25,7 +25,8 @@ class ProgressTracker:
         self._passed_first = 0
 
     def report(self, member: int, progress: Progress) -> Progress | None:
-        """Take in how far a member is; what to pass up (at the root: down), None if nothing new.
+        """Process a member's progress; return what to pass up (at the root: down), None if nothing
+        new.
 
         Of those who end an iteration only the first is passed on.
         """
@@ -43,7 +44,7 @@ class ProgressTracker:
         return replace(progress, over=over)
 
     def adopt(self, progress: Progress) -> None:
-        """Take in what the root tells: it need not be told that again."""
+        """Process progress sent by the root: it need not be reported again."""
         self._passed_first = max(self._passed_first, progress.first)
 
 
@@ -56,27 +57,28 @@ class Iterations:
 
     def __init__(self, rank: int) -> None:
         self.number = 0
-        """Published last; 0: none yet, then operators may recur."""
+        """The latest published iteration; 0: none yet, then operators may recur."""
         self.over = 0
-        """All iterations below are over everywhere."""
+        """All iterations below this one are over at all processes."""
         self._rank = rank
         self._stands = 0
         self._calls: dict[int, Counter[str]] = {}
         self._given_up: set[str] = set()
         self._ended: list[tuple[Progress, Counter[str]]] = []
-        """What the first process to end an iteration called for, while this one may still call."""
+        """Operators of the first process to end an iteration, while this one may still request."""
         self._unmatched: Unmatched | None = None
         self._told = False
 
     # -- this process
 
     def begin(self, number: int) -> None:
-        """Begin an iteration; all operators of the last have started."""
+        """Begin an iteration; all operators of the previous one have started."""
         self.number = number
         self._given_up.clear()
 
     def call(self, name: str) -> str | None:
-        """Note that the process is ready for an operator in this iteration; else why it cannot."""
+        """Note that the process is ready for an operator in this iteration; return why it cannot
+        be."""
         calls = self._calls.setdefault(self.number, Counter())
         if self.number:
             if calls[name] and name not in self._given_up:
@@ -90,11 +92,12 @@ class Iterations:
         return None
 
     def give_up(self, name: str) -> None:
-        """Give up an operator everywhere: every process may call for it anew, or none."""
+        """Give up an operator everywhere: every process may request it again, or none."""
         self._given_up.add(name)
 
     def stand(self, iteration: int) -> Progress | None:
-        """Call for no operators of lower iterations any more; what that means, if it is new."""
+        """Request no more operators of lower iterations; return the resulting message, if it is
+        new."""
         if iteration <= self._stands:
             return None
         since, self._stands = self._stands, iteration
@@ -105,13 +108,13 @@ class Iterations:
         return Progress(0, since, iteration, self._rank, names)
 
     def over_here(self, waits: bool) -> int:
-        """All iterations below are over here; `waits`: whether some operator has not started."""
+        """End all iterations below here; `waits`: whether some operator has not started."""
         return min(self.number, self._stands) if waits else self._stands
 
     # -- the others
 
     def adopt(self, progress: Progress) -> None:
-        """Take in what the root tells."""
+        """Process a message of the root."""
         if progress.first > progress.since:
             wanted = Counter(progress.names)
             for iteration, calls in self._calls.items():
@@ -127,14 +130,14 @@ class Iterations:
     def _compare_call(
         self, iteration: int, name: str, ended: Progress, wanted: Counter[str]
     ) -> None:
-        """Nobody may call for what the first to end an iteration has not called for."""
+        """Reject operators that the first process to end an iteration has not requested."""
         if ended.since <= iteration < ended.first:
             count = self._calls[iteration][name]
             if count > (wanted[name] if iteration == ended.since else 0):
                 self._find_unmatched(iteration, name, count)
 
     def _compare_end(self, ended: Progress, wanted: Counter[str]) -> None:
-        """Nobody may end an iteration without what the first to end it has called for."""
+        """Check that processes end an iteration with the same operators as the first one."""
         if self.over <= ended.since < self._stands:
             calls = self._calls.get(ended.since, Counter())
             for name, count in wanted.items():
@@ -146,13 +149,13 @@ class Iterations:
             self._unmatched = Unmatched(iteration, name, count)
 
     def take_unmatched(self) -> Unmatched | None:
-        """Return the first operator found of which it is clear that it can never start; once."""
+        """Return, once, the first operator found that can never start."""
         if self._told or self._unmatched is None:
             return None
         self._told = True
         return self._unmatched
 
     def went_without(self, probe: Probe) -> bool:
-        """Whether this process will never call for an operator, or never so often."""
+        """Return whether this process will never request an operator, or never so often."""
         calls = self._calls.get(probe.iteration, Counter())
         return self.over <= probe.iteration < self._stands and calls[probe.name] < probe.count

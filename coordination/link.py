@@ -1,4 +1,4 @@
-"""Messages to and from one neighbour: each exactly once and in order, whatever frames do.
+"""Messages to and from one neighbour: exactly once and in order over unreliable frames.
 
 Frames may be lost, doubled and overtake each other. Over a stream nothing of that happens; then all
 this costs is a heartbeat, which acknowledges too.
@@ -15,11 +15,11 @@ from coordination.messages import Frame, Message
 
 @dataclass(frozen=True, slots=True)
 class LinkOptions:
-    """Seconds of the links.
+    """Timers of links, in seconds.
 
-    `heartbeat`: a neighbour hears from us at least so often. `silence`: a neighbour that is not
-    heard for so long is dead. `join`: as long may it take to come at all. `resend`: a message
-    not acknowledged for so long is sent again; above `heartbeat`, which acknowledges.
+    `heartbeat`: maximum interval between frames to a neighbour. `silence`: a neighbour that is
+    silent for this long is dead. `join`: timeout for its first frame. `resend`: a message that is
+    not acknowledged for this long is sent again; above `heartbeat`, which acknowledges.
     """
 
     heartbeat: float = 1.0
@@ -99,7 +99,7 @@ class Link:
         )
 
     def receive(self, frame: Frame, now: float) -> list[Message]:
-        """Take a frame in; the messages that are due now, in order.
+        """Process a frame; return the messages that are due now, in order.
 
         The caller has checked that the frame is of the peer's incarnation, if that is known.
         """
@@ -132,12 +132,12 @@ class Link:
         self._resend_at = now + self._options.resend
 
     def acknowledge(self, now: float) -> None:
-        """Say at once what has arrived, before this process goes."""
+        """Acknowledge at once what has arrived, before this process ends."""
         if self.peer_incarnation:
             self._emit(0, None, now)
 
     def tick(self, now: float) -> None:
-        """Send again and show that we live, where that is due."""
+        """Retransmit and send heartbeats where due."""
         if self.open and self._unacknowledged and now >= self._resend_at:
             self._resend(now)
         if now >= self._heartbeat_at:
@@ -150,7 +150,7 @@ class Link:
         return float("inf")
 
     def excuse(self, now: float) -> None:
-        """Let the silence of a peer that has come count from now only."""
+        """Restart the silence timer of a peer that has connected."""
         if self.peer_incarnation:
             self._silent_at = max(self._silent_at, now + self._options.silence)
 
@@ -160,7 +160,7 @@ class Link:
 
     @property
     def deadline(self) -> float:
-        """When `tick` or `silent` is due."""
+        """Time at which `tick` or `silent` is due."""
         deadline = self._heartbeat_at
         if self.watched:
             deadline = min(deadline, self._silent_at)

@@ -12,10 +12,10 @@ _SHOWN = 4
 
 
 class Master:
-    """Decides what starts, records the order of the first iteration, keeps the table in step.
+    """Decides what starts, records the order of the first iteration, keeps the table up to date.
 
-    `names`: of the processes, by rank. `forget_after`: an operator that nobody has started for so
-    many iterations leaves the table.
+    `names`: of the processes, by rank. `forget_after`: an operator that no process has started for
+    this many iterations leaves the table.
 
     The first iteration is the first number that the root's process publishes; the table goes out
     when the next one is published. A job that resumes at iteration 500 thus records too.
@@ -61,7 +61,7 @@ class Master:
                 self._removed[operator.name] = None
 
     def complete(self, wanted: Iterable[Wanted]) -> Response | None:
-        """Everybody wants these: the response, if there is one to give at once.
+        """Process requests made by all processes; return the response, if it is possible at once.
 
         Before the table is handed out they start; later they enter the table, and start by it.
         """
@@ -93,7 +93,7 @@ class Master:
         )
 
     def contest(self, name: str, version: int) -> bool:
-        """Return a process cannot go by the table for this operator.
+        """Move an operator that a process cannot start by the table back to negotiation.
 
         False if it is not in the table.
         """
@@ -105,7 +105,7 @@ class Master:
         return True
 
     def started(self, names: Iterable[str]) -> None:
-        """Take in that these have started by the table."""
+        """Note that these operators have started by the table."""
         self._started.update(names)
 
     def amendment(self, contributed: int) -> Amendment | None:
@@ -118,7 +118,7 @@ class Master:
             return None
         if not (self._hand_out or self._added or self._removed):
             return None
-        # An operator both removed and asked for anew is removed first.
+        # An operator that is both removed and requested again is removed first.
         added = {
             name: operator
             for name, operator in self._added.items()
@@ -143,6 +143,6 @@ class Master:
         return amendment
 
     def acknowledged(self, version: int) -> None:
-        """Everybody has this version."""
+        """Note that all processes have this version."""
         if version == self._awaited:
             self._awaited = None

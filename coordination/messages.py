@@ -1,4 +1,4 @@
-"""What processes say to each other. A frame carries at most one message over one edge."""
+"""Messages between processes. A frame carries at most one message over one edge."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The parent has taken the child in."""
+    """The parent has accepted the child."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The sender of a Hello cannot take part."""
+    """The sender of a Hello is rejected."""
 
     reason: str
 
@@ -38,7 +38,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """All processes of a subtree have asked to start an operator; as one, if all is well."""
+    """All processes of a subtree have requested an operator, with equal details if all is well."""
 
     iteration: int
     name: str
@@ -55,7 +55,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """Down: start these (iteration, name), in this order; and give these up, each for a reason."""
+    """Down: start these (iteration, name), in this order, and give up these, with reasons."""
 
     start: tuple[tuple[int, str], ...]
     failed: tuple[tuple[int, str, str], ...] = ()
@@ -90,9 +90,9 @@ class Contest:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Down: at whom does this operator not wait?
+    """Down: which processes have not requested this operator?
 
-    `count`, unless 0: who has ended the iteration with fewer calls for it?
+    `count`, unless 0: which processes have ended the iteration with fewer requests for it?
     """
 
     iteration: int
@@ -102,7 +102,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Up: at these ranks of the subtree; down: at these of all."""
+    """Up: these ranks of the subtree have not; down: these of all."""
 
     probe: Probe
     ranks: tuple[int, ...]
@@ -110,11 +110,11 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Up: how far a subtree is; down: how far all processes are.
+    """Up: progress of a subtree; down: progress of all processes.
 
-    Iterations below `over` are over at all of them: nothing waits, and nothing will. `rank` calls
-    for nothing more in iterations from `since` to `first` - 1: for `names` in the first of these,
-    for nothing in the others. `first` is 0 if nobody has gone further than is known.
+    Iterations below `over` are over at all of them: nothing is pending, and nothing will be. `rank`
+    requests nothing more in iterations from `since` to `first` - 1: it has requested `names` in the
+    first of these, and nothing in the others. `first` is 0 if no process has advanced further.
     """
 
     over: int
@@ -128,7 +128,7 @@ class Progress:
 class Unmatched:
     """Up: an operator can never start, since a process has ended the iteration without it.
 
-    `count`: or with fewer calls for it, where an operator that was given up is called for anew.
+    `count`: or with fewer requests for it, if an operator that was given up is requested again.
     """
 
     iteration: int
@@ -138,7 +138,7 @@ class Unmatched:
 
 @dataclass(frozen=True, slots=True)
 class Misuse:
-    """Up: a process is ready for an operator that it cannot ask for in this iteration."""
+    """Up: a process is ready for an operator that it cannot request in this iteration."""
 
     rank: int
     iteration: int
@@ -148,7 +148,7 @@ class Misuse:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Down: coordination ends everywhere, after vectors 0 to `cycle` - 1; these ranks are why."""
+    """Down: coordination ends everywhere after vectors 0 to `cycle` - 1 due to these ranks."""
 
     cycle: int
     iteration: int

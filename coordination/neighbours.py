@@ -1,4 +1,4 @@
-"""The links of one process: who it hears, who is refused, who is dead."""
+"""The links of one process: neighbours, rejected and dead processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Statistics:
     sent: int = 0
     received: int = 0
     foreign: int = 0
-    """Frames that were not for this process, or from nobody it knows."""
+    """Frames for other processes, or from unknown ones."""
 
 
 class Neighbours:
@@ -42,7 +42,7 @@ class Neighbours:
         self.parent = tree.parents[rank]
         self.children = tree.children[rank]
         self.refused: str | None = None
-        """Why this process is turned away, if it is."""
+        """Reason why this process is rejected, if it is."""
         self._tree = tree
         self._rank = rank
         self._incarnation = incarnation
@@ -72,7 +72,7 @@ class Neighbours:
         )
 
     def send(self, peer: int, message: Message, now: float) -> None:
-        """Send to one, unless it is dead."""
+        """Send to one process, unless it is dead."""
         link = self._links.get(peer)
         if link is not None:
             self.statistics.sent += 1
@@ -84,7 +84,7 @@ class Neighbours:
             self.send(child, message, now)
 
     def receive(self, frame: Frame, now: float) -> list[Message]:
-        """Take a frame in, of any kind and content; the messages of its source that are due."""
+        """Process any frame; return the messages of its source that are due."""
         self._awake_at = now
         link = self._links.get(frame.source)
         if frame.target != self._rank or frame.to not in (0, self._incarnation):
@@ -110,7 +110,7 @@ class Neighbours:
         return []
 
     def _greet(self, frame: Frame, messages: list[Message], now: float) -> list[Message]:
-        """Let a child in if it was started for this tree and its place in it."""
+        """Accept a child if it was started for this tree and its position in it."""
         hello, *more = messages
         name = self._tree.names[frame.source]
         if hello == Hello(name, self._tree.digest):
@@ -139,7 +139,7 @@ class Neighbours:
         )
 
     def tick(self, now: float) -> list[tuple[int, str]]:
-        """Do what is due; the parent and children that count as dead now, and why."""
+        """Run due timers; return the parent and children that now count as dead, with reasons."""
         silent: list[tuple[int, str]] = []
         # A process that slept through its own heartbeats cannot tell who else was silent.
         asleep = now > self._awake_at + 2 * self._options.heartbeat
@@ -162,7 +162,7 @@ class Neighbours:
         return rank in self._dead
 
     def bury(self, rank: int) -> None:
-        """Have no more to do with a process."""
+        """Drop the link to a process that has failed."""
         self._dead.add(rank)
         self._links.pop(rank, None)
 
@@ -171,13 +171,13 @@ class Neighbours:
         self._links.pop(rank, None)
 
     def acknowledge_parent(self, now: float) -> None:
-        """Let the parent know at once what has arrived, before this process ends."""
+        """Acknowledge to the parent at once, before this process ends."""
         if self.parent in self._links:
             self._links[self.parent].acknowledge(now)
 
     @property
     def settled(self) -> bool:
-        """Whether the children have all that was sent to them."""
+        """Whether the children have received everything that was sent to them."""
         return all(self._links[c].settled for c in self.children if c in self._links)
 
     def take_output(self) -> list[Frame]:
@@ -188,5 +188,5 @@ class Neighbours:
 
     @property
     def deadline(self) -> float:
-        """When to call `tick`, at the latest."""
+        """Latest time to call `tick`."""
         return min((link.deadline for link in self._links.values()), default=float("inf"))

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 WORD_BITS = 32
-"""A lane of hopsum's packets: vectors can be combined in the switches as they are."""
+"""Bits of a lane of hopsum's packets, so that switches can combine vectors."""
 _WORD = (1 << WORD_BITS) - 1
 
 NO_MORE = _WORD
-"""Above every iteration number: where a process that has left stands. Numbers do not wrap."""
+"""Iteration of a process that has left, above every other. Numbers do not wrap."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """A collective that processes call by name; all must agree on what it works on."""
+    """A collective that processes request by name; all must agree on its details."""
 
     name: str
     shape: tuple[int, ...]
@@ -55,8 +55,8 @@ class BitVector:
     def tagged_words(self) -> tuple[int, ...]:
         """`words`, then the iteration and its complement.
 
-        A bitwise and of such words, made by whoever knows nothing of iterations, leaves the last
-        two complementary if and only if they were the same everywhere.
+        In a bitwise and of such words, by nodes unaware of iterations, the last two are
+        complementary if and only if they were the same everywhere.
         """
         return (*self.words, self.iteration, self.iteration ^ _WORD)
 
@@ -103,7 +103,8 @@ class OrderTable:
         return None if place is None else self.operators[place]
 
     def vector(self, ready: Iterable[Operator], iteration: int) -> BitVector:
-        """Return the vector with the bits of the ready operators that are in the table just so."""
+        """Return the vector with the bits of ready operators that are in the table with equal
+        details."""
         bits = 0
         for operator in ready:
             place = self._places.get(operator.name)
@@ -123,7 +124,7 @@ class OrderTable:
     def amended(
         self, version: int, removed: Iterable[str], added: Iterable[Operator]
     ) -> OrderTable:
-        """Return the next version: without the names removed, with what is added at the end."""
+        """Return the next version: without the removed names, with additions at the end."""
         gone = set(removed)
         kept = (operator for operator in self.operators if operator.name not in gone)
         return OrderTable(version, (*kept, *added))

@@ -90,7 +90,7 @@ class Participant:
         self.rank = rank
         self.name = tree.names[rank]
         self.failure: CoordinationError | None = None
-        """What ended coordination at this process; every later call raises it."""
+        """The error that ended coordination at this process; every later call raises it."""
         self.closed = False
         self._options = options or CoordinationOptions()
         if reduction is None:
@@ -145,7 +145,7 @@ class Participant:
         self.advance(now)
 
     def end_iteration(self, now: float) -> None:
-        """Call for no more operators of the iteration; what waits may still start.
+        """Request no more operators of the iteration; pending ones may still start.
 
         Beginning the next says the same. But where each process waits for an operator that another
         one lacks, none begins the next: only who says so before it waits learns of the error.
@@ -162,7 +162,7 @@ class Participant:
 
     @property
     def iteration(self) -> int:
-        """The number that was published last; 0: none, and operators may recur."""
+        """The latest published iteration; 0: none, and operators may recur."""
         return self._iterations.number
 
     @property
@@ -171,7 +171,7 @@ class Participant:
         return self._iterations.over
 
     def ready(self, operator: Operator, now: float) -> None:
-        """Be ready for a collective: it goes onto the request list (claim 12).
+        """Request a collective: it is added to the request list (claim 12).
 
         Ready twice for one name in an iteration, or after its end, fails the group, as `failure`
         says soon. Raises the failure if the group has failed, OperatorError if this process has
@@ -180,7 +180,7 @@ class Participant:
         self.ready_together([operator], now)
 
     def ready_together(self, operators: Iterable[Operator], now: float) -> None:
-        """Be ready for several collectives at once: they travel together."""
+        """Request several collectives at once, in one message."""
         self._check_running()
         arisen: list[_Pending] = []
         for operator in operators:
@@ -202,12 +202,12 @@ class Participant:
 
     @property
     def requests(self) -> tuple[Operator, ...]:
-        """The request list: what has not started yet, in the order in which it arose."""
+        """The request list: pending operators, in the order of requests."""
         return tuple(self._ready())
 
     @property
     def table(self) -> OrderTable:
-        """The newest order table here."""
+        """The newest order table at this process."""
         return self._table
 
     @property
@@ -216,7 +216,7 @@ class Participant:
         return self._cycles.vectors
 
     def leave(self, now: float) -> None:
-        """Need nothing any more; the process stays until `done`."""
+        """Leave; the process stays until `done`."""
         self._check_running()
         self._check_started("leaves")
         if not self._leaving:
@@ -227,7 +227,7 @@ class Participant:
 
     @property
     def done(self) -> bool:
-        """Whether everybody has left and those below know it."""
+        """Whether all processes have left and the children know it."""
         return self.closed and self._near.settled
 
     def _check_running(self) -> None:
@@ -243,7 +243,7 @@ class Participant:
     # -- frames and time
 
     def receive(self, frame: Frame, now: float) -> None:
-        """Take a frame in, of any kind and content."""
+        """Process a frame of any kind and content."""
         for message in self._near.receive(frame, now):
             if self.failure is None:
                 try:
@@ -255,16 +255,16 @@ class Participant:
         self.advance(now)
 
     def refused(self, reason: str) -> None:
-        """Take in that this process cannot take part."""
+        """Note that this process is rejected."""
         self._fail(ProcessRefused(f"process {self.name} is refused: {reason}"))
 
     def disconnected(self, rank: int, reason: str, now: float) -> None:
-        """Take in that the parent or a child is gone, sooner than by its silence."""
+        """Note that the parent or a child is lost, before its timeout."""
         if rank == self._parent or rank in self._members[1:]:
             self._silent(rank, reason, now)
 
     def tick(self, now: float) -> None:
-        """Do what is due."""
+        """Run due timers."""
         for peer, reason in self._near.tick(now):
             self._silent(peer, reason, now)
         if self.failure is None:
@@ -280,13 +280,13 @@ class Participant:
         return self._near.take_output()
 
     def take_events(self) -> list[Event]:
-        """Return what has happened, in order; `Start`s come in the same order at all processes."""
+        """Return events, in order; `Start`s have the same order at all processes."""
         events, self._events = self._events, []
         return events
 
     @property
     def deadline(self) -> float | None:
-        """When to call `tick`, at the latest; None: nothing waits."""
+        """Latest time to call `tick`; None: no timer."""
         deadline = self._near.deadline
         if self.failure is None and self._pending:
             late = min(pending.late_at for pending in self._pending.values())
@@ -344,7 +344,7 @@ class Participant:
             self._lose(rank, reason, self.rank, now)
 
     def _lose(self, rank: int, reason: str, source: int, now: float) -> None:
-        """Pass on to every reachable process that a process is dead."""
+        """Tell every reachable process that a process is dead."""
         if self._near.is_dead(rank):
             return
         self._near.bury(rank)
@@ -378,7 +378,7 @@ class Participant:
     # -- negotiation
 
     def _place(self, waiting: Iterable[_Pending], now: float) -> None:
-        """Bring requests on their way: the vectors have those of the table, the tree the others."""
+        """Send requests: those in the table by vectors, others along the tree."""
         asking: list[Wanted] = []
         for pending in list(waiting):
             operator = pending.operator
@@ -417,7 +417,7 @@ class Participant:
             self._start(iteration, name, now)
         for iteration, name, reason in response.failed:
             self._events.append(GivenUp(self._take_pending(iteration, name).operator, reason))
-            # Everybody may call for it anew.
+            # All processes may request it again.
             self._iterations.give_up(name)
 
     def _start(self, iteration: int, name: str, now: float) -> None:
@@ -436,7 +436,7 @@ class Participant:
     # -- the order table
 
     def _amend(self, now: float) -> None:
-        """At the root: hand down the next version of the table, if there is one."""
+        """At the root: distribute the next version of the table, if there is one."""
         assert self._master is not None
         if self._ending is not None:
             return
@@ -468,7 +468,7 @@ class Participant:
             self._amend(now)
 
     def _contest(self, contest: Contest, now: float) -> None:
-        """Pass an objection up, once; at the root act on it."""
+        """Pass an objection up once; at the root act on it."""
         key = contest.name, contest.late
         version, passed = self._objections.get(key, (-1, float("-inf")))
         again = contest.late and now >= passed + self._options.stall / 2
@@ -483,7 +483,7 @@ class Participant:
             self._probe(Probe(contest.iteration, contest.name, 0), now)
 
     def _probe(self, probe: Probe, now: float) -> None:
-        """Ask the subtree who holds up an operator."""
+        """Ask the subtree which processes delay an operator."""
         if self._inquiries.begin(probe):
             self._near.send_down(probe, now)
             if probe.count:
@@ -517,14 +517,14 @@ class Participant:
     # -- iterations
 
     def _stand(self, iteration: int, now: float) -> None:
-        """Report that this process calls for nothing more in lower iterations."""
+        """Report that this process requests nothing more in lower iterations."""
         ended = self._iterations.stand(iteration)
         if ended is not None:
             self._over_here = self._iterations.over_here(bool(self._pending))
             self._take_progress(self.rank, replace(ended, over=self._over_here), now)
 
     def _report_over(self, now: float) -> None:
-        """Report that nothing waits here any more in an iteration that has ended here."""
+        """Report that nothing is pending in an iteration that has ended here."""
         over = self._iterations.over_here(bool(self._pending))
         if over > self._over_here:
             self._over_here = over
@@ -562,7 +562,7 @@ class Participant:
     def _declare(
         self, iteration: int, name: str, ranks: tuple[int, ...], reason: str, now: float
     ) -> None:
-        """At the root: end coordination at all, after the same starts.
+        """At the root: end coordination at all processes, after the same starts.
 
         No vector of the root's follows, so that no later cycle can end.
         """
@@ -577,7 +577,7 @@ class Participant:
     # -- bit vectors
 
     def advance(self, now: float) -> None:
-        """Take the bit vectors as far as they go; the caller of `ExternalAnd` calls this too."""
+        """Advance the bit vectors as far as possible; users of `ExternalAnd` call this too."""
         if self.failure is not None:
             return
         try:
@@ -596,7 +596,7 @@ class Participant:
             self._fail(self._mismatch(ending))
 
     def _cycle(self, now: float) -> bool:
-        """One step; whether there may be another."""
+        """Advance by one step; return whether another may be possible."""
         chosen = self._cycles.finish()
         if chosen is not None:
             for operator in chosen:
@@ -616,7 +616,7 @@ class Participant:
 
     @property
     def _withheld(self) -> bool:
-        """Everybody gets a new table before the last cycle of the old one can end: at the root."""
+        """At the root: distribute a new table before the last cycle of the old one can end."""
         return self._master is not None and (self._master.amending or self._ending is not None)
 
     def _ready(self) -> Iterator[Operator]:

@@ -1,4 +1,4 @@
-"""What the physical network says about processes: how far apart they are, and whether in a ring."""
+"""Positions of processes in the physical network: distances, and a ring if there is one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from network.ring import virtual_ring
 
 
 def distances_between(network: Network, hosts: Sequence[str]) -> Distances:
-    """Links on the shortest path between the hosts of processes; 0 on one host.
+    """Return the links on the shortest path between the hosts of processes; 0 on one host.
 
     Raises TreeError for a host that is not there or cannot be reached.
     """

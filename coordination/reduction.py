@@ -23,24 +23,24 @@ class AndAllReduce(Protocol):
 
     @property
     def successors(self) -> Sequence[int]:
-        """Ranks it sends to in addition to the tree's."""
+        """Ranks that it sends to in addition to the tree's."""
 
     @property
     def predecessors(self) -> Sequence[int]:
-        """Ranks it hears from in addition to the tree's."""
+        """Ranks that it receives from in addition to the tree's."""
 
     def contribute(self, cycle: int, vector: BitVector) -> Outgoing:
         """Give this process's vector."""
 
     def receive(self, peer: int, message: Vector | Result) -> Outgoing:
-        """Take in what a neighbour says; CoordinationError if it does not fit."""
+        """Process a neighbour's vector; CoordinationError if it does not fit."""
 
     def take_result(self) -> BitVector | None:
         """Return the combined vector of the cycle contributed to last, once it is known."""
 
 
 class TreeAnd:
-    """Up the tree combined, down again: one message each way over every edge."""
+    """Combines up the tree, distributes down: one message each way over every edge."""
 
     successors: Sequence[int] = ()
     predecessors: Sequence[int] = ()
@@ -57,7 +57,7 @@ class TreeAnd:
         return self._add(self._rank, cycle, vector)
 
     def receive(self, peer: int, message: Vector | Result) -> Outgoing:
-        """Take in a child's vector, or the parent's result."""
+        """Process a child's vector, or the parent's result."""
         if isinstance(message, Result):
             return self._finish(message)
         return self._add(peer, message.cycle, message.vector)
@@ -85,7 +85,7 @@ class TreeAnd:
 
 
 class RingAnd:
-    """Once around the ring combined, once around with the result.
+    """Combines once around the ring, then distributes the result once around.
 
     Every process sends at most two messages a cycle, over 2 (n - 1) hops in all. A ring all-reduce
     in n parts (reduce-scatter, all-gather) would send 2 (n - 1) messages each over as many hops:
@@ -121,7 +121,7 @@ class RingAnd:
         return self._pass()
 
     def receive(self, peer: int, message: Vector | Result) -> Outgoing:
-        """Take in the vectors of those before this process, or the result."""
+        """Process the vectors of the processes before this one, or the result."""
         if isinstance(message, Result):
             return self._finish(message)
         self._arrived[message.cycle] = message.vector
@@ -175,7 +175,7 @@ class ExternalAnd:
         return []
 
     def completed(self, words: Sequence[int]) -> None:
-        """Take in the combined words of the last call, signed or unsigned."""
+        """Process the combined words of the last call, signed or unsigned."""
         self._result = BitVector.from_tagged_words(self._length, words)
 
     def receive(self, peer: int, message: Vector | Result) -> Outgoing:

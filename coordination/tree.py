@@ -27,7 +27,7 @@ _ROOTS_TRIED = 8
 
 @dataclass(frozen=True)
 class CoordinationTree:
-    """Processes by rank, and who is whose parent.
+    """Processes by rank, and their parents.
 
     `names`: by rank; `parents`: by rank, -1 at the root; `ring`: all ranks in the order of the
     virtual ring, or empty where the physical topology has none (004 claim 11).
@@ -74,7 +74,7 @@ class CoordinationTree:
 
     @cached_property
     def digest(self) -> str:
-        """A short fingerprint: processes started for different trees find out at once."""
+        """A short fingerprint, by which processes started for different trees detect it at once."""
         text = repr((self.names, self.parents, self.ring))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -88,7 +88,7 @@ class CoordinationTree:
 
 
 def capacity(fan_out: int, height: int) -> int:
-    """How many processes a tree of this fan-out and height holds."""
+    """Return the maximum number of processes in a tree of this fan-out and height."""
     return sum(fan_out**level for level in range(height + 1))
 
 
@@ -161,7 +161,7 @@ def _check(names: Sequence[str], fan_out: int) -> None:
 
 
 def locality_order(distances: Distances) -> tuple[list[int], NDArray[np.int64]]:
-    """Ranks with close ones next to each other, and the gap between successive ones.
+    """Return ranks ordered by proximity, and the gaps between successive ones.
 
     The leaves of an average-linkage dendrogram: every cluster is contiguous. A gap is the distance
     at which the two sides of a border join, times 1000. O(n^2).
@@ -227,11 +227,11 @@ class _Pieces:
 
 
 def _cuts(gaps: NDArray[np.int64], near: NDArray[np.int64], parts: int, most: int) -> list[int]:
-    """Where to cut len(gaps) + 1 things into `parts` pieces of at most `most` things, or all apart.
+    """Return where to cut len(gaps) + 1 items into `parts` pieces of at most `most`, or all apart.
 
-    A piece costs an edge, as long as its nearest thing is away from the head (`near`); a cut saves
-    the edge that would have to cross the gap inside a piece. The least sum; among equal ones the
-    most even sizes. Without distances: the most even sizes. O(parts * n * most).
+    A piece costs an edge of the length from its nearest item to the head (`near`); a cut saves the
+    edge across the gap inside a piece. Minimizes the sum; among equal ones the sizes are most even.
+    Without distances: the most even sizes. O(parts * n * most).
     """
     count = len(gaps) + 1
     if count <= parts or most == 1:

@@ -14,12 +14,12 @@ from coordination.reduction import AndAllReduce
 from coordination.tree import CoordinationTree
 
 Delivery = Callable[[Frame], Iterable[float]]
-"""When copies of a frame arrive, beyond the latency: one 0 is a perfect network, nothing a loss."""
+"""Extra delays of a frame's copies: a single 0 is a perfect network, no copy a loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What messages take: `overhead` of a process for one message, `latency` on the way.
+    """Costs of messages: `overhead` of a process per message, `latency` in transit.
 
     The overhead is paid once a message, one after the other, at the end that has many of them:
     by the receiver on the way up the tree (and on a ring), by the sender on the way down. This is
@@ -32,7 +32,7 @@ class Costs:
 
 
 class VirtualGroup:
-    """All processes of a tree, a clock, and what happened: `events[rank]` as (time, event)."""
+    """All processes of a tree, a clock, and events: `events[rank]` as (time, event)."""
 
     def __init__(
         self,
@@ -64,11 +64,11 @@ class VirtualGroup:
             self._after(rank)
 
     def at(self, time: float, action: Callable[[], None]) -> None:
-        """Do something at a time, or now if that has passed."""
+        """Schedule an action at a time, or now if that has passed."""
         heapq.heappush(self._heap, (max(time, self.now), next(self._numbers), action))
 
     def call(self, time: float, rank: int, action: Callable[[Participant], None]) -> None:
-        """Do something at a process at a time, unless it is dead by then."""
+        """Schedule an action at a process, unless it is dead by then."""
 
         def act() -> None:
             if rank not in self._dead:
@@ -78,11 +78,11 @@ class VirtualGroup:
         self.at(time, act)
 
     def kill(self, rank: int) -> None:
-        """Let a process die now."""
+        """Kill a process now."""
         self._dead.add(rank)
 
     def step(self) -> bool:
-        """Let the next thing happen; False if nothing is under way."""
+        """Execute the next event; return False if there is none."""
         if not self._heap:
             return False
         self.now, _, action = heapq.heappop(self._heap)
@@ -90,13 +90,13 @@ class VirtualGroup:
         return True
 
     def run(self, until: float) -> None:
-        """Let everything happen up to a time, and that included."""
+        """Execute all events up to and including a time."""
         while self._heap and self._heap[0][0] <= until:
             self.step()
         self.now = max(self.now, until)
 
     def settle(self) -> float:
-        """Let everything happen until nothing is under way; when the last thing did.
+        """Execute all events; return the time of the last one.
 
         Only for groups whose timers are so far off that they never run: heartbeats go on for ever.
         """
@@ -105,11 +105,11 @@ class VirtualGroup:
         return self.now
 
     def inject(self, frame: Frame) -> None:
-        """Put a frame of the outside into the network now."""
+        """Inject a frame into the network now."""
         self._travel(frame)
 
     def _after(self, rank: int) -> None:
-        """Carry off what a process says; note what happened; set its alarm."""
+        """Collect a process's frames and events, and set its timer."""
         participant = self.participants[rank]
         for frame in participant.take_output():
             self._travel(frame)
@@ -142,7 +142,7 @@ class VirtualGroup:
                 self.at(arrives, lambda: self._handle(frame, overhead))
 
     def _occupy(self, rank: int, overhead: float) -> float:
-        """When a process is through with a message that it begins with now at the earliest."""
+        """Return when a process is done with a message that it starts now at the earliest."""
         self._busy[rank] = max(self.now, self._busy[rank]) + overhead
         return self._busy[rank]
 

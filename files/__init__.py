@@ -1,1 +1,1 @@
-"""Reading and writing files: strict JSON, and writes of which nobody sees half."""
+"""Reading and writing files: strict JSON, atomic writes."""

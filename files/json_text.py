@@ -1,4 +1,4 @@
-"""JSON from files and other hosts: whatever it is, there is a value or one clear error."""
+"""Parse JSON of files and other hosts: any input gives a value or one clear error."""
 
 from __future__ import annotations
 

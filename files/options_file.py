@@ -29,7 +29,7 @@ KINDS = (
 
 
 class OptionsFileError(InputError):
-    """A file of options that cannot be used; the message names file and key, and what fits."""
+    """An unusable configuration file; the message names file and key, and what is allowed."""
 
 
 def config_option(table: str) -> Any:
@@ -64,14 +64,14 @@ def read_tables(path: Path) -> dict[str, dict[str, Any]]:
     for key, value in content.items():
         if not isinstance(value, dict):
             raise OptionsFileError(
-                f"{path}: {key:.80} stands outside of a table; expected it below [controller] or "
+                f"{path}: {key:.80} is outside of a table; expected it below [controller] or "
                 "[agent]"
             )
     return content
 
 
 def read_options(path: Path, table: str, command: Any) -> dict[str, Any]:
-    """Return what a table of a file says, by the names of the parameters of a Typer command.
+    """Return the values in a table of a file, by the parameter names of a Typer command.
 
     Values have been checked as those of the command line are. Paths that are not absolute begin at
     the file's folder. Raises OptionsFileError.
@@ -92,7 +92,7 @@ def read_options(path: Path, table: str, command: Any) -> dict[str, Any]:
 
 
 def _key(parameter: Any) -> str:
-    """Return what a parameter is called in files: its first long name, without dashes."""
+    """Return the key of a parameter in files: its first long name, without dashes."""
     longest = [name for name in parameter.opts if name.startswith("--")]
     return str(longest[0].removeprefix("--") if longest else parameter.name)
 
@@ -132,7 +132,7 @@ def _single(path: Path, where: str, parameter: Any, value: Any) -> Any:
 
 
 def _names_a_file(path: Path, parameter: Any, value: Any) -> bool:
-    """Whether the value of an argument, which may be a name of something too, is a file's."""
+    """Whether the value of an argument, which may also be a name, is a file."""
     try:
         return bool(parameter.param_type_name == "argument") and (path.parent / value).is_file()
     except (OSError, ValueError):
@@ -145,7 +145,7 @@ def _shown(value: Any) -> str:
 
 
 def keys_of(command: Any) -> list[tuple[str, str, str]]:
-    """Return a command's keys: name, type in words, and what it is for."""
+    """Return a command's keys: name, type in words, and help."""
     return [
         (_key(p), _kind(p), (getattr(p, "help", "") or "").strip())
         for p in command.params

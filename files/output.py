@@ -8,13 +8,13 @@ from protocol.errors import InputError
 
 
 class OutputError(InputError):
-    """A file that cannot be written; the message names it, and says why."""
+    """A file that cannot be written."""
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Write a file, and the folders to it, so that nobody ever sees half of it.
+    """Write a file atomically, and create the folders above it.
 
-    What is there and is no file, such as /dev/stdout, is written to as it is. Raises OutputError.
+    Existing non-files, such as /dev/stdout, are written to directly. Raises OutputError.
     """
     data = content.encode() if isinstance(content, str) else content
     try:
@@ -32,7 +32,7 @@ def write_file(path: Path, content: str | bytes) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Raise OutputError for a file that could not be written later, when the work is done."""
+    """Raise OutputError now for a file that could not be written when the work is done."""
     try:
         target = path.resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -46,7 +46,7 @@ def check_writable(path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, unless it is there. Raises OutputError for one that cannot be made."""
+    """Create a folder if it is missing. Raises OutputError if that fails."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except FileExistsError:

@@ -1,6 +1,6 @@
 """Workers and parameter servers: protocol state machines, numbers, packet paths.
 
-The core takes frames and time and gives frames and deadlines; it holds no socket, thread or clock:
+The core takes frames and time and returns frames and deadlines; it has no socket, thread or clock:
 
     worker = Worker(plan, index, network, WorkerOptions())      # host_agent.worker, .stream
     call = worker.submit(tensor, now)        # float32 or int32, any shape; `out=` for in place

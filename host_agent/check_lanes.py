@@ -1,4 +1,4 @@
-"""What a worker and a server learn of frames from their check lanes (`host_agent.integrity`)."""
+"""Verification of frames by their check lanes at workers and servers (`host_agent.integrity`)."""
 
 from __future__ import annotations
 
@@ -21,50 +21,51 @@ class ResultChecks:
 
     def __init__(self, window: int) -> None:
         self._asked_at = np.full(window, _NEVER_ASKED)
-        """When the server was asked last because of a result that cannot be right."""
+        """Time when the server was last asked because of an invalid result."""
 
     def bind(self, integrity: Integrity, form: Form) -> None:
         """Take keys and the form of results from a plan."""
         self.integrity = integrity
         self._form = form
 
-    def judge(
+    def verify(
         self, frames: Frames, wire: NDArray[np.int64], announced: NDArray[np.uint8]
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which results are the server's, and which of these cannot be right all the same.
+        """Return which results are the server's, and which of these are invalid nevertheless.
 
-        In the latter an exponent has been altered on its way up: it is below the one that this
-        worker has `announced` (n,), or nobody needed it.
+        In the latter an exponent was altered on the way up: it is below the one that this worker
+        `announced` (n,), or no worker needs it.
         """
         codes = exponents_of(frames)
         genuine, useless = self.integrity.opened(self._form.values(frames), wire, codes)
         return genuine, genuine & (useless | (announced > codes))
 
     def to_ask(self, slots: NDArray[np.intp], now: float, interval: float) -> NDArray[np.intp]:
-        """Return those slots for which the server has not been asked for an interval; it is now."""
+        """Return the slots for which the server has not been asked for an interval, and mark them
+        as asked."""
         slots = slots[self._asked_at[slots] + interval <= now]
         self._asked_at[slots] = now
         return slots
 
     def settle(self, slots: NDArray[np.intp]) -> None:
-        """Results of these slots are right."""
+        """Note that results of these slots are valid."""
         self._asked_at[slots] = _NEVER_ASKED
 
     def wrapped(self, frame: Frames) -> bool:
-        """Whether a result flagged so has wrapped around: somebody may have set the flag only."""
+        """Return whether a flagged result really wrapped around: the flag may be forged."""
         values = self._form.values(frame)
         codes = exponents_of(frame)
         genuine, _ = self.integrity.opened(values, fragments_of(frame), codes, overflow=True)
         return bool(genuine[0])
 
     def asks(self, frame: Frames) -> bool:
-        """Whether a question for a single contribution is the server's."""
+        """Return whether a question for a single contribution is the server's."""
         return bool(self.integrity.asked(self._form.values(frame), fragments_of(frame))[0])
 
 
 @dataclass(frozen=True, slots=True)
 class SealedSums:
-    """Rows of sums that can go out as results: mask, lanes as on the wire, and flags."""
+    """Sums that can be sent as results: mask of rows, lanes as on the wire, and flags."""
 
     rows: NDArray[np.bool_]
     raw: Frames
@@ -79,7 +80,7 @@ def seal_sums(
     flags: NDArray[np.uint8],
     doubted: NDArray[np.bool_],
 ) -> tuple[list[SealedSums], NDArray[np.bool_]]:
-    """Make results of those sums that are right; also return which (n,) are wrong.
+    """Turn valid sums into results; also return which (n,) are invalid.
 
     A `doubted` sum is one of single contributions, which each show by themselves that they are
     right: if it does not fit, it has wrapped around.
@@ -103,7 +104,7 @@ def seal_sums(
 
 
 def is_result(integrity: Integrity, form: Form, frame: Frames) -> bool:
-    """Whether a total that a worker hands over is a result that a server has made."""
+    """Return whether a total handed over by a worker is a server's result."""
     overflow = bool(flags_of(frame)[0] & _OVERFLOW)
     values = form.values(frame)
     genuine, _ = integrity.opened(values, fragments_of(frame), exponents_of(frame), overflow)

@@ -1,4 +1,4 @@
-"""Batches of hopsum frames: which of them are ours, and frames from a header and lanes."""
+"""Batches of hopsum frames: recognition of a stream's frames, and frames from header and lanes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _IDENTITY = {
     "tree": (48, 1),
     "hops": (49, 1),
 }
-"""Offset and size of what makes a frame one of a stream's."""
+"""Offset and size of the fields that identify a stream."""
 _NO_REDUCTION = 0xFF & ~reduce(or_, (each << 4 for each in Reduction))
 """Bits that no reduction has."""
 _EPOCH_AT = HEADER_START + 8
@@ -78,12 +78,12 @@ SEQUENCE_AT = HEADER_START + 14
 
 
 def some(mask: NDArray[np.bool_]) -> bool:
-    """Whether any is true; four times as fast as `any` on one frame's worth."""
+    """Return whether any is true; four times as fast as `any` on a frame's worth."""
     return bool(np.count_nonzero(mask))
 
 
 def every(mask: NDArray[np.bool_]) -> bool:
-    """Whether all are true."""
+    """Return whether all are true."""
     return bool(np.count_nonzero(mask) == len(mask))
 
 
@@ -111,12 +111,12 @@ def reductions_of(frames: Frames) -> NDArray[np.uint8]:
 
 
 def reduction_byte(reduction: Reduction) -> int:
-    """Return a reduction as it stands in frames."""
+    """Return the byte of a reduction in frames."""
     return reduction << 4
 
 
 NO_LANES = np.uint8(reduction_byte(Reduction.NONE))
-"""The reduction of frames that are on the wire without lanes, as it stands in them."""
+"""The reduction byte of frames without lanes on the wire."""
 
 
 def epochs_of(frames: Frames) -> NDArray[np.int64]:
@@ -167,13 +167,13 @@ def mark(frames: Frames, tos: int) -> None:
 
 
 def number(frames: Frames, sequences: NDArray[np.int64], flags: np.uint8) -> None:
-    """Give frames sequence numbers (n,), and flags that say so, on top of those they have."""
+    """Give frames sequence numbers (n,) and the flag SEQUENCED, in addition to their flags."""
     frames[:, SEQUENCE_AT : SEQUENCE_AT + 2].view(_U16)[:, 0] = sequences
     frames[:, FLAGS_AT] |= flags
 
 
 def sent_back(frames: Frames, kind: Kind) -> Frames:
-    """Return copies of frames as another kind, from their destination to their source."""
+    """Return copies of frames as another kind, with source and destination swapped."""
     back = frames.copy()
     back[:, 0:6], back[:, 6:12] = frames[:, 6:12], frames[:, 0:6]
     back[:, 26:30], back[:, 30:34] = frames[:, 30:34], frames[:, 26:30]
@@ -182,7 +182,7 @@ def sent_back(frames: Frames, kind: Kind) -> Frames:
 
 
 def with_lanes(frames: Frames, lanes: int) -> list[Frames]:
-    """Return received frames (n, length) with zero lanes where they have none on the wire.
+    """Return received frames (n, length), with zero lanes added where the wire has none.
 
     Agents look at frames of either kind alike. Each batch has one length.
     """
@@ -199,7 +199,7 @@ def with_lanes(frames: Frames, lanes: int) -> list[Frames]:
 
 
 def without_lanes(batches: Sequence[Frames], lanes: int) -> list[Frames]:
-    """Return frames to send as they go on the wire: those that have no lanes there lose them.
+    """Return frames as they are sent: those without lanes on the wire lose their zero lanes.
 
     Each batch, given and returned, has one length.
     """
@@ -216,13 +216,13 @@ def without_lanes(batches: Sequence[Frames], lanes: int) -> list[Frames]:
 
 
 def _runs(frames: Frames, mask: NDArray[np.bool_]) -> list[tuple[int, Frames]]:
-    """Split frames where a mask (n,) changes: the runs, and where each starts."""
+    """Split frames where a mask (n,) changes; return the runs and their starts."""
     starts = [0, *(np.flatnonzero(np.diff(mask)) + 1).tolist()]
     return list(zip(starts, np.split(frames, starts[1:]), strict=True))
 
 
 def _resized(frames: Frames, change: int) -> Frames:
-    """Return copies of frames whose headers announce `change` more bytes (RFC 1624 checksum)."""
+    """Return copies of frames whose headers have `change` more bytes (RFC 1624 checksum)."""
     resized = frames.copy()
     total, udp, checksum = (
         resized[:, at : at + 2].view(_U16)[:, 0]
@@ -240,7 +240,7 @@ def _resized(frames: Frames, change: int) -> Frames:
 
 
 class Matcher:
-    """Tells a stream's frames from others', and the plain ones from those to look at closely.
+    """Separates a stream's frames from others, and plain ones from those that need a closer look.
 
     A frame belongs when its lengths, ports, version, number of hops, job and tree are those of
     `template` and its kind is the template's (with `either_result`: RESULT or REPLICATED). It is
@@ -276,7 +276,7 @@ class Matcher:
         self._expected_bits = int.from_bytes(self.expected.tobytes(), "big") & self._plain_bits
 
     def all_plain(self, frames: Frames) -> bool:
-        """Whether every frame of a batch is a plain one of the stream's."""
+        """Return whether every frame of a batch is a plain one of the stream."""
         if frames.shape[1] != self._length:
             return False
         if len(frames) == 1:
@@ -287,7 +287,7 @@ class Matcher:
         return not np.count_nonzero(difference)
 
     def sift(self, frames: Frames) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which frames are plain, and which belong without being plain: two masks (n,)."""
+        """Return which frames are plain, and which belong without being plain: two masks (n,)."""
         if frames.shape[1] != self._length:
             none = np.zeros(len(frames), dtype=np.bool_)
             return none, none
@@ -322,7 +322,7 @@ class Form:
         mark(self.template, tos)
 
     def make(self, fragments: Any, exponents: Any, flags: Any = 0) -> Frames:
-        """Return new frames of this form whose lanes are still to be filled in.
+        """Return new frames of this form, whose lanes the caller fills in.
 
         `fragments`: numbers (n,), modulo 2^32; `exponents`, `flags`: (n,) or one for all.
         """
@@ -347,16 +347,16 @@ class Form:
 
 
 def raw_lanes(lanes: int, rows: int) -> Frames:
-    """Room for the lanes of `rows` fragments as they are on the wire."""
+    """Allocate the lanes of `rows` fragments as on the wire."""
     return np.zeros((rows, LANE_BYTES * lanes), dtype=np.uint8)
 
 
 def address_of(network: Network, host: str) -> Address:
-    """Return a host's addresses as they stand in frames."""
+    """Return a host's addresses as in frames."""
     return Address(network.hosts[host].mac_bytes, network.hosts[host].ip_bytes)
 
 
 UNUSUAL_UPWARD = int(Flag.STALE | Flag.BYPASS)
-"""Flags that make a contribution more than a sum to add."""
+"""Flags of contributions that are not plain sums."""
 UNUSUAL_DOWNWARD = 0xFF & ~int(Flag.ECN | Flag.SEQUENCED | Flag.REPAIR)
-"""Flags that make a result more than one to take."""
+"""Flags of results that are not plain."""

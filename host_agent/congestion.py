@@ -1,13 +1,13 @@
-"""How many fragments a stream has in flight where links are shared (docs/congestion.md).
+"""Congestion window of a stream: its fragments in flight on shared links (docs/congestion.md).
 
-Queues mark what waits behind many others, and whoever sums passes the mark on, so all workers of a
-job learn of it by the result. They answer as TCP does (RFC 5681, with the marks of RFC 3168): half
-as many fragments in flight, once a round trip; else one full-size segment more every round trip. So
-jobs and connections that meet the same queue end up with the same share of its link.
+Switches mark packets in long queues, and slots and servers propagate the mark, so the result tells
+all workers of a job. They react as TCP does (RFC 5681, with the marks of RFC 3168): the window is
+halved, at most once a round trip; otherwise it grows by one full-size segment every round trip. So
+jobs and connections in the same queue converge to equal shares of its link.
 
-Round trips alone never make a window smaller: the wait for the slowest worker looks like a queue.
-But a round trip that is no longer than frames need for the way shows that nothing waits anywhere,
-and the window doubles.
+Delay alone never shrinks a window: the wait for the slowest worker looks like a queue. But a round
+trip close to the propagation and transmission time shows that queues are empty, and the window
+doubles.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from network.model import Link, Network
 from protocol.wire import frame_bytes
 
 LEAST_WINDOW = 4
-"""Fragments: fewer would wait for timeouts when one is lost."""
+"""Minimum number of fragments: with fewer, a loss would wait for a timeout."""
 SEGMENT_FRAME_BYTES = 1514
-"""A frame of a TCP connection, which adds one to its window every round trip."""
+"""Bytes of a TCP segment, by which a connection increases its window every round trip."""
 NO_QUEUE = 1.5
-"""Round trips up to so many times what frames need for the way show that they waited nowhere."""
+"""A round trip of up to this many times the propagation and transmission time shows empty queues.
+"""
 
 
 class CongestionWindow:
-    """The fragments that may be in flight: at most `window`, with which it starts.
+    """The number of fragments that may be in flight: at first and at most `window`.
 
     It stays as it is until `move` says where frames may have to wait.
     """
@@ -38,14 +39,14 @@ class CongestionWindow:
         self._window = window
         self._size = float(window)
         self._way: Way | None = None
-        self._heeded = 0
-        """Marks of sendings from this one on count: those before it were answered with a mark."""
+        self._reacted = 0
+        """Marks count from this transmission on; the window was halved for earlier ones."""
         self._round = 0
-        """The first sending of the present round trip."""
+        """The first transmission of the current round trip."""
         self._shortest = float("inf")
 
     def move(self, way: Way | None) -> None:
-        """Take another way. None: its links have no rate, so that frames do not wait for them.
+        """Set the path. None: its links have no rate, so frames do not queue.
 
         Marks do not count there: they are of bursts that a switch took in at once.
         """
@@ -53,7 +54,7 @@ class CongestionWindow:
 
     @property
     def limit(self) -> int:
-        """Fragments that may be in flight."""
+        """Number of fragments that may be in flight."""
         return int(self._size)
 
     @property
@@ -64,7 +65,7 @@ class CongestionWindow:
     def answered(
         self, newest: int, following: int, in_flight: int, round_trip: float, *, marked: bool
     ) -> None:
-        """Take in results; `marked`: one of them met a long queue.
+        """Process results; `marked`: one of them met a long queue.
 
         `newest`: number of the last sending that they answer, `following`: of the next one to be
         made. `in_flight`: with them. `round_trip`: the shortest of theirs (s).
@@ -74,9 +75,9 @@ class CongestionWindow:
         if self._way is None or not (marked or self.limited):
             return
         self._shortest = min(self._shortest, round_trip)
-        if marked and newest >= self._heeded:
+        if marked and newest >= self._reacted:
             self._size = max(min(self._size, in_flight) / 2, min(LEAST_WINDOW, self._window))
-            self._heeded = following
+            self._reacted = following
         elif newest >= self._round and in_flight >= self.limit:
             step = self._way.step
             if self._shortest <= NO_QUEUE * self._way.round_trip:
@@ -89,16 +90,16 @@ class CongestionWindow:
 
 
 class Way(NamedTuple):
-    """What a stream's frames go along."""
+    """Path of a stream's frames."""
 
     round_trip: float
-    """Seconds from the workers to the server and back, if nothing has to wait."""
+    """Seconds from the workers to the server and back with empty queues."""
     step: float
     """Fragments in a TCP connection's segment."""
 
 
 def way_of(network: Network, plan: JobPlan, tree: TreePlan) -> Way | None:
-    """Return the way along a tree; None if no link of it has a rate.
+    """Return the path along a tree; None if no link of it has a rate.
 
     Nothing comes back before the worker that is furthest away has sent.
     """

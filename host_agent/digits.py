@@ -44,7 +44,7 @@ def load_images() -> Images:
 
 
 def _table() -> NDArray[np.float64]:
-    """Scikit-learn's file: a row an image, its class last.
+    """Scikit-learn's file: one row per image, its class last.
 
     Every worker reads it. Importing scikit-learn takes ten times as long, two seconds of CPU time.
     """
@@ -59,7 +59,7 @@ def _table() -> NDArray[np.float64]:
 
 @cache
 def _one_thread_for_matrices() -> None:
-    """Let one thread multiply: OpenBLAS's took fifty times its CPU time for small matrices."""
+    """Restrict OpenBLAS to one thread: several took fifty times the CPU time for small matrices."""
     from threadpoolctl import threadpool_limits
 
     threadpool_limits(1, user_api="blas")
@@ -67,7 +67,7 @@ def _one_thread_for_matrices() -> None:
 
 @dataclass
 class DigitsTraining:
-    """One replica of the model and its place in the training; replicas of one seed stay equal.
+    """One replica of the model and its training progress; replicas of one seed stay equal.
 
     `finished` after `epochs` epochs; `losses` holds the mean training loss of every epoch.
     """
@@ -108,7 +108,7 @@ class DigitsTraining:
         return parts
 
     def _forward(self, images: Floats) -> tuple[Floats, Floats]:
-        """Hidden activations (n, 512) and class probabilities (n, 10)."""
+        """Return hidden activations (n, 512) and class probabilities (n, 10)."""
         w1, b1, w2, b2 = self._unpack(self.parameters)
         hidden = np.maximum(images @ w1 + b1, 0)
         scores = hidden @ w2 + b2
@@ -118,7 +118,7 @@ class DigitsTraining:
         return hidden, scores
 
     def gradient(self, start: int, stop: int) -> Floats:
-        """Part start..stop of the current batch's mean-loss gradient, flat (PARAMETERS,).
+        """Return part start..stop of the current batch's mean-loss gradient, flat (PARAMETERS,).
 
         The parts of a partition of 0..BATCH add up to the whole batch's gradient.
         """
@@ -134,7 +134,7 @@ class DigitsTraining:
         return np.concatenate([part.ravel() for part in parts]).astype(np.float32, copy=False)
 
     def step(self, gradient: Floats) -> None:
-        """Descend along a batch's whole gradient and go to the next batch."""
+        """Take a gradient step on the current batch and advance to the next one."""
         self._velocity *= np.float32(self.momentum)
         self._velocity -= np.float32(self.rate) * gradient
         self.parameters += self._velocity
@@ -150,7 +150,7 @@ class DigitsTraining:
         return float(-np.log(np.maximum(chosen, 1e-12)).mean())
 
     def accuracy(self) -> float:
-        """Share of the test images whose class is found."""
+        """Fraction of test images classified correctly."""
         images = load_images()
         _, probabilities = self._forward(images.test)
         return float((probabilities.argmax(axis=1) == images.test_classes).mean())

@@ -1,4 +1,4 @@
-"""What ends a job at an agent."""
+"""Errors that end a job at an agent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from protocol.errors import InputError, OperationError
 
 
 class JobFailed(OperationError):
-    """A job cannot go on at this worker; the message says which fragment, where, and what to do.
+    """A job cannot continue at this worker; the message names the fragment and what to do.
 
     `job`, `tree`, `fragment`: the first fragment concerned (the number on the wire).
     """
@@ -19,4 +19,4 @@ class JobFailed(OperationError):
 
 
 class CallError(InputError):
-    """A call that cannot be made: the message says what was wrong and what was expected."""
+    """An invalid call; the message says what was wrong and what was expected."""

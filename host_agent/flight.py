@@ -1,4 +1,4 @@
-"""The fragments of a stream that are in flight: what went out, and what is sent again, and when."""
+"""Fragments in flight of a stream: transmissions, retransmissions and their times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ BYPASS = np.uint8(Flag.BYPASS)
 
 
 class Flight:
-    """Per slot of a stream's window: the fragment in flight, or the next one. Times in seconds.
+    """State per slot of a stream's window: the fragment in flight, or the next one. Times in
+    seconds.
 
     `fragment`: its number; `wire`: its number on the wire while it is in flight, else IDLE;
     `frames`: what went out, which the stream makes room for.
@@ -37,9 +38,9 @@ class Flight:
         self.wire = np.full(window, IDLE, dtype=np.int64)
         self.frames: Frames
         self.open = 0
-        """How many are in flight."""
+        """Number of fragments in flight."""
         self.first_sent_at = np.zeros(window)
-        """Or when its deadline was last postponed (`postpone`)."""
+        """Time when its deadline was last postponed (`postpone`)."""
         self.due = np.full(window, NEVER)
         self.next_due = NEVER
         self.tries = np.zeros(window, dtype=np.int32)
@@ -57,7 +58,7 @@ class Flight:
         self._statistics = statistics
 
     def bind(self, worker: int, workers: int, *, hop_by_hop: bool, numbered: bool) -> None:
-        """Take a number among the workers of a plan.
+        """Set this worker's number among the workers of a plan.
 
         `hop_by_hop`: links repair their losses. `numbered`: frames have numbers on the link.
         """
@@ -71,7 +72,7 @@ class Flight:
 
     @property
     def deadline(self) -> float:
-        """When `tick` has something to do, at the latest; NEVER: nothing waits."""
+        """Latest time at which `tick` has something to do; NEVER: no timer."""
         if not self.open:
             return NEVER
         return min(self.next_due, self.recovery.due, self.recovery.probe_due)
@@ -82,7 +83,7 @@ class Flight:
         return np.flatnonzero(self.wire != IDLE)
 
     def idle(self, end: int) -> NDArray[np.intp]:
-        """Return idle slots whose next fragment is before `end`, in the order of these.
+        """Return idle slots whose next fragment is before `end`, in order of fragments.
 
         No more than may be in flight at present. But the oldest ones always go, as many as may be
         in flight: all others' results may wait for them.
@@ -123,7 +124,7 @@ class Flight:
     def answered(
         self, slots: NDArray[np.intp], now: float, *, marked: bool = False
     ) -> NDArray[np.int64]:
-        """Make slots idle whose results have come, and return their fragments.
+        """Make slots idle whose results have arrived, and return their fragments.
 
         `marked`: a result met a long queue. Sends again what these results show to be lost.
         """
@@ -154,15 +155,15 @@ class Flight:
         They are of fragments sent once, `newest` the last sending of them and `round_trip` the
         shortest of theirs (s). `marked`: one of them met a long queue.
         """
-        following = self.recovery.stands["next"]
+        following = self.recovery.scalars["next"]
         self.congestion.answered(newest, following, self.open, round_trip, marked=marked)
 
     def due_after(self, now: float) -> float:
-        """Return when fragments that are sent now have waited too long."""
+        """Return when fragments that are sent now time out."""
         return now + min(self.round_trip.timeout, self._options.deadline)
 
     def _set_timeout(self, slots: NDArray[np.intp], now: float) -> None:
-        """Fragments of these slots are sent now."""
+        """Note that fragments of these slots are sent now."""
         due = self.due_after(now)
         self.due[slots] = due
         self.next_due = min(self.next_due, due)
@@ -170,7 +171,7 @@ class Flight:
     # -- sending again
 
     def tick(self, now: float) -> int | None:
-        """Send again what has waited too long; return the slot of what is past the deadline."""
+        """Retransmit fragments that timed out; return the slot of one past the deadline."""
         if self.recovery.due <= now:
             self._repair(now)
         if self.next_due <= now:
@@ -184,16 +185,16 @@ class Flight:
         return None
 
     def postpone(self, now: float) -> None:
-        """Let the deadlines of what is in flight count from now."""
+        """Restart the deadlines of fragments in flight."""
         self.first_sent_at[self.slots] = now
 
     def stop(self) -> None:
-        """Wait for nothing any more."""
+        """Stop all timers."""
         self.due[:] = NEVER
         self.next_due = NEVER
 
     def resume(self, now: float) -> None:
-        """Send what is in flight at once, as if it had not been tried.
+        """Retransmit fragments in flight at once, with fresh retry counts.
 
         Where others have results that are missing here they do not send again; so the server is
         asked for the oldest ones.
@@ -207,7 +208,7 @@ class Flight:
             self._send_again(oldest, now, quiet=False, ask=True)
 
     def send_all_again(self, now: float) -> None:
-        """Send what is in flight under a new epoch."""
+        """Retransmit fragments in flight under a new epoch."""
         slots = self.slots
         if len(slots):
             self.tries[slots] = 2
@@ -216,7 +217,7 @@ class Flight:
             self._send_again(slots, now, quiet=False)
 
     def _repair(self, now: float) -> None:
-        """Send again what later sendings' results show to be lost."""
+        """Retransmit fragments that results of later transmissions show to be lost."""
         slots = self.recovery.lost(self.slots, now)
         if len(slots):
             self._statistics.fast_retransmissions += len(slots)
@@ -224,7 +225,7 @@ class Flight:
 
     def _expire_due(self, now: float) -> int | None:
         slots = np.flatnonzero(self.due <= now)
-        # As long as results come in, what is not overtaken waits in a queue.
+        # While results arrive, fragments that are not overtaken are queued.
         until = self.recovery.answered_at + self.round_trip.timeout
         if self.recovery.probes_steadily:
             until = max(until, now + self.round_trip.timeout)
@@ -249,7 +250,7 @@ class Flight:
     def try_again(
         self, slots: NDArray[np.intp], now: float, *, quiet: bool, ask: bool = False
     ) -> None:
-        """Send fragments in flight again, around the switches if that has failed too often.
+        """Retransmit fragments in flight, bypassing the switches after too many failures.
 
         `ask`: this once around the switches, to the server: it answers with the results of those
         that it has finished, and keeps the others. `quiet`: into a silence (`Recovery.sent_again`).
@@ -264,7 +265,7 @@ class Flight:
         self._send_again(slots, now, quiet=quiet, ask=ask)
 
     def go_around(self, slots: NDArray[np.intp], now: float) -> None:
-        """Send fragments in flight again, around the switches from now on."""
+        """Retransmit fragments in flight, bypassing the switches from now on."""
         flags_of(self.frames)[slots] = Flag.BYPASS
         self.try_again(slots, now, quiet=False)
 
@@ -284,7 +285,7 @@ class Flight:
         self._statistics.retransmissions += len(slots)
 
     def _number(self, frames: Frames, wire: NDArray[np.int64]) -> None:
-        """Give frames that are sent again numbers on the link, but for those no switch may sum."""
+        """Give retransmitted frames numbers on the link, except those that no switch may add."""
         if not self._numbered:
             return
         summed = (flags_of(frames) & BYPASS) == 0

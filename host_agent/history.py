@@ -1,4 +1,4 @@
-"""The last result of each slot of a window, which a worker or a server can send again."""
+"""History: the last result of each slot of a window, for retransmission by a worker or server."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 from host_agent.codec import Form, Frames, raw_lanes, reductions_of
 
 EMPTY = -1
-"""Number of a slot that holds no fragment."""
+"""Fragment number of an empty slot."""
 
 
 class History:
-    """Per slot of a window of `window` slots: the last result, as it stands in frames."""
+    """The last result of each of `window` slots, as in frames."""
 
     def __init__(self, window: int, lanes: int) -> None:
         self.fragment = np.full(window, EMPTY, dtype=np.int64)
@@ -36,23 +36,23 @@ class History:
         self.reduction[slots] = reductions
 
     def has(self, slots: NDArray[np.int64], fragments: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of the fragments (n,) are the last ones of their slots."""
+        """Return which of the fragments (n,) are the last ones of their slots."""
         same: NDArray[np.bool_] = self.fragment[slots] == fragments
         return same
 
     def is_older(self, slots: NDArray[np.int64], fragments: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which slots hold nothing, or an older fragment than these (n,)."""
+        """Return which slots are empty, or have an older fragment than these (n,)."""
         kept = self.fragment[slots]
         older: NDArray[np.bool_] = (kept == EMPTY) | is_newer(fragments, kept)
         return older
 
     @property
     def filled(self) -> NDArray[np.intp]:
-        """The slots that hold a result."""
+        """Return the slots with a result."""
         return np.flatnonzero(self.fragment != EMPTY)
 
     def oldest_first(self) -> NDArray[np.intp]:
-        """Return the slots that hold a result, in the order of their fragments."""
+        """Return the slots with a result, in the order of their fragments."""
         slots = self.filled
         if not len(slots):
             return slots
@@ -69,7 +69,7 @@ class History:
 
 
 def is_newer(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether fragment numbers are newer, as serial numbers of 32 bits."""
+    """Return whether fragment numbers are newer, as serial numbers of 32 bits."""
     distance = (a - b) & 0xFFFFFFFF
     newer: NDArray[np.bool_] = (distance > 0) & (distance < 1 << 31)
     return newer

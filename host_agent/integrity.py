@@ -1,30 +1,30 @@
-"""Check lanes: what shows that a sum is the sum of what its job's workers have sent.
+"""Check lanes: proof that a sum is that of its job's workers' contributions.
 
-The last `CHECK_LANES` lanes of a fragment carry a number of the field of P = 2^45 - 55 elements, as
-limbs of 15 bits, which switches add as they add any lanes: the sums of at most 65,535 limbs stay
-within 31 bits, and taken together they are the sum of the numbers. Worker i gives to fragment f
+The last `CHECK_LANES` lanes of a fragment hold an element of the field of size P = 2^45 - 55, as
+limbs of 15 bits, which switches add like any lanes: the sums of at most 65,535 limbs stay within 31
+bits, and together they are the sum of the elements. Worker i contributes to fragment f
 
     r . x_i + z w_i + F(f, i) - F(f, i + 1)        (mod P)
 
-with x_i its values, r (a number a lane) and z drawn from the job's key, w_i 1 or 0 (below), and F
-numbers drawn from the key, each used once. So N workers' numbers add up to
+where x_i are its values, r (one number per lane) and z are derived from the job's key, w_i is 1 or
+0 (see below), and F are numbers derived from the key, each used once. So N workers' check values
+add up to
 
     r . S + z k + F(f, 0) - F(f, N)
 
-for S the sum of their values over the integers, and k of the w. A forger without the key, who
-alters S and that number in any way, goes undetected with probability at most (N + 1) / P: no
+where S is the sum of their values over the integers, and k that of the w. A forger without the key
+who alters S and the check value in any way goes undetected with probability at most (N + 1) / P: no
 lane changes by a multiple of P (the universal hash of Carter and Wegman, JCSS 1981, made one-time
-by the pads). A sum that has wrapped around does not fit either. The server takes F(f, 0) - F(f, N)
-away and *seals* the result, which fits as a result only, and with its exponent byte and overflow
-flag alone:
+by the pads). A sum that wrapped around is invalid too. The server subtracts F(f, 0) - F(f, N) and
+*seals* the result, which is then valid as a result only, and only with its exponent byte and
+overflow flag:
 
     r . S + z [k > 0] + c code + v overflow + R(f)
 
 w_i says that worker i's own values need the exponent by which they are scaled. The exponents'
-maximum on the way up is no sum, and this is all that covers it: if nobody needs it, it has been
-altered.
+maximum on the way up is not a sum, so only w protects it: if no worker needs it, it was altered.
 
-Field elements are int64 arrays, 0 to P - 1. What comes from others may be any int32.
+Field elements are int64 arrays, 0 to P - 1. Received lanes may be any int32.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _PIECES = 4
 """A coefficient times a value is computed by pieces of the coefficient: 12 + 31 bits, and 9 for the
 lanes, are exact in float64, in which matrix products are fast."""
 _BLOCK_BITS = 6
-"""Pads of 2^6 fragments come from one call of the hash."""
+"""Pads of 2^6 fragments are derived by one call of the hash."""
 _BLOCK = 1 << _BLOCK_BITS
 _KEPT_BLOCKS = 4096
 
@@ -78,7 +78,7 @@ class Integrity:
         self._block = lru_cache(maxsize=_KEPT_BLOCKS)(self._draw_block)
 
     def _draw(self, use: str, first: int, second: int, count: int) -> Numbers:
-        """Return numbers that nobody can tell from random ones without the key."""
+        """Return pseudorandom numbers derived from the key."""
         name = f"{use} {self._tree} {first} {second}".encode()
         drawn = hashlib.shake_128(self._key + name).digest(8 * count)
         return (np.frombuffer(drawn, dtype="<u8") % np.uint64(P)).astype(np.int64)
@@ -99,7 +99,7 @@ class Integrity:
         return some_pads
 
     def _between(self, first: int, last: int, wire: Numbers) -> Numbers:
-        """Return what the pads of workers `first` to `last` - 1 add up to, above -P."""
+        """Return the sum of the pads of workers `first` to `last` - 1, above -P."""
         use = f"of {self.workers}"
         return self._pads(use, first, wire) - self._pads(use, last, wire)
 
@@ -114,7 +114,7 @@ class Integrity:
         return result
 
     def _number(self, values: NDArray[np.int32]) -> Numbers:
-        """Return what the check lanes hold, not reduced modulo P."""
+        """Return the value of the check lanes, not reduced modulo P."""
         limbs = values[:, self.values :].astype(np.int64)
         number: Numbers = limbs[:, 0]
         for limb in range(1, CHECK_LANES):
@@ -144,7 +144,7 @@ class Integrity:
     def protect_again(
         self, values: NDArray[np.int32], wire: Numbers, worker: int, before: Integrity, was: int
     ) -> None:
-        """Change the check lanes of fragments that number `was` made among `before`'s workers."""
+        """Adapt check lanes of fragments that worker number `was` made among `before`'s workers."""
         own = before._rest(values) - before._between(was, was + 1, wire)
         pads = self._between(worker, worker + 1, wire)
         self._put(values, (self._hash(values) + own + pads) % P)
@@ -156,21 +156,21 @@ class Integrity:
         codes: NDArray[np.uint8],
         overflow: bool = False,
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which results are genuine, and in which of these nobody needed the exponent."""
+        """Return which results are genuine, and in which of these no worker needed the exponent."""
         rest = self._rest(values) - self._pads("result", 0, wire) - self._coded(codes)
         rest = (rest - (self._overflow if overflow else 0)) % P
         useless = rest == 0
         return useless | (rest == self._need), useless
 
     def asked(self, values: NDArray[np.int32], wire: Numbers) -> NDArray[np.bool_]:
-        """Which questions for single contributions (`question`) are the server's."""
+        """Return which questions for single contributions (`question`) are the server's."""
         same: NDArray[np.bool_] = self._rest(values) == self._pads("question", 0, wire)
         return same
 
     # -- a server
 
     def fits(self, values: NDArray[np.int32], wire: Numbers) -> tuple[NDArray[np.bool_], Numbers]:
-        """Which are the sum of what all workers have sent; and z k of each, for `seal`."""
+        """Return which are sums of all workers' contributions, and z k of each, for `seal`."""
         needs = (self._rest(values) - self._between(0, self.workers, wire)) % P
         nearest = np.minimum(np.searchsorted(self._needs, needs), self.workers)
         return self._needs[nearest] == needs, needs
@@ -178,7 +178,7 @@ class Integrity:
     def fits_single(
         self, values: NDArray[np.int32], wire: Numbers, worker: int
     ) -> NDArray[np.bool_]:
-        """Which are what a worker has sent."""
+        """Return which are contributions of a worker."""
         rest = (self._rest(values) - self._between(worker, worker + 1, wire)) % P
         fitting: NDArray[np.bool_] = (rest == 0) | (rest == self._need)
         return fitting
@@ -186,14 +186,14 @@ class Integrity:
     def seal(
         self, values: NDArray[np.int32], wire: Numbers, codes: NDArray[np.uint8], needs: Numbers
     ) -> None:
-        """Make results of sums that fit."""
+        """Turn valid sums into results."""
         hashed = self._number(values) - self._between(0, self.workers, wire) - needs
         self._put_result(values, wire, codes, hashed + np.where(needs != 0, self._need, 0))
 
     def seal_overflow(
         self, values: NDArray[np.int32], wire: Numbers, codes: NDArray[np.uint8]
     ) -> None:
-        """Make results of sums that are known to have wrapped around."""
+        """Turn sums that are known to have wrapped around into results."""
         self._put_result(values, wire, codes, self._hash(values) + self._need + self._overflow)
 
     def _put_result(
@@ -207,13 +207,13 @@ class Integrity:
         self._put(values, numbers % P)
 
     def question(self, wire: int, lanes: NDArray[np.int32]) -> None:
-        """Make lanes (1, lanes) those of the server's question for single contributions."""
+        """Fill in lanes (1, lanes) of the server's question for single contributions."""
         lanes[...] = 0
         self._put(lanes, self._pads("question", 0, np.array([wire])))
 
 
 def make_integrity(plan: JobPlan, tree: int, key: bytes | None) -> Integrity | None:
-    """Return what a plan's tree needs; None for a plan without integrity.
+    """Return the integrity checks of a plan's tree; None for a plan without integrity.
 
     Raises PlanError if there is no key.
     """
@@ -221,7 +221,7 @@ def make_integrity(plan: JobPlan, tree: int, key: bytes | None) -> Integrity | N
         return None
     if key is None:
         raise PlanError(
-            f"job {plan.job}, epoch {plan.epoch}: its sums are to carry check lanes, and its task "
-            "has no key; hand it in to a controller that knows of integrity"
+            f"job {plan.job}, epoch {plan.epoch}: its sums need check lanes, but its task has no "
+            "key; submit it to a controller that supports integrity"
         )
     return Integrity(key, tree, len(plan.workers), plan.lanes)

@@ -1,4 +1,4 @@
-"""What an agent demands of a plan before it follows it."""
+"""An agent's checks of a plan."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collectives.plan import JobPlan, PlanError
 
 
 def check_job(plan: JobPlan) -> None:
-    """Raise PlanError for numbers with which sums could go wrong or the agents could wedge."""
+    """Raise PlanError for numbers that could cause wrong sums or deadlock agents."""
     if not (1 <= plan.job <= 0xFFFF and 1 <= plan.epoch <= 0xFFFF):
         raise PlanError(
             f"job {plan.job}, epoch {plan.epoch}: expected numbers from 1 to 65535 (a switch's "

@@ -1,4 +1,4 @@
-"""A host's end of the links to its neighbours on one tree: repairs of what they lose.
+"""A host's end of the links to its neighbours on one tree: repairs of losses.
 
 Frames are numbered for the neighbour that takes them in, which asks for the numbers that are
 missing. A worker has one neighbour, its switch; a server has one for each child. The rules are in
@@ -45,14 +45,14 @@ class LinkRepairs:
         self._statistics = statistics
 
     def restart(self, request: Form) -> None:
-        """Begin a new epoch, with numbers from 0; `request`: the form of neighbours' requests."""
+        """Start a new epoch, with numbers from 0; `request`: the form of neighbours' requests."""
         self.sent.restart()
         for arrivals in self.arrivals:
             arrivals.restart()
         self._asked = Matcher(request.template, unusual_flags=0)
 
     def number(self, frames: Frames, fragments: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Give frames that go out now the next numbers, and return these (n,)."""
+        """Assign the next numbers to frames that are sent now, and return these (n,)."""
         numbers = self.sent.number(fragments)
         number(frames, numbers, SEQUENCED)
         return numbers
@@ -64,10 +64,10 @@ class LinkRepairs:
         neighbour: int,
         make_requests: Callable[[int], Frames],
     ) -> list[int]:
-        """Take in the numbers of a neighbour's frames, and ask it for those that are missing.
+        """Process the numbers of a neighbour's frames, and request missing ones.
 
-        `make_requests`: makes so many requests to it, without numbers. Returns the rows of frames
-        that had come before, under the same number.
+        `make_requests`: makes a given number of requests to it, without numbers. Returns the rows
+        of frames whose numbers had been received before.
         """
         repairs = (flags & REPAIR) != 0
         missing, copies = self.arrivals[neighbour].take(sequences_of(frames), repairs)
@@ -79,13 +79,13 @@ class LinkRepairs:
         return copies
 
     def requested(self, frames: Frames) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the numbers that neighbours ask for, and the fragments sent under them."""
+        """Return the numbers that neighbours request, and the fragments sent under them."""
         plain, _ = self._asked.sift(frames)
         self._statistics.foreign += len(frames) - int(plain.sum())
         return self.sent.find(sequences_of(frames[plain]))
 
     def repair(self, frames: Frames, numbers: NDArray[np.int64], tos: int) -> None:
-        """Send frames again that were lost, under their numbers (n,), ahead of all else."""
+        """Retransmit lost frames under their numbers (n,), ahead of all others."""
         number(frames, numbers, SEQUENCED | REPAIR)
         mark(frames, tos | URGENT)
         self._statistics.repaired += len(frames)

@@ -1,4 +1,4 @@
-"""The `hopsum-agent` command: a host's part in a job; teaching and debugging with Scapy."""
+"""The `hopsum-agent` command: a host's agent; teaching and debugging with Scapy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="hopsum-agent",
-    help="A host's part in summing gradients inside the network.",
+    help="The agent of a host, which sums gradients inside the network.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -103,7 +103,7 @@ def serve(
 
 
 def _open_port(interface: str, packet_io: str) -> FramePort:
-    """Open a port. Raises InterfaceError, UnsafePathError; BadParameter for an unknown way."""
+    """Open a port. Raises InterfaceError, UnsafePathError; BadParameter for an unknown path."""
     from host_agent.io.port import PacketPort
     from protocol.wire import UDP_PORT
 
@@ -145,13 +145,17 @@ def send(
         list[str] | None,
         typer.Option(help="Stack entry, as agg,child=0,fan-in=2,port=3; repeat it along the path."),
     ] = None,
-    lanes: Annotated[int, typer.Option(help="As the switches were compiled for.")] = 32,
-    values: Annotated[str, typer.Option(help="Of the first lanes, as 1,2,3; 0 the rest.")] = "",
-    src_mac: Annotated[str | None, typer.Option(help="The interface's, if left out.")] = None,
+    lanes: Annotated[
+        int, typer.Option(help="Number of lanes that the switches were compiled for.")
+    ] = 32,
+    values: Annotated[
+        str, typer.Option(help="Values of the first lanes, as 1,2,3; the rest are 0.")
+    ] = "",
+    src_mac: Annotated[str | None, typer.Option(help="Default: the interface's address.")] = None,
     dst_mac: Annotated[str, typer.Option()] = "01:00:5e:00:48:53",
     src_ip: Annotated[str, typer.Option()] = "0.0.0.0",
     dst_ip: Annotated[str, typer.Option()] = "239.0.72.83",
-    count: Annotated[int, typer.Option(min=1, help="So many times.")] = 1,
+    count: Annotated[int, typer.Option(min=1, help="Number of copies to send.")] = 1,
     show: Annotated[bool, typer.Option("--show", help="Print every field.")] = False,
 ) -> None:
     """Send a hand-made packet (needs CAP_NET_RAW)."""
@@ -189,16 +193,20 @@ def send(
 
 @app.command()
 def sniff(
-    interface: Annotated[str | None, typer.Option(help="Network interface; or --read.")] = None,
+    interface: Annotated[
+        str | None, typer.Option(help="Network interface to listen on; or use --read.")
+    ] = None,
     read: Annotated[Path | None, typer.Option(help="Read this pcap file instead.")] = None,
     count: Annotated[
-        int | None, typer.Option(min=1, max=sys.maxsize, help="End after so many.")
+        int | None, typer.Option(min=1, max=sys.maxsize, help="Stop after this many packets.")
     ] = None,
     timeout: Annotated[
-        float | None, typer.Option(min=0, max=1e9, help="End after so many seconds.")
+        float | None, typer.Option(min=0, max=1e9, help="Stop after this many seconds.")
     ] = None,
     show: Annotated[bool, typer.Option("--show", help="Print every field.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="A line of JSON each.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one line of JSON per packet.")
+    ] = False,
 ) -> None:
     """Print the hopsum packets on an interface (needs CAP_NET_RAW), or of a capture."""
     if timeout is not None and math.isnan(timeout):

@@ -1,4 +1,4 @@
-"""How much memory this machine has for what a job asks of it (Linux), and which machine it is."""
+"""Memory of this machine available to jobs (Linux), and the machine's identity."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def machine_id() -> str:
-    """Return the same for all hosts that share this machine's memory, as Mininet's do; else ''."""
+    """Return an identity shared by all hosts on this machine's memory, as in Mininet; else ''."""
     return _text(BOOT_ID).strip()
 
 
 def total_memory() -> int:
-    """Bytes that processes here may use together, 0 if that is not known."""
+    """Return the bytes that processes here may use together, 0 if unknown."""
     return _least(_meminfo("MemTotal"), _limit())
 
 
 def available_memory() -> int:
-    """Bytes that are left of them now, page cache included; 0 if that is not known."""
+    """Return the bytes that are free now, page cache included; 0 if unknown."""
     limit = _limit()
     return _least(_meminfo("MemAvailable"), None if limit is None else max(1, limit - _used()))
 
 
 def too_much(needed: int, what: str) -> str | None:
-    """Why `what`, which needs so many bytes, cannot be done here; None if it can."""
+    """Return why `what`, which needs these bytes, cannot be done here; None if it can."""
     available = available_memory()
     if not available or needed <= available:
         return None
@@ -39,12 +39,12 @@ def too_much(needed: int, what: str) -> str | None:
 
 
 def _limit() -> int | None:
-    """Bytes that the control group of this machine or container may use."""
+    """Return the memory limit of this machine's or container's control group."""
     return _number(CGROUP / "memory.max") or _number(CGROUP / "memory/memory.limit_in_bytes")
 
 
 def _used() -> int:
-    """Bytes that it uses, without the page cache that it could do without."""
+    """Return its memory use, without reclaimable page cache."""
     used = _number(CGROUP / "memory.current") or _number(CGROUP / "memory/memory.usage_in_bytes")
     cached = _field(_text(CGROUP / "memory.stat"), "inactive_file") or _field(
         _text(CGROUP / "memory/memory.stat"), "total_inactive_file"

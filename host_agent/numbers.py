@@ -43,22 +43,23 @@ _LEAST_FAST_CODE = 32
 """From this exponent byte on, all scale factors of any job are normal float32 numbers; up to
 255 - bits no sum leaves float32's range. Other fragments are converted in float64."""
 _BLOCK = 1 << 14
-"""Values looked at together: 64 KB stay in a core's second-level cache."""
+"""Values processed together: 64 KB stay in a core's second-level cache."""
 
 
 class NumbersError(InputError):
-    """A tensor cannot be summed; the message names it and the element."""
+    """A tensor that cannot be summed; the message names it and the element."""
 
 
 def worker_bits(workers: int) -> int:
-    """ceil(log2 workers): the bits of headroom that the sum of so many workers needs."""
+    """Return ceil(log2 workers): the bits of headroom for a sum over these workers."""
     if not 1 <= workers <= MAX_WORKERS:
         raise NumbersError(f"{workers} workers: expected 1 to {MAX_WORKERS}")
     return (workers - 1).bit_length()
 
 
 def exponent_codes(values: NDArray[np.float32], lanes: int, name: str) -> NDArray[np.uint8]:
-    """Exponent byte of each fragment of `lanes` values of a flat tensor, shape (ceil(n / lanes),).
+    """Return the exponent byte of each fragment of `lanes` values of a flat tensor, (ceil(n /
+    lanes),).
 
     Raises NumbersError, naming `name` and the element, at the first NaN or infinity.
     """
@@ -84,24 +85,24 @@ def exponent_codes(values: NDArray[np.float32], lanes: int, name: str) -> NDArra
 
 
 class Factors(NamedTuple):
-    """How a job scales, by exponent byte: shapes (256,).
+    """Scale factors of a job, by exponent byte: shapes (256,).
 
     Special are bytes whose fragments are converted in float64.
     """
 
     step: NDArray[np.float64]
-    """What an integer of 1 stands for."""
+    """The value of an integer 1."""
     up: NDArray[np.float32]
     """1 / step; 0 for special bytes."""
     down: NDArray[np.float32]
     """step; 0 for special bytes."""
     limit: int
-    """M, to which integers have to be clipped; 0: rounding keeps it."""
+    """M, to which integers must be clipped; 0: rounding cannot exceed it."""
 
 
 @lru_cache(maxsize=32)
 def factors(bits: int) -> Factors:
-    """Return the factors of a job with so many `worker_bits`."""
+    """Return the factors of a job with these `worker_bits`."""
     exponents = np.arange(256) - EXPONENT_BIAS + bits - 31
     step = np.ldexp(1.0, exponents)
     fast = (np.arange(256) >= _LEAST_FAST_CODE) & (np.arange(256) < 255 - bits)
@@ -148,7 +149,8 @@ def dequantise(sums: NDArray[np.int32], codes: NDArray[np.uint8], bits: int) -> 
 
 
 def error_bound(code: int, workers: int, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Largest possible |result - sum| of lanes whose exact sums are `sums` (module docstring).
+    """Return the largest possible |result - sum| of lanes with exact sums `sums` (module
+    docstring).
 
     `code`: the exponent byte of the fragment, common to all workers.
     """

@@ -1,4 +1,4 @@
-"""The fragments that a server has begun to sum, and whose contributions are here."""
+"""Open sums of a server: unfinished fragments and their contributions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from host_agent.reduction import combine
 
 
 class OpenSums:
-    """Per slot of a window: the fragment that is being summed, and what of it has arrived.
+    """State per slot of a window: the fragment that is being summed, and its contributions.
 
     That is sums of children's subtrees, which `held` (slots, children) tells, and `singles` of
     workers that bypassed the switches. `covered`: how many workers both are of.
@@ -24,7 +24,7 @@ class OpenSums:
         self.since = np.zeros(window)
         self.held = np.zeros((window, 0), dtype=np.bool_)
         self.doubted = np.zeros(window, dtype=np.bool_)
-        """Whether check lanes have shown the fragment's sum to be wrong: singles alone count."""
+        """Whether check lanes have shown the fragment's sum to be wrong: only singles count."""
         self.covered = np.zeros(window, dtype=np.int64)
         self.flags = np.zeros(window, dtype=np.uint8)
         self.code = np.zeros(window, dtype=np.uint8)
@@ -34,7 +34,7 @@ class OpenSums:
         self._sum = np.zeros((window, lanes), dtype=np.int32)
 
     def restart(self, groups: Sequence[Sequence[int]]) -> None:
-        """Drop all; from now on child i covers the workers `groups[i]`."""
+        """Drop everything; from now on child i covers the workers `groups[i]`."""
         self._groups = groups
         self.held = np.zeros((len(self.fragment), len(groups)), dtype=np.bool_)
         self.fragment[:] = EMPTY
@@ -48,10 +48,10 @@ class OpenSums:
         history: History,
         now: float,
     ) -> tuple[NDArray[np.bool_], int]:
-        """Open slots for newer fragments; which fragments (n,) are those of their slots now.
+        """Open slots for newer fragments; return which fragments (n,) are those of their slots now.
 
-        One that is not newer than its slot's or than the history is one that somebody has the
-        result of, or that this very batch has finished. Also returns how many are of another
+        A fragment that is not newer than its slot's or than the history is one whose result some
+        worker has, or that this batch has just finished. Also returns how many have another
         reduction than their slot's.
         """
         held = self.fragment[slots]
@@ -103,7 +103,7 @@ class OpenSums:
         self.code[slots] = np.maximum(self.code[slots], codes)
 
     def drop_covered(self, slots: NDArray[np.int64], children: NDArray[np.int64]) -> None:
-        """Drop the singles of workers that the sums which now arrive cover."""
+        """Drop the singles of workers that arriving sums cover."""
         for slot, child in zip(slots.tolist(), children.tolist(), strict=True):
             held = self.singles.get(slot)
             if held is None:
@@ -115,7 +115,7 @@ class OpenSums:
     def add_single(
         self, slot: int, worker: int, values: NDArray[np.int32], flags: int, code: int
     ) -> None:
-        """Keep the single contribution of a worker of whom nothing is here yet."""
+        """Keep a worker's single contribution, if nothing of that worker has arrived yet."""
         self.singles.setdefault(slot, {})[worker] = values
         self.covered[slot] += 1
         self.flags[slot] |= flags
@@ -137,7 +137,7 @@ class OpenSums:
                 self._started[slot] = True
 
     def raw(self, slots: NDArray[np.int64]) -> Frames:
-        """Return the sums of slots as they are on the wire."""
+        """Return the sums of slots, as on the wire."""
         return self._sum[slots].astype(">i4").view(np.uint8)
 
     def doubt(self, slots: NDArray[np.int64]) -> None:
@@ -166,13 +166,13 @@ class OpenSums:
                 self.singles.pop(slot, None)
 
     def heard(self, slot: int) -> set[int]:
-        """Return the workers whose contributions to a slot's fragment are here."""
+        """Return the workers whose contributions to a slot's fragment have arrived."""
         heard = set(self.singles.get(slot, ()))
         for child in np.flatnonzero(self.held[slot]).tolist():
             heard.update(self._groups[child])
         return heard
 
     def oldest(self) -> int | None:
-        """Return the slot of the fragment that was begun first; None: none is open."""
+        """Return the slot of the fragment that was opened first; None: none is open."""
         opened = np.flatnonzero(self.fragment != EMPTY)
         return int(opened[np.argmin(self.since[opened])]) if len(opened) else None

@@ -1,4 +1,4 @@
-"""Training whose gradients are several operators, ready in another order on every worker.
+"""Training whose gradients are several operators, ready in a different order on every worker.
 
 Which gradient is ready first depends on how each worker happens to be scheduled; here it is drawn
 at random for every worker and step, so that workers in one order would be luck. The workers agree
@@ -16,26 +16,26 @@ from collectives.plan import JobPlan
 from collectives.schedule import part
 from coordination.operators import Operator
 from host_agent.digits import Digits, DigitsTraining
-from host_agent.workload import Judged, Tensor, Verdict, WorkloadSpec, judge
+from host_agent.workload import CheckedWorkload, Tensor, Verdict, WorkloadSpec, verify_sum
 from protocol import hopsum_pb2 as pb
 
 NAMES = ("hidden weights", "hidden biases", "output weights", "output biases")
-"""Of the gradients, in the order of `Digits.SHAPES`."""
+"""Names of the gradients, in the order of `Digits.SHAPES`."""
 
 OPERATORS = tuple(
     Operator(name, shape, "float32") for name, shape in zip(NAMES, Digits.SHAPES, strict=True)
 )
 _ENDS = list(accumulate(map(prod, Digits.SHAPES)))
 _RANGES = dict(zip(NAMES, zip([0, *_ENDS], _ENDS, strict=False), strict=True))
-"""Where in the flat gradient an operator lies: start and stop."""
+"""Range of an operator in the flat gradient: start and stop."""
 
 
-class OperatorTraining(Judged):
+class OperatorTraining(CheckedWorkload):
     """One worker's side: `begin_step`, then a `tensor` and a `take_result` for each operator."""
 
     def __init__(self, spec: WorkloadSpec, worker: int, plan: JobPlan | None) -> None:
         self.step = 0
-        """The number of the step begun last, from 1."""
+        """The number of the current step, from 1."""
         self.order: list[str] = []
         """The operators of that step in the order in which they were summed."""
         self._missing: set[str] = set()
@@ -71,18 +71,20 @@ class OperatorTraining(Judged):
         return self._training.gradient(start, stop)
 
     def tensor(self, name: str) -> Tensor:
-        """Return this worker's gradient of an operator, flat: its sum begins."""
+        """Return this worker's gradient of an operator, flat, at the start of its sum."""
         self.order.append(name)
         start, stop = _RANGES[name]
         return self._gradients[self._worker][start:stop]
 
     def take_result(self, name: str, result: Tensor) -> bool:
-        """Check a sum against all workers' parts; with the last one take a step along it.
+        """Check a sum against all workers' parts; after the last one take a gradient step.
 
         Whether it was the last of the step.
         """
         start, stop = _RANGES[name]
-        self._verdict.merge(judge([g[start:stop] for g in self._gradients], result, self._plan))
+        self._verdict.merge(
+            verify_sum([g[start:stop] for g in self._gradients], result, self._plan)
+        )
         self._sum[start:stop] = result
         self._missing.remove(name)
         if self._missing:
@@ -91,7 +93,7 @@ class OperatorTraining(Judged):
         return True
 
     def cut_as(self, plan: JobPlan) -> None:
-        """Judge what follows by another plan."""
+        """Check later sums by another plan."""
         self._plan = plan
 
     def verdict(self) -> Verdict:

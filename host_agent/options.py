@@ -8,30 +8,30 @@ from math import inf
 
 @dataclass(slots=True)
 class WorkerStatistics:
-    """What a worker has counted, in packets."""
+    """A worker's counters, in packets."""
 
     sent: int = 0
     """Fragments sent for the first time."""
     retransmissions: int = 0
-    """Fragments sent again, bypassed ones and those after a new epoch included."""
+    """Retransmitted fragments, including bypassed ones and those after a new epoch."""
     fast_retransmissions: int = 0
-    """Those of the retransmissions that results of later sendings asked for."""
+    """Retransmissions triggered by results of later transmissions."""
     repaired: int = 0
-    """Those of the retransmissions that a neighbour asked for: lost on the link to it."""
+    """Retransmissions requested by a neighbour: lost on the link to it."""
     requests: int = 0
-    """Results asked for again, lost on the link from the neighbour."""
+    """Results requested again: lost on the link from the neighbour."""
     probes: int = 0
-    """Those of the retransmissions that were sent into a silence."""
+    """Retransmissions as probes."""
     timeouts: int = 0
     """Fragments whose timeout passed."""
     bypassed: int = 0
-    """Those of the retransmissions that no switch may aggregate."""
+    """Retransmissions that no switch may aggregate."""
     handed_over: int = 0
-    """Results handed to a server that may not have them."""
+    """Results handed over to a server that may not have them."""
     accepted: int = 0
     """Results of fragments in flight."""
     stale_results: int = 0
-    """Results of nothing in flight, or of an older epoch."""
+    """Results of fragments that are not in flight, or of an older epoch."""
     refused: int = 0
     """Results that overflowed, or whose weight is not the number of workers."""
     corrupt: int = 0
@@ -39,27 +39,27 @@ class WorkerStatistics:
     asked: int = 0
     """Fragments sent around the switches because the server asked."""
     foreign: int = 0
-    """Frames that are no results of this job."""
+    """Frames that are not results of this job."""
     ecn: int = 0
     """Results flagged with congestion."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """How a worker times and scales. Times in seconds."""
+    """Options of a worker. Times in seconds."""
 
     initial_timeout: float = 0.25
     """Timeout before the first round trip is measured."""
     min_timeout: float = 0.02
     max_timeout: float = 1.0
     min_probe: float = 0.01
-    """No result for so long, or two round trips if that is longer: the last fragments are sent
-    again. Doubles as long as the silence lasts."""
+    """Time without a result, or two round trips if that is longer, after which a probe is sent.
+    Doubles while no result arrives."""
     bypass_after: int = 6
-    """After so many timeouts of a fragment, or four times as many tries of all kinds, it no
-    longer goes through the switches' slots."""
+    """Timeouts of a fragment, or four times as many retransmissions of any kind, after which it
+    bypasses the switches' slots."""
     deadline: float = 60.0
-    """A fragment without a result for so long ends the job."""
+    """Time without a result of a fragment after which the job fails."""
     first_fragment: int = 0
     """Number of the first fragment, a multiple of the window; not 0 to test the wrap at 2^32."""
     scale_workers: int | None = None

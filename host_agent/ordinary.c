@@ -15,9 +15,9 @@ struct stream {
     double *due, *first_sent_at, *sent_at, *overtaken_at;
     int32_t *tries, *timeouts;
     uint8_t *code, *result_code, *result_reduction, *result_lanes, *frames;
-    /* What its neighbour may ask for, by number. */
+    /* Log of frames that its neighbour may request, by number. */
     int64_t *log;
-    /* Its frames: which are plain, and what is the same in all it sends. */
+    /* Its frames: plain ones, and the constant part of all it sends. */
     const uint8_t *plain, *expected, *prefix;
     /* By exponent byte: factors to integers and back, 0 where they are not to be used. */
     const float *up, *down;
@@ -27,7 +27,7 @@ struct stream {
     void *result;
     const uint8_t *announced;
     int64_t first, prologue, end, elements, reduction;
-    /* The batch, and where the stream stands. */
+    /* The batch, and the state of the stream. */
     double now;
     int64_t end_of_stream, arrived, log_next, next, newest, newest_void, open;
     /* What `look` finds. */
@@ -239,7 +239,7 @@ struct server {
     int64_t *log;
     const uint8_t *plain, *expected, *prefix;
     int64_t window, lanes, log_size, prefix_bytes, workers, lanes_at;
-    /* The batch, and where the server stands. */
+    /* The batch, and the state of the server. */
     int64_t child, arrived, log_next;
     int64_t overflowed;
 };

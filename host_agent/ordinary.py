@@ -1,4 +1,4 @@
-"""What agents do with ordinary frames, in C.
+"""Processing of ordinary frames, in C.
 
 Nearly all batches that come to a worker are ordinary: plain results of one tensor's fragments, each
 sent once, in order. And so it is with fragments that are sent, and with totals that come to a
@@ -74,7 +74,7 @@ _CONSTANTS = {
     "numbered": "_numbered",
     "limit": "_factors.limit",
 }
-"""Its numbers."""
+"""Its scalars."""
 _TENSOR = ["source", "result", "announced"], ["first", "prologue", "end", "elements", "reduction"]
 _BATCH = [
     "end_of_stream",
@@ -111,7 +111,7 @@ _SERVER_CONSTANTS = {
     "workers": "_workers",
     "lanes_at": "_up.lanes_start",
 }
-"""Its numbers."""
+"""Its scalars."""
 _SERVER_BATCH = ["child", "arrived", "log_next", "overflowed"]
 
 
@@ -189,11 +189,11 @@ class _Pass:
         self._address = ctypes.addressof(self._state)
         self._length = self._state.prefix_bytes + 4 * self._state.lanes
 
-    def _batch(self, frames: Frames, stands: dict[str, int]) -> bool:
-        """Go to another batch; False if its memory is not laid out for the pass."""
+    def _batch(self, frames: Frames, scalars: dict[str, int]) -> bool:
+        """Set another batch; return False if its memory layout does not fit the pass."""
         if self._library is None or frames.strides[1] != 1:
             return False
-        for name, value in stands.items():
+        for name, value in scalars.items():
             setattr(self._state, name, value)
         self._frames = frames.ctypes.data, len(frames), frames.strides[0]
         return True
@@ -211,7 +211,7 @@ class Ordinary(_Pass):
     _segment: Segment | None = None
 
     def tensor(self, segment: Segment | None) -> None:
-        """Let the results to come be those of a segment; None: of none."""
+        """Set the segment of the next results; None: no segment."""
         if segment is self._segment:
             return
         self._segment = segment
@@ -224,12 +224,12 @@ class Ordinary(_Pass):
         state.end, state.elements = segment.end, segment.stop - segment.start
         state.reduction = segment.reduction
 
-    def look(self, frames: Frames, **stands: int) -> _Stream | None:
-        """Return what is to know of frames (n, length) that are ordinary; None if they are not.
+    def look(self, frames: Frames, **scalars: int) -> _Stream | None:
+        """Examine frames (n, length); return None if they are not all ordinary.
 
-        `stands`: where the stream stands, the integers of the batch in `struct stream`.
+        `scalars`: the state of the stream, integers of `struct stream`.
         """
-        if not self._batch(frames, stands):
+        if not self._batch(frames, scalars):
             return None
         assert self._library is not None
         if not self._library.ordinary_look(self._address, *self._frames):
@@ -238,7 +238,7 @@ class Ordinary(_Pass):
         return found
 
     def take(self, lanes_at: int, now: float, due: float, *, go_on: bool) -> Frames:
-        """Take in what was looked at; return the next fragments, which are `due` then.
+        """Process the examined frames; return the next fragments, which are `due` then.
 
         `lanes_at`: where the lanes of results begin, bytes. `go_on`: if False, there are no next
         ones, and the slots become idle.
@@ -252,15 +252,15 @@ class Ordinary(_Pass):
         return made[:sent]
 
     def send(
-        self, fragments: NDArray[np.int64], now: float, due: float, **stands: int
+        self, fragments: NDArray[np.int64], now: float, due: float, **scalars: int
     ) -> tuple[Frames, int] | None:
         """Send fragments (n,) of the segment from idle slots: their frames, and the next number.
 
-        None, and nothing changes, if they are not ordinary. `stands`: as for `look`.
+        None, and nothing changes, if they are not ordinary. `scalars`: as for `look`.
         """
         if self._library is None:
             return None
-        for name, value in stands.items():
+        for name, value in scalars.items():
             setattr(self._state, name, value)
         self._state.now = now
         made = self._room(len(fragments))
@@ -273,18 +273,18 @@ class Ordinary(_Pass):
 
 
 class OrdinaryTotals(_Pass):
-    """What a server does with ordinary totals: it sends them to all."""
+    """Processing of a server's ordinary totals, which it sends to all."""
 
     _struct = _Server
     _pointers = _SERVER_POINTERS
     _constants = _SERVER_CONSTANTS
 
-    def take(self, frames: Frames, **stands: int) -> tuple[Frames, int] | None:
-        """Take in totals (n, length): their results, and how many wrapped around.
+    def take(self, frames: Frames, **scalars: int) -> tuple[Frames, int] | None:
+        """Process totals (n, length); return their results, and how many wrapped around.
 
-        None, and nothing is taken in, if they are not ordinary. `stands`: as for `Ordinary.look`.
+        None, and nothing is taken in, if they are not ordinary. `scalars`: as for `Ordinary.look`.
         """
-        if not self._batch(frames, stands):
+        if not self._batch(frames, scalars):
             return None
         assert self._library is not None
         if not self._library.ordinary_look_at_totals(self._address, *self._frames):

@@ -1,10 +1,10 @@
-"""Which fragments in flight are lost, from what has come back since: after RACK-TLP (RFC 8985).
+"""Loss detection for fragments in flight, from later results: after RACK-TLP (RFC 8985).
 
-The timeout has to outlast a window that waits in queues; this notices most losses earlier. Networks
-keep the order of a stream's packets but for a little, so a fragment whose result is missing
-while those of later sendings arrive is lost (`overtaken`). After the last sendings nothing arrives
-that could show their loss; but then the worker hears nothing at all, whereas a queue, however
-long, lets a result out every now and then. So silence is what makes it probe.
+The timeout must exceed the time of a window in queues; this detects most losses earlier. Networks
+mostly keep the order of a stream's packets, so a fragment whose result is missing while those of
+later transmissions arrive is lost (`overtaken`). After the last transmissions nothing arrives that
+could show their loss; but then no result arrives at all, whereas a queue, however long, releases
+one now and then. So silence triggers a probe.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from host_agent.timeout import RoundTrip
 
 NEVER = float("inf")
 REORDERING_DEGREE = 3
-"""A result that comes after those of fewer later sendings than this is just late, at first."""
+"""Results of later transmissions above which a missing result is considered lost sooner."""
 LEAST_PATIENCE = 1e-4
-"""Seconds that an overtaken fragment is waited for at least."""
+"""Minimum seconds to wait for an overtaken fragment."""
 SPREAD = 0.25
-"""Share of a round trip over which the workers' retransmissions of one fragment are spread."""
+"""Fraction of a round trip over which the workers' retransmissions of one fragment are spread."""
 LINK_PATIENCE = 2.0
-"""Smoothed round trips that an overtaken fragment is waited for where links repair their losses:
-requests between neighbours have failed by then."""
+"""Smoothed round trips to wait for an overtaken fragment where links repair their losses: by then
+requests between neighbours have failed."""
 STEADY_PROBES = 8
-"""So many probes in a row are not further apart than the first, and no timeout comes before them,
-where links repair their losses: a probe shows a gap, however many were lost in a row."""
+"""Number of evenly spaced probes where links repair their losses; no timeout precedes them: a probe
+shows a gap, however many frames were lost in a row."""
 PROBE_FRAGMENTS = 4
-"""So many fragments, the last sent, ask into a silence."""
+"""Number of fragments in a probe, those sent last."""
 ASK_EVERY = 3
-"""Every so many probes in a row one asks the server, around the switches. Where all others have the
-result, or have gone around already, and a switch has lost its slots, contributions wait there for
-others that nobody sends any more."""
+"""Of consecutive probes, one in this many asks the server, bypassing the switches. If all other
+workers have the result, or bypass, and a switch has lost its slots, contributions would wait there
+for others that are never sent."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """When a result last came to a worker, on whichever tree: its trees share a queue."""
+    """Time of a worker's last result on any tree: its trees share a queue."""
 
     at: float = float("-inf")
 
 
 def low_high(values: NDArray[np.float64] | NDArray[np.int64]) -> tuple[float, float]:
-    """Least and greatest; of one value, in a tenth of the time that reductions take."""
+    """Return minimum and maximum; for one value ten times as fast as numpy's reductions."""
     if len(values) == 1:
         value = values.item()
         return value, value
@@ -54,7 +54,7 @@ def low_high(values: NDArray[np.float64] | NDArray[np.int64]) -> tuple[float, fl
 
 
 class Recovery:
-    """Evidence of loss in one stream; per slot of its window, the last sending.
+    """Evidence of loss in one stream: per slot of its window, the last transmission.
 
     `order` numbers sendings, also those of one batch, which share an instant. Evidence is the
     newest sending known to be answered. A fragment sent more than once is evidence only if its
@@ -78,9 +78,9 @@ class Recovery:
     ) -> None:
         self.sent_at = np.zeros(window)
         self.due = NEVER
-        """When an overtaken fragment has been waited for long enough."""
+        """Time when an overtaken fragment is considered lost."""
         self.answered_at = float("-inf")
-        """When a result of the stream last came."""
+        """Time of the stream's last result."""
         self.order = np.zeros(window, dtype=np.int64)
         self._quiet = np.zeros(window, dtype=np.bool_)
         self.overtaken_at = np.full(window, NEVER)
@@ -98,7 +98,7 @@ class Recovery:
         self._max_probe = max_probe
 
     def join(self, worker: int, workers: int, *, hop_by_hop: bool) -> None:
-        """Take a number among the workers, for turns at repairing what all of them miss.
+        """Set this worker's number, which spreads retransmissions of what all workers miss.
 
         `hop_by_hop`: links repair their losses, see `LINK_PATIENCE`.
         """
@@ -107,14 +107,15 @@ class Recovery:
         self._share = SPREAD * turns / workers
 
     def sent(self, slots: NDArray[np.intp], now: float) -> None:
-        """Fragments of idle slots go out, in this order."""
+        """Note that fragments of idle slots are sent, in this order."""
         self.order[slots] = np.arange(self._next, self._next + len(slots))
         self._next += len(slots)
         self.sent_at[slots] = now
         self._last_sent_at = now
 
     def sent_again(self, slots: NDArray[np.intp], now: float, *, quiet: bool) -> None:
-        """Fragments in flight go out once more; `quiet`: into a silence, so past empty queues."""
+        """Note that fragments in flight are retransmitted; `quiet`: as a probe, so past empty
+        queues."""
         self._void = max(self._void, int(low_high(self.order[slots])[1]))
         self.overtaken_at[slots] = NEVER
         self._quiet[slots] = quiet
@@ -123,7 +124,7 @@ class Recovery:
     def answered(
         self, slots: NDArray[np.intp], once: NDArray[np.bool_], now: float
     ) -> float | None:
-        """Results have come; which of their fragments were sent `once`.
+        """Process results; `once`: which of their fragments were sent once.
 
         Returns the longest round trip among those, if there are any (Karn's rule).
         """
@@ -151,12 +152,12 @@ class Recovery:
         return longest
 
     @property
-    def stands(self) -> dict[str, int]:
-        """Return the numbers of the next sending, the newest answered and the newest void one."""
+    def scalars(self) -> dict[str, int]:
+        """Return the numbers of the next, the newest answered and the newest void transmission."""
         return {"next": self._next, "newest": self._newest, "newest_void": self._void}
 
     def answered_in_order(self, newest: int, oldest: float, latest: float, now: float) -> float:
-        """Results have come that leave nothing overtaken (`in_order`), of fragments sent once.
+        """Process results of fragments sent once that leave nothing overtaken (`in_order`).
 
         `newest`: the last sending among them; they were sent between `oldest` and `latest` (s).
         Returns the longest round trip.
@@ -168,12 +169,14 @@ class Recovery:
         return now - oldest
 
     def sent_in_order(self, count: int, now: float) -> None:
-        """Count `count` sendings from idle slots; `order` and `sent_at` are up to date already."""
+        """Count `count` transmissions from idle slots; `order` and `sent_at` are up to date
+        already."""
         self._next += count
         self._last_sent_at = now
 
     def in_order(self, in_flight: int) -> bool:
-        """Whether so many fragments in flight means that none is overtaken; a quick check.
+        """Return whether this number of fragments in flight shows that none is overtaken; a quick
+        check.
 
         Sendings after the newest one answered are all in flight, unless some were void: sent once
         more since, or answered without being evidence.
@@ -181,7 +184,7 @@ class Recovery:
         return in_flight == self._next - 1 - self._newest and self._void <= self._newest
 
     def lost(self, in_flight: NDArray[np.intp], now: float) -> NDArray[np.intp]:
-        """Those of the slots in flight to be sent again now; sets `due` for the others."""
+        """Return the slots in flight to retransmit now; sets `due` for the others."""
         behind = self._newest - self.order[in_flight]
         overtaken = behind > 0
         slots = in_flight[overtaken]
@@ -197,7 +200,7 @@ class Recovery:
 
     @property
     def probe_due(self) -> float:
-        """When a silence is long enough for a probe, if anything is in flight."""
+        """Time when the next probe is due, if anything is in flight."""
         shortest = self._shortest
         if shortest == NEVER:
             if not self._link_patience:
@@ -211,7 +214,7 @@ class Recovery:
 
     @property
     def probes_steadily(self) -> bool:
-        """Whether probes ask into the silence, so that a timeout has nothing to add.
+        """Whether probes are being sent, so that a timeout adds nothing.
 
         Not while other trees make progress: there is no silence then, and so no probe.
         """
@@ -223,15 +226,15 @@ class Recovery:
 
     @property
     def asks_server(self) -> bool:
-        """Whether the last probe is one that asks the server whether it has the results."""
+        """Whether the last probe asks the server for the results."""
         return self._probes > 0 and self._probes % ASK_EVERY == 0
 
     def restart(self) -> None:
-        """Forget the silence so far: a new epoch."""
+        """Restart the probe timer at a new epoch."""
         self._probes = 0
 
     def probe(self, in_flight: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Return the slots to send again into a silence; the next probe waits twice as long."""
+        """Return the slots of a probe; the next probe waits twice as long."""
         self._probes = min(self._probes + 1, 30)
         if len(in_flight) <= PROBE_FRAGMENTS:
             return in_flight

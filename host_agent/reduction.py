@@ -16,13 +16,13 @@ _COMBINED_BY: dict[int, np.ufunc] = {
     reduction_byte(Reduction.XOR): np.bitwise_xor,
     reduction_byte(Reduction.NONE): np.bitwise_or,  # of zeros
 }
-"""How lanes combine where nothing can wrap around, by the byte in the frame."""
+"""Combining functions without wrap-around, by reduction byte."""
 
 
 def combine(
     left: NDArray[np.int32], right: NDArray[np.int32], reductions: NDArray[np.uint8]
 ) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """Combine rows lane by lane; also return the flags of rows in which a lane wrapped around.
+    """Combine rows lane by lane; also return flags of rows with a lane that wrapped around.
 
     Row i by `reductions[i]`. Changes `left` and `right`.
     """

@@ -1,4 +1,4 @@
-"""A call and its parts: what one tree sums of one tensor, fragment by fragment."""
+"""A call and its segments: the fragments of one tensor on each tree."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Tensor = NDArray[Any]
 
 @dataclass(slots=True)
 class Call:
-    """One all-reduce of one tensor. `open_parts`: trees whose part is not done.
+    """One all-reduce of one tensor. `open_parts`: trees whose part is unfinished.
 
     `prologues`: trees whose prologue's result is not here. The first windows of all wait for these:
     whichever tree began alone would keep the links from the host to itself for a window.
@@ -63,7 +63,7 @@ class Segment:
         self.prologue = 1 if self.scaled else 0
         call.prologues += self.prologue
         self.reduction = reduction_byte(reduction)
-        """As it stands in frames."""
+        """Reduction byte in frames."""
         self._lanes = lanes
         self._window = window
         self.source = source[start:stop]
@@ -80,7 +80,7 @@ class Segment:
         self.first_window_code: int | None = None
         """Result of the prologue; the window's fragments can be scaled once it is known."""
         self.exponents = np.zeros(data + 1 if self.scaled else 0, dtype=np.uint8)
-        """To announce with each fragment."""
+        """Exponent bytes to send with each fragment."""
         if self.scaled:
             self.exponents[0] = codes[:window].max()
             self.exponents[1 : 1 + len(codes[window:])] = codes[window:]
@@ -90,7 +90,7 @@ class Segment:
         return self.exponents[fragments - self.first] if self.scaled else 0
 
     def reductions(self, data: NDArray[np.int64], *, bare: bool) -> NDArray[np.uint8]:
-        """Return the reductions of data fragments (n,), as they stand in frames.
+        """Return the reduction bytes of data fragments (n,).
 
         `bare`: a prologue goes out without lanes, as nothing is in them.
         """
@@ -101,7 +101,7 @@ class Segment:
         return self.exponents[np.maximum(data - self._window + 1, 0)]
 
     def _is_run(self, data: NDArray[np.int64]) -> bool:
-        """Whether these are consecutive full fragments."""
+        """Return whether these are consecutive full fragments."""
         low = int(data[0])
         high = int(data[-1])
         return (
@@ -128,7 +128,7 @@ class Segment:
         return rows
 
     def store(self, data: NDArray[np.int64], rows: Tensor) -> None:
-        """Put the results of data fragments (n,) in place."""
+        """Store the results of data fragments (n,)."""
         if self._is_run(data):
             low = int(data[0])
             self._whole_result[low : low + len(data)] = rows
@@ -140,7 +140,7 @@ class Segment:
             rest[:] = rows[row, : len(rest)]
 
     def elements(self, fragment: int) -> str:
-        """Which elements of the tensor a fragment of the stream holds, for messages."""
+        """Return the elements of the tensor in a fragment of the stream, for messages."""
         data = fragment - self.first - self.prologue
         if data < 0:
             return "the exponents of its first window"
@@ -149,7 +149,7 @@ class Segment:
 
 
 class OpenSegments:
-    """The segments of a stream that are not finished, in order."""
+    """The unfinished segments of a stream, in order."""
 
     def __init__(self) -> None:
         self._segments: list[Segment] = []
@@ -164,7 +164,7 @@ class OpenSegments:
         self._segments.append(segment)
 
     def remove(self, segment: Segment) -> None:
-        """Leave a segment behind whose results are all in place."""
+        """Remove a segment whose results are all in place."""
         index = self._segments.index(segment)
         del self._segments[index], self._starts[index]
         segment.call.open_parts -= 1

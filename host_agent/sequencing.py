@@ -1,4 +1,4 @@
-"""Sequence numbers between neighbours: which frames were lost on the link, and what they were.
+"""Sequence numbers between neighbours: frames lost on the link, and their fragments.
 
 The host's half of p4src/include/sequencing.p4; the rules are in docs/protocol.md, Losses on a link.
 """
@@ -10,27 +10,27 @@ from numpy.typing import NDArray
 
 NUMBERS = 1 << 16
 HISTORY = 64
-"""A frame is asked for until so many numbers have come since."""
+"""Numbers after which a missing frame is no longer requested."""
 RETRY = 8
-"""A request is made again when so many more numbers have come."""
+"""Numbers after which a request is repeated."""
 
 
 class SentLog:
-    """What a host has sent to a neighbour on one tree: the fragment of each number."""
+    """Log of frames sent to a neighbour on one tree: the fragment of each number."""
 
     def __init__(self, window: int) -> None:
         self.size = max(2 * HISTORY, 2 * window)
         self.fragments = np.zeros(self.size, dtype=np.int64)
-        """By number, modulo `size`."""
+        """Fragments by number, modulo `size`."""
         self.next = 0
-        """How many numbers have been given."""
+        """The next number."""
 
     def restart(self) -> None:
         """Count from 0: a new epoch."""
         self.next = 0
 
     def number(self, fragments: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers (n,) of frames that go out now, with these fragments."""
+        """Assign numbers (n,) to frames that are sent now, with these fragments."""
         numbers = self.next + np.arange(len(fragments))
         self.fragments[numbers % self.size] = fragments
         self.next += len(fragments)
@@ -44,13 +44,13 @@ class SentLog:
 
 
 class Arrivals:
-    """What has come from a neighbour on one tree: which numbers are missing, and asked for."""
+    """Frames received from a neighbour on one tree: missing and requested numbers."""
 
     def __init__(self) -> None:
         self.newest = -1
-        """Of the numbers that have come, counted on beyond 16 bits."""
+        """The newest received number, extended beyond 16 bits."""
         self._missing: dict[int, int] = {}
-        """By number that has not come: the newest one when it was asked for."""
+        """By missing number: the newest number when it was requested."""
 
     @property
     def complete(self) -> bool:
@@ -65,7 +65,7 @@ class Arrivals:
     def take(
         self, numbers: NDArray[np.int64], repairs: NDArray[np.bool_]
     ) -> tuple[list[int], list[int]]:
-        """Take in the numbers (n,) of frames, in their order.
+        """Process the numbers (n,) of frames, in their order.
 
         `repairs` (n,): which frames were sent again, under their old number. Returns the numbers to
         ask for now, and the rows of frames that had come before.
@@ -91,7 +91,7 @@ class Arrivals:
         return asked, again
 
     def _had(self, number: int) -> bool:
-        """Whether a number is one of the last that have come."""
+        """Return whether a number was among the last received."""
         back = (self.newest - number) & (NUMBERS - 1)
         return back < min(HISTORY, self.newest + 1) and self.newest - back not in self._missing
 

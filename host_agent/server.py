@@ -1,4 +1,4 @@
-"""The parameter server of one (job, tree): completes the sums, answers for a window of them."""
+"""The parameter server of one (job, tree): completes sums, and keeps a window of results."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ from protocol.tos import URGENT
 from protocol.wire import Flag, Kind, Reduction, serial_newer
 
 _NO_WEIGHT = -1
-"""Of child numbers that no child has: equal to the weight of no packet."""
+"""Weight of unused child numbers, which no packet has."""
 _OVERFLOW = np.uint8(Flag.OVERFLOW)
 _SUMMED = np.uint8(Flag.OVERFLOW | Flag.ECN)
-"""Flags of a contribution that its sum has as well."""
+"""Flags that a sum inherits from its contributions."""
 _MOST_CHILDREN = 64
-"""Child numbers that a stack entry has room for."""
+"""Number of child indices in a stack entry."""
 
 
 class Server:
@@ -62,7 +62,7 @@ class Server:
     def __init__(
         self, plan: JobPlan, tree: int, network: Network, key: bytes | None = None
     ) -> None:
-        """`key`: of a plan with integrity."""
+        """`key`: for a plan with integrity."""
         check_job(plan)
         self._key = key
         self._network = network
@@ -77,12 +77,12 @@ class Server:
         self._history = History(window, plan.lanes)
         self._own = np.zeros(window, dtype=np.bool_)  # summed here, not handed over
         self._numbers = np.full(window, EMPTY, dtype=np.int64)
-        """On the links, of the results in the history; EMPTY: not sent to all in this epoch."""
+        """Link sequence numbers of results in the history; EMPTY: not sent to all in this epoch."""
         self._links = LinkRepairs(window, _MOST_CHILDREN, self._output, self.statistics)
         self._bind(plan, tree)
 
     def _bind(self, plan: JobPlan, tree_number: int) -> None:
-        """Take children, stacks and epoch from a plan."""
+        """Set children, stacks and epoch from a plan."""
         trees = {tree.tree: tree for tree in plan.trees}
         if tree_number not in trees:
             raise PlanError(f"job {plan.job} has no tree {tree_number}; its trees: {sorted(trees)}")
@@ -115,12 +115,12 @@ class Server:
     # -- frames and time
 
     def receive(self, frames: Frames, now: float) -> None:
-        """Take in frames (n, length), of any kind and content."""
+        """Process frames (n, length) of any kind and content."""
         for batch in with_lanes(frames, self.plan.lanes):
             self._receive(batch, now)
 
     def _receive(self, frames: Frames, now: float) -> None:
-        """Take in frames with their lanes."""
+        """Process frames with their lanes."""
         statistics = self.statistics
         if frames.shape[1] == self._forms.replicated.length:
             self._answer_requests(frames)
@@ -180,7 +180,8 @@ class Server:
             self._add(frames, fragments, slots, children, weights, now)
 
     def _take_ordinary(self, frames: Frames) -> bool:
-        """Take in ordinary totals, in one pass; whether these are such (`host_agent.ordinary`)."""
+        """Process ordinary totals in one pass; return whether these are such
+        (`host_agent.ordinary`)."""
         if self._integrity is not None or self._all_single or not self._replicates:
             return False
         if frames.shape[1] != self._up.length:
@@ -214,13 +215,13 @@ class Server:
         return True
 
     def mark(self, tos: int) -> None:
-        """Give results another IP ToS byte, until contributions come in with yet another."""
+        """Set the IP ToS byte of results, until contributions arrive with another one."""
         if tos != self._tos:
             self._tos = tos
             self._forms.mark(tos)
 
     def tick(self, now: float) -> None:
-        """Nothing: a server only answers."""
+        """Do nothing: a server only answers."""
 
     @property
     def deadline(self) -> float | None:
@@ -229,7 +230,7 @@ class Server:
 
     @property
     def deferrable(self) -> int:
-        """None: somebody waits for each answer."""
+        """0: each answer is awaited."""
         return 0
 
     def take_output(self) -> list[Frames]:
@@ -249,7 +250,7 @@ class Server:
         weights: NDArray[np.int64],
         now: float,
     ) -> None:
-        """Take in sums of unfinished fragments, each slot once."""
+        """Add sums of unfinished fragments, each slot once."""
         sums = self._sums
         usable = self._open(fragments, slots, reductions_of(frames), now)
         if self._integrity is not None and some(sums.doubted[slots]):
@@ -283,7 +284,7 @@ class Server:
         reductions: NDArray[np.uint8],
         now: float,
     ) -> NDArray[np.bool_]:
-        """Open slots for newer fragments; which fragments are those of their slots now.
+        """Open slots for newer fragments; return which fragments are those of their slots now.
 
         Older ones are ignored; one of another reduction than its slot's is refused.
         """
@@ -293,7 +294,7 @@ class Server:
         return usable
 
     def _complete(self, slots: NDArray[np.int64]) -> None:
-        """Everything of these slots' fragments is covered."""
+        """Finish slots whose fragments are covered."""
         sums = self._sums
         sums.take_singles(slots)
         self._finish_sums(
@@ -314,7 +315,7 @@ class Server:
         flags: NDArray[np.uint8],
         reductions: NDArray[np.uint8],
     ) -> None:
-        """Finish fragments whose sums are here, if they are right as far as check lanes say.
+        """Finish fragments with complete sums, if their check lanes verify.
 
         Of the others the workers are asked for their single contributions, which each show by
         themselves that they are right; a sum of these that does not fit has wrapped around.
@@ -336,7 +337,7 @@ class Server:
             self._ask_for_singles(slot)
 
     def _ask_for_singles(self, slot: int) -> None:
-        """Ask the workers whose contributions to a slot's fragment are not here to send them alone.
+        """Ask workers whose contributions to a slot's fragment are missing to send them as singles.
 
         A RESULT flagged BYPASS, whose lanes show that it is the server's.
         """
@@ -353,7 +354,7 @@ class Server:
     def _alone_and_right(
         self, frames: Frames, fragments: NDArray[np.int64], slots: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
-        """Which frames are single contributions that are right; who sent no such is asked again."""
+        """Return which frames are valid single contributions; ask workers without one again."""
         assert self._integrity is not None
         right = np.zeros(len(frames), dtype=np.bool_)
         for row in np.flatnonzero(self._sums.doubted[slots]).tolist():
@@ -377,7 +378,7 @@ class Server:
         flags: NDArray[np.uint8],
         reductions: NDArray[np.uint8],
     ) -> None:
-        """Fragments are finished: they replace the history of their slots and go to all."""
+        """Finish fragments: they replace the history of their slots and are sent to all."""
         self._history.keep(slots, fragments, raw, codes, reductions)
         self._history.flags[slots] = flags
         self._own[slots] = True
@@ -397,7 +398,7 @@ class Server:
     # -- losses on the link
 
     def _ask_for_gaps(self, frames: Frames) -> list[int]:
-        """Ask children for sums that were lost on the link from them.
+        """Request sums that were lost on the link from children.
 
         Returns the rows of frames that had come before, under the same number.
         """
@@ -415,7 +416,7 @@ class Server:
         return copies
 
     def _take_numbers(self, frames: Frames, flags: NDArray[np.uint8], child: int) -> list[int]:
-        """Take in the numbers of a child's frames, and ask it for those that are missing.
+        """Process the numbers of a child's frames, and request missing ones.
 
         Returns the rows of frames that had come before.
         """
@@ -423,7 +424,7 @@ class Server:
         return self._links.take(frames, flags, child, make_requests)
 
     def _answer_requests(self, frames: Frames) -> None:
-        """Send results again that were lost on the link to whoever asks."""
+        """Retransmit results that were lost on the link to the requesting neighbour."""
         _, fragments = self._links.requested(frames)
         slots = fragments & (self._window - 1)
         held = self._history.has(slots, fragments)
@@ -431,7 +432,7 @@ class Server:
             self._repeat(slots[held])
 
     def _repeat(self, slots: NDArray[np.int64]) -> None:
-        """Send finished fragments to all again; who has them drops them."""
+        """Retransmit finished fragments to all; switches that keep them drop them."""
         first = self._numbers[slots] == EMPTY
         if some(first):  # finished in an earlier epoch
             late = slots[first]
@@ -440,7 +441,7 @@ class Server:
         self._links.repair(repairs, self._numbers[slots], self._tos)
 
     def _send_history(self) -> None:
-        """Send what is finished to all, under a new epoch: some may have missed it.
+        """Send the history to all, under a new epoch: some workers may have missed it.
 
         Their contributions would wait in the switches for those of others, who have the result
         and send none.
@@ -455,7 +456,7 @@ class Server:
     # -- the rest
 
     def _sift(self, frames: Frames, now: float) -> Frames:
-        """Return the sums to add, of frames that are not all plain ones.
+        """Process frames that are not all plain; return the sums to add.
 
         What else there is, is done.
         """
@@ -468,7 +469,7 @@ class Server:
         return frames[plain]
 
     def _receive_unusual(self, frame: Frames, now: float) -> None:
-        """Take in a packet of another epoch, a question, a single, or a total handed over."""
+        """Process a packet of another epoch, a question, a single, or a total handed over."""
         statistics = self.statistics
         epoch, fragment = int(epochs_of(frame)[0]), int(fragments_of(frame)[0])
         slot = fragment & (self._window - 1)
@@ -526,7 +527,7 @@ class Server:
             self._complete(slots)
 
     def _is_result(self, frame: Frames) -> bool:
-        """Whether a total handed over is a result that a server has made."""
+        """Return whether a total handed over is a server's result."""
         if self._integrity is None:
             return True
         genuine = is_result(self._integrity, self._up, frame)
@@ -534,11 +535,11 @@ class Server:
         return genuine
 
     def _within_window(self, fragment: int, slot: int) -> bool:
-        """Whether a total newer than the history can be one that some worker has the result of.
+        """Return whether a total newer than the history can be a result that some worker has.
 
-        Whoever sends f has the result of f - W, and all workers have sent f - W then. So nobody
-        is more than a window ahead of a fragment that this server has summed, nor ahead of the
-        one that is open in its slot, and none more than two windows behind that one.
+        A worker that sends f has the result of f - W, so all workers have sent f - W. Hence no
+        worker is more than a window ahead of a fragment that this server has summed, none is ahead
+        of the one that is open in its slot, and none is more than two windows behind that one.
         """
         if self._own[slot]:
             return (fragment - int(self._history.fragment[slot])) & 0xFFFFFFFF <= self._window
@@ -546,7 +547,7 @@ class Server:
         return opened == EMPTY or (opened - fragment) & 0xFFFFFFFF <= 2 * self._window
 
     def _answer(self, slots: NDArray[np.int64], workers: NDArray[np.int64]) -> None:
-        """Send finished fragments to those who ask, under this server's epoch and paths."""
+        """Answer requests for finished fragments, under this server's epoch and paths."""
         for worker in np.unique(workers):
             if worker >= self._workers:
                 self.statistics.refused += int((workers == worker).sum())
@@ -557,7 +558,7 @@ class Server:
             self.statistics.answered += len(asked)
 
     def adopt(self, plan: JobPlan) -> None:
-        """Go on under a newer epoch: unfinished fragments are dropped, the history is sent again.
+        """Continue under a newer epoch: drop unfinished fragments, and send the history again.
 
         An older or the same epoch is ignored. Raises PlanError for a plan that changes what is
         fixed for a job's life.
@@ -572,7 +573,7 @@ class Server:
             self._send_history()
 
     def missing(self) -> Missing | None:
-        """Return what the oldest unfinished fragment waits for; None if there is none."""
+        """Return the missing workers of the oldest unfinished fragment; None if there is none."""
         sums = self._sums
         slot = sums.oldest()
         if slot is None:
@@ -586,7 +587,7 @@ class Server:
 
 
 def _requests_back(frame: Frames, tos: int, count: int) -> Frames:
-    """Return so many requests to where a frame (1, length) came from."""
+    """Return requests to the sender of a frame (1, length)."""
     requests = sent_back(np.repeat(frame, count, 0), Kind.REQUEST)
     flags_of(requests)[...] = 0
     reductions_of(requests)[...] = reduction_byte(Reduction.SUM)  # they have lanes

@@ -1,4 +1,4 @@
-"""The frames that a server takes in and sends under one plan."""
+"""The frames that a server receives and sends under one plan."""
 
 from __future__ import annotations
 
@@ -64,6 +64,6 @@ class ServerForms:
         self.request = Form(own, own, header(Kind.REQUEST), (), plan.lanes)
 
     def mark(self, tos: int) -> None:
-        """Give frames to be sent another IP ToS byte."""
+        """Set the IP ToS byte of frames to send."""
         for form in (self.replicated, *self.unicast, *self.questions):
             form.mark(tos)

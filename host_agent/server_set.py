@@ -1,4 +1,4 @@
-"""The servers of one host: each packet to the one of its job and tree."""
+"""The servers of one host, with demultiplexing of packets by job and tree."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from network.model import Network
 
 
 class ServerSet:
-    """Servers of several jobs and trees behind the interface of one."""
+    """Servers of several jobs and trees, with the interface of one."""
 
     def __init__(self, servers: Iterable[Server] = ()) -> None:
         self._servers: dict[int, Server] = {}
         self.foreign = 0
-        """Frames of no job and tree here."""
+        """Number of frames of jobs and trees that are not here."""
         for server in servers:
             self.add(server)
 
@@ -27,11 +27,11 @@ class ServerSet:
         return iter(self._servers.values())
 
     def add(self, server: Server) -> None:
-        """Take a server in; it replaces one of the same job and tree."""
+        """Add a server; it replaces one of the same job and tree."""
         self._servers[server.plan.job << 8 | server.tree.tree] = server
 
     def adopt(self, plan: JobPlan, host: str, network: Network, key: bytes | None = None) -> None:
-        """Follow a plan: servers of trees that stay at this host go on, those of new ones start.
+        """Follow a plan: servers of trees that stay at this host continue, those of new ones start.
 
         `key`: of a plan with integrity.
         """
@@ -47,17 +47,17 @@ class ServerSet:
             self.add(server)
 
     def remove(self, job: int) -> None:
-        """Let a job's servers go."""
+        """Remove a job's servers."""
         for key in [key for key in self._servers if key >> 8 == job]:
             del self._servers[key]
 
     def mark(self, tos: int) -> None:
-        """Give results an IP ToS byte, see `Server.mark`."""
+        """Set the IP ToS byte of results, see `Server.mark`."""
         for server in self:
             server.mark(tos)
 
     def receive(self, frames: Frames, now: float) -> None:
-        """Take in frames (n, length), of any kind and content."""
+        """Process frames (n, length) of any kind and content."""
         if frames.shape[1] <= TREE_AT:
             self.foreign += len(frames)
             return
@@ -73,7 +73,7 @@ class ServerSet:
                 server.receive(frames if rows.all() else frames[rows], now)
 
     def tick(self, now: float) -> None:
-        """Nothing: servers only answer."""
+        """Do nothing: servers only answer."""
 
     @property
     def deadline(self) -> float | None:
@@ -82,7 +82,7 @@ class ServerSet:
 
     @property
     def deferrable(self) -> int:
-        """None: somebody waits for each answer."""
+        """0: each answer is awaited."""
         return 0
 
     def take_output(self) -> list[Frames]:

@@ -1,4 +1,4 @@
-"""What an agent and the controller say to each other, without I/O: messages in, messages out.
+"""Sessions between agent and controller, without I/O: messages in, messages out.
 
 `AgentSession` is one host's side of `Controller.Attend`, the stream of one job; `NodeSession` is
 its side of `Cluster.Serve`, the stream of the whole host. A transport drives either, over any
@@ -12,9 +12,9 @@ number of connections, one after the other:
     session.disconnected()              # the stream has ended, for whatever reason
     session.over                        # True: open no other stream
 
-What is said while no stream is up waits for the next one. The agent calls everything else, and is
-called by `news` when there is something to look at. A session is of one thread: a transport with
-several holds a lock around every call, `wake` and `news` included.
+Messages without a stream wait for the next one. The agent calls all other methods, and `news` is
+called when there are events. A session belongs to one thread: a transport with several holds a lock
+around every call, including `wake` and `news`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from protocol import hopsum_pb2 as pb
 from protocol.channel import ControllerError
 
 HEARTBEAT_SECONDS = 1.0
-"""Until the controller says how often it wants to hear from an agent."""
+"""Heartbeat interval until the controller sets one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What an agent gets when it registers. `task` is the job's own description."""
+    """The assignment of a registered agent. `task` is the job's own description."""
 
     network: Network
     plan: JobPlan
@@ -58,7 +58,7 @@ class AgentLost:
 
 @dataclass(frozen=True, slots=True)
 class AllDone:
-    """Nobody needs this agent any more; `lost`: who did not finish, and why."""
+    """The job no longer needs this agent; `lost`: hosts that did not finish, and why."""
 
     lost: Mapping[str, str]
 
@@ -77,14 +77,14 @@ Event = PlanChanged | AgentLost | AllDone | JobWaits
 
 
 def _ignore() -> None:
-    """Nobody wants to be called."""
+    """Default callback: does nothing."""
 
 
 class AgentSession:
     """Host `host` in job `job`, as the controller at `address` knows it.
 
-    A controller that was restarted learns where the agent is: the state and the rounds in
-    Register, then the last word (Finished or Failed), and the boundary that was asked about.
+    A restarted controller learns the agent's progress: state and rounds in Register, then the final
+    message (Finished or Failed), and the requested boundary.
     """
 
     def __init__(self, address: str, job: int, host: str) -> None:
@@ -94,7 +94,7 @@ class AgentSession:
         self.wake: Callable[[], None] = _ignore
         self.news: Callable[[], None] = _ignore
         self.heartbeat = HEARTBEAT_SECONDS
-        """Seconds after which a silent agent should `beat`."""
+        """Seconds of silence after which an agent should `beat`."""
         self.state: pb.AgentState = pb.EXPECTED
         self.started = False
         """Whether every agent is ready."""
@@ -102,7 +102,7 @@ class AgentSession:
         """The agent that was lost last."""
         self.all_done: AllDone | None = None
         self.error: str | None = None
-        """Why the controller will not have this agent."""
+        """The controller's reason for rejecting this agent."""
         self._round = 0
         self._epoch = 0
         self._welcome: pb.Welcome | None = None
@@ -118,7 +118,7 @@ class AgentSession:
 
     @property
     def assignment(self) -> Assignment | None:
-        """What this agent has to do, or None while the controller has not said.
+        """The assignment of this agent, or None until the controller has sent it.
 
         Raises what is wrong with it.
         """
@@ -130,7 +130,7 @@ class AgentSession:
         return self._assignment
 
     def ready(self) -> None:
-        """Say that the agent has prepared."""
+        """Report that the agent is ready."""
         self.state = pb.READY
         self._say(pb.AgentMessage(ready=pb.Ready()))
 
@@ -140,12 +140,13 @@ class AgentSession:
         self._say(pb.AgentMessage(progress=pb.Progress(round=round_)))
 
     def ask_boundary(self, number: int) -> None:
-        """Ask how tensors are cut from a boundary on; `cut` has the answer when it has come."""
+        """Request the partition of tensors from a boundary on; `cut` has the answer when it has
+        arrived."""
         self._boundary = pb.AgentMessage(boundary=pb.Boundary(number=number))
         self._say(self._boundary)
 
     def cut(self, number: int) -> tuple[int, JobPlan] | None:
-        """Return the last boundary decided on, if not before `number`, and the plan that cuts
+        """Return the last boundary decided, if not before `number`, and the plan that applies from
         there.
 
         None while no such boundary is decided on.
@@ -154,15 +155,15 @@ class AgentSession:
         return None if cut is None or cut[0] < number else cut
 
     def finished(self, report: pb.Report) -> None:
-        """Say that the agent's work is done, with its report."""
+        """Report that the agent's work is done, with its final report."""
         self._end(pb.FINISHED, pb.AgentMessage(finished=pb.Finished(report=report)))
 
     def failed(self, reason: str) -> None:
-        """Say that the agent gives up, and why."""
+        """Report that the agent gives up, and why."""
         self._end(pb.FAILED, pb.AgentMessage(failed=pb.Failed(reason=reason)))
 
     def events(self) -> list[Event]:
-        """Take the news that have come; ControllerError if the controller has refused it."""
+        """Return new events; ControllerError if the controller has rejected the agent."""
         taken, self._events = self._events, []
         if not taken and self.error is not None:
             raise ControllerError(self.error)
@@ -181,7 +182,7 @@ class AgentSession:
     # -- the transport
 
     def connected(self) -> None:
-        """Begin a stream: Register first."""
+        """Start a stream, with Register first."""
         self._up = True
         register = pb.Register(job=self.job, host=self.host, state=self.state, round=self._round)
         again = [word for word in (self._last_word, self._boundary) if word is not None]
@@ -195,7 +196,7 @@ class AgentSession:
 
     @property
     def over(self) -> bool:
-        """Whether no stream is wanted any more."""
+        """Whether no further stream is needed."""
         return self.error is not None or self.all_done is not None
 
     def take_output(self) -> list[pb.AgentMessage]:
@@ -206,16 +207,16 @@ class AgentSession:
         return taken
 
     def beat(self) -> None:
-        """Say that the agent is alive."""
+        """Send a heartbeat."""
         self._say(pb.AgentMessage(heartbeat=pb.Heartbeat()))
 
     def receive(self, message: pb.ControllerMessage) -> None:
-        """Take in what the controller says."""
+        """Process a message of the controller."""
         match message.WhichOneof("message"):
             case "welcome":
                 self._take_welcome(message.welcome)
             case "refused":
-                self.error = f"the controller refused: {message.refused.reason}"
+                self.error = f"rejected by the controller: {message.refused.reason}"
             case "start":
                 self.started = True
                 if self.state == pb.READY:
@@ -253,20 +254,20 @@ class AgentSession:
 
 
 class NodeSession:
-    """Host `host`'s agent process at the controller at `address`.
+    """Session of host `host`'s agent process with the controller at `address`.
 
     `memory`: bytes that the processes of its machine may use together; `machine`: the same for all
     hosts of one machine.
     """
 
     heartbeat: float | None = None
-    """Reports are the sign of life."""
+    """None: reports serve as heartbeats."""
 
     def __init__(self, address: str, host: str, memory: int = 0, machine: str = "") -> None:
         self.address = address
         self.host = host
         self.refused: str | None = None
-        """Why the controller will not have this process."""
+        """The controller's reason for rejecting this process."""
         self.wake: Callable[[], None] = _ignore
         self.news: Callable[[], None] = _ignore
         self._hello = pb.Hello(host=host, memory=memory, machine=machine)
@@ -277,12 +278,12 @@ class NodeSession:
     # -- the agent
 
     def commands(self) -> list[pb.NodeCommand]:
-        """Take what the controller has said."""
+        """Return and clear the controller's commands."""
         taken, self._commands = self._commands, []
         return taken
 
     def report(self, report: pb.NodeReport) -> None:
-        """Send a report; one that finds no stream is forgotten."""
+        """Send a report; drop it if there is no stream."""
         if self._up:
             self._output.append(pb.NodeMessage(report=report))
             self.wake()
@@ -290,7 +291,7 @@ class NodeSession:
     # -- the transport
 
     def connected(self) -> None:
-        """Begin a stream: Hello first."""
+        """Start a stream, with Hello first."""
         self._up = True
         self._output = [pb.NodeMessage(hello=self._hello)]
         self.wake()
@@ -301,7 +302,7 @@ class NodeSession:
 
     @property
     def over(self) -> bool:
-        """Whether no stream is wanted any more."""
+        """Whether no further stream is needed."""
         return self.refused is not None
 
     def take_output(self) -> list[pb.NodeMessage]:
@@ -315,7 +316,7 @@ class NodeSession:
         """Nothing: see `heartbeat`."""
 
     def receive(self, command: pb.NodeCommand) -> None:
-        """Take in what the controller says."""
+        """Process a message of the controller."""
         if command.WhichOneof("message") == "refused":
             self.refused = command.refused.reason
         self._commands.append(command)

@@ -48,10 +48,10 @@ _ECN = np.uint8(Flag.ECN)
 class Stream:
     """The fragments of one (job, tree), from 0 on, one in flight per slot of the window.
 
-    Slot f mod W sends f + W once it has the result of f, whatever the other slots do, so that
-    one loss holds up one slot. Per slot: `_fragment`, the one in flight or the next one;
-    `_wire`, its number on the wire while it is in flight, else _IDLE; the frame that went out;
-    and the last result, for a server that starts empty.
+    Slot f mod W sends f + W once it has the result of f, independently of other slots, so that a
+    loss delays one slot only. Per slot: `_fragment`, the one in flight or the next one; `_wire`,
+    its number on the wire while it is in flight, else _IDLE; the frame sent; and the last result,
+    for a server that starts empty.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class Stream:
         return outstanding // (4 if outstanding >= self._flight.congestion.limit else 2)
 
     def submit(self, segment: Segment, now: float) -> None:
-        """Add a tensor's part behind those under way; it starts at `end`."""
+        """Append a tensor's part to the stream; it starts at `end`."""
         self._segments.append(segment)
         self._end = segment.end
         self.fill_window(now)
@@ -178,7 +178,7 @@ class Stream:
     # -- sending
 
     def fill_window(self, now: float) -> None:
-        """Send the next fragments of all idle slots, as far as they can be sent."""
+        """Send the next fragments of all idle slots, if possible."""
         slots = self._flight.idle(self._end)
         if len(slots):
             self._pump(slots, now)
@@ -288,7 +288,7 @@ class Stream:
             arrived=arrivals.newest,
             log_next=links.sent.next,
             open=flight.open,
-            **flight.recovery.stands,
+            **flight.recovery.scalars,
         )
         if found is None:
             return False
@@ -330,8 +330,8 @@ class Stream:
         self._go_to(segment)
         flight = self._flight
         due = flight.due_after(now)
-        stands = flight.recovery.stands
-        made = self._ordinary.send(fragments, now, due, log_next=self._links.sent.next, **stands)
+        scalars = flight.recovery.scalars
+        made = self._ordinary.send(fragments, now, due, log_next=self._links.sent.next, **scalars)
         if made is None:
             return False
         frames, self._links.sent.next = made
@@ -340,7 +340,7 @@ class Stream:
 
     @property
     def _factors(self) -> Factors:
-        """By which this worker scales."""
+        """Scale factors of this worker."""
         return factors(self._bits)
 
     @property
@@ -409,7 +409,7 @@ class Stream:
         return opened
 
     def _close(self, segment: Segment) -> None:
-        """Leave a segment behind whose results are all in place."""
+        """Remove a segment whose results are all in place."""
         self._segments.remove(segment)
         self._ordinary.tensor(None)
 
@@ -498,7 +498,7 @@ class Stream:
         all have by now, ends the job.
         """
         announced = exponents_of(self._flight.frames)[slots]
-        genuine, wrong = checks.judge(frames, wire, announced)
+        genuine, wrong = checks.verify(frames, wire, announced)
         if not every(genuine):
             self._doubt(checks, slots[~genuine], wire[~genuine], now)
         if some(wrong):

@@ -24,19 +24,19 @@ from protocol.errors import InputError
 
 
 class TaskError(InputError):
-    """A job's description that agents cannot follow; the message says what is wrong with it."""
+    """A task that agents cannot execute; the message says what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
     """The tensors of a job, and how they are summed; every agent of the job has the same.
 
-    `schedule`: the algorithm by which the workers sum among themselves, of a plan without trees and
-    parts of hosts. `options` None: those that suit the plan (`timing.suitable_options`). `trees`:
-    those of the algorithm multi-tree; `form`: what is asked of level-wise. `coordination`: the tree
-    over the plan's workers, by index and named like them, by which they agree on an order, where
-    the workload wants that. `vectors`: the job that combines their bit vectors in the switches;
-    None: they go over the tree, or its ring. `key`: of the check lanes of a plan with integrity.
+    `schedule`: the algorithm of the workers among themselves, for a plan without trees and parts of
+    hosts. `options` None: chosen for the plan (`timing.suitable_options`). `trees`: of the
+    algorithm multi-tree; `form`: options of level-wise. `coordination`: the tree over the plan's
+    workers, by index and with their names, by which they agree on an order, if the workload needs
+    one. `vectors`: the job that combines their bit vectors in the switches; None: they are combined
+    on the tree, or its ring. `key`: for the check lanes of a plan with integrity.
     """
 
     workload: WorkloadSpec

@@ -39,7 +39,7 @@ class Worker:
         options: WorkerOptions | None = None,
         key: bytes | None = None,
     ) -> None:
-        """`key`: of a plan with integrity."""
+        """`key`: for a plan with integrity."""
         check_job(plan)
         if not 0 <= index < len(plan.workers):
             raise PlanError(
@@ -200,13 +200,13 @@ class Worker:
     # -- frames and time
 
     def receive(self, frames: Frames, now: float) -> None:
-        """Take in frames (n, length), of any kind and content."""
+        """Process frames (n, length) of any kind and content."""
         for batch in with_lanes(frames, self.plan.lanes):
             if len(batch) and self.failure is None:
                 self._receive(batch, now)
 
     def _receive(self, frames: Frames, now: float) -> None:
-        """Take in frames with their lanes."""
+        """Process frames with their lanes."""
         if frames.shape[1] != self._length:
             self._answer_requests(frames)
             return
@@ -274,7 +274,7 @@ class Worker:
 
     @property
     def deadline(self) -> float | None:
-        """When to call `tick`, at the latest; None: nothing waits."""
+        """Latest time to call `tick`; None: no timer."""
         if len(self._all) == 1:
             return self._all[0].deadline
         deadlines = [d for stream in self._all if (d := stream.deadline) is not None]

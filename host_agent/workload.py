@@ -67,16 +67,16 @@ class Stopped(OperationError):
     """The job has ended before its workload did."""
 
 
-class Judged(ABC):
-    """What is to be said of a workload at its end.
+class CheckedWorkload(ABC):
+    """A workload that checks its own results.
 
-    `stop`, from any thread, lets whatever goes on for long raise Stopped soon.
+    `stop`, from any thread, makes long operations raise Stopped soon.
     """
 
     _stopped = False
 
     def stop(self) -> None:
-        """Nobody waits for more of it."""
+        """Stop work in progress."""
         self._stopped = True
 
     def _check_going(self) -> None:
@@ -85,7 +85,7 @@ class Judged(ABC):
 
     @abstractmethod
     def verdict(self) -> Verdict:
-        """Judge the results, after the last one."""
+        """Check the results, after the last one."""
 
     @abstractmethod
     def cut_as(self, plan: JobPlan) -> None:
@@ -96,7 +96,7 @@ class Judged(ABC):
         return pb.Outcome()
 
 
-class Workload(Judged):
+class Workload(CheckedWorkload):
     """One worker's side of a workload in lock step."""
 
     @abstractmethod
@@ -127,7 +127,8 @@ def random_tensor(spec: WorkloadSpec, worker: int, number: int) -> Tensor:
 class RandomTensors(Workload):
     """Random tensors, every element of every result checked.
 
-    At the end, so that nobody waits for it; where more than KEPT_BYTES would be kept, before.
+    Results are checked at the end, when nobody waits; earlier if more than KEPT_BYTES would be
+    kept.
     """
 
     def __init__(self, spec: WorkloadSpec, worker: int, plan: JobPlan | None) -> None:
@@ -152,20 +153,20 @@ class RandomTensors(Workload):
         self._results.append((np.array(result), self._plan))
         self._kept_bytes += result.nbytes
         if self._kept_bytes > KEPT_BYTES:
-            self._judge_kept()
+            self._check_kept()
 
     def cut_as(self, plan: JobPlan) -> None:
-        """Judge what follows by another plan."""
+        """Check later sums by another plan."""
         self._plan = plan
 
     def verdict(self) -> Verdict:
         """Compare each round with the sum of all workers' tensors."""
-        self._judge_kept()
+        self._check_kept()
         return self._verdict
 
-    def _judge_kept(self) -> None:
+    def _check_kept(self) -> None:
         for result, plan in self._results:
-            self._verdict.merge(judge(self._tensors(self._judged), result, plan))
+            self._verdict.merge(verify_sum(self._tensors(self._judged), result, plan))
             self._judged += 1
         self._results.clear()
         self._kept_bytes = 0
@@ -196,7 +197,7 @@ class TrainingWorkload(Workload):
 
     def take_result(self, result: Tensor) -> None:
         """Check the summed gradient against all workers' parts and take a step along it."""
-        self._verdict.merge(judge(self._gradients(), result, self._plan))
+        self._verdict.merge(verify_sum(self._gradients(), result, self._plan))
         self._training.step(result)
 
     def _gradients(self) -> Iterator[Tensor]:
@@ -205,7 +206,7 @@ class TrainingWorkload(Workload):
             yield self._training.gradient(start, stop)
 
     def cut_as(self, plan: JobPlan) -> None:
-        """Judge what follows by another plan."""
+        """Check later sums by another plan."""
         self._plan = plan
 
     def verdict(self) -> Verdict:
@@ -254,7 +255,7 @@ def make_workload(spec: WorkloadSpec, worker: int, plan: JobPlan | None) -> Work
     return RandomTensors(spec, worker, plan)
 
 
-def judge(tensors: Iterable[Tensor], result: Tensor, plan: JobPlan | None) -> Verdict:
+def verify_sum(tensors: Iterable[Tensor], result: Tensor, plan: JobPlan | None) -> Verdict:
     """Compare a sum with that of the workers' tensors, all flat, of which one is held at a time.
 
     See `Verdict`. The bound of a float32 sum is that of block exponents for what the plan's trees

@@ -1,4 +1,4 @@
-"""Where switch number n of an emulation is reached. Standard library only, for `mn --custom`."""
+"""Addresses of an emulation's switches. Standard library only, for `mn --custom`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from p4switch.packet_io.private_files import private_folder
 CHECKOUT = Path(__file__).resolve().parent.parent
 CPU_PORT = 510
 SOCKETS = Path("/run/hopsum-switches")
-"""Root's alone: who reaches a switch's P4Runtime may put any program into it."""
+"""Accessible to root only: a client of a switch's P4Runtime can install any program."""
 THRIFT_BASE_PORT = 21000
 """Below the ports that Linux gives to outgoing connections (from 32768)."""
 
 
 def program(name: str) -> str:
-    """Return where a command of hopsum's environment is: of the checkout's, else the wheel's."""
+    """Return the path of a command of hopsum's environment: of the checkout, else the wheel."""
     checkout = CHECKOUT / ".venv" / "bin" / name
     # A wheel's files are in ENVIRONMENT/lib/python3.N/site-packages.
     installed = CHECKOUT / ".." / ".." / ".." / "bin" / name
@@ -39,7 +39,7 @@ def make_socket_folder() -> None:
 
 
 def trace_file(folder: str | Path, switch: str) -> Path:
-    """Return the file in the folder of captures where a switch writes what it does with packets."""
+    """Return the trace file of a switch in the folder of captures."""
     return Path(folder, f"{switch}-trace.jsonl")
 
 

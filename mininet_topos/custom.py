@@ -1,4 +1,4 @@
-"""For `mn`: networks by name, P4 switches, and a controller that gives them plain forwarding.
+"""For `mn --custom`: networks by name, P4 switches, and a controller for plain forwarding.
 
     mn --custom mininet_topos/custom.py --topo hopsum,fat-tree:4 --switch p4switch \
        --controller hopsum --test pingall
@@ -38,7 +38,7 @@ class HopsumTopo(Topo):
 
     spec = "star:4"
     rates: ClassVar[dict[frozenset[str], float]] = {}
-    """Bits per second by the names of a link's ends."""
+    """Link rates in bits per second by the names of the link's ends."""
 
     def build(self, spec="star:4", rate=None):
         """Ask hopsum for the network and add its nodes and links."""
@@ -92,7 +92,7 @@ class HopsumController(Controller):
         super().__init__(name, **parameters)
 
     def checkListening(self):  # Mininet's name
-        """Nothing listens: the controller connects to the switches."""
+        """Do nothing: the controller connects to the switches."""
 
     def start(self):
         """Start driving."""
@@ -113,7 +113,7 @@ class HopsumController(Controller):
 
 
 class PreparedSwitch(P4Switch):
-    """Offloads off and links shaped before the switch process starts."""
+    """A switch with offloads off and links shaped before its process starts."""
 
     def start(self, controllers):
         """Prepare both ends of every link, then start."""

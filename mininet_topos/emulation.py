@@ -37,12 +37,13 @@ LOGGER = logging.getLogger("hopsum.emulation")
 ENGINES = ("embedded", "bmv2")
 PREFIX_LENGTH = 8
 CONGESTION_CONTROL = "reno"
-"""Of the hosts' TCP: what every kernel has, and the simulator too, whatever this machine's own is.
+"""Congestion control of the hosts' TCP: the one of every kernel and the simulator.
 
-BBR, some machines' own, finds its rate anew in every round, a third slower than the links are.
+BBR, some machines' default, probes for its rate in every round, and is a third slower than the
+links.
 """
 RECEIVE_SECONDS = 0.1
-"""Of a TCP connection's data at most its receive buffer holds, at the rate of the host's links.
+"""Seconds of data at the rate of the host's links that a TCP receive buffer holds.
 
 With Linux's own 6 MB the first connection fills a link's queue: others that come later wait behind
 it for as long as whole tensors take, time out at 0.2 s though nothing is lost, and start slowly.
@@ -92,7 +93,7 @@ class Emulation(EmulatedHosts):
         self._logs: list[IO[bytes]] = []
         self._processes: list[subprocess.Popen[bytes]] = []
         self._logged: set[str] = set()
-        """Hosts whose programs have printed something since the network came up."""
+        """Hosts whose programs have printed something since the network's start."""
 
     # --- up and down
 
@@ -124,7 +125,7 @@ class Emulation(EmulatedHosts):
         self._tear_down()
 
     def temporary_folder(self) -> contextlib.AbstractContextManager[Path]:
-        """Return a folder for the time of the block; `hopsum stop` removes that of a killed run."""
+        """Yield a temporary folder; `hopsum stop` removes that of a killed run."""
         assert self._record is not None
         return self._record.temporary_folder()
 
@@ -182,7 +183,7 @@ class Emulation(EmulatedHosts):
         return f"02:ff:{number >> 8:02x}:{number & 0xFF:02x}:00:{port:02x}"
 
     def _prepare_interfaces(self) -> None:
-        """Offloads and IPv6 off, neighbours known, links shaped, in few processes."""
+        """Switch off offloads and IPv6, add neighbours and shape links, with few processes."""
         root_lines: list[str] = []
         for switch in self.network.switches:
             for port, neighbour in self.network.ports(switch).items():
@@ -227,7 +228,7 @@ class Emulation(EmulatedHosts):
         self._check(["tc", "-batch", "-"], host=name, stdin="\n".join(shaping))
 
     def _route_hosts(self) -> None:
-        """Routes for hosts with several links; where there are no switches they forward."""
+        """Add routes for hosts with several links; without switches hosts forward."""
         hosts = self.network.hosts
         several = [name for name in hosts if len(self.network.ports(name)) > 1]
         routes: dict[str, list[tuple[str, str, str]]] = {name: [] for name in several}
@@ -349,7 +350,7 @@ class Emulation(EmulatedHosts):
         return started[0]
 
     def _forget_ended(self) -> None:
-        """Close the logs of programs that have ended: some are started again and again."""
+        """Close the logs of programs that have ended: some are restarted often."""
         running = []
         for process, log in zip(self._processes, self._logs, strict=False):
             if process.poll() is None:
@@ -371,7 +372,7 @@ class Emulation(EmulatedHosts):
 
     @property
     def grpc_addresses(self) -> dict[str, str]:
-        """Where each switch speaks P4Runtime."""
+        """Each switch's P4Runtime address."""
         return {switch.name: switch.grpc_address for switch in self._net.switches}
 
     @property

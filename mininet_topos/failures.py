@@ -1,4 +1,4 @@
-"""What can go wrong with an emulation. Standard library only, for `mn --custom`."""
+"""Errors of emulations. Standard library only, for `mn --custom`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hosts and links of an emulation that is up: programs on hosts, and what links carry."""
+"""Hosts and links of a running emulation: programs on hosts, and link counters."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class EmulatedHosts(ABC):
         ).stdout  # fmt: skip
 
     def link_bytes(self) -> dict[tuple[str, str], int]:
-        """Bytes sent over every link, by direction, as the kernel's interface counters have them.
+        """Return bytes sent over every link, by direction, from the kernel's interface counters.
 
         Read at the switch's end (of two switches, the sender's), in the root namespace; between two
         hosts at the sender's.
@@ -72,7 +72,7 @@ class EmulatedHosts(ABC):
         return counted
 
     def link_states(self) -> dict[str | tuple[str, str], bool]:
-        """Whether links of switches are up, as the kernel's interface states have it.
+        """Return whether links of switches are up, from the kernel's interface states.
 
         By their ends, in alphabetical order. Read at one of them: a virtual Ethernet link is up
         only if both are.
@@ -92,13 +92,13 @@ class EmulatedHosts(ABC):
         return states
 
     def _sent_bytes(self, host: str) -> dict[str, int]:
-        """Bytes that each of a host's interfaces has sent."""
+        """Return the bytes that each of a host's interfaces has sent."""
         shown = json.loads(self.run(host, ["ip", "-json", "-stats", "link", "show"]))
         return {each["ifname"]: each["stats64"]["tx"]["bytes"] for each in shown}
 
 
 class OthersHosts(EmulatedHosts):
-    """The hosts of an emulation that another process of this machine has up, `record` its own.
+    """The hosts of an emulation of another process on this machine; `record`: its record.
 
     Programs started on them have its mark, so that they end with it too. Raises EmulationError
     where a host's namespace is not found.

@@ -1,4 +1,4 @@
-"""Interfaces made fit for packet work: ethtool, neighbours and routes, in batches."""
+"""Configuration of interfaces, in batches: ethtool, neighbours and routes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ OFFLOADS = ("tso", "gso", "gro", "lro", "ufo", "tx", "rx", "sg")
 
 
 def offload_command(interface: str) -> list[str]:
-    """ethtool's arguments that switch off whatever merges, splits or leaves out checksums.
+    """ethtool's arguments that switch off merging, splitting and checksum offloads.
 
     With segmentation offload on, BMv2 captures 32 packets a burst; with checksum offload on, frames
     reach a user-space switch without checksums.
@@ -20,14 +20,14 @@ def offload_command(interface: str) -> list[str]:
 
 
 def neighbour_lines(interface: str, others: Iterable[tuple[str, str]]) -> list[str]:
-    """Lines for `ip -batch` that make the (IPv4, MAC) of the others permanent neighbours."""
+    """Return lines for `ip -batch` that make the (IPv4, MAC) of the others permanent neighbours."""
     return [
         f"neighbour replace {ip} lladdr {mac} dev {interface} nud permanent" for ip, mac in others
     ]
 
 
 def route_lines(own: str, routes: Iterable[tuple[str, str, str]]) -> list[str]:
-    """Lines for `ip -batch`: routes as (address, gateway, interface), sent from address `own`."""
+    """Return lines for `ip -batch`: routes as (address, gateway, interface), from address `own`."""
     return [
         f"route replace {target} "
         + (f"via {gateway} " if gateway != target else "")

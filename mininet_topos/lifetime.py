@@ -1,9 +1,9 @@
-"""How an emulation's processes are started. Standard library only, for `mn --custom`."""
+"""Lifetime of an emulation's processes. Standard library only, for `mn --custom`."""
 
 from __future__ import annotations
 
 END_WITH_STARTER = ("setpriv", "--pdeathsig", "KILL", "--")
-"""In front of a command: the kernel kills its process when the thread that started it is gone.
+"""Command prefix: the kernel kills the process when the thread that started it ends.
 
 That thread has to live as long as the process should (prctl(2), PR_SET_PDEATHSIG), so it is no
 worker of a pool that may shrink. The setting outlives `exec`, but not `fork`.
@@ -11,7 +11,7 @@ worker of a pool that may shrink. The setting outlives `exec`, but not `fork`.
 
 
 def less_of_root(*more: str) -> tuple[str, ...]:
-    """Return what stands in front of the command of a switch or an agent, to take rights away.
+    """Return the command prefix that drops privileges of a switch or an agent.
 
     Of root's (capabilities(7)) it keeps CAP_NET_RAW, for packet sockets, CAP_NET_ADMIN, for buffers
     that hold a burst, CAP_DAC_READ_SEARCH, since the program may lie in the folder of who called

@@ -1,4 +1,4 @@
-"""Shaped links: below the link's rate a queue for each class selector of IP, and one for repairs.
+"""Shaped links: a queue for each IP class selector, and one for repairs, below the link's rate.
 
 On a shaped link packets wait in the kernel, not in the switch, so that is where priorities count.
 The queues are leaf classes of HTB with priorities of their own, not a `prio` discipline, which not
@@ -17,16 +17,16 @@ from protocol.tos import LEVELS, UDP_PORT, URGENT, tos_of_level
 QUEUE_FRAMES = 1000
 BURST_SECONDS = 0.002
 HYSTERESIS = Path("/sys/module/sch_htb/parameters/htb_hysteresis")
-"""Whether a class of HTB may send a whole burst at a time. The kernel has one for all interfaces.
+"""The kernel's HTB setting for whole bursts per class, shared by all interfaces.
 
 Without it every frame on a busy link waits for a timer of its own; on two cores those timers cost
 more than the switches and agents do. Burst by burst, the rate is the same.
 """
 FRAME_BYTES = 1514
 OWN_SHARE = 0.01
-"""Of the link's rate, for each level, whatever the others send."""
+"""Fraction of the link's rate guaranteed to each level."""
 URGENT_SHARE = 0.5
-"""Of the link's rate, for repairs and requests for them: more than any loss makes of them."""
+"""Fraction of the link's rate for repairs and requests: more than any loss causes."""
 SEND_BUFFER = 8 << 20
 """Bytes of frames, as the kernel counts them, that a switch may have in the queues of a link: some
 thousand. With room for few, those of low levels would keep the others out of their queues."""
@@ -36,7 +36,7 @@ _FIRST_CLASS = 0x10
 
 
 def shaping_lines(interface: str, rate: float) -> list[str]:
-    """Lines for `tc -batch` that hold what leaves an interface at `rate` bits per second (HTB).
+    """Return lines for `tc -batch` that shape an interface to `rate` bits per second (HTB).
 
     Level 0 goes first after what is urgent; what is not IPv4 waits with the last level.
     """

@@ -1,4 +1,4 @@
-"""Bring in the distribution's Mininet, and nothing else of the distribution.
+"""Import of the distribution's Mininet, and nothing else of the distribution.
 
 PyPI's mininet lacks mnexec, so Mininet comes as a system package, outside the virtual environment.
 Its folder as a whole on sys.path would shadow or leak other packages; loading that one package by
@@ -22,7 +22,7 @@ CANDIDATES = (
 
 
 def why_unavailable() -> str | None:
-    """Why Mininet cannot be used here; None if it can."""
+    """Return why Mininet cannot be used here; None if it can."""
     if os.geteuid() != 0:
         return "Mininet needs root (network namespaces); run as root, or use --world simulation"
     if not any((folder / "net.py").exists() for folder in CANDIDATES):

@@ -33,7 +33,8 @@ from p4switch.packet_io.private_files import (
 )
 
 STATE = Path("/run/hopsum-emulation")
-"""Root's alone: what is there says what root kills and deletes. A reboot empties it too."""
+"""Accessible to root only: its contents say what root kills and deletes. A reboot empties it too.
+"""
 MARK = "HOPSUM_RUN"
 """In the environment of every process of an emulation, with the record's token."""
 FOLDER = "hopsum-"
@@ -274,7 +275,7 @@ def end_processes(token: str, namespaces: Collection[str] | None = None) -> list
             with contextlib.suppress(ProcessLookupError):
                 handle = os.pidfd_open(pid)
                 try:
-                    # The handle stays this process's, whoever gets its number next.
+                    # The handle refers to this process, even if its number is reused.
                     if _bears(pid, token):
                         _kill(handle, pid)
                         lines.append(f"ended process {pid}")

@@ -25,7 +25,7 @@ from network.units import format_rate
 
 LOGGER = logging.getLogger("hopsum.network")
 MAX_HOSTS = 250 * 256
-"""As many addresses 10.0.x.y as the rule gives."""
+"""Number of addresses 10.0.x.y that the numbering rule provides."""
 
 MAX_NAME = 63
 MAX_PORT = 0xFFFF
@@ -94,7 +94,9 @@ class NetworkBuilder:
                 f"node {name!r:.80}: expected a name of 1 to {MAX_NAME} printable characters"
             )
         if name in self._taken:
-            raise NetworkError(f"node {name!r} is named twice; every host and switch needs a name")
+            raise NetworkError(
+                f"node {name!r} is defined twice; names of hosts and switches are unique"
+            )
         self._taken[name] = set()
 
     def link(

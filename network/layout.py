@@ -1,4 +1,4 @@
-"""Where the nodes of a network are drawn: hosts below, switches in layers above them."""
+"""Node positions in drawings of a network: hosts at the bottom, switches in layers above."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Point = tuple[float, float]
 
 
 def positions(network: Network) -> dict[str, Point]:
-    """Where each node goes: layers by distance from the hosts, or a circle without switches."""
+    """Return node positions: layers by distance from the hosts, or a circle without switches."""
     if not network.switches:
         names = list(network.hosts)
         radius = 170.0

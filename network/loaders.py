@@ -45,7 +45,7 @@ from network.topologies import (
 from network.units import parse_rate, parse_time
 
 MAX_LABEL = 10
-"""Of a switch name made from a label: interface names such as NAME-eth12 must fit 15 characters."""
+"""Characters of a switch name made from a label: NAME-eth12 must fit into 15 characters."""
 LIGHT_IN_FIBRE = 2e8
 """Metres per second."""
 EARTH_RADIUS = 6_371_000.0
@@ -129,7 +129,7 @@ def _read(path: Path, options: Options, hosts_per_switch: int) -> NetworkBuilder
 
 
 def _override(builder: NetworkBuilder, options: Options, set_latency: bool) -> NetworkBuilder:
-    """Give every link the rate and latency asked for."""
+    """Apply the requested rate and latency to every link."""
     changed = NetworkBuilder(builder.name, slots=builder.slots)
     for switch in builder.switches.values():
         changed.add_switch(switch.name, switch.aggregates, switch.slots)
@@ -150,8 +150,8 @@ def _add_missing_servers(builder: NetworkBuilder, workers: int, servers: int) ->
         return
     if missing > servers:
         raise NetworkError(
-            f"{builder.name} has {len(builder.hosts)} hosts: too few for {workers} workers; "
-            "ask for fewer, or (GraphML) for more hosts a switch"
+            f"{builder.name} has {len(builder.hosts)} hosts: too few for {workers} workers; use "
+            "fewer workers, or (GraphML) more hosts per switch"
         )
     links = dict.fromkeys(builder.switches, 0)
     for link in builder.links:
@@ -166,7 +166,7 @@ def _from_json(builder: NetworkBuilder, text: str) -> None:
         data = parse_json(text)
     except json.JSONDecodeError as error:
         raise NetworkError(
-            f"line {error.lineno}, column {error.colno}: neither JSON nor GraphML: {error.msg}"
+            f"line {error.lineno}, column {error.colno}: expected JSON or GraphML: {error.msg}"
         ) from None
     except ValueError as error:
         raise NetworkError(str(error)) from None
@@ -310,7 +310,7 @@ def _from_graphml(builder: NetworkBuilder, text: str, hosts_per_switch: int) -> 
     try:
         graph = nx.parse_graphml(text)
     except (nx.NetworkXError, SyntaxError, KeyError, ValueError) as error:
-        raise NetworkError(f"neither JSON nor GraphML: {error}") from None
+        raise NetworkError(f"expected JSON or GraphML: {error}") from None
     if graph.is_directed():
         graph = graph.to_undirected()
     nodes: dict[Any, dict[str, Any]] = dict(graph.nodes(data=True))
@@ -351,7 +351,7 @@ def _short_name(label: str, number: int, taken: set[str], host: bool) -> str:
 
 
 def _distance(a: Mapping[str, Any], b: Mapping[str, Any]) -> float | None:
-    """Seconds of light in fibre between two places, None where one is unknown."""
+    """Propagation delay in fibre between two places in seconds; None if a place is unknown."""
     try:
         phi1, lam1, phi2, lam2 = (
             math.radians(float(node[key])) for node in (a, b) for key in ("Latitude", "Longitude")

@@ -17,7 +17,7 @@ DEFAULT_SLOTS = 4096
 
 
 class NetworkError(InputError):
-    """A network that cannot be used; the message names the node or link and what was expected."""
+    """An unusable network; the message names the node or link and what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class Network:
             raise NetworkError(f"no link between {node!r} and {neighbour!r}") from None
 
     def neighbour(self, node: str, port: int) -> str:
-        """Who is at the other end of a port; NetworkError if nothing is."""
+        """Return the neighbour at a port; NetworkError if the port is not in use."""
         try:
             return self._ports[node, port][0]
         except KeyError:
@@ -157,13 +157,13 @@ class Network:
         return links | {(link.b, link.a): link for link in self.links}
 
     def directed_links(self) -> Iterator[tuple[str, str]]:
-        """Every link twice, once a direction, in order."""
+        """All links in both directions, in order."""
         for link in self.links:
             yield link.a, link.b
             yield link.b, link.a
 
     def without(self, nodes: Iterable[str] = (), links: Iterable[tuple[str, str]] = ()) -> Network:
-        """Return the network that is left when nodes or links fail; ports keep their numbers."""
+        """Return the network without failed nodes and links; ports keep their numbers."""
         gone = set(nodes)
         cut = {frozenset(pair) for pair in links}
         return Network(
@@ -179,7 +179,7 @@ class Network:
         )
 
     def at_home(self) -> Network:
-        """Return the network as trees of jobs see it: hosts have the link of their agent only."""
+        """Return the network for trees of jobs: each host has only the link that its agent uses."""
         homes = self.settled_homes()
         other = [(h, p) for h, home in homes.items() for p in self.ports(h).values() if p != home]
         return self.without(links=other) if other else self
@@ -203,7 +203,7 @@ class Network:
         return self.without(gone) if gone else self
 
     def access_switch(self, host: str) -> str:
-        """Return the node that a host's packets of jobs go to and come from.
+        """Return the neighbour on the link that a host's agent uses.
 
         Of several links it is the one to `homes[host]`; where that names none, the fastest to a
         switch, of equally fast ones the first. NetworkError if there is no such link.
@@ -227,7 +227,7 @@ class Network:
         )
 
     def settled_homes(self) -> dict[str, str]:
-        """Return `homes` with every choice made: agents keep their link when others fail."""
+        """Return `homes` for all hosts, so that agents keep their links when others fail."""
         several = (host for host in self.hosts if self.switches and len(self.ports(host)) > 1)
         return {**{host: self.access_switch(host) for host in several}, **self.homes}
 

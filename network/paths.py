@@ -1,4 +1,4 @@
-"""Shortest paths for plain traffic: deterministic, and hosts forward only where nobody else can.
+"""Shortest paths for plain traffic: deterministic; hosts forward only if there is no switch.
 
 Routes are by destination and spread over equal paths. Number a network's nodes from 0, hosts first,
 in the order of the network, and the shortest paths between two nodes from 0 in dictionary order,
@@ -19,11 +19,11 @@ from functools import lru_cache
 from network.model import Network, NetworkError
 
 MANY_PATHS = 1 << 31
-"""Paths are counted up to here: a grid has more than any fixed number of bits can count."""
+"""Paths are counted up to this number: a grid has exponentially many."""
 
 
 def forwards(network: Network, node: str) -> bool:
-    """Whether a node passes on what is not for it: a switch, or any host if there is no switch."""
+    """Whether a node forwards packets of others: a switch, or any host if there is no switch."""
     return node in network.switches or not network.switches
 
 

@@ -10,7 +10,7 @@ from network.model import Network
 
 _STARTS = 16
 _STEPS = 5_000
-"""The search for a ring starts at so many points, with so many steps for each of them."""
+"""Number of starting points of the search for a ring, and of steps for each."""
 
 
 def virtual_ring(network: Network, hosts: Sequence[str]) -> tuple[int, ...]:
@@ -42,8 +42,8 @@ def virtual_ring(network: Network, hosts: Sequence[str]) -> tuple[int, ...]:
 
 
 def _cycle_through(graph: nx.Graph[str], start: str) -> list[str]:
-    """Return a Hamiltonian cycle from `start`, or nothing: a path that grows where fewest ways are
-    left.
+    """Return a Hamiltonian cycle from `start`, if found, by extending a path where choices are
+    fewest.
 
     At a dead end the path is turned round behind a neighbour of its end (Pósa's rotation), which
     makes another end.

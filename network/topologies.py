@@ -36,8 +36,8 @@ class Options:
 
     `link_rate`: bit/s of every link, None unlimited; `uplink_rate`: of links between switches,
     None: as the others; `latency`: s, one way, of every link; `servers`: hosts for servers;
-    `workers`: how many hosts must be left for workers, None: whatever there is; `slots`: registers
-    of a switch; `plain`: switches that do not aggregate, or `all`.
+    `workers`: minimum number of other hosts, None: no minimum; `slots`: registers of a switch;
+    `plain`: switches that do not aggregate, or `all`.
     """
 
     link_rate: float | None = None
@@ -51,7 +51,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """A family of networks: how to write one, and what it is."""
+    """A family of networks: the syntax of its names and a description."""
 
     name: str
     syntax: str
@@ -255,7 +255,7 @@ _SIZES = {
 
 
 def known_topologies() -> str:
-    """Return what can be named, one a line, for messages and help."""
+    """Return the known topologies, one per line, for messages and help."""
     return "\n".join(f"  {t.syntax:32} {t.summary}" for t in TOPOLOGIES.values())
 
 
@@ -291,7 +291,7 @@ def make_topology(spec: str, options: Options | None = None) -> Network:
 
 
 def set_plain(builder: NetworkBuilder, plain: tuple[str, ...]) -> NetworkBuilder:
-    """Make the named switches (or `all`) plain ones; NetworkError for an unknown name."""
+    """Make the named switches (or `all`) forward only; NetworkError for an unknown name."""
     names = list(builder.switches) if plain == ("all",) else list(plain)
     for name in names:
         if name not in builder.switches:

@@ -15,7 +15,7 @@ _TIME_STEPS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
 
 def parse_rate(value: str | float) -> float:
-    """Bits per second of a number or a text such as `100M`; ValueError if it is none above 0."""
+    """Return bits per second for a number or a text such as `100M`; ValueError unless above 0."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         rate = _float(value)
     else:
@@ -29,7 +29,7 @@ def parse_rate(value: str | float) -> float:
 
 
 def parse_time(value: str | float, unit: str = "s") -> float:
-    """Seconds of a number (in `unit`) or a text such as `5ms`; ValueError if it is none."""
+    """Return seconds for a number (in `unit`) or a text such as `5ms`; else ValueError."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         seconds = _float(value) * _TIME_STEPS[unit]
     else:
@@ -50,7 +50,8 @@ def _float(value: float) -> float:
 
 
 def parse_size(value: str | int) -> int:
-    """Bytes of a number or a text such as `1GB` (powers of 1000) or `64KiB`; else ValueError."""
+    """Return bytes for a number or a text such as `1GB` (powers of 1000) or `64KiB`; else
+    ValueError."""
     match = _SIZE.fullmatch(str(value))
     if not match or (match[3] and not match[2]):
         raise ValueError(f"size {value!r}: expected bytes such as 1e6, 100MB, 1GB or 64KiB")

@@ -3,30 +3,30 @@
  *
  * Contributions travel up, from children to the server, and join in slots; results travel down
  * and clear them. The stack of hop entries in a packet says what each switch does with it, tables
- * say what it may do. The protocol is docs/protocol.md; packets are protocol/wire.py.
+ * say what it may do. docs/protocol.md describes the protocol, protocol/wire.py the packets.
  *
- *   parser                is it hopsum's, and whole?                         parser.p4
+ *   parser                is it hopsum's, and well-formed?                   parser.p4
  *   ingress
  *     priorities          which queue does it wait in?                       priorities.p4
  *     faults              is it lost on purpose?                             faults.p4
- *     admission           may it speak for its job, and what for?            admission.p4
+ *     admission           may it use its job's slots, and for what?         admission.p4
  *     sent log            request: which slot answers it?                    sequencing.p4
  *     read slot           the state of its slot                              slot_memory.p4
  *     fragment age        is the packet newer than that?                     slots.p4
- *       slot machine      contribution: what becomes of slot and packet?     slots.p4
+ *       slot machine      contribution: action on slot and packet            slots.p4
  *       results           result: what does it clear, and is it kept?        results.p4
- *       answer            request: is it here?                               repairs.p4
- *     arrivals            is one before it missing?                          sequencing.p4
+ *       answer            request: is the answer here?                       repairs.p4
+ *     arrivals            is an earlier one missing?                         sequencing.p4
  *     lanes               store, combine or load the values                  lanes_*.p4
  *       conclusion        contribution: is the sum complete?                 slots.p4
- *       inspector         question: show the slot to the controller          inspector.p4
- *     write slot          the state that it has now                          slot_memory.p4
- *     sent log            number what goes on                                sequencing.p4
- *     send back           a sum or result that a neighbour misses            repairs.p4
- *     stack forwarding    obey and pop the first hop entry                   forwarding.p4
+ *       inspector         inspection: show the slot to the controller        inspector.p4
+ *     write slot          its new state                                      slot_memory.p4
+ *     sent log            number what is forwarded                           sequencing.p4
+ *     send back           a sum or result that a neighbour has lost          repairs.p4
+ *     stack forwarding    execute and pop the first hop entry                forwarding.p4
  *     plain forwarding    everything that is not hopsum's                    forwarding.p4
  *   egress
- *     request             a clone that goes back asks for what is missing    repairs.p4
+ *     request             a clone that goes back requests what is missing    repairs.p4
  *     faults              is this copy lost on purpose?                      faults.p4
  *     congestion          did it meet a long queue?                          congestion.p4
  *   checksums, deparser                                          checksums.p4, deparser.p4
@@ -85,7 +85,7 @@ control HopsumIngress(inout headers_t hdr,
     fragment_t fragment;
 
     apply {
-        mark_to_drop(standard_metadata);  // until some stage says where to
+        mark_to_drop(standard_metadata);  // until some stage sets a port
         priorities.apply(hdr, standard_metadata);
         faults.apply(meta, standard_metadata);
 
@@ -181,7 +181,7 @@ control HopsumEgress(inout headers_t hdr,
     apply {
         if (standard_metadata.instance_type == INSTANCE_TYPE_REPLICATION
             && standard_metadata.egress_port == standard_metadata.ingress_port) {
-            mark_to_drop(standard_metadata);  // a flood never goes back to where it came from
+            mark_to_drop(standard_metadata);  // flooding excludes the ingress port
         } else {
             if (standard_metadata.instance_type == INSTANCE_TYPE_INGRESS_CLONE) {
                 become_request.apply(hdr, meta);

@@ -1,1 +1,1 @@
-"""Planners, which decide what sums where, and bounds on what any plan can reach."""
+"""Planners, which decide where sums are computed, and bounds on the rate of any plan."""

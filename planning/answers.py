@@ -1,4 +1,4 @@
-"""What a planner answers, whichever it is: trees with rates and a bound, and a job's plan if any.
+"""Answers of all planners in one form: trees with rates, a bound, and a job's plan if any.
 
 The one way in for `hopsum plan`: planners of trees of switches and of trees of hosts alike.
 """
@@ -25,13 +25,13 @@ from planning.steiner.multi_tree_in_network import pack_in_network, plan_of
 
 MTREE = "mtree"
 HOST_PLANNERS = {"multi-tree": plan_multi_tree, MTREE: plan_mtree}
-"""Planners for networks of hosts that all work and forward (000)."""
+"""Planners for networks in which all hosts work and forward (000)."""
 NAMES = tuple(dict.fromkeys((*PLANNERS, *HOST_PLANNERS)))
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Trees and what bounds them.
+    """Trees and the bound on their rate.
 
     `plan`: what agents and switches run; None for trees of hosts, which run as a schedule, and
     where nothing runs them: `why_not` then says why.
@@ -43,7 +43,7 @@ class Answer:
 
 
 def answer(network: Network, request: PlanRequest, planner: str) -> Answer:
-    """Ask a planner by name. `servers` may be empty where there are no switches.
+    """Run a planner by name. `servers` may be empty if there are no switches.
 
     Every link needs a bandwidth. The answer has passed the checkers of forests and of plans, which
     judge it without the planner's reasoning. PlanError if no plan meets the request.
@@ -83,17 +83,17 @@ def _answer(network: Network, request: PlanRequest, planner: str) -> Answer:
 
 
 def check_without_mtree(options: ForestOptions, planner: str) -> None:
-    """Raise PlanError for an option that only mtree knows."""
+    """Raise PlanError for an option of mtree with another planner."""
     if options.tree_bandwidth is not None or options.keep != KEEP:
         name = "keep" if options.tree_bandwidth is None else "tree_bandwidth"
         raise PlanError(
-            f"{name}: only the planner mtree knows it, not {planner}; use --planner mtree, or "
-            "leave it out"
+            f"{name}: an option of the planner mtree, not of {planner}; use --planner mtree, or "
+            "omit it"
         )
 
 
 def _check_for_multi_hop(request: PlanRequest) -> None:
-    """PlanError for a limit on trees that multi-hop knows nothing of."""
+    """Raise PlanError for a limit on trees that multi-hop does not support."""
     options = request.forest
     if options.max_delay is not None:
         raise PlanError(
@@ -129,7 +129,7 @@ def host_forest(graph: PlanningGraph, options: ForestOptions, planner: str) -> F
     """
     if planner not in HOST_PLANNERS:
         raise PlanError(
-            f"planner {planner!r} makes no trees of hosts; expected one of "
+            f"planner {planner!r} plans no trees of hosts; expected one of "
             f"{', '.join(HOST_PLANNERS)}"
         )
     if planner != MTREE:

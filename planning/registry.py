@@ -14,7 +14,7 @@ from planning.steiner.multi_tree_in_network import plan_multi_tree
 
 
 def _plan_embedding(network: Network, request: PlanRequest, allocator: Allocator) -> JobPlan:
-    # Not above: embeddings are made of what is in this package.
+    # Not at the top: embeddings use this package.
     from planning.embedding.job_planner import plan_job_embedding
 
     return plan_job_embedding(network, request, allocator)

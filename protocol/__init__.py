@@ -1,1 +1,1 @@
-"""What crosses between the parts of hopsum: the packet layout and the control messages."""
+"""The interfaces between hopsum's components: packet layout and control messages."""

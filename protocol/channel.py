@@ -24,7 +24,7 @@ CHANNEL_OPTIONS = (
     # gRPC waits 20 s for a connection by default, in which the next address could be tried.
     ("grpc.min_reconnect_backoff_ms", 5_000),
 )
-"""Of the channels of agents and commands."""
+"""gRPC options of the channels of agents and commands."""
 SERVER_OPTIONS = (
     *CHANNEL_OPTIONS[:2],
     ("grpc.so_reuseport", 0),
@@ -52,7 +52,7 @@ TLS_HINTS = (
         "_CERTIFICATE and _KEY for commands",
     ),
 )
-"""What gRPC says when the two ends do not agree on TLS, and what that means here.
+"""gRPC's messages when the two ends disagree about TLS, and their explanation.
 
 (With TLS 1.3 a client's certificate is looked at after the handshake: it sees a closed socket.)
 """
@@ -82,7 +82,7 @@ def tls_of_environment() -> Tls | None:
 
 
 def addresses_in(text: str) -> tuple[str, ...]:
-    """Return the addresses, one or several with commas between, at which a controller may be.
+    """Return the addresses of possible controllers, from one or several separated by commas.
 
     Raises ControllerError where there is none.
     """
@@ -102,7 +102,7 @@ def open_channel(address: str, tls: Tls | None = None) -> grpc.Channel:
 
 
 def client_credentials(tls: Tls) -> grpc.ChannelCredentials:
-    """Return a client's end; ControllerError as `check_tls`."""
+    """Return a client's channel; ControllerError as in `check_tls`."""
     check_tls(tls)
     return grpc.ssl_channel_credentials(
         _read(tls.authority), _read(tls.key), _read(tls.certificate)
@@ -110,7 +110,7 @@ def client_credentials(tls: Tls) -> grpc.ChannelCredentials:
 
 
 def ask_controller(addresses: str, tls: Tls | None, question: Callable[[Any], _R]) -> _R:
-    """Put a question to a stub of the first controller that answers (`addresses_in`).
+    """Call the first controller that answers (`addresses_in`).
 
     One that cannot be reached is passed over; one that refuses has answered. Raises
     ControllerError.
@@ -129,7 +129,8 @@ def ask_controller(addresses: str, tls: Tls | None, question: Callable[[Any], _R
 
 
 def server_credentials(tls: Tls) -> grpc.ServerCredentials:
-    """Return the controller's end: with an authority, only agents that it has certified get in.
+    """Return the server's credentials; with an authority, only agents that it certified may
+    connect.
 
     Raises ControllerError for a file that is missing, and as `check_tls`.
     """
@@ -146,7 +147,7 @@ def server_credentials(tls: Tls) -> grpc.ServerCredentials:
 
 
 def check_tls(tls: Tls) -> None:
-    """Raise ControllerError for a file that cannot be read, or is not what it should be.
+    """Raise ControllerError for an unreadable or invalid file.
 
     gRPC finds out at the first handshake, or never (a key alone ends the process).
     """
@@ -187,11 +188,11 @@ def _read(path: Path | None) -> bytes | None:
 
 
 class ControllerError(OperationError):
-    """The controller refused, or cannot be reached; the message says what and where."""
+    """The controller refused a request, or is unreachable."""
 
 
 def in_words(error: grpc.RpcError) -> str:
-    """Return what a failed call says, and what to look at where TLS seems to be the reason."""
+    """Return the message of a failed call, with a hint if TLS seems to be the reason."""
     if not isinstance(error, grpc.Call):
         return str(error)
     words = f"{error.code().name}: {error.details()}"

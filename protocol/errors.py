@@ -13,7 +13,7 @@ class HopsumError(Exception):
 
 
 class InputError(HopsumError, ValueError):
-    """Input that cannot be used: an option, a file, a network, a plan."""
+    """Unusable input: an option, a file, a network, a plan."""
 
     exit_code = 2
 

@@ -1,4 +1,4 @@
-"""Packages that only parts of hopsum need, and the extras of the distribution that bring them."""
+"""Optional packages, and the extras of the distribution that install them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ EXTRAS = {
     "sklearn": "demo",
     "torch": "torch",
 }
-"""The extra that brings each package, by the name it is imported with."""
+"""The extra that installs each package, by import name."""
 WITH_WHEELS = ("scapy", "torch")
-"""Extras with a distribution of ours in them, which no index has."""
+"""Extras that contain a distribution of ours, which no index has."""
 
 
 class MissingExtraError(OperationError):
-    """A package that this installation of hopsum lacks; the message says how to install it."""
+    """A package is missing from this installation of hopsum; the message says how to install it."""
 
 
 def require(package: str, user: str) -> None:

@@ -1,4 +1,4 @@
-"""What can become of a packet at a switch: the cells of the counter `outcomes` in hopsum.p4."""
+"""Outcomes of a packet at a switch: the cells of the counter `outcomes` in hopsum.p4."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ class Outcome(IntEnum):
     AGGREGATED = 0
     """A contribution was added to a slot (or opened it) and the slot is not complete yet."""
     COMPLETED = 1
-    """A contribution completed its slot: the sum went on."""
+    """A contribution completed its slot: the sum was sent."""
     DUPLICATE = 2
-    """A child that was seen already, in an incomplete slot, or a result that has gone on from here
+    """A repeated child in an incomplete slot, or a result that this switch has forwarded
     before: dropped."""
     RE_EMITTED = 3
-    """A child that was seen already, in a complete slot: the stored sum went on again."""
+    """A repeated child in a complete slot: the stored sum was sent again."""
     STALE = 4
     """A fragment older than its slot, or of a cleared one: flagged stale and forwarded."""
     FORWARDED = 5
@@ -27,11 +27,11 @@ class Outcome(IntEnum):
     CLEARED = 7
     """A result that cleared its slot."""
     RESULT = 8
-    """A result that cleared nothing (no clear asked for, or the slot holds something else)."""
+    """A result that cleared nothing (no clear flag, or the slot has another owner)."""
     NOT_ADMITTED = 9
-    """No admission entry for its job, tree and port, or a child that may not come in there."""
+    """No admission entry for its job, tree and port, or a child not allowed at that port."""
     MALFORMED = 10
-    """Not a hopsum packet this switch can take: version, kind, lanes, stack, lengths, fan-in."""
+    """An invalid hopsum packet: version, kind, lanes, stack, lengths, fan-in."""
     OVERFLOW = 11
     """A sum wrapped around in some lane (AGGREGATED or COMPLETED counts it too)."""
     INJECTED_LOSS = 12
@@ -49,13 +49,13 @@ class Outcome(IntEnum):
     """A frame whose number showed that one before it was lost: its sender was asked to send that
     one again (others count it too)."""
     REPEATED = 18
-    """A request: the sum or result that was lost on the link went out again."""
+    """A request that was answered: the sum or result lost on the link was sent again."""
     UNANSWERED = 19
-    """A request for what this switch does not hold any more."""
+    """A request for a sum or result that this switch no longer holds."""
     ANSWERED = 20
-    """A contribution whose result is kept here: answered with it."""
+    """A contribution that was answered with the kept result."""
     KEPT = 21
-    """A result that an empty slot, or one of an older fragment, keeps from now on."""
+    """A result that an empty slot, or one of an older fragment, now keeps."""
 
 
 NO_PACKETS = frozenset(
@@ -67,7 +67,7 @@ NO_PACKETS = frozenset(
         Outcome.REQUESTED,
     }
 )
-"""Outcomes that count a packet once more, or a question of the controller."""
+"""Outcomes that count a packet again, or count queries of the controller."""
 
 
 def packets(counts: Mapping[Outcome, int]) -> int:

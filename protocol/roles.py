@@ -5,17 +5,17 @@ from __future__ import annotations
 from enum import StrEnum
 
 ROLE_URI = "urn:hopsum:role:"
-"""In front of a role: a URI in subjectAltName."""
+"""Prefix of a role's URI in subjectAltName."""
 
 
 class Role(StrEnum):
-    """What a caller is to the cluster."""
+    """Role of a caller."""
 
     OPERATOR = "operator"
-    """Runs it: may do everything, to everybody's jobs."""
+    """May do everything, with all jobs."""
     USER = "user"
-    """Submits jobs, and cancels those."""
+    """May submit jobs and cancel its own."""
     AGENT = "agent"
-    """A host's agent: attends jobs, and submits those of its host's processes."""
+    """The agent of a host: attends jobs, and submits jobs of local processes."""
     VIEWER = "viewer"
-    """Looks."""
+    """May only read."""

@@ -1,4 +1,4 @@
-"""How links tell our packets: by port and IP ToS byte. Imports nothing but errors.
+"""UDP port and IP ToS byte, by which links recognize our packets. Imports only errors.
 
 `mn --custom` loads it with the system's Python, which may have no numpy.
 """
@@ -10,13 +10,13 @@ from protocol.errors import InputError
 UDP_PORT = 0x4853
 """Destination (and source) port of every hopsum packet: ASCII 'HS'."""
 LEVELS = 8
-"""Levels of priority, 0 first; the last is that of packets that ask for none."""
+"""Levels of priority, 0 is served first; the last is for packets without a priority."""
 URGENT = 0x10
-"""Ahead of every level. Of requests, and of what answers them; it says nothing of other packets."""
+"""Served before every level: requests and repairs. Has no meaning in other packets."""
 
 
 class LevelError(InputError):
-    """A level that there is not; the message says which are."""
+    """An invalid priority level."""
 
 
 def tos_of_level(level: int) -> int:
@@ -30,10 +30,10 @@ def tos_of_level(level: int) -> int:
 
 
 def level_of_tos(tos: int) -> int:
-    """Return the level that an IP ToS byte stands for; its lower five bits say nothing of it."""
+    """Return the level in an IP ToS byte, whose lower five bits are ignored."""
     return LEVELS - 1 - (tos >> 5)
 
 
 def queue_of_tos(tos: int) -> int:
-    """Return which queue a packet waits in: 0 for what is urgent, else 1 more than its level."""
+    """Return the queue of a packet: 0 if urgent, else its level plus 1."""
     return 0 if tos & URGENT else level_of_tos(tos) + 1

@@ -1,4 +1,4 @@
-"""Where HTTP is served, and who may read there: everybody on loopback, else who has the token."""
+"""HTTP addresses and access: everybody on loopback, elsewhere only with the token."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from protocol.errors import InputError
 
 WEB_ADDRESS = "127.0.0.1:9680"
-"""Where the controller serves if it is not said."""
+"""Default address of the controller's page."""
 TOKEN_VARIABLE = "HOPSUM_WEB_TOKEN"
 TOKEN_COOKIE = "hopsum-token"
 LEAST_TOKEN = 16
-"""Characters of a token that somebody chooses."""
+"""Minimum length of a configured token."""
 _ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):(?P<port>[0-9]{1,5})")
 
 _HOST = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:(?P<port>[0-9]{1,5}))?")
@@ -25,7 +25,7 @@ _HOST = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:(?P<port>[0-9
 
 @dataclass(frozen=True, slots=True)
 class WebAddress:
-    """`port` 0: any that is free. `token` empty: none is asked for."""
+    """`port` 0: any free port. `token` empty: no token needed."""
 
     host: str
     port: int
@@ -33,24 +33,24 @@ class WebAddress:
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Whether it is reachable from this machine only."""
         return is_loopback(self.host)
 
     def admits(self, token: str) -> bool:
-        """Whether a token that a request has is this address's."""
+        """Whether a request's token is valid."""
         # Headers may have bytes that are no UTF-8.
         given = token.encode(errors="surrogateescape")
         return hmac.compare_digest(given, self.token.encode())
 
     def url(self, port: int) -> str:
-        """Return where a browser finds the page on the port that was bound."""
+        """Return the page's URL on the bound port."""
         host = socket.gethostname() if self.host in ("0.0.0.0", "::") else self.host
         host = f"[{host}]" if ":" in host else host
         return f"http://{host}:{port}/" + (f"?token={self.token}" if self.token else "")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or an address is this machine's own."""
+    """Whether a name or address is this machine's loopback."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -65,8 +65,8 @@ def is_host(header: str) -> bool:
 def refusal_of_host(header: str) -> tuple[int, str] | None:
     """Return status and reason if a server on loopback must refuse a request's Host header.
 
-    A page of another site may let its own name lead to 127.0.0.1 (DNS rebinding), and would be told
-    by its browser what is served there.
+    A page of another site may resolve its own name to 127.0.0.1 (DNS rebinding) and read what is
+    served there.
     """
     host = _host_of(header)
     if host is None:
@@ -89,7 +89,7 @@ def why_not_bound(error: OSError) -> str:
 
 
 def web_address(option: str, text: str) -> WebAddress:
-    """Return the address that an option says, with a token unless it is loopback.
+    """Parse the address of an option; any address but loopback gets a token.
 
     The token is HOPSUM_WEB_TOKEN, else a new one. Raises InputError.
     """

@@ -29,22 +29,22 @@ HEADER_BYTES = 20
 HOP_BYTES = 4
 LANE_BYTES = 4
 MTU = 1500
-"""Of the IPv4 packet: the Ethernet header comes on top."""
+"""Maximum length of the IPv4 packet, without the Ethernet header."""
 
 LANES_DEFAULT = 256
 LANES_STEP = 32
 LANES_MAX = 352
 CHECK_LANES = 3
-"""Those, at the end, that show of a job with integrity that a sum is right, and hold no values."""
+"""Number of last lanes that hold the check value, not values, in a job with integrity."""
 HOPS_DEFAULT = 10
-"""Entries of a hop stack that switches are compiled for, unless more are asked for."""
+"""Default number of hop stack entries that switches are compiled for."""
 MAX_HOPS = 255
-"""As many as the header's field can count; `most_hops` says how many lanes leave room for."""
+"""Maximum of the header's field; `most_hops` is the maximum that the lanes leave room for."""
 MAX_CHILDREN = 32
 MAX_PORT = 510
 MAX_WORKERS = 0xFFFF
 EPOCHS = 0xFFFF
-"""Epochs of a job before the first comes again; 0 is none (an empty slot holds it)."""
+"""Number of epochs before the first recurs; 0 is not an epoch (empty slots have it)."""
 
 EXPONENT_BIAS = 127
 REPLICATED_MAC = bytes.fromhex("01005e004853")
@@ -53,35 +53,35 @@ REPLICATED_IP = bytes([239, 0, 72, 83])
 
 
 class Kind(IntEnum):
-    """What a packet is."""
+    """Kind of packet."""
 
     CONTRIBUTION = 1
-    """A worker's fragment, or a sum of some, on its way up."""
+    """A worker's fragment or a partial sum, on its way up."""
     RESULT = 2
     """The total on its way to one worker, along the stack."""
     REPLICATED = 3
     """The total on its way to all workers, copied by the switches; no stack."""
     INSPECT = 4
-    """A question about a slot, packet-out and packet-in only."""
+    """Reads a slot; as packet-out and packet-in only."""
     REQUEST = 5
-    """To a neighbour: send again what was lost on the link between."""
+    """Asks a neighbour to send again what was lost on the link between them."""
 
 
 class Flag(IntFlag):
     """Flags of the header."""
 
     OVERFLOW = 0x01
-    """Some lane of the sum wrapped around: the values are not to be used."""
+    """A lane of the sum wrapped around: the values are invalid."""
     STALE = 0x02
     """A switch found its slot cleared or newer: a question to the server, not a contribution."""
     BYPASS = 0x04
-    """No switch may aggregate it: one worker's own fragment for the server."""
+    """No switch may aggregate it: a single worker's fragment for the server."""
     ECN = 0x08
-    """Congestion was met on the way."""
+    """The packet, or a part of its sum, met a long queue."""
     SEQUENCED = 0x10
-    """The sequence number counts: the frame has one among those of its sender on the link."""
+    """The sequence number is valid: the frame's number on its link."""
     REPAIR = 0x20
-    """Sent again on the link, on request, under its first sequence number."""
+    """Retransmitted on the link, on request, under its original sequence number."""
 
 
 class Reduction(IntEnum):
@@ -92,11 +92,11 @@ class Reduction(IntEnum):
     AND = 1
     """Bitwise and."""
     MAX = 2
-    """The greater, as two's complement numbers."""
+    """Maximum, in two's complement."""
     XOR = 3
     """Bitwise exclusive or."""
     NONE = 4
-    """The packet has no lanes: exponents and weights are all that combines."""
+    """The packet has no lanes: only exponents and weights are combined."""
 
 
 LANE_REDUCTIONS = tuple(each for each in Reduction if each is not Reduction.NONE)
@@ -104,11 +104,11 @@ LANE_REDUCTIONS = tuple(each for each in Reduction if each is not Reduction.NONE
 
 
 class LayoutError(InputError):
-    """Something does not fit the packet layout; the message says what and what would fit."""
+    """A value that does not fit the packet layout."""
 
 
 def check_lanes(lanes: int) -> int:
-    """Return `lanes` if a packet can have so many, else raise LayoutError."""
+    """Return `lanes` if it is a valid number of lanes, else raise LayoutError."""
     if not LANES_STEP <= lanes <= LANES_MAX or lanes % LANES_STEP:
         raise LayoutError(
             f"lanes: {lanes} is not possible; expected a multiple of {LANES_STEP} "
@@ -118,13 +118,13 @@ def check_lanes(lanes: int) -> int:
 
 
 def most_hops(lanes: int) -> int:
-    """Return how many stack entries fit a packet of so many lanes within the MTU."""
+    """Return the maximum number of stack entries next to this number of lanes within the MTU."""
     room = MTU - (frame_bytes(lanes, 0) - ETHERNET_BYTES)
     return min(MAX_HOPS, room // HOP_BYTES)
 
 
 def check_hops(hops: int, lanes: int) -> int:
-    """Return `hops` if packets of so many lanes have room for such a stack, else LayoutError."""
+    """Return `hops` if such a stack fits next to this number of lanes, else LayoutError."""
     most = most_hops(check_lanes(lanes))
     if not 2 <= hops <= most:
         raise LayoutError(
@@ -238,7 +238,7 @@ def frame_dtype(lanes: int, hops: int) -> np.dtype[np.void]:
 
 
 def frame_view(frames: NDArray[np.uint8], lanes: int, hops: int) -> NDArray[np.void]:
-    """Show frames (n, frame_bytes(lanes, hops)) as n records of `frame_dtype`, sharing memory."""
+    """View frames (n, frame_bytes(lanes, hops)) as n records of `frame_dtype`, sharing memory."""
     return frames.view(frame_dtype(lanes, hops))[:, 0]
 
 
@@ -283,7 +283,7 @@ def frame_template(
     lanes: int,
     tos: int = 0,
 ) -> NDArray[np.uint8]:
-    """One frame, lanes zero, of shape (frame length,): copy it and fill in what varies.
+    """Return a frame with zero lanes, shape (frame length,): a template to copy and fill in.
 
     `lanes`: 0 for a packet without (`Reduction.NONE`). The IPv4 checksum covers no field that
     varies between the fragments of a stream.
@@ -336,9 +336,9 @@ def frame_template(
 
 
 def is_hopsum(frames: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Which rows (n, length) are hopsum packets of this version: a bool array of shape (n,).
+    """Return which rows (n, length) are hopsum packets of this version, bool of shape (n,).
 
-    Fragments and frames with IPv4 options are none, whatever their ports.
+    IP fragments and frames with IPv4 options are not, whatever their ports.
     """
     start = ETHERNET_BYTES + IPV4_BYTES
     if frames.shape[1] < start + UDP_BYTES + HEADER_BYTES:

@@ -18,7 +18,7 @@ from host_agent.operator_training import OperatorTraining
 from host_agent.options import WorkerOptions
 from host_agent.session import Assignment
 from host_agent.task import Task
-from host_agent.workload import Interval, Judged, Workload, intervals_from, reduce_seconds
+from host_agent.workload import CheckedWorkload, Interval, Workload, intervals_from, reduce_seconds
 from network.model import Network
 from p4switch.targets.v1model.engine import Engine
 from protocol import hopsum_pb2 as pb
@@ -35,7 +35,7 @@ MakeEngine = Callable[[], Engine]
 
 @dataclass(frozen=True, slots=True)
 class Replan:
-    """At `time` the switches get the rules of `plan`, a newer epoch, all at once.
+    """A new epoch: at `time` all switches get the rules of `plan` at once.
 
     The servers and then the workers hear of it one after the other, `delay` seconds apart.
     `restarted`: hosts whose agents have lost all they knew just before.
@@ -52,7 +52,7 @@ MakeWorkload = Callable[[int], Workload | OperatorTraining]
 
 @dataclass
 class SimulatedRun:
-    """What a simulated job gave. `links`: bytes by direction; times in virtual seconds.
+    """Result of a simulated job. `links`: bytes by direction; times in virtual seconds.
 
     `reports`: what each worker's agent reported at its end, in the plan's order. `flipped`: frames
     of which a bit flipped unseen.
@@ -62,7 +62,7 @@ class SimulatedRun:
     links: dict[tuple[str, str], int]
     switches: dict[str, dict[str, int]]
     retransmissions: int
-    workloads: Sequence[Judged]
+    workloads: Sequence[CheckedWorkload]
     packet_hops: int
     finished_at: float
     intervals: list[list[Interval]] = field(default_factory=list)
@@ -86,15 +86,14 @@ def simulate_plan(
     tensors: Sequence[tuple[int, DataType]] = (),
     cuts: Mapping[int, JobPlan] | None = None,
 ) -> SimulatedRun:
-    """Run a job's workload through the switches, under new plans as they come.
+    """Run a job's workload through the switches, with new plans at their times.
 
-    Of a plan with parts of hosts, these sum theirs at the same time; `tensors`: length and type of
-    all tensors in order, for relays. `cuts`: by the number of a tensor the plan by which it and
-    those after it are cut, whatever its trees.
-    `tree`: over the workers by index, where the workload's operators need an agreed order.
-    `vectors`: plan of a job of the same workers, in the same order, that combines their bit vectors
-    (its reduction is the bitwise and); None: on the tree or its ring. Raises JobFailed if an agent
-    gives up, SimulationError past `limit` virtual seconds.
+    Hosts sum their parts of the plan, if any, at the same time; `tensors`: length and type of all
+    tensors in order, for relays. `cuts`: by tensor number, the plan that partitions it and later
+    ones, whatever its trees. `tree`: over the workers by index, if the workload's operators need an
+    agreed order. `vectors`: plan of a job of the same workers, in the same order, that combines
+    their bit vectors (its reduction is the bitwise and); None: on the tree or its ring. Raises
+    JobFailed if an agent gives up, SimulationError past `limit` virtual seconds.
     """
     options = options or WorkerOptions()
     task = Task(
@@ -130,8 +129,8 @@ def simulate_schedule(
 ) -> SimulatedRun:
     """Run the workload as all-reduces of the workers among themselves, through plain forwarding.
 
-    `schedule`: the one for so many elements; its ranks are the workers, and it has no relays.
-    `tree`: as `simulate_plan`.
+    `schedule`: returns the schedule for a number of elements; its ranks are the workers, without
+    relays. `tree`: as `simulate_plan`.
     """
 
     @cache
@@ -147,13 +146,13 @@ def simulate_schedule(
 
 
 def roster(workers: Sequence[str], job: int = 1) -> JobPlan:
-    """Return the plan of a job whose workers sum among themselves, which only names them."""
+    """Return the plan of a job whose workers sum among themselves: only their names."""
     return JobPlan(job, 1, tuple(workers), (), lanes=1, window=1)
 
 
 @dataclass(frozen=True, slots=True)
 class _GivenTensors(WorkloadSpec):
-    """Tensors that somebody else makes."""
+    """Tensors made by a caller."""
 
     sizes: tuple[int, ...] = ()
 
@@ -169,7 +168,7 @@ class _GivenTensors(WorkloadSpec):
 
 
 class GivenWork(Work):
-    """Workloads and schedules of the caller's, instead of the task's. `made`: by worker."""
+    """The caller's workloads and schedules, instead of the task's. `made`: by worker."""
 
     def __init__(
         self,
@@ -178,7 +177,7 @@ class GivenWork(Work):
         schedule: Callable[[int], Schedule] | None = None,
     ) -> None:
         super().__init__(task)
-        self.made: dict[int, Judged] = {}
+        self.made: dict[int, CheckedWorkload] = {}
         self._make = make
         self._schedule = schedule
 
@@ -264,7 +263,7 @@ class Simulation:
         self._jobs.append(ScriptedJob(assignment, cuts))
 
     def replan(self, replan: Replan) -> None:
-        """Let a newer plan come into force at its time."""
+        """Schedule a newer plan."""
 
         def come() -> None:
             self._plans[replan.plan.job] = replan.plan
@@ -279,14 +278,14 @@ class Simulation:
             self.world.queue.at(time, partial(self.script.tell, host, replan.plan))
 
     def _switch_over(self, newer: dict[str, SwitchRules]) -> None:
-        """Put new rules on every switch; one that is down gets them when it is back."""
+        """Install new rules on every switch; one that is down gets them when it is back."""
         for name, engine in self.world.engines.items():
             if engine is not None:
                 update(engine, self._rules[name], newer[name])
         self._rules = newer
 
     def start(self) -> None:
-        """Set up switches and agents; the jobs begin when the world runs."""
+        """Set up switches and agents; jobs start when the world runs."""
         self._rules = rules_for(self._network, self._plans.values())
         self.world.engines.update({name: self._switch(name) for name in self._network.switches})
         for job in self._jobs:
@@ -294,7 +293,7 @@ class Simulation:
         self.world.queue.at(0.0, self.script.start)
 
     def run(self, limit: float = 600.0) -> None:
-        """Let all jobs come to their ends. Raises as `simulate_plan`."""
+        """Run all jobs to completion. Raises as `simulate_plan`."""
         self.start()
         try:
             self._finished_at = self.world.run(self.script.check, limit)
@@ -306,8 +305,10 @@ class Simulation:
             if engine is not None:
                 self._keep_outcomes(name, engine)
 
-    def result(self, job: int, workloads: Mapping[int, Judged] | None = None) -> SimulatedRun:
-        """Return what job number `job` gave; its agents are released."""
+    def result(
+        self, job: int, workloads: Mapping[int, CheckedWorkload] | None = None
+    ) -> SimulatedRun:
+        """Return the result of job number `job`, and release its agents."""
         plan, scripted = self._plans[job], self.script.jobs[job]
         reports = [scripted.reports[worker] for worker in plan.workers]
         intervals = [intervals_from(report.intervals) for report in reports]

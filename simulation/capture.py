@@ -13,8 +13,8 @@ from p4switch.targets.v1model.engine import Engine
 class Capture(contextlib.ExitStack):
     """An `Observer` that writes `SWITCH-ethPORT_in.pcap` and `_out.pcap` into a folder.
 
-    Times are virtual seconds: of the last bit's arrival, or departure. A frame that is lost on a
-    link is in the file of who sends it. Use as a context manager.
+    Times are virtual seconds: of the last bit's arrival, or departure. A frame lost on a link is in
+    the sender's file. Use as a context manager.
     """
 
     def __init__(self, network: Network, folder: Path) -> None:

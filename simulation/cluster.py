@@ -1,4 +1,4 @@
-"""A whole cluster in virtual time: network, switches, agents, and the controller as it is.
+"""A whole cluster in virtual time: network, switches, agents, and the real controller.
 
 The controller's own assembly (`controller.api.serving`) runs on a loop in virtual time; its driver
 speaks P4Runtime to the service of every switch, its services speak to the agents' sessions, both
@@ -48,16 +48,16 @@ LOGGER = logging.getLogger("hopsum.virtual")
 CONTROLLER = "controller"
 PEOPLE = "people"
 FIRST_DATE = 1_767_225_600.0
-"""2026-01-01, when every history begins."""
+"""2026-01-01, the start of every history."""
 RESTART_SECONDS = 1.0
-"""After which a controller that has given up, or an agent that it refuses, is started again."""
+"""Pause before a controller that gave up, or a rejected agent, is restarted."""
 CHECK_SECONDS = 0.05
-"""Between two looks of `until`."""
+"""Polling interval of `until`."""
 
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """How a virtual cluster is set up. `settings`: with a journal's file, which is on `disk`.
+    """Options of a virtual cluster. `settings`: with a journal's file, which is on `disk`.
 
     `hosts`: those with an agent; None: all. `fair`: where links have one queue, hosts serve their
     TCP connections in turn, and hold as much as in Mininet.
@@ -71,7 +71,7 @@ class ClusterOptions:
     outages: Sequence[Outage] = ()
     wires: WireOptions = field(default_factory=WireOptions)
     start_spread: float = 0.05
-    """Seconds over which switches and hosts start, by chance."""
+    """Seconds over which starts of switches and hosts are randomly spread."""
     hosts: Collection[str] | None = None
     fair: bool = False
     observers: Sequence[Observer] = ()
@@ -169,10 +169,10 @@ class VirtualCluster:
 
         self.common = VirtualHosts(self.world, buffer)
         self.hosts: dict[str, _Host] = {}
-        """Those whose process is there."""
+        """Hosts whose agent process runs."""
         self.controller: Cluster | None = None
         self.driver: Driver | None = None
-        """The present controller's, if there is one."""
+        """The current controller's, if there is one."""
         self._controlling: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
         self._rng = random.Random(f"{options.seed}/cluster")
@@ -210,11 +210,11 @@ class VirtualCluster:
         return self.controller, self.driver
 
     def link_bytes(self) -> dict[tuple[str, str], int]:
-        """Return what the links have carried, by direction."""
+        """Return the bytes on links, by direction."""
         return {ends: channel.bytes for ends, channel in self.world.channels.items()}
 
     async def until(self, true: Callable[[], object], what: str, within: float = 600.0) -> None:
-        """Wait for something; SimulationError after so many virtual seconds."""
+        """Wait for a condition; SimulationError after a virtual timeout."""
         end = self.queue.now + within
         while not true():
             if self.queue.now > end:
@@ -224,14 +224,14 @@ class VirtualCluster:
     # -- the controller
 
     def start_controller(self) -> None:
-        """Start the controller, with the journal that there is."""
+        """Start the controller with the existing journal."""
         if self._controlling is None or self._controlling.done():
             self._tell(CONTROLLER, "starts")
             self._stop = asyncio.Event()
             self._controlling = asyncio.create_task(self._supervise(), name=CONTROLLER)
 
     def journal(self) -> FileJournal:
-        """Return the journal, as a controller finds it that starts now."""
+        """Return the journal as a controller that starts now would find it."""
         file = self.options.settings.journal
         assert isinstance(file, Path)
         return FileJournal(file, disk=self.disk)
@@ -243,7 +243,7 @@ class VirtualCluster:
             await self._controlling
 
     async def crash_controller(self) -> None:
-        """Kill it: what it would do at its end reaches neither network nor journal."""
+        """Kill it: nothing it does from now on reaches network or journal."""
         controlling, self._controlling = self._controlling, None
         if controlling is None:
             return
@@ -259,7 +259,7 @@ class VirtualCluster:
         self.disk.restore(kept)
 
     async def _supervise(self) -> None:
-        """Start the controller again when it ends because of its surroundings, as systemd does."""
+        """Restart the controller when it fails for external reasons, as systemd does."""
         while True:
             try:
                 await self._control()
@@ -327,13 +327,13 @@ class VirtualCluster:
     # -- links and wires
 
     def cut_link(self, u: str, v: str) -> None:
-        """Let a link carry nothing any more; the ports at its ends know."""
+        """Cut a link; the ports at its ends go down."""
         self._tell(f"{u}-{v}", "is cut")
         self.world.channels[u, v].cut = self.world.channels[v, u].cut = True
         self._tell_ends(u, v, up=False)
 
-    def mend_link(self, u: str, v: str) -> None:
-        """Let a link carry frames again."""
+    def restore_link(self, u: str, v: str) -> None:
+        """Restore a link."""
         self._tell(f"{u}-{v}", "is mended")
         self.world.channels[u, v].cut = self.world.channels[v, u].cut = False
         self._tell_ends(u, v, up=True)
@@ -344,14 +344,14 @@ class VirtualCluster:
                 self.switches[node].port_changed(self.network.port(node, peer), up)
 
     def drift(self, host: str, pace: float) -> None:
-        """Let the clock of a host's machine run at `pace` seconds a second."""
+        """Set the rate of a host's clock to `pace` seconds per second."""
         self._tell(host, f"runs at {pace}")
         self.common.clocks[host].drift(self.queue.now, pace)
         if host in self.hosts:
             self.world.flush(host)
 
     def wire(self, name: str) -> Wire:
-        """Return the way between the controller and a host or switch."""
+        """Return the wire between the controller and a host or switch."""
         if name in self.switches:
             return self.exchange.wire(CONTROLLER, self.switches[name].address)
         return self.exchange.wire(name, CONTROLLER)
@@ -359,7 +359,7 @@ class VirtualCluster:
     # -- outages
 
     def plan(self, outage: Outage) -> None:
-        """Let an outage happen in its time."""
+        """Schedule an outage."""
         begin, end = self._troubles(outage)
         self.queue.at(outage.start, begin)
         if outage.stop < math.inf:
@@ -374,7 +374,7 @@ class VirtualCluster:
                 return self.switches[what].hang, self.switches[what].resume
             case Trouble.LINK_CUT:
                 u, _, v = what.partition("-")
-                return lambda: self.cut_link(u, v), lambda: self.mend_link(u, v)
+                return lambda: self.cut_link(u, v), lambda: self.restore_link(u, v)
             case Trouble.AGENT_DOWN:
                 return lambda: self.crash_host(what), lambda: self.start_host(what)
             case Trouble.CONTROLLER_DOWN:
@@ -383,7 +383,7 @@ class VirtualCluster:
                 return self.wire(what).part, self.wire(what).join
 
     def crash_controller_now(self) -> None:
-        """Kill it, from an event."""
+        """Kill the controller, from an event."""
         asyncio.get_running_loop().create_task(self.crash_controller(), name="crash")
 
     def _tell(self, who: str, what: str) -> None:

@@ -26,7 +26,7 @@ class _File(io.RawIOBase):
         return True
 
     def write(self, data: Any, /) -> int:
-        """Append. OSError when there is no room, and on a disk that is gone."""
+        """Append. OSError if the disk is full or gone."""
         room = self._disk.take(len(data))
         self._content += bytes(data[:room])
         if room < len(data):
@@ -38,7 +38,7 @@ class _File(io.RawIOBase):
         return len(self._content)
 
     def truncate(self, size: int | None = None, /) -> int:
-        """Cut the file off. OSError on a disk that is gone."""
+        """Truncate the file. OSError if the disk is gone."""
         self._disk.check()
         del self._content[size:]
         return len(self._content)
@@ -64,7 +64,7 @@ class VirtualDisk:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from None
 
     def open(self, file: Path, *, append: bool = False) -> BinaryIO:
-        """Open a file to write, anew or at its end."""
+        """Open a file for writing, truncated or for appending."""
         self.check()
         content = self._files.setdefault(file, bytearray())
         if not append:
@@ -72,38 +72,38 @@ class VirtualDisk:
         return cast(BinaryIO, _File(self, content))
 
     def sync(self, file: BinaryIO) -> None:
-        """Do nothing: what is written is there."""
+        """Do nothing: data is always synced."""
         self.check()
 
     def replace(self, new: Path, file: Path) -> None:
-        """Give a file the name of another."""
+        """Rename a file over another."""
         self.check()
         self._files[file] = self._files.pop(new)
 
     def remove(self, file: Path) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file if it exists."""
         self.check()
         self._files.pop(file, None)
 
     # -- what goes wrong
 
     def fill(self, room: int) -> None:
-        """Let no more than so many bytes be written, until `free`."""
+        """Let the disk run full after this many bytes, until `free`."""
         self._room = room
 
     def tear(self, room: int, torn: Callable[[], None]) -> None:
-        """Let the machine fail when more than so many bytes are written: `torn` is called then.
+        """Let the machine fail after this many bytes: `torn` is called then.
 
         Nothing is written any more, and nothing cut off, until `free`.
         """
         self._room, self._torn = room, torn
 
     def free(self) -> None:
-        """Be as usual again."""
+        """Remove all limits."""
         self._room, self._torn, self._gone = None, None, False
 
     def take(self, size: int) -> int:
-        """Return how many of so many bytes are written."""
+        """Return how many of these bytes are written."""
         self.check()
         if self._room is None:
             return size
@@ -112,7 +112,7 @@ class VirtualDisk:
         return taken
 
     def fail(self) -> None:
-        """Raise OSError: there is no room for a write."""
+        """Raise OSError: the disk is full."""
         if self._torn is not None:
             torn, self._torn, self._gone = self._torn, None, True
             torn()
@@ -130,5 +130,5 @@ class VirtualDisk:
         return {path: bytes(content) for path, content in self._files.items()}
 
     def restore(self, files: Mapping[Path, bytes]) -> None:
-        """Let these be all files: what a process did after its end has not happened."""
+        """Restore these files: undo what a process did after its end."""
         self._files = {path: bytearray(content) for path, content in files.items()}

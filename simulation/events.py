@@ -12,7 +12,7 @@ Action = Callable[[], None]
 
 
 class SimulationError(OperationError):
-    """A run that cannot go on: nothing is scheduled any more, or the time limit is reached."""
+    """A run that cannot continue: no event is scheduled, or the time limit is reached."""
 
 
 class EventQueue:

@@ -1,4 +1,4 @@
-"""What can go wrong in a simulated network: faults of links and switches, as data."""
+"""Faults of links and switches in a simulated network, as data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from protocol.errors import InputError
 
 
 class FaultError(InputError):
-    """A fault that cannot be; the message says which value and what was expected."""
+    """An invalid fault; the message names the value and what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Reboot:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Probabilities a frame on every link, in each direction; and what happens when.
+    """Probabilities per frame on every link and direction, and scheduled faults.
 
     `loss`: it vanishes, in runs of `burst` frames on average where that is above 1 (Gilbert's
     model: a link is good or bad, and loses every frame while it is bad). `corrupt`: a bit flips,
@@ -78,30 +78,30 @@ class Faults:
 
     @property
     def random(self) -> bool:
-        """Whether any fault is drawn by chance."""
+        """Whether any fault is random."""
         return bool(self.loss or self.corrupt or self.flip or self.duplicate or self.reorder)
 
 
 class Trouble(StrEnum):
-    """What can befall a cluster for a time, and what `Outage.what` names then."""
+    """Kinds of outages of a cluster, and the meaning of `Outage.what`."""
 
     SWITCH_DOWN = "switch down"
-    """A switch's process is gone, with its tables and registers."""
+    """A switch's process ends and loses its tables and registers."""
     SWITCH_HANGS = "switch hangs"
-    """It does nothing, and its connections stay open."""
+    """A switch's process hangs, with its connections open."""
     LINK_CUT = "link cut"
-    """`a-b`: every frame is lost, and the ports know."""
+    """`a-b`: every frame is lost, and the ports are down."""
     AGENT_DOWN = "agent down"
-    """A host's agent process is gone."""
+    """A host's agent process ends."""
     CONTROLLER_DOWN = "controller down"
-    """Nothing is named; its journal is kept."""
+    """The controller ends (names nothing); its journal is kept."""
     PARTED = "parted"
-    """No word gets through between the controller and a host or switch; neither gets an error."""
+    """All messages between the controller and a host or switch are lost, without an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """Trouble with `what` from `start` to `stop`, seconds; with `stop` infinite, for good."""
+    """An outage of `what` from `start` to `stop`, seconds; permanent with infinite `stop`."""
 
     trouble: Trouble
     what: str
@@ -109,7 +109,7 @@ class Outage:
     stop: float
 
     def later(self, seconds: float) -> Outage:
-        """Return the same, so many seconds later."""
+        """Return the same outage, shifted by seconds."""
         return replace(self, start=self.start + seconds, stop=self.stop + seconds)
 
 
@@ -152,7 +152,7 @@ def outage_from(text: str) -> Outage:
 
 
 def outage_targets(network: Network) -> dict[Trouble, list[str]]:
-    """Return what each trouble can befall in a network, as `Outage.what` names it."""
+    """Return the possible targets of each kind of outage in a network, as in `Outage.what`."""
     return {
         Trouble.SWITCH_DOWN: [*network.switches],
         Trouble.SWITCH_HANGS: [*network.switches],
@@ -164,7 +164,7 @@ def outage_targets(network: Network) -> dict[Trouble, list[str]]:
 
 
 def check_outage(network: Network, outage: Outage) -> None:
-    """Raise FaultError if a network has nothing that the outage names."""
+    """Raise FaultError if a network lacks what the outage names."""
     names = outage_targets(network)[outage.trouble]
     other_way = {f"{link.b}-{link.a}" for link in network.links}
     if outage.what in names or (outage.trouble is Trouble.LINK_CUT and outage.what in other_way):

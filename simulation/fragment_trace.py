@@ -1,4 +1,4 @@
-"""The way of one fragment: what each worker, switch and server did with it, and when."""
+"""The journey of one fragment: what each worker, switch and server did with it, and when."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ KINDS = {int(kind): kind.name.lower().replace("_", " ") for kind in Kind}
 COUNTER = "outcomes"
 """The counter of hopsum.p4 whose cells are `Outcome`."""
 MOST_STEPS = 100_000
-"""A fragment of a small network takes tens; beyond this the trace stops."""
+"""Maximum frames of a trace; a fragment in a small network takes tens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hop:
     """A frame of the fragment on one link.
 
-    `sent`, `arrived`: seconds, of the last bit; `arrived` None: it was lost, or is under way.
-    `outcomes`: what the switch at its end counted for it. `sequence`: its number on the link.
+    `sent`, `arrived`: seconds, of the last bit; `arrived` None: it was lost, or is in flight.
+    `outcomes`: the counts of the switch at its end. `sequence`: its number on the link.
     """
 
     source: str
@@ -54,7 +54,7 @@ class FragmentTrace:
     fragment: int
     job: int = 1
     hops: list[Hop] = field(default_factory=list)
-    """In the order in which they were queued."""
+    """Hops in the order in which they were queued."""
     _flying: defaultdict[tuple[str, bytes], deque[int]] = field(
         default_factory=lambda: defaultdict(deque)
     )
@@ -92,7 +92,7 @@ class FragmentTrace:
         self.hops[number] = replace(self.hops[number], outcomes=counted)
 
     def hop_of(self, frame: bytes) -> Hop | None:
-        """Return what a frame says of itself, without ends and times; None: of another fragment.
+        """Return a frame's hop without ends and times; None for another fragment.
 
         A request is none: it is a copy of the frame that showed that another one was lost.
         """

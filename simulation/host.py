@@ -1,8 +1,8 @@
 """A host of the virtual world: the real agent, with an environment in virtual time.
 
-Operations are done at once, while the clock stands still. Schedules go over `simulation.stream`,
-whose frames cross the world's links. What processes say to agree on an order goes over TCP too, but
-in the abstract (`FrameTimes`).
+Operations are executed at once, without advancing the clock. Schedules use `simulation.stream`,
+whose frames cross the world's links. Coordination messages use an abstract model of TCP
+(`FrameTimes`).
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from simulation.stream import BASE_PORT, PROTOCOL, RECEIVE_BUFFER, TCP_PROTOCOL,
 from simulation.world import Frames, World
 
 GRADIENT_SECONDS = 1e-4
-"""Between two gradients of a step that become ready at one worker."""
+"""Seconds between two gradients of a step that become ready at one worker."""
 TCP_HEADERS = 66
 """Ethernet, IPv4 and TCP with timestamps, bytes."""
 _PORTS = 1 << 16
 
 
 class VirtualHosts:
-    """What the hosts of a world have in common; `buffer`: bytes that receivers on a host hold.
+    """Shared state of a world's hosts; `buffer`: bytes that receivers on a host hold.
 
     `work`: what the job of an assignment does; None: what its task says.
     """
@@ -57,9 +57,9 @@ class VirtualHosts:
         self.buffer = buffer
         self.work = work or (lambda assignment: Work(task_from(assignment.task)))
         self.groups: dict[int, Group] = {}
-        """Who agree on an order, by job."""
+        """Coordination groups, by job."""
         self.clocks: defaultdict[str, HostClock] = defaultdict(HostClock)
-        """Of the hosts' machines, which outlive their agents."""
+        """Clocks of the hosts' machines, which outlive their agents."""
         self._ports: dict[tuple[int, int], int] = {}
         self._next_port = BASE_PORT
 
@@ -82,20 +82,20 @@ class HostClock:
         self._pace = 1.0
 
     def shows(self, time: float) -> float:
-        """Return what it shows at a virtual time."""
+        """Return its reading at a virtual time."""
         return self._shown + (time - self._set_at) * self._pace
 
     def time_of(self, shown: float) -> float:
-        """Return the virtual time at which it shows something."""
+        """Return the virtual time of a reading."""
         return self._set_at + (shown - self._shown) / self._pace
 
     def drift(self, time: float, pace: float) -> None:
-        """Let it run at `pace` seconds a second from a virtual time on."""
+        """Set its rate to `pace` seconds per second from a virtual time on."""
         self._shown, self._set_at, self._pace = self.shows(time), time, pace
 
 
 class VirtualHost:
-    """Host `name` as the world sees it, and the world as its agent does (`Environment`).
+    """Host `name` of the world, and the `Environment` of its agent.
 
     `node`: the host's stream to the controller; `attend`: opens that of a job.
     """
@@ -119,13 +119,13 @@ class VirtualHost:
         self._operations = 0
         self._completed: list[Completed] = []
         self._transports: dict[int, list[StreamTransport]] = {}
-        """By job, closed ones too: what they have sent may have to be sent again."""
+        """Transports by job, including closed ones: they may have to retransmit."""
         self._coordinations: dict[int, VirtualCoordination] = {}
         self.agent = HostAgent(self, node)
 
     @property
     def now(self) -> float:
-        """What the clock of the host's machine shows."""
+        """Reading of the clock of the host's machine."""
         return self._clock.shows(self._hosts.world.queue.now)
 
     # -- for the world
@@ -134,7 +134,7 @@ class VirtualHost:
         return [each.stream for of_job in self._transports.values() for each in of_job]
 
     def receive(self, frames: Frames, now: float) -> None:
-        """Take frames in: TCP, and what is for the agent."""
+        """Receive frames: TCP, and frames for the agent."""
         now = self.now
         streams = self._streams()
         if streams:
@@ -147,9 +147,9 @@ class VirtualHost:
         self.advance()
 
     def tick(self, now: float) -> None:
-        """Do what is due."""
+        """Run due timers."""
         due = self._due
-        # What is due now is so by the host's clock too, however that is rounded.
+        # Timers due now are due by the host's clock too, despite rounding.
         now = self.now if due is None or self._clock.time_of(due) > now else max(self.now, due)
         for stream in self._streams():
             stream.tick(now)
@@ -178,21 +178,21 @@ class VirtualHost:
         return min((due for due in dues if due is not None), default=None)
 
     def advance(self) -> None:
-        """Let the agent go on as far as it can at this instant."""
+        """Let the agent advance as far as possible at this instant."""
         self._awake = True
         while self._awake:
             self._awake = False
             self.agent.advance(self.now)
 
     def go_on(self) -> None:
-        """Let the agent take in what is no frame, and send what comes of it."""
+        """Let the agent process an event other than a frame, and send the resulting frames."""
         self.advance()
         self._hosts.world.flush(self.name)
 
     # -- for the agent
 
     def wake(self) -> None:
-        """Let the agent advance once more; who calls it from outside calls `advance` or `go_on`."""
+        """Let the agent advance by one step; external callers use `advance` or `go_on`."""
         self._awake = True
 
     def work(self, assignment: Assignment) -> Work:
@@ -203,7 +203,7 @@ class VirtualHost:
         """Memory is not modelled."""
 
     def put(self, job: int, work: Callable[[], Any], *, apart: bool = False) -> int:
-        """Do an operation at once."""
+        """Execute an operation at once."""
         self._operations += 1
         try:
             done = Completed(self._operations, job, work())
@@ -214,7 +214,7 @@ class VirtualHost:
         return self._operations
 
     def completed(self) -> Sequence[Completed]:
-        """Take the operations that have completed."""
+        """Return and clear the completed operations."""
         taken, self._completed = self._completed, []
         return taken
 
@@ -258,7 +258,7 @@ class VirtualHost:
         self._leave(stream)
 
     def counters(self, now: float) -> Counted:
-        """Return what the links of this host have carried."""
+        """Return the counters of this host's links."""
         channels = self._hosts.world.channels
         sent = sum(each.bytes for (source, _), each in channels.items() if source == self.name)
         received = sum(each.bytes for (_, target), each in channels.items() if target == self.name)
@@ -280,20 +280,20 @@ class StreamTransport:
 
     @property
     def busy(self) -> bool:
-        """Whether a schedule is under way."""
+        """Whether a schedule is in progress."""
         return self._execution is not None and not self._execution.done
 
     def run(self, make: Callable[[], Execution]) -> None:
-        """Do this host's part of a schedule."""
+        """Execute this host's part of a schedule."""
         self._execution = make()
         self.stream.start(self._execution, self._host.now)
 
     def mark(self, tos: int) -> None:
-        """Give packets this IP ToS byte from now on."""
+        """Set the IP ToS byte of future packets."""
         self.stream.tos = tos
 
     def postpone(self) -> None:
-        """Do nothing: segments are sent again for ever."""
+        """Do nothing: segments are retransmitted for ever."""
 
     @property
     def sent_bytes(self) -> int:
@@ -306,11 +306,11 @@ class StreamTransport:
         return self.stream.retransmissions
 
     def close(self) -> None:
-        """Nothing begins any more; what has been sent goes on until it has arrived."""
+        """Close: start nothing more, but retransmit sent data until it has arrived."""
 
 
 class Group:
-    """The processes of one coordination, and the way of what they say."""
+    """The processes of one coordination, and their message channels."""
 
     def __init__(self, world: World, tree: CoordinationTree) -> None:
         self.tree = tree
@@ -319,7 +319,7 @@ class Group:
         self._times = FrameTimes(world.network, tree.names)
 
     def say(self, frame: Frame) -> None:
-        """Let a frame arrive in its time, if anybody is there then."""
+        """Schedule the arrival of a frame, if its receiver exists then."""
 
         def arrive() -> None:
             if (target := self.members.get(frame.target)) is not None:
@@ -368,7 +368,7 @@ class VirtualCoordination:
             )
 
     def start(self) -> None:
-        """Let what it says go out from now on."""
+        """Send its messages from now on."""
         self._going = True
         self._speak()
 
@@ -379,19 +379,19 @@ class VirtualCoordination:
         self._speak()
 
     def ready(self, operator: Operator, /) -> None:
-        """Be ready for an operator."""
+        """Request an operator."""
         self._check()
         self._participant.ready(operator, self._host.now)
         self._speak()
 
     def end_iteration(self) -> None:
-        """Call for no more operators of this iteration."""
+        """Request no more operators of this iteration."""
         self._check()
         self._participant.end_iteration(self._host.now)
         self._speak()
 
     def combined(self, words: Sequence[int]) -> None:
-        """Take in a vector that was combined elsewhere."""
+        """Process a vector that was combined elsewhere."""
         self._check()
         assert self._reduction is not None
         self._reduction.completed(words)
@@ -400,13 +400,13 @@ class VirtualCoordination:
         self._host.wake()
 
     def leave(self) -> None:
-        """Need nothing any more."""
+        """Leave."""
         self._check()
         self._participant.leave(self._host.now)
         self._speak()
 
     def events(self) -> Sequence[Event]:
-        """Take what has happened."""
+        """Return and clear the events."""
         events = self._participant.take_events()
         if not events:
             self._check()
@@ -414,11 +414,11 @@ class VirtualCoordination:
 
     @property
     def done(self) -> bool:
-        """Whether everybody has left."""
+        """Whether all processes have left."""
         return self._participant.done
 
     def close(self) -> None:
-        """End; whoever has not left is lost to the others."""
+        """Close; a process that has not left is lost to the others."""
         if not self._closed:
             self._speak()
             self._closed = True
@@ -426,19 +426,19 @@ class VirtualCoordination:
                 self._group.close(self._rank)
 
     def receive(self, frame: Frame) -> None:
-        """Take in what another process says."""
+        """Process a frame of another process."""
         self._participant.receive(frame, self._host.now)
         self._speak()
         self._host.go_on()
 
     def disconnected(self, rank: int) -> None:
-        """Take in that a neighbour's connection has ended."""
+        """Note that a neighbour's connection has ended."""
         self._participant.disconnected(rank, "it closed its connection", self._host.now)
         self._speak()
         self._host.go_on()
 
     def tick(self, now: float) -> None:
-        """Do what is due."""
+        """Run due timers."""
         due = self._participant.deadline
         if due is not None and due <= now:
             self._participant.tick(now)
@@ -451,7 +451,7 @@ class VirtualCoordination:
 
 
 class FrameTimes:
-    """When a frame between two processes arrives over TCP: links one after the other, none busy.
+    """Arrival times of frames between processes over TCP: store and forward on idle links.
 
     Frames from one to another keep their order. What they add to the links' load is left out: it is
     a few hundred bytes a step.
@@ -465,7 +465,7 @@ class FrameTimes:
         self._last: dict[tuple[int, int], float] = {}
 
     def arrival(self, frame: Frame, now: float) -> float:
-        """When a frame that is sent now is there."""
+        """Return the arrival time of a frame that is sent now."""
         ends = frame.source, frame.target
         latency, seconds_a_byte = self._way(*ends)
         arrival = now + latency + (TCP_HEADERS + len(framed(frame))) * seconds_a_byte

@@ -43,7 +43,7 @@ def install(engine: Engine, rules: SwitchRules) -> None:
 
 
 def update(engine: Engine, before: SwitchRules, after: SwitchRules) -> None:
-    """Bring a running engine from one set of rules to another; its registers stay."""
+    """Change a running engine from one set of rules to another; its registers stay."""
     for group in before.groups.keys() - after.groups.keys():
         engine.set_multicast_group(group, None)
     for session, port in after.clones.items():
@@ -98,6 +98,6 @@ def outcome_counter(program: Program) -> str:
 
 
 def read_outcomes(engine: Engine) -> dict[str, int]:
-    """How often each outcome was counted, by its lower-case name."""
+    """Return the counts of outcomes, by lower-case name."""
     name = outcome_counter(engine.program)
     return {outcome.name.lower(): engine.read_counter(name, outcome).packets for outcome in Outcome}

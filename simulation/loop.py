@@ -1,8 +1,8 @@
 """An asyncio event loop in virtual time: coroutines and packets share one queue of events.
 
-Nothing here waits for the machine. While callbacks are ready they run in order; else the next event
-of the queue happens, and the clock is where that is. Threads' work (`asyncio.to_thread`) is done at
-once, while virtual time stands still. So a run repeats exactly, with these precautions:
+Nothing here waits for the machine. Ready callbacks run in order; if there are none, the next event
+of the queue is executed, and the clock advances to it. Work for threads (`asyncio.to_thread`) is
+done at once, without advancing virtual time. So a run repeats exactly, with these precautions:
 
 - A timer is an event of the queue like any other, so that ties go by the order of scheduling.
 - Tasks and futures hash to their number, not their address: libraries iterate over sets of them.
@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
 COLLECT_EVENTS = 1 << 16
-"""Between two collections of garbage."""
+"""Number of events between garbage collections."""
 
 
 class _Task(asyncio.Task[Any]):
@@ -48,7 +48,7 @@ class _Future(asyncio.Future[Any]):
 
 
 class _Selector(selectors.SelectSelector):
-    """Makes events happen instead of waiting for descriptors, of which there are none."""
+    """Selector that executes events instead of waiting for descriptors."""
 
     def __init__(self, wait: Callable[[], None]) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class _Selector(selectors.SelectSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock is that of `queue`; SimulationError where nothing is left to do."""
+    """An event loop on the clock of `queue`; SimulationError if no event is left."""
 
     _ready: Any
 
@@ -80,7 +80,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self.queue.now
 
     def _advance(self) -> None:
-        """Let events happen until one of them gives the loop something to do."""
+        """Execute events until one of them gives the loop something to do."""
         while not self._ready:
             if not self.queue.step():
                 raise SimulationError(self._deadlock())
@@ -118,7 +118,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[*_Ts], _T], *args: *_Ts
     ) -> asyncio.Future[_T]:
-        """Do a thread's work now; whoever waits for it goes on after others that are ready."""
+        """Do a thread's work now; its waiters resume after other ready tasks."""
         future: asyncio.Future[_T] = self.create_future()
         try:
             result = func(*args)
@@ -159,7 +159,7 @@ def _settle(future: asyncio.Future[Any], settle: Callable[[Any], None], value: A
 
 
 def run_virtual(work: Coroutine[Any, Any, _T], queue: EventQueue | None = None) -> _T:
-    """Run a coroutine in virtual time; SimulationError if it waits for what never happens."""
+    """Run a coroutine in virtual time; SimulationError if it deadlocks."""
     collected = gc.isenabled()
     gc.collect()
     gc.disable()

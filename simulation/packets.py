@@ -17,7 +17,7 @@ from timing.work import DirectedLink, PlanWork, Work
 
 
 def packets(make_engine: MakeEngine) -> Packets:
-    """Return what `estimate` takes as its fidelity to follow every packet, without faults.
+    """Return the packet-level fidelity for `estimate`, without faults.
 
     The tensors of a round follow each other; `block` and `overhead` are the agents' own. Raises
     JobFailed, SimulationError as `simulate_plan`.
@@ -53,5 +53,5 @@ def _runs(network: Network, work: Work, make_engine: MakeEngine) -> Iterator[Sim
 
 
 def _always(schedule: Schedule) -> Callable[[int], Schedule]:
-    """Return it for any number of elements: agents ask for that of none, to connect by it."""
+    """Return it for any number of elements: agents use that of none to connect."""
     return lambda _: schedule

@@ -1,9 +1,9 @@
 """gRPC in virtual time: the generated stubs and servicers, without sockets and threads.
 
-`Exchange` is the network between processes: a server listens at an address, a channel leads there
-from a named client, and `wire` is the way between the two, which can be parted. A process that ends
-(`Server.crash`, `Exchange.end_client`) resets its connections. Calls behave as those of `grpc.aio`
-as far as the controller, its agents and finsy use them.
+`Exchange` is the network between processes: a server listens at an address, a channel connects a
+named client to it, and `wire` is the connection between the two, which can be partitioned. A
+process that ends (`Server.crash`, `Exchange.end_client`) resets its connections. Calls behave as
+those of `grpc.aio` as far as the controller, its agents and finsy use them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from simulation.wire import Wire, WireOptions
 LOGGER = logging.getLogger("hopsum.rpc")
 
 CONNECT_SECONDS = 20.0
-"""So long gRPC tries to connect before calls that do not wait fail."""
+"""Seconds for which gRPC tries to connect before calls that do not wait fail."""
 
 Code = grpc.StatusCode
 Metadata = tuple[tuple[str, str | bytes], ...]
@@ -35,7 +35,7 @@ Trace = Callable[[str], None]
 
 
 class Exchange:
-    """The processes of a control network and the ways between them.
+    """The processes of a control network and the wires between them.
 
     `trace` gets every message as a line that two runs have in common if they are the same.
     """
@@ -56,22 +56,22 @@ class Exchange:
         self._connections: dict[str, list[_Connection]] = {}
 
     def wire(self, client: str, address: str) -> Wire:
-        """Return the way between a client and whoever listens at an address."""
+        """Return the wire between a client and the server at an address."""
         ends = (client, address)
         if ends not in self._wires:
             self._wires[ends] = Wire(self.queue, self._options, f"{self._seed}/{client}/{address}")
         return self._wires[ends]
 
     def listen(self, address: str, server: Server) -> None:
-        """Let a server answer at an address, in place of any other."""
+        """Bind a server to an address, replacing any other."""
         self._servers[address] = server
 
     def close(self, address: str) -> None:
-        """Let nobody answer at an address."""
+        """Unbind an address."""
         self._servers.pop(address, None)
 
     def channel(self, client: str, address: str) -> Channel:
-        """Return a channel of a client to whoever listens at an address when it is first used."""
+        """Return a client's channel to the server that listens at an address at first use."""
         return Channel(self, client, address)
 
     def end_client(self, client: str) -> None:
@@ -80,20 +80,20 @@ class Exchange:
             connection.leave()
 
     def reset(self, client: str, address: str) -> None:
-        """Break the connections between two processes; both get an error."""
+        """Reset the connections between two processes; both get an error."""
         for connection in self._connections.get(client, []):
             if connection.address == address:
                 connection.reset()
 
     def connect(self, client: str, address: str) -> _Connection:
-        """Begin to connect."""
+        """Start connecting."""
         known = self._connections.setdefault(client, [])
         known[:] = [connection for connection in known if connection.client_up]
         known.append(_Connection(self, client, address))
         return known[-1]
 
     def server(self, address: str) -> Server | None:
-        """Who listens at an address."""
+        """Return the server at an address."""
         return self._servers.get(address)
 
     def tell(self, source: str, target: str, what: str, content: bytes = b"") -> None:
@@ -106,7 +106,7 @@ class Exchange:
 
 
 def _bytes(message: Message) -> bytes:
-    """Return a message's bytes, with maps in order: gRPC's own serializers leave that to chance."""
+    """Serialize a message with sorted maps: gRPC's own serializers use a random order."""
     return message.SerializeToString(deterministic=True)
 
 
@@ -114,7 +114,7 @@ def _bytes(message: Message) -> bytes:
 
 
 class _Connection:
-    """A TCP connection. Each end may be up while the other is not, and not know."""
+    """A TCP connection. Each end may be up while the other is down."""
 
     def __init__(self, exchange: Exchange, client: str, address: str) -> None:
         self.exchange = exchange
@@ -151,7 +151,7 @@ class _Connection:
             self._lost("connection timed out")
 
     def to_server(self, action: Callable[[Server], object]) -> None:
-        """Let something happen at the server; a server that is gone resets the connection."""
+        """Schedule an action at the server; if that has ended, reset the connection."""
 
         def arrive() -> None:
             if self.server_up and self._server is not None:
@@ -162,7 +162,7 @@ class _Connection:
         self.wire.up.send(arrive)
 
     def to_client(self, action: Callable[[], None]) -> None:
-        """Let something happen at the client; a client that is gone resets the connection."""
+        """Schedule an action at the client; if that has ended, reset the connection."""
 
         def arrive() -> None:
             if self.client_up:
@@ -173,14 +173,14 @@ class _Connection:
         self.wire.down.send(arrive)
 
     def _lost(self, why: str) -> None:
-        """Let the client know that the connection is gone."""
+        """Tell the client that the connection is lost."""
         self.client_up = False
         self._timeout.cancel()
         for call in self.client_calls[:]:
             call.end(Code.UNAVAILABLE, f"{self.address}: {why}")
 
     def _abandoned(self) -> None:
-        """Let the server know that the connection is gone."""
+        """Tell the server that the connection is lost."""
         self.server_up = False
         if self._server is not None and self in self._server.connections:
             self._server.connections.remove(self)
@@ -200,7 +200,7 @@ class _Connection:
         self.wire.down.send(lambda: self._lost("connection reset"))
 
     def reset(self) -> None:
-        """Something between the two breaks the connection."""
+        """Break the connection on the path between the two."""
         self._abandoned()
         self._lost("connection reset")
 
@@ -213,7 +213,7 @@ class AbortError(Exception):
 
 
 class Server:
-    """Answers calls at an address, by the handlers that `add_..Servicer_to_server` adds."""
+    """Serves calls at an address, by the handlers that `add_..Servicer_to_server` adds."""
 
     def __init__(self, exchange: Exchange, address: str) -> None:
         self.address = address
@@ -228,7 +228,7 @@ class Server:
     def add_registered_method_handlers(
         self, service: str, handlers: Mapping[str, grpc.RpcMethodHandler[Any, Any]]
     ) -> None:
-        """Answer a service's calls."""
+        """Serve a service's calls."""
         for method, handler in handlers.items():
             self.handlers[f"/{service}/{method}"] = handler
 
@@ -243,17 +243,17 @@ class Server:
             connection.drop()
 
     def hang(self) -> None:
-        """Do nothing any more, with connections open, until `resume`."""
+        """Hang with open connections until `resume`."""
         self._waiting = self._waiting or []
 
     def resume(self) -> None:
-        """Do what has come meanwhile."""
+        """Process everything received while hanging."""
         waiting, self._waiting = self._waiting, None
         for action in waiting or ():
             action(self)
 
     def do(self, action: Callable[[Server], object]) -> None:
-        """Take in what comes from a connection."""
+        """Process a message from a connection."""
         if self._waiting is not None:
             self._waiting.append(action)
         else:
@@ -261,7 +261,7 @@ class Server:
 
 
 class _Context:
-    """What a handler sees of its call; it may await `abort`, or not."""
+    """A handler's view of its call; it may await `abort`, or not."""
 
     def __init__(self) -> None:
         self.code = Code.OK
@@ -269,11 +269,11 @@ class _Context:
         self.trailing: Metadata = ()
 
     def auth_context(self) -> dict[str, list[bytes]]:
-        """Nobody shows a certificate."""
+        """Return no certificates."""
         return {}
 
     def set_trailing_metadata(self, metadata: Metadata) -> None:
-        """Send these with the end of the call."""
+        """Set the trailing metadata."""
         self.trailing = tuple(metadata)
 
     def abort(self, code: grpc.StatusCode, details: str = "") -> NoReturn:
@@ -297,11 +297,11 @@ class _ServerCall:
         )
 
     def take(self, request: bytes | None) -> None:
-        """Take in a request; None: there are no more."""
+        """Process a request; None: end of requests."""
         self._requests.put_nowait(request)
 
     def cancel(self) -> None:
-        """Nobody wants an answer."""
+        """Cancel: no answer is wanted."""
         self._forget()
         self._task.cancel()
 
@@ -363,7 +363,7 @@ class _ServerCall:
 
 
 class _ClientCall:
-    """A call at its client: what `grpc.aio` gives for one, whatever its kind."""
+    """A call at its client, like any kind of call of `grpc.aio`."""
 
     def __init__(
         self,
@@ -390,16 +390,16 @@ class _ClientCall:
 
         connection.to_server(begin)
 
-    # -- what comes
+    # -- receiving
 
     def take(self, content: bytes) -> None:
-        """Take in a response."""
+        """Process a response."""
         if self._ended is None:
             self._came.append(content)
             self._changed.set()
 
     def end(self, code: grpc.StatusCode, details: str = "", trailing: Metadata = ()) -> None:
-        """Learn how the call has ended."""
+        """Process the end of the call."""
         if self._ended is not None:
             return
         self._ended = code, details, trailing
@@ -427,7 +427,7 @@ class _ClientCall:
         return self._ended is not None
 
     def cancel(self) -> bool:
-        """End the call; whoever waits for it is cancelled."""
+        """Cancel the call and its waiters."""
         pending = self._ended is None
         self._abandon(Code.CANCELLED, "Locally cancelled by application!")
         return pending
@@ -496,7 +496,7 @@ class _ClientCall:
 
 @dataclass
 class Channel:
-    """A client's channel to an address; connects when it is used, and anew after a loss."""
+    """A client's channel to an address; connects on use, and reconnects after a loss."""
 
     exchange: Exchange
     client: str
@@ -516,7 +516,7 @@ class Channel:
         await self.close()
 
     async def close(self, grace: float | None = None) -> None:
-        """End the calls under way and the connection."""
+        """End pending calls and the connection."""
         connection, self._connection = self._connection, None
         if connection is not None:
             for call in connection.client_calls[:]:

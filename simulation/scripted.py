@@ -1,4 +1,4 @@
-"""A controller that follows a script, in virtual time: what agents get, and when.
+"""A controller that follows a script, in virtual time.
 
 Every agent has its assignment at once, all start when all are ready, each hears of a newer plan at
 its time, boundaries are decided on when they are asked for, and at the end everybody is released.
@@ -33,16 +33,16 @@ class ScriptedStream:
         return self._script.started
 
     def events(self) -> Sequence[Event]:
-        """Take the news."""
+        """Return and clear the messages."""
         taken, self.news = self.news, []
         return taken
 
     def ready(self) -> None:
-        """Say that the agent has prepared."""
+        """Report that the agent is ready."""
         self._script.ready.add(self.host)
 
     def progress(self, round_: int) -> None:
-        """Say how many tensors are summed."""
+        """Report the number of summed tensors."""
 
     def ask_boundary(self, number: int) -> None:
         """Decide on a boundary."""
@@ -54,16 +54,16 @@ class ScriptedStream:
         return None if self._cut is None or self._cut[0] < number else self._cut
 
     def finished(self, report: pb.Report) -> None:
-        """Say that the work is done."""
+        """Report that the work is done."""
         self._script.reports[self.host] = report
 
     def failed(self, reason: str) -> None:
-        """Say that the agent gives up."""
+        """Report that the agent gives up."""
         self._script.failed = True
 
 
 class ScriptedJob:
-    """One job. `cuts`: by the number of a tensor the plan by which it and those after it are cut.
+    """One job. `cuts`: by tensor number, the plan that partitions it and later ones.
 
     ValueError for a cut where the plan has no boundary.
     """
@@ -100,13 +100,13 @@ class ScriptedJob:
         return [worker for worker in self.plan.workers if worker not in self.reports]
 
     def cut(self, boundary: int) -> JobPlan:
-        """Return the plan by which tensors are cut from a boundary on."""
+        """Return the plan that partitions tensors from a boundary on."""
         first = boundary * self.plan.period
         return self._cuts[max(number for number in self._cuts if number <= first)]
 
 
 class Script:
-    """The hosts of a world and the jobs that they are given."""
+    """The hosts of a world and their jobs."""
 
     def __init__(self, hosts: VirtualHosts) -> None:
         self.jobs: dict[int, ScriptedJob] = {}
@@ -115,7 +115,7 @@ class Script:
         self._world = hosts.world
 
     def add(self, job: ScriptedJob) -> None:
-        """Let a job's hosts have it from now on."""
+        """Assign a job to its hosts."""
         self.jobs[job.number] = job
         for host in job.hosts:
             self._join(job, host)
@@ -123,7 +123,7 @@ class Script:
             self.hosts[host].advance()
 
     def start(self) -> None:
-        """Let all jobs start: their agents are ready, as operations take no time."""
+        """Start all jobs: their agents are ready, as operations take no time."""
         for job in self.jobs.values():
             job.started = job.ready.issuperset(job.hosts)
         for host in list(self.hosts.values()):
@@ -138,7 +138,7 @@ class Script:
         self.hosts[name].agent.join(stream)
 
     def tell(self, host: str, plan: JobPlan) -> None:
-        """Let a host know of a newer plan, which may be the first it hears of the job."""
+        """Tell a host about a newer plan, which may be the first of the job."""
         job = self.jobs[plan.job]
         job.plan = plan
         stream = job.streams.get(host)
@@ -149,7 +149,7 @@ class Script:
         self.hosts[host].go_on()
 
     def restart(self, name: str) -> None:
-        """Replace a host's agent by one that knows nothing; `tell` lets it have its jobs again."""
+        """Replace a host's agent by a fresh one; `tell` assigns its jobs again."""
         del self.hosts[name]
         for job in self.jobs.values():
             job.streams.pop(name, None)
@@ -163,7 +163,7 @@ class Script:
         return not any(job.missing for job in self.jobs.values())
 
     def release(self, job: int) -> None:
-        """Let a job's agents know that nobody is needed any more."""
+        """Tell a job's agents that the job has ended."""
         for host, stream in self.jobs[job].streams.items():
             stream.news.append(AllDone({}))
             self.hosts[host].advance()

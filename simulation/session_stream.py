@@ -18,7 +18,7 @@ from protocol import hopsum_pb2_grpc as pb_grpc
 from simulation.rpc import Channel, Exchange, as_channel
 
 CLOSING_SECONDS = 5.0
-"""So long last words may take to go out."""
+"""Seconds for sending the last messages."""
 
 
 class SessionStream:

@@ -113,7 +113,7 @@ class Sender:
         self._timeout = 1.0
         self.deadline: float | None = None
         self.reduced = False
-        """Whether the receiver is to be told that its mark was heeded."""
+        """Whether the next segment carries CWR: the sender has reacted to a mark."""
         self._allowed = int(INITIAL_WINDOW) * SEGMENT_BYTES
 
     @property
@@ -195,9 +195,9 @@ class Sender:
         return [(sequence, self._segments[sequence])]
 
     def expire(self, now: float) -> list[tuple[int, bytes]]:
-        """Return the timer went off: the first segment again, window 1, timeout doubled.
+        """Handle the timeout: resend the first segment, with window 1 and the timeout doubled.
 
-        Where nothing is under way, one segment may try whether the receiver has room.
+        If nothing is in flight, one segment may probe the receiver's window.
         """
         if not self._segments:
             self.deadline = None
@@ -247,7 +247,7 @@ class Receiver:
         return b"".join(in_order)
 
     def answered(self) -> None:
-        """Take in that an acknowledgement is on its way."""
+        """Note that an acknowledgement has been sent."""
         self._unanswered = 0
         self.acknowledge_now = False
         self.deadline = None
@@ -312,7 +312,7 @@ class StreamMember:
         self._fill()
 
     def receive(self, frames: Frames, now: float) -> None:
-        """Take frames (n, length) in."""
+        """Process frames (n, length)."""
         self._now = now
         for row in frames:
             frame = row.tobytes()
@@ -326,7 +326,7 @@ class StreamMember:
             data = frame[HEADER_BYTES:]
             if data:
                 self._take(peer, sequence, data, now)
-                self._heed_marks(self._receivers[peer], frame)
+                self._react_to_marks(self._receivers[peer], frame)
             elif (sender := self._senders.get(peer)) is not None:
                 upto = _absolute(acknowledged, sender.unacknowledged)
                 if frame[_FLAGS] & ECN_ECHO:
@@ -340,7 +340,7 @@ class StreamMember:
         receiver = self._receivers.setdefault(peer, Receiver())
         receiver.waiting += receiver.take(_absolute(sequence, receiver.expected), data, now)
 
-    def _heed_marks(self, receiver: Receiver, frame: bytes) -> None:
+    def _react_to_marks(self, receiver: Receiver, frame: bytes) -> None:
         """Echo a mark until the sender says that it has heeded it."""
         if frame[_FLAGS] & WINDOW_REDUCED:
             receiver.marked = False
@@ -385,7 +385,7 @@ class StreamMember:
         return min((time for time in times if time is not None), default=None)
 
     def take_output(self) -> list[Frames]:
-        """Frames to send, in order."""
+        """Return the frames to send, in order."""
         output, self._output = self._output, []
         return [np.frombuffer(frame, dtype=np.uint8).reshape(1, -1) for frame in output]
 
@@ -424,7 +424,7 @@ class StreamMember:
 
     def _exchange(self, execution: Execution) -> None:
         moved = True
-        # What comes in, and what is sent to one peer, may let in what another was waiting for.
+        # Received data, and data sent to one peer, may unblock another.
         while moved:
             moved = self._hand_on(execution)
             for peer in execution.targets:

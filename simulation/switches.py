@@ -43,13 +43,13 @@ class _Timers:
     date_ns = now_ns
 
     def configure(self, *, sweep: bool) -> None:
-        """Say whether idle entries are to be looked for."""
+        """Set whether idle entries are checked."""
         self._sweep = sweep
         if sweep:
             self._plan(self._queue.now + SWEEP_SECONDS)
 
     def wake(self) -> None:
-        """Look at the deadlines anew."""
+        """Recompute the deadlines."""
         deadline = self._work(False)
         if deadline is not None:
             self._plan(deadline / 1e9)
@@ -181,7 +181,7 @@ class VirtualSwitch:
         self._world.engines[self.name] = engine
 
     def inject(self, frame: bytes) -> None:
-        """Take in a frame at the CPU port."""
+        """Receive a frame at the CPU port."""
         self._world.deliver(self._world.queue.now, self.name, CPU_PORT, frame)
 
     def _to_controller(self, packets: list[Packet]) -> None:

@@ -50,13 +50,13 @@ class Agent(Protocol):
     """A host's protocol logic without I/O: worker, server or ring member."""
 
     def receive(self, frames: Frames, now: float) -> None:
-        """Take frames (n, length) in."""
+        """Process frames (n, length)."""
 
     def tick(self, now: float) -> None:
         """Do what is due by `now`."""
 
     def take_output(self) -> list[Frames]:
-        """Frames to send, in order."""
+        """Return the frames to send, in order."""
 
     @property
     def deadline(self) -> float | None:
@@ -81,7 +81,7 @@ class Observer(Protocol):
 class Channel:
     """One direction of a link: a queue, a rate, a latency, faults.
 
-    `discipline`: who goes next where a rate makes frames wait. A frame under way is not
+    `discipline`: which frame is next if a rate makes frames wait. A frame in transmission is not
     interrupted.
     """
 
@@ -445,7 +445,7 @@ class World:
         home = self._homes[host]
         ways = self._ways.get(host, {})
         for frames in agent.take_output():
-            # The packets of a job leave by its own link, whatever plain routes say.
+            # The packets of a job leave by its own link, regardless of plain routes.
             own = not ways or (bool(self.network.switches) and bool(is_hopsum(frames)[0]))
             for row in frames:
                 frame = row.tobytes()
@@ -489,7 +489,7 @@ class World:
         return self.queue.now
 
     def drain(self) -> None:
-        """Let frames under way arrive; timers and what they would send are left out."""
+        """Let frames in flight arrive, without timers and the frames they would send."""
         for link in self.channels.values():
             link.drain()
         while self._pending:

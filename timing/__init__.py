@@ -1,1 +1,1 @@
-"""How long a collective takes, by rates and not by packets: max-min fair flows on a network."""
+"""Durations of collectives from rates, not packets: max-min fair flows on a network."""

@@ -1,4 +1,4 @@
-"""How long work takes on a network, what it puts on every link, and what limits it.
+"""Estimates of work on a network: duration, bytes on every link, bottleneck.
 
 `estimate` answers at two fidelities: closed form, and max-min fair flows. The third, every packet
 through the P4 program and the agents, is in `simulation`, which stands on this room and on the
@@ -25,22 +25,22 @@ from timing.work import Background, DirectedLink, PlanWork, ScheduleWork, Work
 
 
 class Fidelity(StrEnum):
-    """How closely work is followed."""
+    """Level of detail of an estimate."""
 
     CLOSED_FORM = "closed form"
-    """Of the trees of a plan: bytes to the byte, unless packets are lost; `pipeline`'s seconds."""
+    """For trees of a plan: exact bytes, unless packets are lost; the seconds of `pipeline`."""
     FLOWS = "flows"
     """Max-min fair rates between events. Over TCP full segments, an acknowledgement for every two:
     bytes are an estimate, since TCP decides on both."""
 
 
 Packets = Callable[[Network, Work], tuple[dict[DirectedLink, int], float]]
-"""Follows every packet: bytes on each directed link in all rounds, and seconds of a round."""
+"""Simulates every packet: bytes on each directed link in all rounds, seconds of a round."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What work puts on links, and how long it takes.
+    """Bytes on links, and duration.
 
     `links`: bytes of Ethernet frames without FCS on each directed link; those without any are left
     out. `seconds_a_round`: of each of the `rounds`. `limit`: the directed link that sends for
@@ -66,7 +66,7 @@ class Estimate:
 
     @property
     def hottest(self) -> tuple[DirectedLink, int]:
-        """The directed link with most bytes, and how many; ("", "") and 0 if there is none."""
+        """The directed link with most bytes, and its bytes; ("", "") and 0 if there is none."""
         return max(self.links.items(), key=lambda item: (item[1], item[0]), default=(("", ""), 0))
 
 
@@ -80,11 +80,10 @@ def estimate(
 ) -> Estimate:
     """Estimate the bytes, the time and the limit of some work.
 
-    `fidelity`: None for the closed form where there is one, else flows. Only flows know of
-    `background`, which is there for each schedule or tensor anew, and of `resolution`
-    (`Scenario.run`). At the level of flows the tensors of a round follow each other. Raises
-    NetworkError where a transfer has no way, TimingError for work that never ends or has no closed
-    form.
+    `fidelity`: None for the closed form where there is one, else flows. Only flows support
+    `background`, which restarts with each schedule or tensor, and `resolution` (`Scenario.run`). At
+    flow level the tensors of a round follow each other. Raises NetworkError for a transfer without
+    a path, TimingError for work that never ends or has no closed form.
     """
     closed = isinstance(work, PlanWork) and not work.plan.host_parts and not background
     if fidelity is None:

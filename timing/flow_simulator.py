@@ -62,7 +62,7 @@ def simulate_flows(
 
 
 class _Successors:
-    """Who waits for a flow, as rows of flow numbers."""
+    """Dependencies between flows, as rows of flow numbers."""
 
     def __init__(self, pairs: Integers, count: int) -> None:
         order = np.argsort(pairs[0], kind="stable")
@@ -71,7 +71,7 @@ class _Successors:
         self.predecessors = np.bincount(pairs[1], minlength=count)
 
     def of(self, flows: Integers) -> Integers:
-        """Those that wait for any of these flows, once for each."""
+        """Return the flows that wait for any of these, once for each."""
         first = self._first[flows]
         lengths = self._first[flows + 1] - first
         ends = np.cumsum(lengths)
@@ -90,7 +90,7 @@ class _Rates:
         self._active = np.zeros(routes.usage.flows, dtype=np.int64)
 
     def change(self, routes: Integers, by: int) -> None:
-        """So many more flows of these routes (each once per entry) are active."""
+        """Add active flows of these routes (each once per entry)."""
         np.add.at(self._active, routes, by)
 
     def of(self, routes: Integers) -> Floats:
@@ -110,7 +110,7 @@ class _Rates:
         return rates[routes]
 
     def coupled(self, routes: Integers, going: Integers, followers: Integers) -> Floats:
-        """Return the rates where only those at positions `going` send, and some follow others.
+        """Return the rates if only flows at positions `going` send, and some follow others.
 
         `followers`: positions (leaders, followers), (2, pairs), all of them going.
         """
@@ -164,7 +164,7 @@ class _Simulation:
         self._delivered = np.full(count, np.inf)
 
     def run(self) -> FlowTimes:
-        """Go from event to event until every flow that ends is delivered."""
+        """Process events until every finite flow is delivered."""
         now, events = 0.0, 0
         wanted = int(self._wanted.sum())
         self._begin(np.flatnonzero(self._missing == 0), now)
@@ -202,7 +202,7 @@ class _Simulation:
         going = np.ones(len(self._active), dtype=np.bool_)
         going[position[followers[lead < -least]]] = False
         close = (lead <= least) & going[position[followers]]
-        # Whoever follows one that stands still stands still.
+        # Followers of a stalled flow are stalled.
         while True:
             halted = close & ~going[position[leaders]] & going[position[followers]]
             if not halted.any():
@@ -222,7 +222,7 @@ class _Simulation:
         return rates, float(meet.min(initial=np.inf))
 
     def _needed(self, rates: Floats) -> Floats:
-        """In how many seconds each active flow is sent at these rates."""
+        """Return the seconds until each active flow is sent at these rates."""
         left = self._left[self._active]
         left = np.where(left > _NONE_LEFT * self._size[self._active], left, 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -244,7 +244,7 @@ class _Simulation:
         self._release(self._after_sent.of(flows), now)
 
     def _due(self, until: float, now: float) -> int:
-        """Deliver and start what is due; returns how many were delivered."""
+        """Deliver and start the flows that are due; return the number delivered."""
         delivered = 0
         while self._queue and self._queue[0][0] <= until:
             time, _, flows, delivery = heapq.heappop(self._queue)

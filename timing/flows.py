@@ -1,4 +1,4 @@
-"""Flows as data: routes, sizes, and who waits for whom."""
+"""Flows as data: routes, sizes and dependencies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from timing.max_min import Floats, Integers, Usage
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """What flows of each of k kinds use. `usage`: of links, per unit of rate.
+    """Resources used by flows of each of k kinds. `usage`: of links, per unit of rate.
 
     `delays`: from sending the last unit to its arrival, s, (k,). `limits`: no flow of the kind is
     faster, units/s, (k,).
@@ -52,7 +52,7 @@ class Table:
         self._parts.append(np.stack([np.atleast_1d(array) for array in arrays]))
 
     def columns(self) -> Integers:
-        """All of it, (columns, rows)."""
+        """Return all rows, (columns, rows)."""
         return np.concatenate(self._parts, axis=1)
 
 

@@ -23,7 +23,7 @@ _TIE = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What each of n flows takes of links: flow f has entries [starts[f], starts[f + 1]).
+    """Link usage of n flows: flow f has entries [starts[f], starts[f + 1]).
 
     `starts`: (n + 1,). `links`: link numbers, (entries,). `amounts`: what the flow takes of that
     link per unit of its rate, above 0, (entries,); 1 for a flow that crosses it once.
@@ -59,7 +59,7 @@ class Usage:
         return Usage(starts, self.links[entries], self.amounts[entries])
 
     def loads(self, rates: Floats, links: int) -> Floats:
-        """Return what flows of these rates (n,) take of each of so many links, (links,)."""
+        """Return the load of flows with these rates (n,) on each link, (links,)."""
         spread = np.repeat(rates, np.diff(self.starts)) * self.amounts
         taken = np.zeros(links)
         np.add.at(taken, self.links, spread)
@@ -135,7 +135,7 @@ def _stop_followers(
     leaders: Integers,
     followers: Integers,
 ) -> None:
-    """Let a follower stop with a leader that stops at, or has, its level."""
+    """Fix a follower's level together with a leader that stops at, or has, its level."""
     while True:
         settled = (stop | ~waiting)[leaders] & (level[leaders] <= level[followers])
         more = followers[settled & (waiting & ~stop)[followers]]

@@ -93,14 +93,14 @@ def round_trips(
 
 @dataclass(slots=True)
 class _Wire:
-    """One direction of a link: `free` is when it has sent what it had."""
+    """One direction of a link: `free` is when its queue is empty."""
 
     seconds_a_byte: float
     latency: float
     free: float = 0.0
 
     def send(self, arrivals: Times, sizes: Times) -> Times:
-        """When frames (n,) that are there at `arrivals` have arrived at the other end."""
+        """Return when frames (n,) that arrive here at `arrivals` reach the other end."""
         if not self.seconds_a_byte:
             return arrivals + self.latency
         order = np.argsort(arrivals, kind="stable")
@@ -131,7 +131,7 @@ class _Pipeline:
             self.wires[u, v] = _Wire(byte, link.latency)
 
     def run(self, fragments: Sequence[int], prologues: Sequence[bool]) -> float:
-        """Seconds until every worker has every result of tensors of so many fragments."""
+        """Return the seconds until all workers have the results of tensors of so many fragments."""
         workers, window = len(self.plan.workers), self.plan.in_flight
         done = np.zeros((workers, window))
         first = 0
@@ -174,7 +174,8 @@ class _Pipeline:
             done[:, rest] = self.send(done[:, rest])
 
     def send(self, ready: Times, lanes: int | None = None) -> Times:
-        """When each worker has the results (workers, n) of fragments it may send at `ready`.
+        """Return when each worker has the results (workers, n) of fragments that it may send at
+        `ready`.
 
         `lanes`: of a packet; None: as many as the plan says.
         """

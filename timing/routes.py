@@ -20,7 +20,7 @@ from timing.tcp_segments import SEGMENT_BYTES, SEGMENT_HEADER_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Framing:
-    """What data looks like on a link.
+    """Framing of data on a link.
 
     A packet carries `payload` bytes of data and `header` more; per byte of data the other way
     carries `answer` bytes (acknowledgements).
@@ -44,7 +44,7 @@ BARE = Framing(1, 0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class _Ways:
-    """Shortest paths from every node to a root.
+    """Shortest paths from all nodes to a root.
 
     `links`: those that lead nearer, in order of the nodes they leave. Paths are counted over them:
     `upto` includes the link's own, (links,); `before`: those of nodes before, (nodes,). `counts`:
@@ -57,7 +57,7 @@ class _Ways:
     counts: Integers
 
     def next_links(self, nodes: Integers, targets: Integers) -> Integers:
-        """Where packets at `nodes` to `targets` below the root go on, (n,); -1: nowhere."""
+        """Return the next hops of packets at `nodes` to `targets` below the root, (n,); or -1."""
         counts = self.counts[nodes]
         number = self.before[nodes] + targets % np.maximum(counts, 1)
         hops = np.full(len(nodes), -1, dtype=np.int64)
@@ -93,14 +93,14 @@ class LinkArrays:
         self._searches: dict[int, _Ways] = {}
 
     def _root(self, destination: int) -> int:
-        """Return the node whose search serves a destination: itself, or the one it hangs below."""
+        """Return the node whose search covers a destination: itself, or its only neighbour."""
         first, last = self._out_start[destination : destination + 2]
         if self._forwards[destination] or last - first != 1:
             return destination
         return int(self._heads[self._out[first]])
 
     def _search(self, root: int) -> _Ways:
-        """Return the ways from every node to `root`, by breadth-first search."""
+        """Return the paths from every node to `root`, by breadth-first search."""
         known = self._searches.get(root)
         if known is not None:
             return known
@@ -176,7 +176,7 @@ class LinkArrays:
         return starts, np.concatenate(links)[np.argsort(flow, kind="stable")]
 
     def numbers(self, names: list[str] | tuple[str, ...]) -> Integers:
-        """Node numbers; NetworkError for a name that is not there."""
+        """Return node numbers; NetworkError for an unknown name."""
         for name in names:
             if name not in self.number:
                 raise NetworkError(f"there is no node {name!r} in {self.network.name}")

@@ -1,4 +1,4 @@
-"""What happens on a network at the same time: schedules, plans and other traffic, and how long."""
+"""Concurrent work on a network: schedules, plans and other traffic, and its duration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COARSE = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long it took, s, and what crossed each directed link, bytes of frames.
+    """Duration, s, and bytes of frames on each directed link.
 
     `seconds` and `loads` leave background out. `events`: how often rates could change.
     """
@@ -31,7 +31,7 @@ class Timing:
 
 
 class Scenario:
-    """Flows on a network, gathered and then run. Its routes are of several kinds in one table."""
+    """Flows on a network, collected and then run, with one table of routes of several kinds."""
 
     def __init__(self, links: LinkArrays) -> None:
         self.links = links
@@ -47,7 +47,7 @@ class Scenario:
         return self._rows - routes.usage.flows
 
     def add_background(self, traffic: Background, framing: Framing = TCP) -> None:
-        """Add other traffic; its links are shared, its time does not count."""
+        """Add other traffic: it shares links, but its duration does not count."""
         source, target = self.links.numbers([traffic.source, traffic.target])
         limit = np.inf if traffic.rate is None else traffic.rate / 8
         routes = plain_routes(

@@ -39,7 +39,7 @@ _NONE = -1
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """How transfers are sent.
+    """Parameters of how transfers are sent.
 
     `element_bytes`: of an element. `block`: elements that are passed on at once, 0: whole
     transfers, None: as the schedule says. `overhead`: s, before the receiver has a transfer, beyond
@@ -57,7 +57,7 @@ class Transport:
 def agents_transport(
     schedule: Schedule, element_bytes: int = 4, *, block: int | None = None, overhead: float = 0.0
 ) -> Transport:
-    """How agents send a schedule: what came in is passed on, a segment at a time (`execution`).
+    """How agents send a schedule: received data is passed on, one segment at a time (`execution`).
 
     Schedules of more than STREAMED transfers keep their own block. `block`: this many elements at a
     time instead, 0: whole transfers. The one rule of predictions and comparisons.
@@ -190,7 +190,7 @@ class _Builder:
         )
 
     def _flows(self, routes: Integers, elements: Numbers) -> Integers:
-        """Flows of so many elements; none where that is 0."""
+        """Return flows of the given numbers of elements; none where that is 0."""
         some = np.flatnonzero(elements > 0)
         numbers = np.full(len(routes), _NONE, dtype=np.int64)
         numbers[some] = self.scenario.flows.extend(
@@ -272,7 +272,7 @@ def _follow_on_connections(scenario: Scenario, schedule: Schedule, transfers: _T
 def _wait_for_data(
     scenario: Scenario, schedule: Schedule, transfers: _Transfers, element_bytes: int
 ) -> None:
-    """Transfers wait for those that bring their data."""
+    """Let transfers wait for those that deliver their data."""
     brought = _gather(scenario, transfers)
     ancestors = _ancestors(schedule)
     order = np.argsort(brought.targets, kind="stable")
@@ -356,7 +356,7 @@ def _gather(scenario: Scenario, transfers: _Transfers) -> _Transfers:
 
 
 def _ancestors(schedule: Schedule) -> NDArray[np.uint8]:
-    """Bit a of row s: step s waits for step a, directly or not. Shape (steps, bytes)."""
+    """Return bits: bit a of row s if step s waits for step a, directly or not. (steps, bytes)."""
     count = len(schedule.steps)
     table = np.zeros((count, count // 8 + 1), dtype=np.uint8)
     for number, step in enumerate(schedule.steps):

@@ -75,7 +75,7 @@ def add_plan(
         before: list[int] = []
         last = row + _TRIP
         if data_type is DataType.FLOAT32:
-            # The prologue: nobody sends data before it has the first exponents.
+            # The prologue: no worker sends data before it has the first exponents.
             before = [scenario.flows.add(row + _PROLOGUE, fragment, start=start)]
             last = row + _AFTER_PROLOGUE
             count -= 1

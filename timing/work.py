@@ -1,4 +1,4 @@
-"""The work that `timing.estimate` is asked about: a plan's tensors, or schedules among hosts."""
+"""The work of `timing.estimate`: a plan's tensors, or schedules among hosts."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from collectives.schedule import Schedule
 
 DirectedLink = tuple[str, str]
 Tensor = tuple[int, DataType]
-"""Number of elements and what they are."""
+"""Number and type of elements."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanWork:
     """All-reduces by a job's plan: trees in switches, a parameter server, or an embedding.
 
-    `tensors`: of each round. The trees' tensors are submitted together; where hosts sum parts
-    beside the trees one tensor follows the other, its parts all at once. A round begins when the
-    one before is over.
+    `tensors`: of each round. The trees' tensors are submitted together; if hosts sum parts in
+    addition to the trees, tensors follow each other, with all parts of one at once. A round starts
+    when the previous one is over.
     """
 
     plan: JobPlan
@@ -49,7 +49,7 @@ Work = PlanWork | ScheduleWork
 class Background:
     """Other traffic from `source` to `target`: `size` bytes from `start` on, or without end.
 
-    `rate`: no faster than so many bits/s, None: as fast as sharing allows.
+    `rate`: maximum bit/s, None: as fast as sharing allows.
     """
 
     source: str

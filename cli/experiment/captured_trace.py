@@ -1,7 +1,7 @@
-"""The way of one fragment, read from the capture files of the switches' ports.
+"""The journey of one fragment, read from the capture files of the switches' ports.
 
-Embedded switches in Mininet may write beside them what they did with each of its packets: a line of
-JSON a packet, in the order in which they took them in.
+Embedded switches in Mininet also write a trace of each of its packets next to them: a line of JSON
+per packet, in order of arrival.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from simulation.fragment_trace import COUNTER, FragmentTrace, Hop
 NETWORK = "network.json"
 
 Counted = defaultdict[tuple[int, bytes], deque[tuple[Outcome, ...]]]
-"""By port and frame: what a switch counted for each of these frames in turn."""
+"""By port and frame: the outcomes that a switch counted for each of these frames in turn."""
 
 
 class CaptureError(InputError):
-    """A folder without the capture files of a network; the message says what was expected."""
+    """A folder without the capture files of a network."""
 
 
 def prepare_captures(network: Network, folder: Path) -> None:
@@ -43,7 +43,7 @@ def prepare_captures(network: Network, folder: Path) -> None:
 
 
 def trace_conditions(fragment: int, job: int | None = None) -> tuple[str, ...]:
-    """Return which packets a switch is to trace; without `job`: of every job."""
+    """Return the filter of packets that a switch traces; without `job`: of every job."""
     conditions = (f"hdr.hopsum.fragment={fragment}",)
     return conditions if job is None else (*conditions, f"hdr.hopsum.job={job}")
 
@@ -57,7 +57,7 @@ def captured_trace(folder: Path, fragment: int, job: int) -> FragmentTrace:
     """
     if not (folder / NETWORK).is_file():
         raise CaptureError(
-            f"{folder}: expected a folder that `hopsum run --pcap` has written, with {NETWORK}"
+            f"{folder}: expected a folder written by `hopsum run --pcap`, with {NETWORK}"
         )
     network = load_network(str(folder / NETWORK))
     trace = FragmentTrace(fragment, job)
@@ -69,7 +69,7 @@ def captured_trace(folder: Path, fragment: int, job: int) -> FragmentTrace:
 
 
 def _counted(file: Path) -> Counted:
-    """Return what a switch's trace says that it counted; nothing if it wrote none."""
+    """Return the outcomes in a switch's trace; empty if there is none."""
     counted: Counted = defaultdict(deque)
     if not file.exists():
         return counted
@@ -100,7 +100,7 @@ def _crossed(
     source: str,
     target: str,
 ) -> Iterator[Hop]:
-    """Yield the frames that one direction of a link was given."""
+    """Yield the frames sent in one direction of a link."""
     sent = list(_frames(network, folder, trace, source, target, "out"))
     arrived = list(_frames(network, folder, trace, target, source, "in"))
     if target in network.switches:
@@ -131,7 +131,7 @@ def _crossed(
 def _frames(
     network: Network, folder: Path, trace: FragmentTrace, node: str, neighbour: str, way: str
 ) -> Iterator[tuple[float, bytes, Hop]]:
-    """Yield time, frame and meaning of what is of the fragment at a port; of a host's: nothing."""
+    """Yield time, frame and meaning of the fragment's frames at a port; none for a host's."""
     if node in network.hosts:
         return
     file = folder / f"{node}-eth{network.port(node, neighbour)}_{way}.pcap"

@@ -1,4 +1,4 @@
-"""Clusters that wait for jobs: the controller of switches that run, or a whole one in Mininet."""
+"""Clusters for jobs: the controller of running switches, or a whole cluster in Mininet."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def switch_drivers(
     bmv2: Collection[str],
     tls: Tls | None,
 ) -> Callable[[int], Driver]:
-    """Return what makes the driver of a cluster's switches for an election id.
+    """Return a factory of the driver of a cluster's switches, by election id.
 
     Switch number n (from 1, in the network's order) has device id n. `addresses`: by name; empty:
     where `mn --custom` has them (`mininet_topos.addresses`). `bmv2`: the switches that run BMv2;
@@ -90,7 +90,7 @@ def run_controller(
     web: WebAddress | None = None,
     election: Election | None = None,
 ) -> None:
-    """Serve a cluster whose switches run, until interrupted.
+    """Serve a cluster of running switches, until interrupted.
 
     `driver_of`: makes the switches' driver for an election id. With an `election` the jobs are kept
     in its etcd, and this controller serves while it leads.
@@ -113,9 +113,9 @@ def run_controller(
                     led = replace(settings, journal=journal)
                     try:
                         await serve(led, leadership.election_id, leadership.lost.wait)
-                        tell(f"leads no longer: {leadership.why}")
+                        tell(f"no longer leader: {leadership.why}")
                     except (EtcdError, Unrecorded) as error:
-                        tell(f"cannot lead: {error}")
+                        tell(f"cannot become leader: {error}")
 
         async def serve_until_interrupted() -> None:
             if election is None:
@@ -162,7 +162,7 @@ def run_emulated_cluster(
 def dashboard_of(
     web: WebAddress | None, tell: Tell
 ) -> Iterator[Callable[[Cluster, Driver], AbstractContextManager[None]]]:
-    """Serve a page and metrics while the block runs, if that is asked for.
+    """Serve page and metrics while the block runs, if requested.
 
     The page says that the network is starting until it is given a cluster: `with show(cluster,
     driver)`, on the cluster's loop. Raises WebError, before anything of a network is started.
@@ -234,7 +234,7 @@ def _agent_command(emulation: Emulation, address: str, packet_io: str, host: str
 
 
 def _link_bytes(emulation: Emulation) -> Mapping[tuple[str, str], int]:
-    """Return what the links have carried; OSError where an interface or a namespace is gone."""
+    """Return the counters of links; OSError if an interface or namespace is gone."""
     try:
         return emulation.link_bytes()
     except subprocess.SubprocessError as error:
@@ -247,7 +247,7 @@ async def _interrupted() -> None:
 
 
 async def _first_of(*tasks: asyncio.Task[None]) -> None:
-    """Return, or raise, with the first of the tasks that ends; the others are cancelled.
+    """Return or raise with the first task that ends, and cancel the others.
 
     Each has ended before the next one is cancelled, also where this is cancelled itself.
     """

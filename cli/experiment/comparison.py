@@ -29,12 +29,12 @@ ELEMENT_BYTES = 4
 PLANS = (Algorithm.IN_NETWORK.value, Algorithm.SERVER.value)
 """Over the protocol of hopsum, with servers."""
 ALGORITHMS = (*PLANS, *SCHEDULES, MULTI_TREE)
-"""These, those over TCP among the workers, and the planner's trees: of switches, else of hosts."""
+"""All algorithms: those, schedules over TCP among the workers, and the planner's trees."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What to compare: every algorithm, for every number of workers and every size in bytes.
+    """A comparison of algorithms, for numbers of workers and sizes in bytes.
 
     Rates in bit/s, times in s. `workers` empty: as many as the network has room for. `algorithms`
     empty: all that the network allows. `block`: bytes that an agent passes on at once, None: as
@@ -76,16 +76,16 @@ class Comparison:
                 raise ExperimentError(f"{what} {min(values)}: expected at least 1")
         if self.planner != MTREE and (self.tree_bandwidth is not None or self.keep is not None):
             raise ExperimentError(
-                f"tree-bandwidth and keep: only the planner mtree knows them, not {self.planner}; "
-                "use --planner mtree, or leave them out"
+                f"tree-bandwidth and keep: options of the planner mtree, not of {self.planner}; "
+                "use --planner mtree, or omit them"
             )
         if self.form != DEFAULT_FORM and self.algorithms and LEVEL_WISE not in self.algorithms:
             raise ExperimentError(
-                "level-wise-form and siblings: only the algorithm level-wise knows them; add it, "
-                "or leave them out"
+                "level-wise-form and siblings: options of the algorithm level-wise; add it, or "
+                "omit them"
             )
         if not self.sizes:
-            raise ExperimentError("no size: expected one such as 100MB")
+            raise ExperimentError("no size: expected one, such as 100MB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Compared:
 
     @property
     def goodput(self) -> float:
-        """Bits per second of a worker's data."""
+        """Goodput of a worker, bit/s."""
         return 8 * self.size / self.seconds if self.seconds else 0.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def compare(comparison: Comparison) -> Iterator[Compared]:
 
 
 def _possible(network: Network, workers: int | None) -> tuple[str, ...]:
-    """All algorithms, or where hosts forward those that need no switch, nor links of workers."""
+    """Return all algorithms; where hosts forward, those that need no switches or workers' links."""
     if network.switches:
         return ALGORITHMS
     idle = workers is not None and workers < len(network.hosts)
@@ -182,7 +182,7 @@ def _block(size: int | None) -> int | None:
 
 
 def _experiment(comparison: Comparison, workers: int, name: str) -> Experiment:
-    """Return what `hopsum run` would do with this algorithm."""
+    """Return the experiment that `hopsum run` would run with this algorithm."""
     planned = name == Algorithm.IN_NETWORK or (name == MULTI_TREE and comparison.planner == MTREE)
     return Experiment(
         topology=comparison.topology,

@@ -1,4 +1,4 @@
-"""An experiment as data: what runs where, and every choice that decides its outcome."""
+"""An experiment as data: every choice that determines its outcome."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from protocol.wire import LANES_DEFAULT, LayoutError, check_lanes
 from simulation.faults import Outage
 
 SERVER_QUEUE = 512
-"""Frames that may wait for one link of a host: below the 1000 of Linux's queues."""
+"""Maximum number of frames queued for one link of a host: below the 1000 of Linux's queues."""
 DEFAULT_TREES = 8
-"""Trees at most that the planners multi-tree and mtree may use in a run that does not say."""
+"""Default maximum number of trees of the planners multi-tree and mtree in a run."""
 
 
 class WorldKind(StrEnum):
-    """Where it runs."""
+    """World of the run."""
 
     SIMULATION = "simulation"
     """Virtual time, one process, no root."""
@@ -42,40 +42,39 @@ class WorldKind(StrEnum):
 
 
 class Engine(StrEnum):
-    """Which switch runs the P4 program."""
+    """Switch that runs the P4 program."""
 
     EMBEDDED = "embedded"
     BMV2 = "bmv2"
 
 
 class PacketIo(StrEnum):
-    """How agents build and move packets."""
+    """Packet path of agents."""
 
     FAST = "fast"
     SCAPY = "scapy"
 
 
 class ExperimentError(InputError):
-    """An experiment that cannot be run; the message says which choice and what was expected."""
+    """An experiment that cannot be run; the message names the option and what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
     """One all-reduce experiment. Rates in bits per second, times in seconds.
 
-    `worker_names`, `server_names`: those that are not to be chosen. `integrity`: with check lanes.
-    `train`: train on this data set
-    instead of summing random tensors; `rounds` is then the number of epochs, and with `coordinate`
-    a step's gradients are several operators, summed in an order that the workers agree on (else all
-    in one tensor), by `coordination`. `results` None: replicated, but unicast for the parameter
-    server. `window` None: what suits the engine and the number of trees. `max_hops`: entries of a
-    hop stack, None: what the network needs. `link_rate` (of every link) and `uplink_rate` (of links
-    between switches) go over what a file says; None: what it says, else unlimited. `max_trees`,
-    `max_height` (links from a worker to the server) and `min_rate` (of a tree) bind the planners
-    multi-tree and mtree, `tree_bandwidth` (in bit/s) and `keep` mtree alone (see `ForestOptions`),
-    `form` the algorithm level-wise. `outages`: what fails when, seconds after the job is submitted
-    (simulation only). `limit`: give up after so many seconds (virtual ones in
-    simulation).
+    `worker_names`, `server_names`: chosen hosts. `integrity`: with check lanes. `train`: train on
+    this data set instead of summing random tensors; `rounds` is then the number of epochs, and with
+    `coordinate` a step's gradients are several operators, summed in an order that the workers agree
+    on (else all in one tensor), by `coordination`. `results` None: replicated, but unicast for the
+    parameter server. `window` None: chosen for the engine and the number of trees. `max_hops`:
+    entries of a hop stack, None: what the network needs. `link_rate` (of every link) and
+    `uplink_rate` (of links between switches) override those of a file; None: those of the file,
+    else unlimited. `max_trees`, `max_height` (links from a worker to the server) and `min_rate` (of
+    a tree) limit the planners multi-tree and mtree, `tree_bandwidth` (in bit/s) and `keep` mtree
+    alone (see `ForestOptions`), `form` the algorithm level-wise. `outages`: failures, in seconds
+    after the job is submitted (simulation only). `limit`: give up after this many seconds (virtual
+    ones in simulation).
     """
 
     topology: str = "fat-tree:4"
@@ -144,8 +143,8 @@ class Experiment:
         alone = self.algorithm in own or self.algorithm.among_hosts
         if alone and self.planner not in (DEFAULT_PLANNER, *own.get(self.algorithm, ())):
             raise ExperimentError(
-                f"algorithm {self.algorithm} with planner {self.planner}, which would have no part "
-                "in it; leave the planner or the algorithm out"
+                f"algorithm {self.algorithm} with planner {self.planner}, which would not be used; "
+                "omit the planner or the algorithm"
             )
         if not 0 < self.limit < inf:
             raise ExperimentError(f"limit {self.limit}: expected seconds, above 0 and finite")
@@ -153,8 +152,8 @@ class Experiment:
             raise ExperimentError(f"loss {self.loss}: expected a probability from 0 to below 1")
         if self.outages and self.world is not WorldKind.SIMULATION:
             raise ExperimentError(
-                "outage: they are made in virtual time only; leave --world out, or end a switch of "
-                "`hopsum cluster` by its process number"
+                "outage: available in virtual time only; omit --world, or kill a switch process of "
+                "`hopsum cluster`"
             )
         window = self.window
         if window is not None and (not 1 <= window <= MOST_WINDOW or window & (window - 1)):
@@ -164,7 +163,7 @@ class Experiment:
         if self.train not in (None, "digits"):
             raise ExperimentError(f"train {self.train!r}: expected `digits`")
         if self.train and self.dtype is not DataType.FLOAT32:
-            raise ExperimentError("train: gradients are float32; leave --dtype out")
+            raise ExperimentError("train: gradients are float32; omit --dtype")
         if self.train:
             require("sklearn", f"train {self.train}")
         if self.engine is Engine.BMV2 and self.world is WorldKind.SIMULATION:
@@ -178,13 +177,13 @@ class Experiment:
             require("hopsum_scapy", "packet-io scapy")
         if self.form != DEFAULT_FORM and self.algorithm is not Algorithm.LEVEL_WISE:
             raise ExperimentError(
-                f"level-wise-form and siblings with algorithm {self.algorithm}: only level-wise "
-                "knows them; use --algorithm level-wise, or leave them out"
+                f"level-wise-form and siblings with algorithm {self.algorithm}: options of "
+                "level-wise; use --algorithm level-wise, or omit them"
             )
         if self.integrity and self.algorithm.among_hosts:
             raise ExperimentError(
-                f"integrity with algorithm {self.algorithm}: it is of sums of switches and "
-                "servers, and hosts sum among themselves by TCP; leave one of the two out"
+                f"integrity with algorithm {self.algorithm}: integrity protects sums of switches "
+                "and servers, and here hosts sum among themselves over TCP; omit one of the two"
             )
         try:
             check_lanes(self.lanes)
@@ -198,7 +197,7 @@ class Experiment:
 
     @property
     def resolved(self) -> Experiment:
-        """The same with every choice made that was left open."""
+        """The experiment with all defaults resolved."""
         results = self.results or (
             Results.UNICAST if self.algorithm is Algorithm.SERVER else Results.REPLICATED
         )

@@ -1,4 +1,4 @@
-"""Hold the switches of a running Mininet at plain forwarding, until interrupted."""
+"""Keep plain forwarding on the switches of a running Mininet, until interrupted."""
 
 from __future__ import annotations
 

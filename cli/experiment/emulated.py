@@ -27,7 +27,7 @@ def run_emulated(
     pcap: Path | None = None,
     trace: Sequence[str] = (),
 ) -> Measured:
-    """Bring the network up, run the job, take everything down again.
+    """Bring the network up, run the job, and clean up.
 
     Raises MininetUnavailable, EmulationError, SwitchFailed, DriverError, RunFailed.
     """
@@ -47,11 +47,11 @@ def with_cluster(
     pcap: Path | None = None,
     trace: Sequence[str] = (),
 ) -> _T:
-    """Bring up the network of an experiment and a cluster on it, for jobs one after the other.
+    """Bring up the network of an experiment and a cluster on it, for successive jobs.
 
-    All are to be prepared for the same network, lanes and stack depth. `all_hosts`: with an agent
-    on every host, not only on those of the experiment. `pcap`: folder for capture files of the
-    switches' ports; `trace`: see `Emulation`. Raises as `run_emulated`.
+    All jobs must be prepared for the same network, lanes and stack depth. `all_hosts`: with an
+    agent on every host, not only on those of the experiment. `pcap`: folder for capture files of
+    the switches' ports; `trace`: see `Emulation`. Raises as `run_emulated`.
     """
     experiment, network, settings = prepared.experiment, prepared.network, prepared.settings
     pipeline = pipeline_for(network, experiment.engine, settings)

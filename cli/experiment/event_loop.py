@@ -30,7 +30,7 @@ def _runner() -> asyncio.Runner:
 
 
 def run_async(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """Run a coroutine to its end, as `asyncio.run` does but for the loop's end.
+    """Run a coroutine like `asyncio.run`, but keep the loop.
 
     It is cancelled by SIGINT, and in a block of `terminable` by SIGTERM; when it has ended, raises
     KeyboardInterrupt or Interrupted.

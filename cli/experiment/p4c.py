@@ -1,4 +1,4 @@
-"""p4c, which makes of hopsum.p4 what BMv2 runs."""
+"""p4c, which compiles hopsum.p4 for BMv2."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MESSAGES = "messages"
 
 @dataclass(frozen=True, slots=True)
 class CompiledByP4c:
-    """Files that p4c has made; `messages`: what it said of the program, warnings."""
+    """Output files of p4c; `messages`: its warnings."""
 
     info: Path
     json: Path
@@ -26,7 +26,7 @@ class CompiledByP4c:
 
 
 def compile_by_p4c(program: Path, defines: Mapping[str, str]) -> CompiledByP4c:
-    """Return what p4c makes of a program.
+    """Compile a program with p4c.
 
     It is made once, since p4c takes up to a quarter of a minute: the files are in the cache of
     compiled programs, by the program's text (wherever that stands) and p4c's version. Raises

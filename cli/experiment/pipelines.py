@@ -1,4 +1,4 @@
-"""hopsum.p4 compiled for an engine, as the controller pushes it."""
+"""Pipelines of hopsum.p4 for an engine, as the controller pushes them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def slots_of(network: Network) -> int:
 
 
 def defines_of(lanes: int, slots: int, max_hops: int = HOPS_DEFAULT) -> dict[str, str]:
-    """Return the choices that are made when the program is compiled."""
+    """Return the compile-time options of the program."""
     defines = {"LANES": str(lanes), "SLOTS": str(slots)}
     return defines if max_hops == HOPS_DEFAULT else {**defines, "MAX_HOPS": str(max_hops)}
 

@@ -1,4 +1,4 @@
-"""From an experiment to what all runs need: network, job, plan, workload, prediction."""
+"""Preparation of an experiment for all runs: network, job, plan, workload, prediction."""
 
 from __future__ import annotations
 
@@ -47,20 +47,21 @@ from timing.estimate import estimate
 from timing.work import PlanWork, ScheduleWork, Work
 
 JOB, VECTORS_JOB = 1, 2
-"""Numbers of jobs that are planned to be predicted; a cluster gives its own."""
+"""Job numbers of plans for predictions; a cluster assigns its own."""
 MIXED_WINDOW = 64
-"""Of trees that share links with streams of TCP: these wait behind a burst of a whole window."""
+"""Window of trees that share links with TCP streams, which wait behind a burst of a window."""
 ALONE = ClusterSettings(
     sharing=SharingPolicy(Fraction(1)),
     priorities=ONE_LEVEL,
     replanning=ReplanningPolicy(live=False),
 )
-"""The one job of a run may hold every slot, and keeps its plan unless something fails."""
+"""Settings of a run: its single job may hold every slot, and keeps its plan unless something fails.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """An experiment made concrete.
+    """A prepared experiment.
 
     `job`: what is submitted to a cluster of these settings; `plan`: the one that this will make,
     None where workers sum among themselves. `vectors`: that of the job which combines the workers'
@@ -85,7 +86,7 @@ class Prepared:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The hosts that have, or may have, a part in it."""
+        """The hosts that take part in it, or may do so."""
         placed = self.placement
         return tuple(dict.fromkeys((*placed.workers, *placed.servers)))
 
@@ -229,7 +230,7 @@ def _workload(experiment: Experiment) -> WorkloadSpec:
 
 
 def _with_options(job: JobSpec, network: Network, plan: JobPlan, experiment: Experiment) -> JobSpec:
-    """Give a job the timeouts of one that is alone in its world."""
+    """Set the timeouts of a job that runs alone."""
     slack = SLACK if experiment.world is WorldKind.MININET else 0.0
     options = suitable_options(network, plan, sharing=1, slack=slack)
     task = task_of(job)
@@ -238,7 +239,7 @@ def _with_options(job: JobSpec, network: Network, plan: JobPlan, experiment: Exp
 
 
 def task_of(job: JobSpec) -> Task:
-    """Return what the agents of a job do."""
+    """Return the work of a job's agents."""
     return task_from(job.task)
 
 
@@ -254,7 +255,7 @@ def _schedules(
 
 
 def forest_options(experiment: Experiment) -> ForestOptions:
-    """Return what the experiment asks of the planners multi-tree and mtree."""
+    """Return the options for the planners multi-tree and mtree."""
     bandwidth = experiment.tree_bandwidth
     return ForestOptions(
         max_trees=experiment.max_trees or DEFAULT_TREES,
@@ -269,7 +270,7 @@ def forest_options(experiment: Experiment) -> ForestOptions:
 def plan_job(
     network: Network, placed: Placement, job: JobSpec, settings: ClusterSettings, open_window: bool
 ) -> tuple[JobSpec, JobPlan, Allocator]:
-    """Ask the planner; where the window is open, it suits the switches' slots and the trees.
+    """Run the planner; by default the window is chosen for the switches' slots and the trees.
 
     All trees' windows then fit a worker's queue. Returns the job with that window, its plan, and
     what this has of the switches.

@@ -1,4 +1,4 @@
-"""What a run predicted, measured and checked, as the object that its JSON report holds."""
+"""Results of a run: predicted, measured and checked values, as in its JSON report."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RunFailed(OperationError):
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """What is known before traffic starts: bytes on every link by direction, seconds.
+    """Predictions: bytes on every link by direction, seconds.
 
     `exact`: bytes are so without loss; else hosts sum by TCP, and they are an estimate.
     """
@@ -37,7 +37,7 @@ class Predicted:
 
 @dataclass(slots=True)
 class Measured:
-    """What a run gave. `links`: bytes by direction, from the interfaces' own counters.
+    """Measurements. `links`: bytes by direction, from the interfaces' own counters.
 
     `seconds`: time spent in all-reduces; virtual time in simulation. `switches`: outcome counters
     by switch. `retransmissions`: fragments (or segments) that agents sent again; of a ring over
@@ -75,11 +75,11 @@ class Report:
     predicted: Predicted
     measured: Measured | None = None
     forms: tuple[str, ...] = ()
-    """How the algorithm level-wise exchanges the tensors."""
+    """Forms in which level-wise exchanges the tensors."""
 
     @property
     def differing_links(self) -> list[DirectedLink]:
-        """Links whose measured bytes are not the predicted ones."""
+        """Links whose measured bytes differ from the prediction."""
         if self.measured is None:
             return []
         measured = self.measured.links
@@ -89,12 +89,12 @@ class Report:
 
     @property
     def exact_bytes_expected(self) -> bool:
-        """Whether bytes must be as predicted: no fault asked for, nothing sent again, no ring."""
+        """Whether bytes must equal the prediction: no faults, no retransmissions, no ring."""
         return self._predicted_at_least and not self._coordination_on_links
 
     @property
     def _coordination_on_links(self) -> bool:
-        """Whether what workers say to agree on an order is on the links in addition to the sums.
+        """Whether coordination messages are on the links in addition to the sums.
 
         In simulation only what goes through the switches is.
         """
@@ -117,7 +117,7 @@ class Report:
 
     @property
     def problems(self) -> list[str]:
-        """Why the run has failed; empty if it has not."""
+        """Reasons why the run has failed; empty if it has not."""
         if self.measured is None:
             return ["the run did not finish"]
         problems = []

@@ -1,4 +1,4 @@
-"""Run an experiment, in whichever world it asks for, and report."""
+"""Run an experiment in its world, and report."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run_experiment(
     """
     if trace is not None and experiment.engine is Engine.BMV2:
         raise ExperimentError(
-            "trace-fragment: BMv2 does not tell what it counts for a packet; choose the embedded "
+            "trace-fragment: BMv2 does not report its counts per packet; use the embedded "
             "engine, or capture the links with --pcap and read them with `hopsum trace`"
         )
     prepared = prepare(experiment)

@@ -1,4 +1,4 @@
-"""An experiment's job in a cluster that is up, whichever world that is in."""
+"""An experiment's job in a running cluster, in either world."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("hopsum.run")
 POLL_SECONDS = 0.1
 ATTACH_SECONDS = 120.0
-"""For agents to start."""
+"""Timeout for agents to start."""
 
 Progress = Callable[[int, int], None]
 """Called with tensors summed so far and in all."""
@@ -43,7 +43,7 @@ def no_progress(done: int, total: int) -> None:
 
 @dataclass
 class Running:
-    """A cluster that is up. `link_bytes`: what its links have carried, by direction.
+    """A running cluster. `link_bytes`: bytes on its links, by direction.
 
     `address`: of its controller. `notes`: what has become of its processes, for people.
     """
@@ -61,7 +61,7 @@ async def run_job(
     progress: Progress,
     recording: Recording | None = None,
 ) -> Measured:
-    """Hand an experiment's job in, follow it to its end, and measure; one job after the other may.
+    """Submit an experiment's job, follow it to its end, and measure; jobs may be run in sequence.
 
     Its cluster's states go to `recording`. Raises RunFailed for a job that fails or takes too long,
     and what `Cluster.submit` raises.
@@ -93,10 +93,10 @@ async def _run_job(running: Running, prepared: Prepared, progress: Progress) -> 
             await _follow(cluster, job, prepared, progress)
     except TimeoutError:
         why = cluster.why_waiting(job)
-        await cluster.cancel(job, "it took too long")
+        await cluster.cancel(job, "it exceeded the time limit")
         raise RunFailed(
             f"not done after {limit:g} s: {job.round} tensors are summed"
-            f"{f'; {why}' if why else ''}; --limit gives it longer"
+            f"{f'; {why}' if why else ''}; raise --limit to allow more"
         ) from None
     if job.state is not JobState.FINISHED:
         raise RunFailed("\n".join([f"the job {job.state}: {job.reason}", *running.notes]))
@@ -128,7 +128,7 @@ async def wait_for_agents(running: Running, hosts: Sequence[str]) -> None:
 
 
 async def _follow(cluster: Cluster, job: Job, prepared: Prepared, progress: Progress) -> None:
-    """Return when the job, and those that it needs, are over."""
+    """Wait for the end of the job, and of those that it needs."""
     total, shown = len(prepared.workload.tensor_sizes()), -1
     while not job.state.over or any(not other.state.over for other in cluster.jobs):
         if job.round != shown:
@@ -139,7 +139,7 @@ async def _follow(cluster: Cluster, job: Job, prepared: Prepared, progress: Prog
 
 
 async def _settled(running: Running) -> Mapping[DirectedLink, int]:
-    """Return the links' counters once nothing moves any more."""
+    """Return the links' counters once traffic has stopped."""
     counted = running.link_bytes()
     while True:
         await asyncio.sleep(POLL_SECONDS)
@@ -150,7 +150,7 @@ async def _settled(running: Running) -> Mapping[DirectedLink, int]:
 
 
 def _events_of(cluster: Cluster, job: Job) -> list[tuple[float, str]]:
-    """Return what happened since a job was submitted: to it, to switches and to links."""
+    """Return the events of the job, switches and links since its submission."""
     events = [event for event in cluster.jobs.events if event.job in (0, job.number)]
     start = next(i for i, event in enumerate(events) if event.job == job.number)
     first = events[start].date
@@ -158,7 +158,7 @@ def _events_of(cluster: Cluster, job: Job) -> list[tuple[float, str]]:
 
 
 async def _outcomes(driver: Driver) -> dict[str, dict[str, int]]:
-    """Return the counters of every switch that is still there."""
+    """Return the counters of every running switch."""
     counted = {}
     for name, state in driver.states().items():
         if state is State.READY:
@@ -173,7 +173,7 @@ def measured(
     switches: Mapping[str, Mapping[str, int]],
     events: Sequence[tuple[float, str]] = (),
 ) -> Measured:
-    """Return what a run gave, from its workers' reports."""
+    """Return the measurements of a run, from its workers' reports."""
     verdict = Verdict()
     for report in reports:
         verdict.merge(verdict_from(report.verdict))

@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from simulation.world import Observer
 
 QUEUE_DEPTH = 1 << 16
-"""The engine's own queues never fill: in virtual time frames wait in the links' queues."""
+"""Depth of the engine's egress queues, which never fill: in virtual time frames wait at the links.
+"""
 
 
 @cache
 def loader() -> Loader:
-    """Return what makes engines of device configurations: native where there is a compiler."""
+    """Return a factory of engines from device configurations: native if there is a compiler."""
     executor, _ = default_executor()
     return Loader(executor, EngineOptions(cpu_port=CPU_PORT, queue_depth=QUEUE_DEPTH))
 

@@ -1,4 +1,4 @@
-"""Supervision of an emulation's processes: one that ends is started again, and never ends others.
+"""Supervision of an emulation's processes: one that ends is restarted, and never ends others.
 
 A process that keeps ending is started after longer and longer pauses.
 """
@@ -19,23 +19,23 @@ WATCH_SECONDS = 0.5
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 30.0
 CALM_SECONDS = 60.0
-"""A process that has run for so long is started again at once."""
+"""A process that has run for this long is restarted at once."""
 
 Tell = Callable[[str], None]
 
 
 @dataclass(slots=True)
 class Backoff:
-    """When a process is to be started again. Times in seconds of one clock, the caller's."""
+    """Restart policy of a process. Times in seconds of the caller's clock."""
 
     started: float
-    """When it was last started."""
+    """Time of its last start."""
     pause: float = 0.0
     due: float = math.inf
-    """When it is to be started; infinite while it runs."""
+    """Time of its next start; infinite while it runs."""
 
     def ended(self, now: float) -> float:
-        """Take in that it has ended; gives the pause until its start."""
+        """Note that it has ended; return the pause until its restart."""
         if now - self.started >= CALM_SECONDS:
             self.pause = 0.0
         pause = self.pause

@@ -62,12 +62,12 @@ class Training:
 class Trained:
     """Measurements of a training on a cluster. Times in seconds.
 
-    `summing`: in which sums were under way in the switches. `sent`: bytes that the hosts of its
-    jobs have sent in all, servers too, `in_switches` those of them that were for the switches,
-    frames and all. `sums`: tensors summed in the switches: checks, and values; calls made
-    together share them. `restarts`: how often the ranks went on with another job. `errors`:
-    what ended ranks or their last job, in words. `steps`: of rank 0 in milliseconds, as its lines
-    have them that say `N ms a step`. `gloo`: the same training with all calls over gloo.
+    `summing`: time with sums in progress in the switches. `sent`: bytes sent by all hosts of its
+    jobs, including servers; `in_switches`: those of frames for the switches. `sums`: tensors summed
+    in the switches, both checks and values, which concurrent calls share. `restarts`: how often the
+    ranks continued with another job. `errors`: what ended ranks or their last job, in words.
+    `steps`: of rank 0 in milliseconds, from its lines `N ms a step`. `gloo`: the same training with
+    all calls over gloo.
     """
 
     seconds: float
@@ -113,8 +113,8 @@ def train_on_running(
     missing = [host for host in placed if host not in attached]
     if missing:
         raise ExperimentError(
-            f"torchrun: no agent on {', '.join(missing)} of the running cluster; `hopsum nodes` "
-            "says since when"
+            f"torchrun: no agent attached on {', '.join(missing)} of the running cluster; see "
+            "`hopsum nodes`"
         )
     with terminable():
         return run_async(Trainer(hosts, placed, client, show).run(training))
@@ -133,7 +133,7 @@ class Trainer:
     show: Show
 
     async def run(self, training: Training) -> Trained:
-        """Train, and once more over gloo if asked for."""
+        """Train, and again over gloo on request."""
         trained = await self._train(training)
         if not training.compare_gloo or trained.errors:
             return trained
@@ -142,7 +142,7 @@ class Trainer:
         return replace(trained, gloo=await self._train(over_gloo))
 
     async def _train(self, training: Training) -> Trained:
-        """Train, and measure; where this is cancelled, ranks and jobs end first."""
+        """Train, and measure; on cancellation, ranks and jobs end first."""
         run = f"hopsum-{secrets.token_hex(4)}"
         before, began = self.hosts.link_bytes(), time.monotonic()
         try:
@@ -201,7 +201,7 @@ def torchrun(
 
 
 async def _follow(processes: Sequence[subprocess.Popen[bytes]], show: Show) -> list[int]:
-    """Show what rank 0 prints until all have ended; their exit codes, by rank."""
+    """Show rank 0's output until all have ended; return exit codes by rank."""
     shown = 0
     while True:
         ended = all(process.poll() is not None for process in processes)
@@ -224,7 +224,7 @@ async def _end_soon(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def _show_more(log: Path, start: int, show: Show) -> int:
-    """Show what has been added to a file since; its length in bytes."""
+    """Show what has been appended to a file; return its length in bytes."""
     with log.open("rb") as file:
         file.seek(start)
         more = file.read()
@@ -240,7 +240,7 @@ def _jobs_of(client: ControllerClient, run: str) -> list[pb.JobInfo]:
 
 
 async def _settled_jobs(client: ControllerClient, run: str) -> list[pb.JobInfo]:
-    """Return a run's jobs when their hosts have reported, or have had their time."""
+    """Return a run's jobs when their hosts have reported, or the timeout is over."""
     deadline = time.monotonic() + PATIENCE
     while True:
         jobs = await asyncio.to_thread(_jobs_of, client, run)
@@ -298,7 +298,7 @@ def _log(rank: int) -> Path:
 
 
 def check_script(command: Sequence[str]) -> None:
-    """Raise ExperimentError if there is no such script, or no torch to run it with."""
+    """Raise ExperimentError if the script or torch is missing."""
     if find_spec("torch") is None:
         raise ExperimentError("torchrun: PyTorch is not installed; pip install 'hopsum[torch]'")
     try:

@@ -1,4 +1,4 @@
-"""A picture of a comparison: time over size, time over workers, bytes on the hottest link."""
+"""A picture of a comparison: time over size, time over workers, bytes on the busiest link."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def comparison_plot(compared: Sequence[Compared]) -> bytes:
     _panel(panels[1], by_workers, lambda c: c.workers, lambda c: c.seconds)
     panels[1].set(xlabel="workers", ylabel="seconds", title=format_bytes(size))
     _panel(panels[2], by_workers, lambda c: c.workers, lambda c: c.hottest_bytes)
-    panels[2].set(xlabel="workers", ylabel="bytes on the hottest link", title=format_bytes(size))
+    panels[2].set(xlabel="workers", ylabel="bytes on the busiest link", title=format_bytes(size))
     panels[0].legend(frameon=False, fontsize=8)
     buffer = io.BytesIO()
     # Without the version in it, the same comparison gives the same picture.

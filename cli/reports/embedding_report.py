@@ -1,4 +1,4 @@
-"""An embedding plan for people and for programs: topologies, weights, and what limits them."""
+"""An embedding plan for people and for programs: topologies, weights, bottlenecks."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from planning.model.request import PlanRequest
 from timing.estimate import Estimate
 
 BUSIEST = 5
-"""Links and nodes that are named."""
+"""Maximum number of links and nodes that are named."""
 
 
 @dataclass(frozen=True)
 class EmbeddedPlan:
-    """An embedding of one job alone, with all that it was chosen from, and the job's plan."""
+    """An embedding of a single job, with its candidates, and the job's plan."""
 
     resources: Resources
     demand: JobDemand
@@ -55,7 +55,7 @@ class EmbeddedPlan:
 
 
 def plan_embedded(network: Network, request: PlanRequest) -> EmbeddedPlan:
-    """Ask the planner embedding, as for a job of a cluster; PlanError says what is in the way."""
+    """Run the planner embedding, as for a job of a cluster; PlanError gives the reason."""
     allocator = Allocator(network)
     options = Options(
         steps=STEPS,
@@ -106,7 +106,7 @@ def _weight(part: Part) -> str:
 
 
 def summary(planned: EmbeddedPlan, real: bool) -> str:
-    """One line: the time, its bound, and who found it."""
+    """Return one line: the time, its bound, and the method."""
     found = planned.found
     count = len(planned.embedding.parts)
     return (
@@ -121,8 +121,8 @@ def summary(planned: EmbeddedPlan, real: bool) -> str:
 
 
 def explain_embedding(planned: EmbeddedPlan, real: bool) -> list[str]:
-    """Return what limits an embedding: the busiest links and nodes, and what each model alone would
-    take.
+    """Return the bottlenecks of an embedding: the busiest links and nodes, and the time of each
+    model alone.
 
     Plans each model by itself.
     """
@@ -156,7 +156,8 @@ def _alone(planned: EmbeddedPlan, model: Model, real: bool) -> str:
 def embedding_dict(
     planned: EmbeddedPlan, prediction: Estimate, reasons: Sequence[str] | None
 ) -> dict[str, Any]:
-    """For `--json`. Bytes, seconds; an iteration's where every link has 1 bit/s if none has any."""
+    """Return the object for `--json`. Bytes, seconds; per iteration at 1 bit/s if links have no
+    rate."""
     found = planned.found
     values: dict[str, Any] = {
         "planner": "embedding",

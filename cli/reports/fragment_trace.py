@@ -1,4 +1,4 @@
-"""The way of a fragment as text, and as a sequence diagram."""
+"""The journey of a fragment as text, and as a sequence diagram."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ COLUMN = 130
 ROW = 26
 TOP = 40
 MOST_ROWS = 2000
-"""Of a picture; browsers do not show what is much taller."""
+"""Maximum number of frames in a picture; browsers do not show much taller ones."""
 UP, DOWN, LOST = "#0b7285", "#5f3dc4", "#c92a2a"
 
 
 def trace_lines(trace: FragmentTrace) -> Iterator[str]:
-    """Return a line for each frame: when it left and arrived, what it was, what came of it."""
+    """Return a line for each frame: departure, arrival, kind, and outcome."""
     hops = _in_order(trace)
     if not hops:
         yield f"no frame of fragment {trace.fragment} of job {trace.job} was sent"
@@ -37,7 +37,7 @@ def trace_lines(trace: FragmentTrace) -> Iterator[str]:
 
 
 def _in_order(trace: FragmentTrace) -> list[Hop]:
-    """Return the frames as they left; one that waits in a queue is noted before it leaves."""
+    """Return the frames in order of departure; they are recorded when they are queued."""
     return sorted(trace.hops, key=lambda hop: hop.sent)
 
 
@@ -88,5 +88,5 @@ def trace_svg(trace: FragmentTrace) -> str:
 
 
 def _columns(hops: Sequence[Hop]) -> list[str]:
-    """Return the nodes in the order in which the fragment comes to them."""
+    """Return the nodes in the order in which the fragment reaches them."""
     return list(dict.fromkeys(name for hop in hops for name in (hop.source, hop.target)))

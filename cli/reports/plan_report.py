@@ -64,7 +64,7 @@ def plan_tree(network: Network, plan: JobPlan, tree: TreePlan) -> Tree:
 
 
 def forest_trees(forest: Forest, rate: Callable[[Fraction], str]) -> list[Tree]:
-    """Return the trees of a forest, each from its root down; `rate` writes a rate for people."""
+    """Return the trees of a forest, each from its root down; `rate` formats a rate."""
     shown = []
     for number, tree in enumerate(forest.trees):
         children: dict[str, list[str]] = {}
@@ -147,14 +147,14 @@ def plan_dict(values: dict[str, Any], plan: JobPlan, prediction: Estimate) -> No
 def explanation(
     graph: PlanningGraph, forest: Forest, request: PlanRequest, network: Network, size: int | None
 ) -> list[str]:
-    """Return what limits the rate, and what other bounds there are.
+    """Return the bottleneck of the rate, and other bounds.
 
     The proof of the bound, links without room, switches without slots. `size`: bits of a tensor,
     for bounds on its time; None where links have no rates.
     """
     lines = [f"no plan is faster than {_number(forest.bound)}: {forest.certificate.text}"]
     if forest.throughput == forest.bound:
-        lines.append("the plan reaches that")
+        lines.append("the plan reaches this bound")
     else:
         lines.append(
             f"the plan reaches {_number(forest.throughput)}, {1 - forest.gap:.2%} of it; it is "
@@ -166,7 +166,7 @@ def explanation(
         for edge, load in tree.loads(graph).items():
             used[edge] = used.get(edge, Fraction(0)) + load
     full = [f"{u}-{v}" for (u, v), load in used.items() if load >= graph.capacity[u, v]]
-    lines.append(f"links without room: {shorten(full) or 'none'}")
+    lines.append(f"links without residual bandwidth: {shorten(full) or 'none'}")
     holding = Counter(node for tree in forest.trees for node in tree.nodes)
     short = [
         f"{name} ({switch.slots} slots, {request.window} a tree)"
@@ -199,7 +199,7 @@ def _other_bounds(graph: PlanningGraph, time_limit: float, network: Network) -> 
 
 
 def _pipelining(graph: PlanningGraph, forest: Forest, lanes: int, size: int) -> str:
-    """Return how long trees take that are pipelined best, and how long any plan takes.
+    """Return the duration of optimally pipelined trees, and the least duration of any plan.
 
     Trees share the data as they share the rate, so the highest one ends last.
     """
@@ -220,9 +220,7 @@ def _pipelining(graph: PlanningGraph, forest: Forest, lanes: int, size: int) -> 
 def _limits(
     graph: PlanningGraph, forest: Forest, request: PlanRequest, network: Network
 ) -> list[str]:
-    """Return what height and delay were asked for and reached, and which limits the bound leaves
-    out.
-    """
+    """Return requested and reached height and delay, and the limits that the bound ignores."""
     lines = []
     options = request.forest
     if options.max_height is not None and forest.trees:

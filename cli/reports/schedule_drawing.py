@@ -23,7 +23,7 @@ STYLE = (
 
 
 def schedule_svg(schedule: Schedule) -> str:
-    """Return the schedule as an SVG element; a title on every arrow tells the transfer.
+    """Return the schedule as an SVG element; every arrow's title describes the transfer.
 
     Raises ScheduleError for more transfers than a picture can show.
     """

@@ -9,7 +9,7 @@ COLOURS = ("#0b7285", "#e8590c", "#5f3dc4", "#2b8a3e")
 
 
 def step_times_plot(milliseconds: Mapping[str, Sequence[float]]) -> bytes:
-    """Return a PNG; `milliseconds`: a step, in order, by what the line is to be called."""
+    """Return a PNG; `milliseconds`: step times in order, by label."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")

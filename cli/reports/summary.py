@@ -23,7 +23,7 @@ def _goodput(report: Report, measured: Measured) -> str:
 
 
 def _as_predicted(report: Report, measured: Measured) -> str:
-    """Say how near bytes are; only where every byte is predicted a difference is one."""
+    """Describe the difference of bytes; it is an error only where every byte is predicted."""
     predicted, differing = report.predicted.links, report.differing_links
     if not differing:
         return "on every link"
@@ -38,9 +38,9 @@ ROWS: tuple[tuple[str, Callable[[Report, Measured], str]], ...] = (
     ("seconds predicted", lambda r, m: f"{r.predicted.seconds:.3f}"),
     ("goodput of a worker", _goodput),
     ("bytes on all links", lambda r, m: si(sum(m.links.values()), "B")),
-    ("bytes on the hottest link", lambda r, m: si(max(m.links.values(), default=0), "B")),
+    ("bytes on the busiest link", lambda r, m: si(max(m.links.values(), default=0), "B")),
     ("bytes as predicted", _as_predicted),
-    ("packets sent again", lambda r, m: str(m.retransmissions)),
+    ("packets retransmitted", lambda r, m: str(m.retransmissions)),
     ("repairs on links", lambda r, m: str(m.link_repairs)),
     ("elements checked", lambda r, m: f"{m.verdict.checked:,}"),
     ("elements wrong", lambda r, m: str(m.verdict.wrong)),

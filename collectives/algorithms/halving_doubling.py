@@ -57,7 +57,7 @@ def _schedule(
 
 
 def chained(steps: list[Step]) -> tuple[Step, ...]:
-    """Return steps that wait each for the one before."""
+    """Return steps that each wait for the previous one."""
     return tuple(
         make_step(
             step.sources,
@@ -74,7 +74,7 @@ def chained(steps: list[Step]) -> tuple[Step, ...]:
 
 
 class _Halving:
-    """The steps among `core` members; member c of the first `extra` also speaks for a neighbour."""
+    """The steps among `core` members; each of the first `extra` also represents a neighbour."""
 
     def __init__(self, ranks: int, elements: int) -> None:
         check_counts(NAME, ranks, elements)
@@ -110,23 +110,23 @@ class _Halving:
         return [self._exchange(mask, halve=True) for mask in self._masks()]
 
     def double(self) -> list[Step]:
-        """Each member gives its partner what it holds."""
+        """Each member sends its partner what it has."""
         return [self._exchange(mask, halve=False) for mask in self._masks()[::-1]]
 
     def fold(self) -> list[Step]:
-        """Ranks beyond the core add all they have to their neighbour's."""
+        """Let ranks beyond the core add all their data to their neighbour's."""
         spoken = self._rank[: self.extra]
         step = make_step(spoken + 1, spoken, 0, self.elements, combine=True)
         return [step] if self.extra else []
 
     def unfold(self) -> list[Step]:
-        """They get the whole sum."""
+        """Give them the whole sum."""
         spoken = self._rank[: self.extra]
         step = make_step(spoken, spoken + 1, 0, self.elements, combine=False)
         return [step] if self.extra else []
 
     def share(self, *, back: bool = False) -> list[Step]:
-        """They get, or give back, the second half of their neighbour's piece."""
+        """Let them receive, or return, the second half of their neighbour's piece."""
         if not self.extra:
             return []
         spoken = self._rank[: self.extra]

@@ -60,7 +60,7 @@ def in_network_all_reduce(network: Network, plan: JobPlan, elements: int) -> Sch
 
 
 def _upwards(plan: JobPlan, tree: TreePlan, flows: TreeFlows) -> list[list[_Pair]]:
-    """Who sends its sum to whom, by level: past nodes that only forward."""
+    """Return senders and receivers of sums, by level, skipping nodes that only forward."""
     origins: dict[str, list[tuple[str, int]]] = {name: [] for name in flows.inputs}
     levels: dict[int, list[_Pair]] = {}
     for node, leaving in flows.up.items():
@@ -80,7 +80,7 @@ def _upwards(plan: JobPlan, tree: TreePlan, flows: TreeFlows) -> list[list[_Pair
 
 
 def _downwards(plan: JobPlan, tree: TreePlan, flows: TreeFlows) -> list[list[_Pair]]:
-    """Who copies the result to whom, by level."""
+    """Return senders and receivers of results, by level."""
     if plan.results is Results.UNICAST:
         return [[(tree.server, worker) for worker in plan.workers]]
     depths = {tree.server: 0}

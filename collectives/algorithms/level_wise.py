@@ -41,7 +41,8 @@ from collectives.schedule import (
 NAME = "level-wise"
 
 PIECES_A_LEVEL = 32
-"""For every level above the lowest: to fill and drain them takes that part of the time at most."""
+"""Pieces per level above the lowest, so that filling and draining it takes 1 / 32 of the time at
+most."""
 LEAST_PIECES = 4
 """On one level too, so that sums go back while the rest is still being summed.
 
@@ -56,7 +57,7 @@ MOST_MESSAGES = 1024
 
 FEW_SPANS = 64
 SPANS_A_LEAF = 4
-"""Equal parts in every group of a ring are given up beyond so many spans, and so many a leaf."""
+"""Numbers of spans, in all and per leaf, beyond which the parts of a ring's groups may differ."""
 
 Span = tuple[int, int]
 Held = tuple[int, int, int]
@@ -73,11 +74,11 @@ def level_wise_all_reduce(
 ) -> Schedule:
     """Reduce-scatter from the leaves up, then all-gather in exactly the reverse order.
 
-    `ranks` are nodes of the tree; branches without any do not count. In a level of p children a
-    leaf sends (p - 1) / p of what it holds, each way. `pieces` of the tensor follow each other
-    through the levels; 1: level after level. `parts`: what branches of `ranks_as_leaves` keep,
-    None: 1/p each (003); a ring is best with these. Raises ScheduleError for ranks that are not in
-    the tree, listed twice, or none, for less than one piece, and for parts that do not add up.
+    `ranks` are nodes of the tree; branches without any are ignored. In a level of p children a leaf
+    sends (p - 1) / p of its data, each way. `pieces` of the tensor are pipelined through the
+    levels; 1: level after level. `parts`: shares that branches of `ranks_as_leaves` keep, None: 1/p
+    each (003), which is best for rings. Raises ScheduleError for ranks that are not in the tree,
+    listed twice, or none, for less than one piece, and for parts that do not add up.
     """
     cut = _cut(tree, ranks, elements, siblings, pieces, parts)
     steps = _steps(cut, scatter=True, gather=True)
@@ -106,14 +107,14 @@ def ranks_as_leaves(tree: RootedTree, ranks: Sequence[str]) -> RootedTree:
 
 
 def inner_name(rank: str) -> str:
-    """Return the name of the node in a rank's place, to which the rank and its children hang."""
+    """Return the name of the node that replaces a rank as parent of the rank and its children."""
     return f"branch of {rank}"
 
 
 def pieces_for(
     tree: RootedTree, ranks: Sequence[str], elements: int, a_level: int = PIECES_A_LEVEL
 ) -> int:
-    """Into how many pieces to cut a tensor: latency against overlap.
+    """Return the number of pieces of a tensor: a trade-off of latency and overlap.
 
     More pieces overlap more, and each costs every level's latency again. So `a_level` for every
     level above the lowest, or LEAST_PIECES, but no more than keep the smallest message,
@@ -225,8 +226,8 @@ def _steps(cut: list[_Levels], *, scatter: bool, gather: bool) -> list[Step]:
     """Return the steps of one half or both, in each of which a piece is one level behind the one
     before.
 
-    A piece goes down as soon as it is up, so that no level stands still while the last pieces are
-    on their way to the top. Steps of one piece and level do not wait for each other.
+    A piece goes down as soon as it is up, so that no level is idle while the last pieces are on
+    their way to the top. Steps of one piece and level do not wait for each other.
     """
     heights = sorted(cut[0].exchanges)
     stages = [(height, False) for height in heights] * scatter
@@ -310,7 +311,7 @@ class _Levels:
 
 
 class _Shares:
-    """Who of p branches keeps how many elements, by their parts.
+    """Number of elements that each of p branches keeps, by their parts.
 
     Of the first x elements the first branch keeps its part, rounded down; of the others the second
     keeps its part of these, and so on. So every run of elements is divided without gaps, and about
@@ -336,11 +337,11 @@ class _Shares:
 
 
 def _groups(branches: list[list[Held]], siblings: Siblings, shares: _Shares) -> list[_Group]:
-    """Who keeps what of the elements that p branches hold, each of them every element once.
+    """Assign the elements that all p branches hold to branches, each element once.
 
-    Each leaf keeps its branch's part of what it holds, in one of two ways. A ring is even in every
-    turn only if the parts of each group are equal; that is given up where it would cut the tensor
-    to shreds.
+    Each leaf keeps its branch's part of its data, in one of two ways. A ring is balanced in every
+    turn only if the parts of each group are equal; this is given up where it would fragment the
+    tensor too much.
     """
     exact, whole = _group_by_group(branches, shares), _first_to_end(branches, shares)
     most = _spans(whole)

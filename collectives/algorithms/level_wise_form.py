@@ -1,4 +1,5 @@
-"""Which form of level-wise all-reduce suits a network: levels, target parts, pieces, exchange.
+"""Choice of the form of level-wise all-reduce for a network: levels, target parts, pieces,
+exchange.
 
 Four things are chosen, by closed forms alone, unless `FormOptions` say:
 
@@ -100,7 +101,7 @@ class Form:
 def form_for(
     network: Network, ranks: Sequence[str], elements: int, options: FormOptions = DEFAULT
 ) -> Form:
-    """Choose the form for ranks of a network and a tensor of so many elements.
+    """Choose the form for ranks of a network and a tensor of `elements` elements.
 
     Where hosts forward, ranks may be inner nodes of their tree. Raises NetworkError where there is
     no path between ranks; ScheduleError for ranks that are none, unknown, listed twice or not
@@ -129,7 +130,7 @@ def form_for(
 def forms_of(
     network: Network, ranks: Sequence[str], sizes: Iterable[int], options: FormOptions = DEFAULT
 ) -> tuple[str, ...]:
-    """Describe the forms in which tensors of so many elements are summed, each once."""
+    """Describe the forms in which tensors of these lengths are summed, each once."""
     described = (form_for(network, ranks, size, options).describe() for size in sizes)
     return tuple(dict.fromkeys(described))
 
@@ -195,7 +196,7 @@ def _one_level(tree: RootedTree, ranks: Sequence[str], elements: int, siblings: 
 
 
 def most_peers(tree: RootedTree) -> int:
-    """With how many others a leaf exchanges hierarchically, at most, where branches are alike."""
+    """Return the most peers of a leaf in a hierarchical exchange, for equal branches."""
     peers = dict.fromkeys(tree.nodes, 0)
     for node in reversed(tree.upwards):
         for child in tree.children[node]:
@@ -204,7 +205,7 @@ def most_peers(tree: RootedTree) -> int:
 
 
 def uneven_levels(tree: RootedTree) -> int:
-    """On how many heights there are siblings' branches of different width."""
+    """Return the number of heights at which siblings' branches differ in width."""
     width = dict.fromkeys(tree.nodes, 0)
     heights = set()
     for node in tree.upwards:
@@ -216,6 +217,6 @@ def uneven_levels(tree: RootedTree) -> int:
 
 
 def _ring_time(rates: Rates, ranks: int) -> Fraction:
-    """When every link of the tree has carried its 2 (n - 1) / n tensors."""
+    """Return the time when every link of the tree has carried its 2 (n - 1) / n tensors."""
     slowest = min((rate for rate in rates.values() if rate is not None), default=None)
     return Fraction(0) if slowest is None else Fraction(2 * (ranks - 1), ranks) / slowest

@@ -50,7 +50,7 @@ def ring_all_gather(ranks: int, elements: int) -> Schedule:
 
 
 def ring_broadcast(ranks: int, elements: int, root: int) -> Schedule:
-    """From the root to the rank before it, each passing on what has come: a pipeline.
+    """Broadcast from the root to the rank before it, each rank forwarding what it receives.
 
     Raises ScheduleError for no ranks, or a root that is none of them.
     """

@@ -1,4 +1,4 @@
-"""Rooted trees of named nodes: what tree algorithms take as their topology."""
+"""Rooted trees of named nodes: the topology of tree algorithms."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class RootedTree:
         return RootedTree(root, parents)
 
     def pruned(self, keep: Iterable[str]) -> RootedTree:
-        """Without branches in which nobody is to be kept; the root stays."""
+        """Return the tree without branches that contain no node to keep; the root stays."""
         kept = set(keep)
         needed = {self.root}
         for node in self.upwards:

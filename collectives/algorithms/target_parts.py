@@ -1,9 +1,9 @@
-"""How much of what a branch holds each of its children's leaves keep, in level-wise all-reduce.
+"""Target parts of level-wise all-reduce: the share of a branch that each child's leaves keep.
 
-003 divides a branch's part by its number of children (claims 1 and 4). That is best where links are
-alike. Where they are not, branches behind faster links should keep more: an element that a branch
-keeps comes in from its p - 1 siblings and goes out to them again, any other goes out once and comes
-in once. So with w_v the part of v among its siblings, the link above v carries, in tensors,
+003 divides a branch's part by its number of children (claims 1 and 4), which is best for equal
+links. Otherwise branches behind faster links should keep more: an element that a branch keeps
+arrives from its p - 1 siblings and is sent back to them; any other is sent once and received once.
+So with w_v the part of v among its siblings, the link above v carries, in tensors,
 
     L_v = 1 + (p - 2) w_v + w_v L_parent,        0 above the root,
 
@@ -22,7 +22,7 @@ from typing import NamedTuple
 from collectives.algorithms.rooted import RootedTree
 
 Parts = Mapping[str, Fraction]
-"""Every node but the root -> its part of what its parent's branch holds; siblings' add up to 1."""
+"""Every node but the root -> its part of its parent branch's elements; siblings' add up to 1."""
 Rates = Mapping[str, Fraction | None]
 """Every node but the root -> the rate of the link above it, each way; None: unlimited."""
 
@@ -58,13 +58,13 @@ def link_loads(tree: RootedTree, parts: Parts) -> dict[str, Fraction]:
 
 
 def time_of(loads: Mapping[str, Fraction], rates: Rates) -> Fraction:
-    """When the slowest link has carried its load, in tensors over the rates' unit."""
+    """Return when the slowest link has carried its load, in tensors over the rates' unit."""
     times = [load / rate for node, load in loads.items() if (rate := rates[node]) is not None]
     return max(times, default=Fraction(0))
 
 
 def rated_parts(tree: RootedTree, rates: Rates) -> Parts:
-    """Return the parts with which the slowest link takes least: 003's own where links are alike.
+    """Return the parts that minimize the time of the slowest link: those of 003 if links are equal.
 
     (If these are as good.) Elsewhere leaves keep as much as each other, within what links can carry
     in the least time: so the flows between them are of one size, which share links evenly, and
@@ -102,7 +102,7 @@ def rated_parts(tree: RootedTree, rates: Rates) -> Parts:
 def _filled(
     room: Mapping[str, Fraction], weights: Mapping[str, int], amount: Fraction
 ) -> dict[str, Fraction]:
-    """Return the amount in proportion to the weights, but no more than the room.
+    """Divide the amount in proportion to the weights, up to the room of each.
 
     There is enough.
     """
@@ -121,7 +121,7 @@ def least_time(tree: RootedTree, rates: Rates) -> Fraction:
 
 
 def _without_stem(tree: RootedTree) -> RootedTree:
-    """From the first node with several children on: above it nothing is exchanged."""
+    """Return the tree from the first node with several children: nothing is exchanged above it."""
     root, parents = tree.root, dict(tree.parents)
     while len(tree.children[root]) == 1:
         root = tree.children[root][0]
@@ -130,7 +130,7 @@ def _without_stem(tree: RootedTree) -> RootedTree:
 
 
 def _least_time(tree: RootedTree, rates: Rates) -> tuple[Fraction, dict[str, _Line | None]]:
-    """Return the least time, and what then limits the load above every node (None: nothing does).
+    """Return the least time, and the limit of the load above every node then (None: no limit).
 
     Every link carries a tensor or more; what it can carry is concave in the time, so that Newton's
     method from below ends exactly at the first time at which all can.
@@ -158,7 +158,7 @@ def _limit(
     lines: Mapping[str, _Line | None],
     time: Fraction,
 ) -> _Line | None:
-    """Return what the load above a node is at most.
+    """Return the maximum load above a node.
 
     By its own rate, or by what its children can carry.
     """

@@ -23,7 +23,7 @@ from collectives.schedule import (
 )
 
 DEFAULT_BLOCK = 16384
-"""Elements after which a node passes on: 64 KiB of 4-byte elements."""
+"""Elements after which a node forwards: 64 KiB of 4-byte elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def tree_broadcast(
     tree: RootedTree | None = None,
     block: int = DEFAULT_BLOCK,
 ) -> Schedule:
-    """From the rank `root` to all, down the tree; the tree is turned so that it hangs on `root`."""
+    """Broadcast from the rank `root` down the tree, re-rooted at `root`."""
     return multi_tree_broadcast(
         ranks, elements, root, [SharedTree(tree or heap_tree(ranks))], block
     )
@@ -69,7 +69,7 @@ def tree_reduce(
     tree: RootedTree | None = None,
     block: int = DEFAULT_BLOCK,
 ) -> Schedule:
-    """Return the sum of all to the rank `root`, up the tree that hangs on it."""
+    """Reduce to the rank `root` up the tree, re-rooted at `root`."""
     return multi_tree_reduce(ranks, elements, root, [SharedTree(tree or heap_tree(ranks))], block)
 
 
@@ -103,7 +103,7 @@ def multi_tree_broadcast(
     trees: Sequence[SharedTree],
     block: int = DEFAULT_BLOCK,
 ) -> Schedule:
-    """From the rank `root` to all, down several trees that are turned to hang on it."""
+    """Broadcast from the rank `root` down several trees, re-rooted at `root`."""
     turned = _turned(ranks, root, trees)
     return _forest("tree", Collective.BROADCAST, ranks, elements, turned, block, root)
 
@@ -115,7 +115,7 @@ def multi_tree_reduce(
     trees: Sequence[SharedTree],
     block: int = DEFAULT_BLOCK,
 ) -> Schedule:
-    """Return the sum of all to the rank `root`, up several trees that are turned to hang on it."""
+    """Reduce to the rank `root` up several trees, re-rooted at `root`."""
     turned = _turned(ranks, root, trees)
     return _forest("tree", Collective.REDUCE, ranks, elements, turned, block, root)
 
@@ -123,7 +123,8 @@ def multi_tree_reduce(
 def server_all_reduce(
     ranks: Sequence[str], elements: int, servers: Sequence[str], block: int = DEFAULT_BLOCK
 ) -> Schedule:
-    """Parameter servers, an equal part of the tensor each: all send it there, and get the sum back.
+    """Parameter servers, each of an equal part of the tensor: all send it there and get the sum
+    back.
 
     A server may be one of the ranks or a host of its own. Its links carry ranks times its part.
     """

@@ -1,4 +1,4 @@
-"""An authority of one's own for a cluster's TLS, and the certificates that it gives (X.509, PEM).
+"""A private authority for a cluster's TLS, and the certificates that it issues (X.509, PEM).
 
 Keys are of P-256, as TLS stacks all know it. A host's certificate names the host, a person's their
 role, a server's the addresses at which it is reached.
@@ -36,12 +36,12 @@ class AuthorityError(OperationError):
 
 
 class CertificateNameError(InputError):
-    """A name or address that no certificate can have."""
+    """A name or address that a certificate cannot have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Certified:
-    """Whom a certificate is for: a name, the addresses it is reached at, a role of people."""
+    """Subject of a certificate: a name, addresses of a server, the role of a person."""
 
     name: str
     addresses: Sequence[str] = ()
@@ -50,14 +50,14 @@ class Certified:
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """A certificate that others are checked by, and its key."""
+    """A certificate that verifies others, and its key."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
 
 
 def open_authority(folder: Path, days: int, now: datetime | None = None) -> Authority:
-    """Return the authority of a folder, which is made if it is not there. Raises AuthorityError."""
+    """Return the authority of a folder, created if missing. Raises AuthorityError."""
     paths = _paths(folder, AUTHORITY)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -83,7 +83,7 @@ def open_authority(folder: Path, days: int, now: datetime | None = None) -> Auth
 def certify(
     folder: Path, authority: Authority, whom: Certified, days: int, now: datetime | None = None
 ) -> bool:
-    """Write NAME.pem and NAME.key, unless they are there; return whether they have been made.
+    """Write NAME.pem and NAME.key unless they exist; return whether they were written.
 
     Raises AuthorityError, CertificateNameError.
     """
@@ -102,7 +102,7 @@ def certify(
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(
-            # The controller is a client of the switches, and a server of everybody else.
+            # The controller is a client of the switches, and a server for all others.
             x509.ExtendedKeyUsage(
                 [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
             ),
@@ -122,7 +122,7 @@ def certify(
 
 
 def days_left(certificate: Path, now: datetime | None = None) -> float:
-    """Return how many days a certificate is still valid. Raises AuthorityError."""
+    """Return the remaining validity of a certificate in days. Raises AuthorityError."""
     try:
         read = x509.load_pem_x509_certificate(certificate.read_bytes())
     except OSError as error:
@@ -206,7 +206,7 @@ def _read_authority(certificate: Path, key: Path) -> Authority:
 def _write(
     paths: tuple[Path, Path], certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey
 ) -> None:
-    """Write the key, which nobody else may read, and then the certificate."""
+    """Write the key, readable by its owner only, then the certificate."""
     private = key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,

@@ -1,4 +1,4 @@
-"""Who calls the controller, and what each role may do.
+"""Identity of callers of the controller, and permissions of their roles.
 
 A caller is known by its certificate (TLS), or by its user at a Unix socket (`unix_callers`). A
 certificate names a role as URI in subjectAltName, `urn:hopsum:role:operator`; one without is an
@@ -27,7 +27,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Somebody who calls: a name that no other caller has, and a role."""
+    """A caller: a unique name, and a role."""
 
     name: str
     role: Role
@@ -37,11 +37,11 @@ class Caller:
 
 
 Identify = Callable[[Context], Caller]
-"""Tells who makes a call. Raises UnknownCallerError."""
+"""Identifies the caller of a call. Raises UnknownCallerError."""
 
 
 class UnknownCallerError(OperationError):
-    """A caller who is nobody here; the message says what is expected."""
+    """A caller without a role; the message says what is expected."""
 
 
 _PEOPLE = frozenset({Role.OPERATOR, Role.USER, Role.VIEWER})
@@ -65,15 +65,15 @@ MAY_CALL = {
     # It shows what slots hold: parts of others' sums.
     "Inspect": _OPERATOR,
 }
-"""Who may call each method of the service; operators alone any other."""
+"""Roles that may call each method of the service; all others are for operators only."""
 
 _ANYBODY = Caller("anybody", Role.OPERATOR)
 CALLER: ContextVar[Caller] = ContextVar("caller", default=_ANYBODY)
-"""Who makes the call that this task answers. In virtual time there are operators only."""
+"""Caller of the call that this task serves. In virtual time all are operators."""
 
 
 def may_cancel(caller: Caller, owner: str) -> bool:
-    """Whether a caller may end a job of an owner (a caller's name)."""
+    """Return whether a caller may cancel a job of an owner (a caller's name)."""
     return caller.role is Role.OPERATOR or caller.name == owner
 
 
@@ -94,7 +94,7 @@ def certified_names(context: Context) -> frozenset[str] | None:
 
 
 def why_not(host: str, context: Context) -> str | None:
-    """Why the caller may not speak for a host, if so: its certificate is another's.
+    """Return why the caller may not act for a host: its certificate is another's; None if it may.
 
     Callers without a certificate may: their role says so.
     """
@@ -127,7 +127,8 @@ def certified(context: Context) -> Caller:
 
 
 def user(uid: int) -> Caller:
-    """Return the caller that a user of this machine is: who runs the controller, and root, operate.
+    """Return the caller for a user of this machine; the controller's own user and root are
+    operators.
 
     Whom else the socket lets in is a user (`unix_callers`).
     """
@@ -140,7 +141,7 @@ def user(uid: int) -> Caller:
 
 
 def always(caller: Caller = _ANYBODY) -> Identify:
-    """Let every call be this caller's: nobody else reaches the server."""
+    """Attribute every call to this caller: nobody else can reach the server."""
     return lambda _: caller
 
 
@@ -148,7 +149,7 @@ def always(caller: Caller = _ANYBODY) -> Identify:
 
 
 class Guard(grpc.aio.ServerInterceptor):
-    """Ends calls that their caller's role does not allow, and tells handlers who calls (CALLER)."""
+    """Rejects calls that the caller's role does not allow; gives handlers the caller (CALLER)."""
 
     def __init__(self, identify: Identify) -> None:
         self._identify = identify
@@ -158,7 +159,7 @@ class Guard(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         details: grpc.HandlerCallDetails,
     ) -> Any:
-        """Put the check in front of a method's handler."""
+        """Wrap a method's handler in the check."""
         handler = await continuation(details)
         if handler is None:
             return None

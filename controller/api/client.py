@@ -1,4 +1,4 @@
-"""What people ask a running controller: jobs, switches, slots, and why a job is stuck."""
+"""Client of a running controller: jobs, switches, slots, diagnosis of stuck jobs."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 TIMEOUT = 30.0
 SUBMIT_TIMEOUT = 300.0
-"""All switches must take a job's rules, one job after the other."""
+"""Timeout of a submission: all switches install rules, one job after another."""
 
 SLOTS_TIMEOUT = 120.0
-"""All slots of a job are read, one after the other."""
+"""Timeout for reading all slots of a job one by one."""
 
 _NUMBER = re.compile("[0-9]{1,9}")
-"""Of a job; what is longer is none."""
+"""A job number; longer texts are names."""
 
 _R = TypeVar("_R")
 
 
 class ControllerClient:
-    """Questions to the controller at an address (None: the user's running one).
+    """Client of the controller at an address (None: the user's running one).
 
-    Of several addresses, with commas between, that of the controller that leads.
+    Of several addresses, separated by commas, that of the controller that leads.
 
     `tls` None: what the environment says (`tls_of_environment`), but at a Unix socket none.
 
@@ -43,14 +43,14 @@ class ControllerClient:
         found = address or find_controller()
         if found is None:
             raise ControllerError(
-                f"no controller is running ({address_file()} names none); "
-                "start one with `hopsum cluster star:4` (as root), or give --controller ADDRESS"
+                f"no controller found ({address_file()} is missing or empty); start one with "
+                "`hopsum cluster star:4` (as root), or give --controller ADDRESS"
             )
         self.address = found
         self._tls = tls if tls or found.startswith("unix:") else tls_of_environment()
 
     def status(self) -> list[pb.JobStatus]:
-        """Every job and its agents."""
+        """Return every job and its agents."""
         return list(self._ask(lambda stub: stub.Status(pb.StatusRequest(), timeout=TIMEOUT)).jobs)
 
     def describe(self, job: int) -> tuple[Network, JobPlan]:
@@ -62,13 +62,13 @@ class ControllerClient:
         return network_from(reply.network), plan_from(reply.plan)
 
     def switches(self, counters: bool = False) -> list[pb.SwitchStatus]:
-        """Every switch, with its counters if asked."""
+        """Return every switch, with counters on request."""
         request = pb.SwitchesRequest(counters=counters)
         reply: pb.SwitchesReply = self._ask(lambda stub: stub.Switches(request, timeout=TIMEOUT))
         return list(reply.switches)
 
     def slots(self, switch: str, first: int, count: int, lanes: bool = False) -> list[SlotState]:
-        """Slots of a switch, read in-band."""
+        """Return slots of a switch, read in-band."""
         from controller.dataplane.slots import slot_from
 
         request = pb.InspectRequest(switch=switch, first=first, count=count, lanes=lanes)
@@ -76,7 +76,7 @@ class ControllerClient:
         return [slot_from(slot) for slot in reply.slots]
 
     def missing(self, job: int) -> list[Missing]:
-        """Return what the incomplete slots of a job wait for."""
+        """Return the missing children of a job's incomplete slots."""
         from controller.telemetry.slot_diagnosis import missing_from
 
         request = pb.WhyStuckRequest(job=job)
@@ -86,41 +86,41 @@ class ControllerClient:
         return [missing_from(message) for message in reply.missing]
 
     def submit(self, submission: pb.Submission) -> pb.JobInfo:
-        """Hand a job in; returns once its rules are on the switches, or it is queued."""
+        """Submit a job; return once its rules are on the switches, or it is queued."""
         info: pb.JobInfo = self._ask(lambda stub: stub.Submit(submission, timeout=SUBMIT_TIMEOUT))
         return info
 
     def cancel(self, job: str) -> pb.JobInfo:
-        """End a job, given as `job_query` reads it."""
+        """Cancel a job, given as for `job_query`."""
         query = job_query(job)
         info: pb.JobInfo = self._ask(lambda stub: stub.Cancel(query, timeout=SUBMIT_TIMEOUT))
         return info
 
     def job(self, job: str | int) -> pb.JobInfo:
-        """Return a job with its workers' reports, by number, or as `job_query` reads a text."""
+        """Return a job with its workers' reports, by number, or by a text as for `job_query`."""
         query = job_query(job)
         info: pb.JobInfo = self._ask(lambda stub: stub.JobDetails(query, timeout=TIMEOUT))
         return info
 
     def jobs(self) -> list[pb.JobInfo]:
-        """All jobs the controller knows, the oldest first."""
+        """Return all jobs that the controller knows, the oldest first."""
         request = pb.JobsRequest()
         reply: pb.JobsReply = self._ask(lambda stub: stub.Jobs(request, timeout=TIMEOUT))
         return list(reply.jobs)
 
     def nodes(self) -> list[pb.NodeInfo]:
-        """All hosts, and what their agents reported."""
+        """Return all hosts, and their agents' reports."""
         request = pb.NodesRequest()
         reply: pb.NodesReply = self._ask(lambda stub: stub.Nodes(request, timeout=TIMEOUT))
         return list(reply.nodes)
 
     def use(self) -> pb.UseReply:
-        """Return what links carry, and who holds slots."""
+        """Return the load of links, and the owners of slots."""
         reply: pb.UseReply = self._ask(lambda stub: stub.Use(pb.UseRequest(), timeout=TIMEOUT))
         return reply
 
     def state(self) -> pb.ClusterState:
-        """Return all that is known of the cluster but what its slots hold."""
+        """Return the state of the cluster, without the contents of slots."""
         state: pb.ClusterState = self._ask(
             lambda stub: stub.State(pb.StateRequest(), timeout=TIMEOUT)
         )
@@ -131,7 +131,7 @@ class ControllerClient:
 
 
 def job_query(job: str | int) -> pb.JobQuery:
-    """Return a job by its number, or as people name it.
+    """Return the query for a job by number, or by a user's text.
 
     The job of that name, else of that number.
     """

@@ -1,4 +1,4 @@
-"""What the controller knows of its cluster, as messages: each figure is gathered here alone.
+"""The controller's view of its cluster, as messages: the only place that collects each figure.
 
 The service answers people with parts of it; pages, terminals, recordings and Prometheus show
 `cluster_state`, the whole.
@@ -24,9 +24,9 @@ from protocol.outcomes import Outcome, packets, sums
 from protocol.version import version
 
 COUNTER_SECONDS = 2.0
-"""Timeout for reading one switch's counters: one that hangs must not hold up the others."""
+"""Timeout for reading one switch's counters: one that hangs must not delay the others."""
 MOST_ENDED = 50
-"""Ended jobs in a state, the latest; `hopsum jobs` lists all that the controller keeps."""
+"""Maximum number of finished jobs in a state, the latest; `hopsum jobs` lists all."""
 
 
 class SwitchReader(Protocol):
@@ -46,7 +46,7 @@ class SwitchReader(Protocol):
 
 
 async def cluster_state(cluster: Cluster, switches: SwitchReader | None) -> pb.ClusterState:
-    """Return all that is known of a cluster but what its slots hold.
+    """Return the state of a cluster, without the contents of slots.
 
     `switches` None: the controller drives none.
     """
@@ -80,7 +80,7 @@ async def cluster_state(cluster: Cluster, switches: SwitchReader | None) -> pb.C
 
 
 def recent_jobs(jobs: Iterable[Job]) -> list[Job]:
-    """Return the jobs that are not over and the `MOST_ENDED` newest that are, in their order."""
+    """Return active jobs and the `MOST_ENDED` latest finished ones, in order."""
     found = list(jobs)
     ended = [job.number for job in found if job.state.over]
     dropped = set(ended[:-MOST_ENDED])
@@ -88,7 +88,7 @@ def recent_jobs(jobs: Iterable[Job]) -> list[Job]:
 
 
 def job_info(cluster: Cluster, job: Job, *, trees: bool = False) -> pb.JobInfo:
-    """Return how far a job is; with the trees of its plan, if it has rules and these are asked."""
+    """Return the progress of a job, on request with the trees of its plan if it has rules."""
     return pb.JobInfo(
         job=job.number,
         name=job.spec.name,
@@ -127,7 +127,7 @@ def _trees(plan: JobPlan) -> list[pb.JobTree]:
 
 
 def node_infos(cluster: Cluster) -> list[pb.NodeInfo]:
-    """Return which hosts have an agent, and what it reported."""
+    """Return the hosts, whether they have an agent, and its report."""
     now = clock.now()
     infos = []
     for node in cluster.nodes:
@@ -143,7 +143,7 @@ def node_infos(cluster: Cluster) -> list[pb.NodeInfo]:
 
 
 def link_uses(cluster: Cluster) -> list[pb.LinkUse]:
-    """Return what each direction of each link carries."""
+    """Return the load of each direction of each link."""
     now = clock.now()
     return [
         pb.LinkUse(
@@ -159,7 +159,7 @@ def link_uses(cluster: Cluster) -> list[pb.LinkUse]:
 
 
 def slot_uses(cluster: Cluster) -> list[pb.SlotUse]:
-    """Return who holds which slots of the switches that sum."""
+    """Return the owners of slots at switches that aggregate."""
     uses = []
     for name, switch in cluster.network.switches.items():
         if switch.aggregates:
@@ -181,7 +181,7 @@ def slot_uses(cluster: Cluster) -> list[pb.SlotUse]:
 async def switch_statuses(
     cluster: Cluster, switches: SwitchReader, *, counters: bool
 ) -> list[pb.SwitchStatus]:
-    """Return where the switches are, how far, and what became of their packets."""
+    """Return the switches: addresses, states, and packet counters."""
     health, states, now = cluster.manager.health, switches.states(), clock.now()
     statuses = [
         pb.SwitchStatus(
@@ -208,14 +208,14 @@ async def _count(switches: SwitchReader, status: pb.SwitchStatus) -> None:
     except DriverError as error:
         status.counters_error = str(error)
     except TimeoutError:
-        status.counters_error = f"its counters did not come within {COUNTER_SECONDS:g} s"
+        status.counters_error = f"no counters received within {COUNTER_SECONDS:g} s"
     else:
         status.outcomes.update({cell.name.lower(): n for cell, n in counts.items()})
         status.packets, status.sums = packets(counts), sums(counts)
 
 
 async def missing_children(cluster: Cluster, switches: SwitchReader, job: int) -> list[Missing]:
-    """Read all slots of a job; return what the incomplete ones wait for.
+    """Read all slots of a job; return the missing children of incomplete ones.
 
     Raises UnknownJobError, and DriverError where a slot cannot be read.
     """

@@ -1,4 +1,4 @@
-"""Where the controller's services listen, and for whom: sockets of gRPC."""
+"""Listening addresses of the controller's services, and access to them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from protocol.channel import SERVER_OPTIONS, Tls
 from protocol.errors import InputError, OperationError
 
 STOP_SECONDS = 0.5
-"""For calls that are under way when a server stops."""
+"""Grace period for calls in progress when a server stops."""
 UNIX = "unix:"
 
 AddTo = Callable[[grpc.aio.Server], None]
 """Lets a server answer a service's calls."""
 Listen = Callable[[Iterable[AddTo]], AbstractAsyncContextManager[str]]
-"""Makes services known at an address, which it gives, for as long as its block runs."""
+"""Serves at an address, which it yields, while its block runs."""
 
 
 class ServiceError(OperationError):
@@ -31,7 +31,7 @@ class ServiceError(OperationError):
 
 
 class AccessError(InputError):
-    """An address that would let in anybody, or a group where there is none."""
+    """An address that would admit anyone, or a group option for an address without a group."""
 
 
 def at(
@@ -44,9 +44,9 @@ def at(
     """Listen on `host:port` (port 0: any) or `unix:path`; with `credentials` speak TLS only.
 
     A Unix socket is for the user who runs this (mode 0600), or for the members of `group` too.
-    `identify` (of one without `group`) says who a caller is; None: with `credentials` whom the
-    certificate names, at a Unix socket its user, else anybody, who operates.
-    Entering its block raises ServiceError if that cannot be.
+    `identify` (without `group`) identifies callers; None: by certificate with `credentials`, as the
+    socket's user at a Unix socket, else everybody is an operator. Entering its block raises
+    ServiceError if listening fails.
     """
     path = Path(address.removeprefix(UNIX)) if address.startswith(UNIX) else None
 
@@ -75,7 +75,7 @@ def at(
         own = user(os.geteuid())
         usual = certified if credentials else always(own) if path is not None else always()
         server = server_of(services, identify or usual)
-        # gRPC makes the socket: nobody else may get in before it has its mode, or after.
+        # gRPC creates the socket: keep others out until its mode is set.
         before = os.umask(0o177)
         try:
             if credentials is None:
@@ -98,40 +98,39 @@ def at(
 def check_access(
     address: str, tls: Tls | None, *, insecure: bool = False, group: str | None = None
 ) -> None:
-    """Raise AccessError for an address that lets anybody in, unless `insecure` asks for that.
+    """Raise AccessError for an address open to anybody, unless `insecure` is set.
 
-    NoGroupError for a group that is not there.
+    NoGroupError for an unknown group.
     """
     unix = address.startswith(UNIX)
     if tls is not None and unix:
         raise AccessError(
-            f"listen {address}: TLS is for host:port; who may use a Unix socket is up to its user "
+            f"listen {address}: TLS is for host:port; access to a Unix socket is set by its owner "
             "and --group"
         )
     if group is not None and not unix:
         raise AccessError(
-            f"group {group!r}: {address} is no Unix socket, and only those have groups; listen on "
-            "unix:PATH, or give people certificates"
+            f"group {group!r}: {address} is not a Unix socket, and only those have groups; listen "
+            "on unix:PATH, or use certificates"
         )
     if group is not None:
         group_number(group)
     if unix or insecure or (tls is not None and tls.authority is not None):
         return
     raise AccessError(
-        f"listen {address}: without TLS and an authority whoever reaches it would operate the "
-        "cluster; give --tls-certificate, --tls-key and --tls-authority, listen on unix:PATH, or "
-        "say --insecure"
+        f"listen {address}: without TLS and an authority anyone could operate the cluster; give "
+        "--tls-certificate, --tls-key and --tls-authority, listen on unix:PATH, or say --insecure"
     )
 
 
 def _refuse_taken(path: Path) -> None:
-    """Raise ServiceError if somebody listens there: gRPC would take the socket's place."""
+    """Raise ServiceError if a process listens there: gRPC would replace the socket."""
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(path))
         except OSError:
             return
     raise ServiceError(
-        f"cannot listen on {UNIX}{path}: another process listens there; end it, or choose another "
+        f"cannot listen on {UNIX}{path}: another process listens there; stop it, or choose another "
         "path"
     )

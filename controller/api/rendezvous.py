@@ -1,4 +1,4 @@
-"""Where the running controller is, so that commands find it without being given its address.
+"""Rendezvous: lets commands find the running controller without its address.
 
 A controller that serves people writes its address to a file of the user; the file goes with it.
 Commands follow that address, so another user must not be able to write it (`private_files`).
@@ -23,9 +23,9 @@ def address_file() -> Path:
 
 
 def default_address() -> str:
-    """Return where this user's controller listens unless told otherwise, in a folder of the user's.
+    """Return the default listening address of this user's controller, in a folder of the user.
 
-    Raises UnsafePathError if another user could change what is there.
+    Raises UnsafePathError if another user could change its contents.
     """
     folder = private_folder(address_file().parent)
     return f"unix:{folder / 'hopsum-controller.socket'}"
@@ -33,7 +33,7 @@ def default_address() -> str:
 
 @contextlib.contextmanager
 def announced(address: str, file: Path | None = None) -> Iterator[None]:
-    """Make an address known while the block runs; a later controller's takes its place.
+    """Publish an address while the block runs; a later controller's replaces it.
 
     Raises UnsafePathError if another user could change the file.
     """
@@ -48,7 +48,7 @@ def announced(address: str, file: Path | None = None) -> Iterator[None]:
 
 
 def find_controller(file: Path | None = None) -> str | None:
-    """Return the address of the running controller, or None if none has made itself known.
+    """Return the address of the running controller, or None if none is published.
 
     Raises UnsafePathError if another user could have written it.
     """

@@ -1,4 +1,4 @@
-"""The controller's gRPC service: hosts' agents attach and attend jobs, people submit and ask."""
+"""The controller's gRPC service, for agents of hosts and for users."""
 
 from __future__ import annotations
 
@@ -47,13 +47,14 @@ from protocol.roles import Role
 LOGGER = logging.getLogger("hopsum.service")
 
 CHECK_SECONDS = 1.0
-"""Between looks for agents that have been silent too long."""
+"""Seconds between checks for agents that timed out."""
 MOST_OWNED = 200
-"""Jobs that are not over, of one who is no operator, so that others find room."""
+"""Maximum active jobs of one caller who is not an operator, to leave room for others."""
 MOST_SLOTS = 1 << 16
-"""Read in one call."""
+"""Maximum number of slots read in one call."""
 MOST_COMMANDS = 10_000
-"""That an agent has not read: then its stream ends, and it begins anew."""
+"""Maximum number of unread commands of an agent; beyond it the stream ends, and the agent
+reconnects."""
 NO_SWITCHES = "this controller drives no switches"
 
 Context = grpc.aio.ServicerContext[pb.AgentMessage, pb.ControllerMessage]
@@ -72,16 +73,16 @@ class ControllerService(pb_grpc.ControllerServicer):
         self._health = cluster.manager.health
         self._switches = switches
         self._queues: dict[str, Queue] = {}
-        """Of commands to the agent of each host."""
+        """Queues of commands to each host's agent."""
         cluster.send = self._send
 
     def add_to(self, server: grpc.aio.Server) -> None:
-        """Let a server answer these calls."""
+        """Register the service at a server."""
         pb_grpc.add_ControllerServicer_to_server(self, server)
 
     @contextlib.asynccontextmanager
     async def serve(self, listen: Listen) -> AsyncIterator[str]:
-        """Serve as `listen` says; gives the address that agents and people use."""
+        """Serve at `listen`; yield the address for agents and users."""
         async with listen([self.add_to]) as address:
             checking = asyncio.create_task(self._check(), name="checks of agents")
             checking.add_done_callback(log_defect)
@@ -94,25 +95,25 @@ class ControllerService(pb_grpc.ControllerServicer):
                 self._agents.end_streams()
 
     async def _check(self) -> None:
-        """Let silent agents go, and catch up with the journal; runs for ever."""
+        """Drop silent agents and complete pending journal records, for ever."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             now = clock.now()
             self._agents.check(now)
             await self._cluster.catch_up()
             for host in self._cluster.nodes.silent(now):
-                LOGGER.warning("[%s] has been silent too long", host)
+                LOGGER.warning("[%s] timed out", host)
                 self._queues[host].put_nowait(None)
 
     def _send(self, host: str, command: pb.NodeCommand) -> None:
-        """Tell a host's agent process something; the stream of one that does not read ends."""
+        """Send a command to a host's agent; the stream of one that does not read ends."""
         queue = self._queues.get(host)
         if queue is None:
             return
         if queue.qsize() < MOST_COMMANDS:
             queue.put_nowait(command)
         elif queue.qsize() == MOST_COMMANDS:
-            LOGGER.warning("[%s] does not read what it is sent", host)
+            LOGGER.warning("[%s] does not read its messages", host)
             queue.put_nowait(None)
 
     # -- agents in jobs
@@ -120,7 +121,7 @@ class ControllerService(pb_grpc.ControllerServicer):
     async def Attend(
         self, request: AsyncIterator[pb.AgentMessage], context: Context
     ) -> AsyncIterator[pb.ControllerMessage]:
-        """Serve one agent for as long as its stream is open."""
+        """Serve one agent while its stream is open."""
         first = await anext(aiter(request), None)
         if first is None or first.WhichOneof("message") != "register":
             yield _refused("the first message of an agent is Register")
@@ -166,7 +167,7 @@ class ControllerService(pb_grpc.ControllerServicer):
         request: AsyncIterator[pb.AgentMessage],
         queue: MessageQueue,
     ) -> None:
-        """Take in what an agent says, to the end of its stream."""
+        """Process an agent's messages to the end of its stream."""
         async for message in request:
             self._agents.receive(host, job, message, clock.now())
         queue.put_nowait(None)
@@ -231,7 +232,7 @@ class ControllerService(pb_grpc.ControllerServicer):
         request: pb.StatusRequest,
         context: grpc.aio.ServicerContext[pb.StatusRequest, pb.StatusReply],
     ) -> pb.StatusReply:
-        """Tell where all jobs are."""
+        """Return all jobs and their agents."""
         now = clock.now()
         reply = pb.StatusReply(jobs=[tracker.status(now) for tracker in self._agents])
         for job in reply.jobs:
@@ -244,7 +245,7 @@ class ControllerService(pb_grpc.ControllerServicer):
         request: pb.DescribeRequest,
         context: grpc.aio.ServicerContext[pb.DescribeRequest, pb.Description],
     ) -> pb.Description:
-        """Give a job's network and plan."""
+        """Return a job's network and plan."""
         try:
             tracker = self._agents.tracker(request.job)
         except UnknownJobError as error:
@@ -260,7 +261,7 @@ class ControllerService(pb_grpc.ControllerServicer):
         request: pb.SwitchesRequest,
         context: grpc.aio.ServicerContext[pb.SwitchesRequest, pb.SwitchesReply],
     ) -> pb.SwitchesReply:
-        """Tell where the switches are, how far, and what became of their packets."""
+        """Return the switches: addresses, states, and packet counters."""
         if self._switches is None:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, NO_SWITCHES)
         return pb.SwitchesReply(
@@ -272,7 +273,7 @@ class ControllerService(pb_grpc.ControllerServicer):
         request: pb.InspectRequest,
         context: grpc.aio.ServicerContext[pb.InspectRequest, pb.InspectReply],
     ) -> pb.InspectReply:
-        """Read slots of a switch."""
+        """Return slots of a switch."""
         if self._switches is None:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, NO_SWITCHES)
         if request.count > MOST_SLOTS:
@@ -294,7 +295,7 @@ class ControllerService(pb_grpc.ControllerServicer):
         request: pb.WhyStuckRequest,
         context: grpc.aio.ServicerContext[pb.WhyStuckRequest, pb.WhyStuckReply],
     ) -> pb.WhyStuckReply:
-        """Tell what the incomplete slots of a job wait for."""
+        """Return the missing children of a job's incomplete slots."""
         if self._switches is None:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, NO_SWITCHES)
         try:
@@ -308,7 +309,7 @@ class ControllerService(pb_grpc.ControllerServicer):
     async def Submit(
         self, request: pb.Submission, context: grpc.aio.ServicerContext[pb.Submission, pb.JobInfo]
     ) -> pb.JobInfo:
-        """Take a job in."""
+        """Submit a job."""
         try:
             caller = CALLER.get()
             spec = replace(spec_from(request), owner=caller.name)
@@ -317,7 +318,7 @@ class ControllerService(pb_grpc.ControllerServicer):
             if caller.role is not Role.OPERATOR and owned >= MOST_OWNED:
                 raise JobError(
                     f"job {spec.name}: {caller.name} has {owned} jobs queued or running; expected "
-                    f"fewer than {MOST_OWNED}: cancel some, or wait for their end"
+                    f"fewer than {MOST_OWNED}: cancel some, or wait until they end"
                 )
             job = await self._cluster.submit(spec)
         except InputError as error:
@@ -343,7 +344,7 @@ class ControllerService(pb_grpc.ControllerServicer):
     async def JobDetails(
         self, request: pb.JobQuery, context: grpc.aio.ServicerContext[pb.JobQuery, pb.JobInfo]
     ) -> pb.JobInfo:
-        """Tell how far a job is, with its reports."""
+        """Return the progress of a job, with its reports."""
         job = await self._find(request, context)
         info = job_info(self._cluster, job)
         for host, report in job.reports.items():
@@ -355,7 +356,7 @@ class ControllerService(pb_grpc.ControllerServicer):
         request: pb.JobsRequest,
         context: grpc.aio.ServicerContext[pb.JobsRequest, pb.JobsReply],
     ) -> pb.JobsReply:
-        """Tell how far all jobs are."""
+        """Return the progress of all jobs."""
         return pb.JobsReply(jobs=[job_info(self._cluster, job) for job in self._cluster.jobs])
 
     async def Nodes(
@@ -363,13 +364,13 @@ class ControllerService(pb_grpc.ControllerServicer):
         request: pb.NodesRequest,
         context: grpc.aio.ServicerContext[pb.NodesRequest, pb.NodesReply],
     ) -> pb.NodesReply:
-        """Tell which hosts have an agent, and what it reported."""
+        """Return the hosts, whether they have an agent, and its report."""
         return pb.NodesReply(nodes=node_infos(self._cluster))
 
     async def Use(
         self, request: pb.UseRequest, context: grpc.aio.ServicerContext[pb.UseRequest, pb.UseReply]
     ) -> pb.UseReply:
-        """Tell what links carry and who holds which switch's slots."""
+        """Return the load of links and the owners of slots."""
         return pb.UseReply(links=link_uses(self._cluster), slots=slot_uses(self._cluster))
 
     async def State(
@@ -377,13 +378,13 @@ class ControllerService(pb_grpc.ControllerServicer):
         request: pb.StateRequest,
         context: grpc.aio.ServicerContext[pb.StateRequest, pb.ClusterState],
     ) -> pb.ClusterState:
-        """Give all of it in one document."""
+        """Return the whole state in one document."""
         return await cluster_state(self._cluster, self._switches)
 
     async def _find(
         self, query: pb.JobQuery, context: grpc.aio.ServicerContext[pb.JobQuery, pb.JobInfo]
     ) -> Job:
-        """Return the job that a query is about; a call about none ends with NOT_FOUND."""
+        """Return the job of a query; abort with NOT_FOUND if there is none."""
         try:
             return self._cluster.jobs.find(query.job, query.name)
         except JobError as error:

@@ -30,11 +30,11 @@ from protocol.channel import Tls, server_credentials
 LOGGER = logging.getLogger("hopsum.serving")
 
 READY_SECONDS = 120.0
-"""So long the switches may take to hold new rules."""
+"""Timeout for installing rules."""
 
 
 def known_at(address: str, tls: Tls | None = None, *, group: str | None = None) -> Listen:
-    """Listen as `at` does, and make the address known to this user's commands.
+    """Listen as `at` does, and publish the address to this user's commands.
 
     With TLS but no authority callers have no certificates: everybody operates.
     Raises ControllerError for TLS files; entering its block raises ServiceError.
@@ -44,12 +44,12 @@ def known_at(address: str, tls: Tls | None = None, *, group: str | None = None) 
     listen = at(address, credentials, group=group, identify=identify)
 
     @contextlib.asynccontextmanager
-    async def listen_and_tell(services: Iterable[AddTo]) -> AsyncIterator[str]:
+    async def listen_and_publish(services: Iterable[AddTo]) -> AsyncIterator[str]:
         async with listen(services) as bound:
             with announced(bound):
                 yield bound
 
-    return listen_and_tell
+    return listen_and_publish
 
 
 @contextlib.asynccontextmanager
@@ -64,7 +64,7 @@ async def serve_cluster(
     date: Callable[[], float] = time.time,
     new_key: Callable[[], bytes] = secrets.token_bytes,
 ) -> AsyncIterator[tuple[Cluster, str]]:
-    """Drive a network's switches and serve agents and people; gives the address they use.
+    """Drive a network's switches and serve agents and users; yield their address.
 
     Jobs that an earlier controller has left in the journal go on. `other_links`: whether links are
     up of which neither switches nor agents tell. `link_bytes`: where counters of links can be read.
@@ -99,7 +99,7 @@ async def serve_cluster(
 
 
 def _run_in_background(stack: contextlib.AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:
-    """Run something for as long as the controller; what ends it is logged."""
+    """Run a coroutine as long as the controller; log what ends it."""
     task = asyncio.create_task(work)
     task.add_done_callback(log_defect)
     stack.callback(task.cancel)

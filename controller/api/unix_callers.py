@@ -1,8 +1,8 @@
-"""A Unix socket for the users of a group, where each call is known to be of its user.
+"""A Unix socket for the users of a group that identifies the user of each call.
 
-gRPC does not say which user is at the other end of a socket, the kernel does (SO_PEERCRED in
-unix(7)). So connections are taken here and passed on, byte by byte, to a server of that user alone,
-in a folder that nobody else enters.
+gRPC does not report the user at the other end of a socket, but the kernel does (SO_PEERCRED in
+unix(7)). So connections are accepted here and forwarded, byte by byte, to a server for that user
+only, in a private folder.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from controller.api.callers import Caller, user
 from protocol.errors import InputError, OperationError
 
 MOST_USERS = 64
-"""Each has a server of its own."""
+"""Maximum number of users: each has a server of its own."""
 MOST_CONNECTIONS = 64
-"""Of one user at a time; an operator's agents have one each and are not counted."""
+"""Maximum simultaneous connections of one user; operators, whose agents have one each, are exempt.
+"""
 _CHUNK = 1 << 16
 _CREDENTIALS = struct.Struct("3i")
 """struct ucred: process, user, group."""
@@ -75,7 +76,7 @@ async def _listen(path: Path, group: int, relay: _Relay) -> asyncio.Server:
     listener = socket.socket(socket.AF_UNIX)
     try:
         path.unlink(missing_ok=True)
-        # Nobody gets in before it has its group and mode.
+        # Keep others out until group and mode are set.
         before = os.umask(0o177)
         try:
             listener.bind(str(path))
@@ -90,7 +91,7 @@ async def _listen(path: Path, group: int, relay: _Relay) -> asyncio.Server:
 
 
 class _Relay:
-    """Takes connections, and passes each on to the server of its user."""
+    """Accepts connections, and forwards each to the server of its user."""
 
     def __init__(self, folder: Path, make_server: MakeServer) -> None:
         self._folder = folder
@@ -101,7 +102,7 @@ class _Relay:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass a connection on, both ways, until one side ends it."""
+        """Forward a connection in both directions until one side ends it."""
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
@@ -120,7 +121,7 @@ class _Relay:
             self._tasks.discard(task)
 
     async def _address(self, uid: int) -> Path | None:
-        """Return where a user's server listens; None: there are too many users."""
+        """Return the address of a user's server; None if there are too many users."""
         path = self._folder / str(uid)
         async with self._lock:
             if uid not in self._servers:
@@ -142,7 +143,7 @@ class _Relay:
 
 
 def _peer(writer: asyncio.StreamWriter) -> int:
-    """Return the user at the other end, as it was when it connected."""
+    """Return the user at the other end at the time of connecting."""
     found = writer.get_extra_info("socket").getsockopt(
         socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
     )

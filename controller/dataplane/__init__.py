@@ -1,1 +1,1 @@
-"""What switches hold: rules as data, and the P4Runtime driver that installs them."""
+"""State of switches: rules as data, and the P4Runtime driver that installs them."""

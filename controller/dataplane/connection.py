@@ -1,4 +1,4 @@
-"""How channels to switches are opened, by the driver and by finsy alike.
+"""Opening of channels to switches, for the driver and for finsy.
 
 finsy opens its own (`finsy.p4client.grpc_channel`) and has no argument for it. So that name is
 bound to a function that asks the task it runs in: a simulation gives channels that are no sockets.
@@ -18,7 +18,7 @@ Connect = Callable[[str], grpc.aio.Channel]
 """Opens a channel to the P4Runtime server at an address."""
 
 METADATA_BYTES = 64 << 10
-"""Of trailing metadata: one error for each update of a batch."""
+"""Maximum size of trailing metadata: it has one error per update of a batch."""
 LONGEST_BACKOFF_MS = 15_000
 
 
@@ -30,12 +30,13 @@ OPTIONS = (
 
 
 def open_channel(address: str) -> grpc.aio.Channel:
-    """Open a channel that takes messages of any size, to a socket that no stranger reaches."""
+    """Open a channel without limits on message size, to a private socket."""
     return grpc.aio.insecure_channel(address, options=OPTIONS)
 
 
 def over_tls(tls: Tls) -> Connect:
-    """Return what opens channels by TLS, but to Unix sockets. Raises ControllerError for files."""
+    """Return a function that opens channels with TLS, except to Unix sockets. ControllerError for
+    files."""
     credentials = client_credentials(tls)
 
     def connect(address: str) -> grpc.aio.Channel:
@@ -50,7 +51,7 @@ _CONNECT: ContextVar[Connect] = ContextVar("connect", default=open_channel)
 
 
 def connect_by(connect: Connect) -> None:
-    """Let finsy open channels so in this task, and in those it starts from now on."""
+    """Let finsy open channels this way in this task, and in tasks that it starts later."""
     _CONNECT.set(connect)
 
 

@@ -1,4 +1,5 @@
-"""Drives switches over P4Runtime, by finsy: makes each hold what `rules_for` says, and keeps it so.
+"""Driver of switches over P4Runtime, by finsy: installs the rules of `rules_for` and maintains
+them.
 
 For every switch one task connects, pushes the pipeline if another one (or none) is there, reads
 what the switch holds, writes the difference, and waits for new rules or the loss of the switch;
@@ -39,35 +40,36 @@ from protocol.errors import OperationError
 from protocol.outcomes import Outcome
 
 LOGGER = logging.getLogger("hopsum.driver")
-# finsy warns of what is normal here: no gNMI, no pipeline before the first push, no switch yet.
+# finsy warns of normal states here: no gNMI, no pipeline before the first push, no switch yet.
 logging.getLogger("finsy").setLevel(logging.ERROR)
 
 ELECTION_ID = 10
 """P4Runtime election id of a single controller; clients with a lower one can only read."""
 SILENCE_SECONDS = 10.0
-"""A process may be off a busy processor for seconds; one that hangs is lost like one that ended."""
+"""Timeout of a silent switch: a busy machine may delay it for seconds; one that hangs counts as
+lost."""
 BATCH = 500
 """Updates in one write: far below the 4 MB that a gRPC server takes by default."""
 PUSH_SECONDS = 120.0
 """A first push may compile the program."""
 CONNECT_SECONDS = 30.0
-"""gRPC itself gives a server 20 s for its first words."""
+"""Timeout for connecting; gRPC itself allows a server 20 s."""
 HEARTBEAT_SECONDS = 0.5
 MOST_HEARTBEATS = 40
-"""A second, of all switches together: each costs a millisecond of CPU time."""
+"""Maximum rate of probes per second to all switches: each costs a millisecond of CPU time."""
 QUIET_SECONDS = 0.5
 QUIET_FACTOR = 4
-"""A switch is quiet when an answer takes this many times as long as the slowest of late, and at
-least `QUIET_SECONDS`: on a busy machine all answers take long."""
+"""A switch is quiet if an answer takes this many times as long as the slowest recent one, and at
+least `QUIET_SECONDS`: on a busy machine all answers are slow."""
 ANSWERS = 16
-"""That `QUIET_FACTOR` looks back on."""
+"""Number of recent answers for `QUIET_FACTOR`."""
 FIRST_PAUSE = 0.1
 LAST_PAUSE = 0.5
 INSPECT_SECONDS = 2.0
 
 
 class State(StrEnum):
-    """Where a switch is on its way."""
+    """State of a switch's connection."""
 
     CONNECTING = "connecting"
     PUSHING = "pushing the pipeline"
@@ -78,7 +80,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SwitchTarget:
-    """Where a switch's P4Runtime server is: `address` is host:port or unix:path.
+    """A switch's P4Runtime server; `address` is host:port or unix:path.
 
     `pipeline`: what it runs; None: what the driver's other switches run. The P4Info is the same.
     """
@@ -104,7 +106,7 @@ class DriverError(OperationError):
 
 @dataclass
 class _Link:
-    """One switch: what it should hold, and how far it is."""
+    """One switch: its desired rules, and its state."""
 
     target: SwitchTarget
     wanted: SwitchRules
@@ -117,7 +119,7 @@ class _Link:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
     answers: deque[float] = field(default_factory=lambda: deque(maxlen=ANSWERS))
-    """How long the last ones took, in seconds."""
+    """Durations of recent answers, in seconds."""
     quiet: bool = False
 
     @property
@@ -146,8 +148,8 @@ class Driver:
     ) -> None:
         self._pipeline = pipeline
         self.history = ""
-        """Of the jobs whose rules come; to be set before switches are connected. One that holds
-        slots of another history gets the program anew."""
+        """History of the jobs whose rules are installed; set it before switches connect. A switch
+        with slots of another history gets its program reinstalled."""
         self._connect = connect
         self._election_id = election_id
         self._silence = silence
@@ -179,22 +181,22 @@ class Driver:
     # -- what others ask for
 
     def targets(self) -> dict[str, SwitchTarget]:
-        """Where each switch is."""
+        """Address of each switch."""
         return {name: link.target for name, link in self._links.items()}
 
     def states(self) -> dict[str, State]:
-        """How far each switch is."""
+        """State of each switch."""
         return {name: link.state for name, link in self._links.items()}
 
     def quiet(self) -> frozenset[str]:
-        """Return the connected switches whose answer to the last question is late.
+        """Return the connected switches whose answer to the last probe is late.
 
         A switch that hangs is one long before `silence` is over.
         """
         return frozenset(name for name, link in self._links.items() if link.quiet)
 
     def ports(self) -> dict[str, dict[int, bool]]:
-        """Which ports have a link, by number, of the switches that say so.
+        """Link state of ports, by number, of the switches that report it.
 
         They do over gNMI, as p4switch; BMv2 does not. Nor does one that is not connected.
         """
@@ -205,7 +207,7 @@ class Driver:
         }
 
     async def apply(self, rules: Mapping[str, SwitchRules], timeout: float | None = None) -> None:
-        """Make these the wanted rules, and wait until every switch named holds them.
+        """Set the desired rules, and wait until the named switches have them.
 
         Raises DriverError if a switch refuses them, TimeoutError naming those that lag behind.
         """
@@ -218,7 +220,7 @@ class Driver:
         await self.wait(rules, timeout)
 
     async def wait(self, names: Iterable[str] | None = None, timeout: float | None = None) -> None:
-        """Wait until the switches (all, by default) hold what they should; errors as in apply."""
+        """Wait until the switches (all, by default) have the desired rules; errors as in apply."""
         links = [self._link(name) for name in (self._links if names is None else names)]
         try:
             async with asyncio.timeout(timeout):
@@ -239,7 +241,7 @@ class Driver:
             raise TimeoutError(f"after {timeout} s these switches are not ready: {lag}") from None
 
     async def outcomes(self, name: str) -> dict[Outcome, int]:
-        """Read the counter of a switch that says what became of its packets."""
+        """Read the outcome counter of a switch."""
         switch = self._connected(name)
         counts = dict.fromkeys(Outcome, 0)
         try:
@@ -277,7 +279,7 @@ class Driver:
     async def packet_out(
         self, name: str, frame: bytes, *, port: int = 0, opcode: int = OPCODE_SEND, slot: int = 0
     ) -> None:
-        """Hand a frame to a switch: by default to send it out of `port`."""
+        """Send a packet-out to a switch: by default to send it out of `port`."""
         switch = self._connected(name)
         metadata: dict[str, Any] = {"opcode": opcode, "port": port, "slot": slot}
         for pad in switch.p4info.controller_packet_metadata["packet_out"].metadata:
@@ -305,7 +307,7 @@ class Driver:
         self._news.set()
 
     async def _keep(self, link: _Link) -> None:
-        """Keep a switch connected and at its rules, for ever."""
+        """Keep a switch connected and reconciled, for ever."""
         connect_by(self._connect)
         pause = FIRST_PAUSE
         while True:
@@ -329,7 +331,7 @@ class Driver:
             pause = min(2 * pause, LAST_PAUSE)
 
     async def _session(self, link: _Link) -> None:
-        """Serve a switch from connecting to losing it."""
+        """Handle a switch from connecting to losing it."""
         options = fy.SwitchOptions(
             # finsy takes the message as well as a file's path.
             p4info=cast(Any, self._pipeline.p4info),
@@ -353,7 +355,7 @@ class Driver:
     async def _hold(
         self, switch: fy.Switch, link: _Link, stub: p4r_grpc.P4RuntimeAsyncStub, lost: asyncio.Event
     ) -> None:
-        """Keep a connected switch at its rules until it is lost."""
+        """Keep a connected switch reconciled until it is lost."""
         self._move(link, State.PUSHING)
         await self._push(switch, link.target, stub)
         link.switch = switch
@@ -363,7 +365,7 @@ class Driver:
             await _first_of(lost, link.changed)
 
     async def _ask(self, link: _Link, stub: p4r_grpc.P4RuntimeAsyncStub) -> None:
-        """Ask a switch for its capabilities now and then; TimeoutError when it stays silent.
+        """Probe a switch periodically for its capabilities; TimeoutError if it stays silent.
 
         The connections of a process that hangs stay open. gRPC's own keepalive would notice that,
         but servers end connections that ping more often than every five minutes unless they are
@@ -390,7 +392,8 @@ class Driver:
     async def _push(
         self, switch: fy.Switch, target: SwitchTarget, stub: p4r_grpc.P4RuntimeAsyncStub
     ) -> None:
-        """Install the program unless it is there, of this history: all slots are empty then.
+        """Install the program unless it is installed for this history; all slots are empty
+        afterwards.
 
         (VERIFY_AND_COMMIT: others break BMv2.)
         """
@@ -425,7 +428,7 @@ class Driver:
         )
 
     async def _write(self, switch: fy.Switch, link: _Link) -> None:
-        """Bring the switch from what it holds to what it should hold."""
+        """Reconcile the switch with the desired rules."""
         generation = link.generation
         self._move(link, State.WRITING)
         try:
@@ -453,14 +456,14 @@ class Driver:
 
 
 async def _read(switch: fy.Switch, pattern: P4Entity) -> list[P4Entity]:
-    """All entities of a switch that a pattern stands for."""
+    """Read all entities of a switch that match a pattern."""
     # finsy declares its overloads as coroutines; they are asynchronous generators.
     found: AsyncIterator[P4Entity] = cast(Any, switch).read(pattern)
     return [entity async for entity in found]
 
 
 async def _holds(switch: fy.Switch) -> SwitchRules:
-    """Return what a switch holds."""
+    """Return the current rules of a switch."""
     entries = await _read(switch, fy.P4TableEntry())
     groups = await _read(switch, fy.P4MulticastGroupEntry())
     clones = await _read(switch, fy.P4CloneSessionEntry())
@@ -481,7 +484,7 @@ async def _drop_replication(switch: fy.Switch) -> None:
 
 @contextlib.asynccontextmanager
 async def _answers(switch: fy.Switch) -> AsyncIterator[AsyncIterator[fy.P4PacketIn]]:
-    """Packet-ins from now on."""
+    """Subscription to packet-ins from now on."""
     queue: asyncio.Queue[fy.P4PacketIn] = asyncio.Queue()
 
     async def collect() -> None:
@@ -503,7 +506,7 @@ async def _answers(switch: fy.Switch) -> AsyncIterator[AsyncIterator[fy.P4Packet
 
 
 async def _until_one_ends(*works: Coroutine[Any, Any, None]) -> None:
-    """Run several until one returns or raises, and return or raise so."""
+    """Run several coroutines until one returns or raises, and do the same."""
     tasks = [asyncio.create_task(work) for work in works]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -525,7 +528,7 @@ async def _first_of(*events: asyncio.Event) -> None:
 
 
 def _in_short(error: Exception) -> str:
-    """Return what a failed call says, in one line."""
+    """Return the message of a failed call, in one line."""
     if isinstance(error, fy.P4ClientError):
         return f"{error.code.name}: {error.message}"
     if isinstance(error, grpc.aio.AioRpcError):
@@ -536,7 +539,7 @@ def _in_short(error: Exception) -> str:
 def _driver_error(
     name: str, why: str, error: fy.P4ClientError, batch: list[Update] | None = None
 ) -> DriverError:
-    """Return the error with every refused update by its name."""
+    """Return the error with the names of all rejected updates."""
     if not error.details:
         return DriverError(name, f"{why}: {error.code.name}: {error.message}")
     failures = [

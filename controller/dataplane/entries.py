@@ -18,7 +18,7 @@ Entity = fy.P4TableEntry | fy.P4MulticastGroupEntry | fy.P4CloneSessionEntry
 
 
 class Change(Enum):
-    """What an update does."""
+    """Kind of update."""
 
     INSERT = "insert"
     MODIFY = "modify"
@@ -27,14 +27,14 @@ class Change(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """One update, with what it is in words."""
+    """One update, with a description."""
 
     change: Change
     entity: Entity
     what: str
 
     def encoded(self) -> object:
-        """Return the update as finsy writes it."""
+        """Return the update for finsy."""
         match self.change:
             case Change.INSERT:
                 return +self.entity
@@ -118,7 +118,7 @@ def _ports(entity: fy.P4MulticastGroupEntry | fy.P4CloneSessionEntry) -> tuple[i
 
 
 def updates(have: SwitchRules, want: SwitchRules) -> list[Update]:
-    """Return what to write, in an order in which no entry ever names a group that is not there."""
+    """Return the updates, ordered so that entries never name missing groups."""
     old = {entry.key: entry for entry in have.entries}
     new = {entry.key: entry for entry in want.entries}
     steps = [
@@ -152,7 +152,7 @@ def updates(have: SwitchRules, want: SwitchRules) -> list[Update]:
 
 
 def managed_tables(schema: P4Schema) -> set[str]:
-    """Return the tables whose entries the controller decides: all but those of constant entries."""
+    """Return the tables that the controller fills: all without constant entries."""
     return {table.alias for table in schema.tables if not table.is_const}
 
 

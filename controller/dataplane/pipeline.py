@@ -1,4 +1,4 @@
-"""A compiled P4 program, as a switch takes it."""
+"""A compiled P4 program for a switch."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from protocol.errors import InputError
 
 
 class PipelineError(InputError):
-    """A program file is missing or cannot be read; the message names it."""
+    """A program file is missing or unreadable."""
 
     exit_code = 1
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """`p4info`: what the program offers; `config`: what the target runs (BMv2: its JSON).
+    """`p4info`: the program's control plane interface; `config`: the target's code (BMv2: its
+    JSON).
 
     `lanes`: values a packet, as the program was compiled for; `slots`: registers it has.
     """

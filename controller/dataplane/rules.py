@@ -1,4 +1,4 @@
-"""What every switch should hold, as pure data: table entries, multicast groups, clone sessions.
+"""Desired state of switches, as pure data: table entries, multicast groups, clone sessions.
 
 The names are those of p4src/hopsum.p4. The P4Runtime driver makes it so; the simulator and the
 packet tests read the same data.
@@ -32,7 +32,7 @@ class TableEntry:
 
     @property
     def key(self) -> tuple[str, tuple[tuple[str, MatchValue], ...]]:
-        """What tells entries of one switch apart."""
+        """Key of an entry within a switch."""
         return self.table, self.match
 
 
@@ -50,7 +50,7 @@ class SwitchRules:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Packets lost at random on the way from node `u` to its neighbour `v`."""
+    """Random packet loss from node `u` to its neighbour `v`."""
 
     u: str
     v: str
@@ -67,7 +67,7 @@ def losses_on(network: Network, probability: float) -> list[Loss]:
 def rules_for(
     network: Network, plans: Iterable[JobPlan] = (), losses: Iterable[Loss] = ()
 ) -> dict[str, SwitchRules]:
-    """Return what all switches should hold for the current plan of every job.
+    """Return the desired state of all switches for the current plans of all jobs.
 
     A plan may have parts at switches that the network lacks: its job waits for them. Raises
     PlanError if a job has two plans, NetworkError for a loss where there is no link.
@@ -102,7 +102,7 @@ def rules_for(
 
 
 def clone_session(port: int) -> int:
-    """Return the session whose clones leave by a port: sessions count from 1."""
+    """Return the clone session of a port; sessions count from 1."""
     return port + 1
 
 

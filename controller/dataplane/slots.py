@@ -1,4 +1,4 @@
-"""What a slot of a switch holds, asked for in-band (P4Runtime cannot read registers on BMv2)."""
+"""Contents of a switch's slots, read in-band (P4Runtime cannot read registers on BMv2)."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ class SlotState:
         return self.valid and self.count == self.fan_in
 
     def missing(self) -> list[int]:
-        """Return the child indices that are not in yet."""
+        """Return the indices of missing children."""
         return [child for child in range(self.fan_in) if not self.bitmap >> child & 1]
 
 
 def inspect_frame(lanes: int) -> bytes:
-    """Return the payload of the packet-out that asks for a slot: a full-size INSPECT frame."""
+    """Return the payload of the packet-out that reads a slot: a full-size INSPECT frame."""
     header = Header(Kind.INSPECT, job=0, tree=0, epoch=0, fragment=0)
     return frame_template(_NOWHERE, _NOWHERE, header, (), lanes).tobytes()
 
 
 def slot_state(metadata: Mapping[str, int], payload: bytes, lanes: int) -> SlotState:
-    """Read the packet-in that answers; ValueError if it is too short to be one."""
+    """Parse the answering packet-in; ValueError if it is too short."""
     size = frame_bytes(lanes, 0)
     if len(payload) < size:
         raise ValueError(f"a slot's answer of {len(payload)} bytes; expected {size}")

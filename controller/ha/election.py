@@ -1,9 +1,9 @@
-"""Which of several controllers leads: a key in etcd that lives as long as its leader's lease.
+"""Election of one of several controllers: a key in etcd that is bound to the leader's lease.
 
-A leader that ends, hangs, or is cut off from etcd does not refresh its lease; the key goes, and the
-controller that makes it anew leads. The revision at which the key was made is the term: it grows
-from leader to leader, is the leader's P4Runtime election id, and fences what it writes to etcd, so
-that one which was away does no harm when it comes back.
+A leader that ends, hangs, or is cut off from etcd does not refresh its lease; the key is deleted,
+and the controller that creates it again leads. The revision of the key's creation is the term: it
+increases from leader to leader, determines the P4Runtime election id, and fences writes to etcd, so
+that a former leader does no harm when it resumes.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from controller.ha.etcd import Entry, Etcd, EtcdAddress, EtcdError, Fence
 LOGGER = logging.getLogger("hopsum.election")
 
 LEASE_SECONDS = 3
-"""After so much silence of a leader another one leads. etcd takes 2 at least by default."""
+"""Seconds of a leader's silence after which another one leads; etcd's default minimum is 2."""
 POLL_SECONDS = 0.3
-"""Between two looks of a controller that waits. (A watch would save as much, for a stream that may
+"""Seconds between polls of a controller that waits. (A watch would save little, and its stream may
 break as well.)"""
 REFRESHES = 3
-"""In the time that a lease lives."""
+"""Number of refreshes during a lease."""
 
 
 class Leadership:
@@ -41,14 +41,14 @@ class Leadership:
         self.term = term
         self.fence = Fence(key, term)
         self.election_id = ELECTION_ID + term
-        """For P4Runtime: above those of earlier terms, and of a controller without etcd."""
+        """P4Runtime election id: above those of earlier terms, and of a controller without etcd."""
         self.lost = asyncio.Event()
         self.why = ""
-        """Why it was lost."""
+        """Reason for its loss."""
         self._loop = asyncio.get_running_loop()
 
     def lose(self, why: str) -> None:
-        """End the term: somebody else leads, or may."""
+        """End the term: another controller leads, or may lead."""
         self._loop.call_soon_threadsafe(self._lose, why)
 
     def _lose(self, why: str) -> None:
@@ -63,7 +63,7 @@ class _Lease:
 
     def __init__(self, address: EtcdAddress, lease: int, seconds: int, granted: float) -> None:
         self.alive_until = granted + seconds
-        """By `time.monotonic`; etcd counts from later on."""
+        """Expiry by `time.monotonic`; etcd's is later."""
         self.gone = False
         self._etcd = Etcd(address)
         self._lease = lease
@@ -84,7 +84,7 @@ class _Lease:
                 LOGGER.warning("the lease was not refreshed: %s", error)
 
     def end(self) -> None:
-        """Give the lease up, so that nobody has to wait for its end."""
+        """Revoke the lease, so that nobody has to wait for its end."""
         self._stop.set()
         self._thread.join()
         with contextlib.suppress(EtcdError):
@@ -128,7 +128,7 @@ class Election:
             await asyncio.to_thread(lease.end)
 
     async def _win(self) -> tuple[_Lease, int]:
-        """Wait until nobody leads, and make the key; the lease, and when the key was made."""
+        """Wait until nobody leads, and create the key; return the lease and the key's revision."""
         told = ""
         while True:
             try:
@@ -147,7 +147,7 @@ class Election:
             await asyncio.sleep(POLL_SECONDS)
 
     async def _try(self) -> tuple[_Lease, int] | None:
-        """Make the key, unless another controller is faster."""
+        """Create the key, unless another controller is faster."""
         granted = time.monotonic()
         number = await asyncio.to_thread(self._etcd.grant, self._seconds)
         lease = _Lease(self.address, number, self._seconds, granted)
@@ -168,7 +168,7 @@ class Election:
 
 
 async def _watch(lease: _Lease, leadership: Leadership) -> None:
-    """End a term with its lease: at the latest when etcd may let it go."""
+    """End a term with its lease: at the latest when etcd may expire it."""
     while not lease.gone:
         left = lease.alive_until - time.monotonic()
         if left <= 0:
@@ -179,5 +179,5 @@ async def _watch(lease: _Lease, leadership: Leadership) -> None:
 
 
 def name_of_process(address: str) -> str:
-    """Return what others say of a controller that listens at an address."""
+    """Return the description of a controller that listens at an address."""
     return f"the controller at {address} (process {os.getpid()} on {socket.gethostname()})"

@@ -1,4 +1,4 @@
-"""What the controller asks of etcd, over any of its endpoints.
+"""Client of etcd, over any of its endpoints.
 
 etcd (https://etcd.io) is a replicated key-value store with leases and transactions; this speaks
 its JSON gateway (API v3, etcd 3.4 and newer) through etcd3gw.
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
 SCHEMES = ("etcd", "etcds")
 DEFAULT_PORT = 2379
 TIMEOUT = 1.0
-"""Seconds for an answer of one endpoint."""
+"""Timeout of one endpoint, in seconds."""
 PAGE = 200
-"""Keys that one answer holds."""
+"""Maximum number of keys in one answer."""
 MOST_CHANGES = 100
-"""Of one transaction; etcd takes 128 unless it is configured otherwise."""
+"""Maximum operations of one transaction; etcd's default limit is 128."""
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _R = TypeVar("_R")
 
 
 class EtcdAddressError(InputError):
-    """An address of etcd that is none; the message says what was expected."""
+    """An invalid etcd address."""
 
 
 class EtcdError(OperationError):
-    """No endpoint of etcd answers, or etcd refuses; the message says which and why."""
+    """No etcd endpoint answers, or etcd rejects a request."""
 
 
 @dataclass(frozen=True, slots=True)
 class EtcdAddress:
-    """Where a cluster keeps its state. `name`: tells the clusters of one etcd apart."""
+    """Location of a cluster's state. `name` distinguishes the clusters of one etcd."""
 
     endpoints: tuple[tuple[str, int], ...]
     name: str
@@ -56,17 +56,17 @@ class EtcdAddress:
         return f"{SCHEMES[self.tls is not None]}://{hosts}/{self.name}"
 
     def key(self, *parts: str) -> str:
-        """Return the key of something of this cluster."""
+        """Return a key of this cluster."""
         return "/".join(("/hopsum", self.name, *parts))
 
 
 def is_etcd(text: str) -> bool:
-    """Whether a text is meant as an address of etcd, and not as a file."""
+    """Whether a text is an address of etcd, and not a file."""
     return text.startswith(tuple(f"{scheme}://" for scheme in SCHEMES))
 
 
 def etcd_address(text: str) -> EtcdAddress:
-    """Return the address that `etcd://HOST:PORT,HOST:PORT/NAME` stands for.
+    """Parse the address `etcd://HOST:PORT,HOST:PORT/NAME`.
 
     `etcds://` speaks TLS, with the files that HOPSUM_ETCD_AUTHORITY, HOPSUM_ETCD_CERTIFICATE and
     HOPSUM_ETCD_KEY name. Raises EtcdAddressError.
@@ -101,7 +101,7 @@ def _tls() -> Tls:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A key's value. `created`: etcd's revision when the key came to be; `lease`: 0 if none."""
+    """A key's value. `created`: etcd's revision at the key's creation; `lease`: 0 if none."""
 
     value: bytes
     created: int
@@ -110,7 +110,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """What must still hold for a change to happen: `key` exists since revision `created`."""
+    """Precondition of a change: `key` exists since revision `created`."""
 
     key: str
     created: int
@@ -129,7 +129,7 @@ class Etcd:
         self._clients = [_client(host, port, address.tls) for host, port in address.endpoints]
 
     def get(self, key: str) -> Entry | None:
-        """Return what a key holds, None if there is no such key."""
+        """Return the value of a key, None if it does not exist."""
         found = self._ask(lambda client: client.get(key, metadata=True))
         if not found:
             return None
@@ -137,7 +137,7 @@ class Etcd:
         return Entry(value, int(about["create_revision"]), int(about.get("lease", 0)))
 
     def below(self, prefix: str) -> dict[str, bytes]:
-        """Return the keys that begin with a prefix, in order, and what they hold."""
+        """Return the keys with a prefix, in order, and their values."""
         found: dict[str, bytes] = {}
         end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
         start = prefix
@@ -153,7 +153,7 @@ class Etcd:
             start = page[-1][1]["key"].decode() + "\0"
 
     def create(self, key: str, value: str, lease: int) -> bool:
-        """Make a key that lives as long as a lease; whether there was none."""
+        """Create a key bound to a lease; return whether it did not exist."""
         from etcd3gw.lease import Lease
 
         return bool(self._ask(lambda client: client.create(key, value, Lease(lease, client))))
@@ -161,7 +161,7 @@ class Etcd:
     def change(
         self, puts: Mapping[str, bytes], deletes: Collection[str] = (), fence: Fence | None = None
     ) -> bool:
-        """Set and delete keys, all at once, if the fence holds; whether it did."""
+        """Set and delete keys in one transaction if the fence holds; return whether it did."""
         changes: list[dict[str, Any]] = [
             {"request_put": {"key": _base64(key.encode()), "value": _base64(value)}}
             for key, value in puts.items()
@@ -186,19 +186,19 @@ class Etcd:
         return int(self._ask(lambda client: client.lease(seconds).id))
 
     def refresh(self, lease: int) -> bool:
-        """Let a lease begin anew; whether there is one still."""
+        """Refresh a lease; return whether it still exists."""
         from etcd3gw.lease import Lease
 
         return self._ask(lambda client: Lease(lease, client).refresh()) > 0
 
     def revoke(self, lease: int) -> None:
-        """End a lease, and with it the keys that live as long."""
+        """Revoke a lease, and with it the keys bound to it."""
         from etcd3gw.lease import Lease
 
         self._ask(lambda client: Lease(lease, client).revoke())
 
     def _ask(self, question: Callable[[Etcd3Client], _R]) -> _R:
-        """Ask the endpoints, that which answered last first, until one answers."""
+        """Try the endpoints, first the one that answered last, until one answers."""
         from etcd3gw.exceptions import Etcd3Exception
         from requests.exceptions import RequestException
 
@@ -229,7 +229,7 @@ def _client(host: str, port: int, tls: Tls | None) -> Etcd3Client:
 
 
 def _in_short(error: Exception) -> str:
-    """Return what a failed request says, in one line."""
+    """Return the message of a failed request, in one line."""
     detail = getattr(error, "detail_text", None) or str(error) or type(error).__name__
     if "timed out" in detail:
         return f"no answer within {TIMEOUT:g} s"

@@ -24,15 +24,15 @@ class EtcdJournal:
         self._prefix = etcd.address.key("jobs", "")
         self.lines = 0
         self._kept: dict[str, bytes] = {}
-        """By key what etcd holds."""
+        """Values in etcd by key."""
 
     @property
     def name(self) -> str:
-        """Where it is, for people."""
+        """Its location, for messages."""
         return str(self._etcd.address)
 
     def read(self) -> list[Record]:
-        """All records, by their identity; JournalError for one that is none, EtcdError."""
+        """Return all records by identity. Raises JournalError for an invalid one, EtcdError."""
         self._kept = self._etcd.below(self._prefix)
         self.lines = len(self._kept)
         return [self._parse(key, value) for key, value in self._kept.items()]
@@ -51,7 +51,7 @@ class EtcdJournal:
         return record
 
     def append(self, record: Record) -> None:
-        """Keep a record in the place of the last one of the same identity.
+        """Store a record, replacing the last one of the same identity.
 
         Raises Unrecorded if that fails; if another controller leads now, this one's term ends.
         """
@@ -59,7 +59,7 @@ class EtcdJournal:
         self.lines += 1
 
     def rewrite(self, records: Iterable[Record]) -> None:
-        """Keep these records only; Unrecorded if that fails, with more than these there."""
+        """Keep only these records; Unrecorded if that fails, and others may remain."""
         wanted = {self._place(record): json.dumps(record).encode() for record in records}
         new = {key: value for key, value in wanted.items() if self._kept.get(key) != value}
         for part in _parts(new):
@@ -86,7 +86,7 @@ class EtcdJournal:
 
 
 def _parts(changes: Mapping[str, bytes]) -> Iterator[dict[str, bytes]]:
-    """Return changes in parts that one transaction takes."""
+    """Return changes in parts that fit into one transaction."""
     rest = iter(changes.items())
     while part := dict(islice(rest, MOST_CHANGES)):
         yield part

@@ -17,11 +17,12 @@ MessageQueue = asyncio.Queue[pb.ControllerMessage | None]
 
 
 MOST_MESSAGES = 10_000
-"""That an agent has not read: then its stream ends, and it begins anew."""
+"""Maximum number of unread commands of an agent; beyond it the stream ends, and the agent
+reconnects."""
 
 
 class UnknownJobError(OperationError):
-    """There is no such job, or there is one already; the message says which and what there is."""
+    """No such job, or a job of that name exists already."""
 
 
 @dataclass
@@ -56,7 +57,7 @@ class AgentRegistry:
         self, waits: Callable[[int], bool] = lambda job: False, silence: float = SILENCE_SECONDS
     ) -> None:
         self.heard: Callable[[Tracker], None] = lambda tracker: None
-        """Called with a job's tracker when there is news of it, before agents are sent messages."""
+        """Called with a job's tracker when it changes, before agents are sent messages."""
         self._jobs: dict[int, _Attendance] = {}
         self._waits = waits
         self._silence = silence
@@ -65,7 +66,7 @@ class AgentRegistry:
         return iter([job.tracker for job in self._jobs.values()])
 
     def add(self, tracker: Tracker) -> None:
-        """Expect the agents of a job. Raises UnknownJobError if it is there already."""
+        """Expect the agents of a job. Raises UnknownJobError if the job exists already."""
         if tracker.plan.job in self._jobs:
             raise UnknownJobError(f"job {tracker.plan.job} is there already")
         tracker.silence = self._silence
@@ -81,7 +82,7 @@ class AgentRegistry:
         self._send(plan.job, lambda tracker: tracker.adopt(plan))
 
     def resume(self, job: int) -> None:
-        """Tell a job's agents that what it has waited for is back."""
+        """Tell a job's agents that the element it waited for is back."""
         self._send(job, lambda tracker: tracker.waiting(over=True))
 
     def decide(self, number: int, plan: JobPlan) -> None:
@@ -97,9 +98,9 @@ class AgentRegistry:
     def connect(
         self, host: str, job: int, state: pb.AgentState, round_: int, now: float
     ) -> tuple[MessageQueue, pb.ControllerMessage | None]:
-        """Take in an agent's registration.
+        """Process an agent's registration.
 
-        Return the queue of what it is to be sent, and None; or an empty queue and the refusal.
+        Return the queue of messages for it, and None; or an empty queue and the rejection.
         """
         entry = self._job(job)
         queue: MessageQueue = asyncio.Queue()
@@ -111,19 +112,19 @@ class AgentRegistry:
         return queue, None
 
     def receive(self, host: str, job: int, message: pb.AgentMessage, now: float) -> None:
-        """Take in what a connected agent says; nothing if the job has been removed."""
+        """Process a message of a connected agent; ignored if the job has been removed."""
         if job in self._jobs:
             self._send(job, lambda tracker: tracker.receive(host, message, now))
 
     def disconnect(self, host: str, job: int, queue: MessageQueue) -> None:
-        """Take in that an agent's stream has ended, unless a later one has replaced it."""
+        """Process the end of an agent's stream, unless a later one has replaced it."""
         entry = self._jobs.get(job)
         if entry is not None and entry.queues.get(host) is queue:
             del entry.queues[host]
             entry.send(entry.tracker.gone(host))
 
     def check(self, now: float) -> None:
-        """Look for agents that have been silent too long, and tell those whose job waits."""
+        """Detect agents that timed out, and notify those whose job waits."""
         for job, entry in self._jobs.items():
             entry.send(entry.tracker.check(now))
             if self._waits(job):

@@ -1,4 +1,4 @@
-"""A cluster that runs many jobs: what is submitted, where it runs, and how it ends (002).
+"""A cluster of many jobs: submission, placement and outcome (002).
 
 It plans and installs through the manager, tells hosts' agents which jobs to attend, and watches
 the jobs' trackers. A job's failure ends that job only.
@@ -35,7 +35,7 @@ from controller.jobs.manager import Manager, next_request
 from controller.jobs.priorities import FeedbackQueue, suitable_policy
 from controller.jobs.reoptimizer import Reoptimizer, free_network
 from controller.jobs.settings import ClusterSettings
-from controller.jobs.stall_diagnosis import Progress, why_standing_still
+from controller.jobs.stall_diagnosis import Progress, why_stalled
 from controller.jobs.task_check import check_workload, workload_of
 from controller.jobs.tracker import Tracker
 from controller.telemetry.diagnosis import cut_off
@@ -56,7 +56,7 @@ CANCEL_SECONDS = 2.0
 """Timeout of `cancel` for removing a job's rules; switches that hang lose them later."""
 
 Send = Callable[[str, pb.NodeCommand], None]
-"""Tells a host's agent process something, if it has one."""
+"""Sends a command to a host's agent process, if there is one."""
 
 
 class Cluster:
@@ -85,9 +85,9 @@ class Cluster:
         self._watching: dict[int, asyncio.Task[None]] = {}
         self._progress: dict[int, Progress] = {}
         self._open_since = math.inf
-        """When agents could attend jobs first."""
+        """Time from which agents could attend jobs."""
         self._background: set[asyncio.Task[object]] = set()
-        """What nobody waits for."""
+        """Background tasks."""
         manager.recovered = self._recovered
         manager.agents.heard = self._heard
 
@@ -99,7 +99,7 @@ class Cluster:
     # -- what people ask
 
     async def submit(self, spec: JobSpec) -> Job:
-        """Take a job in: it runs as soon as its agents are there, or is queued behind others.
+        """Submit a job: it runs as soon as its agents attend, or is queued behind others.
 
         Raises JobError, NetworkError, PlanError for a job that can never run here, Unrecorded for
         one that cannot be recorded, and DriverError, TimeoutError if switches do not take its
@@ -123,7 +123,10 @@ class Cluster:
         try:
             return await self._submit(with_vectors(spec, companion.number), placed)
         except BaseException:
-            self._start_in_background(self.cancel(companion, "nobody needs it"), "cancel vectors")
+            self._start_in_background(
+                self.cancel(companion, "the job that needs it could not be submitted"),
+                "cancel vectors",
+            )
             raise
 
     async def _submit(self, spec: JobSpec, placed: Placement) -> Job:
@@ -157,7 +160,7 @@ class Cluster:
             make_plan(self.network, job.request, Allocator(self.network), job.spec.planner)
 
     async def _try(self, job: Job) -> None:
-        """Start a queued job if there is room for it now; else it says for what it waits.
+        """Start a queued job if there is room for it now; otherwise record what it waits for.
 
         Raises DriverError, TimeoutError where switches do not take its rules: it has failed then.
         """
@@ -166,7 +169,7 @@ class Cluster:
             await self._install(job)
 
     async def _install(self, job: Job) -> None:
-        # Whoever comes while switches take its rules has to know its level.
+        # Agents that attach while its rules are being installed need its level.
         self.priorities.add(job.number, clock.now(), job.request.workers)
         try:
             await self._plan(job)
@@ -196,7 +199,7 @@ class Cluster:
         self._watching[job.number] = watching
 
     async def _plan(self, job: Job) -> None:
-        """Plan a job on what is free, and let its rules go to the switches.
+        """Plan a job on free resources, and install its rules.
 
         Jobs of a lower priority give up slots that it needs (`sharing`). Raises PlanError while
         others hold what it cannot do without, DriverError, TimeoutError.
@@ -207,7 +210,7 @@ class Cluster:
         await self.manager.submit(job, view, self.priorities.levels)
 
     async def restore(self) -> None:
-        """Bring the switches to what the jobs need that an earlier controller has left.
+        """Install the rules of the jobs that an earlier controller has left.
 
         Those that ran go on as their agents come back; queued ones are tried again.
         Raises DriverError, TimeoutError where switches do not take rules.
@@ -217,7 +220,7 @@ class Cluster:
                 try:
                     self._readopt(job)
                 except (PlanError, NetworkError) as error:
-                    reason = f"it cannot go on after a restart of the controller: {error}"
+                    reason = f"it cannot be recovered after a restart of the controller: {error}"
                     self.jobs.move(job, JobState.FAILED, reason)
             elif job.state is JobState.INSTALLING:
                 # Switches, and agents, may have heard of the epoch that it was being started in.
@@ -230,7 +233,7 @@ class Cluster:
         await self._start_queued()
 
     def _readopt(self, job: Job) -> None:
-        """Let a job that has begun go on, and expect its agents where they were."""
+        """Resume a started job, and expect its agents where they were."""
         if job.request.lanes != self.settings.lanes:
             raise PlanError(
                 f"it has {job.request.lanes} lanes a packet, and the switches {self.settings.lanes}"
@@ -239,17 +242,17 @@ class Cluster:
         job.request = replace(job.request, max_hops=self.settings.max_hops)
         tracker = self.manager.readopt(job)
         self.jobs.resume(job)
-        # A worker that begins anew now would be at another round than the others.
+        # A worker that restarts now would be at another round than the others.
         tracker.started = job.state is JobState.RUNNING
         self.priorities.add(job.number, clock.now(), job.request.workers)
         self._begin_watch(job, restored=tracker.started)
 
     def opened(self) -> None:
-        """Take in that agents can attend jobs from now on."""
+        """Note that agents can attend jobs from now on."""
         self._open_since = clock.now()
 
     async def cancel(self, job: Job, reason: str = "cancelled by its owner") -> Job:
-        """End a job that is not over; one that is stays as it ended.
+        """Cancel an active job; a finished one stays as it ended.
 
         Its agents are notified at once; unreachable switches lose its rules when they are back.
         """
@@ -261,12 +264,12 @@ class Cluster:
     # -- hosts
 
     def in_reach(self) -> tuple[str, ...]:
-        """Return the hosts that have an agent and a way to most others, in the network's order."""
+        """Return the hosts that have an agent and can reach most others, in the network's order."""
         apart = cut_off(self.manager.working(), self.network.hosts)
         return tuple(host for host in self.nodes.attached if host not in apart)
 
     def attached(self, host: str) -> None:
-        """Let a host whose process has come attend the jobs in which it is missing."""
+        """Let a host whose agent has attached attend the jobs that it is missing from."""
         for job in self.jobs:
             if host in self._missing(job):
                 self._attend(host, job)
@@ -289,7 +292,8 @@ class Cluster:
             self.send(host, _priority(job.number, level))
 
     def take_report(self, host: str, report: pb.NodeReport, now: float) -> None:
-        """Take in how a host's links and jobs fare; jobs change their level as they go on.
+        """Process a host's report on its links and jobs; jobs change their level with their
+        progress.
 
         Raises StateError, PriorityError for a report that cannot be true.
         """
@@ -345,7 +349,7 @@ class Cluster:
             absent = self._missing(job)
             all_back = all_back or not absent
             if not all_back and now > self._open_since + self.settings.grace:
-                failures = dict.fromkeys(absent, "not back since the restart") | failures
+                failures = dict.fromkeys(absent, "not attached since the restart") | failures
             fatal = {
                 host: why
                 for host, why in failures.items()
@@ -365,7 +369,7 @@ class Cluster:
         self._end_soon(job, JobState.FINISHED)
 
     async def _serve_elsewhere(self, job: Job, lost: Mapping[str, str]) -> dict[str, str]:
-        """Let other hosts take the place of servers that are lost; why not, by host, or nothing."""
+        """Replace lost servers by other hosts; return the reasons for failure by host."""
         loads = self.jobs.loads()
         free = sorted(
             (host for host in self.in_reach() if host not in job.hosts),
@@ -388,7 +392,7 @@ class Cluster:
         return {}
 
     async def _reoptimize(self, job: Job, last: Reoptimizer | None) -> Reoptimizer:
-        """Look every second whether the job's plan still suits the network's state."""
+        """Check every second whether the job's plan still suits the network's state."""
         now = clock.now()
         if last is None:
             return Reoptimizer.begin(
@@ -398,7 +402,7 @@ class Cluster:
             try:
                 cause = await last.look(job.round, job.elements, now)
             except (DriverError, PlanError, TimeoutError) as error:
-                # It goes on under the plan it has, as far as that is installed.
+                # It continues under its current plan, as far as that is installed.
                 LOGGER.warning("job %d keeps its plan: %s", job.number, error)
                 return last
             if cause is not None:
@@ -407,7 +411,7 @@ class Cluster:
         return last
 
     async def _decide(self, job: Job, tracker: Tracker, state: Reoptimizer, restored: bool) -> None:
-        """Now and then let a boundary wait until it is known whether other weights are worth it."""
+        """Occasionally hold a boundary until it is known whether other weights pay off."""
         boundary = tracker.open_boundary
         if not tracker.deliberate:
             tracker.deliberate = not restored and state.recut_due(clock.now())
@@ -420,12 +424,12 @@ class Cluster:
             self.manager.agents.decide(boundary, self.manager.plan_of(job.number))
 
     def why_waiting(self, job: Job) -> str:
-        """Return what a job that is not over waits for, and since when; empty: it goes on."""
+        """Return what an active job waits for, and for how long; empty if it makes progress."""
         if job.state is JobState.QUEUED:
             return self._cut_off(job) or job.reason
         if job.state.over or job.number not in self._progress:
             return job.reason
-        return why_standing_still(
+        return why_stalled(
             self.manager.agents.tracker(job.number),
             {node.host: node for node in self.nodes},
             self._progress[job.number],
@@ -434,13 +438,13 @@ class Cluster:
         )
 
     def _cut_off(self, job: Job) -> str:
-        """Which hosts of a job are unreachable for the others, and why."""
+        """Return the hosts of a job that the others cannot reach, with reasons."""
         apart = cut_off(self.manager.working(), job.hosts)
         why = self.manager.describe(self.manager.failed)
         return f"{', '.join(apart)} cut off: {why}" if apart and why else ""
 
     def _recovered(self) -> None:
-        """Try the queued jobs again: what is back may be what they wait for."""
+        """Try the queued jobs again: they may have waited for an element that is back."""
         self._start_in_background(self._start_queued(), "start queued jobs")
 
     def _note(self, job: Job, tracker: Tracker) -> None:
@@ -450,7 +454,7 @@ class Cluster:
             self._progress[job.number].note(job.round, clock.now())
 
     def _heard(self, tracker: Tracker) -> None:
-        """Keep that a job has started, or is done, before its agents know."""
+        """Record that a job has started, or is done, before its agents know."""
         job = self.jobs.get(tracker.plan.job)
         if job is None or not job.active:
             return
@@ -461,13 +465,13 @@ class Cluster:
             self._drain(job, JobState.FINISHED)
 
     def _drain(self, job: Job, outcome: JobState, reason: str = "") -> None:
-        """Keep how a job has ended, and what its agents have reported."""
+        """Record how a job has ended, and its agents' reports."""
         if job.active:
             job.reports = self.manager.agents.tracker(job.number).reports()
         self.jobs.move(job, JobState.DRAINING, reason, outcome)
 
     def _end_soon(self, job: Job, state: JobState, reason: str = "") -> None:
-        """End a job from its own watch."""
+        """Finish a job from its own watch task."""
         self._watching[job.number] = self._start(self._end(job, state, reason))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -482,12 +486,12 @@ class Cluster:
         return task
 
     async def _end(self, job: Job, state: JobState, reason: str = "") -> None:
-        """Let a job's agents, rules and slots go; then see which queued jobs fit."""
+        """Release a job's agents, rules and slots, then start queued jobs that fit."""
         if self._dismiss(job, state, reason):
             await self._clear(job)
 
     def _dismiss(self, job: Job, outcome: JobState, reason: str) -> bool:
-        """End a job, and let its agents go; whether its rules are to be removed (`_clear`)."""
+        """Finish a job, release its agents; return whether its rules must be removed (`_clear`)."""
         self._progress.pop(job.number, None)
         watch = self._watching.pop(job.number, None)
         if watch is not None and watch is not asyncio.current_task():
@@ -506,7 +510,7 @@ class Cluster:
         return installed
 
     def _cancel_vectors(self, job: Job) -> None:
-        """Let the job go that combines another's bit vectors; when that finishes it does so too."""
+        """Finish the companion job that combines a job's bit vectors when that job finishes."""
         number = job.spec.task.vectors
         companion = self.jobs.get(number)
         if companion is not None:
@@ -514,28 +518,29 @@ class Cluster:
             self._start_in_background(self.cancel(companion, reason), f"cancel job {number}")
 
     async def _clear(self, job: Job) -> None:
-        """Let the rules and slots of a job that has ended go, and start what fits now."""
+        """Remove the rules and slots of a finished job, and start queued jobs that fit."""
         await self._release(job)
         await self._start_queued()
 
     async def _release(self, job: Job) -> None:
-        """Let a job's rules, slots and agents' streams go."""
+        """Release a job's rules, slots and agents' streams."""
         try:
             await self.manager.remove(job.number)
         except (DriverError, TimeoutError) as error:
-            # What is left of its rules goes when the switch is next brought up to date.
+            # Its remaining rules are removed at the next reconciliation of the switch.
             LOGGER.warning("job %d: %s", job.number, error)
-        # Not before: whoever holds slots has a level.
+        # Not earlier: jobs with slots need a level.
         self.priorities.remove(job.number)
         self.jobs.drained(job)
 
     async def catch_up(self) -> None:
-        """Record what could not be recorded before, and start the jobs that wait for that."""
+        """Write pending records, and start the jobs that wait for them."""
         if self.jobs.catch_up():
             await self._start_queued()
 
     async def _start_queued(self) -> None:
-        """Start what fits now, the oldest first; a smaller job may pass a larger one."""
+        """Start queued jobs that fit now, the oldest first; a smaller job may overtake a larger
+        one."""
         for job in self.jobs.queued():
             try:
                 await self._try(job)
@@ -552,5 +557,5 @@ class Cluster:
 
 
 def _priority(job: int, level: int) -> pb.NodeCommand:
-    """Put a job's frames in the send queues of a level; 0 goes first."""
+    """Assign a job's frames to the send queues of a level; 0 is served first."""
     return pb.NodeCommand(priority=pb.Priority(job=job, level=level))

@@ -1,4 +1,4 @@
-"""Failover: jobs are planned around switches and links that fail, and onto those that come back."""
+"""Failover: plans jobs around failed switches and links, and back onto recovered ones."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ LOGGER = logging.getLogger("hopsum.failover")
 
 WATCH_SECONDS = 0.1
 RETRY_SECONDS = 5.0
-"""After switches have not taken the rules of a change."""
+"""Pause after switches failed to install the rules of a change."""
 GAIN = 0.1
-"""A plan over what came back is worth an epoch if it saves more than this part of the time."""
+"""Minimum fraction of time that a plan over recovered elements must save to be worth an epoch."""
 ELEMENTS = 1_000_000
-"""Of the tensor that plans are compared by."""
+"""Elements of the tensor by which plans are compared."""
 
 LinkStates = Callable[[], Mapping[Element, bool]]
-"""Gives whether links are up, of those of which it is known."""
+"""Returns the state of links where it is known."""
 
 
 class SwitchStates(Protocol):
-    """What tells how far the switches are (`Driver` does)."""
+    """Source of the switches' states (`Driver`)."""
 
     def states(self) -> Mapping[str, State]:
-        """How far every switch is."""
+        """State of every switch."""
 
     def quiet(self) -> Collection[str]:
-        """Return the switches that answer later than they use to."""
+        """Return the switches that answer later than usual."""
 
 
 async def fail_over(
@@ -46,12 +46,12 @@ async def fail_over(
     link_states: LinkStates = dict,
     reoptimize: bool = True,
 ) -> None:
-    """Keep the jobs of a manager on the switches and links that work; for ever.
+    """Keep the jobs of a manager on working switches and links, for ever.
 
-    Those away for a while are planned around, and planned in again when they are back; see
-    `health` for how long, and for those that flap. A job that cannot do without one keeps its plan
-    and waits for it. `reoptimize`: let jobs go on over what is back where that is faster; without
-    it somebody else does (`reoptimizer`).
+    Elements that are down for some time are planned around, and used again when they are back; see
+    `health` for the times and for flapping. A job that cannot avoid one keeps its plan and waits.
+    `reoptimize`: move jobs to recovered elements where that is faster; otherwise `reoptimizer` does
+    so.
     """
     adapting: asyncio.Task[bool] | None = None
     pending, retry_at = False, 0.0
@@ -81,7 +81,7 @@ async def fail_over(
 
 
 def _reachable_switches(switches: SwitchStates) -> dict[Element, bool]:
-    """Which switches are reachable; one that takes its program is neither."""
+    """Return which switches are reachable; one that is installing its program is neither."""
     quiet = switches.quiet()
     return {
         name: state is not State.CONNECTING and name not in quiet
@@ -91,7 +91,7 @@ def _reachable_switches(switches: SwitchStates) -> dict[Element, bool]:
 
 
 def _release_essential(manager: Manager) -> None:
-    """End the hold-down of what flaps where hosts have no other way: there is nothing to gain."""
+    """End the hold-down of flapping elements where hosts have no other path."""
     held, hosts = manager.health.held(), manager.network.hosts
     apart = len(cut_off(manager.working(), hosts)) if held else 0
     if apart:
@@ -103,11 +103,11 @@ def _release_essential(manager: Manager) -> None:
 
 
 async def _adapt(manager: Manager, failed: bool, reoptimize: bool) -> bool:
-    """Bring jobs and switches in line with what is unreachable; whether that was possible."""
+    """Adapt jobs and switches to unreachable elements; return whether that succeeded."""
     try:
         for plan in await manager.fail() if failed else ():
             LOGGER.warning(
-                "%s failed: job %d goes on in epoch %d",
+                "%s failed: job %d continues in epoch %d",
                 _names(manager.failed),
                 plan.job,
                 plan.epoch,
@@ -119,13 +119,13 @@ async def _adapt(manager: Manager, failed: bool, reoptimize: bool) -> bool:
             for job in jobs if reoptimize else ():
                 await _reoptimize(manager, job)
     except (DriverError, PlanError, TimeoutError) as error:
-        LOGGER.error("failover is not complete: %s; trying again", error)
+        LOGGER.error("failover incomplete: %s; retrying", error)
         return False
     return True
 
 
 async def _reoptimize(manager: Manager, job: int) -> None:
-    """Give a job a plan over what came back if that makes it faster by `GAIN`."""
+    """Give a job a plan over recovered elements if that makes it faster by `GAIN`."""
     network, plan = manager.working(), manager.plan_of(job)
     if manager.lost_to(job):
         return
@@ -133,8 +133,8 @@ async def _reoptimize(manager: Manager, job: int) -> None:
         candidate = await asyncio.to_thread(manager.candidate, job, network)
         kept, new = (round_cost(network, each, ELEMENTS) for each in (plan, candidate))
         if new < (1 - GAIN) * kept:
-            newer = await manager.replan(job, why="what failed is back")
-            LOGGER.warning("job %d goes back, in epoch %d", job, newer.epoch)
+            newer = await manager.replan(job, why="a failed element is back in use")
+            LOGGER.warning("job %d returns to its plan, in epoch %d", job, newer.epoch)
         else:
             manager.keep_plan(job)
     except (PlanError, NetworkError) as error:

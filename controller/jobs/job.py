@@ -1,4 +1,4 @@
-"""A job of the cluster: what it asks for, what it has, and its way from submission to end."""
+"""A job of the cluster: its specification, resources and life cycle."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from planning.model.request import PlanRequest
 from protocol import hopsum_pb2 as pb
 
 MOST_COUNT = (1 << 64) - 1
-"""Of a message's field; agents may report anything."""
+"""Maximum of a message's field; agents may report anything."""
 
 
 @dataclass(slots=True)
@@ -32,21 +32,21 @@ class Job:
     submitted: float
     state: JobState = JobState.QUEUED
     started: float = 0.0
-    """When all its agents were ready; 0: not yet."""
+    """Time when all its agents were ready; 0: not yet."""
     ended: float = 0.0
-    """When its outcome was known; 0: not yet."""
+    """Time when its outcome was known; 0: not yet."""
     reason: str = ""
     """Why it is queued, or ended as it did."""
     outcome: JobState | None = None
-    """How it has ended, or will when it is drained."""
+    """Its outcome, also while it is draining."""
     round: int = 0
     elements: int = 0
-    """Of its largest tensor that agents have reported."""
+    """Elements of its largest tensor that agents have reported."""
     plan: JobPlan | None = None
     bypassed: frozenset[str] = frozenset()
-    """Switches where it has given up its slots to others (`sharing`)."""
+    """Switches where it was preempted (`sharing`)."""
     avoided: frozenset[Element] = frozenset()
-    """What was unreachable when its plan was made."""
+    """Elements that were unreachable when its plan was made."""
     reports: Mapping[str, pb.Report] = field(default_factory=dict)
     sent: dict[str, RestartingCounter] = field(default_factory=dict)
     """Bytes, by host."""
@@ -55,24 +55,24 @@ class Job:
 
     @property
     def epoch(self) -> int:
-        """Of its plan, or of the first it will have."""
+        """Epoch of its plan, or of its first one."""
         return self.request.epoch
 
     @property
     def active(self) -> bool:
-        """Whether agents are to attend it."""
+        """Whether agents should attend it."""
         return self.state in (JobState.WAITING, JobState.RUNNING, JobState.CHANGING)
 
     @property
     def auxiliary(self) -> tuple[str, ...]:
-        """The hosts that have a part in it and are no workers: servers and relays."""
+        """Its hosts that are not workers: servers and relays."""
         if self.plan is not None:
             return self.plan.auxiliary
         return () if self.spec.among_hosts else self.request.servers
 
     @property
     def tensors(self) -> int:
-        """How many tensors it sums in all; 0 where that is not known."""
+        """Total number of tensors that it sums; 0 if unknown."""
         task = self.spec.task
         return workload_from(task.workload).tensors if task.HasField("workload") else 0
 
@@ -89,14 +89,14 @@ class Job:
         return _total(self.resent, final)
 
     def take_features(self, host: str, features: pb.JobFeatures) -> None:
-        """Take in what a host's agent says of the job."""
+        """Process a report of a host's agent on the job."""
         self.elements = max(self.elements, features.elements)
         self.sent.setdefault(host, RestartingCounter()).take(features.sent_bytes)
         self.resent.setdefault(host, RestartingCounter()).take(features.retransmissions)
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """All hosts that have a part in it."""
+        """All its hosts."""
         return tuple(dict.fromkeys((*self.request.workers, *self.auxiliary)))
 
 
@@ -110,7 +110,8 @@ def _total(counters: Mapping[str, RestartingCounter], final: Mapping[str, int]) 
 def move(
     job: Job, to: JobState, date: float, reason: str = "", outcome: JobState | None = None
 ) -> None:
-    """Move a job to its next state; nothing else does. ValueError for one that cannot follow.
+    """Move a job to its next state (the only function that does). ValueError for an invalid
+    transition.
 
     `outcome`: for DRAINING, and only there, what follows then.
     """

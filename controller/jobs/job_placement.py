@@ -1,4 +1,4 @@
-"""Which hosts take part in a job of a cluster, where its owner only says how many."""
+"""Placement of a cluster's jobs whose owners only give numbers of hosts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from network.model import Network
 from planning.model.placement import Placement, place
 
 HELPERS = 16
-"""Auxiliary hosts that an embedding may choose from, at most."""
+"""Maximum number of auxiliary hosts that an embedding may choose from."""
 
 
 def place_job(
@@ -50,8 +50,7 @@ def place_helpers(
     attached: Collection[str],
     loads: Mapping[str, int],
 ) -> Placement:
-    """Return the same for a job that embeds itself: `servers` are the hosts that may help its
-    workers.
+    """Return the same for an embedding job, whose `servers` are the auxiliary hosts.
 
     Those named; else hosts that have an agent, with the fewest jobs first, at most `HELPERS`.
     """

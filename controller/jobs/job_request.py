@@ -1,4 +1,4 @@
-"""From what a job asks for to what planner and agents are asked, by its cluster's settings."""
+"""From a job's specification to requests to planner and agents, by its cluster's settings."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from protocol import hopsum_pb2 as pb
 from protocol.wire import Reduction
 
 VECTORS_WINDOW = 4
-"""A worker has one vector under way at a time."""
+"""Window of a job of bit vectors: a worker has one vector in flight."""
 WINDOW = 64
-"""Of a job that does not say: a host's queue of 1000 frames holds the windows of many jobs."""
+"""Default window: a host's queue of 1000 frames holds the windows of many jobs."""
 
 
 def resolve(spec: JobSpec, network: Network) -> JobSpec:
-    """Return the spec with its algorithm and planner as the network has them.
+    """Return the spec with algorithm and planner resolved for the network.
 
     Multi-tree is a planner of trees of switches, and where there are none a schedule on trees of
     hosts, by the planner of that name or by mtree. Raises PlanError for an algorithm, planner,
@@ -43,12 +43,12 @@ def resolve(spec: JobSpec, network: Network) -> JobSpec:
     if resolved.coordination is Coordination.SWITCHES:
         if resolved.among_hosts:
             raise PlanError(
-                f"coordination switches with algorithm {resolved.algorithm}: the switches have "
-                "no part in it; expected auto, tree or ring, or algorithm in-network or server"
+                f"coordination switches with algorithm {resolved.algorithm}: the switches take no "
+                "part in it; expected auto, tree or ring, or algorithm in-network or server"
             )
         if resolved.planner == EMBEDDING:
             raise PlanError(
-                "coordination switches with algorithm embedding: tensors go one by one in parts; "
+                "coordination switches with algorithm embedding: tensors are divided into parts; "
                 "expected auto, tree or ring"
             )
     return resolved
@@ -81,7 +81,7 @@ def _resolve(spec: JobSpec, network: Network) -> JobSpec:
 def complete_task(
     spec: JobSpec, network: Network, workers: Sequence[str], key: bytes = b""
 ) -> JobSpec:
-    """Return the spec with what follows from its hosts in its task.
+    """Return the spec with its task completed from its hosts.
 
     That is its schedule, the tree by which workers agree on an order, and the trees of hosts on
     which they sum; and `key`, if it wants integrity. Raises PlanError, TreeError.
@@ -92,8 +92,8 @@ def complete_task(
     if spec.integrity:
         if spec.among_hosts:
             raise PlanError(
-                f"job {spec.name}: integrity is of sums of switches and servers; with algorithm "
-                f"{spec.algorithm} hosts sum among themselves by TCP; leave one of the two out"
+                f"job {spec.name}: integrity protects sums of switches and servers; with algorithm "
+                f"{spec.algorithm} hosts sum among themselves over TCP; omit one of the two"
             )
         task.key = key
     if spec.among_hosts and not task.schedule:
@@ -130,7 +130,7 @@ def vectors_spec(spec: JobSpec, placed: Placement) -> JobSpec | None:
     """Return the job by which the switches combine the bit vectors of another's workers (004).
 
     Its reduction is the bitwise and; it has the same workers, in the same order. None if the job
-    has no part for it. Raises JobError for a name that leaves no room for the other's.
+    needs none. Raises JobError for a name that is too long to be extended.
     """
     if spec.coordination is not Coordination.SWITCHES or not coordinated(spec):
         return None
@@ -149,7 +149,7 @@ def vectors_spec(spec: JobSpec, placed: Placement) -> JobSpec | None:
 
 
 def with_vectors(spec: JobSpec, vectors: int) -> JobSpec:
-    """Return the spec whose bit vectors job number `vectors` combines."""
+    """Return the spec with job number `vectors` as the one that combines its bit vectors."""
     task = pb.Task()
     task.CopyFrom(spec.task)
     task.vectors = vectors
@@ -159,7 +159,7 @@ def with_vectors(spec: JobSpec, vectors: int) -> JobSpec:
 def place_spec(
     network: Network, spec: JobSpec, attached: Collection[str], loads: Mapping[str, int]
 ) -> Placement:
-    """Choose the hosts of a job, as `job_placement`; workers that sum by themselves need no server.
+    """Choose the hosts of a job, as in `job_placement`; algorithms among workers need no server.
 
     Raises NetworkError.
     """

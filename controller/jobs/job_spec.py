@@ -1,4 +1,4 @@
-"""What a job asks for, as its owner hands it in and the journal keeps it."""
+"""Specification of a job, as its owner submits it and the journal keeps it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from protocol import hopsum_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """What a job asks for. `algorithm`: of `Algorithm`, or a schedule among its workers.
+    """Specification of a job. `algorithm`: of `Algorithm`, or a schedule among its workers.
 
-    `workers`, `servers`: names, or how many. `lanes`, `window` None: the cluster's choice.
-    `task`: what its agents do. `results`, `forest`: as of `PlanRequest`.
-    `coordination`: how workers agree on an order of tensors, where the task's workload wants that.
-    `owner`: who handed it in, as the controller knows callers; "": nobody known.
-    `integrity`: its sums carry check lanes, of a key in its task (`host_agent.integrity`).
+    `workers`, `servers`: names, or how many. `lanes`, `window` None: the cluster's choice. `task`:
+    what its agents do. `results`, `forest`: as of `PlanRequest`. `coordination`: how workers agree
+    on an order of tensors, if the task's workload needs that. `owner`: name of the caller who
+    submitted it; "": unknown. `integrity`: its sums have check lanes, with a key in its task
+    (`host_agent.integrity`).
     """
 
     name: str
@@ -63,7 +63,7 @@ def spec_from(message: pb.Submission) -> JobSpec:
     if planner and algorithm in SCHEDULES:
         raise JobError(
             f"job {message.name}: the workers run algorithm {algorithm} among themselves, and "
-            f"planner {planner} would have no part in it; leave the planner or the algorithm out"
+            f"planner {planner} would not be used; omit the planner or the algorithm"
         )
     try:
         forest = _forest_from(message.trees)
@@ -131,7 +131,7 @@ def _coordination_from(message: pb.Submission) -> Coordination:
 
 
 def _forest_from(message: pb.TreeOptions) -> ForestOptions:
-    """Return the options of a message. Raises PlanError, ValueError for numbers that cannot be."""
+    """Return the options of a message. Raises PlanError, ValueError for invalid numbers."""
     given = {field.name for field, _ in message.ListFields()}
     return ForestOptions(
         max_trees=message.max_trees if "max_trees" in given else None,

@@ -1,4 +1,4 @@
-"""The states of a job, and what is wrong with one."""
+"""The states of a job, and errors of jobs."""
 
 from __future__ import annotations
 
@@ -8,38 +8,38 @@ from enum import StrEnum
 from protocol.errors import InputError
 
 LAST_JOB = 0xFFFF
-"""Of the job numbers in a packet."""
+"""Largest job number that fits into a packet."""
 MOST_NAME = 63
-"""Letters of a job's name."""
+"""Maximum length of a job's name."""
 
 
 class JobError(InputError):
-    """A job that cannot be, or is not there; the message says why and what was expected."""
+    """A job that cannot run or does not exist."""
 
     exit_code = 1
 
 
 class JobState(StrEnum):
-    """Where a job is on its way; `NEXT` has the steps."""
+    """State of a job; `NEXT` has the transitions."""
 
     QUEUED = "queued"
-    """Other jobs hold what it needs."""
+    """It waits for resources of other jobs."""
     INSTALLING = "installing"
-    """It is planned, and switches take its rules."""
+    """It is planned, and its rules are being installed."""
     WAITING = "waiting"
     """Its rules are installed; not all of its agents are ready."""
     RUNNING = "running"
     CHANGING = "changing plan"
-    """Switches take the rules of its next epoch; it goes on under the old one."""
+    """The rules of its next epoch are being installed; it continues under the old one."""
     DRAINING = "draining"
-    """How it ended is known (`Job.outcome`); switches still hold rules of it."""
+    """Its outcome is known (`Job.outcome`); switches still hold its rules."""
     FINISHED = "finished"
     FAILED = "failed"
     CANCELLED = "cancelled"
 
     @property
     def over(self) -> bool:
-        """Whether nothing more happens to it."""
+        """Whether it is a final state."""
         return self in ENDS
 
 
@@ -57,4 +57,4 @@ NEXT: Mapping[JobState, frozenset[JobState]] = {
     JobState.DRAINING: ENDS,
     **dict.fromkeys(ENDS, frozenset[JobState]()),
 }
-"""The states that may follow each. One that cannot go on after a restart fails as it is."""
+"""Allowed transitions. A job that cannot be recovered after a restart fails from any state."""

@@ -36,13 +36,13 @@ from protocol.wire import Reduction
 LOGGER = logging.getLogger("hopsum.jobs")
 
 KEPT = 1000
-"""Jobs that are over and still known."""
+"""Number of finished jobs that are kept."""
 MOST_ACTIVE = 1000
-"""Jobs that are not over, queued ones too."""
+"""Maximum number of active jobs, including queued ones."""
 NEAR_NAMES = 3
-"""Of jobs that may have been meant, in an error."""
+"""Maximum number of suggested jobs in an error."""
 MANY_LINES = 10 * KEPT
-"""A journal with more is written anew, with one line a job."""
+"""Lines above which a journal is compacted to one line per job."""
 RESERVED = "reserved"
 """In a record that is no job's: no number up to its own is free (`journal_recovery`)."""
 HISTORY = "history"
@@ -69,16 +69,16 @@ _WORDS = {
     EventKind.PREEMPTED: "preempted",
 }
 _EPOCHS = frozenset({EventKind.PLANNED, EventKind.FAILOVER, EventKind.REPLAN, EventKind.PREEMPTED})
-"""Events that begin an epoch."""
+"""Events that start an epoch."""
 _HISTORY = re.compile(f"[0-9a-f]{{{2 * HISTORY_BYTES}}}")
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
 
 class JobTable:
-    """All jobs. With a journal, or a file for one, those that an earlier controller kept are there.
+    """All jobs, including those that an earlier controller recorded in the journal or its file.
 
-    No job number is used twice, because no pair of job and epoch is, in one `history`: a table that
-    begins anew without the journal begins another. `date`: seconds since 1970. `new_key`: random
+    In one `history` no job number is used twice, so no pair of job and epoch recurs; a table that
+    starts without the journal starts another history. `date`: seconds since 1970. `new_key`: random
     bytes. Raises JobError, JournalError for a journal that cannot be read, Unrecorded for one that
     cannot be written.
     """
@@ -92,18 +92,18 @@ class JobTable:
         self._date = date
         self.history = ""
         self.events = EventLog(date)
-        """What happens to the jobs, and to what they use."""
+        """Events of the jobs and their resources."""
         self._jobs: dict[int, Job] = {}
         self._journal: Journal | None = (
             FileJournal(journal) if isinstance(journal, Path) else journal
         )
         self._late: dict[int, Record] = {}
-        """By job, what is still to be recorded: the disk was full, say."""
+        """Pending records by job, for example because the disk was full."""
         self._many_lines = MANY_LINES
         self._reserved = 0
-        """No number up to this one is free."""
+        """The largest used number."""
         self._refused = False
-        """Whether the journal has kept a plan from being adopted."""
+        """Whether a failure of the journal has prevented the adoption of a plan."""
         if self._journal is not None:
             # A job's later records come after its earlier ones.
             for record in self._journal.read():
@@ -130,15 +130,15 @@ class JobTable:
         if active >= MOST_ACTIVE:
             raise JobError(
                 f"job {spec.name}: {active} jobs are queued or running; expected fewer than "
-                f"{MOST_ACTIVE}: cancel some, or wait for their end"
+                f"{MOST_ACTIVE}: cancel some, or wait until they end"
             )
 
     def owned(self, owner: str) -> int:
-        """Return how many jobs that are not over an owner has."""
+        """Return the number of active jobs of an owner."""
         return sum(job.spec.owner == owner and not job.state.over for job in self._jobs.values())
 
     def check(self, spec: JobSpec) -> None:
-        """Raise JobError for a name or an algorithm that cannot be, and for one job too many."""
+        """Raise JobError for an invalid name or algorithm, and for too many jobs."""
         self._check_room(spec)
         if len(spec.name) > MOST_NAME or not _NAME.fullmatch(spec.name):
             raise JobError(
@@ -179,7 +179,7 @@ class JobTable:
         return self._last
 
     def add(self, job: Job) -> None:
-        """Take a job in, not yet recorded; the oldest that are over are forgotten beyond `KEPT`."""
+        """Add a job, not yet recorded; forget the oldest finished jobs beyond `KEPT`."""
         self._jobs[job.number] = job
         self._log_event(job, EventKind.SUBMITTED)
         self._forget()
@@ -191,7 +191,7 @@ class JobTable:
     def move(
         self, job: Job, to: JobState, reason: str = "", outcome: JobState | None = None
     ) -> None:
-        """Move a job to its next state (`job.move`), and record it where a restart needs that."""
+        """Move a job to its next state (`job.move`), and record it if a restart needs it."""
         started = job.started
         move(job, to, self._date(), reason, outcome)
         if to in _EVENTS:
@@ -202,7 +202,7 @@ class JobTable:
             self.note(job)
 
     def start(self, job: Job) -> None:
-        """All its agents are ready: it runs, or will when the change of its plan is through."""
+        """Note that all its agents are ready: it runs, or will after the change of its plan."""
         if job.state is JobState.CHANGING:
             job.started = self._date()
             self._log_event(job, EventKind.STARTED)
@@ -216,7 +216,7 @@ class JobTable:
             self.move(job, JobState.RUNNING if job.started else JobState.WAITING)
 
     def drained(self, job: Job) -> None:
-        """No switch holds rules of a job any more: it is what its outcome says."""
+        """Finish a draining job, whose rules are removed: its state becomes its outcome."""
         assert job.outcome is not None
         self.move(job, job.outcome)
 
@@ -229,7 +229,7 @@ class JobTable:
         avoided: Collection[Element] = (),
         cause: tuple[EventKind, str] = (EventKind.PLANNED, ""),
     ) -> None:
-        """Give a job its next plan, recorded before anything follows from it.
+        """Give a job its next plan, recorded before it takes effect.
 
         `cause`: why it has another one, for people.
         Raises PlanError, and changes nothing, where that cannot be: a controller that was restarted
@@ -242,13 +242,13 @@ class JobTable:
             self._refused = True
             raise PlanError(
                 f"job {plan.job}: epoch {plan.epoch} cannot begin without a record: {error}; it is "
-                "tried again, so make room there"
+                "retried; free some space there"
             ) from None
         job.request, job.plan, job.bypassed, job.avoided = request, plan, left, lost
         self._log_event(job, *cause)
 
     def _log_event(self, job: Job, kind: EventKind, why: str = "") -> None:
-        """Let people know what has happened to a job."""
+        """Publish an event of a job."""
         words = f"job {job.spec.name} {_WORDS[kind]}"
         if kind in _EPOCHS:
             words += f", epoch {job.epoch}"
@@ -256,7 +256,7 @@ class JobTable:
         self.events.add(kind, text, job.number, job.epoch)
 
     def keep(self, job: Job) -> None:
-        """Record how a job is, before what follows from it is done.
+        """Record a job before acting on its state.
 
         Raises Unrecorded: what would follow must not be done then.
         """
@@ -270,25 +270,26 @@ class JobTable:
                 self._many_lines = MANY_LINES
             except Unrecorded as error:
                 self._many_lines = 2 * self._journal.lines
-                LOGGER.warning("the journal goes on growing: %s", error)
+                LOGGER.warning("the journal cannot be compacted: %s", error)
 
     def note(self, job: Job) -> None:
-        """Record how a job is, where that cannot be helped: if it fails, `catch_up` does it."""
+        """Record a job; if that fails, `catch_up` does it later."""
         try:
             self.keep(job)
         except Unrecorded as error:
             self._late[job.number] = _record(job)
             LOGGER.error(
-                "job %d is %s, and a restart of the controller would not know: %s",
+                "job %d is %s, which a restarted controller would not know: %s",
                 job.number,
                 job.state,
                 error,
             )
 
     def catch_up(self) -> bool:
-        """Record what could not be recorded when it happened, as far as it can be now.
+        """Write pending records, as far as possible now.
 
-        Whether a plan was refused a record since the last time, so that its job may be tried again.
+        Return whether the record of a plan has failed since the last time, so that its job may be
+        tried again.
         """
         refused, self._refused = self._refused, False
         while self._journal is not None and self._late:
@@ -319,7 +320,7 @@ class JobTable:
         return self._jobs.get(number)
 
     def find(self, number: int = 0, name: str = "") -> Job:
-        """Return the last job of a name, else that with the number; JobError if there is none."""
+        """Return the latest job of a name, else the job of that number; JobError if none."""
         for job in reversed(self._jobs.values()):
             if name and job.spec.name == name:
                 return job
@@ -328,7 +329,7 @@ class JobTable:
         raise JobError(f"there is no job {name or number}; {self._nearest(name or str(number))}")
 
     def _nearest(self, name: str) -> str:
-        """Return what there is instead of a job that is not there.
+        """Return suggestions for an unknown job.
 
         Near names, and how many jobs.
         """
@@ -344,7 +345,7 @@ class JobTable:
         return [job for job in self._jobs.values() if job.state is JobState.QUEUED]
 
     def loads(self) -> dict[str, int]:
-        """In how many jobs that go on each host has a part."""
+        """Return the number of active jobs of each host."""
         counts: dict[str, int] = {}
         for job in self._jobs.values():
             if job.outcome is None:
@@ -357,7 +358,7 @@ class JobTable:
 
 
 def _record(job: Job) -> Record:
-    """Return a job as JSON takes it.
+    """Return a job as JSON data.
 
     Of the request what the cluster chooses; the rest is as ever.
     """
@@ -391,14 +392,14 @@ def _record(job: Job) -> Record:
 
 
 def _in_order(value: Any) -> Any:
-    """Return a message as JSON with its keys in order: protobuf leaves that of maps to chance."""
+    """Return a message as JSON with sorted keys: protobuf's order of maps is random."""
     if isinstance(value, dict):
         return {key: _in_order(value[key]) for key in sorted(value)}
     return [_in_order(item) for item in value] if isinstance(value, list) else value
 
 
 def job_from_record(record: Record, where: str) -> Job:
-    """Return the job of a record; JobError if it is none."""
+    """Return the job of a record; JobError if invalid."""
     try:
         spec = spec_from(ParseDict(record["spec"], pb.Submission()))
         asked = dict(record["request"])
@@ -436,13 +437,13 @@ def job_from_record(record: Record, where: str) -> Job:
     except (AttributeError, KeyError, TypeError, ValueError, DecodeError, ParseError) as error:
         why = " ".join(f"{type(error).__name__}: {error}".split())
         raise JobError(
-            f"{where}: job {record.get('number')} cannot be read ({why}); is the journal another "
-            "version's?"
+            f"{where}: job {record.get('number')} cannot be read ({why}); was the journal written "
+            "by another version?"
         ) from None
 
 
 def reserved_number(record: Record, where: str) -> int:
-    """Return the number up to which a record reserves all; JobError if it is none."""
+    """Return the largest number that a record reserves; JobError if invalid."""
     number = record.get("number")
     if type(number) is not int or not 0 <= number <= LAST_JOB:
         raise JobError(f"{where}: number {number!r} is reserved; expected 0 to {LAST_JOB}")
@@ -450,7 +451,7 @@ def reserved_number(record: Record, where: str) -> int:
 
 
 def history_of(record: Record, where: str) -> str:
-    """Return the history that a record names; JobError if it is none."""
+    """Return the history of a record; JobError if invalid."""
     history = record[HISTORY]
     if record.get("number") != 0 or not isinstance(history, str) or not _HISTORY.fullmatch(history):
         raise JobError(
@@ -464,7 +465,7 @@ _SCALARS: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "
 
 
 def _check_scalars(kind: type[Job] | type[PlanRequest], values: Mapping[str, Any]) -> None:
-    """Raise TypeError if a number or text of a record is none: a dataclass takes anything."""
+    """Raise TypeError if a field of a record has the wrong type: a dataclass accepts anything."""
     for item in fields(kind):
         expected = _SCALARS.get(str(item.type))
         if expected and item.name in values and type(values[item.name]) not in expected:

@@ -1,4 +1,4 @@
-"""A journal: records that outlive the process that wrote them; here as lines of JSON in a file.
+"""A journal: persistent records, here as lines of JSON in a file.
 
 (`controller.ha.etcd_journal` keeps them in etcd.) A record counts once its line is whole and on the
 disk (fsync), so that it survives a power failure too. One that cannot be written whole, as on a
@@ -23,32 +23,32 @@ Record = dict[str, Any]
 
 
 class JournalError(InputError):
-    """A file that is no journal, or cannot be read; the message names it, and the line."""
+    """A file that is not a journal, or cannot be read; the message names the file and the line."""
 
     exit_code = 1
 
 
 class Unrecorded(OperationError):
-    """A record that could not be written, and is not in the file; the message says why."""
+    """A record that could not be written and is not in the file."""
 
 
 class Disk(Protocol):
-    """Where a journal's file is. What is done raises OSError as files of the machine do."""
+    """File system of a journal's file. Methods raise OSError as the machine's files do."""
 
     def read(self, file: Path) -> bytes:
-        """Return what is in a file."""
+        """Return the contents of a file."""
 
     def open(self, file: Path, *, append: bool = False) -> BinaryIO:
-        """Open a file to write, anew or at its end, without a buffer."""
+        """Open a file for writing, truncated or for appending, without a buffer."""
 
     def sync(self, file: BinaryIO) -> None:
-        """Return when what was written is sure to outlive a power failure."""
+        """Sync a file, so that its contents survive a power failure."""
 
     def replace(self, new: Path, file: Path) -> None:
-        """Give a file the name of another, which is gone, and sync the names."""
+        """Rename a file over another, and sync the folder."""
 
     def remove(self, file: Path) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file if it exists."""
 
 
 def _private(path: str, flags: int) -> int:
@@ -96,28 +96,27 @@ REAL_DISK = RealDisk()
 
 
 class Journal(Protocol):
-    """Records in the order in which they were added, each in the place of what it replaces, or
-    behind it."""
+    """Records in order of addition, each in the place of the one that it replaces, or after it."""
 
     lines: int
-    """Records read and added since it was last written anew, also those replaced."""
+    """Number of records since the last compaction, including replaced ones."""
 
     @property
     def name(self) -> str:
-        """Where it is, for people."""
+        """Its location, for messages."""
 
     def read(self) -> list[Record]:
-        """All records, the oldest first. Raises JournalError."""
+        """Return all records, the oldest first. Raises JournalError."""
 
     def append(self, record: Record) -> None:
-        """Add a record; Unrecorded if that fails, and then it is not there."""
+        """Add a record; Unrecorded if that fails, without a trace of it."""
 
     def rewrite(self, records: Iterable[Record]) -> None:
-        """Keep these records only. Raises Unrecorded."""
+        """Keep only these records. Raises Unrecorded."""
 
 
 class FileJournal:
-    """The records of `file`, which is made when there is none. `key`: the first of a record."""
+    """The records of `file`, created if missing. `key`: the first key of a record."""
 
     def __init__(self, file: Path, key: str = "number", disk: Disk = REAL_DISK) -> None:
         self.file = file
@@ -125,7 +124,7 @@ class FileJournal:
         self._begin = f'{{"{key}'.encode()
         self.lines = 0
         self._whole: int | None = None
-        """Bytes of whole records: what is behind them is the rest of one. None: not known."""
+        """Bytes of complete records; the rest is a truncated one. None: unknown."""
 
     @property
     def name(self) -> str:
@@ -133,7 +132,7 @@ class FileJournal:
         return str(self.file)
 
     def read(self) -> list[Record]:
-        """All records, the oldest first, without what a crash has left of the last one.
+        """Return all records, the oldest first, without a truncated last one.
 
         Raises JournalError for any other line that is no record, and for a file that cannot be
         read.
@@ -148,14 +147,14 @@ class FileJournal:
         records = [self._parse(number, line) for number, line in enumerate(lines, start=1)]
         if rest:
             self._check_rest(len(lines) + 1, rest)
-            LOGGER.warning("%s: the last record is cut short, and left out", self.file)
+            LOGGER.warning("%s: the last record is truncated and was ignored", self.file)
         self._whole = len(content) - len(rest)
         self.lines = len(records)
         return records
 
     def _check_rest(self, number: int, rest: bytes) -> None:
-        """Raise JournalError unless this is the beginning of a record, and not another's file."""
-        # A file system may have grown the file before it had what was written: then zeros follow.
+        """Raise JournalError unless this starts a record rather than another kind of file."""
+        # A file system may have extended the file before writing the data: then zeros follow.
         begun = rest.rstrip(b"\0")
         if self._begin.startswith(begun[: len(self._begin)]) and (
             number > 1 or not _is_json(begun)
@@ -176,7 +175,7 @@ class FileJournal:
         shown = line[:40].decode(errors="backslashreplace")
         return JournalError(
             f"{self.file}:{number}: {shown!r}: expected a record, one JSON object a line; if it is "
-            f"a journal, `hopsum controller recover {self.file}` keeps what can be read of it"
+            f"a journal, `hopsum controller recover {self.file}` recovers its readable records"
         )
 
     def append(self, record: Record) -> None:
@@ -198,7 +197,7 @@ class FileJournal:
         self.lines += 1
 
     def _cut_off(self, file: BinaryIO) -> None:
-        """Cut off what is behind the whole records."""
+        """Truncate the file after the complete records."""
         size = file.seek(0, os.SEEK_END)
         if self._whole is None or size < self._whole:
             self._whole = size
@@ -206,7 +205,7 @@ class FileJournal:
             file.truncate(self._whole)
 
     def rewrite(self, records: Iterable[Record]) -> None:
-        """Let the file hold these records only; at no time there is less in it than before.
+        """Replace the file's records atomically.
 
         Raises Unrecorded if that fails.
         """
@@ -224,7 +223,7 @@ class FileJournal:
 
 
 def _write(disk: Disk, file: BinaryIO, content: bytes) -> None:
-    """Write all of it, to the disk."""
+    """Write and sync all data."""
     rest = memoryview(content)
     while rest:
         rest = rest[file.write(rest) :]

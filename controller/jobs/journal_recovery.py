@@ -1,8 +1,8 @@
-"""Recovers a journal that is damaged in the middle, as far as that is safe.
+"""Recovery of a journal that is damaged in the middle, as far as that is safe.
 
-A record that is lost may have been the latest of a job, with an epoch that switches and agents know
-of, or the only one. So no job of the journal goes on, and no number is used again that a lost
-record may have had: no pair of job and epoch is used twice.
+A lost record may have been the latest of a job, with an epoch that switches and agents know, or its
+only one. So no job of the journal continues, and no number that a lost record may have had is
+reused: no pair of job and epoch is used twice.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from controller.jobs.job_table import (
 from controller.jobs.journal import FileJournal, JournalError, Record
 
 LEAST_RECORD = 256
-"""Bytes; a record of a job is longer."""
+"""Minimum bytes of a job's record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What has become of a journal. `damaged`: numbers of lines, from 1. `ended`: names of jobs."""
+    """Result of a recovery. `damaged`: numbers of lines, from 1. `ended`: names of jobs."""
 
     jobs: int
     ended: tuple[str, ...]
@@ -62,14 +62,14 @@ def recover(file: Path) -> Recovery:
     if not damaged:
         return Recovery(jobs, (), (), 0, None)
     if not latest:
-        raise JournalError(f"{file}: no line of it is a record; is it a journal?")
+        raise JournalError(f"{file}: it contains no records; is it a journal?")
     ended = [_end(record, damaged[0]) for record in latest.values() if not _over(record)]
     reserved = min(max(latest) + lost, LAST_JOB)
     backup = file.with_name(file.name + ".damaged")
     try:
         backup.hardlink_to(file)
     except FileExistsError:
-        raise JournalError(f"{backup} is there already; move it away first") from None
+        raise JournalError(f"{backup} exists already; move it away first") from None
     except OSError as error:
         raise JournalError(f"{backup}: cannot be written: {error.strerror}") from None
     FileJournal(file).rewrite([*latest.values(), {"number": reserved, RESERVED: True}])
@@ -100,8 +100,8 @@ def _over(record: Record) -> bool:
 
 
 def _end(record: Record, line: int) -> str:
-    """Let a job end; its name."""
+    """Mark a job as failed; return its name."""
     record["state"] = record["outcome"] = JobState.FAILED.value
     record["ended"] = time.time()
-    record["reason"] = f"the journal was damaged at line {line}: what became of it is not known"
+    record["reason"] = f"the journal was damaged at line {line}: its outcome is unknown"
     return str(record["spec"]["name"])

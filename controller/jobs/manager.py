@@ -1,4 +1,4 @@
-"""The job manager: plans jobs, puts their rules on the switches, and hands plans to the agents.
+"""The job manager: plans jobs, installs their rules, and sends plans to agents.
 
 Switches and links that are unreachable (`mark_failed`) are planned around; a job that cannot do
 without one keeps its plan and waits for it, while all others go on.
@@ -36,14 +36,14 @@ from protocol.wire import next_epoch
 LOGGER = logging.getLogger("hopsum.manager")
 
 Levels = Callable[[], Mapping[int, int]]
-"""The priority of every job by number, 0 first."""
+"""The level of every job by number, 0 is served first."""
 Install = Callable[[Mapping[str, SwitchRules]], Awaitable[None]]
-"""Brings the switches to these rules, and returns when they hold them (`Driver.apply`)."""
+"""Installs these rules, and returns when all switches have them (`Driver.apply`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Next:
-    """What a job is to go on with, and why.
+    """A job's next plan, and the reason for it.
 
     `bypassed`: the switches whose slots it has given up.
     """
@@ -55,7 +55,7 @@ class _Next:
 
 
 def next_request(request: PlanRequest, before: JobPlan) -> PlanRequest:
-    """Return what is asked for a job's next epoch; what is fixed for its life is as it was."""
+    """Return the request for a job's next epoch, with everything that is fixed for its life."""
     return replace(
         request,
         epoch=next_epoch(before.epoch),
@@ -65,11 +65,10 @@ def next_request(request: PlanRequest, before: JobPlan) -> PlanRequest:
 
 
 class Manager:
-    """The jobs that have rules on a network. What failed of it is planned around (`fail`).
+    """The jobs that have rules on a network. Failed elements are planned around (`fail`).
 
-    Changes are made one after the other, whoever asks for them. `table` keeps the jobs. `health`:
-    since when switches and links have been unreachable, for `failover` to keep and for people to
-    see.
+    Changes are serialized. `table` keeps the jobs. `health`: reachability of switches and links,
+    maintained by `failover`.
     """
 
     def __init__(
@@ -83,17 +82,17 @@ class Manager:
         self.health = Health()
         self.table = JobTable()
         self.recovered: Callable[[], None] = lambda: None
-        """Is called when switches or links are back: what waited for them may be planned."""
+        """Called when switches or links are back: jobs that waited for them may be planned."""
         self.reoptimizing = asyncio.Lock()
-        """Held by the job that decides whether another plan suits the network's state better."""
+        """Lock of the job that is being reoptimized."""
         self._install = install
         self._allocator = Allocator(network)
         self._jobs: dict[int, Job] = {}
-        """Those whose rules switches are to hold."""
+        """Jobs whose rules the switches should have."""
         self._losses = tuple(losses)
         self._failed: frozenset[Element] = frozenset()
         self._waiting: set[asyncio.Timeout] = set()
-        """What waits for switches to take rules; it begins anew when one fails (`mark_failed`)."""
+        """Installations in progress; they restart when a switch fails (`mark_failed`)."""
         self._changing = asyncio.Lock()
 
     def plan_of(self, job: int) -> JobPlan:
@@ -105,7 +104,7 @@ class Manager:
         return [_plan(job) for job in self._jobs.values() if not job.spec.among_hosts]
 
     def slots_held(self, switch: str) -> dict[int, int]:
-        """How many slots of a switch each job holds."""
+        """Return the number of slots of a switch that each job holds."""
         held: dict[int, int] = {}
         for (job, _), slots in self.slot_ranges(switch).items():
             held[job] = held.get(job, 0) + len(slots)
@@ -119,11 +118,11 @@ class Manager:
         }
 
     def bypassed(self, job: int) -> frozenset[str]:
-        """Return the switches where a job has given up its slots to others (`sharing`)."""
+        """Return the switches where a job was preempted (`sharing`)."""
         return self._job(job).bypassed
 
     def regained(self, job: int) -> frozenset[str]:
-        """Those of them where all its trees would find slots again."""
+        """Return those of them that have slots for all its trees again."""
         entry = self._job(job)
         plan = _plan(entry)
         window, trees = plan.window, len(plan.trees)
@@ -135,15 +134,15 @@ class Manager:
 
     @property
     def failed(self) -> frozenset[Element]:
-        """The switches and links that are planned around."""
+        """The failed switches and links."""
         return self._failed
 
     def working(self) -> Network:
-        """Return the network without what failed."""
+        """Return the network without failed elements."""
         return _without(self.network, self._failed)
 
     def working_with(self, elements: Collection[Element]) -> Network:
-        """Return the working network if these were not planned around."""
+        """Return the working network if these had not failed."""
         return _without(self.network, self._failed.difference(elements))
 
     def lost_to(self, job: int) -> frozenset[Element]:
@@ -151,7 +150,7 @@ class Manager:
         return used_elements(self.plan_of(job)) & self._failed
 
     def awaited(self) -> frozenset[Element]:
-        """Return the failed switches and links that jobs have no way around, as far as is known."""
+        """Return the failed switches and links that no plan is known to avoid."""
         return frozenset().union(*map(self.lost_to, self._jobs if self._failed else ()))
 
     def waits(self, job: int) -> bool:
@@ -161,7 +160,7 @@ class Manager:
         return bool(self.lost_to(job) or cut_off(self.working(), self._jobs[job].hosts))
 
     def why_waiting(self, job: int) -> str:
-        """Return which failed switch or link a job waits for, and since when; empty: none."""
+        """Return the failed switch or link that a job waits for, and for how long; empty: none."""
         return self.describe(self.lost_to(job)) if job in self._jobs else ""
 
     def describe(self, elements: Iterable[Element]) -> str:
@@ -169,7 +168,7 @@ class Manager:
         return outage(self.health, elements, clock.now())
 
     def check_reach(self, hosts: Iterable[str]) -> None:
-        """Raise PlanError if there is no path between some of these hosts at present."""
+        """Raise PlanError if there is currently no path between some of these hosts."""
         apart = cut_off(self.working(), hosts)
         if apart and not cut_off(self.network, hosts):
             raise PlanError(f"{', '.join(apart)} cut off: {self.describe(self._failed)}")
@@ -179,9 +178,9 @@ class Manager:
     ) -> JobPlan:
         """Plan a job, install its rules, and expect its agents. Raises PlanError, DriverError.
 
-        `on`: the working network as the planner is to see it, with what is free of its links.
-        `levels`: the priorities of this and all other jobs; those of a lower one give up slots that
-        this one needs, and go on in a new epoch. Without it nobody gives way.
+        `on`: the working network for the planner, with free bandwidth on its links. `levels`: the
+        priorities of this and all other jobs; jobs of a lower one are preempted where this one
+        needs their slots, and continue in a new epoch. Without it no job is preempted.
         """
         if job.spec.among_hosts:
             self.check_reach(job.request.workers)
@@ -217,7 +216,7 @@ class Manager:
         return self._expect(job)
 
     def _expect(self, job: Job) -> Tracker:
-        """Let a job hold what its plan says, and expect its agents."""
+        """Reserve the resources of a job's plan, and expect its agents."""
         plan = _plan(job)
         self._allocator.take(plan)
         self._jobs[job.number] = job
@@ -226,7 +225,7 @@ class Manager:
         return tracker
 
     def readopt(self, job: Job) -> Tracker:
-        """Take in a job that an earlier controller has left; its rules wait for `refresh`.
+        """Add a job of an earlier controller; `refresh` installs its rules.
 
         It goes on in its epoch if its plan holds as it is, else in the next one; where slots that
         it had are taken by others now it gives them up. Raises PlanError.
@@ -243,7 +242,7 @@ class Manager:
         return self._take_in(job, replace(first, cause=cause))
 
     def _holds(self, job: Job) -> bool:
-        """Whether a job's plan is still right: it fits the network, and has avoided nothing."""
+        """Whether a job's plan is still valid: it fits the network, and avoids no element."""
         plan = _plan(job)
         deepest = max((len(stack) for tree in plan.trees for stack in tree.up), default=0)
         if job.avoided or deepest > job.request.max_hops:
@@ -267,7 +266,7 @@ class Manager:
     def _plan_on(
         self, job: Job, request: PlanRequest, bypassed: frozenset[str], network: Network
     ) -> _Next:
-        """Plan a job that has begun; where there are no slots for it, it gives these up.
+        """Plan a started job; it does without slots where there are none.
 
         Changes nothing. Raises PlanError.
         """
@@ -288,13 +287,13 @@ class Manager:
         return _Next(request, plan, bypassed)
 
     def _next_plan(self, job: int, given_up: frozenset[str], allocator: Allocator) -> JobPlan:
-        """Return the plan of a job's next epoch, with a few switches less to sum at."""
+        """Return the plan of a job's next epoch, with fewer aggregating switches."""
         entry = self._job(job)
         network = bypassing(self.working(), entry.bypassed | given_up)
         return make_plan(network, self._next_request(entry), allocator, entry.spec.planner)
 
     async def _preempt(self, settled: Settlement) -> None:
-        """Let jobs leave switches: their slots are free when their rules are gone from there.
+        """Preempt jobs at switches: their slots are free once their rules are removed.
 
         Raises PlanError if one keeps its plan; those before it have left.
         """
@@ -308,7 +307,7 @@ class Manager:
 
     def _leave_switches(self, settled: Settlement, job: int, plan: JobPlan) -> Job:
         entry, given_up = self._job(job), settled.given_up[job]
-        cause = f"it gives up slots at {', '.join(sorted(given_up))} to job {settled.plan.job}"
+        cause = f"it was preempted at {', '.join(sorted(given_up))} by job {settled.plan.job}"
         newer = _Next(
             self._next_request(entry),
             plan,
@@ -317,7 +316,7 @@ class Manager:
         )
         self._take_over(entry, newer)
         LOGGER.info(
-            "job %d gives up its slots at %s to job %d",
+            "job %d is preempted at %s by job %d",
             job,
             ", ".join(sorted(given_up)),
             settled.plan.job,
@@ -334,11 +333,11 @@ class Manager:
         recut: bool = False,
         why: str = "",
     ) -> JobPlan:
-        """Give a job its next epoch: new rules first, then the new plan to its agents.
+        """Start a job's next epoch: install new rules, then send the plan to its agents.
 
-        `on` as for `submit`. `regain`: switches it had given up, where it may sum again. `recut`:
-        with other weights (planner embedding), by which tensors are cut when a boundary says so; it
-        needs `on`. `why`: for people.
+        `on` as for `submit`. `regain`: switches where it was preempted and may aggregate again.
+        `recut`: with other weights (planner embedding), which partition tensors from a boundary on;
+        it needs `on`. `why`: for people.
         """
         async with self._changing:
             newer = self._next_of(job, servers, on, regain, recut)
@@ -347,7 +346,7 @@ class Manager:
     def candidate(
         self, job: int, on: Network, regain: Collection[str] = (), *, recut: bool = False
     ) -> JobPlan:
-        """Return the plan that `replan` would make; nothing changes."""
+        """Return the plan that `replan` would make, without side effects."""
         entry = self._job(job)
         left = entry.bypassed.difference(regain)
         return self._plan_on_free(entry, self._next_request(entry), on, left, recut)
@@ -355,7 +354,8 @@ class Manager:
     def _plan_on_free(
         self, job: Job, request: PlanRequest, on: Network, left: Collection[str], recut: bool
     ) -> JobPlan:
-        """Return a plan on what is free of the network, `on`, that passes switches `left` by."""
+        """Return a plan on the free resources of network `on` that does not aggregate at switches
+        `left`."""
         asked = replace(request, recut=recut)
         return make_plan(bypassing(on, left), asked, self._allocator.copy(), job.spec.planner)
 
@@ -371,18 +371,18 @@ class Manager:
         regain: Collection[str],
         recut: bool,
     ) -> _Next:
-        """Plan a job's next epoch, as `replan` is asked to; nothing changes."""
+        """Plan a job's next epoch for `replan`, without side effects."""
         entry = self._job(job)
         request = self._next_request(entry, servers)
         left = entry.bypassed.difference(regain)
         if on is None:
             return self._plan_around_failures(entry, request, left)
-        # It need not be: a job keeps its plan if there is none on what is free.
+        # It is optional: a job keeps its plan if there is none on the free resources.
         on = _without(on, self._failed)
         return _Next(request, self._plan_on_free(entry, request, on, left, recut), left)
 
     async def _adopt(self, entry: Job, newer: _Next) -> JobPlan:
-        """Let a job go on under its next plan."""
+        """Continue a job under its next plan."""
         self._check([newer.plan])
         self._take_over(entry, newer)
         await self._switch_over([entry])
@@ -391,7 +391,7 @@ class Manager:
     def _plan_around_failures(
         self, entry: Job, request: PlanRequest, left: frozenset[str]
     ) -> _Next:
-        """Plan a job's next epoch without what failed, or with what it waits for.
+        """Plan a job's next epoch without failed elements, or with those it waits for.
 
         Changes nothing. Raises PlanError.
         """
@@ -405,7 +405,7 @@ class Manager:
             return self._plan_on(entry, request, left, network)
 
     def _take_over(self, entry: Job, newer: _Next) -> None:
-        """Make a job's next plan its present one; it still holds what the one before did."""
+        """Make a job's next plan its current one; it still holds resources of the previous one."""
         self.table.adopt(
             entry, newer.request, newer.plan, newer.bypassed, self._failed, newer.cause
         )
@@ -414,7 +414,7 @@ class Manager:
         self._allocator.take(newer.plan)
 
     async def _switch_over(self, jobs: Iterable[Job]) -> None:
-        """Bring next plans to the switches, and then to the agents.
+        """Install next plans at the switches, then send them to the agents.
 
         Where a switch does not take them the agents get them all the same, as the others have them;
         what the jobs held before is kept from others then, as that switch may still go by it.
@@ -432,12 +432,12 @@ class Manager:
             self._go_on(job)
 
     def _go_on(self, job: Job) -> None:
-        """Hand a job's plan to its agents."""
+        """Send a job's plan to its agents."""
         self.table.resume(job)
         self.agents.adopt(_plan(job))
 
     async def remove(self, job: int) -> None:
-        """End a job: its rules, slots and groups go."""
+        """Remove a job with its rules, slots and groups."""
         if self._job(job).spec.among_hosts:
             self._forget(self._job(job))
             return
@@ -451,7 +451,7 @@ class Manager:
         self.agents.remove(job.number)
 
     def mark_failed(self, elements: Iterable[Element]) -> None:
-        """Plan around switches and links from now on; a change under way waits for them no more.
+        """Mark switches and links as failed; changes in progress no longer wait for them.
 
         The jobs that use them keep their plans until `fail`.
         """
@@ -466,7 +466,7 @@ class Manager:
     async def fail(
         self, nodes: Iterable[str] = (), links: Iterable[tuple[str, str]] = ()
     ) -> list[JobPlan]:
-        """Plan around switches and links that are gone: the jobs that used them get a new epoch.
+        """Plan around failed switches and links: the jobs that use them get a new epoch.
 
         Gives the new plans. A job that cannot do without them keeps its plan, and waits
         (`lost_to`). Raises DriverError or TimeoutError if reachable switches do not
@@ -484,7 +484,7 @@ class Manager:
                     newer = self._plan_on(entry, request, entry.bypassed, self.working())
                     newer = replace(newer, cause=cause)
                 except (PlanError, NetworkError) as error:
-                    LOGGER.warning("job %d: no way around: %s", job, error)
+                    LOGGER.warning("job %d: no plan avoids the failure: %s", job, error)
                     continue
                 try:
                     plans.append(await self._adopt(entry, newer))
@@ -497,7 +497,7 @@ class Manager:
             return plans
 
     async def recover(self, elements: Iterable[Element]) -> list[int]:
-        """Use switches and links again that are back; gives the jobs that had to avoid them.
+        """Use recovered switches and links again; return the jobs that avoided them.
 
         Raises DriverError, TimeoutError, and counts them as failed still, if switches do not take
         the rules.
@@ -520,15 +520,15 @@ class Manager:
         return [job for job, entry in self._jobs.items() if entry.avoided & back]
 
     def avoided(self, job: int) -> bool:
-        """Whether something is back that was unreachable when the plan of a job was made."""
+        """Return whether an element is back that was unreachable when the job was planned."""
         return bool(self._job(job).avoided - self._failed)
 
     def keep_plan(self, job: int) -> None:
-        """Keep the plan of a job though what it avoided is back."""
+        """Keep the plan of a job although the elements it avoided are back."""
         self._job(job).avoided &= self._failed
 
     async def refresh(self) -> None:
-        """Bring the reachable switches to what all jobs need.
+        """Install the rules of all jobs at the reachable switches.
 
         One that fails meanwhile is not waited for any longer.
         """
@@ -557,12 +557,12 @@ class Manager:
 
 
 def _roster(request: PlanRequest) -> JobPlan:
-    """Return the plan of a job whose workers sum among themselves: it only says who they are."""
+    """Return the plan of a job whose workers sum among themselves: only a roster."""
     return JobPlan(request.job, request.epoch, request.workers, (), request.lanes, request.window)
 
 
 def _plan(job: Job) -> JobPlan:
-    """Return the plan of a job that has been taken in, so that there is one."""
+    """Return the plan of a job that must have one."""
     assert job.plan is not None
     return job.plan
 

@@ -1,17 +1,17 @@
-"""Which jobs' packets go first (002): early feedback, then a multi-level feedback queue.
+"""Priorities of jobs (002): early feedback, then a multi-level feedback queue.
 
-A job's first iterations have level 0 to themselves, so that whoever started it soon sees whether it
-learns. From then on its level follows from the bytes it has sent: it begins at level 1 and goes
-down as it passes one threshold after the other. So short jobs pass long ones, and the mean time to
-completion falls, without anybody's knowing how long a job will be: PIAS (Bai et al., NSDI'15).
+A job's first iterations have level 0, so that its owner soon sees whether it learns. Then its level
+follows from the bytes it has sent: it starts at level 1 and drops at each threshold. So short jobs
+overtake long ones, and the mean completion time falls, without knowing job sizes: PIAS (Bai et al.,
+NSDI'15).
 
 The thresholds grow geometrically, as those of Aalo (Chowdhury and Stoica, SIGCOMM'15: 10 MB, times
-10), which also deals with flows that are over only together. With a factor of E, jobs that share a
-level differ by at most E in what they have sent, and sharing a queue fairly costs neither more than
-a factor E; and few levels span any sizes.
+10), which also schedules flows that complete together. With a factor of E, jobs of one level differ
+by at most E in the bytes they have sent, so fair sharing of a queue costs at most a factor of E;
+and few levels span all sizes.
 
-What counts is what a job has sent from its busiest host, the traffic of one link: a job is not
-long because it has many workers. Frames carry the level as an IP class selector (`protocol.wire`).
+The bytes of its busiest host count, the traffic of one link: a job is not long because it has many
+workers. Frames carry the level as an IP class selector (`protocol.wire`).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from protocol.errors import InputError
 from protocol.tos import LEVELS
 
 FIRST_SECONDS = 1.0
-"""The first threshold, as the time it takes on a link; reports of progress come as often."""
+"""The first threshold, as seconds on a link; also the interval of progress reports."""
 FACTOR = 4
 """Between thresholds that suit a network: six of them span a second to a quarter of an hour."""
 
 
 class PriorityError(InputError):
-    """A report of a job's progress that cannot be true; names job, host and what was expected."""
+    """An impossible report of a job's progress; the message names job and host."""
 
 
 def geometric(first: int, factor: int, levels: int = LEVELS) -> tuple[int, ...]:
@@ -48,17 +48,17 @@ def geometric(first: int, factor: int, levels: int = LEVELS) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class PriorityPolicy:
-    """How levels follow from progress."""
+    """Rules that derive levels from progress."""
 
     early_iterations: int = 10
-    """The first I iterations that go before everything else (002: chosen by experience)."""
+    """The first I iterations, which have the highest priority (002: chosen by experience)."""
     thresholds: tuple[int, ...] = geometric(10_000_000, 10)
     """Bytes, ascending: with the k-th (from 0) sent, a job is at level k + 2 or further down."""
     highest: int = 1
-    """The level of a job after these iterations that has sent nothing else."""
+    """The level of a job after these iterations."""
     starved: float | None = 60.0
-    """A job that has sent nothing for so many seconds goes to level 1 until it has sent again
-    (PIAS raises starved flows likewise). None: never."""
+    """A job that has sent nothing for this many seconds moves to level 1 until it sends again (PIAS
+    raises starved flows likewise). None: never."""
 
     def __post_init__(self) -> None:
         if self.early_iterations < 0:
@@ -107,7 +107,7 @@ class _Job:
     iterations: dict[str, int] = field(default_factory=dict)
     senders: dict[str, RestartingCounter] = field(default_factory=dict)
     moved: float = 0.0
-    """When it last was seen to send."""
+    """Time when it was last seen to send."""
     level: int = 0
 
     @property
@@ -127,7 +127,7 @@ class FeedbackQueue:
         self._jobs: dict[int, _Job] = {}
 
     def add(self, job: int, now: float, workers: Iterable[str] = ()) -> int:
-        """Take a job in; its level. A job that is there already keeps its own.
+        """Add a job and return its level. An existing job keeps its own.
 
         `workers`: those of whom nothing is heard yet count as being at iteration 0.
         """
@@ -137,11 +137,11 @@ class FeedbackQueue:
         return self._jobs[job].level
 
     def remove(self, job: int) -> None:
-        """Let a job go, if it is there."""
+        """Remove a job, if it exists."""
         self._jobs.pop(job, None)
 
     def check(self, job: int, host: str, iteration: int, sent: int) -> None:
-        """Raise PriorityError for a report that cannot be true."""
+        """Raise PriorityError for an impossible report."""
         if job not in self._jobs:
             known = ", ".join(map(str, self._jobs)) or "none"
             raise PriorityError(f"{host} reports on job {job}; jobs: {known}")
@@ -150,7 +150,7 @@ class FeedbackQueue:
                 raise PriorityError(f"job {job}, host {host}: {what} {value}: expected 0 or more")
 
     def report(self, job: int, host: str, iteration: int, sent: int, now: float) -> None:
-        """Take what a host says: iterations completed, bytes of frames since its agent began.
+        """Process a host's report: iterations completed, bytes of frames since its agent started.
 
         A counter that falls is that of an agent that was restarted. A host that does not work for
         the job (a server) leaves `iteration` out of account by reporting through `sent_only`.
@@ -161,7 +161,7 @@ class FeedbackQueue:
         self.sent_only(job, host, sent, now)
 
     def sent_only(self, job: int, host: str, sent: int, now: float) -> None:
-        """Take the bytes that a host that is no worker has sent. Raises PriorityError."""
+        """Process the bytes sent by a host that is not a worker. Raises PriorityError."""
         self.check(job, host, 0, sent)
         entry = self._jobs[job]
         sender = entry.senders.setdefault(host, RestartingCounter())
@@ -189,5 +189,5 @@ class FeedbackQueue:
         return 0 if entry is None else entry.level
 
     def levels(self) -> Mapping[int, int]:
-        """Return the level of every job as of the last update; 0 goes first."""
+        """Return the level of every job as of the last update; 0 is served first."""
         return {number: job.level for number, job in self._jobs.items()}

@@ -1,16 +1,16 @@
-"""Plans that follow the network's state: a job's tree is looked at again as its links fill (002).
+"""Reoptimization: plans follow the network's state as links fill (002).
 
-When to look and what is worth an epoch is `replanning`'s matter; here the plans are made and timed.
-One job decides after the other, and the next one knows what the one before it will send where:
-else two jobs that share a busy link would leave it together, and meet again.
+`replanning` decides when to look and what is worth an epoch; here plans are made and timed. Jobs
+decide one by one, each knowing the expected load of those before: otherwise two jobs on a busy link
+would leave it together, and meet again.
 
-How an embedding's tensors are cut must change at the same tensor on all hosts that sum, or the job
-stands still or sums wrongly. A new epoch cannot do that, since every agent adopts it when it hears
-of it. So all agents ask for every boundary, after each `period` tensors (`JobPlan`), and wait there
-for the answer; what the tracker decides first holds. They ask one tensor after a boundary at the
-earliest: then all that sum have passed it, and no two boundaries are open at once. What is decided
-on is the job's plan at that time, which is kept over a restart before any agent hears of it: then
-the first boundary that is asked for gets that plan again, whether it had been answered or not.
+The partition of an embedding's tensors must change at the same tensor on all hosts, or the job
+stalls or sums wrongly. A new epoch cannot do that, since every agent adopts it when it receives it.
+So all agents request every boundary, after each `period` tensors (`JobPlan`), and wait there for
+the answer; the tracker's first decision is final. They request the next boundary at least one
+tensor after the last: then all hosts have passed it, and only one boundary is open. The decision is
+the job's plan at that time, which is recorded before any agent receives it: after a restart the
+first requested boundary gets that plan again, whether it had been answered or not.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from timing.work import PlanWork
 LOGGER = logging.getLogger("hopsum.cluster")
 
 LEAST_SHARE = 0.01
-"""Of a link's bandwidth: a link that is full still carries something."""
+"""Minimum free fraction of a link's bandwidth: a full link still carries something."""
 
 
 def free_network(network: Network, shares: Mapping[DirectedLink, float]) -> Network:
-    """Return the network with what is free of its links, of the two directions the lesser."""
+    """Return the network with free bandwidth on its links, the lesser of both directions."""
     links = []
     for link in network.links:
         share = min(shares.get((link.a, link.b), 1.0), shares.get((link.b, link.a), 1.0))
@@ -48,7 +48,7 @@ def free_network(network: Network, shares: Mapping[DirectedLink, float]) -> Netw
 
 
 def trees_alone(plan: JobPlan, elements: int) -> PlanWork:
-    """Return the work of a plan's trees on one tensor, without its parts of hosts."""
+    """Return the work of a plan's trees on one tensor, without the hosts' parts."""
     tensor = tree_elements(plan, elements), DataType.INT32
     return PlanWork(replace(plan, host_parts=()), [tensor])
 
@@ -80,7 +80,7 @@ class _Due:
 
 @dataclass
 class Reoptimizer:
-    """One job's plan over time. Ask `look` now and then; times in seconds."""
+    """Reoptimizer of one job. Call `look` periodically; times in seconds."""
 
     manager: Manager
     state: NetworkState
@@ -89,7 +89,7 @@ class Reoptimizer:
     round: int
     at: float
     rate: float = 0.0
-    """Rounds a second, since the look before."""
+    """Rounds per second since the previous look."""
     recut_at: float = 0.0
 
     @classmethod
@@ -101,7 +101,7 @@ class Reoptimizer:
         return cls(manager, state, job, replanner, 0, now, recut_at=now)
 
     async def look(self, round_: int, elements: int, now: float) -> Cause | None:
-        """Give the job a new epoch if the state calls for it; why it got one, or None.
+        """Start a new epoch if the state calls for it; return the reason, or None.
 
         `elements`: of its tensors. Raises DriverError, TimeoutError where switches do not take it.
         """
@@ -155,7 +155,7 @@ class Reoptimizer:
         return None
 
     def recut_due(self, now: float) -> bool:
-        """Whether the next boundary is worth a look: the last one is a pause ago."""
+        """Whether the next boundary should be considered: the pause since the last one is over."""
         return now - self.recut_at >= self.replanner.policy.pause
 
     async def recut(self, elements: int, now: float) -> JobPlan:

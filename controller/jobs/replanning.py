@@ -1,13 +1,12 @@
-"""When a job is planned anew: every few iterations, and on a change of the network's state (002).
+"""When jobs are re-planned: every few iterations, and on changes of the network's state (002).
 
-A plan costs something to replace: the epoch rises, and all that is in flight is sent again. So
-three things stand between a change and a new epoch. A change counts only when some link differs
-from what the last look saw by a band, and goes on doing so for a while (a burst does not); two
-looks are some time apart; and a new plan is taken only if it is faster by a margin. A load that
-swings inside the band, or faster than `hold`, never causes a look; one that swings slower causes
-at most one look a `pause`, and an epoch only for a real gain.
+Replacing a plan is expensive: everything in flight is sent again in the new epoch. So three
+conditions apply. A change counts only if some link differs from the last look by more than a band
+for some time (a burst does not); looks are separated by a pause; and a new plan is adopted only if
+it is faster by a margin. A load that oscillates inside the band, or faster than `hold`, never
+causes a look; a slower one causes at most one look per `pause`, and an epoch only for a real gain.
 
-Failed links and switches are planned around at once (`failover`), whatever this module says.
+Failed links and switches are planned around at once (`failover`), independently of this module.
 """
 
 from __future__ import annotations
@@ -21,21 +20,21 @@ from planning.model.demand import DirectedLink
 
 
 class Cause(StrEnum):
-    """Why a job's plan is looked at."""
+    """Reason for reconsidering a job's plan."""
 
     ITERATIONS = "iterations"
-    """So many have passed since the last look."""
+    """Enough iterations have passed since the last look."""
     CHANGE = "change of state"
-    """Some link has had another share free than it had at the last look, for long enough."""
+    """The free share of some link has differed from that at the last look for long enough."""
     SLOTS = "return of slots"
-    """Switches that the job had left to others have slots for it again."""
+    """Switches where the job was preempted have slots for it again."""
     RECOVERY = "recovery"
     """Switches or links that were unreachable when its plan was made are back."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplanningPolicy:
-    """When to look, and what is worth an epoch. Times in seconds."""
+    """Options: when to look, and when a plan is worth an epoch. Times in seconds."""
 
     live: bool = True
     """Whether plans are made for what is free of the links at the time; if not, a job is planned
@@ -43,13 +42,13 @@ class ReplanningPolicy:
     every: int = 50
     """Iterations between two looks; 0: only on a change."""
     band: float = 0.2
-    """A change is more than so much of a link's bandwidth."""
+    """Minimum change, as a fraction of a link's bandwidth."""
     hold: float = 3.0
-    """A change lasts at least so long."""
+    """Minimum duration of a change."""
     pause: float = 10.0
-    """Between two looks, whatever causes them."""
+    """Minimum time between two looks."""
     gain: float = 0.1
-    """A new plan is worth an epoch if its iterations take less time by more than this part."""
+    """Minimum fraction of an iteration's time that a new plan must save."""
 
     @property
     def period(self) -> int:
@@ -90,7 +89,7 @@ class Replanner:
         self._shares = dict(shares)
         self._at = now
         self._since: float | None = None
-        """Since when some link has been out of its band."""
+        """Time since which some link has been out of its band."""
 
     def due(
         self,
@@ -100,7 +99,7 @@ class Replanner:
         slots: bool = False,
         recovered: bool = False,
     ) -> Cause | None:
-        """Why the plan is to be looked at now; None: it is not.
+        """Return the reason to look at the plan now; None: there is none.
 
         `slots`: there are some again at switches that the job had left. `recovered`: switches or
         links that its plan had to avoid are back.
@@ -125,7 +124,7 @@ class Replanner:
     def changed(self, shares: Shares) -> list[DirectedLink]:
         """Return the links that are out of their bands, the furthest first."""
         apart = {link: abs(share - self._shares.get(link, 1.0)) for link, share in shares.items()}
-        # A link that is gone from the network is a failure, not a change.
+        # A link missing from the network is a failure, not a change.
         out = [link for link, distance in apart.items() if distance > self.policy.band]
         return sorted(out, key=lambda link: -apart[link])
 
@@ -143,7 +142,7 @@ class Replanner:
         return new < (1 - self.policy.gain) * kept
 
     def looked(self, iteration: int, shares: Shares, now: float) -> None:
-        """Take in that the plan has been looked at in this state, and replaced or kept."""
+        """Note that the plan has been looked at in this state, and replaced or kept."""
         self._iteration = iteration
         self._shares = dict(shares)
         self._at = now

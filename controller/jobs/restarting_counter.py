@@ -1,4 +1,4 @@
-"""A counter that somebody else keeps, and begins anew whenever that somebody is restarted."""
+"""Totals of remote counters that restart from 0 with their process."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class RestartingCounter:
-    """The total of a counter over all lives of who counts; it never falls."""
+    """The total of a counter over all lives of its process; it never decreases."""
 
     counted: int = 0
-    """As it was reported last."""
+    """The last reported value."""
     before: int = 0
-    """What earlier lives had counted."""
+    """Total of earlier lives."""
 
     def take(self, counted: int) -> None:
-        """Take in a report; one that is lower than the last is of a new life."""
+        """Process a report; a lower one than the last starts a new life."""
         if counted < self.counted:
             self.before += self.counted
         self.counted = counted
 
     def total(self, final: int = 0) -> int:
-        """Return the sum over all lives; `final`: what the last of them reported at its end."""
+        """Return the sum over all lives; `final`: the last life's final report."""
         return self.before + max(self.counted, final)

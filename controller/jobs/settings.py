@@ -1,4 +1,4 @@
-"""The settings of a cluster: what is the same for all its jobs."""
+"""The settings of a cluster, shared by all its jobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from protocol.wire import HOPS_DEFAULT, LANES_DEFAULT
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """How a cluster takes, plans and keeps jobs.
+    """Settings for accepting, planning and keeping jobs.
 
     `lanes`, `max_hops`: those that its switches were compiled for. `sharing`: what one job may hold
     of a switch. `priorities`: how jobs' levels follow from their progress; None: what suits the

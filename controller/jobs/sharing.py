@@ -1,14 +1,14 @@
-"""How jobs share the slots of switches: a quota for each, and pre-emption by bypass (002).
+"""Sharing of switches' slots among jobs: a quota for each, and preemption by bypass (002).
 
-A job that sums in all switches of a busy cluster would leave none for the others, so no job gets
-more than its quota of a switch. Where slots run out all the same, a job of higher priority takes
-those of lower ones: these go on, and their packets pass that switch without being summed there.
+A job that aggregates in all switches of a busy cluster would leave no slots for others, so no job
+gets more than its quota of a switch. Where slots run out nevertheless, a job of higher priority
+takes those of lower ones: these continue, and that switch only forwards their packets.
 
-No sum is ever wrong by that. The job that gives way gets a new epoch in which its stacks do not say
-'aggregate' at that switch; only when its rules have gone from the switch, its slots are given to
-another. Its late packets of the old epoch are not admitted any more, and partial sums that are left
-in the slots belong to another job than whoever comes next, who overwrites them
-(docs/protocol.md, A switch). What was in flight is sent again under the new epoch.
+This never causes a wrong sum. The preempted job gets a new epoch in which its stacks do not say
+'aggregate' at that switch; only when its rules are removed from the switch, its slots are given to
+another job. Its late packets of the old epoch are not admitted, and partial sums left in the slots
+belong to another job than the next packet, which overwrites them (docs/protocol.md, A switch).
+Fragments in flight are sent again under the new epoch.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class SharingPolicy:
-    """What one job may hold."""
+    """Limits of one job."""
 
     quota: Fraction = Fraction(1, 2)
-    """Of the slots of a switch, all trees of a job together."""
+    """Maximum fraction of a switch's slots for all trees of a job."""
 
     def __post_init__(self) -> None:
         if not 0 < self.quota <= 1:
@@ -58,7 +58,7 @@ class SharingPolicy:
         return 1 << most.bit_length() - 1
 
     def trees(self, network: Network, window: int) -> int:
-        """How many trees of a job may pass the smallest switch that sums; 0 or more."""
+        """Return how many trees of a job fit into the smallest aggregating switch; 0 or more."""
         rooms = [self.slots(network, s.name) for s in network.switches.values() if s.aggregates]
         return min((room // window for room in rooms), default=MAX_TREES)
 
@@ -87,7 +87,7 @@ def fitting_window(network: Network, trees: int, wanted: int, spare: int = 0) ->
 
 
 def bypassing(network: Network, switches: Iterable[str]) -> Network:
-    """Return the network as a job sees it that has given up its slots at some switches."""
+    """Return the network for a job that was preempted at some switches."""
     names = set(switches)
     return replace(
         network,
@@ -100,7 +100,7 @@ def bypassing(network: Network, switches: Iterable[str]) -> Network:
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """A new job's plan, and which jobs are to give way to it at which switches (none: no entry)."""
+    """A new job's plan, and the jobs that it preempts at switches."""
 
     plan: JobPlan
     victims: Mapping[int, frozenset[str]]
@@ -113,11 +113,11 @@ def preempt(
     levels: Mapping[int, int],
     planner: str = "multi-hop",
 ) -> Preemption:
-    """Plan a new job where there is room, or where jobs of a lower priority can give way to it.
+    """Plan a new job where there is room, or where it can preempt jobs of lower priority.
 
-    `levels`: the priority of every job, the new one's too, 0 first; only jobs of a lower priority
-    (a greater level) than the new one's give way. Of those, as few as possible, the lowest first.
-    Changes nothing: plan each of them anew on `bypassing` (a new epoch), call
+    `levels`: the priority of every job, including the new one's, 0 first; only jobs of a lower
+    priority (a greater level) than the new one's are preempted: as few as possible, the lowest
+    first. Has no side effects: re-plan each of them on `bypassing` (a new epoch), call
     `Allocator.release_at` when its rules are installed, and then `Allocator.take` for the new plan.
     Raises PlanError if there is no plan at all: jobs of its own or a higher priority hold what it
     needs.
@@ -138,12 +138,12 @@ def preempt(
 
 
 NextPlan = Callable[[int, frozenset[str], Allocator], JobPlan]
-"""Makes the next plan of a job that gives up some switches; the allocator is a copy."""
+"""Makes the next plan of a job that is preempted at some switches; the allocator is a copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """How a new job gets in: `plan` is its own, `preempted` the next plans of the others.
+    """Admission of a new job: `plan` is its own, `preempted` the next plans of the others.
 
     `given_up`: where each of these no longer sums. All of it holds together, slots and groups too.
     """
@@ -161,7 +161,7 @@ def settle(
     planner: str,
     next_plan: NextPlan,
 ) -> Settlement:
-    """Plan a new job and those that give way to it (see `preempt`); changes nothing.
+    """Plan a new job and those that it preempts (see `preempt`), without side effects.
 
     A job that cannot do without its switches (more flows would reach its server than can) counts as
     one of the highest priority. Raises PlanError as `preempt`.
@@ -194,10 +194,10 @@ def _in_the_way(
     trees: int,
     levels: Mapping[int, int],
 ) -> list[int]:
-    """Jobs that have to leave a switch for `trees` windows to fit; none if nobody's leaving helps.
+    """Return jobs to preempt at a switch so that `trees` windows fit; none if that is impossible.
 
-    The lowest priority goes first, and whoever holds most of it; who turns out not to be in the
-    way stays.
+    The lowest priority is preempted first, in it the largest holder; jobs that turn out not to be
+    in the way stay.
     """
     in_use = allocator.in_use(switch)
     own = _level(levels, request.job)
@@ -231,7 +231,7 @@ def _level(levels: Mapping[int, int], job: int) -> int:
 
 
 def _room(ranges: Iterable[Range], slots: int, window: int) -> int:
-    """How many windows fit between ranges."""
+    """Return how many windows fit between ranges."""
     start = room = 0
     for base, size in sorted(ranges):
         room += (base - start) // window

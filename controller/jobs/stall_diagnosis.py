@@ -1,4 +1,4 @@
-"""Why a job makes no progress: which outage or agent it waits for, and since when.
+"""Diagnosis of stalled jobs: the outage or agent that a job waits for, and for how long.
 
 `telemetry.slot_diagnosis` looks into the slots of switches for a single fragment; this is what
 every list of jobs shows. Times are seconds of one monotonic clock.
@@ -17,12 +17,12 @@ from protocol import hopsum_pb2 as pb
 STALLED_SECONDS = 10.0
 """A running job that has completed no tensor for this long counts as stalled."""
 SILENT_SECONDS = 5.0
-"""An agent sends a message every second."""
+"""Seconds of silence after which an agent is reported: it sends a message every second."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """How far a job is. `began`: when agents were asked to attend; `since`: of its last tensor."""
+    """Progress of a job. `began`: when agents were told to attend; `since`: of its last tensor."""
 
     began: float
     round: int = 0
@@ -32,15 +32,15 @@ class Progress:
         self.since = self.began
 
     def note(self, round_: int, now: float) -> None:
-        """Take in how many tensors are summed."""
+        """Note the number of summed tensors."""
         if round_ != self.round:
             self.round, self.since = round_, now
 
 
-def why_standing_still(
+def why_stalled(
     tracker: Tracker, nodes: Mapping[str, Node], progress: Progress, outages: str, now: float
 ) -> str:
-    """Return what a job waits for that has been planned, and since when; empty: it goes on.
+    """Return what a planned job waits for, and for how long; empty if it makes progress.
 
     `outages`: what of the network it lacks.
     """
@@ -53,7 +53,7 @@ def why_standing_still(
 
 
 def _absent_agents(tracker: Tracker, nodes: Mapping[str, Node], began: float, now: float) -> str:
-    """Which agents of a job are missing, not ready or silent, and for how long."""
+    """Return which agents of a job are missing, not ready or silent, and for how long."""
     words = []
     for agent in tracker.agents.values():
         if agent.state == pb.FINISHED or tracker.released:

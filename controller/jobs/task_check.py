@@ -1,4 +1,4 @@
-"""What the controller looks at in a job's task before it takes the job in.
+"""Checks of a job's task before the controller accepts the job.
 
 The rest of it is for the agents; what they cannot follow ends the job, with the reason.
 """
@@ -31,11 +31,12 @@ def workload_of(spec: JobSpec) -> WorkloadSpec | None:
 
 
 MOST_TASK_BYTES = 1 << 20
-"""Of a task: the controller keeps it, journals it, and sends it to every agent of the job."""
+"""Maximum bytes of a task: the controller stores, journals and sends it to every agent of the job.
+"""
 
 
 def check_task(spec: JobSpec) -> None:
-    """Raise JobError for a task by which agents would not know what to sum, or how."""
+    """Raise JobError for a task that does not say what to sum, or how."""
     if (size := spec.task.ByteSize()) > MOST_TASK_BYTES:
         raise JobError(
             f"job {spec.name}: its task has {size} bytes; expected at most {MOST_TASK_BYTES}"
@@ -56,7 +57,7 @@ def check_task(spec: JobSpec) -> None:
 def check_workload(
     name: str, workload: WorkloadSpec, workers: Collection[str], nodes: Nodes
 ) -> None:
-    """Raise JobError for a workload of others than these workers, or too large for their hosts.
+    """Raise JobError for a workload of other workers, or too large for their hosts.
 
     Workers on hosts of one machine share its memory. Of a host without an agent that is not known.
     """

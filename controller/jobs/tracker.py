@@ -1,4 +1,4 @@
-"""Where a job's agents are, and what to send to each. No input or output, no clock of its own.
+"""State of a job's agents, and messages to them. Without I/O or a clock of its own.
 
 Every method returns the messages to send, in order, as (host, message).
 """
@@ -15,18 +15,18 @@ from protocol import hopsum_pb2 as pb
 
 HEARTBEAT_SECONDS = 1.0
 MOST_REPORT_BYTES = 8 << 20
-"""Of one agent's report: the controller keeps those of many jobs."""
+"""Maximum bytes of one agent's report: the controller keeps those of many jobs."""
 MOST_REASON = 2000
-"""Characters of why an agent failed."""
+"""Maximum length of a failure's reason."""
 SILENCE_SECONDS = 30.0
-"""An agent that is stopped for some seconds is late, not dead."""
+"""Seconds of silence after which an agent is lost; one that is stopped briefly is only late."""
 
 Outgoing = list[tuple[str, pb.ControllerMessage]]
 
 
 @dataclass
 class Agent:
-    """One host's agent. `connected`: its stream is open; `heard`: when it last said something."""
+    """One host's agent. `connected`: its stream is open; `heard`: time of its last message."""
 
     host: str
     role: str
@@ -36,19 +36,19 @@ class Agent:
     report: pb.Report | None = None
     reason: str = ""
     boundary: int = 0
-    """The last boundary it has asked for."""
+    """The last boundary that it has requested."""
     heard: float = 0.0
     joined: float = 0.0
-    """When its stream opened."""
+    """Time when its stream opened."""
 
     @property
     def over(self) -> bool:
-        """Whether nothing more is to be expected of it."""
+        """Whether it has ended."""
         return self.state in (pb.FINISHED, pb.FAILED, pb.LOST)
 
 
 class Tracker:
-    """One job: barrier at the start, release at the end, and the news in between."""
+    """One job: barrier at the start, release at the end, and events in between."""
 
     def __init__(
         self,
@@ -64,14 +64,14 @@ class Tracker:
         self.released = False
         self.silence = silence
         self._cut: tuple[int, JobPlan] | None = None
-        """The last boundary that is decided on, and the plan that cuts tensors from there on."""
+        """The last boundary decided, and the plan that partitions tensors from there on."""
         self.deliberate = False
-        """Whether boundaries wait for `decide`; else tensors are cut as they are, without delay."""
+        """Whether boundaries wait for `decide`; else the partition stays, without delay."""
         self.agents = {worker: Agent(worker, "worker") for worker in plan.workers}
         self._expect_auxiliary()
 
     def _expect_auxiliary(self) -> None:
-        """Servers, which a restart does not harm, and relays, whose connections it ends."""
+        """Hosts other than workers: servers, which survive a restart, and relays, which do not."""
         for host in self.plan.auxiliary:
             role = "server" if host in self.plan.servers else "relay"
             self.agents.setdefault(host, Agent(host, role))
@@ -81,7 +81,7 @@ class Tracker:
     def register(
         self, host: str, now: float, state: pb.AgentState = pb.EXPECTED, round_: int = 0
     ) -> Outgoing:
-        """Take in an agent whose stream has opened; `state` if it was here before."""
+        """Register an agent whose stream has opened; `state` if it was registered before."""
         agent = self.agents.get(host)
         if agent is None:
             return [(host, _refused(f"host {host} has no part in job {self.plan.job}"))]
@@ -92,7 +92,7 @@ class Tracker:
             return [(host, _refused(why))]
         agent.connected, agent.heard, agent.reason = True, now, ""
         agent.joined = now
-        # Its last word, with the report or the reason, comes next: until then it is not over.
+        # Its last message, with the report or the reason, comes next: until then it has not ended.
         agent.state = max(min(state, pb.RUNNING), pb.PREPARING)
         agent.round = max(agent.round, round_)
         welcome = pb.Welcome(
@@ -124,7 +124,7 @@ class Tracker:
         )
 
     def receive(self, host: str, message: pb.AgentMessage, now: float) -> Outgoing:
-        """Take in what a registered agent says."""
+        """Process a message of a registered agent."""
         agent = self.agents[host]
         agent.heard = now
         match message.WhichOneof("message"):
@@ -150,7 +150,7 @@ class Tracker:
         return self._advance()
 
     def gone(self, host: str) -> Outgoing:
-        """Take in that an agent's stream has ended."""
+        """Process the end of an agent's stream."""
         agent = self.agents[host]
         agent.connected = False
         if agent.over:
@@ -161,7 +161,7 @@ class Tracker:
         return self._fall(agent, pb.LOST, "its connection ended")
 
     def check(self, now: float) -> Outgoing:
-        """Look for agents that have been silent too long."""
+        """Detect agents that timed out."""
         out: Outgoing = []
         for agent in self.agents.values():
             silent = now - agent.heard
@@ -170,12 +170,12 @@ class Tracker:
         return out
 
     def waiting(self, *, over: bool = False) -> Outgoing:
-        """Tell every agent that the job waits for something unreachable, or waits no longer."""
+        """Tell every agent that the job waits for an unreachable element, or no longer does."""
         message = pb.ControllerMessage(waiting=pb.Waiting(over=over))
         return [(agent.host, message) for agent in self.agents.values() if agent.connected]
 
     def adopt(self, plan: JobPlan) -> Outgoing:
-        """Hand a new epoch's plan to every agent."""
+        """Send a new epoch's plan to every agent."""
         self.plan = plan
         serving = plan.servers
         for agent in list(self.agents.values()):
@@ -187,7 +187,7 @@ class Tracker:
 
     @property
     def open_boundary(self) -> int | None:
-        """The boundary that is to be decided on next; None before all workers have asked for it.
+        """The next boundary to decide; None until all workers have requested it.
 
         So each of them has passed the one before. After a restart of the controller the furthest
         worker says how far an earlier one had come.
@@ -202,14 +202,14 @@ class Tracker:
         return self._cut is not None
 
     def decide(self, number: int, plan: JobPlan) -> Outgoing:
-        """Let tensors be cut as a plan says from a boundary on; once decided, it stays so."""
+        """Decide the plan that partitions tensors from a boundary on; a decision is final."""
         if self._cut is not None and number <= self._cut[0]:
             raise ValueError(f"job {plan.job}: boundary {number} is decided on")
         self._cut = number, plan
         return self._tell_cut(self.agents.values())
 
     def _tell_cut(self, agents: Iterable[Agent]) -> Outgoing:
-        """Answer those who have asked for the last boundary, or for one before that."""
+        """Answer requests for the last boundary or earlier ones."""
         if self._cut is None:
             return []
         number, plan = self._cut
@@ -246,7 +246,7 @@ class Tracker:
         lost = [pb.Lost(host=host, reason=reason) for host, reason in self.failures().items()]
         return pb.ControllerMessage(all_done=pb.AllDone(lost=lost))
 
-    # -- what it has come to
+    # -- outcome
 
     @property
     def state(self) -> str:
@@ -259,11 +259,11 @@ class Tracker:
 
     @property
     def over(self) -> bool:
-        """Whether no agent has anything more to do or to say."""
+        """Whether all agents have ended."""
         return self.released and all(agent.over for agent in self.agents.values())
 
     def failures(self) -> dict[str, str]:
-        """Why agents failed or are lost, by host."""
+        """Reasons why agents failed or are lost, by host."""
         return {
             agent.host: agent.reason
             for agent in self.agents.values()
@@ -271,7 +271,7 @@ class Tracker:
         }
 
     def reports(self) -> dict[str, pb.Report]:
-        """Return what the agents reported at the end, by host."""
+        """Return the agents' final reports, by host."""
         return {a.host: a.report for a in self.agents.values() if a.report is not None}
 
     def status(self, now: float) -> pb.JobStatus:

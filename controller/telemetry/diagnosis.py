@@ -1,4 +1,4 @@
-"""Conditions of switches and links as people read them, and what a plan or host loses with them.
+"""Descriptions of the state of switches and links, and their effect on plans and hosts.
 
 Times are seconds of one monotonic clock.
 """
@@ -14,16 +14,16 @@ from network.model import Network
 from network.paths import forwards
 
 SHOWN = 3
-"""So many causes of a kind are named."""
+"""Maximum number of causes of a kind that are named."""
 
 
 def element_name(element: Element) -> str:
-    """Return how people call a switch or a link."""
+    """Return the name of a switch or link for people."""
     return f"switch {element}" if isinstance(element, str) else f"link {'-'.join(element)}"
 
 
 def outage(health: Health, elements: Iterable[Element], now: float) -> str:
-    """Return which of these switches and links are unreachable or held down, and for how long."""
+    """Return which of these elements are unreachable or held down, and for how long."""
     words = []
     for element in sorted(elements, key=element_name):
         seconds = health.unreachable_for(element, now)
@@ -33,12 +33,12 @@ def outage(health: Health, elements: Iterable[Element], now: float) -> str:
         elif held:
             words.append(f"{element_name(element)} held down for flapping, {held:.0f} s more")
         else:
-            words.append(f"{element_name(element)} is taken in again")
+            words.append(f"{element_name(element)} is being reconnected")
     return listed(words)
 
 
 def condition(health: Health, element: Element, now: float) -> str:
-    """Return what is wrong with a switch or link; empty: it is in use."""
+    """Return the fault of a switch or link; empty: it is in use."""
     held = health.held_for(element, now)
     if held:
         return f"held down for flapping, {held:.0f} s more"
@@ -48,7 +48,7 @@ def condition(health: Health, element: Element, now: float) -> str:
 
 
 def link_condition(health: Health, u: str, v: str, now: float) -> str:
-    """Return what is wrong with a link or with a switch at its end; empty: it is in use."""
+    """Return the fault of a link or of a switch at its end; empty: it is in use."""
     for element in (link_element(u, v), u, v):
         words = condition(health, element, now)
         if words:
@@ -57,13 +57,13 @@ def link_condition(health: Health, u: str, v: str, now: float) -> str:
 
 
 def listed(words: Collection[str]) -> str:
-    """Return the first few of some causes, and how many more there are."""
+    """Return the first few causes, and the number of others."""
     more = f", and {len(words) - SHOWN} more" if len(words) > SHOWN else ""
     return ", ".join([*words][:SHOWN]) + more
 
 
 def used_elements(plan: JobPlan) -> frozenset[Element]:
-    """Return the switches and links that the trees of a plan pass."""
+    """Return the switches and links in the trees of a plan."""
     pairs = [pair for tree in plan.trees for pair in tree.parents.items()]
     switches = {part for tree in plan.trees for part in tree.parts}
     return frozenset({*switches, *(node for pair in pairs for node in pair)}) | {
@@ -82,7 +82,7 @@ def cut_off(network: Network, hosts: Iterable[str]) -> tuple[str, ...]:
 
 
 def _reachable(network: Network, start: str) -> set[str]:
-    """Return the nodes to which there is a way from a node, itself included."""
+    """Return the nodes reachable from a node, itself included."""
     neighbours: dict[str, list[str]] = {}
     for link in network.links:
         neighbours.setdefault(link.a, []).append(link.b)

@@ -1,4 +1,4 @@
-"""What happened to jobs, switches and links: for timelines, and counted by kind.
+"""Events of jobs, switches and links: for timelines, and counted by kind.
 
 No input or output, no clock of its own but the date it is given.
 """
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 KEPT = 200
-"""Events; counts go on."""
+"""Maximum number of events kept; counts include all."""
 
 
 class EventKind(StrEnum):
-    """What has happened."""
+    """Kind of event."""
 
     SUBMITTED = "submitted"
     QUEUED = "queued"
-    """A job waits for what other jobs hold."""
+    """A job is queued behind others."""
     STARTED = "started"
     FINISHED = "finished"
     FAILED = "failed"
@@ -28,11 +28,11 @@ class EventKind(StrEnum):
     PLANNED = "planned"
     """A job has its first plan."""
     FAILOVER = "failover"
-    """A job has a new epoch, around what is unreachable."""
+    """A job has a new epoch that avoids unreachable elements."""
     REPLAN = "replan"
     """A job has a new epoch for another reason."""
     PREEMPTED = "preempted"
-    """A job has a new epoch because it gave up slots to another."""
+    """A job has a new epoch because another one preempted it."""
     OUTAGE = "outage"
     """A switch or link is planned around from now on."""
     RECOVERY = "recovery"
@@ -59,13 +59,13 @@ class EventLog:
         self._events: deque[Event] = deque(maxlen=kept)
         self._number = 0
         self.counts: Counter[str] = Counter(dict.fromkeys(EventKind, 0))
-        """How many of each kind there have been."""
+        """Number of events of each kind."""
 
     def __iter__(self) -> Iterator[Event]:
         return iter(self._events)
 
     def add(self, kind: EventKind, text: str, job: int = 0, epoch: int = 0) -> None:
-        """Take an event in, as of now."""
+        """Record an event, as of now."""
         self._number += 1
         self.counts[kind] += 1
         self._events.append(Event(self._number, self._date(), kind, text, job, epoch))

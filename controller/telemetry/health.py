@@ -25,16 +25,17 @@ def link_element(u: str, v: str) -> Element:
 
 @dataclass(frozen=True, slots=True)
 class DampingPolicy:
-    """When an element is planned around, and when it is planned in again. Times in seconds."""
+    """When an element is avoided, and when it is used again. Times in seconds."""
 
     away: float = 1.5
-    """A switch that only restarts is back before that, and costs a job less than a new plan."""
+    """Grace period: a switch that only restarts is back earlier, and costs a job less than a new
+    plan."""
     startup: float = 10.0
     """The same for an element that has not been reachable yet."""
     stable: float = 1.0
-    """In reach for so long before it is planned in again."""
+    """Seconds of reachability before it is used again."""
     half_life: float = 30.0
-    """Of the penalty, which is the number of recent failures."""
+    """Half-life of the penalty, which is the number of recent failures."""
     suppress: float = 2.5
     """An element with a higher penalty is held down: it stays planned around for a while."""
     reuse: float = 1.0
@@ -84,7 +85,7 @@ class Health:
         now: float,
         awaited: Collection[Element] = frozenset(),
     ) -> None:
-        """Take in which elements are reachable; one that is not named is as it was before.
+        """Update which elements are reachable; others stay as they were.
 
         `awaited`: those that something waits for, which return as soon as they are reachable.
         """
@@ -134,7 +135,7 @@ class Health:
         return None if record is None or record.reachable else now - record.since
 
     def held_for(self, element: Element, now: float) -> float:
-        """Return how many more seconds an element that is reachable is held down; 0: it is not."""
+        """Return the remaining hold-down of a reachable element in seconds; 0: none."""
         record = self._records.get(element)
         if record is None or not (record.held and record.reachable):
             return 0.0

@@ -1,4 +1,4 @@
-"""Which links carry something, as their two ends have it.
+"""Link states, combined from both ends.
 
 A switch says over gNMI which of its ports have a link (p4switch does, BMv2 does not), and a host's
 agent whether its interface has. A link is down if either end says so; of one that neither end tells
@@ -17,7 +17,7 @@ from network.model import Network
 def link_states(
     network: Network, ports: Mapping[str, Mapping[int, bool]], nodes: Iterable[Node]
 ) -> dict[Element, bool]:
-    """Return whether links are up, of those of which it is known.
+    """Return the state of links where it is known.
 
     `ports`: of switches, by number. `nodes`: the hosts, with their last reports.
     """

@@ -1,4 +1,4 @@
-"""Which hosts have an agent process attached, and what these have reported last.
+"""Hosts with an attached agent process, and their latest reports.
 
 No input or output, no clock of its own: every method that needs the time is given it (seconds).
 """
@@ -15,16 +15,16 @@ from protocol.errors import InputError
 
 REPORT_SECONDS = 1.0
 SILENCE_SECONDS = 30.0
-"""A process that is stopped for some seconds is late, not dead."""
+"""Seconds of silence after which a process is lost; one that is stopped briefly is only late."""
 
 
 class NodeError(InputError):
-    """An agent process says what cannot be; the message says what, and what was expected."""
+    """An invalid report of an agent."""
 
 
 @dataclass(slots=True)
 class Node:
-    """One host. `heard`: when its process last said something; `report`: its last valid one.
+    """One host. `heard`: time of its process's last message; `report`: its last valid one.
 
     `memory`: bytes of its machine, which all hosts of `machine` share; 0: not known.
     `since`: when its process came, or when it went; before the first, when the controller began.
@@ -64,11 +64,11 @@ class Nodes:
 
     @property
     def attached(self) -> tuple[str, ...]:
-        """The hosts whose process is there, in the network's order."""
+        """The hosts with an attached process, in the network's order."""
         return tuple(node.host for node in self._nodes.values() if node.attached)
 
     def attach(self, host: str, now: float, memory: int = 0, machine: str = "") -> Node:
-        """Take a host's process in; NodeError for an unknown host, or one that has a process."""
+        """Register a host's process; NodeError for an unknown host, or one that has a process."""
         node = self.node(host)
         if node.attached:
             raise NodeError(
@@ -80,20 +80,20 @@ class Nodes:
         return node
 
     def detach(self, host: str, now: float) -> None:
-        """Forget a host whose process is gone, and what it has reported."""
+        """Remove a host's process and its report."""
         node = self.node(host)
         node.attached, node.report, node.since = False, None, now
         self.state.forget(host)
 
     def take(self, host: str, report: pb.NodeReport, now: float) -> None:
-        """Take a report in; StateError, and the report is not used, if it cannot be true."""
+        """Process a report; StateError if it is impossible, and it is ignored."""
         node = self.node(host)
         node.heard = now
         self.state.take_report(host, report, now)
         node.report, node.reported = report, now
 
     def silent(self, now: float, patience: float = SILENCE_SECONDS) -> list[str]:
-        """Attached hosts that have said nothing for longer than `patience` s."""
+        """Return attached hosts that have been silent for longer than `patience` s."""
         return [
             node.host
             for node in self._nodes.values()

@@ -1,4 +1,4 @@
-"""What switches' ports carry, read every second where their counters can be read (002)."""
+"""Port counters of switches, read every second where possible (002)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from network.model import Network
 LOGGER = logging.getLogger("hopsum.cluster")
 
 LinkBytes = Callable[[], Mapping[tuple[str, str], int]]
-"""Gives the bytes that every link has carried, from one end to the other; may raise OSError."""
+"""Returns the bytes carried by every link, by direction; may raise OSError."""
 
 
 async def count_ports(network: Network, link_bytes: LinkBytes, state: NetworkState) -> None:
-    """Tell the network's state what its switches' ports have carried, for ever."""
+    """Update the network's state from port counters, for ever."""
     while True:
         await asyncio.sleep(REPORT_SECONDS)
         try:

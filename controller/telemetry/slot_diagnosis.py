@@ -1,4 +1,4 @@
-"""Why a job does not get on: which child is missing at which switch, for which fragment."""
+"""Diagnosis of stuck fragments: the child missing at each switch."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Slots = Mapping[str, Sequence[SlotState]]
 class Missing:
     """A child that an incomplete slot waits for.
 
-    `neighbour`: who is at the port where it should come in; `workers`: whose contributions it
-    carries; `why`: how far they have come.
+    `neighbour`: the node at the port where it should arrive; `workers`: of its contributions;
+    `why`: how far these have come.
     """
 
     tree: int
@@ -58,7 +58,7 @@ def missing_from(message: pb.MissingChild) -> Missing:
 
 
 def job_slots(plan: JobPlan) -> dict[str, list[range]]:
-    """Return the slots of a job at each switch that sums for it."""
+    """Return the slots of a job at each of its aggregating switches."""
     slots: dict[str, list[range]] = {}
     for tree in plan.trees:
         for name, part in tree.parts.items():
@@ -72,7 +72,7 @@ def job_slots(plan: JobPlan) -> dict[str, list[range]]:
 async def read_slots(
     plan: JobPlan, read: Callable[[str, int], Awaitable[SlotState]]
 ) -> dict[str, list[SlotState]]:
-    """Read all slots that a job holds, with `read`; raises what that does."""
+    """Read all slots of a job by `read`; raises its errors."""
     return {
         switch: [await read(switch, slot) for part in ranges for slot in part]
         for switch, ranges in job_slots(plan).items()
@@ -80,7 +80,7 @@ async def read_slots(
 
 
 def find_missing(network: Network, plan: JobPlan, slots: Slots) -> list[Missing]:
-    """Return what the incomplete slots of a job wait for, if not for another such slot."""
+    """Return the missing children of incomplete slots, unless those are incomplete slots too."""
     found = []
     for tree in plan.trees:
         held = {
@@ -119,9 +119,12 @@ def _is(state: SlotState, plan: JobPlan, tree: TreePlan) -> bool:
 
 def _why(network: Network, neighbour: str, below: SlotState | None, sums: bool) -> str:
     if neighbour in network.hosts:
-        return f"nothing from {neighbour} for this fragment: not sent yet, or lost on the way"
+        return f"nothing from {neighbour} for this fragment: not sent yet, or lost in transit"
     if below is not None:
-        return f"{neighbour} has the sum: it was lost on the way, and goes again on a repeat"
+        return (
+            f"{neighbour} has the sum: it was lost in transit, and is sent again on a "
+            "retransmission"
+        )
     if sums:
-        return f"nothing of this fragment has reached {neighbour}"
-    return f"it passes {neighbour} unsummed: not sent yet, or lost on the way"
+        return f"no packet of this fragment has reached {neighbour}"
+    return f"it passes {neighbour} unsummed: not sent yet, or lost in transit"

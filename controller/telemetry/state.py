@@ -1,9 +1,9 @@
-"""The state of the network, from what agents and switches report: what is used, what is free (002).
+"""The state of the network from reports of agents and switches: used and free bandwidth (002).
 
 Both ends of a link see its traffic, an agent at the interfaces of its host, the controller in the
-port counters of switches. Reports are smoothed exponentially and age out; of several that are
-fresh, the one that leaves least counts, so that nobody frees a link by understating. A report that
-cannot be true is refused as a whole and changes nothing.
+port counters of switches. Reports are smoothed exponentially and age out; of several fresh ones,
+the one with the least free bandwidth counts, so that understating frees no link. An impossible
+report is rejected as a whole and changes nothing.
 
 No input or output, no clock of its own: times are seconds of one monotonic clock, the caller's.
 """
@@ -21,26 +21,26 @@ from protocol import hopsum_pb2 as pb
 from protocol.errors import InputError
 
 FORGOTTEN = 10
-"""Time constants after which nothing is left of what reports were expected to show."""
+"""Time constants after which an expected change has no effect any more."""
 
 
 class StateError(InputError):
-    """A report that cannot be true; the message says whose, what it says, and what was expected."""
+    """The state of a cluster or a slot cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateOptions:
-    """How reports are taken. Times in seconds."""
+    """Options for processing reports. Times in seconds."""
 
     smoothing: float = 5.0
-    """Time constant: a step in the load has 63 % of its effect after so long."""
+    """Time constant of smoothing: a step in the load has 63 % of its effect after this time."""
     age_limit: float = 15.0
-    """A report older than this says nothing any more. (Agents report every second.)"""
+    """Maximum age of a report. (Agents report every second.)"""
     tolerance: float = 0.05
-    """So far a rate may be above the link's: shapers send bursts, and clocks are read in turn."""
+    """Tolerance of rates above the link's: shapers send bursts, and clocks are read in turn."""
     grains: int = 100
-    """Free bandwidth is given in so many steps of a link's rate, rounded down: planners compute
-    with exact fractions, whose denominators would grow without end."""
+    """Free bandwidth is quantised to this many steps of a link's rate, rounded down: planners
+    compute with exact fractions, whose denominators would grow without bound."""
 
     def __post_init__(self) -> None:
         for name in ("smoothing", "age_limit"):
@@ -54,7 +54,7 @@ class StateOptions:
 
 @dataclass(frozen=True, slots=True)
 class InterfaceUse:
-    """What an interface carries, in bit/s. `free_*`: what is left; None: the rest of the link."""
+    """Load of an interface, in bit/s. `free_*`: free bandwidth; None: the rest of the link."""
 
     peer: str
     sent: float
@@ -76,7 +76,7 @@ class PortBytes:
 class LinkState:
     """One direction of a link. `used` bit/s, smoothed; `age` s of the newest report on it.
 
-    Nobody reports: `used` is 0 and `age` None. `free` None: the link has no limit.
+    Without reports `used` is 0 and `age` None. `free` None: the link has no limit.
     """
 
     used: float
@@ -86,7 +86,7 @@ class LinkState:
 
 @dataclass(slots=True)
 class _Estimate:
-    """What one reporter says of one direction."""
+    """One reporter's data on one direction."""
 
     used: float
     free: float | None
@@ -101,14 +101,14 @@ class _Reading:
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """What a job will send more (bit/s; below 0: less) than before, and since when."""
+    """Expected change of a job's rate (bit/s), and its start."""
 
     more: Mapping[DirectedLink, float]
     at: float
 
 
 class NetworkState:
-    """Of every direction of every link, what is used and free."""
+    """Used and free bandwidth of every direction of every link."""
 
     def __init__(self, network: Network, options: StateOptions | None = None) -> None:
         self.network = network
@@ -121,7 +121,7 @@ class NetworkState:
     # -- reports
 
     def take_report(self, host: str, report: pb.NodeReport, now: float) -> None:
-        """Take an agent's report as it came. Raises StateError."""
+        """Process an agent's raw report. Raises StateError."""
         self.report(
             host,
             [
@@ -138,7 +138,7 @@ class NetworkState:
         )
 
     def report(self, node: str, uses: Iterable[InterfaceUse], now: float) -> None:
-        """Take rates that a host or switch has seen since its last report. Raises StateError."""
+        """Process rates measured by a host or switch since its last report. Raises StateError."""
         uses = list(uses)
         self._check_node(node, [use.peer for use in uses])
         self._check_time(node, now)
@@ -151,10 +151,10 @@ class NetworkState:
             self._smooth((use.peer, node), node, use.received, use.free_received, now)
 
     def count(self, node: str, ports: Iterable[PortBytes], now: float) -> None:
-        """Take counters read at a host or switch; rates follow from the reading before.
+        """Process counters of a host or switch; rates follow from the previous reading.
 
-        The first reading, and that of a port that counts anew (its switch was restarted), give no
-        rate. Raises StateError.
+        The first reading, and that of a port whose counters were reset (its switch was restarted),
+        give no rate. Raises StateError.
         """
         ports = list(ports)
         read = {port.peer: port for port in ports}
@@ -201,7 +201,7 @@ class NetworkState:
         after: Mapping[DirectedLink, float],
         now: float,
     ) -> None:
-        """Take in that a job has another plan: bit/s that it sent before, and sends from now on.
+        """Note a job's change of plan: bit/s that it sent before, and sends from now on.
 
         Reports show that in the course of `smoothing`; until then `shares` and `free` reckon it in.
         """
@@ -211,12 +211,12 @@ class NetworkState:
             change = after.get(link, 0.0) - before.get(link, 0.0)
             more[link] = more.get(link, 0.0) + change
         self._moves[job] = _Move(more, now)
-        # After so long nothing is left to expect.
+        # After this time the expectation has decayed.
         last = now - FORGOTTEN * self.options.smoothing
         self._moves = {job: move for job, move in self._moves.items() if move.at > last}
 
     def _expected(self, now: float) -> dict[DirectedLink, float]:
-        """Return what jobs will send more than reports show yet, bit/s."""
+        """Return expected changes of load that reports do not show yet, bit/s."""
         expected: dict[DirectedLink, float] = {}
         for move in self._moves.values():
             for link, more in self._expected_of(move, now).items():
@@ -228,7 +228,7 @@ class NetworkState:
         return {link: left * more for link, more in move.more.items()}
 
     def forget(self, node: str) -> None:
-        """Drop what a host or switch has said: its agent is gone, or it was restarted."""
+        """Drop reports of a host or switch whose agent is gone or was restarted."""
         self._readings.pop(node, None)
         self._reported.pop(node, None)
         for estimates in self._estimates.values():
@@ -291,7 +291,7 @@ class NetworkState:
                     f"{self.options.tolerance:.0%} for bursts)"
                 )
 
-    # -- what it comes to
+    # -- results
 
     def link(self, u: str, v: str, now: float) -> LinkState:
         """Return the direction u -> v at `now`. NetworkError if they are not linked."""
@@ -319,10 +319,11 @@ class NetworkState:
     def free(
         self, now: float, own: Mapping[DirectedLink, float] | None = None
     ) -> dict[DirectedLink, Fraction]:
-        """Bit/s free in every direction, for a planner; StateError for a link without bandwidth.
+        """Return free bit/s in every direction, for a planner; StateError for a link without
+        bandwidth.
 
         In steps of 1 / `grains` of a link's rate, rounded down. `own`: bit/s that the job to be
-        planned anew uses itself, and would give up; of what is in use, no more than all is its own.
+        re-planned uses itself and would release, at most the bandwidth in use.
         """
         shares = self.shares(now, own)
         free: dict[DirectedLink, Fraction] = {}
@@ -341,7 +342,7 @@ class NetworkState:
     def shares(
         self, now: float, own: Mapping[DirectedLink, float] | None = None
     ) -> dict[DirectedLink, float]:
-        """Return the free part of every direction's bandwidth, 0 to 1, as `Replanner` compares it.
+        """Return the free fraction of every direction's bandwidth, for `Replanner`.
 
         `own` as for `free`. Links without bandwidth are left out: they are never used up.
         """
@@ -361,7 +362,7 @@ class NetworkState:
         slots: Mapping[str, int],
         own: Mapping[DirectedLink, float] | None = None,
     ) -> Resources:
-        """Return what an embedding plan starts from: `free`, and free slots of switches.
+        """Return the resources for an embedding plan: `free`, and free slots of switches.
 
         Raises StateError as `free` does, PlanError for slots that cannot be.
         """

@@ -1,1 +1,1 @@
-"""What browsers and Prometheus read of a cluster, over HTTP."""
+"""HTTP interface of a cluster, for browsers and Prometheus."""

@@ -21,7 +21,7 @@ LINK = ("sender", "receiver")
 
 
 class ClusterCollector(Collector):
-    """Metrics of a cluster; `state` gives its present state."""
+    """Metrics of a cluster; `state` returns its current state."""
 
     def __init__(self, state: Callable[[], pb.ClusterState]) -> None:
         self._state = state
@@ -57,7 +57,7 @@ def registry_of(state: Callable[[], pb.ClusterState]) -> CollectorRegistry:
 
 
 def _jobs(state: pb.ClusterState) -> Iterator[Metric]:
-    by_state = GaugeMetricFamily("hopsum_jobs", "Jobs known, by state.", labels=["state"])
+    by_state = GaugeMetricFamily("hopsum_jobs", "Number of jobs, by state.", labels=["state"])
     for each in JobState:
         by_state.add_metric([each], sum(job.state == each for job in state.jobs))
     yield by_state
@@ -69,10 +69,10 @@ def _jobs(state: pb.ClusterState) -> Iterator[Metric]:
         return CounterMetricFamily(f"hopsum_job_{name}", help_, labels=JOB)
 
     epoch = gauge("epoch", "Epoch of the job's plan.")
-    level = gauge("priority_level", "Priority of the job's packets; 0 goes first.")
+    level = gauge("priority_level", "Priority of the job's packets; 0 is highest.")
     waiting = gauge("waiting", "Whether the job waits for something (`hopsum jobs` says for what).")
-    tensors = gauge("tensors", "Tensors that the job sums in all; 0 where that is not known.")
-    summed = counter("tensors_summed", "Tensors that every worker has the sum of.")
+    tensors = gauge("tensors", "Number of tensors that the job sums; 0 if unknown.")
+    summed = counter("tensors_summed", "Number of tensors whose sums all workers have.")
     sent = counter("sent_bytes", "Bytes of frames that the job's hosts have sent.")
     again = counter("retransmissions", "Fragments and segments that its hosts have retransmitted.")
     submitted = gauge("submit_time_seconds", "When the job was submitted, since 1970.")
@@ -95,11 +95,11 @@ def _jobs(state: pb.ClusterState) -> Iterator[Metric]:
 
 def _switches(state: pb.ClusterState) -> Iterator[Metric]:
     up = GaugeMetricFamily(
-        "hopsum_switch_up", "Whether the switch holds program and rules.", labels=["switch"]
+        "hopsum_switch_up", "Whether the switch has its program and rules.", labels=["switch"]
     )
     packets = CounterMetricFamily(
         "hopsum_switch_packets",
-        "Packets at the switch since it started, by outcome; some outcomes count a packet again.",
+        "Packets at the switch since it started, by outcome; a packet may count in several.",
         labels=["switch", "outcome"],
     )
     for switch in state.switches:
@@ -125,11 +125,11 @@ def _links(state: pb.ClusterState) -> Iterator[Metric]:
         "hopsum_link_up", "Whether link and ends are reachable and in use.", labels=LINK
     )
     load = GaugeMetricFamily(
-        "hopsum_link_load_bytes_per_second", "What the link carries, smoothed.", labels=LINK
+        "hopsum_link_load_bytes_per_second", "Rate on the link, smoothed.", labels=LINK
     )
     capacity = GaugeMetricFamily(
         "hopsum_link_capacity_bytes_per_second",
-        "What the link can carry; none where it is not limited.",
+        "Bandwidth of the link; absent if unlimited.",
         labels=LINK,
     )
     for link in state.links:

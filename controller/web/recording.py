@@ -1,4 +1,4 @@
-"""A recorded run: states of a cluster at many moments, in real or virtual time.
+"""A recorded run: states of a cluster over time, real or virtual.
 
 A file has one JSON document a line, each a ClusterState (protocol/hopsum.proto); `network` is in
 the first alone, `events` has those since the document before.
@@ -21,21 +21,21 @@ from protocol import hopsum_pb2 as pb
 from protocol.errors import InputError
 
 FIRST_SECONDS = 0.05
-"""Between two states at first."""
+"""Initial seconds between two states."""
 MOST_FRAMES = 600
-"""With more, every second is dropped, and states are taken half as often from then on."""
+"""Maximum number of states; beyond it every second one is dropped and the interval doubled."""
 
 
 MOST_DATE = 253_402_300_800
-"""The year 10000; clocks have no more digits."""
+"""The year 10000, the end of displayable dates."""
 
 
 class RecordingError(InputError):
-    """A file that is no recording; the message says where, and what was expected."""
+    """A file that is not a recording."""
 
 
 class Recording:
-    """States of one cluster, the oldest first; a `StateSource` whose present state is the last.
+    """States of one cluster, the oldest first; a `StateSource` whose current state is the last.
 
     One thread may add while another reads.
     """
@@ -44,10 +44,10 @@ class Recording:
         self._states = list(states)
         self._live = live
         self.interval = FIRST_SECONDS
-        """Seconds after which the next state is to be taken."""
+        """Seconds until the next state is recorded."""
 
     def add(self, state: pb.ClusterState) -> None:
-        """Take the next state in."""
+        """Record the next state."""
         states = [*self._states, state]
         if len(states) > MOST_FRAMES:
             states = [*states[:-1:2], states[-1]]
@@ -64,11 +64,11 @@ class Recording:
 
     async def slot(self, switch: str, slot: int) -> pb.Slot:
         """Raise StateError: slots are read at running switches."""
-        raise StateError("a recording has no contents of slots; they can be read while a job runs")
+        raise StateError("a recording has no slot contents; read them while a job runs")
 
     async def missing(self, job: int) -> list[str]:
         """Raise StateError: slots are read at running switches."""
-        raise StateError("a recording has no contents of slots; they can be read while a job runs")
+        raise StateError("a recording has no slot contents; read them while a job runs")
 
     def frames(self) -> Sequence[pb.ClusterState]:
         """Return all states, the oldest first."""
@@ -76,7 +76,7 @@ class Recording:
 
     @property
     def live(self) -> bool:
-        """Whether the run may still go on."""
+        """Whether the run may continue."""
         return self._live
 
     def end(self) -> None:
@@ -84,7 +84,7 @@ class Recording:
         self._live = False
 
     def to_lines(self) -> str:
-        """Return what a file of it has."""
+        """Return its contents for a file."""
         lines: list[str] = []
         last = 0
         for state in self._states:
@@ -100,7 +100,7 @@ class Recording:
 
 
 async def record(source: StateSource, recording: Recording) -> None:
-    """Take states of a source, for ever: on a loop in virtual time, at virtual intervals."""
+    """Record states of a source, for ever: on a loop in virtual time, at virtual intervals."""
     while True:
         recording.add(await source.state())
         await asyncio.sleep(recording.interval)

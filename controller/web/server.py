@@ -1,4 +1,4 @@
-"""The HTTP server of a cluster: read-only, on the event loop of whoever starts it."""
+"""The HTTP server of a cluster: read-only, on the caller's event loop."""
 
 from __future__ import annotations
 
@@ -75,11 +75,11 @@ class CachedSource:
         return state.date, self._json
 
     async def slot(self, switch: str, slot: int) -> pb.Slot:
-        """Return what a slot of a switch holds."""
+        """Return the contents of a slot of a switch."""
         return await self._source.slot(switch, slot)
 
     async def missing(self, job: int) -> list[str]:
-        """Return what the slots of a job wait for, in words."""
+        """Return the missing children of a job's slots, in words."""
         # Reading all slots of a job takes long: concurrent requests share one answer.
         if job not in self._missing:
             task = asyncio.create_task(self._source.missing(job), name="missing")
@@ -131,7 +131,7 @@ def make_app(source: StateSource, address: WebAddress) -> web.Application:
 
 @contextlib.asynccontextmanager
 async def serve_web(source: StateSource, address: WebAddress) -> AsyncIterator[str]:
-    """Serve a source while the block runs; gives the URL of the page. Raises WebError."""
+    """Serve a source while the block runs; yield the page's URL. Raises WebError."""
     runner = web.AppRunner(make_app(source, address), access_log=None, shutdown_timeout=0.5)
     await runner.setup()
     try:
@@ -174,14 +174,14 @@ def web_thread(source: StateSource, address: WebAddress) -> Iterator[str]:
 def _guard(address: WebAddress) -> Middleware:
     """Return the check of each request: for the token, or for a name of this machine.
 
-    A page of another site may let its own name lead to 127.0.0.1 (DNS rebinding), and would be
-    told by its browser what is served there.
+    A page of another site may resolve its own name to 127.0.0.1 (DNS rebinding) and read what is
+    served there.
     """
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.headers.get("Sec-Fetch-Site") == "cross-site" and request.path != "/":
-            raise web.HTTPForbidden(text="a page of another site may not read here\n")
+            raise web.HTTPForbidden(text="requests from pages of other sites are rejected\n")
         if not address.token:
             refusal = refusal_of_host(request.headers.get("Host", ""))
             if refusal is not None:
@@ -215,7 +215,7 @@ _REFUSALS = {400: web.HTTPBadRequest, 403: web.HTTPForbidden}
 
 @web.middleware
 async def _explain(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer with 503 and the reason where the state cannot be read."""
+    """Answer with 503 and the reason if the state cannot be read."""
     try:
         response = await handler(request)
     except StateError as error:
@@ -239,12 +239,14 @@ async def _state(request: web.Request) -> web.Response:
         return _json((await source.state_json())[1])
     frames = source.frames()
     if not frames:
-        raise web.HTTPBadRequest(text="frame: there is no recording here, only the present state\n")
+        raise web.HTTPBadRequest(
+            text="frame: not a recording: only the current state is available\n"
+        )
     return _json(as_json(frames[_number(request, "frame", len(frames))]))
 
 
 async def _layout(request: web.Request) -> web.Response:
-    """Answer with the places at which the page draws the nodes."""
+    """Answer with the node positions for the page."""
     places = positions(network_from((await request.app[SOURCE].state()).network))
     height = max((y for _, y in places.values()), default=0.0) + MARGIN
     return _json(json.dumps({"width": WIDTH, "height": height, "places": places}))
@@ -283,7 +285,7 @@ async def _events(request: web.Request) -> web.StreamResponse:
     assert task is not None
     if len(request.app[STREAMS]) >= MOST_STREAMS:
         raise web.HTTPServiceUnavailable(
-            text=f"{MOST_STREAMS} streams are open, the most there may be: close another page\n"
+            text=f"{MOST_STREAMS} streams are open, the maximum: close another page\n"
         )
     request.app[STREAMS].add(task)
     task.add_done_callback(request.app[STREAMS].discard)

@@ -1,4 +1,4 @@
-"""Where the web server takes a cluster's state from."""
+"""Sources of a cluster's state for the web server."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _T = TypeVar("_T")
 
 
 class StateError(OperationError):
-    """The state of a cluster, or a slot, cannot be read; the message says why."""
+    """The state of a cluster or a slot cannot be read."""
 
 
 class StateSource(Protocol):
     """A cluster, as the web server sees it. The methods raise StateError."""
 
     async def state(self) -> pb.ClusterState:
-        """Return the present state."""
+        """Return the current state."""
 
     async def slot(self, switch: str, slot: int) -> pb.Slot:
-        """Return what a slot of a switch holds, without its values."""
+        """Return the contents of a slot of a switch, without values."""
 
     async def missing(self, job: int) -> list[str]:
-        """Return what the incomplete slots of a job wait for, in words."""
+        """Return the missing children of a job's incomplete slots, in words."""
 
     def frames(self) -> Sequence[pb.ClusterState]:
         """Return the states that were recorded, the oldest first; empty: there is no recording."""
@@ -52,11 +52,11 @@ class LiveCluster:
         self._switches = switches
 
     async def state(self) -> pb.ClusterState:
-        """Return the present state."""
+        """Return the current state."""
         return await cluster_state(self._cluster, self._switches)
 
     async def slot(self, switch: str, slot: int) -> pb.Slot:
-        """Return what a slot of a switch holds; StateError if it cannot be read."""
+        """Return the contents of a slot of a switch; StateError if it cannot be read."""
         if self._switches is None:
             raise StateError("this controller drives no switches")
         try:
@@ -65,7 +65,8 @@ class LiveCluster:
             raise StateError(str(error)) from None
 
     async def missing(self, job: int) -> list[str]:
-        """Return what the incomplete slots of a job wait for; StateError if they cannot be read."""
+        """Return the missing children of a job's incomplete slots; StateError if they cannot be
+        read."""
         if self._switches is None:
             raise StateError("this controller drives no switches")
         try:
@@ -75,7 +76,7 @@ class LiveCluster:
         return [each.sentence() for each in found]
 
     def frames(self) -> Sequence[pb.ClusterState]:
-        """Return nothing: what is live is not recorded here."""
+        """Return nothing: a live cluster is not recorded here."""
         return ()
 
     @property
@@ -85,7 +86,7 @@ class LiveCluster:
 
 
 class StartingCluster:
-    """A cluster that is brought up while it is shown already, by a web server in another thread.
+    """A starting cluster that a web server in another thread shows already.
 
     Until `shows` is entered, and after it is left, every question ends with a StateError.
     """
@@ -96,7 +97,7 @@ class StartingCluster:
 
     @contextlib.contextmanager
     def shows(self, cluster: LiveCluster) -> Iterator[None]:
-        """Answer for a cluster of the running loop while the block runs."""
+        """Serve the state of a cluster of the running loop while the block runs."""
         self._shown = cluster, asyncio.get_running_loop()
         try:
             yield
@@ -104,19 +105,20 @@ class StartingCluster:
             self._shown, self._why_not = None, "the network is stopping"
 
     async def state(self) -> pb.ClusterState:
-        """Return the present state; StateError while there is none."""
+        """Return the current state; StateError while there is none."""
         return await self._ask(lambda cluster: cluster.state())
 
     async def slot(self, switch: str, slot: int) -> pb.Slot:
-        """Return what a slot of a switch holds; StateError if it cannot be read."""
+        """Return the contents of a slot of a switch; StateError if it cannot be read."""
         return await self._ask(lambda cluster: cluster.slot(switch, slot))
 
     async def missing(self, job: int) -> list[str]:
-        """Return what the incomplete slots of a job wait for; StateError if they cannot be read."""
+        """Return the missing children of a job's incomplete slots; StateError if they cannot be
+        read."""
         return await self._ask(lambda cluster: cluster.missing(job))
 
     def frames(self) -> Sequence[pb.ClusterState]:
-        """Return nothing: what is live is not recorded here."""
+        """Return nothing: a live cluster is not recorded here."""
         return ()
 
     @property
@@ -125,7 +127,7 @@ class StartingCluster:
         return True
 
     async def _ask(self, question: Callable[[LiveCluster], Coroutine[Any, Any, _T]]) -> _T:
-        """Ask on the cluster's loop."""
+        """Query on the cluster's loop."""
         if self._shown is None:
             raise StateError(self._why_not)
         cluster, loop = self._shown
@@ -133,33 +135,34 @@ class StartingCluster:
         try:
             return await asyncio.wrap_future(asked)
         except asyncio.CancelledError:
-            # Its loop has ended under the question, or whoever asked here is gone.
+            # Its loop has ended during the query, or the caller is gone.
             if self._shown is None:
                 raise StateError(self._why_not) from None
             raise
 
 
 class RemoteCluster:
-    """The cluster of a controller somewhere, asked as its commands ask it."""
+    """The cluster of a remote controller, queried through its client."""
 
     def __init__(self, client: ControllerClient) -> None:
         self._client = client
 
     async def state(self) -> pb.ClusterState:
-        """Return the present state; StateError if the controller does not answer."""
+        """Return the current state; StateError if the controller does not answer."""
         return await _asked(self._client.state)
 
     async def slot(self, switch: str, slot: int) -> pb.Slot:
-        """Return what a slot of a switch holds; StateError if it cannot be read."""
+        """Return the contents of a slot of a switch; StateError if it cannot be read."""
         [found] = await _asked(lambda: self._client.slots(switch, slot, 1))
         return slot_message(found, lanes=False)
 
     async def missing(self, job: int) -> list[str]:
-        """Return what the incomplete slots of a job wait for; StateError if they cannot be read."""
+        """Return the missing children of a job's incomplete slots; StateError if they cannot be
+        read."""
         return [each.sentence() for each in await _asked(lambda: self._client.missing(job))]
 
     def frames(self) -> Sequence[pb.ClusterState]:
-        """Return nothing: what is live is not recorded here."""
+        """Return nothing: a live cluster is not recorded here."""
         return ()
 
     @property
@@ -169,7 +172,7 @@ class RemoteCluster:
 
 
 async def _asked(question: Callable[[], _T]) -> _T:
-    """Ask in a thread: the client waits for its answer."""
+    """Query in a thread, since the client blocks."""
     try:
         return await asyncio.to_thread(question)
     except ControllerError as error:

@@ -15,7 +15,7 @@ SERVER = 3  # the switch's port towards the parameter server; workers are at por
 program = compile_file(Path(p4src.__path__[0], "hopsum.p4"), defines={"LANES": str(LANES)})
 switch = Switch(engine_factory("interpreter")(program))
 
-# What a controller does: say whose packets may come in where, and in which slots they are summed.
+# The controller's part: which packets are admitted where, and which slots sum them.
 slots = {"slot_base": 0, "window_mask": 3}
 for child in (0, 1):
     keys = {"job": 1, "tree": 0, "ingress_port": child + 1}

@@ -58,7 +58,7 @@ def test_errors_stay_with_their_calls_until_a_rank_is_gone(
         assert told["broadcast"].startswith("broadcast ")
         assert f"rank 1 ({host}): " in told["broadcast"]
         assert "rank 0 (h1): element 0 is nan" in told["future"]
-        assert f"{gone} is gone, without a goodbye ({named})" in told["dead"]
+        assert f"{gone} disconnected without leaving ({named})" in told["dead"]
         assert float(told["seconds"]) < 5
         assert named in told["afterwards"]
 
@@ -76,7 +76,7 @@ def test_a_rank_that_dies_is_named_in_calls_over_gloo_too() -> None:
         seconds, *texts = json.loads(line.removeprefix("told "))
         assert seconds < 5
         for text in texts:
-            assert "the process on h2 is gone, without a goodbye (h2 is rank 1)" in text
+            assert "the process on h2 disconnected without leaving (h2 is rank 1)" in text
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int32", "int8", "uint8"])

@@ -14,7 +14,7 @@ from tests.support.agents import Agents
 
 from hopsum_torch.agent import Agent, connect
 from hopsum_torch.errors import HopsumError, NoAgreement
-from hopsum_torch.rendezvous import Told, hosts_of, meet, turn
+from hopsum_torch.rendezvous import RankHost, hosts_of, meet, turn
 
 SECONDS = 60.0
 
@@ -45,14 +45,14 @@ class Store:
 @pytest.mark.parametrize(
     ("told", "expected"),
     [
-        ([Told("h1"), Told("h2")], ["h1", "h2"]),
-        ([Told(), Told()], "no agent listens at @hopsum-agent"),
-        ([Told("h1")], "there is one rank"),
-        ([Told("h1"), Told("h2"), Told("h1")], ["h1", "h2", "h1"]),
-        ([Told("h1")] * 3, "all 3 ranks are on host h1"),
+        ([RankHost("h1"), RankHost("h2")], ["h1", "h2"]),
+        ([RankHost(), RankHost()], "no agent listens at @hopsum-agent"),
+        ([RankHost("h1")], "there is one rank"),
+        ([RankHost("h1"), RankHost("h2"), RankHost("h1")], ["h1", "h2", "h1"]),
+        ([RankHost("h1")] * 3, "all 3 ranks are on host h1"),
     ],
 )
-def test_which_hosts_make_a_job(told: list[Told], expected: Any) -> None:
+def test_which_hosts_make_a_job(told: list[RankHost], expected: Any) -> None:
     found = hosts_of(told)
     if isinstance(expected, str):
         assert isinstance(found, str)
@@ -64,12 +64,15 @@ def test_which_hosts_make_a_job(told: list[Told], expected: Any) -> None:
 @pytest.mark.parametrize(
     ("told", "complaint"),
     [
-        ([Told("h1"), Told(), Told("h3"), Told()], "no agent on the host of rank 1, 3, but on"),
-        ([Told("h1"), Told(error="agent at x: no")], "rank 1: agent at x: no"),
-        ([Told("h1"), *[Told()] * 20], r"rank 1, .*, 8, \.\.\. \(20 in all\)"),
+        (
+            [RankHost("h1"), RankHost(), RankHost("h3"), RankHost()],
+            "no agent on the host of rank 1, 3, but on",
+        ),
+        ([RankHost("h1"), RankHost(error="agent at x: no")], "rank 1: agent at x: no"),
+        ([RankHost("h1"), *[RankHost()] * 20], r"rank 1, .*, 8, \.\.\. \(20 in all\)"),
     ],
 )
-def test_ranks_that_do_not_fit_are_named(told: list[Told], complaint: str) -> None:
+def test_ranks_that_do_not_fit_are_named(told: list[RankHost], complaint: str) -> None:
     with pytest.raises(NoAgreement, match=complaint):
         hosts_of(told)
 

@@ -40,7 +40,7 @@ def test_a_rank_that_dies_is_started_again_with_all_others() -> None:
     agents.close()
     assert len(agents.submitted) == 2
     assert "GroupLost" in printed[0]
-    assert "the process on h2 is gone, without a goodbye (h2 is rank 1)" in printed[0]
+    assert "the process on h2 disconnected without leaving (h2 is rank 1)" in printed[0]
     for rank, text in enumerate(printed):
         assert f"rank {rank}, attempt 1: 4 sums, [0, 1]" in text
         assert "attempt 0" not in text

@@ -1,1 +1,1 @@
-"""What touches the outside world: packet loop, TCP, gRPC, Scapy and shared memory."""
+"""I/O of agents: packet loop, TCP, gRPC, Scapy and shared memory."""

@@ -71,22 +71,22 @@ class AgentStream:
         self.close()
 
     def fileno(self) -> int:
-        """Become readable when `events` has something."""
+        """Return a descriptor that is readable when `events` has something."""
         return self._thread.fileno()
 
     def open(self) -> None:
-        """Connect, without waiting; `events` and `fileno` tell what comes of it."""
+        """Start connecting; `events` and `fileno` report the outcome."""
         self._thread.start()
 
     def close(self) -> None:
-        """End the stream, after what was said has gone out."""
+        """End the stream after sending everything."""
         self._thread.close()
 
     # -- the session's, from any thread
 
     @property
     def assignment(self) -> Assignment | None:
-        """See `AgentSession`, as of all that follows."""
+        """See `AgentSession`, as for the following methods."""
         with self._changed:
             return self._session.assignment
 
@@ -97,7 +97,7 @@ class AgentStream:
             return self._session.started
 
     def ready(self) -> None:
-        """Say that the agent has prepared."""
+        """Report that the agent is ready."""
         with self._changed:
             self._session.ready()
 
@@ -107,27 +107,27 @@ class AgentStream:
             self._session.progress(round_)
 
     def ask_boundary(self, number: int) -> None:
-        """Ask how tensors are cut from a boundary on."""
+        """Request the partition of tensors from a boundary on."""
         with self._changed:
             self._session.ask_boundary(number)
 
     def cut(self, number: int) -> tuple[int, JobPlan] | None:
-        """Return the last boundary decided on, and the plan that cuts there."""
+        """Return the last boundary decided, and the plan that applies from there."""
         with self._changed:
             return self._session.cut(number)
 
     def finished(self, report: pb.Report) -> None:
-        """Say that the agent's work is done, with its report."""
+        """Report that the agent's work is done, with its final report."""
         with self._changed:
             self._session.finished(report)
 
     def failed(self, reason: str) -> None:
-        """Say that the agent gives up, and why."""
+        """Report that the agent gives up, and why."""
         with self._changed:
             self._session.failed(reason)
 
     def events(self) -> list[Event]:
-        """Take the news that have come; ControllerError if the controller has refused it."""
+        """Return new events; ControllerError if the controller has rejected the agent."""
         with self._changed:
             self._thread.heard()
             return self._session.events()
@@ -135,12 +135,12 @@ class AgentStream:
     # -- without an event loop
 
     def register(self, timeout: float = 30.0) -> Assignment:
-        """Connect and get the assignment; ControllerError if refused or not answered in time."""
+        """Connect and return the assignment; ControllerError if rejected or not answered."""
         self.open()
         return self._wait(lambda: self._session.assignment, timeout, "an assignment")
 
     def wait_for_start(self, timeout: float | None = None) -> None:
-        """Wait until every agent is ready; AgentLostError if one fell before."""
+        """Wait until every agent is ready; AgentLostError if one failed before."""
 
         def started() -> bool | None:
             lost = self._session.lost
@@ -151,7 +151,7 @@ class AgentStream:
         self._wait(started, timeout, "the start")
 
     def wait_until_all_done(self, timeout: float | None = None) -> AllDone:
-        """Wait until nobody needs this agent any more."""
+        """Wait until the job no longer needs this agent."""
         return self._wait(lambda: self._session.all_done, timeout, "the release")
 
     def _wait(self, ready: Callable[[], _T | None], timeout: float | None, what: str) -> _T:

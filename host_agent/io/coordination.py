@@ -36,16 +36,16 @@ Address = tuple[str, int]
 OPTIONS = CoordinationOptions(
     LinkOptions(heartbeat=2.0, silence=15.0, join=300.0, resend=5.0), cycle=0.01
 )
-"""On a busy machine a process may be off the processor for seconds.
+"""Timeout in seconds; on a busy machine a process may not be scheduled for seconds.
 
 TCP tells at once when a process ends; silence is for hosts and links that die.
 """
 READ_BYTES = 1 << 16
 MOST_UNHEARD = 256
-"""Connections that have not said yet whose they are."""
+"""Maximum number of connections that have not identified themselves."""
 RETRY_SECONDS = 0.05
 FAREWELL_SECONDS = 2.0
-"""So long may the last words of a process take: who is lost, say."""
+"""Seconds for a process's last messages, such as which process is lost."""
 
 
 @dataclass(eq=False, slots=True)
@@ -118,18 +118,18 @@ class Coordinator:
     # -- the process
 
     def start(self) -> None:
-        """Begin to connect."""
+        """Start connecting."""
         self._thread.start()
 
     def begin_iteration(self, number: int) -> None:
-        """Publish the number of the iteration that begins; it must grow.
+        """Publish the number of the iteration that begins; it must increase.
 
         Raises OperatorError if operators of the last have not started.
         """
         self._call(lambda participant, now: participant.begin_iteration(number, now))
 
     def end_iteration(self) -> None:
-        """Call for no more operators of this iteration; what waits may still start.
+        """Request no more operators of this iteration; pending ones may still start.
 
         Processes that differ in their operators then fail, each with an IterationMismatch.
         """
@@ -158,14 +158,14 @@ class Coordinator:
         return self._participant.over_everywhere > number
 
     def ready(self, *operators: Operator) -> None:
-        """Be ready for collectives, each once an iteration.
+        """Request collectives, each once per iteration.
 
         Twice, or after `end_iteration`, is an IterationMismatch at all processes.
         """
         self._call(lambda participant, now: participant.ready_together(operators, now))
 
     def combined(self, words: Sequence[int]) -> None:
-        """Take in what came of this process's last vector, where that is combined elsewhere."""
+        """Process the result of this process's last vector, if that is combined elsewhere."""
         reduction = self._reduction
         assert reduction is not None
 
@@ -176,7 +176,7 @@ class Coordinator:
         self._call(go_on)
 
     def events(self) -> list[Event]:
-        """Take what has happened; `Start`s come in the same order at all processes."""
+        """Return and clear the events; `Start`s have the same order at all processes."""
         with self._changed:
             self._news.clear()
             self._take_events()
@@ -186,7 +186,7 @@ class Coordinator:
             return events
 
     def fileno(self) -> int:
-        """Become readable when `events` has something, or raises."""
+        """Return a descriptor that is readable when `events` has something, or raises."""
         return self._news.fileno()
 
     def next_start(self, timeout: float | None = None) -> Operator:
@@ -197,8 +197,8 @@ class Coordinator:
         with self._changed:
             end = None if timeout is None else time.monotonic() + timeout
             while True:
-                # All that started before the end starts everywhere: an operator that one process
-                # left out would hold up the others.
+                # Operators started before the end start everywhere: one that a process left out
+                # would block the others.
                 self._take_events()
                 while self._events:
                     operator = started(self._events.pop(0))
@@ -207,8 +207,8 @@ class Coordinator:
                 self._check()
                 if self._participant.done:
                     raise CoordinationError(
-                        f"process {self._tree.names[self._rank]}: everybody has left; nothing "
-                        "starts any more"
+                        f"process {self._tree.names[self._rank]}: all processes have left; no "
+                        "operator can start"
                     )
                 left = None if end is None else end - time.monotonic()
                 if left is not None and left <= 0:
@@ -220,17 +220,17 @@ class Coordinator:
                 self._changed.wait(left)
 
     def leave(self) -> None:
-        """Need nothing any more; the connections stay until all have left."""
+        """Leave; the connections stay until all have left."""
         self._call(lambda participant, now: participant.leave(now))
 
     @property
     def done(self) -> bool:
-        """Whether everybody has left."""
+        """Whether all processes have left."""
         with self._changed:
             return self._participant.done
 
     def close(self) -> None:
-        """End, after the last words are out; whoever has not left is lost to the others."""
+        """Close after the last messages; a process that has not left is lost to the others."""
         with self._changed:
             if self._closing:
                 return
@@ -281,7 +281,7 @@ class Coordinator:
             self._end()
 
     def _step(self, now: float) -> float:
-        """Do what is due; seconds until something is due again."""
+        """Run due timers; return the seconds until the next one."""
         participant = self._participant
         for peer, due in list(self._retry_at.items()):
             if due <= now:
@@ -296,7 +296,7 @@ class Coordinator:
         return max(0.0, min(waits, default=60.0))
 
     def _carry(self) -> None:
-        """Take off what the participant says, and tell the caller what has happened."""
+        """Send the participant's frames, and pass its events to the caller."""
         for frame in self._participant.take_output():
             if frame.target in self._early:
                 self._early[frame.target] += framed(frame)
@@ -319,7 +319,7 @@ class Coordinator:
         return bool(events)
 
     def _way(self, frame: Frame) -> _Connection | None:
-        """Return the connection that a frame goes over; none if it is gone."""
+        """Return the connection for a frame; None if it is lost."""
         if frame.target in self._opens:
             return self._opened.get(frame.target)
         if not isinstance(frame.message, Refused):
@@ -327,7 +327,7 @@ class Coordinator:
         return self._incoming.get((frame.target, frame.to))
 
     def _open(self, peer: int, now: float) -> None:
-        """Begin to connect to a peer."""
+        """Start connecting to a peer."""
         del self._retry_at[peer]
         sock = socket.socket()
         sock.setblocking(False)
@@ -374,7 +374,7 @@ class Coordinator:
             self._selector.register(sock, selectors.EVENT_READ, connection)
 
     def _opening(self, connection: _Connection) -> None:
-        """Take in that a connection is there, or refused, as the peer has not come up yet."""
+        """Process an established connection, or a refused one, if the peer is not listening yet."""
         if connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self._selector.unregister(connection.sock)
             connection.sock.close()
@@ -403,7 +403,9 @@ class Coordinator:
             return
         for frame in frames:
             if connection.address and not self._is_at(frame.source, connection.address):
-                self._lost(connection, f"it speaks for process {frame.source}, which is elsewhere")
+                self._lost(
+                    connection, f"it speaks for process {frame.source}, which is not its own"
+                )
                 return
             if connection.incarnation == 0 and connection.peer < 0:
                 connection.peer, connection.incarnation = frame.source, frame.incarnation
@@ -412,14 +414,14 @@ class Coordinator:
             self._participant.receive(frame, time.monotonic())
 
     def _is_at(self, rank: int, address: str) -> bool:
-        """Whether there is a process of this rank, and it is there."""
+        """Return whether there is a live process of this rank."""
         return 0 <= rank < len(self._addresses) and self._addresses[rank][0] == address
 
     def _differ(self, connection: _Connection, error: VersionError) -> None:
-        """Tell the other end, which has another version, that it cannot take part."""
+        """Tell the other end, which has another version, that it is rejected."""
         if connection.peer in self._opened:
             name = self._tree.names[connection.peer]
-            self._participant.refused(f"it cannot understand {name}: {error}")
+            self._participant.refused(f"it does not understand {name}: {error}")
         else:
             with contextlib.suppress(OSError):
                 LOGGER.warning("a process at %s: %s", connection.sock.getpeername()[0], error)
@@ -440,7 +442,7 @@ class Coordinator:
         self._selector.modify(connection.sock, events, connection)
 
     def _lost(self, connection: _Connection, reason: str) -> None:
-        """Take in that a connection has ended; so has the process, if the exchange was with it."""
+        """Process the end of a connection; that of a neighbour means the end of its process."""
         if connection.sock.fileno() < 0:
             return
         self._selector.unregister(connection.sock)
@@ -476,7 +478,7 @@ class Coordinator:
 
 
 def started(event: Event) -> Operator | None:
-    """Return the operator that starts by an event; who is waited for is logged.
+    """Return the operator that an event starts; log the processes that are waited for.
 
     Raises OperatorError for an operator that is given up.
     """

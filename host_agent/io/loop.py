@@ -1,4 +1,4 @@
-"""Joins state machines, a port and a clock: sleeps until frames come or something is due."""
+"""Event loop of state machines and a port: sleeps until frames arrive or a timer is due."""
 
 from __future__ import annotations
 
@@ -12,46 +12,48 @@ from host_agent.segment import Tensor
 from host_agent.worker import Worker
 
 RETRY_SECONDS = 0.002
-"""Pause before frames that a full queue refused are offered again."""
+"""Pause before frames that a full queue rejected are offered again."""
 
 
 MODERATION_SECONDS = 0.001
-"""While frames come in a steady stream, they are taken in so rarely at most.
+"""Maximum interval between receptions in a steady stream.
 
 Taking in one frame costs almost what ten cost together, and a stream's window covers the delay; a
 lone frame is taken in at once. (Network cards moderate their interrupts in the same way.)
 """
 STEADY_FRAMES = 2
-"""A stream is steady when a moderation interval brings at least so many frames."""
+"""A stream is steady if a moderation interval brings at least this many frames."""
 LONE_FRAMES = 2
-"""Of so many at once nothing says that more will come: a small call is a check and its values."""
+"""A burst of up to this many frames does not announce more: a small call is a check and its values.
+"""
 DEEP_SECONDS = 0.010
-"""At most, where the machines can defer more: then as many are let come, by the stream's rate."""
+"""Maximum interval if the machines can defer more frames: as many are awaited, by the stream's
+rate."""
 
 
 class Machine(Protocol):
     """A sans-I/O state machine: worker, server, or several."""
 
     def receive(self, frames: Frames, now: float) -> None:
-        """Take frames (n, length) in."""
+        """Process frames (n, length)."""
 
     def tick(self, now: float) -> None:
-        """Do what is due; nothing, if nothing is."""
+        """Run due timers, if any."""
 
     def take_output(self) -> list[Frames]:
-        """Frames to send, in order."""
+        """Return the frames to send, in order."""
 
     @property
     def deadline(self) -> float | None:
-        """When tick is wanted, at the latest."""
+        """Latest time to call `tick`."""
 
     @property
     def deferrable(self) -> int:
-        """How many frames may wait for one another; 0 where somebody waits for each."""
+        """Number of frames that may be batched; 0 if each is awaited."""
 
 
 class Loop:
-    """One port and the machines behind it; `watch`: further descriptors that end a sleep.
+    """One port and the machines behind it; `watch`: other descriptors that end a sleep.
 
     `clock` gives the machines' time in seconds; it must run on while the loop sleeps.
     """
@@ -70,22 +72,22 @@ class Loop:
         self._backlog: list[Frames] = []
         self._taken_at = float("-inf")
         self._pause_seconds = 0.0
-        """From the frames that were taken in last to the next."""
+        """Seconds between receptions."""
         self._pause = select.poll()
         self._poll = select.poll()
         for descriptor in (port.fileno(), *watch):
             self._poll.register(descriptor, select.POLLIN)
 
     def watch(self, descriptor: int) -> None:
-        """Let one more descriptor end a sleep."""
+        """Watch another descriptor."""
         self._poll.register(descriptor, select.POLLIN)
 
     def unwatch(self, descriptor: int) -> None:
-        """Look at a descriptor no longer."""
+        """Stop watching a descriptor."""
         self._poll.unregister(descriptor)
 
     def turn(self, patience: float | None = None) -> set[int]:
-        """Send, sleep until something is due, take in; the descriptors that became readable.
+        """Send, sleep until something is due, receive; return the readable descriptors.
 
         `patience`: seconds to sleep at most; None: as long as nothing is due.
         """
@@ -113,13 +115,13 @@ class Loop:
         return ready
 
     def _moderate(self) -> None:
-        """In a steady stream, let some more frames come before they are taken in together."""
+        """In a steady stream, let more frames arrive before receiving them together."""
         early = self._taken_at + self._pause_seconds - self._clock()
         if early >= 0.0005:  # poll counts in milliseconds
             self._pause.poll(round(1000 * early))
 
     def _moderate_next(self, taken: int, now: float) -> None:
-        """Choose when to take in frames again, from how many came in the time since the last."""
+        """Choose the next time of reception from the number of frames since the last one."""
         elapsed = max(now - self._taken_at, MODERATION_SECONDS)
         self._taken_at = now
         self._pause_seconds = 0.0
@@ -131,7 +133,7 @@ class Loop:
             self._pause_seconds = max(self._pause_seconds, deep)
 
     def flush(self) -> None:
-        """Send what the machines have, as far as the port takes it."""
+        """Send the machines' frames, as far as the port accepts them."""
         for machine in self._machines:
             self._backlog += machine.take_output()
         sent = 0

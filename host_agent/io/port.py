@@ -24,22 +24,22 @@ Frames = NDArray[np.uint8]
 
 
 class FramePort(Protocol):
-    """What an agent needs of its way to the network."""
+    """Interface of an agent's port."""
 
     def send(self, frames: Frames) -> int:
-        """Send frames (n, length); return how many were taken (fewer when a queue is full)."""
+        """Send frames (n, length); return the number accepted (fewer if a queue is full)."""
 
     def receive(self, limit: int = 256) -> list[Frames]:
-        """Frames that wait, at most `limit`, without blocking.
+        """Return received frames, at most `limit`, without blocking.
 
         In order of arrival; neighbours of one length form one array (n, length).
         """
 
     def fileno(self) -> int:
-        """Return a descriptor that becomes readable when frames wait."""
+        """Return a descriptor that is readable when frames have arrived."""
 
     def close(self) -> None:
-        """Give the port back."""
+        """Close the port."""
 
 
 def group_by_length(rows: Frames, lengths: NDArray[np.uint32]) -> list[Frames]:
@@ -60,7 +60,7 @@ VLAN_TAG_PRESENT = 0xFFFFF000 + 48
 
 
 def udp_filter(port: int) -> bytes:
-    """Return a classic BPF program that keeps untagged IPv4 UDP frames to a port.
+    """Return a classic BPF program that accepts untagged IPv4 UDP frames to a port.
 
     They have no IPv4 options, say Don't Fragment and are no fragments.
     """
@@ -121,7 +121,7 @@ class PacketPort:
             self._sink.bind(("", udp_port))
 
     def send(self, frames: Frames) -> int:
-        """Send frames (n, length); return how many the kernel took."""
+        """Send frames (n, length); return the number that the kernel accepted."""
         if not len(frames):
             return 0
         if self._library is None:
@@ -139,7 +139,7 @@ class PacketPort:
         return done
 
     def receive(self, limit: int = 256) -> list[Frames]:
-        """Frames that wait, at most `limit`; the arrays are the caller's."""
+        """Return received frames, at most `limit`; the caller owns the arrays."""
         if limit > len(self._rows):
             self._rows = np.empty((limit, STRIDE), dtype=np.uint8)
             self._lengths = np.empty(limit, dtype=np.uint32)
@@ -209,7 +209,7 @@ class MemoryPort:
         return a, b
 
     def send(self, frames: Frames) -> int:
-        """Hand frames (n, length) to the other end; all are taken."""
+        """Send frames (n, length) to the other end; all are accepted."""
         peer = cast(MemoryPort, self._peer)
         if len(frames):
             peer._queue.append(np.array(frames))
@@ -218,7 +218,7 @@ class MemoryPort:
         return len(frames)
 
     def receive(self, limit: int = 256) -> list[Frames]:
-        """Frames that wait, at most `limit`."""
+        """Return received frames, at most `limit`."""
         taken: list[Frames] = []
         while self._queue and limit > 0:
             frames = self._queue.pop(0)
@@ -231,7 +231,7 @@ class MemoryPort:
         return taken
 
     def fileno(self) -> int:
-        """Readable when frames wait."""
+        """Return a descriptor that is readable when frames have arrived."""
         return self._read
 
     def close(self) -> None:

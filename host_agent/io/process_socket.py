@@ -38,20 +38,20 @@ REDUCTIONS = {
 FAULTS = ("nan", "inf", "-inf")
 """What can be wrong with an element."""
 MOST_MEMORIES = 4096
-"""Of one process: each takes a descriptor and a mapping of the agent."""
+"""Maximum number of memories of one process: each takes a descriptor and a mapping of the agent."""
 MOST_CONNECTIONS = 256
 MOST_OF_USER = 64
 """Connections, and jobs attended before they are known here, so that others find room; root has no
 such limit."""
 MOST_REQUESTS = 4096
-"""Calls of one process that the agent has not taken yet."""
+"""Maximum number of pending calls of one process."""
 MOST_WAITING = 4
-"""Jobs that one process is handing in at a time."""
+"""Maximum number of jobs that one process submits at a time."""
 _CREDENTIALS = struct.Struct("3i")
 """struct ucred (unix(7)): process, user, group."""
 
 FULL_SECONDS = 1.0
-"""The agent waits for a process that does not read; hundreds of messages fit in between."""
+"""Send timeout for a process that does not read; hundreds of messages are buffered."""
 
 Message = dict[str, Any]
 Submit = Callable[[str, Sequence[str]], int]
@@ -62,15 +62,15 @@ Raises HopsumError.
 
 
 class ProcessGone(OperationError):
-    """The process ended without a word, or says what cannot be; names host and job."""
+    """The process ended without leaving, or sent invalid data; the message names host and job."""
 
 
 class SocketTaken(OperationError):
-    """The agent cannot listen where it is to."""
+    """The agent cannot listen on its socket."""
 
 
 class _Refused(Exception):
-    """What a process says cannot be; the message is for it."""
+    """Invalid message of a process; the text is for the process."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -119,7 +119,7 @@ class ProcessSocket:
         """Whether there was no descriptor for the last that came."""
         self._attendances: dict[int, Attendance] = {}
         self._users: dict[int, int] = {}
-        """Who has submitted a job here."""
+        """Users who have submitted jobs here."""
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._server.setblocking(False)
         try:
@@ -128,13 +128,13 @@ class ProcessSocket:
         except OSError as error:
             self._server.close()
             raise SocketTaken(
-                f"host {host}: cannot listen for processes at {name}: {error.strerror}; end the "
-                "agent that does, or give this one another --socket"
+                f"host {host}: cannot listen for processes at {name}: {error.strerror}; stop the "
+                "other agent, or give this one another --socket"
             ) from None
         watch(self._server.fileno())
 
     def attendance(self, job: int) -> Attendance:
-        """Return the place where a process attends a job, now or later."""
+        """Return the attendance of a job, by a process that has connected or will."""
         if job not in self._attendances:
             self._attendances[job] = Attendance(job, self._host, self._forget)
         return self._attendances[job]
@@ -145,7 +145,7 @@ class ProcessSocket:
             self._users.pop(attendance.job, None)
 
     def turn(self, ready: set[int]) -> None:
-        """Take in what has come on descriptors that are readable."""
+        """Process readable descriptors."""
         if self._server.fileno() in ready:
             try:
                 self._accept(self._server.accept()[0])
@@ -155,7 +155,7 @@ class ProcessSocket:
             except OSError as error:
                 # It waits at the door, and is tried again at every turn.
                 if not self._full:
-                    LOGGER.warning("a process could not be let in: %s", error.strerror)
+                    LOGGER.warning("a process could not be accepted: %s", error.strerror)
                 self._full = True
         for descriptor in ready & self._connections.keys():
             connection = self._connections[descriptor]
@@ -165,7 +165,7 @@ class ProcessSocket:
             except (EOFError, OSError):
                 self._drop(descriptor)
             except _Refused as refusal:
-                LOGGER.warning("a process said what cannot be: %s", refusal)
+                LOGGER.warning("a process sent an invalid message: %s", refusal)
                 connection.say({"kind": "ended", "why": str(refusal)})
                 self._drop(descriptor)
 
@@ -218,8 +218,8 @@ class ProcessSocket:
             case "sum" | "barrier" | "leave":
                 if len(connection.requests) >= MOST_REQUESTS:
                     raise _Refused(
-                        f"{MOST_REQUESTS} calls have not been taken; expected to hear of the first "
-                        "before so many more"
+                        f"{MOST_REQUESTS} calls are pending; expected no more before the client "
+                        "reads their answers"
                     )
                 connection.requests.append(connection.request(message))
             case kind:
@@ -228,7 +228,7 @@ class ProcessSocket:
                 )
 
     def _check_user(self, job: int, user: int) -> None:
-        """Raise _Refused for a process of a user who may not attend a job."""
+        """Raise _Refused if a process's user may not attend a job."""
         attendance = self._attendances.get(job)
         owner = self._users.get(job)
         if owner is None and attendance is not None:
@@ -280,22 +280,23 @@ class Attendance:
         self._host = host
         self._forget = forget
         self._connections: dict[int, _Connection] = {}
-        """By what they say that they are, and from `start` on by rank."""
+        """By the rank that they claim; from `start` on by rank."""
         self._ranks: Sequence[str] | None = None
         self._here: Sequence[int] = ()
 
     @property
     def unknown(self) -> bool:
-        """Whether a process attends it, and the job has not begun here."""
+        """Whether a process attends it, and the job has not started here."""
         return bool(self._connections) and self._ranks is None
 
     @property
     def user(self) -> int | None:
-        """Whose process came first."""
+        """User of the first process."""
         return next((connection.user for connection in self._connections.values()), None)
 
     def begin(self, connection: _Connection, rank: int) -> None:
-        """Let a process attend. Raises _Refused if another does, or it has no place here."""
+        """Attach a process. Raises _Refused if another one attends, or its rank is not on this
+        host."""
         if self._ranks is not None:
             rank = self._place(rank)
         if rank in self._connections or connection in self._connections.values():
@@ -308,7 +309,7 @@ class Attendance:
             self._tell(connection)
 
     def start(self, ranks: Sequence[str]) -> None:
-        """Let the processes, those here and those to come, know that the job has begun.
+        """Tell the processes, now or when they connect, that the job has started.
 
         `ranks`: the host of each.
         """
@@ -349,17 +350,18 @@ class Attendance:
             if not requests and connection.gone and not connection.left:
                 which = f" of rank {rank}" if len(self._here) > 1 else ""
                 raise ProcessGone(
-                    f"job {self.job}: the process{which} on {self._host} is gone, without a goodbye"
+                    f"job {self.job}: the process{which} on {self._host} disconnected without "
+                    "leaving"
                 )
             taken += [(rank, request) for request in requests]
         return taken
 
     def done(self, rank: int, call: int) -> None:
-        """Say that a rank's sum is in place, or that all have come to a barrier."""
+        """Report that a rank's sum is in place, or that all have reached a barrier."""
         self._say(rank, {"kind": "done", "call": call})
 
     def failed(self, rank: int, call: int, why: str, whose: Mapping[int, str]) -> None:
-        """Say why a rank's call has no result; `whose`: by rank what it did."""
+        """Report why a rank's call has no result; `whose`: by rank what it did."""
         self._say(rank, {"kind": "failed", "call": call, "why": why, "whose": dict(whose)})
 
     def close(self, why: str) -> None:
@@ -376,14 +378,14 @@ class Attendance:
 
 
 class _Connection:
-    """One process. `user`: its user id. `left`: it has said goodbye."""
+    """One process. `user`: its user id. `left`: it has left."""
 
     def __init__(self, connected: socket.socket) -> None:
         credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         self.user: int = _CREDENTIALS.unpack(credentials)[1]
         self.requests: list[Request] = []
         self.waiting = 0
-        """Jobs that are being submitted for it."""
+        """Number of jobs that are being submitted for it."""
         self.gone = self.left = False
         self._socket = connected
         self._memories: dict[int, NDArray[np.uint8]] = {}
@@ -409,7 +411,7 @@ class _Connection:
         return message
 
     def say(self, message: Message) -> None:
-        """Send a message; a process that is gone does not get it, one that never reads is ended."""
+        """Send a message; one that never reads is disconnected."""
         data = json.dumps(message).encode()
         with contextlib.suppress(OSError):
             try:
@@ -423,11 +425,11 @@ class _Connection:
                     self.shutdown()
 
     def map_memory(self, number: int) -> None:
-        """Map the memory whose descriptor came along. Raises _Refused."""
+        """Map the memory of a received descriptor. Raises _Refused."""
         if len(self._descriptors) != 1 or number in self._memories:
             raise _Refused(
-                f"memory {number}: {len(self._descriptors)} descriptors came along; expected one, "
-                "and a number that is new"
+                f"memory {number}: {len(self._descriptors)} descriptors received; expected one, "
+                "and an unused number"
             )
         descriptor = self._descriptors.pop()
         try:
@@ -448,7 +450,7 @@ class _Connection:
         self._memories[number] = np.frombuffer(mapped, np.uint8)
 
     def request(self, message: Message) -> Request:
-        """Return the call that a message makes. Raises _Refused."""
+        """Return the call in a message. Raises _Refused."""
         kind = message["kind"]
         if kind == "leave":
             return Request(kind)
@@ -473,12 +475,12 @@ class _Connection:
         return Request(kind, call, tensor, magnitude, _fault(message), reduction)
 
     def shutdown(self) -> None:
-        """Let the process see the end, after what has been said."""
+        """Shut the connection down after sending everything."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close it; memory is given back with the last call that is under way."""
+        """Close it; memory is released with the last pending call."""
         self.gone = True
         for descriptor in self._descriptors:
             os.close(descriptor)
@@ -509,7 +511,7 @@ def _names(value: object) -> bool:
 
 
 def _is_text(value: object) -> bool:
-    """Whether it is a text that UTF-8 has: JSON has halves of surrogate pairs too."""
+    """Return whether a value is a text in UTF-8: JSON allows lone surrogates too."""
     return isinstance(value, str) and value.isprintable()
 
 

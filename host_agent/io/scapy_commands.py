@@ -1,4 +1,4 @@
-"""Packets by hand: what `hopsum-agent send` and `hopsum-agent sniff` do, with the Scapy layer."""
+"""Packets by hand: `hopsum-agent send` and `hopsum-agent sniff`, with the Scapy layer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Choice = TypeVar("Choice", bound=Enum)
 
 
 class CommandError(InputError):
-    """An option that cannot be; the message says which, what was found and expected."""
+    """An invalid option."""
 
 
 _HOP_NUMBERS = {
@@ -45,7 +45,7 @@ _HOP_BITS = {"agg": "aggregate", "clear": "clear"}
 
 
 def parse_hop(text: str) -> Hop:
-    """One entry of the stack from, say, `agg,child=0,fan-in=2,port=3`; what is left out is 0.
+    """Parse a stack entry such as `agg,child=0,fan-in=2,port=3`; missing fields are 0.
 
     `fan-in` left out is 1. Raises CommandError.
     """
@@ -66,7 +66,7 @@ def parse_hop(text: str) -> Hop:
 
 
 def parse_choice(what: str, name: str, choices: type[Choice]) -> Choice:
-    """Return the member of that name, in any case. Raises CommandError."""
+    """Return the member of that name, ignoring case. Raises CommandError."""
     known = {choice.name.lower(): choice for choice in choices if choice.name}
     try:
         return known[name.lower()]
@@ -80,7 +80,7 @@ def parse_flags(names: Sequence[str]) -> int:
 
 
 def parse_values(text: str, lanes: int) -> list[int]:
-    """Lane values with commas between, padded with zeros. Raises CommandError."""
+    """Parse lane values separated by commas, padded with zeros. Raises CommandError."""
     if not 1 <= lanes <= LANES_MAX:
         raise CommandError(f"lanes {lanes}: expected 1 to {LANES_MAX}")
     parts = [part for part in text.split(",") if part.strip()]
@@ -135,7 +135,7 @@ def make_packet(
 
 
 def _check_address(name: str, address: str) -> None:
-    # Scapy takes what is no address for a name to look up, or for zeros.
+    # Scapy treats invalid addresses as names to look up, or as zeros.
     if name.endswith("mac"):
         if not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", address):
             raise CommandError(f"{name} {address!r}: expected one like 02:00:00:00:00:01")
@@ -152,12 +152,12 @@ def interface_mac(interface: str) -> str:
         return Path("/sys/class/net", interface, "address").read_text().strip()
     except OSError as error:
         raise InterfaceError(
-            f"interface {interface!r}: there is none of this name; `ip link` lists them"
+            f"interface {interface!r}: no such interface; `ip link` lists them"
         ) from error
 
 
 def send_packet(interface: str, packet: Packet, count: int) -> None:
-    """Send a packet so many times. Raises InterfaceError."""
+    """Send copies of a packet. Raises InterfaceError."""
     try:
         socket = open_socket(interface)
     except (OSError, ValueError) as error:
@@ -183,8 +183,7 @@ def packets_of_file(path: Path) -> Iterator[tuple[float, Packet]]:
 
 
 def packets_of_interface(interface: str, timeout: float | None) -> Iterator[tuple[float, Packet]]:
-    """Yield times and hopsum packets on an interface, both ways, for so many seconds (None: for
-    ever).
+    """Yield times and hopsum packets on an interface, both ways, for some seconds (None: for ever).
 
     Listens from the call on. Raises InterfaceError.
     """
@@ -213,13 +212,13 @@ def _heard(socket: Any, timeout: float | None) -> Iterator[tuple[float, Packet]]
 
 def _cannot_open(interface: str, error: Exception) -> InterfaceError:
     return InterfaceError(
-        f"interface {interface!r}: {error}; expected one of this host's, and the right to open "
-        f"packet sockets (root)"
+        f"interface {interface!r}: {error}; expected an interface of this host, and permission to "
+        "open packet sockets (root)"
     )
 
 
 def one_line(packet: Packet) -> str:
-    """Return what it is, of whom, for whom; the stack; the first lanes."""
+    """Return a summary: kind, source, destination, stack, first lanes."""
     hopsum = packet[Hopsum]
     shown = " ".join(str(lane) for lane in hopsum.lanes[:LANES_SHOWN])
     more = " ..." if len(hopsum.lanes) > LANES_SHOWN else ""

@@ -1,4 +1,4 @@
-"""Frames through Scapy: slow, and every one of them visible as a Scapy packet."""
+"""Frames through Scapy: slow, but each is a Scapy packet."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class ScapyPort:
         except (OSError, ValueError) as error:
             # Scapy raises ValueError for an interface that is not there.
             raise InterfaceError(
-                f"interface {interface!r}: {error}; expected one of this host's, "
-                f"and the right to open packet sockets (root)"
+                f"interface {interface!r}: {error}; expected an interface of this host, and "
+                "permission to open packet sockets (root)"
             ) from error
         # Bound so that the kernel does not answer with ICMP port unreachable.
         self._sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -38,13 +38,13 @@ class ScapyPort:
         self._sink.bind(("", UDP_PORT))
 
     def send(self, frames: Frames) -> int:
-        """Send frames (n, length); all are taken."""
+        """Send frames (n, length); all are accepted."""
         for row in frames:
             self._socket.send(build(row.tobytes()))
         return len(frames)
 
     def receive(self, limit: int = 256) -> list[Frames]:
-        """Frames that wait, at most `limit`, one array (1, length) each."""
+        """Return received frames, at most `limit`, one array (1, length) each."""
         taken: list[Frames] = []
         while len(taken) < limit and select.select([self], [], [], 0.0)[0]:
             _, frame, _ = self._socket.recv_raw()

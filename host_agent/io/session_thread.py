@@ -23,7 +23,7 @@ _CLOSING_SECONDS = 5.0
 
 
 class Session(Protocol[Out, _In]):
-    """What a transport needs of a session: see `host_agent.session` for all of it."""
+    """The interface of a session for a transport; see `host_agent.session`."""
 
     address: str
     wake: Callable[[], None]
@@ -35,10 +35,10 @@ class Session(Protocol[Out, _In]):
 
     @property
     def over(self) -> bool:
-        """Whether no stream is wanted any more."""
+        """Whether no further stream is needed."""
 
     def connected(self) -> None:
-        """Begin a stream."""
+        """Start a stream."""
 
     def disconnected(self) -> None:
         """End a stream."""
@@ -47,14 +47,14 @@ class Session(Protocol[Out, _In]):
         """Return the messages to send."""
 
     def beat(self) -> None:
-        """Say that the agent is alive."""
+        """Send a heartbeat."""
 
     def receive(self, message: _In, /) -> None:
-        """Take in what the controller says."""
+        """Process a message of the controller."""
 
 
 class SessionThread(Generic[Out, In]):
-    """Connects, again `pause` seconds after each loss, until the session is over.
+    """Connects, and reconnects `pause` seconds after each loss, until the session is over.
 
     However long that takes: jobs sum without their controller, and another goes on with them.
 
@@ -88,19 +88,19 @@ class SessionThread(Generic[Out, In]):
         session.news = self._news
 
     def start(self) -> None:
-        """Begin to connect."""
+        """Start connecting."""
         self._thread.start()
 
     def fileno(self) -> int:
-        """Become readable when the session has news."""
+        """Return a descriptor that is readable when the session has events."""
         return self._wakeup.fileno()
 
     def heard(self) -> None:
-        """Take in that the news are known; `fileno` is readable no longer."""
+        """Acknowledge the events; `fileno` is no longer readable."""
         self._wakeup.clear()
 
     def close(self, patience: float = _CLOSING_SECONDS) -> None:
-        """End the stream; what was said may take `patience` seconds to go out."""
+        """End the stream; pending messages have `patience` seconds to be sent."""
         with self.changed:
             if self.closed:
                 return

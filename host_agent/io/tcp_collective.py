@@ -17,18 +17,18 @@ from collectives.execution import Channel, Execution
 BASE_PORT = 0x4854
 CHUNK_BYTES = 1 << 18
 _GREETING = struct.Struct(">QII")
-"""Whose collective it is, rank and chain: the first bytes on a connection."""
+"""Greeting, the first bytes on a connection: the collective's id, rank and chain."""
 MOST_GREETING = 256
-"""Connections that have not said yet whose they are."""
+"""Maximum number of connections that have not identified themselves."""
 
 
 class PeerLost(ConnectionError):
-    """A peer vanished or never came; the message names its rank and address."""
+    """A peer was lost or never connected; the message names its rank and address."""
 
 
 @dataclass(slots=True)
 class _Outlet:
-    """A connection for a channel we send on, and bytes the kernel has not taken yet."""
+    """A connection of a sending channel, and bytes that the kernel has not accepted yet."""
 
     sock: socket.socket
     rest: memoryview = field(default_factory=lambda: memoryview(b""))
@@ -62,11 +62,11 @@ class TcpCollective:
         self.rank = rank
         self._whose = whose
         self.sent_bytes = 0
-        """That the kernel has taken, of all schedules."""
+        """Bytes accepted by the kernel, of all schedules."""
         self._addresses = addresses
         self._timeout = timeout
         self._still_since = time.monotonic()
-        """When bytes last moved, or it was known why they do not (`postpone`)."""
+        """Time when bytes last moved, or the timeout was postponed (`postpone`)."""
         self._selector = selectors.DefaultSelector()
         self._outlets: dict[Channel, _Outlet] = {}
         self._inlets: dict[Channel, socket.socket] = {}
@@ -84,7 +84,7 @@ class TcpCollective:
         self.mark(tos)
 
     def mark(self, tos: int) -> None:
-        """Give packets this IP ToS byte from now on, acknowledgements and repetitions too.
+        """Set the IP ToS byte of future packets, including acknowledgements and retransmissions.
 
         SO_PRIORITY is left alone: the queues of links go by the ToS byte (`link_queues`), and
         pfifo_fast's bands do not follow the order of socket priorities (tc-prio(8)).
@@ -108,8 +108,8 @@ class TcpCollective:
                     raise
                 if time.monotonic() + pause > deadline:
                     raise PeerLost(
-                        f"rank {target.peer} at {address}:{port} did not come up "
-                        f"within {self._timeout:g} s"
+                        f"rank {target.peer} at {address}:{port} accepted no connection within "
+                        f"{self._timeout:g} s"
                     ) from error
                 waiter.select(pause)
                 pause = min(pause * 2, 0.5)
@@ -131,7 +131,7 @@ class TcpCollective:
                     if not ready:
                         ranks = sorted({channel.peer for channel in missing})
                         raise PeerLost(f"ranks {ranks} did not connect within {self._timeout:g} s")
-                    # Who has gone makes room for who comes.
+                    # A closed connection makes room for a new one.
                     for key, _ in sorted(ready, key=lambda each: each[0].fileobj is server):
                         if key.fileobj is server:
                             _welcome(server, peers, greeting, selector)
@@ -151,7 +151,7 @@ class TcpCollective:
     def _take_in(
         self, sock: socket.socket, address: str, greeting: bytes, missing: set[Channel]
     ) -> bool:
-        """Keep a connection on which one of those missing has greeted, and close any other.
+        """Keep a connection on which a missing peer has greeted, and close any other.
 
         Returns whether it is kept.
         """
@@ -164,14 +164,14 @@ class TcpCollective:
         return True
 
     def _greeted(self, greeting: bytes) -> Channel | None:
-        """Who greets, None if it is nobody of this collective."""
+        """Return the greeting peer, None if it is not one of this collective."""
         if len(greeting) != _GREETING.size:
             return None
         whose, rank, chain = _GREETING.unpack(greeting)
         return Channel(rank, chain) if whose == self._whose else None
 
     def run(self, execution: Execution, progress: Callable[[], None] | None = None) -> None:
-        """Do this rank's part of a schedule; returns when all is sent and received."""
+        """Execute this rank's part of a schedule; return when all is sent and received."""
         self._check_channels(execution)
         writing: set[Channel] = set()
         reading: set[Channel] = set()
@@ -199,10 +199,10 @@ class TcpCollective:
             if events := self._selector.select(left):
                 self.postpone()
                 return events
-        raise PeerLost(f"rank {self.rank}: nothing moved for {self._timeout:g} s")
+        raise PeerLost(f"rank {self.rank}: no progress for {self._timeout:g} s")
 
     def postpone(self) -> None:
-        """Begin the timeout anew, from any thread: the network is known to be out of order."""
+        """Restart the timeout, from any thread, since the network is known to have failed."""
         self._still_since = time.monotonic()
 
     def _check_channels(self, execution: Execution) -> None:
@@ -210,8 +210,8 @@ class TcpCollective:
         strange |= {*execution.sources} - self._inlets.keys()
         if strange:
             raise ValueError(
-                f"rank {self.rank}: the schedule uses channels {sorted(strange)}, to which there "
-                "is no connection; name all channels when the collective is made"
+                f"rank {self.rank}: the schedule uses channels {sorted(strange)}, which have no "
+                "connection; name all channels when creating the collective"
             )
 
     def _watch(self, sock: socket.socket, wanted: bool, incoming: bool, channel: Channel) -> None:
@@ -222,10 +222,10 @@ class TcpCollective:
             self._selector.unregister(sock)
 
     def _push_all(self, execution: Execution) -> set[Channel]:
-        """Send what can be sent; returns the channels of which the kernel's buffer is full."""
+        """Send as much as possible; return the channels whose kernel buffers are full."""
         full: set[Channel] = set()
         moved = True
-        # What is sent on one channel may let in what another was waiting for.
+        # Sending on one channel may unblock receiving on another.
         while moved:
             moved = False
             for target in execution.targets:
@@ -234,7 +234,7 @@ class TcpCollective:
         return full
 
     def _push(self, execution: Execution, target: Channel, full: set[Channel]) -> bool:
-        """Send what can be sent on one channel; whether that was anything."""
+        """Send as much as possible on one channel; return whether that was anything."""
         outlet = self._outlets[target]
         moved = False
         while True:
@@ -274,7 +274,7 @@ class TcpCollective:
 
     @property
     def retransmissions(self) -> int:
-        """Segments that the kernel has sent again (tcpi_total_retrans of tcp(7)'s TCP_INFO)."""
+        """Segments that the kernel has retransmitted (tcpi_total_retrans of tcp(7)'s TCP_INFO)."""
         total = 0
         for outlet in self._outlets.values():
             info = outlet.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
@@ -282,7 +282,7 @@ class TcpCollective:
         return total
 
     def abort(self) -> None:
-        """Let a `run` in another thread raise PeerLost soon; nothing more can be exchanged."""
+        """Abort: a `run` in another thread raises PeerLost soon; nothing more can be exchanged."""
         for sock in (*(outlet.sock for outlet in self._outlets.values()), *self._inlets.values()):
             # The peer may have ended the connection already.
             with contextlib.suppress(OSError):
@@ -303,7 +303,7 @@ def _welcome(
     greeting: dict[socket.socket, tuple[str, bytearray]],
     selector: selectors.BaseSelector,
 ) -> None:
-    """Let somebody in who connects from a peer's address, to hear who it is."""
+    """Accept a connection from a peer's address, to read its greeting."""
     try:
         sock, (address, _) = server.accept()
     except OSError:
@@ -318,7 +318,7 @@ def _welcome(
 
 
 def _greets(sock: socket.socket, read: bytearray) -> bool:
-    """Read on in a greeting; whether it is whole, or there will be no more of it."""
+    """Continue to read a greeting; return whether it is complete or has ended."""
     try:
         data = sock.recv(_GREETING.size - len(read))
     except BlockingIOError:

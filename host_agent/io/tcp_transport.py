@@ -10,7 +10,7 @@ from host_agent.io.tcp_collective import BASE_PORT, TcpCollective
 
 
 class TcpTransport:
-    """Begins at once to meet the others; `busy` until it has.
+    """Starts connecting to the others at once; `busy` until it is done.
 
     `addresses`, `channels`, `port`, `whose`, `tos`: as of `TcpCollective`. `wake`: called, in a
     thread, when it is busy no longer.
@@ -48,13 +48,13 @@ class TcpTransport:
 
     @property
     def busy(self) -> bool:
-        """Whether something is under way; raises what ended it, such as PeerLost."""
+        """Whether an operation is in progress; raises its error, such as PeerLost."""
         if self._failure is not None:
             raise self._failure
         return self._busy
 
     def run(self, make: Callable[[], Execution]) -> None:
-        """Do this host's part of a schedule."""
+        """Execute this host's part of a schedule."""
         collective = self._collective
         assert collective is not None
         self._begin(lambda: collective.run(make()))
@@ -75,14 +75,14 @@ class TcpTransport:
         self._wake()
 
     def mark(self, tos: int) -> None:
-        """Give packets this IP ToS byte from now on, whatever is under way."""
+        """Set the IP ToS byte of future packets, also of operations in progress."""
         with self._changing:
             self._tos = tos
             if self._collective is not None:
                 self._collective.mark(tos)
 
     def postpone(self) -> None:
-        """Begin the timeout of what is under way anew."""
+        """Restart the timeout of the operation in progress."""
         with self._changing:
             if self._collective is not None:
                 self._collective.postpone()
@@ -96,7 +96,7 @@ class TcpTransport:
 
     @property
     def retransmissions(self) -> int:
-        """TCP segments sent again."""
+        """Retransmitted TCP segments."""
         with self._changing:
             self._count()
             return self._retransmissions
@@ -107,7 +107,7 @@ class TcpTransport:
             self._retransmissions = self._collective.retransmissions
 
     def close(self) -> None:
-        """Close the connections, at once or when what is under way has given up."""
+        """Close the connections, at once or when the operation in progress has ended."""
         with self._changing:
             self._closed = True
             if not self._busy:

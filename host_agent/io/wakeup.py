@@ -17,7 +17,7 @@ class Wakeup:
         self._lock = threading.Lock()
         self._closed = False
         self._set = False
-        """Whether it is readable: what is set or clear already takes no system call."""
+        """Whether it is readable; setting or clearing again makes no system call."""
 
     def fileno(self) -> int:
         """Return the descriptor to poll; nobody may poll it after `close`."""
@@ -31,7 +31,7 @@ class Wakeup:
                 self._set = True
 
     def clear(self) -> None:
-        """Make the descriptor unreadable, whether or not it was readable."""
+        """Make the descriptor unreadable."""
         with self._lock:
             if not self._closed and self._set:
                 os.eventfd_read(self._descriptor)

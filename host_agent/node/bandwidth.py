@@ -1,4 +1,4 @@
-"""How much of its links a host uses, from its interfaces' counters, and whether there are any."""
+"""Use of a host's links, from its interfaces' counters, and their link state."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Used:
 
 
 class BandwidthError(OperationError):
-    """An interface has no counters; the message names it and those there are."""
+    """An interface without counters; the message lists those that have some."""
 
 
 def read_counters(interface: str, now: float, file: Path = COUNTERS) -> Counted:
@@ -73,9 +73,9 @@ def has_carrier(interface: str) -> bool:
 
 
 def used_between(before: Counted, after: Counted, rate: float | None) -> Used:
-    """Return the rates between two readings, and what of the link's `rate` (bit/s) they leave.
+    """Return the rates between two readings, and what they leave of the link's `rate` (bit/s).
 
-    Counters that ran backwards (the interface was made anew) count as no traffic. ValueError unless
+    Counters that decreased (the interface was created again) count as no traffic. ValueError unless
     time has passed.
     """
     seconds = after.at - before.at

@@ -1,4 +1,4 @@
-"""A host's process at the controller: one stream, held open for ever. Threads are inside."""
+"""A host's connection to the controller: one stream, kept open for ever, by threads."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from protocol.channel import Tls, ask_controller, check_tls
 
 RECONNECT_SECONDS = 0.5
 SUBMIT_SECONDS = 300.0
-"""All switches must take a job's rules, one job after the other."""
+"""Timeout of a submission: all switches install rules, one job after another."""
 
 
 class NodeClient:
-    """Announces `host` at the controller at `address`, again and again while it is away.
+    """Registers `host` at the controller at `address`, and retries while that is unreachable.
 
     `commands` gives what the controller said since; `fileno` is readable when there is something.
     It does not try again once the controller will not have this process (a command says why).
@@ -46,17 +46,17 @@ class NodeClient:
         self._thread.start()
 
     def fileno(self) -> int:
-        """Become readable when `commands` has something."""
+        """Return a descriptor that is readable when `commands` has something."""
         return self._thread.fileno()
 
     def commands(self) -> list[pb.NodeCommand]:
-        """Take what the controller has said."""
+        """Return and clear the controller's commands."""
         with self._thread.changed:
             self._thread.heard()
             return self._session.commands()
 
     def report(self, report: pb.NodeReport) -> None:
-        """Send a report; one that finds no connection is forgotten."""
+        """Send a report; drop it if there is no connection."""
         with self._thread.changed:
             self._session.report(report)
 

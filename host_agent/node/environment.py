@@ -1,4 +1,4 @@
-"""What a host's agent needs from its world, which is real (`node.real`) or virtual (`simulation`).
+"""Environment of a host's agent, real (`node.real`) or virtual (`simulation`).
 
 Nothing here waits: what takes time, or comes from elsewhere, is asked after, and `wake` (see
 `HostAgent`) says that there may be something. Times are seconds of the caller's clock.
@@ -22,14 +22,14 @@ from host_agent.node.operation_pool import Completed
 from host_agent.node.work import Work
 from host_agent.segment import Tensor
 from host_agent.session import Assignment, Event
-from host_agent.workload import Judged
+from host_agent.workload import CheckedWorkload
 from network.model import Host, Network
 from protocol import hopsum_pb2 as pb
 from protocol.wire import Reduction
 
 
 class Named(NamedTuple):
-    """A tensor to sum, flat, and its name; `reduction`: how, None: as its job's plan says."""
+    """A flat tensor to sum, and its name; `reduction` None: that of its job's plan."""
 
     name: str
     tensor: Tensor
@@ -37,9 +37,9 @@ class Named(NamedTuple):
 
 
 Then = Callable[[Any, float], None]
-"""Takes what an operation has come to, and the time."""
+"""Receives an operation's result, and the time."""
 Operate = Callable[[Callable[[], Any], Then], None]
-"""Has an operation done elsewhere."""
+"""Starts an operation elsewhere."""
 
 
 class Stream(Protocol):
@@ -55,38 +55,37 @@ class Stream(Protocol):
 
     @property
     def address(self) -> str:
-        """Where the controller is."""
+        """Address of the controller."""
 
     @property
     def assignment(self) -> Assignment | None:
-        """What there is to do, once the controller has said."""
+        """The assignment, once the controller has sent it."""
 
     @property
     def started(self) -> bool:
         """Whether every agent is ready."""
 
     def events(self) -> Sequence[Event]:
-        """Take the news; ControllerError if the controller has refused it."""
+        """Return new events; ControllerError if the controller has rejected the agent."""
 
     def ready(self) -> None:
-        """Say that the agent has prepared."""
+        """Report that the agent is ready."""
 
     def progress(self, round_: int) -> None:
-        """Say how many tensors are summed."""
+        """Report the number of summed tensors."""
 
     def ask_boundary(self, number: int) -> None:
-        """Ask how tensors are cut from a boundary on."""
+        """Request the partition of tensors from a boundary on."""
 
     def cut(self, number: int) -> tuple[int, JobPlan] | None:
-        """Return the last boundary decided on, if not before `number`, and the plan that cuts
-        there.
-        """
+        """Return the last boundary decided, if not before `number`, and the plan that applies from
+        there."""
 
     def finished(self, report: pb.Report) -> None:
-        """Say that the work is done."""
+        """Report that the work is done."""
 
     def failed(self, reason: str) -> None:
-        """Say that the agent gives up."""
+        """Report that the agent gives up."""
 
 
 class NodeStream(Protocol):
@@ -94,18 +93,18 @@ class NodeStream(Protocol):
 
     @property
     def address(self) -> str:
-        """Where the controller is."""
+        """Address of the controller."""
 
     def commands(self) -> Sequence[pb.NodeCommand]:
-        """Take what the controller has said."""
+        """Return and clear the controller's commands."""
 
     def report(self, report: pb.NodeReport) -> None:
-        """Tell how the host fares."""
+        """Report the host's state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """The hosts that run a job's schedules together, by rank, and which of them is this one.
+    """The hosts that run a job's schedules together, by rank, and this host's rank.
 
     `part`: tells the job's meetings apart, at all hosts alike. `channels`: gives those on which
     this host sends, and those on which it receives. `tos`: IP ToS byte of its packets.
@@ -120,20 +119,21 @@ class Meeting:
 
 
 class Transport(Protocol):
-    """Byte streams between the hosts of a meeting, which are made first; one schedule at a time."""
+    """Byte streams between the hosts of a meeting, connected first; one schedule at a time."""
 
     @property
     def busy(self) -> bool:
-        """Whether something is under way; raises what ended it, such as PeerLost."""
+        """Whether an operation is in progress; raises its error, such as PeerLost."""
 
     def run(self, make: Callable[[], Execution]) -> None:
-        """Do this host's part of a schedule."""
+        """Execute this host's part of a schedule."""
 
     def mark(self, tos: int) -> None:
-        """Give packets this IP ToS byte from now on."""
+        """Set the IP ToS byte of future packets."""
 
     def postpone(self) -> None:
-        """Begin the timeout of what is under way anew: the network is known to be out of order."""
+        """Restart the timeout of the operation in progress, since the network is known to have
+        failed."""
 
     @property
     def sent_bytes(self) -> int:
@@ -141,67 +141,67 @@ class Transport(Protocol):
 
     @property
     def retransmissions(self) -> int:
-        """TCP segments sent again, also after the end."""
+        """Retransmitted TCP segments, also after the end."""
 
     def close(self) -> None:
-        """End, at once or when what is under way has given up."""
+        """Close, at once or when the operation in progress has ended."""
 
 
 class Coordination(Protocol):
-    """One process of the agreement on an order (004); every call raises what ended it."""
+    """One process of the coordination of operators (004); every call raises its error."""
 
     def start(self) -> None:
-        """Begin to connect."""
+        """Start connecting."""
 
     def begin_iteration(self, number: int) -> None:
         """Publish the number of the iteration that begins."""
 
     def ready(self, operator: Operator, /) -> None:
-        """Be ready for an operator."""
+        """Request an operator."""
 
     def end_iteration(self) -> None:
-        """Call for no more operators of this iteration."""
+        """Request no more operators of this iteration."""
 
     def combined(self, words: Sequence[int]) -> None:
-        """Take in a vector that was combined elsewhere."""
+        """Process a vector that was combined elsewhere."""
 
     def leave(self) -> None:
-        """Need nothing any more."""
+        """Leave."""
 
     def events(self) -> Sequence[CoordinationEvent]:
-        """Take what has happened."""
+        """Return and clear the events."""
 
     @property
     def done(self) -> bool:
-        """Whether everybody has left."""
+        """Whether all processes have left."""
 
     def close(self) -> None:
-        """End, without holding up the caller for the last words."""
+        """Close without waiting for the last messages."""
 
 
 class Source(Protocol):
-    """The tensors of one job at one host, in the order in which they are to be summed."""
+    """The tensors of one job at one host, in the order of their sums."""
 
     in_place: bool
-    """Whether a tensor's sum takes its place."""
+    """Whether a tensor's sum replaces it."""
 
     @property
-    def workload(self) -> Judged:
-        """Whose tensors they are."""
+    def workload(self) -> CheckedWorkload:
+        """Owner of the tensors."""
 
     @property
     def prepared(self) -> bool:
-        """Whether what `prepare` began is there."""
+        """Whether `prepare` has finished."""
 
     @property
     def over(self) -> bool:
-        """Whether no tensor will come any more."""
+        """Whether there are no more tensors."""
 
     def prepare(self) -> None:
-        """Begin to compute what is there without the other hosts."""
+        """Start computations that do not need the other hosts."""
 
     def start(self, now: float) -> None:
-        """Take in that the job has started."""
+        """Note that the job has started."""
 
     def next(self, now: float) -> Named | None:
         """Return the next tensor to sum, None if there is none now.
@@ -210,17 +210,17 @@ class Source(Protocol):
         """
 
     def finish(self, name: str, result: Tensor, now: float) -> None:
-        """Take in the sum of a tensor."""
+        """Process the sum of a tensor."""
 
     def tick(self, now: float) -> None:
-        """Do what is due."""
+        """Run due timers."""
 
     @property
     def deadline(self) -> float | None:
-        """When `tick` is wanted, at the latest."""
+        """Latest time to call `tick`."""
 
     def close(self, why: str) -> None:
-        """Release what it holds, and end work in progress soon; `why`: the reason, if it failed."""
+        """Release resources, and end work in progress soon; `why`: the reason, if it failed."""
 
 
 class Handover(Protocol):
@@ -243,31 +243,31 @@ class Handover(Protocol):
 
 
 class Environment(Protocol):
-    """The world of one host."""
+    """The environment of one host."""
 
     gradient_seconds: float
-    """Between two gradients of a step that become ready; 0 where they take what they take."""
+    """Seconds between two gradients of a step; 0: as long as they take."""
 
     def wake(self) -> None:
-        """Let the host's agent `advance` soon; from any thread."""
+        """Schedule an `advance` of the host's agent; from any thread."""
 
     def work(self, assignment: Assignment) -> Work:
         """Return what a job does. Raises TaskError."""
 
     def too_much(self, needed: int, what: str) -> str | None:
-        """Why `needed` bytes of memory for `what` are too many; None if they are not."""
+        """Return why `needed` bytes of memory for `what` are too many; None if they are not."""
 
     def put(self, job: int, work: Callable[[], Any], *, apart: bool = False) -> int:
-        """Begin an operation of a job, `apart` if it waits for others; its number."""
+        """Start an operation of a job, `apart` if it waits for others; return its number."""
 
     def completed(self) -> Sequence[Completed]:
-        """Take the operations that have completed."""
+        """Return and clear the completed operations."""
 
     def set_level(self, job: int, level: int) -> None:
-        """Let a job's operations wait in the queue of a level."""
+        """Assign a job's operations to the queue of a level."""
 
     def transport(self, meeting: Meeting) -> Transport:
-        """Begin to meet the other hosts."""
+        """Start connecting to the other hosts."""
 
     def coordination(
         self,
@@ -284,13 +284,14 @@ class Environment(Protocol):
         """
 
     def process_tensors(self, job: int) -> Handover:
-        """Where a process of this host submits a job's tensors. TaskError if there is none."""
+        """Return the attendance for a local process that submits a job's tensors. TaskError if
+        impossible."""
 
     def attend(self, job: int) -> Stream:
         """Open the stream of a job."""
 
     def leave(self, stream: Stream) -> None:
-        """Forget a job's operations, and end its stream after the last words are out."""
+        """Forget a job's operations, and end its stream after the last messages."""
 
     def counters(self, now: float) -> Counted:
-        """Return what the host's interface has carried."""
+        """Return the counters of the host's interface."""

@@ -1,4 +1,4 @@
-"""The ways a part of a tensor can be exchanged: over the plan's trees, or by a schedule."""
+"""Exchanges of a part of a tensor: over the plan's trees, or by a schedule."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from protocol.wire import Reduction
 
 
 class Exchange(Protocol):
-    """Sums tensors with the other workers of a job; `several`: more than one at a time."""
+    """Sums tensors with the other workers of a job; `several`: concurrently."""
 
     several: bool
 
     def begin(
         self, tensor: Tensor, out: Tensor, now: float, reduction: Reduction | None = None
     ) -> int:
-        """Start summing `tensor` (flat) into `out`, an array like it; the number of the call.
+        """Start summing `tensor` (flat) into `out`, an array like it; return the call's number.
 
         `reduction`: instead of the plan's, over trees.
         """
 
     def done(self, call: int) -> bool:
-        """Whether the sum of a call is in place, asked until it is; raises what ended the job."""
+        """Return whether the sum of a call is in place; raises the job's error."""
 
     @property
     def retransmissions(self) -> int:
-        """Packets sent again so far."""
+        """Retransmitted packets so far."""
 
 
 class TreeExchange:
-    """Over the trees of the plan, hop by hop in the switches."""
+    """Exchange over the trees of the plan, hop by hop in the switches."""
 
     several = True
 
@@ -53,21 +53,21 @@ class TreeExchange:
         return self._worker.submit(tensor, now, out=out, reduction=reduction)
 
     def done(self, call: int) -> bool:
-        """Whether a call is complete, once; JobFailed if it never will be."""
+        """Return, once, whether a call is complete; JobFailed if it never will be."""
         return self._worker.result(call) is not None
 
     @property
     def retransmissions(self) -> int:
-        """Fragments sent again."""
+        """Retransmitted fragments."""
         return self._worker.statistics.retransmissions
 
 
 class ScheduleExchange:
-    """By a schedule among hosts.
+    """Exchange by a schedule among hosts.
 
-    `schedule`: the one for so many elements; `host` is one of the nodes that it names, a worker or
-    a relay. `lengths`: of all parts it will be given, so that connections are made once. `connect`
-    comes first, once the other hosts are there. `tos`: as for `mark`.
+    `schedule`: returns the schedule for a number of elements; `host` is one of its nodes, a worker
+    or a relay. `lengths`: of all parts to come, so that connections are made once. Call `connect`
+    first, once the other hosts are ready. `tos`: as for `mark`.
     """
 
     several = False
@@ -99,7 +99,7 @@ class ScheduleExchange:
         return list(targets), list(sources)
 
     def connect(self, environment: Environment) -> None:
-        """Begin to meet the other hosts."""
+        """Start connecting to the other hosts."""
         self._transport = environment.transport(Meeting(*self._meeting, self._tos))
 
     def begin(
@@ -113,23 +113,24 @@ class ScheduleExchange:
         return 0
 
     def mark(self, tos: int) -> None:
-        """Give packets this IP ToS byte from now on, whatever is under way."""
+        """Set the IP ToS byte of future packets, also of operations in progress."""
         self._tos = tos
         if self._transport is not None:
             self._transport.mark(tos)
 
     def postpone(self) -> None:
-        """Begin the timeout of what is under way anew: the network is known to be out of order."""
+        """Restart the timeout of the operation in progress, since the network is known to have
+        failed."""
         if self._transport is not None:
             self._transport.postpone()
 
     def done(self, call: int = 0) -> bool:
-        """Whether nothing is under way."""
+        """Whether it is idle."""
         return self._transport is None or not self._transport.busy
 
     @property
     def retransmissions(self) -> int:
-        """TCP segments sent again."""
+        """Retransmitted TCP segments."""
         return 0 if self._transport is None else self._transport.retransmissions
 
     @property
@@ -138,11 +139,11 @@ class ScheduleExchange:
         return 0 if self._transport is None else self._transport.sent_bytes
 
     def close(self) -> None:
-        """Close the connections, at once or when what is under way has given up."""
+        """Close the connections, at once or when the operation in progress has ended."""
         if self._transport is not None:
             self._transport.close()
 
 
 def like(tensor: Tensor) -> Tensor:
-    """Room for a tensor's sum."""
+    """Buffer for a tensor's sum."""
     return np.empty(tensor.shape, tensor.dtype)

@@ -1,4 +1,4 @@
-"""One host's agent, without I/O: its part in all jobs, their frames, and its commands."""
+"""One host's agent, without I/O: its roles in all jobs, their frames, and its commands."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ LOGGER = logging.getLogger("hopsum-agent")
 
 
 class HostAgent:
-    """Jobs come (`join`) and go (`leave`, or by themselves): frames and time in, and out.
+    """State machine of a host with jobs that `join` and `leave`, or end by themselves: frames and
+    time in, frames out.
 
-    What ends one job's member is reported to the controller, kept in `failures`, and touches no
-    other. `node`: the host's own stream, by which the controller says what to attend and learns how
-    the host fares. After every `wake` of the environment, and whenever a stream has news, `advance`
-    is wanted. Raises ControllerError when the controller will not have this host.
+    Errors that end one job's member are reported to the controller, kept in `failures`, and affect
+    no other. `node`: the host's own stream, by which the controller assigns jobs and receives the
+    host's reports. Call `advance` after every `wake` of the environment, and whenever a stream has
+    events. Raises ControllerError if the controller rejects this host.
     """
 
     def __init__(self, environment: Environment, node: NodeStream | None = None) -> None:
         self.traffic = TrafficPriority()
         self.failures: dict[int, Exception] = {}
-        """What ended the member of a job here, until `leave` is called or the job joins again."""
+        """Errors that ended members of jobs here, until `leave` or the next `join`."""
         self._environment = environment
         self._node = node
         self._vectors = VectorQueues(environment.wake)
@@ -48,7 +49,7 @@ class HostAgent:
     # -- jobs
 
     def join(self, stream: Stream) -> None:
-        """Play this host's part in the job of a stream, which the environment ends (`leave`).
+        """Attend the job of a stream, which the environment ends (`leave`).
 
         ValueError if the host is in that job already.
         """
@@ -65,7 +66,7 @@ class HostAgent:
         )
 
     def leave(self, job: int, why: str = "the job is over") -> None:
-        """End this host's part in a job, whatever its state; nothing if it has none."""
+        """Leave a job in any state; do nothing if this host does not attend it."""
         self.failures.pop(job, None)
         member = self._members.pop(job, None)
         if member is None:
@@ -76,7 +77,7 @@ class HostAgent:
         self._environment.leave(member.stream)
 
     def set_level(self, job: int, level: int) -> None:
-        """Let a job's frames and operations wait in the queues of a level, here and on the way."""
+        """Assign a job's frames and operations to the queues of a level, here and on the path."""
         if job in self._members:
             self._environment.set_level(job, level)
             self.traffic.set_level(job, level)
@@ -90,17 +91,18 @@ class HostAgent:
     # -- frames and time
 
     def receive(self, frames: Frames, now: float) -> None:
-        """Take in frames (n, length), of any kind and content."""
+        """Process frames (n, length) of any kind and content."""
         self.traffic.receive(frames, now)
         self.advance(now)
 
     def tick(self, now: float) -> None:
-        """Do what is due."""
+        """Run due timers."""
         self.traffic.tick(now)
         self.tick_members(now)
 
     def tick_members(self, now: float) -> None:
-        """Do what is due but for frames, and let every job go on; for who ticks `traffic`."""
+        """Run due timers except those of `traffic`, and advance every job; for callers that tick
+        `traffic`."""
         for member in list(self._members.values()):
             self._guard(member, partial(member.tick, now))
         self.advance(now)
@@ -111,25 +113,25 @@ class HostAgent:
 
     @property
     def deadline(self) -> float | None:
-        """When `tick` is wanted, at the latest."""
+        """Latest time to call `tick`."""
         dues = self.traffic.deadline, self.members_deadline
         return min((due for due in dues if due is not None), default=None)
 
     @property
     def stirred(self) -> bool:
-        """Whether frames that came may have brought something for `advance` to do."""
+        """Whether received frames may have given `advance` something to do."""
         return any(member.stirred for member in self._members.values())
 
     @property
     def members_deadline(self) -> float | None:
-        """When `tick_members` is wanted, at the latest."""
+        """Latest time to call `tick_members`."""
         dues = [member.deadline for member in self._members.values()]
         if self._report_seconds is not None:
             dues.append(self._next_report)
         return min((due for due in dues if due is not None), default=None)
 
     def advance(self, now: float) -> None:
-        """Let every job go on as far as it can."""
+        """Advance every job as far as possible."""
         if self._node is not None:
             for command in self._node.commands():
                 self._obey(command)
@@ -146,7 +148,7 @@ class HostAgent:
             self._report(now)
 
     def _guard(self, member: Member, step: Callable[[], None]) -> None:
-        """Let a member take a step; what it raises ends this member only."""
+        """Advance a member; its errors end only this member."""
         try:
             step()
         except Exception as error:  # noqa: BLE001 - one job's end must not be the others'
@@ -159,11 +161,11 @@ class HostAgent:
 
     @property
     def counted(self) -> Counted | None:
-        """The counters of the host's interface as they were read last; None before the first."""
+        """The last counters of the host's interface; None before the first reading."""
         return self._counted
 
     def features(self) -> list[pb.JobFeatures]:
-        """Return how far each job is here."""
+        """Return the progress of each job here."""
         return [
             pb.JobFeatures(
                 job=member.job,
@@ -186,9 +188,9 @@ class HostAgent:
                 self._counted = None
                 LOGGER.info("attached to the controller at %s", self._node.address)
             case "refused":
-                raise ControllerError(f"the controller refused: {command.refused.reason}")
+                raise ControllerError(f"rejected by the controller: {command.refused.reason}")
             case "report_refused":
-                LOGGER.warning("report not used: %s", command.report_refused.reason)
+                LOGGER.warning("report ignored: %s", command.report_refused.reason)
             case "attend":
                 job = command.attend.job
                 if job not in self._members:

@@ -1,4 +1,4 @@
-"""What the ranks of one host add up to, before the switches add up the hosts.
+"""Sums of the ranks of one host, which precede the sums of hosts in the switches.
 
 One tensor a host crosses its link, however many ranks it has. Integers and bits are combined as the
 switches combine those of hosts, so exactly.

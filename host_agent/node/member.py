@@ -1,4 +1,4 @@
-"""One host's part in one job: workers and servers that never wait, so that a host can have many.
+"""One host in one job: workers and servers that never block, so that a host can have many.
 
 A member's life is written as a generator that yields whenever there is nothing to do until frames,
 the controller's news or a completed operation come; `advance` goes on where it stopped.
@@ -43,11 +43,11 @@ from protocol.wire import Reduction
 Script = Generator[None, None, None]
 
 PROCESS_SECONDS = 1e6
-"""That a fragment may take where processes submit tensors: they know how long they will wait."""
+"""Deadline of a fragment whose tensors come from processes, which have timeouts of their own."""
 PROGRESS_SECONDS = 0.05
-"""Between two messages to the controller of how many tensors are summed."""
+"""Seconds between two progress messages to the controller."""
 PARTS = 64
-"""Parts of a tensor have meetings of their own, and those after a boundary others than before."""
+"""Number of meetings of a job: one for each part of a tensor, and new ones after a boundary."""
 
 
 class PeerGone(OperationError):
@@ -56,7 +56,7 @@ class PeerGone(OperationError):
 
 @dataclass(eq=False, slots=True)
 class _Call:
-    """A tensor whose sum is under way: number `place` of the job's, and the parts that are."""
+    """A tensor that is being summed: number `place` of the job's, and its pending parts."""
 
     name: str
     place: int
@@ -64,7 +64,7 @@ class _Call:
     parts: list[tuple[Exchange, int]]
 
     def done(self) -> bool:
-        """Whether the sum is in place; raises what ended the job."""
+        """Return whether the sum is in place; raises the job's error."""
         self.parts = [(exchange, call) for exchange, call in self.parts if not exchange.done(call)]
         return not self.parts
 
@@ -84,7 +84,7 @@ class Member:
         vectors: VectorQueues,
         frame_bytes: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`frame_bytes`: what the job's frames here come to so far."""
+        """`frame_bytes`: the bytes of the job's frames here so far."""
         self._frame_bytes = frame_bytes
         self.stream = stream
         self.job = stream.job
@@ -92,7 +92,7 @@ class Member:
         self.round = 0
         """Tensors summed."""
         self.elements = 0
-        """Of the tensor whose sum began last."""
+        """Number of the tensor whose sum started last."""
         self._environment = environment
         self._install = install
         self._vectors = vectors
@@ -101,14 +101,14 @@ class Member:
         self._worker: Worker | None = None
         self._servers = ServerSet()
         self._exchanges: dict[int, Exchange] = {}
-        """By the number of the part of a tensor, see `decompose`."""
+        """Exchanges by number of the part of a tensor, see `decompose`."""
         self._schedules: list[ScheduleExchange] = []
-        """Of these, and those before them."""
+        """Retransmissions of these exchanges, and of earlier ones."""
         self._source: Source | None = None
         self._under_way: list[_Call] = []
         self._intervals = pb.Intervals()
         self._told = 0
-        """Tensors summed, as the controller knows it."""
+        """Number of tensors summed that the controller knows of."""
         self._told_at = -inf
         self._released = False
         self._tos = 0
@@ -116,7 +116,7 @@ class Member:
         self._script = self._live()
 
     def advance(self, now: float) -> None:
-        """Do what can be done now. Raises what ends the job here; `over` when all is done."""
+        """Advance as far as possible. Raises errors that end the job here; `over` at the end."""
         if self.over:
             return
         self._now = now
@@ -125,13 +125,13 @@ class Member:
             self.over = True
 
     def completed(self, done: Completed, now: float) -> None:
-        """Take in an operation of this job; raises what it raised."""
+        """Process an operation of this job; raises its error."""
         if done.error is not None:
             raise done.error
         self._then.pop(done.number)(done.value, now)
 
     def tick(self, now: float) -> None:
-        """Do what is due; `advance` follows."""
+        """Run due timers; `advance` follows."""
         source = self._source
         if source is not None and source.deadline is not None and source.deadline <= now:
             source.tick(now)
@@ -139,18 +139,18 @@ class Member:
 
     @property
     def stirred(self) -> bool:
-        """Whether frames that came may have brought something for `advance` to do."""
+        """Whether received frames may have given `advance` something to do."""
         return bool(self._schedules) or (self._worker is not None and self._worker.settled)
 
     @property
     def deadline(self) -> float | None:
-        """When `tick` and `advance` are wanted, at the latest."""
+        """Latest time to call `tick` and `advance`."""
         source = None if self._source is None else self._source.deadline
         progress = None if self._told == self.round else self._told_at + PROGRESS_SECONDS
         return min((due for due in (source, progress) if due is not None), default=None)
 
     def close(self, why: str = "") -> None:
-        """Give back what the member holds, whatever its state; the stream stays open.
+        """Release the member's resources in any state; the stream stays open.
 
         `why`: what ended it, if it is not done.
         """
@@ -175,7 +175,7 @@ class Member:
 
     @property
     def retransmissions(self) -> int:
-        """Fragments and segments sent again."""
+        """Retransmitted fragments and segments."""
         fragments = 0 if self._worker is None else self._worker.statistics.retransmissions
         return fragments + sum(exchange.retransmissions for exchange in self._schedules)
 
@@ -195,7 +195,7 @@ class Member:
                     self._worker.resume(self._now)
 
     def _postpone(self) -> None:
-        """Let nothing fail for want of time: the job waits for a part of the network."""
+        """Restart all deadlines: the job waits for a part of the network."""
         if self._worker is not None:
             self._worker.postpone(self._now)
         for exchange in self._schedules:
@@ -212,7 +212,7 @@ class Member:
             self._servers.adopt(plan, self.stream.host, assignment.network, key)
 
     def _lost(self, event: AgentLost) -> None:
-        """Without a worker there is no sum; a server may be restarted, or another take its place.
+        """Process the loss of an agent: fatal for a worker; a server may be restarted or replaced.
 
         A fragment that no server answers ends the job at its deadline (`WorkerOptions`).
         """
@@ -248,7 +248,7 @@ class Member:
         self._then[self._environment.put(self.job, work, apart=apart)] = then
 
     def _operation(self, work: Callable[[], Any]) -> Generator[None, None, Any]:
-        """Wait for an operation; its value."""
+        """Wait for an operation; return its value."""
         values: list[Any] = []
         self._operate(work, lambda value, now: values.append(value))
         while not values:
@@ -287,12 +287,13 @@ class Member:
     def _cross(
         self, number: int, assignment: Assignment, plan: JobPlan, work: Work
     ) -> Generator[None, None, tuple[int, JobPlan]]:
-        """Before tensor `number`: that number, and the plan by which it is cut.
+        """Return, before tensor `number`, the boundary and the plan that partitions it.
 
-        Cuts change at boundaries only (`JobPlan.period`), for which the controller is asked half a
-        period before. Whoever sums waits there for the answer, which is the same for all, so that
-        all cut every tensor alike, whatever epoch each has. A relay that has had nothing to sum may
-        learn of a later boundary first, and goes on from there; after the last tensor is the end.
+        Partitions change at boundaries only (`JobPlan.period`), which are requested from the
+        controller half a period earlier. All hosts wait there for the answer, which is the same for
+        all, so that they partition every tensor alike, whatever their epochs. A relay that had
+        nothing to sum may learn of a later boundary first, and continues from there; the end
+        follows the last tensor.
         """
         period = plan.period
         if not period:
@@ -319,7 +320,7 @@ class Member:
         return number, plan
 
     def _recut(self, assignment: Assignment, plan: JobPlan, work: Work, boundary: int) -> None:
-        """Other ways for what follows: nothing is under way, here or towards this host."""
+        """Switch to other exchanges: nothing is in flight, here or towards this host."""
         for exchange in self._schedules:
             exchange.close()
         self._exchanges.clear()
@@ -330,7 +331,7 @@ class Member:
             self._source.workload.cut_as(plan)
 
     def _relay(self, assignment: Assignment, work: Work, plan: JobPlan) -> Script:
-        """Sum what the workers send of every tensor; this host has nothing to add."""
+        """Take part in the sums of every tensor as a relay, which contributes nothing."""
         sizes = work.task.workload.tensor_sizes()
         number = 0
         while number < len(sizes):
@@ -417,14 +418,14 @@ class Member:
     def _sum(
         self, assignment: Assignment, plan: JobPlan, work: Work, source: Source
     ) -> Generator[None, None, JobPlan]:
-        """Sum all tensors, as many at once as may be; the plan by which the last was cut."""
+        """Sum all tensors, as many at once as allowed; return the last tensor's plan."""
         while True:
             moved = self._finish(source)
             following = source.next(self._now) if self._room() else None
             if following is not None:
                 number = len(self._intervals.starts)
                 if plan.period and number % plan.period == 0:
-                    # Nothing may be under way where cuts change.
+                    # Nothing may be in flight where partitions change.
                     while self._under_way:
                         if not self._finish(source):
                             yield
@@ -436,13 +437,13 @@ class Member:
                 yield
 
     def _room(self) -> bool:
-        """Whether another tensor may be under way."""
+        """Return whether another tensor may be started."""
         return not self._under_way or all(each.several for each in self._exchanges.values())
 
     def _begin(
         self, plan: JobPlan, name: str, tensor: Tensor, reduction: Reduction | None = None
     ) -> None:
-        """Hand every part of a tensor to its exchange (002, decomposition); all are under way."""
+        """Submit every part of a tensor to its exchange (002, decomposition)."""
         in_place = self._source is not None and self._source.in_place
         result = tensor if in_place else like(tensor)
         self.elements = len(tensor)
@@ -456,7 +457,7 @@ class Member:
         self._intervals.finishes.append(self._now)
 
     def _complete(self) -> list[_Call]:
-        """Take off the calls that are complete."""
+        """Remove completed calls."""
         complete = [call for call in self._under_way if call.done()]
         for call in complete:
             self._under_way.remove(call)
@@ -464,7 +465,7 @@ class Member:
         return complete
 
     def _finish(self, source: Source) -> bool:
-        """Hand on the sums of calls that are complete; whether there were any."""
+        """Deliver the sums of completed calls; return whether there were any."""
         complete = self._complete()
         for call in complete:
             self.round += 1
@@ -473,7 +474,7 @@ class Member:
         return bool(complete)
 
     def _tell_progress(self, now: float) -> None:
-        """Tell the controller how many tensors are summed, but not of each where many are."""
+        """Report progress to the controller, not for every tensor if there are many."""
         if self._told != self.round and self._told_at + PROGRESS_SECONDS <= now:
             self._told, self._told_at = self.round, now
             self.stream.progress(self.round)
@@ -520,7 +521,7 @@ class Member:
     def _make_exchanges(
         self, assignment: Assignment, plan: JobPlan, work: Work, boundary: int = 0
     ) -> None:
-        """Set the ways by which this host sums its parts of tensors from a boundary on."""
+        """Set the exchanges of this host's parts of tensors from a boundary on."""
         network, host = assignment.network, self.stream.host
         sizes = sorted(set(work.task.workload.tensor_sizes())) or [0]
         tensors = [decompose(plan, size) for size in sizes]
@@ -553,7 +554,7 @@ class Member:
         return TreeExchange(self._worker)
 
     def _connect(self) -> Script:
-        """Meet the hosts with which schedules run."""
+        """Connect to the other hosts of the schedules."""
         current = [each for each in self._exchanges.values() if isinstance(each, ScheduleExchange)]
         for exchange in current:
             exchange.connect(self._environment)

@@ -71,7 +71,7 @@ class AgentCollector(Collector):
 
 @contextlib.contextmanager
 def served_metrics(host: str, agent: HostAgent, address: WebAddress) -> Iterator[int]:
-    """Serve an agent's metrics while the block runs; gives the port. Raises MetricsError."""
+    """Serve an agent's metrics while the block runs; yield the port. Raises MetricsError."""
     registry = CollectorRegistry()
     registry.register(AgentCollector(host, agent))
     ProcessCollector(registry=registry)
@@ -112,7 +112,7 @@ class _Silent(WSGIRequestHandler):
 
 
 def _guarded(app: Callable[..., Any], address: WebAddress) -> Callable[..., Any]:
-    """Let in who has the token; without one, requests for names of this machine alone."""
+    """Allow requests with the token; without a token, requests for names of this machine only."""
 
     def guarded(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
         if not address.token:

@@ -1,8 +1,8 @@
 """Task queue, operation pool and completion queue of an agent (002, the agent's send process).
 
-What would hold up the packets of other jobs (making tensors, checking sums, collectives over TCP)
-is a task: threads of the pool take tasks from the task queue, most urgent first, and put what they
-come to in the completion queue, which the agent's loop empties.
+Work that would delay the packets of other jobs (making tensors, checking sums, collectives over
+TCP) is a task: threads of the pool take tasks from the task queue, most urgent first, and put
+results into the completion queue, which the agent's loop empties.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from host_agent.io.wakeup import Wakeup
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """A task that is done: its number, its job, and its value or what it raised."""
+    """A completed task: its number, its job, and its value or exception."""
 
     number: int
     job: int
@@ -35,7 +35,7 @@ class _Task:
 
 
 class OperationPool:
-    """`threads` operations at a time; `fileno` is readable when some have completed."""
+    """A pool of `threads` threads; `fileno` is readable when operations have completed."""
 
     def __init__(self, threads: int = 1) -> None:
         self._tasks: list[_Task] = []
@@ -50,11 +50,11 @@ class OperationPool:
             threading.Thread(target=self._work, name=f"operations {number}", daemon=True).start()
 
     def fileno(self) -> int:
-        """Become readable when `completed` has something."""
+        """Return a descriptor that is readable when `completed` has something."""
         return self._wakeup.fileno()
 
     def set_level(self, job: int, level: int) -> None:
-        """Give a job's tasks another level, those that wait too; 0, as all begin, goes first."""
+        """Set the level of a job's tasks, including queued ones; 0, the default, is first."""
         with self._changed:
             self._levels[job] = level
             for task in self._tasks:
@@ -71,7 +71,7 @@ class OperationPool:
         return task.number
 
     def put_apart(self, job: int, work: Callable[[], Any]) -> int:
-        """Run a task in a thread of its own: one that waits for other hosts would hold up others.
+        """Run a task in a thread of its own: waiting for other hosts would block the pool.
 
         (Two hosts that took two such tasks in different orders would wait for each other.)
         """
@@ -97,7 +97,7 @@ class OperationPool:
         return taken
 
     def drop(self, job: int) -> None:
-        """Forget a job's tasks: those not begun never are, and the others complete unheard."""
+        """Forget a job's tasks: drop queued ones, and ignore the results of others."""
         with self._changed:
             self._levels.pop(job, None)
             self._awaited = {n: owner for n, owner in self._awaited.items() if owner != job}
@@ -108,7 +108,7 @@ class OperationPool:
                 self._wakeup.clear()
 
     def close(self) -> None:
-        """Take no more tasks; those that run are left to end."""
+        """Accept no more tasks; running ones complete."""
         with self._changed:
             self._closed = True
             self._tasks.clear()

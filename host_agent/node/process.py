@@ -46,11 +46,11 @@ from host_agent.node.local_sums import GREATEST_CODE, add_up, excess_bits, resto
 from host_agent.node.reductions import COMBINED_BY, decode
 from host_agent.numbers import dequantise, exponent_codes, quantise, worker_bits
 from host_agent.segment import Tensor
-from host_agent.workload import Judged, Verdict
+from host_agent.workload import CheckedWorkload, Verdict
 from protocol.wire import LANES_DEFAULT, Reduction
 
 WORDS = 4
-"""Of a rank and call in a check: kind and fault, elements, index of the fault, magnitude."""
+"""Words per rank and call in a check: kind and fault, elements, index of the fault, magnitude."""
 MOST = (1 << 31) - 1
 GUESSED_BYTES = 1 << 16
 """Of a tensor that is submitted before the check of its call is known. A wrong guess costs as much
@@ -59,9 +59,9 @@ CONFIRMED, CONFIRMED_BYTES = 16, 1 << 18
 """A guess that was right so often in a row may be of a tensor as long: as many round trips saved
 are worth what it costs to be wrong once."""
 PACKED_ELEMENTS = 1 << 13
-"""A tensor of no more shares fragments with others; all of it has one scale."""
+"""Maximum elements of a tensor that shares fragments with others, with one scale."""
 GUESSES = 4096
-"""Different calls that are remembered."""
+"""Maximum number of different calls that are remembered."""
 HALF = 16
 _BARRIER, _LEAVE = 1, 2
 _WAYS = {
@@ -70,7 +70,7 @@ _WAYS = {
         ((name, each) for name in TYPES for each in REDUCTIONS[name]), 3
     )
 }
-"""Codes of what is done to values, by reduction and type."""
+"""Codes of operations, by reduction and type."""
 _SUM_INT, _SUM_FLOAT = _WAYS["sum", "int32"], _WAYS["sum", "float32"]
 _KINDS = {_BARRIER: "barrier", _LEAVE: "leave"} | {
     code: f"{reduction} of {dtype}" for (reduction, dtype), code in _WAYS.items()
@@ -87,7 +87,7 @@ _UPPER, _LOWER = "upper", "lower"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a rank calls for: a code of _KINDS, and the number of elements."""
+    """A rank's call: a code of _KINDS, and the number of elements."""
 
     code: int
     elements: int
@@ -106,17 +106,17 @@ class Wanted:
 
     @property
     def type(self) -> np.dtype[Any]:
-        """Of the tensor that is submitted for it."""
+        """Type of the tensor that is submitted for it."""
         return _SUBMITTED_AS[self.code]
 
     @property
     def reduction(self) -> Reduction | None:
-        """What the switches do, if not sums."""
+        """Reduction in the switches, if not sums."""
         return _COMBINED_BY.get(self.code)
 
 
-class _Unjudged(Judged):
-    """Only the processes know what they summed."""
+class _UncheckedWorkload(CheckedWorkload):
+    """Nothing: only the processes know what they summed."""
 
     def cut_as(self, plan: JobPlan) -> None:
         """Nothing is compared."""
@@ -141,25 +141,25 @@ class _Call:
 
     @property
     def request(self) -> Request:
-        """Of the first rank; once all call for the same, but for tensors and numbers, of any."""
+        """The first rank's request; apart from tensors and numbers, that of all once they agree."""
         assert self.requests[0] is not None
         return self.requests[0]
 
     @property
     def wanted(self) -> Wanted:
-        """What they call for, once all call for the same."""
+        """Their call, once all make the same one."""
         return wanted(self.request)
 
     @property
     def tensors(self) -> list[Tensor]:
-        """Of the ranks, flat."""
+        """Tensors of the ranks, flat."""
         tensors = [request.tensor for request in self.requests if request is not None]
         return [tensor for tensor in tensors if tensor is not None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Pack:
-    """Calls whose tensors are summed as one. `codes`: of float32, the exponents of their scales."""
+    """Calls whose tensors are summed as one. `codes`: exponents of the scales of float32."""
 
     calls: Sequence[_Call]
     codes: Sequence[int]
@@ -167,14 +167,15 @@ class _Pack:
 
 @dataclass(slots=True)
 class _Following:
-    """What followed a call the last time, and how often in a row."""
+    """The successor of a call last time, and how often in a row."""
 
     wanted: Wanted
     times: int = 1
 
 
 class ProcessSource:
-    """What the processes of host `host` submit, until all processes of the job have left.
+    """The source of tensors of the processes on host `host`, until all processes of the job have
+    left.
 
     `ranks`: the host of each. All hosts' sources give `next` tensors of the same types and lengths
     in the same order, whatever their processes call. Raises ProcessGone for one that ends without a
@@ -195,7 +196,7 @@ class ProcessSource:
         window: int = WINDOW_BMV2,
         sums_only: bool = False,
     ) -> None:
-        self.workload = _Unjudged()
+        self.workload = _UncheckedWorkload()
         self.prepared = False
         self.over = False
         self._handover = handover
@@ -206,28 +207,28 @@ class ProcessSource:
         """Ranks of any host."""
         self._bits = worker_bits(len(self._ranks))
         self._most_calls = max(1, lanes // (WORDS * len(self._ranks)))
-        """Of a check, which is to fit into one fragment."""
+        """Elements of a check, which fits into one fragment."""
         self._packed_elements = min(PACKED_ELEMENTS, lanes * window)
         self._asked: dict[int, deque[Request]] = {rank: deque() for rank in self._here}
-        """By rank, calls that not all ranks are known to have made."""
+        """Calls by rank that are not known to be made by all ranks."""
         self._left: set[int] = set()
         """Ranks here that have said goodbye."""
         self._checked: list[_Call] | None = None
-        """The calls whose check is under way."""
+        """The calls whose check is in progress."""
         self._ready: deque[tuple[str, _Call | _Pack, Tensor]] = deque()
         self._submitted: dict[str, tuple[str, _Call | _Pack]] = {}
         self._numbers = 0
         self._last: Wanted | None = None
         self._follows: dict[Wanted, _Following] = {}
         self._guessed: dict[_Call, Tensor | None] = {}
-        """Sums of guesses whose check is not known yet, or (None) the other way round."""
+        """Sums of guesses that precede their check, or None for checks that precede their sum."""
 
     def prepare(self) -> None:
-        """Nothing has to be there before the job begins."""
+        """Do nothing: no preparation is needed."""
         self.prepared = True
 
     def start(self, now: float) -> None:
-        """Let the processes know, when they are there."""
+        """Tell the processes, when they are connected."""
         self._handover.start(self._ranks)
 
     def next(self, now: float) -> Named | None:
@@ -252,7 +253,7 @@ class ProcessSource:
         return Named(name, tensor, None if reduced is None else reduced.reduction)
 
     def _begin(self) -> None:
-        """Ready the check of the next calls; who has left takes part until all have."""
+        """Prepare the check of the next calls; processes that left take part until all have."""
         if self.over or not all(self._asked[rank] or rank in self._left for rank in self._here):
             return
         calls = [_Call(each) for each in zip(*map(self._next_of, self._here), strict=True)]
@@ -304,7 +305,7 @@ class ProcessSource:
         return 0 < agreed.elements <= self._packed_elements
 
     def _guess(self) -> Wanted | None:
-        """Return what is submitted behind the check; None: nothing."""
+        """Return the tensor submitted after the check; None: none."""
         following = None if self._last is None else self._follows.get(self._last)
         if following is None or not following.wanted.values:
             return None
@@ -315,7 +316,7 @@ class ProcessSource:
         return None if packed or guess.elements * guess.type.itemsize > most else guess
 
     def _guessed_values(self, call: _Call, guess: Wanted) -> Tensor:
-        """Return the values, if they are as guessed and cannot spoil the others'; else zeros."""
+        """Return the values if they match the guess and cannot harm the others'; else zeros."""
         asked = [request for request in call.requests if request is not None]
         others = any(wanted(each) != guess or each.fault is not None for each in asked)
         magnitudes = [self._magnitude(each, guess) for each in asked]
@@ -336,7 +337,7 @@ class ProcessSource:
     # -- what comes back
 
     def finish(self, name: str, result: Tensor, now: float) -> None:
-        """Take in the sum of a tensor."""
+        """Process the sum of a tensor."""
         kind, call = self._submitted.pop(name)
         if isinstance(call, _Pack):
             self._unpack(call, result)
@@ -360,7 +361,7 @@ class ProcessSource:
                 self._take(call, result)
 
     def _agree(self, calls: Sequence[_Call], words: NDArray[Any]) -> None:
-        """Conclude, in order, what all workers have called for."""
+        """Conclude, in order, the calls that all workers have made."""
         packed: list[tuple[_Call, int]] = []
         for call, of_call in zip(calls, words, strict=False):
             if not of_call[:, 0].all():
@@ -376,7 +377,7 @@ class ProcessSource:
             self._pack(packed)
 
     def _pack(self, packed: Sequence[tuple[_Call, int]]) -> None:
-        """Ready the integers of calls as one tensor; `packed`: with each call's magnitude."""
+        """Prepare the integers of calls as one tensor; `packed`: with each call's magnitude."""
         first = packed[0][0]
         if len(packed) == 1 and first.wanted.code == _SUM_INT:
             self._ready.append((_VALUES, first, add_up(first.request, first.tensors)))
@@ -403,7 +404,7 @@ class ProcessSource:
             self._copy(call, total)
 
     def _conclude(self, call: _Call, words: NDArray[Any]) -> bool:
-        """Take in what all ranks call for; return whether it is for the check's pack.
+        """Process the calls of all ranks; return whether the call belongs to the check's pack.
 
         All have the same words, and come to the same conclusion.
         """
@@ -416,8 +417,8 @@ class ProcessSource:
         if self._sums_only and agreed.reduction is not None:
             self._void(call)
             why = (
-                f"{agreed}: the job has check lanes, which only show that sums are right; call for "
-                "a sum, or submit the job without --integrity"
+                f"{agreed}: the job has check lanes, which protect sums only; call a sum, or "
+                "submit the job without --integrity"
             )
             self._failed(call, why, {})
             return False
@@ -433,7 +434,7 @@ class ProcessSource:
                 call,
                 "only finite values can be summed (look for a diverged gradient, or clip it)"
                 if agreed.reduction is None
-                else "a NaN is neither more nor less than others (look for a diverged gradient)",
+                else "a NaN cannot be compared (look for a diverged gradient)",
                 faults,
             )
         elif agreed.code == _LEAVE:
@@ -445,7 +446,7 @@ class ProcessSource:
         return False
 
     def _remember(self, agreed: Wanted) -> None:
-        """Note what followed the last call."""
+        """Note the successor of the last call."""
         if self._last is not None:
             following = self._follows.get(self._last)
             if following is not None and following.wanted == agreed:
@@ -457,7 +458,7 @@ class ProcessSource:
         self._last = agreed
 
     def _sum(self, call: _Call, agreed: Wanted, magnitudes: list[int]) -> bool:
-        """Ready what is to be summed; return whether it is for the check's pack instead."""
+        """Prepare a call's tensor; return whether it belongs to the check's pack instead."""
         narrow = self._narrow(agreed, magnitudes)
         if call.guess == agreed and narrow:
             if call in self._guessed:
@@ -481,7 +482,7 @@ class ProcessSource:
         return False
 
     def _void(self, call: _Call) -> None:
-        """Let the sum of a guess be of no use, whether it is there or not."""
+        """Discard the sum of a guess, whether it has arrived or not."""
         self._guessed.pop(call, None)
 
     def _take(self, call: _Call, total: Tensor) -> None:
@@ -500,7 +501,7 @@ class ProcessSource:
         self._done(call)
 
     def _join(self, call: _Call) -> None:
-        """Put the halves together, or say where they overflow."""
+        """Combine the halves, or report where they overflow."""
         total = (call.halves[_UPPER].astype(np.int64) << HALF) + call.halves[_LOWER]
         wrong = np.flatnonzero((total > MOST) | (total < -MOST - 1))
         if len(wrong):
@@ -524,17 +525,17 @@ class ProcessSource:
                 self._handover.failed(rank, request.call, why, whose)
 
     def _disagree(self, call: _Call, calls: list[Wanted]) -> None:
-        """Name who calls for something else than most, of as many the first."""
+        """Name the ranks whose calls differ from the majority (ties: the first)."""
         remaining = [each for each in calls if each.code != _LEAVE]
         most = Counter(remaining).most_common(1)[0][0]
         whose = {rank: str(each) for rank, each in enumerate(calls) if each != most}
-        self._failed(call, f"the ranks do not call for the same; most for: {most}", whose)
+        self._failed(call, f"the ranks make different calls; most call: {most}", whose)
 
     def tick(self, now: float) -> None:
         """Nothing is ever due."""
 
     def close(self, why: str = "") -> None:
-        """Let the processes know, if they are still there."""
+        """Tell the processes, if they are still connected."""
         self._handover.close(why)
 
 
@@ -544,7 +545,7 @@ def _added(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def wanted(request: Request) -> Wanted:
-    """Return what a request calls for."""
+    """Return the call of a request."""
     if request.tensor is not None:
         code = _WAYS[request.reduction, request.tensor.dtype.name]
         return Wanted(code, len(request.tensor))

@@ -30,7 +30,7 @@ from network.model import Network
 from protocol.channel import Tls
 
 PORTS = 8192
-"""Jobs' TCP ports are the BASE_PORT and those after it, by job number and part."""
+"""Jobs' TCP ports are numbered from BASE_PORT by job number and part."""
 COORDINATION_PORTS = 4096
 """Jobs' ports for coordination, after those of their schedules."""
 
@@ -67,19 +67,19 @@ class RealEnvironment:
         self._wakeup = Wakeup()
 
     def fileno(self) -> int:
-        """Become readable after `wake`."""
+        """Return a descriptor that is readable after `wake`."""
         return self._wakeup.fileno()
 
     def wake(self) -> None:
-        """Let the host's agent advance soon; from any thread."""
+        """Schedule an advance of the host's agent; from any thread."""
         self._wakeup.set()
 
     def awake(self) -> None:
-        """Let the agent advance; `fileno` is readable no longer."""
+        """Advance the agent; `fileno` is no longer readable."""
         self._wakeup.clear()
 
     def work(self, assignment: Assignment) -> Work:
-        """Return what the job's task says."""
+        """Return the work in the job's task."""
         return Work(task_from(assignment.task))
 
     def too_much(self, needed: int, what: str) -> str | None:
@@ -87,7 +87,7 @@ class RealEnvironment:
         return too_much(needed, what)
 
     def put(self, job: int, work: Callable[[], Any], *, apart: bool = False) -> int:
-        """Queue an operation, or begin it in a thread of its own."""
+        """Queue an operation, or start it in a thread of its own."""
         return (self.pool.put_apart if apart else self.pool.put)(job, work)
 
     def completed(self) -> Sequence[Completed]:
@@ -95,7 +95,7 @@ class RealEnvironment:
         return self.pool.completed()
 
     def set_level(self, job: int, level: int) -> None:
-        """Let a job's operations wait in the queue of a level."""
+        """Assign a job's operations to the queue of a level."""
         self.pool.set_level(job, level)
 
     def transport(self, meeting: Meeting) -> TcpTransport:
@@ -122,11 +122,11 @@ class RealEnvironment:
         return RealCoordination(network, tree, rank, job, reduction, self.wake)
 
     def process_tensors(self, job: int) -> Attendance:
-        """Return the place of a process that connects to this one's socket."""
+        """Return the attendance for a process that connects to this agent's socket."""
         if self.processes is None:
             raise TaskError(
-                f"job {job}, host {self._host}: its agent listens for no processes; expected one "
-                "that runs `hopsum-agent serve`"
+                f"job {job}, host {self._host}: its agent accepts no processes; expected one "
+                "started by `hopsum-agent serve`"
             )
         return self.processes.attendance(job)
 
@@ -138,7 +138,7 @@ class RealEnvironment:
         return client
 
     def open(self, client: AgentStream) -> None:
-        """Connect, and let news wake the loop."""
+        """Connect, and let events wake the loop."""
         self._watch(client.fileno())
         client.open()
 
@@ -147,7 +147,7 @@ class RealEnvironment:
         self.pool.drop(stream.job)
         client: Any = stream
         self._unwatch(client.fileno())
-        # Closing waits until the last words are out.
+        # Closing waits until the last messages are sent.
         name = f"closing job {stream.job}"
         threading.Thread(target=client.close, name=name, daemon=True).start()
 
@@ -157,7 +157,7 @@ class RealEnvironment:
         return self._counters(now)
 
     def close(self) -> None:
-        """End the operations, and give the descriptors back."""
+        """End the operations, and close descriptors."""
         self.pool.close()
         self._wakeup.close()
 
@@ -179,7 +179,7 @@ class RealCoordination(Coordinator):
         super().__init__(tree, rank, addresses, reduction=reduction, wake=wake)
 
     def close(self) -> None:
-        """End, in a thread: the last words take a while."""
+        """Close, in a thread: the last messages take a while."""
         threading.Thread(target=super().close, name="closing coordination").start()
 
 
@@ -229,7 +229,7 @@ class HostLoop:
         self._environment.open(client)
 
     def turn(self) -> set[int]:
-        """Move frames until something is due (see Loop.turn), then let every job go on."""
+        """Move frames until something is due (see Loop.turn), then advance every job."""
         due = self.agent.members_deadline
         ready = self._loop.turn(None if due is None else max(0.0, due - time.monotonic()))
         if self._environment.fileno() in ready:

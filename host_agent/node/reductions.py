@@ -1,4 +1,4 @@
-"""What processes want of their tensors, in terms of what switches do to 32-bit lanes.
+"""Reductions for processes, in terms of the switches' operations on 32-bit lanes.
 
 The switches add, take the greater of two's complement numbers, and combine bits by AND and XOR.
 The rest follows: the least is what the greatest of the complements is the complement of, and OR is
@@ -23,13 +23,13 @@ COMBINED_BY = {
     "or": Reduction.AND,
     "xor": Reduction.XOR,
 }
-"""The reductions that are no sums: what the switches do for them."""
+"""Reductions other than sums, and the switches' operation for each."""
 _COMPLEMENTED = ("min", "or")
 _ALL_BUT_SIGN = np.int32(0x7FFFFFFF)
 
 
 def encode(request: Request, tensor: Tensor) -> Tensor:
-    """Turn values of a request that is no sum, in place, into the integers to combine."""
+    """Encode values of a reduction other than a sum, in place, as integers to combine."""
     bits: NDArray[np.int32] = tensor.view(np.int32)
     if tensor.dtype == np.float32:
         _order(bits)

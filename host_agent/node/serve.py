@@ -1,4 +1,4 @@
-"""`hopsum-agent serve`: a host's part in all jobs of a cluster, until it is stopped."""
+"""`hopsum-agent serve`: a host's agent for all jobs of a cluster, until it is stopped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from protocol.channel import Tls
 
 
 class NodeServer:
-    """One host: attends the jobs that the controller names, and reports how its links fare.
+    """One host: attends the jobs that the controller names, and reports the load of its links.
 
     `processes`: see `HostLoop`.
     """
@@ -34,7 +34,7 @@ class NodeServer:
 
     @property
     def agent(self) -> HostAgent:
-        """What it does, without I/O."""
+        """Its state machine."""
         return self._loop.agent
 
     def run(self) -> None:
@@ -52,5 +52,5 @@ class NodeServer:
 
 
 def counters_of(interface: str) -> Counters:
-    """Return what the kernel says of an interface."""
+    """Return the kernel's data on an interface."""
     return lambda now: replace(read_counters(interface, now), carrier=has_carrier(interface))

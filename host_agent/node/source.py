@@ -1,4 +1,4 @@
-"""Where a member's tensors come from: in lock step, or in the order that the workers agree on."""
+"""Sources of a member's tensors: in lock step, or in the order that the workers agree on."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ class LockStep:
         self.prepared = True
 
     def start(self, now: float) -> None:
-        """Nothing more is needed."""
+        """Return True: nothing more is needed."""
 
     def next(self, now: float) -> Named | None:
-        """Return the next tensor, once the last one's sum is taken in."""
+        """Return the next tensor, once the last one's sum is processed."""
         tensor, self._tensor = self._tensor, None
         return None if tensor is None else Named("", tensor)
 
     def finish(self, name: str, result: Tensor, now: float) -> None:
-        """Take in the sum, and make the next tensor."""
+        """Process the sum, and make the next tensor."""
 
         def go_on() -> Tensor | None:
             self.workload.take_result(result)
@@ -56,12 +56,12 @@ class LockStep:
         """Nothing is ever due."""
 
     def close(self, why: str) -> None:
-        """Let what goes on end."""
+        """End work in progress."""
         self.workload.stop()
 
 
 class AgreedOrder:
-    """Operators that become ready in an order of this worker's own, started in the agreed one.
+    """Operators that become ready in this worker's own order, and start in the agreed one.
 
     `gradient_seconds`: between two operators of a step that become ready. `vectors`: the
     coordination's, where the switches combine them. Raises what ends the coordination, such as
@@ -110,7 +110,7 @@ class AgreedOrder:
         self._announce(now)
 
     def _announce(self, now: float) -> None:
-        """Begin the next step, or leave if there is none."""
+        """Start the next step, or leave if there is none."""
         operators, self._operators = self._operators, None
         if operators is None:
             self._coordination.leave()
@@ -138,7 +138,7 @@ class AgreedOrder:
         return Named(name, self.workload.tensor(name))
 
     def finish(self, name: str, result: Tensor, now: float) -> None:
-        """Take in a sum; with the last of a step the next one begins."""
+        """Process a sum; after the last one of a step the next step starts."""
         self._operate(lambda: self.workload.take_result(name, result), self._taken)
 
     def _taken(self, last: bool, now: float) -> None:
@@ -146,7 +146,7 @@ class AgreedOrder:
             self.prepare()
 
     def tick(self, now: float) -> None:
-        """Gradients become ready."""
+        """Announce gradients that have become ready."""
         while self._arising and self._arising[0][0] <= now:
             self._coordination.ready(self._arising.popleft()[1])
             if not self._arising:
@@ -154,11 +154,11 @@ class AgreedOrder:
 
     @property
     def deadline(self) -> float | None:
-        """When the next gradient is ready."""
+        """Time when the next gradient is ready."""
         return self._arising[0][0] if self._arising else None
 
     def close(self, why: str) -> None:
-        """Close the connections, without holding up the caller for the last words."""
+        """Close the connections without waiting for the last messages."""
         self.workload.stop()
         self._end_vectors()
         self._coordination.close()

@@ -1,4 +1,4 @@
-"""Timeouts that suit a plan on its network."""
+"""Timeouts for a plan on its network."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ SHARING = 6
 A fragment sent again too early is no error, but traffic; one sent again late costs its job time.
 """
 SLACK = 0.25
-"""On a busy machine a process may be off the processor for tenths of a second."""
+"""Slack of timeouts: on a busy machine a process may not be scheduled for tenths of a second."""
 LAST_RESORT = STEADY_PROBES + 1 + 4 + 16 + 64
 """Timeouts, of the length of the first, until a fragment has bypassed the switches and has been
 answered: the probes, three timeouts, each four times as long as the one before
 (`RoundTrip.back_off`), and the next."""
 TCP_QUEUE = 512
-"""Frames that streams of TCP, which fill queues, keep waiting at a link."""
+"""Frames of TCP streams, which fill queues, that wait at a link."""
 
 
 def suitable_options(
     network: Network, plan: JobPlan, *, sharing: int = SHARING, slack: float = SLACK
 ) -> WorkerOptions:
-    """Return options whose timeouts and probes are no shorter than queues alone can take.
+    """Return options whose timeouts and probes exceed queueing delays.
 
     The first result comes after a round trip of one packet, and then results keep coming, unless
     they wait behind other flows' windows: of the worker's other trees, for these share its queue,
@@ -62,5 +62,5 @@ def suitable_options(
 
 
 def _server_flows(tree: TreePlan) -> int:
-    """How many flows of a tree share its server's link."""
+    """Return the number of flows of a tree on its server's link."""
     return len(tree.up) if tree.singles else len(tree.server_children)

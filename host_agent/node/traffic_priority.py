@@ -1,4 +1,5 @@
-"""The traffic-priority module: the send queues of a host's jobs, and whose frames are whose (002).
+"""The traffic-priority module (002): the send queues of a host's jobs, and demultiplexing of
+frames.
 
 Every job has a level; frames of a lower level leave first, and jobs of one level take turns. The
 levels are the controller's to set; a job that it says nothing of is at level 0. Frames of a job
@@ -20,15 +21,15 @@ from host_agent.io.loop import Machine
 from protocol.tos import tos_of_level
 
 TURN_FRAMES = 8
-"""Frames of a job that go out before it is the next one's turn."""
+"""Frames of a job that are sent before it is the next job's turn."""
 
 
 @runtime_checkable
 class Marking(Protocol):
-    """What a machine has whose frames can carry a priority (Worker, Server, ServerSet)."""
+    """Interface of machines whose frames carry a priority (Worker, Server, ServerSet)."""
 
     def mark(self, tos: int) -> None:
-        """Give frames this IP ToS byte from now on."""
+        """Set the IP ToS byte of future frames."""
 
 
 @dataclass(slots=True)
@@ -39,25 +40,25 @@ class _Queue:
 
 
 class TrafficPriority:
-    """Machines of several jobs behind the interface of one."""
+    """Machines of several jobs, with the interface of one."""
 
     def __init__(self) -> None:
         self._queues: dict[int, _Queue] = {}
         self._levels: dict[int, int] = {}
         self._last: list[Frames] = []
         self.foreign = 0
-        """Frames of no job here."""
+        """Number of frames of jobs that are not here."""
 
     def add(self, job: int, machine: Machine) -> None:
-        """Take a job's machine in."""
+        """Add a job's machine."""
         self._queues[job] = _Queue(machine)
         if job in self._levels:
             self.set_level(job, self._levels[job])
 
     def remove(self, job: int) -> None:
-        """Let a job go, if it is here; its frames count as foreign from now on.
+        """Remove a job, if it is here; its frames count as foreign from now on.
 
-        What it has to send still goes out.
+        Its pending frames are still sent.
         """
         queue = self._queues.pop(job, None)
         if queue is not None:
@@ -65,7 +66,7 @@ class TrafficPriority:
         self._levels.pop(job, None)
 
     def set_level(self, job: int, level: int) -> None:
-        """Put a job's frames in the send queue of a level, and mark them with it; 0 goes first.
+        """Assign a job's frames to the send queue of a level, and mark them; 0 is served first.
 
         LayoutError for a level that packets cannot carry.
         """
@@ -78,13 +79,13 @@ class TrafficPriority:
                 queue.machine.mark(tos)
 
     def sent_bytes(self, job: int) -> int:
-        """Bytes of frames that a job has handed out."""
+        """Return the bytes of frames that a job has sent."""
         # Metrics are read in another thread, while jobs come and go.
         queue = self._queues.get(job)
         return 0 if queue is None else queue.sent_bytes
 
     def receive(self, frames: Frames, now: float) -> None:
-        """Take in frames (n, length), of any kind and content."""
+        """Process frames (n, length) of any kind and content."""
         if frames.shape[1] < JOB_START + 2:
             self.foreign += len(frames)
             return
@@ -105,13 +106,13 @@ class TrafficPriority:
             queue.machine.receive(frames, now)
 
     def tick(self, now: float) -> None:
-        """Do what is due."""
+        """Run due timers."""
         for queue in self._queues.values():
             queue.machine.tick(now)
 
     @property
     def deadline(self) -> float | None:
-        """When `tick` is wanted, at the latest."""
+        """Latest time to call `tick`."""
         earliest = None
         for queue in self._queues.values():
             due = queue.machine.deadline
@@ -121,7 +122,7 @@ class TrafficPriority:
 
     @property
     def deferrable(self) -> int:
-        """How many frames may wait for one another, of the job that defers fewest."""
+        """Number of frames that may be batched: the minimum over jobs."""
         return min((queue.machine.deferrable for queue in self._queues.values()), default=0)
 
     def take_output(self) -> list[Frames]:

@@ -1,4 +1,5 @@
-"""Bit vectors (004) that the switches combine: from the job that agrees to the job that sums them.
+"""Bit vectors (004) that switches combine: queues from the coordinating job to the job that sums
+them.
 
 The vectors of a training are a job of their own, with the bitwise and as its reduction. Both jobs'
 members are of one agent on every worker's host; what goes from one to the other waits here.
@@ -15,7 +16,7 @@ from collectives.plan import JobPlan
 from coordination.reduction import ExternalAnd
 from host_agent.node.environment import Named
 from host_agent.segment import Tensor
-from host_agent.workload import Judged, Verdict
+from host_agent.workload import CheckedWorkload, Verdict
 from protocol import hopsum_pb2 as pb
 
 Words = Sequence[int]
@@ -34,7 +35,7 @@ class VectorQueue:
         self.combined: Callable[[Words], None] = lambda words: None
         self.broken: Callable[[], None] = lambda: None
         self.ended = False
-        """No vector will come any more."""
+        """Whether there will be no more vectors."""
         self._wake = wake
         self._waiting: deque[Words] = deque()
 
@@ -43,30 +44,30 @@ class VectorQueue:
         self._wake()
 
     def next(self) -> Words | None:
-        """Return the next vector; None while there is none."""
+        """Return the next vector; None if there is none now."""
         return self._waiting.popleft() if self._waiting else None
 
     def end(self) -> None:
-        """No vector will come any more: all workers have left, or this one is given up."""
+        """Note that there will be no more vectors: all workers have left, or this one failed."""
         self.ended = True
         self._wake()
 
     def give_up(self) -> None:
-        """No vector will be combined any more."""
+        """Note that no more vectors will be combined."""
         if not self.ended:
             self.end()
             self.broken()
 
 
 class VectorQueues:
-    """Those of a host's jobs, by the number of the job that sums the vectors."""
+    """The queues of a host's jobs, by the number of the job that sums the vectors."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
         self._queues: dict[int, VectorQueue] = {}
 
     def of(self, job: int) -> VectorQueue:
-        """Return the queue of a job, whichever of the two members asks first."""
+        """Return the queue of a job, created by whichever of the two members asks first."""
         return self._queues.setdefault(job, VectorQueue(self._wake))
 
     def drop(self, job: int) -> None:
@@ -74,8 +75,8 @@ class VectorQueues:
         self._queues.pop(job, None)
 
 
-class _Vectors(Judged):
-    """Vectors are checked by those who gave them: what comes out of a cycle went into it."""
+class _Vectors(CheckedWorkload):
+    """The workload of vectors, which their coordinators check."""
 
     cycles = 0
 
@@ -87,7 +88,7 @@ class _Vectors(Judged):
         return Verdict()
 
     def outcome(self) -> pb.Outcome:
-        """How many vectors were combined."""
+        """Return the number of combined vectors."""
         return pb.Outcome(cycles=self.cycles)
 
 
@@ -108,10 +109,10 @@ class SwitchedVectors:
         return self._vectors.ended
 
     def prepare(self) -> None:
-        """Vectors come once the workers agree."""
+        """Do nothing: vectors come once the workers coordinate."""
 
     def start(self, now: float) -> None:
-        """Vectors come once the workers agree."""
+        """Do nothing: vectors come once the workers coordinate."""
 
     def next(self, now: float) -> Named | None:
         """Return the next vector."""
@@ -121,7 +122,7 @@ class SwitchedVectors:
         return Named("", np.array(words, dtype=np.uint32).view(np.int32))
 
     def finish(self, name: str, result: Tensor, now: float) -> None:
-        """Hand back what came out."""
+        """Return the combined vector."""
         self.workload.cycles += 1
         self._vectors.combined(result.tolist())
 
@@ -129,5 +130,5 @@ class SwitchedVectors:
         """Nothing is ever due."""
 
     def close(self, why: str) -> None:
-        """Vectors are combined no longer."""
+        """Stop combining vectors."""
         self._vectors.give_up()

@@ -1,4 +1,4 @@
-"""What a job's agents do, by its task: tensors made and schedules computed."""
+"""Work of a job's agents, from its task: tensors and schedules."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from network.model import Network
 
 
 class Work:
-    """What `task` says; a simulation may put its own in place."""
+    """Work from `task`; a simulation may substitute its own."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
         self._schedule: Callable[[int], Schedule] | None = None
 
     def workload(self, index: int, plan: JobPlan) -> Workload | OperatorTraining:
-        """Return what worker number `index` sums."""
+        """Return the workload of worker number `index`."""
         if self.task.coordination is None:
             return make_workload(self.task.workload, index, plan)
         return OperatorTraining(self.task.workload, index, plan)
@@ -31,7 +31,8 @@ class Work:
     def schedule(
         self, network: Network, plan: JobPlan, part: HostPart | None
     ) -> Callable[[int], Schedule]:
-        """For so many elements the schedule of a part, or (None) of the task's algorithm."""
+        """Return the schedule of a part for this number of elements, or (None) of the task's
+        algorithm."""
         if part is not None:
             return partial(host_part_all_reduce, part, plan.workers)
         task, algorithm = self.task, self.task.schedule

@@ -1,9 +1,9 @@
 /*
- * Admission: whether a packet may speak for its job here, and what is to be done with it.
+ * Admission: whether a packet may use its job's slots here, and its task.
  *
- * Decided from the port it came in at, its kind and flags, and the first entry of its stack. A port
- * below this switch speaks for some children of a job's tree; the port towards the server sends
- * results. Nobody else reaches the job's slots, and nobody reaches another job's.
+ * Decided from its ingress port, its kind and flags, and the first entry of its stack. A port
+ * below this switch admits some children of a job's tree; the port towards the server admits
+ * results. No other packet reaches the job's slots, and none reaches another job's.
  *
  *     (job, tree, port) -> admission -> sender, slot --+
  *     (kind, flags, first entry) ----------------------+-> purpose -> task
@@ -19,17 +19,17 @@ control Admission(inout headers_t hdr,
                   inout metadata_t meta,
                   in standard_metadata_t standard_metadata) {
 
-    // -- Who speaks, and which slot ------------------------------------------
+    // -- Sender and slot -----------------------------------------------------
 
-    // A job's slots are slot_base .. slot_base + window_mask, its fragments take turns in them.
+    // A job's slots are slot_base .. slot_base + window_mask; its fragments use them in turn.
     action choose_slot(slot_index_t slot_base, fragment_t window_mask) {
         meta.slot_base = slot_base;
         meta.window_mask = window_mask;
         meta.slot_index = (slot_base + (hdr.hopsum.fragment & window_mask)) & SLOT_MASK;
     }
 
-    // `children` may come in here, of `fan_in` that there are. A switch that does not aggregate
-    // for the tree has none of either.
+    // `children` are admitted here, out of `fan_in`. A switch that does not aggregate for the
+    // tree has 0 of both.
     @id(7)
     action admit_children(slot_index_t slot_base,
                           fragment_t window_mask,
@@ -41,7 +41,7 @@ control Admission(inout headers_t hdr,
         choose_slot(slot_base, window_mask);
     }
 
-    // Results come in here.
+    // Results are admitted here.
     @id(8)
     action admit_results(slot_index_t slot_base, fragment_t window_mask) {
         meta.sender = sender_t.SERVER;
@@ -69,7 +69,7 @@ control Admission(inout headers_t hdr,
         size = ADMISSION_SIZE;
     }
 
-    // -- What for ------------------------------------------------------------
+    // -- Purpose -------------------------------------------------------------
 
     action refuse(outcome_t outcome) {
         outcomes.count(outcome);
@@ -80,14 +80,14 @@ control Admission(inout headers_t hdr,
         outcomes.count(outcome);
         meta.task = task_t.PASS;
         meta.follows_stack = true;
-        // Who gets it next has another neighbour than who numbered it.
+        // The next neighbour on the path is not the one that the number was for.
         hdr.hopsum.sequenced = 0;
         hdr.hopsum.repair = 0;
     }
 
     action aggregate() {
         meta.task = task_t.AGGREGATE;
-        meta.child = (children_t)1 << hdr.hops[0].child;  // no bit at all from 32 on
+        meta.child = (children_t)1 << hdr.hops[0].child;  // no bit for 32 and above
     }
 
     action deliver() {
@@ -134,7 +134,7 @@ control Admission(inout headers_t hdr,
 
     apply {
         if (hdr.packet_out.isValid()) {
-            // The parser let nothing but an inspection through.
+            // The parser accepts only inspections from there.
             meta.task = task_t.INSPECT;
             meta.slot_index = hdr.packet_out.slot & SLOT_MASK;
             meta.lanes_operation = lanes_operation_t.LOAD;
@@ -148,7 +148,7 @@ control Admission(inout headers_t hdr,
                 if ((meta.admitted_children & meta.child) == 0) {
                     refuse(OUTCOME_NOT_ADMITTED);
                 } else if (meta.admitted_fan_in != hdr.hops[0].fan_in) {
-                    // The worker and the controller have different plans in mind.
+                    // The worker and the controller use different plans.
                     refuse(OUTCOME_MALFORMED);
                 }
             } else if ((meta.task == task_t.REPEAT_SUM && !hdr.hops[0].isValid())

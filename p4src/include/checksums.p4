@@ -1,7 +1,7 @@
 /*
- * The IPv4 checksum of hopsum packets: checked on the way in, made anew on the way out.
+ * The IPv4 checksum of hopsum packets: verified on arrival, recomputed on departure.
  *
- * Their headers have no options (the parser saw to that). Plain packets keep theirs, see
+ * Their headers have no options (the parser ensures that). Plain packets keep theirs, see
  * forwarding.p4.
  */
 #ifndef HOPSUM_CHECKSUMS_P4_

@@ -1,5 +1,5 @@
 /*
- * What is chosen when the program is compiled.
+ * Compile-time options of the program.
  *
  *   -DLANES=256           32-bit values in a packet: 32 to 352, a multiple of 32
  *   -DSLOTS=4096          aggregation slots: a power of two
@@ -19,7 +19,7 @@
 #define SLOTS 4096
 #endif
 
-// A path's switches, and the server's entry. Ten span all Clos networks and dragonflies.
+// The switches of a path, and the server's entry. Ten suffice for Clos networks and dragonflies.
 #ifndef MAX_HOPS
 #define MAX_HOPS 10
 #endif
@@ -40,7 +40,7 @@
 #error "MAX_HOPS: expected 2 to 255, and 4 * (MAX_HOPS + LANES) of at most 1452 bytes (the MTU)"
 #endif
 
-// Table sizes. Admission holds an entry for each (job, tree, port) that speaks for a job here.
+// Table sizes. Admission has an entry for each (job, tree, port) of this switch.
 #define ADMISSION_SIZE 4096
 #define REPLICATION_SIZE 4096
 #define ROUTE_SIZE 4096

@@ -1,10 +1,10 @@
 /*
  * Congestion: whether a packet met a long queue on its way out.
  *
- * Decided from the packets that waited at its port when it was queued there. The mark is the
- * hopsum header's own: slots keep it for the sum, the server for the result, so workers learn of
- * a full queue anywhere on the way up or down, whichever packet it was that met it. Plain packets
- * whose hosts understand marks get the one of RFC 3168; others stay as they are.
+ * Decided from the packets queued at its port when it was queued there. The mark is in the
+ * hopsum header: slots keep it for the sum, the server for the result, so workers learn of
+ * a long queue anywhere on the way up or down, for any packet that met one. Plain packets
+ * of ECN-capable hosts are marked by RFC 3168; others are not changed.
  */
 #ifndef HOPSUM_CONGESTION_P4_
 #define HOPSUM_CONGESTION_P4_
@@ -12,16 +12,16 @@
 #include "headers.p4"
 #include "outcomes.p4"
 
-// A queue is long from here on, a quarter of what an egress queue of BMv2 holds, ...
+// Minimum length of a long queue: a quarter of an egress queue of BMv2, ...
 const bit<19> CONGESTED_DEPTH = 16;
 
-// ... or up to so many more, by the clock's last bits (us). With one depth for all, a flow whose
-// packets always come just after one has left would never be marked, and another always (Floyd and
+// ... plus up to this many, by the clock's last bits (us). With a fixed threshold, a flow whose
+// packets always arrive just after a departure would never be marked, and another always (Floyd and
 // Jacobson, "On Traffic Phase Effects in Packet-Switched Gateways", 1992). The longer the queue, the
-// more of what waits in it is marked, as in RFC 2309.
+// larger the fraction of marked packets, as in RFC 2309.
 const bit<32> CONGESTED_SPREAD = 63;
 
-// RFC 3168: ECT(0) and ECT(1) say that the hosts understand the third.
+// RFC 3168: ECT(0) and ECT(1) say that the hosts understand CE.
 const bit<2> NOT_ECN_CAPABLE = 0;
 const bit<2> CONGESTION_EXPERIENCED = 3;
 
@@ -38,7 +38,7 @@ control Congestion(inout headers_t hdr, in standard_metadata_t standard_metadata
                        && hdr.ipv4.tos[1:0] != NOT_ECN_CAPABLE
                        && hdr.ipv4.tos[1:0] != CONGESTION_EXPERIENCED) {
                 outcomes.count(OUTCOME_CONGESTED);
-                // Checksum by RFC 1624, as in forwarding.p4: what the header's first word grows by.
+                // Checksum by RFC 1624, as in forwarding.p4: the change of the first word.
                 bit<17> sum = (bit<17>)~hdr.ipv4.checksum
                               + (bit<17>)(CONGESTION_EXPERIENCED - hdr.ipv4.tos[1:0]);
                 hdr.ipv4.checksum = ~(sum[15:0] + (bit<16>)sum[16:16]);

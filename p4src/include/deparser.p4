@@ -1,5 +1,5 @@
 /*
- * The deparser: the headers of a packet in their order; those that are not valid are left out.
+ * The deparser: the valid headers of a packet, in order.
  */
 #ifndef HOPSUM_DEPARSER_P4_
 #define HOPSUM_DEPARSER_P4_

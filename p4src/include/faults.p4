@@ -1,10 +1,10 @@
 /*
  * The drop injector: whether a packet is lost on purpose.
  *
- * Decided from the port and a die of 2^32 sides. It stands for the link, so it takes any
- * packet, hopsum's or not, before anything else looks at it in ingress and after everything
- * else in egress, where each copy of a replicated packet throws its own die. The controller's
- * port loses nothing.
+ * Decided from the port and a random number of 32 bits. It stands for the link, so it drops any
+ * packet, hopsum's or not, before all other stages of ingress and after all other stages of
+ * egress, where each copy of a replicated packet is drawn separately. The controller's
+ * port has no loss.
  */
 #ifndef HOPSUM_FAULTS_P4_
 #define HOPSUM_FAULTS_P4_

@@ -1,5 +1,5 @@
 /*
- * Where packets leave: along their stack, where the controller says, or by the plain tables.
+ * Output ports: by the packet's stack, by the controller's choice, or by the plain tables.
  *
  * A plain IPv4 packet with a route is routed, unless it has a VLAN tag; everything else is switched
  * by its destination MAC address (ARP, hosts of one subnet, VLANs, flooding).
@@ -12,8 +12,8 @@
 #include "outcomes.p4"
 
 control StackForwarding(inout headers_t hdr, inout standard_metadata_t standard_metadata) {
-    // The first entry has been obeyed: it goes, and every length with it. The IPv4 checksum
-    // follows in checksums.p4; a UDP checksum, were there one, no longer holds.
+    // The first entry has been executed: remove it, and adapt all lengths. The IPv4 checksum
+    // follows in checksums.p4; a UDP checksum, if there were one, would be invalid.
     action pop_and_forward() {
         standard_metadata.egress_spec = (port_t)hdr.hops[0].port;
         hdr.hops.pop_front(1);
@@ -33,7 +33,7 @@ control PacketOuts(in headers_t hdr, inout standard_metadata_t standard_metadata
         if (hdr.packet_out.opcode == opcode_t.SEND) {
             standard_metadata.egress_spec = hdr.packet_out.port;
         } else {
-            outcomes.count(OUTCOME_MALFORMED);  // a question with no INSPECT frame behind it
+            outcomes.count(OUTCOME_MALFORMED);  // an inspection without an INSPECT frame
         }
     }
 }  // control PacketOuts
@@ -47,7 +47,7 @@ control PlainForwarding(inout headers_t hdr, inout standard_metadata_t standard_
     }
 
     // Checksum by RFC 1624, equation 3: HC' = ~(~HC + ~m + m') with m' = m - 0x0100. It holds with
-    // IPv4 options, and a header that came in broken goes out broken.
+    // IPv4 options, and an invalid checksum stays invalid.
     @id(2)
     action route(mac_addr_t dst_mac, port_t port) {
         hdr.ethernet.dst_mac = dst_mac;

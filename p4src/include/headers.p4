@@ -20,15 +20,15 @@
 header packet_out_t {
     opcode_t     opcode;
     bit<7>       _pad;
-    port_t       port;  // where opcode SEND sends the frame
-    slot_index_t slot;  // what opcode INSPECT reads
+    port_t       port;  // output port of opcode SEND
+    slot_index_t slot;  // slot that opcode INSPECT reads
 }
 
 @controller_header("packet_in")
 header packet_in_t {
     opcode_t     opcode;
     bit<7>       _pad;
-    port_t       port;     // where the request came in
+    port_t       port;     // ingress port of the request
     slot_index_t slot;
     children_t   bitmap;   // children seen
     bit<8>       count;
@@ -37,7 +37,7 @@ header packet_in_t {
     bit<8>       valid;    // 0: nothing was ever in this slot
 }
 
-// -- Other people's ----------------------------------------------------------
+// -- Other protocols ---------------------------------------------------------
 
 header ethernet_t {
     mac_addr_t dst_mac;
@@ -47,7 +47,7 @@ header ethernet_t {
 
 header vlan_tag_t {
     bit<16> tci;         // priority, drop eligibility, VLAN
-    bit<16> ether_type;  // of what follows
+    bit<16> ether_type;  // of the payload
 }
 
 header ipv4_t {
@@ -76,38 +76,38 @@ header udp_t {
     bit<16> checksum;
 }
 
-// -- Ours --------------------------------------------------------------------
+// -- hopsum ------------------------------------------------------------------
 
 header hopsum_t {
     bit<4>      version;
     kind_t      kind;
     bit<2>      reserved_flags;
-    bit<1>      repair;    // sent again on this link, under its first sequence number
-    bit<1>      sequenced; // its sequence number counts
-    bit<1>      ecn;       // congestion was met on the way
+    bit<1>      repair;    // retransmitted on this link, under its original sequence number
+    bit<1>      sequenced; // its sequence number is valid
+    bit<1>      ecn;       // it met a long queue
     bit<1>      bypass;    // no switch may aggregate it
-    bit<1>      stale;     // a question to the server, no contribution
+    bit<1>      stale;     // a question to the server, not a contribution
     bit<1>      overflow;  // a lane of the sum wrapped around
     reduction_t reduction;
     bit<4>      reserved;
     exponent_t  exponent;
     job_t       job;
     tree_t      tree;
-    bit<8>      hops;      // entries of the stack
+    bit<8>      hops;      // number of stack entries
     epoch_t     epoch;
     bit<16>     worker;
     weight_t    weight;
-    sequence_t  sequence;  // among the frames of its sender on this link
+    sequence_t  sequence;  // number on its link
     fragment_t  fragment;
 }
 
-// What one switch is to do; the last one of a contribution belongs to the server and stays.
+// Instructions for one switch; the last entry of a contribution is the server's and stays.
 header hop_t {
     bit<1>   aggregate;
     bit<1>   clear;
-    bit<6>   child;   // which child of this switch the packet speaks for
+    bit<6>   child;   // child index of the packet at this switch
     fan_in_t fan_in;
-    bit<16>  port;    // where it leaves
+    bit<16>  port;    // output port
 }
 
 struct headers_t {
@@ -120,7 +120,7 @@ struct headers_t {
     hopsum_t        hopsum;
     hop_t[MAX_HOPS] hops;
     lanes_t         lanes;
-    // Behind the Ethernet header in a packet; here they would shift the lanes off their alignment.
+    // They follow the Ethernet header in a packet; here they would misalign the lanes.
     vlan_tag_t      outer_tag;
     vlan_tag_t      inner_tag;
 }

@@ -1,7 +1,7 @@
 /*
  * The inspector: shows a slot to the controller.
  *
- * P4Runtime cannot read registers on BMv2, so a slot is read in-band: a packet-out with an
+ * P4Runtime cannot read registers on BMv2, so slots are read in-band: a packet-out with an
  * INSPECT frame of full size comes back as a packet-in, the slot's state in its header and frame,
  * read between two data packets and therefore consistent.
  */

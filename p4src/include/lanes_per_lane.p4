@@ -1,7 +1,7 @@
 /*
- * The lanes, one register each: which operation a slot's lanes and a packet's undergo.
+ * The lanes, one register each: operations on the lanes of slot and packet.
  *
- * This is the form that real pipelines need, where a register's access unit is as wide as one
+ * Real pipelines need this form, since their registers' access units are as wide as one
  * number. Packets are the same as those of lanes_wide.p4.
  *
  * A lane's name is its group of 32 and its number in the group, in octal: lane_0_00 to lane_0_37,

@@ -1,16 +1,16 @@
 /*
- * The lanes, 64 to a word: which operation a slot's lanes and a packet's undergo.
+ * The lanes, 64 per word: operations on the lanes of slot and packet.
  *
- * A word is bit<2048>, the widest that p4c takes; 32 lanes left over make half a word. All lanes
- * of a word are added at once. The sign bits stay out of the addition, so that no carry
- * leaves its lane, and join by exclusive or, which is addition of one bit without a carry:
+ * A word is bit<2048>, the widest that p4c accepts; 32 remaining lanes make half a word. All lanes
+ * of a word are added at once. The sign bits are excluded from the addition, so that no carry
+ * leaves its lane, and are added by exclusive or:
  *
  *     sum = ((a & rest) + (b & rest)) ^ ((a ^ b) & sign)
  *
  * A lane wrapped around if both operands have one sign and the sum has the other.
  *
- * Likewise all lanes of a word are compared at once. Of one sign, the greater is whose other bits
- * are: a sign bit put before those of `a` survives the subtraction of `b`'s, unless they are less.
+ * Likewise all lanes of a word are compared at once. With equal signs, the other bits decide: a
+ * sign bit set in front of those of `a` survives the subtraction of `b`'s unless a < b.
  * No borrow leaves its lane.
  */
 #ifndef HOPSUM_LANES_P4_

@@ -1,13 +1,13 @@
 /*
- * The parser: which packets are hopsum's, and whether they are whole.
+ * The parser: which packets are hopsum's, and whether they are well-formed.
  *
- * Whatever is wrong with a hopsum packet leaves a parser error, which ingress counts and drops:
- * a failed `verify`, a combination that no row of a select lists, too few bytes.
- * All other packets are looked at as far as the plain tables need.
+ * A malformed hopsum packet causes a parser error, which ingress counts and drops:
+ * a failed `verify`, no matching row of a select, too few bytes.
+ * All other packets are parsed as far as the plain tables need.
  *
- * Hosts believe that what reaches them as hopsum's was admitted. So whatever a host could take for
- * a hopsum packet is hopsum's here too, or nothing at all: also a fragment that shows hopsum's ports,
- * and a packet behind VLAN tags, which kernels take off before a host's agent sees it.
+ * Hosts trust that hopsum packets were admitted. So any packet that a host could mistake for
+ * hopsum's is hopsum's here too, or dropped: including a fragment that shows hopsum's ports,
+ * and a packet with VLAN tags, which kernels remove before a host's agent sees it.
  */
 #ifndef HOPSUM_PARSER_P4_
 #define HOPSUM_PARSER_P4_
@@ -47,7 +47,7 @@ parser HopsumParser(packet_in packet,
         bytes_in_front = PACKET_OUT_BYTES;
         from_controller = 1;
         transition select(hdr.packet_out.opcode) {
-            opcode_t.SEND: accept;  // the frame behind it is nobody's business here
+            opcode_t.SEND: accept;  // the frame in it is not parsed
             opcode_t.INSPECT: parse_ethernet;
             default: no_match;
         }
@@ -73,7 +73,7 @@ parser HopsumParser(packet_in packet,
         }
     }
 
-    // A kernel takes off one tag at a time: what follows a third one reaches nobody's agent.
+    // A kernel removes one tag at a time: packets with three tags reach no agent.
     state parse_inner_tag {
         packet.extract(hdr.inner_tag);
         transition select(hdr.inner_tag.ether_type) {
@@ -104,8 +104,8 @@ parser HopsumParser(packet_in packet,
         }
     }
 
-    // There is no UDP header in it, but there may be bytes that look like hopsum's. The range is
-    // that of packets with four bytes behind a header without options, as hopsum's have.
+    // It has no UDP header, but maybe bytes that look like hopsum's. The range is
+    // that of packets with at least four bytes after a header without options, as hopsum's have.
     state parse_later_fragment {
         transition select(hdr.ipv4.ihl, hdr.ipv4.total_length) {
             (IPV4_IHL_PLAIN, 24 .. 0xFFFF): look_at_ports;
@@ -153,7 +153,7 @@ parser HopsumParser(packet_in packet,
         transition check_lengths;
     }
 
-    // Four lengths must agree: the frame's, IPv4's, UDP's, and what the header announces, with as
+    // Four lengths must agree: of the frame, IPv4, UDP, and the hopsum header and stack with as
     // many lanes as this switch is compiled for, or none.
     state check_lengths {
         verify(hdr.ipv4.total_length == ipv4_bytes, error.Length);
@@ -172,7 +172,7 @@ parser HopsumParser(packet_in packet,
         }
     }
 
-    // What asks has room for the lanes of the answer.
+    // Requests have room for the lanes of the answer.
     state parse_question {
         verify(hdr.hopsum.reduction != reduction_t.NONE, error.Lanes);
         transition select(from_controller) {
@@ -206,7 +206,7 @@ parser HopsumParser(packet_in packet,
         transition accept;
     }
 
-    // A select without a default should do this by itself, but BMv2 then accepts the packet.
+    // A select without a default should do this, but BMv2 then accepts the packet.
     state no_match {
         verify(false, error.NoMatch);
         transition accept;  // not reached

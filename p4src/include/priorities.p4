@@ -1,11 +1,11 @@
 /*
- * Priorities: which egress queue a packet waits in.
+ * Priorities: the egress queue of a packet.
  *
  * Decided from the class selector of its IP ToS byte (RFC 2474): the controller gives every job a
  * level, its agents mark their packets with it, and sums and results are marked as the packets that
- * they came from. Queue 7 goes first; what is not marked, and what is not IP, waits in queue 0.
+ * they come from. Queue 7 is served first; unmarked and non-IP packets use queue 0.
  *
- * BMv2 needs --priority-queues 8: it drops what belongs in a queue that it does not have.
+ * BMv2 needs --priority-queues 8: it drops packets for queues that it does not have.
  */
 #ifndef HOPSUM_PRIORITIES_P4_
 #define HOPSUM_PRIORITIES_P4_

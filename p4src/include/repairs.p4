@@ -1,9 +1,9 @@
 /*
- * Repairs: what goes back to a neighbour, and requests for what a neighbour has lost.
+ * Repairs: frames sent back to a neighbour, and requests for frames lost on the link from it.
  *
- * A request is the frame that showed the gap, sent back over the link that it came by: a clone of
- * it with the number that is missing. It has the size of a data packet because what answers it is
- * made of it (BMv2 has room for 512 more bytes than came in, not for lanes), and keeps the stack
+ * A request is the frame that showed the gap, sent back over the link that it arrived on: a clone
+ * of it with the missing number. It has the size of a data packet because it becomes its own
+ * answer (BMv2 lets a packet grow by 512 bytes, too few for lanes), and keeps the stack
  * that the sum needs. The slot answers: with the sum for the
  * parent, with the result for a child. Both are urgent: behind a window of packets they would come
  * a window late.
@@ -15,7 +15,7 @@
 #include "metadata.p4"
 #include "outcomes.p4"
 
-// A request: is what it asks for in its slot?
+// Is the requested sum or result in its slot?
 control AnswerRequest(inout headers_t hdr, inout metadata_t meta, in bool found) {
     bool here;
 
@@ -48,7 +48,7 @@ control AnswerRequest(inout headers_t hdr, inout metadata_t meta, in bool found)
     }
 }  // control AnswerRequest
 
-// The packet speaks for its slot: the sum of all children seen, or the result.
+// The packet becomes that of its slot: the sum of all children seen, or the result.
 control BecomeTheSlot(inout headers_t hdr, in metadata_t meta) {
     action become_the_slot() {
         hdr.hopsum.weight = meta.slot.weight;
@@ -72,7 +72,7 @@ control BecomeTheSlot(inout headers_t hdr, in metadata_t meta) {
     }
 }  // control BecomeTheSlot
 
-// It goes on for the first time, and as urgent as its job is.
+// It is sent for the first time, with its job's priority.
 control NumberFrame(inout headers_t hdr,
                     inout standard_metadata_t standard_metadata,
                     in bool numbered,
@@ -91,7 +91,7 @@ control NumberFrame(inout headers_t hdr,
     }
 }  // control NumberFrame
 
-// The slot goes out of the port that the packet came in at.
+// The slot is sent out of the ingress port.
 control SendBack(inout headers_t hdr,
                  in metadata_t meta,
                  inout standard_metadata_t standard_metadata) {
@@ -118,7 +118,7 @@ control SendBack(inout headers_t hdr,
         hdr.ipv4.dst_addr = addr;
     }
 
-    // Of a request or a contribution: both go to the server.
+    // For a request or a contribution: both go to the server.
     action become_result() {
         stack_bytes = HOP_BYTES * (bit<16>)hdr.hopsum.hops;
         hdr.ipv4.total_length = hdr.ipv4.total_length - stack_bytes;
@@ -144,7 +144,7 @@ control SendBack(inout headers_t hdr,
     }
 }  // control SendBack
 
-// In egress, of the clone that goes back: ask for what is missing.
+// In egress: turn the clone that goes back into a request for the missing number.
 control BecomeRequest(inout headers_t hdr, in metadata_t meta) {
     mac_addr_t mac;
     ipv4_addr_t addr;

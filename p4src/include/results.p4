@@ -1,11 +1,11 @@
 /*
- * Results on their way down: which slot they clear and where they go.
+ * Results on their way down: the slot that they clear, and their output ports.
  *
- * A result with a stack is told by its first entry; one that the switches replicate, by a
- * table on (job, tree, epoch): keyed by the epoch, so that tables of mixed plans cannot loop it.
+ * The first entry of a stack directs a unicast result; a replicated one is directed by a
+ * table on (job, tree, epoch), so that tables of mixed plans cannot form a loop.
  * A slot is cleared only while it holds exactly the fragment of the result, because several
  * results pass a shared switch and the next fragment may already be there. It keeps its owner.
- * A replicated result is kept until the slot is used again, also by a slot that was empty.
+ * A replicated result is kept until the slot is reused, also by a slot that was empty.
  */
 #ifndef HOPSUM_RESULTS_P4_
 #define HOPSUM_RESULTS_P4_
@@ -19,7 +19,7 @@ control Results(inout headers_t hdr,
                 inout standard_metadata_t standard_metadata) {
     bit<1> clears;
 
-    // One copy to each member of `group`; a `clear` of 1 clears the slot on the way.
+    // One copy to each member of `group`; `clear` 1 clears the slot.
     @id(5)
     action replicate(bit<16> group, bit<1> clear) {
         standard_metadata.mcast_grp = group;
@@ -53,7 +53,7 @@ control Results(inout headers_t hdr,
         meta.slot_changed = true;
     }
 
-    // Until the slot is used again it answers for the server.
+    // Until the slot is reused it answers for the server.
     action keep_result() {
         meta.slot.kept = 1;
         meta.slot.reduction = hdr.hopsum.reduction;
@@ -64,8 +64,8 @@ control Results(inout headers_t hdr,
         meta.lanes_operation = lanes_operation_t.STORE;
     }
 
-    // The slot holds nothing that is still needed: no part of this sum has been here since it was
-    // last used, because the switch has started again, the plan is new, or the parts bypassed it.
+    // The slot's contents are obsolete: no part of this sum has been here since it was
+    // last used, because the switch has rebooted, the plan is new, or the parts bypassed it.
     action open_for_result() {
         outcomes.count(OUTCOME_KEPT);
         meta.slot.job = hdr.hopsum.job;
@@ -79,7 +79,7 @@ control Results(inout headers_t hdr,
         meta.slot_changed = true;
     }
 
-    // It has gone on from here before; who missed it asks.
+    // It was forwarded before; neighbours that missed it request it.
     action discard() {
         outcomes.count(OUTCOME_DUPLICATE);
         standard_metadata.mcast_grp = 0;
@@ -97,7 +97,7 @@ control Results(inout headers_t hdr,
         if (meta.task == task_t.DELIVER) {
             meta.sums_here = clears == 1 && hdr.hopsum.kind == kind_t.REPLICATED;
             if (!meta.sums_here) {
-                hdr.hopsum.sequenced = 0;  // who gets it next has another neighbour
+                hdr.hopsum.sequenced = 0;  // the number was for another neighbour
                 hdr.hopsum.repair = 0;
                 hdr.udp.checksum = 0;
             }

@@ -1,14 +1,14 @@
 /*
- * Sequence numbers between neighbours: what was lost on the link, and what a number stands for.
+ * Sequence numbers between neighbours: losses on a link, and the fragment of each number.
  *
- * Whoever sums numbers the frames of a tree that it sends towards a neighbour, sums up and results
- * down, from 0 in each epoch. A gap in the numbers that arrive is a loss on just that link, and
- * only the neighbour is asked to send it again, under the same number (after LinkGuardian, SIGCOMM
- * 2023, where the buffers are a switch's own; here they are the slots).
+ * Aggregating nodes number the frames of a tree that they send to a neighbour, sums up and
+ * results down, from 0 in each epoch. A gap in the numbers is a loss on that one link, and
+ * only the neighbour is asked to retransmit it, under the same number (after LinkGuardian, SIGCOMM
+ * 2023, whose switches have separate buffers; here slots serve as buffers).
  *
- *     a frame comes in: Arrivals -> which number to ask for
- *     a frame goes out: SentLog.record -> its number
- *     a request comes in: SentLog.find -> the fragment, hence the slot
+ *     a frame arrives: Arrivals -> the number to request
+ *     a frame is sent: SentLog.record -> its number
+ *     a request arrives: SentLog.find -> the fragment, hence the slot
  */
 #ifndef HOPSUM_SEQUENCING_P4_
 #define HOPSUM_SEQUENCING_P4_
@@ -16,18 +16,18 @@
 #include "headers.p4"
 #include "metadata.p4"
 
-typedef bit<64> history_t;  // bit i: the number i before the newest
+typedef bit<64> history_t;  // bit i: i numbers before the newest
 
-// A request that was in vain is made again when so many more have come: the bits where it is.
+// Positions at which a missing number is requested again, after 7, 15, 23, ... later numbers.
 const history_t RETRY = 0x8080808080808080;
 
-// What has arrived from one neighbour: 64 numbers back, one request for each frame that comes.
+// Frames received from one neighbour: the last 64 numbers, one request per arriving frame.
 control Arrivals(in slot_index_t index,
                  in hopsum_t ours,
                  out bool asks,
                  out sequence_t missing,
                  out bool again) {
-    // job, tree, epoch, newest number; which have arrived, which have been asked for
+    // job, tree, epoch, newest number; numbers received; numbers requested
     register<bit<184>>(SLOTS) cells;
 
     bit<184> cell;
@@ -38,7 +38,7 @@ control Arrivals(in slot_index_t index,
     sequence_t lead;
     history_t gap;
     bit<6> back;
-    bit<8> shift;  // as many bits as BMv2 shifts by
+    bit<8> shift;  // BMv2's maximum width of shift amounts
     bool counts;
 
     action read_cell() {
@@ -50,7 +50,7 @@ control Arrivals(in slot_index_t index,
         lead = ours.sequence - newest;
     }
 
-    // Nothing is known of earlier ones, but that numbers begin with 0.
+    // Earlier numbers are unknown, except that numbers start at 0.
     action begin() {
         arrived = ours.sequence < 64
             ? (~(history_t)0 << ours.sequence[7:0] << 1) | 1 : ~(history_t)0;
@@ -71,7 +71,7 @@ control Arrivals(in slot_index_t index,
         arrived = arrived | ((history_t)1 << shift);
     }
 
-    // For the latest that is missing and has not been asked for: its bit, and its place.
+    // The latest missing number that has not been requested: its bit, and its position.
     action ask() {
         gap = gap & (~gap + 1);
         asked = asked | gap;
@@ -99,17 +99,17 @@ control Arrivals(in slot_index_t index,
         if (cell[183:144] == owner && (lead == 0 || lead > 0xFFC0)) {
             fill_in();
         } else if (ours.repair == 1) {
-            counts = false;  // an answer that nobody waits for any more
+            counts = false;  // an answer that is no longer needed
         } else if (cell[183:144] == owner && lead < 0x8000) {
             advance();
         } else if (cell[183:160] == owner[39:16] && cell[159:144] - ours.epoch - 1 < 0x7FFF) {
             counts = false;  // of an older epoch
         } else {
-            begin();  // a new epoch, or a neighbour that has started again
+            begin();  // a new epoch, or a neighbour that has rebooted
         }
         if (counts) {
             gap = ~(arrived | asked);
-            // A request has lanes, and is made of the frame: one without does not ask.
+            // A request has lanes and is made from the frame: a frame without lanes triggers none.
             if (gap != 0 && ours.reduction != reduction_t.NONE) {
                 ask();
             }
@@ -118,7 +118,7 @@ control Arrivals(in slot_index_t index,
     }
 }  // control Arrivals
 
-// What has been sent to one neighbour, or to all children alike: a window of numbers.
+// Frames sent to one neighbour, or to all children: a window of numbers.
 control SentLog(in hopsum_t ours,
                 in slot_index_t slot_base,
                 in fragment_t window_mask,
@@ -153,7 +153,7 @@ control SentLog(in hopsum_t ours,
         found = false;
         if (records) {
             next_numbers.read(next, slot_base & SLOT_MASK);
-            // What is late from an older epoch has no number: those of the newer one go on.
+            // Late frames of an older epoch get no number: the newer epoch's numbers continue.
             if (next[55:32] != ours.job ++ ours.tree || next[31:16] - ours.epoch - 1 >= 0x7FFF) {
                 record();
             }

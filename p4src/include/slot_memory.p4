@@ -1,8 +1,8 @@
 /*
- * The memory behind a slot but for its lanes: one register cell.
+ * The state of a slot without its lanes: one register cell.
  *
- * All of it is read before the state machine decides and written after it, in ingress, which
- * BMv2 runs in one thread, one packet after the other. An all-zero cell is an empty slot: jobs are
+ * It is read before the state machine decides and written after it, in ingress, which
+ * BMv2 runs in one thread, packet by packet. An all-zero cell is an empty slot: jobs are
  * numbered from 1.
  *
  *     151      135    127     111        79         47      39       31       15         7

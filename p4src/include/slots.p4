@@ -1,13 +1,13 @@
 /*
- * The state machine of a slot: how old a packet is to it, and what a contribution does to it.
+ * The state machine of a slot: the age of a packet relative to it, and the effect of contributions.
  *
  * Decided from the slot's owner, the children it has seen and whether it is cleared:
  *
  *     owner, packet's (job, tree, epoch, fragment) -> fragment_age -> age --+
  *     cleared?  child seen?  complete? -------------------------------------+-> slot_transition
  *
- * Between the two controls of this file the lanes do what `slot_transition` says.
- * The rules and what breaks without each: docs/protocol.md.
+ * Between the two controls of this file the lanes execute the choice of `slot_transition`.
+ * The rules: docs/protocol.md; what breaks without them: its hazards.
  */
 #ifndef HOPSUM_SLOTS_P4_
 #define HOPSUM_SLOTS_P4_
@@ -34,7 +34,7 @@ control FragmentAge(in hopsum_t ours, in slot_t slot, out age_t age) {
         age = value;
     }
 
-    // (epoch, fragment) in this order, each a serial number (RFC 1982): ahead by less than half
+    // First the epoch, then the fragment, each a serial number (RFC 1982): ahead by less than half
     // of its range is newer, so the top bit of the lead means older.
     table fragment_age {
         key = {
@@ -73,14 +73,14 @@ control SlotTransition(inout headers_t hdr, inout metadata_t meta) {
     action look() {
         seen = (bit<1>)((meta.slot.children & meta.child) != 0);
         complete = (bit<1>)(meta.slot.count == meta.slot.fan_in);
-        // Behind a port of several children somebody would copy each one's answer to all.
+        // A switch behind a port with several children would copy each one's answer to all.
         answers = meta.slot.kept
             & (bit<1>)((meta.admitted_children & (meta.admitted_children - 1)) == 0);
     }
 
-    // -- What becomes of slot and packet? ------------------------------------
+    // -- Actions on slot and packet ------------------------------------------
 
-    // The packet opens the slot for its fragment; whatever was there is gone.
+    // The packet opens the slot for its fragment; previous contents are lost.
     action take_over() {
         meta.slot.job = hdr.hopsum.job;
         meta.slot.tree = hdr.hopsum.tree;
@@ -100,7 +100,7 @@ control SlotTransition(inout headers_t hdr, inout metadata_t meta) {
         meta.lanes_operation = lanes_operation_t.STORE;
     }
 
-    // The same, and somebody's unfinished sum is lost with it.
+    // The same, and an unfinished sum is lost.
     action evict() {
         outcomes.count(OUTCOME_TAKEN_OVER);
         take_over();
@@ -118,21 +118,21 @@ control SlotTransition(inout headers_t hdr, inout metadata_t meta) {
         meta.lanes_operation = lanes_operation_t.COMBINE;
     }
 
-    // The sum may have been lost above: it goes out again in place of what came in.
+    // The sum may have been lost above: it is sent again in the place of the packet.
     action re_emit() {
         outcomes.count(OUTCOME_RE_EMITTED);
         meta.lanes_operation = lanes_operation_t.LOAD;
         meta.sum_goes_on = true;
     }
 
-    // Too late to count, and the result is still here.
+    // Too late to be added, and the result is still here.
     action answer() {
         outcomes.count(OUTCOME_ANSWERED);
         meta.lanes_operation = lanes_operation_t.LOAD;
         meta.repeats = true;
     }
 
-    // Too late to count. Not too late to ask: the server has the result, or soon will.
+    // Too late to be added, but it asks the server, which has the result or soon will.
     action mark_stale() {
         outcomes.count(OUTCOME_STALE);
         hdr.hopsum.stale = 1;
@@ -165,17 +165,17 @@ control SlotTransition(inout headers_t hdr, inout metadata_t meta) {
         const default_action = discard(OUTCOME_MALFORMED);
         const entries = {
             // age      cleared seen complete answers
-            // A slot goes to whoever is newer; only an incomplete sum is a loss.
+            // A newer packet takes the slot; only an incomplete sum is a loss.
             (age_t.VACANT,  _, _, _, _) : take_over();
             (age_t.FOREIGN, 0, _, 0, _) : evict();
             (age_t.FOREIGN, _, _, _, _) : take_over();
             (age_t.NEWER,   0, _, 0, _) : evict();
             (age_t.NEWER,   _, _, _, _) : take_over();
-            // The slot has moved on, or the result has been here.
+            // The slot has a newer fragment, or the result has passed.
             (age_t.OLDER,   _, _, _, _) : mark_stale();
             (age_t.SAME,    1, _, _, 1) : answer();
             (age_t.SAME,    1, _, _, 0) : mark_stale();
-            // The fragment that the slot is about.
+            // The slot's own fragment.
             (age_t.SAME,    0, 0, 0, _) : add();
             (age_t.SAME,    0, 0, 1, _) : discard(OUTCOME_MALFORMED);  // one child too many
             (age_t.SAME,    0, 1, 0, _) : discard(OUTCOME_DUPLICATE);
@@ -188,10 +188,10 @@ control SlotTransition(inout headers_t hdr, inout metadata_t meta) {
         if (meta.age == age_t.SAME
             && (meta.slot.reduction != hdr.hopsum.reduction
                 || (meta.slot.cleared == 0 && meta.slot.fan_in != hdr.hops[0].fan_in))) {
-            // Siblings that do not agree on the sum they make.
+            // Siblings whose fan-ins differ.
             discard(OUTCOME_MALFORMED);
         } else if (meta.age == age_t.SAME && seen == 1 && meta.again) {
-            // Late or doubled on the link. Who sends it once more gives it another number.
+            // Delayed or duplicated on the link: a retransmission has another number.
             discard(OUTCOME_DUPLICATE);
         } else {
             slot_transition.apply();

@@ -1,5 +1,5 @@
 /*
- * The widths and the codes that the other files speak of.
+ * Widths and codes used by the other files.
  *
  * Codes on the wire are those of protocol/wire.py.
  */

@@ -1,1 +1,1 @@
-"""Bounds on what any plan can reach, exact and with what proves them."""
+"""Bounds on the rate of any plan, exact and with certificates."""

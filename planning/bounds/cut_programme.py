@@ -26,12 +26,12 @@ from planning.model.linear_program import INFINITY, LinearProgram, SolverError, 
 _WHOLE = 1 << 40
 """Loads are cut in whole multiples of 1/_WHOLE."""
 _ENOUGH = _WHOLE - (_WHOLE >> 23)
-"""A cut with so much into it is not starved: the solver's own tolerance is 1e-7."""
+"""A cut with this much flow into it is not starved: the solver's tolerance is 1e-7."""
 _STEP = 0.75
 """How far from a point inside to the solver's cuts are sought (measured: with 1 it takes ten times
 longer on 256 nodes with 64 workers)."""
 _GAP = 1e-7
-"""When the search ends: what is known to be possible over what is proved, less 1."""
+"""Relative gap at which the search ends: feasible value over proved value, minus 1."""
 _PRICE = 1e-4
 """Of a load beside that of the greatest, at first (measured: from 1e-5 to 1e-3 this is fastest)."""
 
@@ -40,7 +40,7 @@ _Point = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class CutProblem:
-    """What is asked.
+    """The problem.
 
     `root`: of all trees; None: any node that combines. `forwarding`: nodes that send on exactly
     what they get. `by_capacity`: minimise the greatest load / capacity, or else the sum of the
@@ -76,7 +76,7 @@ class CutProblem:
 
 
 def heaviest_cuts(problem: CutProblem) -> CutWeights:
-    """Return the weights that prove most, exact and as simple as they come.
+    """Return the weights with the strongest proof, exact and as simple as possible.
 
     PlanError for an unknown root, or if there are no two nodes to join.
     """
@@ -171,7 +171,8 @@ class _CutProgramme:
                 break
 
     def _add_starved(self, values: _Point) -> bool:
-        """Look between a point that starves no cut and the solver's, where cuts are deeper.
+        """Separate at points between one that starves no cut and the solver's, where cuts are
+        deeper.
 
         Ben-Ameur and Neto, Networks 2007. Whether there was a new one.
         """
@@ -189,11 +190,11 @@ class _CutProgramme:
         return self._add_cuts(self._starved(values))
 
     def _load(self, values: _Point) -> float:
-        """Return what is minimised."""
+        """Return the objective."""
         return float(self._costs @ values)
 
     def _full_links(self, width: Fraction) -> _Point:
-        """Every link as full as it can be, in both directions: no cut is narrower than `width`."""
+        """Return all links fully loaded in both directions: no cut is narrower than `width`."""
         values = np.zeros(self._programme.columns)
         nodes = self._graph.nodes
         for (u, v), column in self._arcs.items():
@@ -208,7 +209,7 @@ class _CutProgramme:
         return values
 
     def _add_loads(self) -> None:
-        """Add a variable for each arc; the greatest load / capacity, or the sum, is to be small."""
+        """Add a variable for each arc; minimize the largest load / capacity, or the sum."""
         for u, v in self._graph.capacity:
             for a, b in ((u, v), (v, u)):
                 arc = (self._index[a], self._index[b])
@@ -229,7 +230,7 @@ class _CutProgramme:
                 self._programme.add_constraint(terms, upper=0.0)
 
     def _add_roots(self) -> None:
-        """Add a variable for what starts at each root: 1 in all."""
+        """Add a variable for the share of each root; they add up to 1."""
         for name in self._problem.roots:
             self._roots[self._index[name]] = self._programme.add_variable()
         self._programme.add_constraint(dict.fromkeys(self._roots.values(), 1.0), upper=1.0)
@@ -256,7 +257,7 @@ class _CutProgramme:
         self._cuts[inside] = self._programme.add_constraint(terms, lower=1.0)
 
     def _likely(self) -> Iterator[frozenset[int]]:
-        """Cuts round the narrowest place, round each terminal and round all at a hub.
+        """Yield cuts around the bottleneck, around each terminal and around all terminals at a hub.
 
         And what they leave, if that also must get data.
         """
@@ -270,7 +271,7 @@ class _CutProgramme:
                     yield side
 
     def _add_cuts(self, cuts: Iterator[frozenset[int]]) -> bool:
-        """Whether there was a new one."""
+        """Add a cut; return whether it is new."""
         before = len(self._cuts)
         for cut in cuts:
             self._add_cut(cut)
@@ -339,7 +340,7 @@ class _CutProgramme:
 def _join(
     node: int, sources: set[int], given: list[int], onwards: Sequence[Mapping[int, int]]
 ) -> None:
-    """Add a node to the sources, and all that then get enough from them."""
+    """Add a node to the sources, and all nodes that then get enough from them."""
     sources.add(node)
     queue = [node]
     for giver in queue:

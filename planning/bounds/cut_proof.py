@@ -1,4 +1,4 @@
-"""Proofs by weighted cuts: what every all-reduce puts on the links, whatever its trees.
+"""Proofs by weighted cuts: the least load of any all-reduce on the links, for any trees.
 
 Let y(u, v) be how often a unit of the data crosses the arc u -> v on its way from the roots to the
 workers. The way up is the same turned round: an all-reduce whose ways up and down differ is no
@@ -31,7 +31,7 @@ Parts = tuple[tuple[str, ...], ...]
 
 
 class Ways(Enum):
-    """Which ways of the data a proof counts."""
+    """Directions of data that a proof counts."""
 
     BOTH = "up and down"
     """A link's capacity is for y(u, v) + y(v, u): one of them on the way up, one down."""
@@ -42,7 +42,7 @@ class Ways(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CutWeights:
-    """Sets of nodes with weights z, potentials p (0 where absent), and where roots may be."""
+    """Sets of nodes with weights z, potentials p (0 where absent), and possible roots."""
 
     parts: Parts
     weights: tuple[Fraction, ...]
@@ -67,7 +67,7 @@ class CutWeights:
 
     @property
     def least(self) -> Fraction:
-        """D: what a unit of the data puts at least on the arcs, weighted by their lengths."""
+        """D: the least load of a unit of data on the arcs, weighted by their lengths."""
         at_root = dict.fromkeys(self.roots, Fraction(0))
         for part, weight in zip(self.parts, self.weights, strict=True):
             for node in at_root.keys() & frozenset(part):
@@ -109,7 +109,7 @@ class CutCertificate(Certificate):
 
 
 def rate_certificate(graph: PlanningGraph, weights: CutWeights) -> CutCertificate:
-    """Return what weighted cuts prove about the rate."""
+    """Return the bound on the rate that weighted cuts prove."""
     bound = weights.rate(graph)
     count = len(weights.parts)
     sets = "one set" if count == 1 else f"{count} weighted sets"
@@ -117,7 +117,7 @@ def rate_certificate(graph: PlanningGraph, weights: CutWeights) -> CutCertificat
     more = "; ..." if count > 4 else ""
     text = (
         f"{sets} of nodes that the data must enter, {some}{more}: a unit of the data puts "
-        f"{weights.least} on the links around them, which offer {bound * weights.least}: "
+        f"{weights.least} on the links around them, whose capacity is {bound * weights.least}: "
         f"at most {bound}"
     )
     return CutCertificate("linear programme", bound, weights.parts, text, weights)

@@ -1,4 +1,4 @@
-"""From a solver's numbers to exact weights of cuts."""
+"""Rounding of a solver's numbers to exact weights of cuts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def rounded_weights(
     roots: tuple[str, ...],
     ways: Ways,
 ) -> list[CutWeights]:
-    """Exact weights near the given ones, in several roundings.
+    """Yield exact weights near the given ones, in several roundings.
 
     Only the ratios of weights count: they are whole numbers here.
     """

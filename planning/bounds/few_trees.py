@@ -1,4 +1,4 @@
-"""What at most K trees can reach together, which may be less than the strength.
+"""Bounds on the rate of at most K trees, which may be less than the strength.
 
 **Bottleneck.** Every spanning tree crosses an edge no faster than the slowest one of a maximum
 spanning tree, so that K trees are at most K times as fast.

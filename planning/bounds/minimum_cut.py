@@ -1,4 +1,4 @@
-"""Minimum cuts in whole numbers, so that they are exact."""
+"""Minimum cuts with integer capacities, which are exact."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from planning.model.graph import Edge, PlanningGraph
 
 
 def integer_capacities(graph: PlanningGraph) -> tuple[dict[Edge, int], Fraction]:
-    """Capacities as whole multiples of a unit, and the unit (the largest there is)."""
+    """Return capacities as integer multiples of a unit, and the unit (the largest possible)."""
     scale = lcm(*(capacity.denominator for capacity in graph.capacity.values()))
     whole = {edge: int(capacity * scale) for edge, capacity in graph.capacity.items()}
     divisor = gcd(*whole.values()) or 1
@@ -20,7 +20,7 @@ def integer_capacities(graph: PlanningGraph) -> tuple[dict[Edge, int], Fraction]
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What can flow from the sources to a sink, and where it stops.
+    """The flow from the sources to a sink, and the cut that limits it.
 
     `near`: the smallest set of nodes around the sink with no more than `value` into it; `far`: the
     largest. Both are empty where the flow stopped at its limit.
@@ -32,7 +32,7 @@ class Cut:
 
 
 class FlowNetwork:
-    """A directed network of nodes 0..count-1, of which minimum cuts are asked."""
+    """A directed network of nodes 0..count-1, for minimum cuts."""
 
     def __init__(self, count: int) -> None:
         self._ends: list[int] = []
@@ -40,7 +40,7 @@ class FlowNetwork:
         self._arcs: list[list[int]] = [[] for _ in range(count)]
 
     def add(self, u: int, v: int, capacity: int, back: int = 0) -> None:
-        """Add an arc u -> v, and one back."""
+        """Add an arc u -> v, and the reverse arc."""
         self._arcs[u].append(len(self._ends))
         self._arcs[v].append(len(self._ends) + 1)
         self._ends += (v, u)
@@ -52,7 +52,7 @@ class FlowNetwork:
         return next(self.nested_cuts(sources, sink, limit), uncut)
 
     def nested_cuts(self, sources: Iterable[int], sink: int, limit: int) -> Iterator[Cut]:
-        """Cuts below `limit` between a set of sources and a sink, that have no arc in common.
+        """Yield arc-disjoint cuts below `limit` between a set of sources and a sink.
 
         The first is a minimum cut; the next one is, once the arcs into the nodes near the sink of
         those before are as wide as can be (Koch and Martin, Networks 32, 1998).
@@ -77,7 +77,7 @@ class FlowNetwork:
                     value += self._push(residual, level, turns, start, sink, limit - value)
 
     def _levels(self, residual: list[int], starts: frozenset[int], sink: int) -> list[int]:
-        """Arcs to the sink from each node; -1 where there is no way or a source is nearer."""
+        """Distances to the sink in arcs; -1 if there is no path or a source is nearer."""
         level = [-1] * len(self._arcs)
         level[sink] = 0
         queue = [sink]
@@ -111,7 +111,8 @@ class FlowNetwork:
         sink: int,
         limit: int,
     ) -> int:
-        """Block the shortest ways from one source; what went, at most `limit`.
+        """Find a blocking flow on the shortest paths from one source; return its value, at most
+        `limit`.
 
         `turns[v]`: the first arc of v that may lead on.
         """

@@ -1,4 +1,4 @@
-"""How long a pipelined tree takes, and the least that any all-reduce takes."""
+"""Duration of a pipelined tree, and the least duration of any all-reduce."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class PipelinedTree:
             )
 
     def seconds(self, chunks: int) -> Fraction:
-        """Until the last of so many equal chunks has gone up and come down again.
+        """Return the seconds until the last of `chunks` equal chunks has gone up and down.
 
         (2h - 1 + n) (a + M / (n r)): each of 2h hops takes a chunk a + M / (n r) after the one
         before it.
@@ -45,7 +45,7 @@ class PipelinedTree:
         return (2 * self.height - 1 + chunks) * (self.hop + self.size / (chunks * self.rate))
 
     def best_chunks(self, at_most: int) -> int:
-        """Return the number of chunks, up to a limit, that is done first.
+        """Return the number of chunks, up to a limit, with the least duration.
 
         Near sqrt((2h - 1) M / (a r)), where the time is
         t* = (2h - 1) a + M / r + 2 sqrt((2h - 1) a M / r); without it there is no such number, and
@@ -60,7 +60,7 @@ class PipelinedTree:
 
 
 def least_seconds(graph: PlanningGraph, size: Fraction, rate: Fraction) -> Fraction:
-    """No all-reduce is done sooner: max(latency between the farthest workers, M / rate).
+    """Return the least duration of any all-reduce: max(latency of the farthest workers, M / rate).
 
     `size` of a worker's data in the units of the capacities times a second; `rate`: a bound on the
     rate, such as `strength`.
@@ -72,7 +72,7 @@ def least_seconds(graph: PlanningGraph, size: Fraction, rate: Fraction) -> Fract
 
 
 def _farthest(graph: PlanningGraph, start: str) -> Fraction:
-    """Seconds of latency to the worker that is farthest from a node (Dijkstra)."""
+    """Return the latency from a node to its farthest worker, in seconds (Dijkstra)."""
     done: dict[str, Fraction] = {}
     queue = [(Fraction(0), graph.index[start])]
     while queue:

@@ -1,4 +1,4 @@
-"""Whole numbers in the proportion of a solver's numbers, which exact proofs can use."""
+"""Integers in the proportion of a solver's numbers, for exact proofs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import gcd, lcm
 
 
 def whole_proportion(values: Iterable[float], unit: float, denominator: int) -> list[int]:
-    """Return the smallest whole numbers in whose proportion values are, but for rounding.
+    """Return the smallest integers in the same proportion as values, up to rounding.
 
     Values are rounded to the nearest fraction of `unit` (above 0) with no larger denominator: a
     solver's are most often near simple ones, in its own unit or in that of the largest.

@@ -1,4 +1,4 @@
-"""The Steiner cut: what separates some workers from the others bounds every all-reduce.
+"""The Steiner cut: links that separate workers bound every all-reduce.
 
 Whatever computes where, the data of the workers on one side of a cut cross it once, and the result
 crosses it once the other way: the rate is at most the capacity of the cut in one direction. Where
@@ -17,7 +17,7 @@ from planning.model.graph import PlanningGraph
 
 
 def steiner_cut(graph: PlanningGraph, root: str | None = None) -> Certificate:
-    """Return the least capacity that parts a worker from the root (or, without one, two workers).
+    """Return the least capacity that separates a worker from the root (without one: two workers).
 
     In units of the graph's capacities; exact. The first part is the side without the root. At most
     one maximum flow a worker: those that no smaller cut can part have merged by then.
@@ -67,7 +67,7 @@ def terminals(graph: PlanningGraph, root: str | None) -> list[int]:
     start = workers[0] if root is None else graph.index[root]
     others = [node for node in workers if node != start]
     if not others:
-        raise PlanError(f"{graph.name}: {graph.nodes[start]} has nobody to sum with")
+        raise PlanError(f"{graph.name}: {graph.nodes[start]} has no other node to sum with")
     return [start, *others]
 
 

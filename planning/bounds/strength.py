@@ -30,10 +30,10 @@ _Capacities = Mapping[tuple[int, int], int]
 @dataclass(frozen=True, slots=True)
 class _Partition:
     blocks: list[int]
-    """The block of each node."""
+    """Number of each node's block."""
     count: int
     crossing: int
-    """The capacity between blocks."""
+    """Total capacity between blocks."""
 
     @property
     def ratio(self) -> Fraction:
@@ -57,7 +57,9 @@ def strength(graph: PlanningGraph) -> Certificate:
             "node works; take the relay or the bidirected-cut bound"
         )
     if len(graph.nodes) < 2:
-        raise PlanError(f"{graph.name}: one node has nobody to sum with: expected at least two")
+        raise PlanError(
+            f"{graph.name}: one node has no other node to sum with: expected at least two"
+        )
     whole, unit = integer_capacities(graph)
     capacities = {(graph.index[u], graph.index[v]): c for (u, v), c in whole.items()}
     best = _weakest(len(graph.nodes), capacities)
@@ -116,7 +118,7 @@ def _weakest(count: int, capacities: _Capacities) -> _Partition:
 
 
 def _obvious(count: int, capacities: _Capacities) -> list[_Partition]:
-    """Every node by itself, and the node of least capacity against the rest."""
+    """Yield the partition into single nodes, and the node of least capacity against the rest."""
     degree = [0] * count
     for (u, v), capacity in capacities.items():
         degree[u] += capacity
@@ -129,7 +131,7 @@ def _obvious(count: int, capacities: _Capacities) -> list[_Partition]:
 
 
 def _partition(labels: list[int], capacities: _Capacities) -> _Partition:
-    """Return a partition from any labels of its blocks; blocks are numbered as they appear."""
+    """Return a partition from arbitrary block labels; blocks are numbered as they appear."""
     numbers: dict[int, int] = {}
     blocks = [numbers.setdefault(label, len(numbers)) for label in labels]
     crossing = sum(c for (u, v), c in capacities.items() if blocks[u] != blocks[v])
@@ -196,7 +198,7 @@ class _Growth:
         self._pay(peer, node, amount)
 
     def _search(self, start: int, avoid: int) -> tuple[list[int], dict[int, int]]:
-        """Breadth-first along what nodes pay; ends with the first node that has something free."""
+        """Search breadth-first along nodes' payments, up to the first node with something free."""
         back = {start: start, avoid: avoid}
         queue = [start]
         for node in queue:
@@ -209,7 +211,7 @@ class _Growth:
         return queue, back
 
     def _shift(self, end: int, start: int, back: dict[int, int], wanted: int) -> None:
-        """Let every node on the way take over from the one before it."""
+        """Let every node on the path take over from the previous one."""
         path = [end]
         while path[-1] != start:
             path.append(back[path[-1]])

@@ -1,4 +1,4 @@
-"""The candidates of one job: where to start, and which would help under prices of the resources."""
+"""The candidates of one job: initial ones, and those that pay off at given resource prices."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 VARIATIONS = 16
 """Random prices under which candidates are looked for, where not all topologies are candidates."""
 TREES = 4
-"""Trees of switches that are looked at more closely each time."""
+"""Trees of switches that are examined in detail each time."""
 
 
 class Candidates:
@@ -50,7 +50,7 @@ class Candidates:
         self.demand = demand
         self.found: list[LogicalTopology] = []
         self.times: list[Vector] = []
-        """Seconds (rows,) of each topology in `found`, if it carried all of the job's data."""
+        """Seconds (rows,) of each topology in `found` if it carried all of the job's data."""
         self._capacities = capacities
         self._paths = paths
         self._known: set[object] = set()
@@ -73,7 +73,7 @@ class Candidates:
 
     @property
     def resources(self) -> Resources:
-        """What is free."""
+        """Free resources."""
         return self._capacities.resources
 
     @property
@@ -82,7 +82,7 @@ class Candidates:
         return self._whole
 
     def add(self, topology: LogicalTopology | None) -> bool:
-        """Take a topology in, if it is new, usable and one of the job's models."""
+        """Add a topology if it is new, usable and of one of the job's models."""
         if (
             topology is None
             or topology.model not in self.demand.models
@@ -129,7 +129,7 @@ class Candidates:
         return cheapest
 
     def complete(self, most: int) -> bool:
-        """Make all topologies of the job's models candidates where they are no more than `most`.
+        """Make all topologies of the job's models candidates if there are at most `most`.
 
         Returns whether all are candidates now. Never with trees of switches, whose number has no
         such limit; rings are the physical order by definition.
@@ -149,7 +149,7 @@ class Candidates:
         return Model.IN_NETWORK not in models
 
     def vary(self, prices: Vector, seed: int) -> None:
-        """Add the cheapest topologies under prices near to some, at random."""
+        """Add the cheapest topologies at random prices close to the given ones."""
         draw = np.random.default_rng(seed)
         for _ in range(VARIATIONS):
             self.price(prices * draw.exponential(size=len(prices)))
@@ -215,7 +215,7 @@ class Candidates:
                 yield tree
 
     def _pair_rows(self) -> csr_matrix:
-        """For each ordered pair of hosts (n * n) the rows that a unit between them counts in."""
+        """Return for each ordered pair of hosts (n * n) the rows that a unit between them uses."""
         from scipy.sparse import csr_matrix
 
         columns: list[int] = []
@@ -233,7 +233,7 @@ class Candidates:
     def _distances(self, units: Vector) -> Prices:
         """Return the price (n, n) of a unit from one host to another and back."""
         count = len(self._hosts)
-        # What has no bandwidth is unreachable at any price.
+        # Nodes without bandwidth are unreachable at any price.
         closed = np.where(np.isinf(self._capacities.seconds), np.inf, units)
         one_way: Prices = np.asarray(self._pairs @ closed).reshape(count, count)
         distance: Prices = one_way + one_way.T

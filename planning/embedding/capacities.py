@@ -1,4 +1,4 @@
-"""What limits embeddings, as rows: free bandwidth of directed links, and of hosts each way."""
+"""Resources of embeddings, as rows: free bandwidth of directed links, and of hosts each way."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Capacities:
         return len(self.free)
 
     def rows_of(self, link: DirectedLink) -> list[int]:
-        """Return the rows that a unit on a directed link counts in."""
+        """Return the rows that a unit on a directed link uses."""
         return self._rows[link]
 
     def loads(self, traffic: Mapping[DirectedLink, Fraction]) -> dict[int, Fraction]:
@@ -54,11 +54,12 @@ class Capacities:
         return loads
 
     def usable(self, topology: LogicalTopology) -> bool:
-        """Whether all that it sends over has any bandwidth."""
+        """Whether all links that it uses have free bandwidth."""
         return all(self.free[row] for link in topology.traffic for row in self.rows_of(link))
 
     def times(self, demand: JobDemand, topology: LogicalTopology) -> Vector:
-        """Seconds (rows,) that each row is busy with all of a job's data on one topology."""
+        """Return the seconds (rows,) that each row is busy with all of a job's data on one
+        topology."""
         times = np.zeros(len(self))
         for link, units in topology.traffic.items():
             times[self.rows_of(link)] += float(units)
@@ -70,7 +71,8 @@ class Capacities:
     def exact_times(
         self, parts: Sequence[tuple[JobDemand, LogicalTopology, Fraction]]
     ) -> list[Fraction]:
-        """Seconds that each row is busy when topologies carry such parts of their jobs' data."""
+        """Return the seconds that each row is busy with these shares of the jobs' data on
+        topologies."""
         bits = [Fraction(0)] * len(self)
         for demand, topology, weight in parts:
             for row, units in self.loads(topology.traffic).items():

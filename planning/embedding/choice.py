@@ -1,4 +1,4 @@
-"""What is chosen: units of weight for the candidates of all jobs at once."""
+"""The choice: units of weight for the candidates of all jobs at once."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ Units = NDArray[np.int64]
 
 
 class Method(StrEnum):
-    """Who chooses."""
+    """Method of the choice."""
 
     AUTO = "auto"
     """The programme up to `planner.LARGEST` workers, beyond it the heuristic."""
     EXACT = "exact"
-    """Heuristic, and the integer programme where that is not proved good enough."""
+    """The heuristic, then the integer programme if the result is not proved good enough."""
     HEURISTIC = "heuristic"
     """Search, and rounding of the programme without integers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is asked of an embedding plan.
+    """Options of an embedding plan.
 
     Weights are multiples of `penalty` / `steps`: the penalty raises the step, so that there are
     fewer topologies (002). `least_gain`: by how much of the objective each topology beyond a job's
@@ -75,7 +75,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Candidates that share a part of a job's data: `units` of them, over these models."""
+    """Candidates that share `units` of a job's data, over these models."""
 
     job: int
     models: frozenset[Model]
@@ -83,7 +83,7 @@ class Group:
 
 
 def groups_of(demands: Sequence[JobDemand], units: int) -> tuple[Group, ...]:
-    """One a job; of a job with `shares` one for each model."""
+    """One per job; for a job with `shares` one per model."""
     groups = []
     for number, demand in enumerate(demands):
         if demand.shares is None:
@@ -107,7 +107,7 @@ class Columns:
     ) -> None:
         self.jobs, self.groups, self.options = jobs, groups, options
         self.names: list[tuple[int, int]] = []
-        """Job, and place in its `found`."""
+        """Job, and index in its `found`."""
         number = {(g.job, model): i for i, g in enumerate(groups) for model in g.models}
         group, rows = [], []
         for job, candidates in enumerate(jobs):
@@ -152,7 +152,7 @@ class Columns:
         return worst + self.options.least_gain * reference * further
 
     def holds(self, units: Units) -> bool:
-        """Whether slots and numbers of topologies are within their limits."""
+        """Whether slots and numbers of topologies are within limits."""
         used = units > 0
         if (self.slots[used].sum(axis=0) > self.free_slots).any():
             return False
@@ -160,7 +160,7 @@ class Columns:
         return most is None or bool((np.bincount(self.job[used]) <= most).all())
 
     def embeddings(self, units: Units) -> tuple[JobEmbedding, ...]:
-        """Return what the units stand for, heaviest topology of a job first."""
+        """Return the topologies that the units stand for, the heaviest of a job first."""
         parts: list[list[Part]] = [[] for _ in self.jobs]
         for column in np.flatnonzero(units):
             job, place = self.names[column]

@@ -23,7 +23,7 @@ Tree = tuple[str, dict[str, str]]
 
 
 def rotated_trees(whole: Region) -> Iterator[Tree]:
-    """One tree for each worker as root; in every other region the aggregator moves on likewise.
+    """Yield a tree for each worker as root, with rotating aggregators in the other regions.
 
     On R racks of p workers, at the weight 1 / (R p) each, every host sends 2 (R p - 1) / (R p) and
     every rack 2 (R - 1) / R of the data, which is the least that any embedding can.
@@ -72,7 +72,7 @@ def cheapest_tree(whole: Region, distance: Prices) -> tuple[float, Tree]:
 
 
 def count_trees(whole: Region) -> int:
-    """How many trees there are: one for each root and each choice of the regions' aggregators."""
+    """Return the number of trees: one for each root and each choice of the regions' aggregators."""
     return sum(_count(whole, root) for root in whole.hosts)
 
 
@@ -85,14 +85,14 @@ def _count(region: Region, aggregator: str) -> int:
 
 
 def all_trees(whole: Region) -> Iterator[Tree]:
-    """Every tree, each once."""
+    """Yield every tree once."""
     for root in whole.hosts:
         for parents in _hung(whole, root):
             yield root, parents
 
 
 def _hung(region: Region, aggregator: str) -> Iterator[dict[str, str]]:
-    """All ways to hang a region's workers, and those of its parts, up at an aggregator."""
+    """Yield all ways to attach a region's workers, and those of its parts, to an aggregator."""
     own = {worker: aggregator for worker in region.workers if worker != aggregator}
     below: list[list[dict[str, str]]] = []
     for part in region.parts:
@@ -118,13 +118,14 @@ class _Choice:
     names: Sequence[str]
     distance: Prices
     _best: dict[int, NDArray[np.int64]] = field(default_factory=dict)
-    """For every region, by id: the best aggregator for each place of the next one above it."""
+    """For every region, by id, the best aggregator for each position of the next one above.
+"""
 
     def __post_init__(self) -> None:
         self.number = {name: i for i, name in enumerate(self.names)}
 
     def collect(self, region: Region) -> Prices:
-        """Return the price (n,) of bringing a region's data to each host.
+        """Return the price (n,) of collecting a region's data at each host.
 
         Infinite outside the region.
         """

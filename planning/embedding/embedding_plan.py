@@ -38,14 +38,14 @@ class JobEmbedding:
     parts: tuple[Part, ...]
 
     def seconds(self, capacities: Capacities) -> Fraction:
-        """How long one exchange takes if the job has all of the free bandwidth to itself."""
+        """Duration of one exchange if the job has all free bandwidth to itself."""
         parts = [(self.demand, part.topology, part.weight) for part in self.parts]
         return max(capacities.exact_times(parts), default=Fraction(0))
 
 
 @dataclass(frozen=True)
 class Embedding:
-    """The answer for some jobs.
+    """The embeddings of some jobs.
 
     `seconds`: how long the busiest link or node takes for one iteration's exchange of all jobs,
     the objective: max over i of tr(i) / B(i); `busiest` names it. `bound`: no mixture of the jobs'
@@ -70,7 +70,7 @@ class Embedding:
 
     @property
     def gap(self) -> float:
-        """How far above what is proved, relative to it: 0 is optimal.
+        """Relative gap to the proved bound: 0 is optimal.
 
         The bound for any weights, or where all topologies were candidates the programme's.
         """
@@ -79,11 +79,11 @@ class Embedding:
 
     @property
     def candidates_gap(self) -> float:
-        """How far above the best choice of the candidates, at most, relative to it."""
+        """Relative gap to the best choice of the candidates, at most."""
         return self.objective / self.programme_bound - 1 if self.programme_bound else 0.0
 
     def job(self, number: int) -> JobEmbedding:
-        """Return the embedding of a job by its number; PlanError if it is not there."""
+        """Return the embedding of a job by its number; PlanError if there is none."""
         for embedding in self.jobs:
             if embedding.demand.job == number:
                 return embedding
@@ -103,7 +103,7 @@ def slots_taken(jobs: Sequence[JobEmbedding]) -> dict[str, int]:
 def check_embedding(
     resources: Resources, jobs: Sequence[JobEmbedding], steps: int | None = None
 ) -> None:
-    """Raise PlanError for an embedding that cannot run: what agents and switches would find out.
+    """Raise PlanError for an embedding that agents and switches could not run.
 
     Weights above 0 that add up to 1, in multiples of 1 / `steps`; topologies that reach all of the
     job's workers and nobody unknown, of the models asked for, with the traffic and slots that they

@@ -1,4 +1,4 @@
-"""The heuristic: unit by unit where it hurts least, then moves away from the busiest row.
+"""The heuristic: place unit by unit at the least cost, then move units off the busiest row.
 
 Rounds of three steps. (1) Every unit of weight, the jobs in turn, goes to the candidate that leaves
 the least worst row (of equal ones the least norm of all rows). (2) While it helps, units on the
@@ -23,16 +23,17 @@ from planning.model.demand import Model
 
 ROUNDS = 6
 LUMPS = 16
-"""Units are placed in so many lumps a group at most."""
+"""Maximum number of lumps per group in which units are placed."""
 SHARPNESS = 24.0
 """Exponent of the prices for a load as large as the largest."""
 SOURCES = 6
-"""Topologies on the busiest row that are looked at for a move."""
+"""Topologies on the busiest row that are considered for a move."""
 NORM = 8
 MANY = 400
-"""With more candidates, starts of one model only are tried where there are to be few topologies."""
+"""Candidates above which starts with a single model are tried only if few topologies are allowed.
+"""
 TIE = 1e-3
-"""The weight of the norm beside the worst row."""
+"""Weight of the norm relative to the worst row."""
 LEAST = 1e-9
 ROUNDING = 1e-6
 
@@ -66,7 +67,7 @@ def search(
 
 
 def bound_of(columns: Columns, units: Units | None) -> float:
-    """Return what the prices at a choice prove: no choice of any weights takes less, in seconds."""
+    """Return the bound, in seconds, that the prices at a choice prove for all weights."""
     if units is None:
         return 0.0
     prices = prices_of(columns.loads(units))
@@ -113,7 +114,7 @@ def near(columns: Columns, weights: Vector, deadline: float) -> Units | None:
 
 
 def _place(columns: Columns, units: Units, model: Model | None) -> Units | None:
-    """Every group's units that are missing, where they hurt least; None if that cannot be.
+    """Place every group's missing units at the least cost; None if impossible.
 
     `model`: only candidates of this model, where a group has any.
     """
@@ -187,9 +188,8 @@ def _most_now(columns: Columns, units: Units, most: int) -> NDArray[np.int64]:
 def _costs(
     columns: Columns, units: Units, options: Units, after: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return what it costs (options,) to go on with each, with the rows' loads `after` (options,
-    rows).
-    """
+    """Return the cost (options,) of continuing with each, from the rows' loads `after` (options,
+    rows)."""
     worst = after.max(axis=1)
     scale = float(worst.max(initial=0.0)) or 1.0
     norm = ((after / scale) ** NORM).mean(axis=1) ** (1 / NORM) * scale
@@ -221,7 +221,7 @@ def improve(columns: Columns, units: Units, deadline: float) -> Units:
 
 
 def _amounts(units: int) -> list[int]:
-    """All units, ever smaller parts of them, and one."""
+    """Yield all units, decreasing parts of them, and one."""
     return list(dict.fromkeys((units, -(-units // 4), -(-units // 16), 1)))
 
 

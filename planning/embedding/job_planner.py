@@ -26,15 +26,15 @@ from planning.steiner.in_trees import Limits, TreeTask
 from planning.steiner.multi_hop import solve_tasks
 
 STEPS = 64
-"""Weights of a job are multiples of 1 / STEPS: smaller parts are not worth their connections."""
+"""Weights of a job are multiples of 1 / STEPS: smaller parts are not worth a connection."""
 LEAST_GAIN = 0.02
-"""Of an iteration's time, that each topology beyond the first must save at least."""
+"""Minimum fraction of an iteration's time that each topology after the first must save."""
 PLANNING_SECONDS = 2.0
-"""At most, while other jobs wait for the controller."""
+"""Time limit, since other jobs wait for the controller meanwhile."""
 
 
 def plan_job_embedding(network: Network, request: PlanRequest, allocator: Allocator) -> JobPlan:
-    """Plan a job, or the next epoch of one (`request.before`); PlanError says what is in the way.
+    """Plan a job, or its next epoch (`request.before`); PlanError gives the reason if impossible.
 
     `network`: with what is free of its links as their bandwidth, of which every one needs some.
     """
@@ -58,7 +58,7 @@ def _embed(network: Network, request: PlanRequest, allocator: Allocator) -> JobE
 
 
 def demand_of(request: PlanRequest) -> JobDemand:
-    """Return a request as the embedding's programme has it.
+    """Return a request as a demand of the embedding.
 
     PlanError if it asks for something else.
     """
@@ -77,7 +77,7 @@ def demand_of(request: PlanRequest) -> JobDemand:
 
 
 def resources_of(network: Network, request: PlanRequest, allocator: Allocator) -> Resources:
-    """Return what is free for a job: slots in whole windows, for no more trees than it may have.
+    """Return the resources free for a job: slots in whole windows, for at most its number of trees.
 
     PlanError for a link without bandwidth.
     """
@@ -106,7 +106,7 @@ def _check(request: PlanRequest) -> None:
 def _next_epoch(
     network: Network, request: PlanRequest, before: JobPlan, allocator: Allocator
 ) -> JobPlan:
-    """Return the trees of switches anew, with the same servers and shares; what hosts sum stays.
+    """Recompute the trees of switches, with the same servers and shares; hosts' parts stay.
 
     A server that is not among `request.servers`, if there are any, gives way to the first of these
     that has no tree yet.
@@ -129,7 +129,7 @@ def _next_epoch(
 def _recut(
     network: Network, request: PlanRequest, before: JobPlan, allocator: Allocator
 ) -> JobPlan:
-    """Weights and topologies anew, among the hosts that attend and over at most as many trees.
+    """Recompute weights and topologies, among the attending hosts and over at most as many trees.
 
     A tree keeps its server if the embedding still has one there; one that is not needed any more
     keeps its links, and gets no data. PlanError if there are more trees than before.

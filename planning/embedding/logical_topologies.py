@@ -1,4 +1,4 @@
-"""Logical topologies laid over the network: what each sends over every link for a unit of data.
+"""Logical topologies mapped onto the network: bytes of each on every link per unit of data.
 
 Between hosts, parts of a logical topology travel as plain packets, on the paths of
 `network.paths`; trees of switches follow links of their own choice.
@@ -40,12 +40,12 @@ class LogicalTopology:
 
     @cached_property
     def key(self) -> tuple[Model, tuple[str, ...], str, tuple[tuple[str, str], ...]]:
-        """Equal for equal topologies."""
+        """Key: equal for equal topologies."""
         return self.model, self.order, self.root, tuple(sorted(self.parents.items()))
 
     @property
     def aggregators(self) -> tuple[str, ...]:
-        """The hosts, or switches, that sum, the root last; in a ring all do."""
+        """The hosts or switches that sum, the root last; in a ring all of them."""
         if self.order:
             return self.order
         if self.model is Model.IN_NETWORK:
@@ -70,7 +70,7 @@ class LogicalTopology:
 
 @dataclass
 class Paths:
-    """The links of plain packets between hosts, found once a pair."""
+    """Links of plain packets between hosts, computed once per pair."""
 
     network: Network
     _routes: PlainRoutes = field(init=False)
@@ -83,7 +83,7 @@ class Paths:
         self._routes = PlainRoutes(self.network)
 
     def links(self, source: str, target: str) -> tuple[DirectedLink, ...]:
-        """Return the directed links from one host to another; PlanError if there is no way."""
+        """Return the directed links from one host to another; PlanError if there is no path."""
         if (source, target) not in self._links:
             if target not in self._hops:
                 self._hops[target] = self._routes.next_hops(target)
@@ -97,7 +97,8 @@ class Paths:
 
 
 def parameter_server(paths: Paths, workers: Sequence[str], server: str) -> LogicalTopology:
-    """All workers send to `server` (a worker or another host), and get the result from there."""
+    """Return a star: all workers send to `server` (a worker or another host), which returns the
+    result."""
     parents = {worker: server for worker in workers if worker != server}
     return _tree(paths, Model.PARAMETER_SERVER, server, parents)
 
@@ -116,7 +117,7 @@ def _tree(paths: Paths, model: Model, root: str, parents: Mapping[str, str]) -> 
 
 
 def ring(paths: Paths, order: Sequence[str]) -> LogicalTopology:
-    """Around the workers in this order: each sends 2 (w - 1) / w of the data to the next."""
+    """Return a ring in this order of workers; each sends 2 (w - 1) / w of the data to the next."""
     if len(order) == 1:
         return LogicalTopology(Model.RING, tuple(order), "", {}, {})
     counts: dict[DirectedLink, int] = {}

@@ -1,4 +1,4 @@
-"""From an embedding plan to the job's plan: trees in the switches, and parts that hosts sum."""
+"""Job plans from embedding plans: trees in the switches, and parts that hosts sum."""
 
 from __future__ import annotations
 

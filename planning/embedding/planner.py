@@ -24,17 +24,18 @@ from planning.model.demand import JobDemand, Model, Resources, check_demands
 from planning.model.forest import Verdict
 
 LARGEST = 80
-"""Workers of all jobs together beyond which the heuristic takes over."""
+"""Total number of workers above which the heuristic is used."""
 EVERY = 400
-"""Topologies of a job, but for trees of switches, up to which all of them become candidates."""
+"""Number of a job's topologies, without trees of switches, up to which all become candidates."""
 HEURISTIC_PART = 0.3
-"""Of the time limit, at most, that goes by before the programme starts."""
+"""Maximum fraction of the time limit that passes before the programme starts."""
 
 
 def plan_embedding(
     resources: Resources, demands: Sequence[JobDemand], options: Options | None = None
 ) -> Embedding:
-    """All jobs at once, so that the busiest link or node is done soonest: max-min over the jobs.
+    """Plan all jobs at once, minimizing the time of the busiest link or node: max-min over the
+    jobs.
 
     PlanError for demands that cannot be met; it says which and why.
     """
@@ -91,7 +92,7 @@ def _by_programme(
     *,
     integers: bool,
 ) -> _Answer:
-    """Round the relaxed programme, and solve it with `integers` where that is not good enough."""
+    """Round the relaxed programme; if that is not good enough, solve it with `integers`."""
     method = "programme" if integers else "heuristic"
     scale = float(first.columns.times.max()) * options.units
     if first.units is not None:
@@ -127,7 +128,8 @@ def _by_programme(
 
 
 def _least(resources: Resources, demands: Sequence[JobDemand]) -> float:
-    """Seconds that no topology is below: every worker sends its data and receives the sum."""
+    """Return a lower bound in seconds for any topology: workers send their data and receive the
+    sum."""
     waiting: dict[str, int] = {}
     for demand in demands:
         for worker in demand.workers if len(demand.workers) > 1 else ():

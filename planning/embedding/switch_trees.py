@@ -115,7 +115,7 @@ class SwitchTrees:
                     return None
                 above[node] = after
                 node = after
-        # The paths may all meet before the centre: what is beyond their meeting serves nobody.
+        # The paths may all meet before the centre: the rest beyond that point is unused.
         below: dict[str, list[str]] = {}
         for node, parent in above.items():
             below.setdefault(parent, []).append(node)

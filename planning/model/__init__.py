@@ -1,1 +1,1 @@
-"""What planners share: graphs, requests, trees with rates, slots, and the solver."""
+"""Shared by all planners: graphs, requests, trees with rates, slots, and the solver."""

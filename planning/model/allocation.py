@@ -1,4 +1,4 @@
-"""What jobs hold at the switches: ranges of slots and multicast group numbers."""
+"""Resources of jobs at the switches: ranges of slots and multicast group numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LAST_GROUP = 4095
 
 @dataclass(frozen=True, slots=True)
 class TreeNeeds:
-    """What one tree asks for: `slots_at` (switches that aggregate), `groups_at` (that copy)."""
+    """Request of one tree: `slots_at` (switches that aggregate), `groups_at` (that copy)."""
 
     slots_at: Collection[str]
     groups_at: Collection[str]
@@ -26,7 +26,7 @@ class TreeNeeds:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What one tree got: the first slot, and the group number, at each switch."""
+    """Allocation of one tree: the first slot, and the group number, at each switch."""
 
     slot_base: Mapping[str, int]
     group: Mapping[str, int]
@@ -47,7 +47,7 @@ class Allocator:
     def reserve(
         self, job: int, epoch: int, window: int, needs: Mapping[int, TreeNeeds]
     ) -> dict[int, Grant]:
-        """Reserve for every tree number what it needs, or nothing at all and raise PlanError."""
+        """Reserve the needs of all trees; if impossible, reserve nothing and raise PlanError."""
         slots: dict[tuple[str, int], int] = {}
         groups: dict[tuple[str, int], int] = {}
         for tree, need in needs.items():
@@ -98,7 +98,7 @@ class Allocator:
         return start
 
     def room(self, switch: str, job: int, window: int) -> int:
-        """How many trees of a job a switch has slots for: those it holds, and free ranges."""
+        """Return how many trees of a job fit into a switch: its own ranges, and free ones."""
         held = self._ranges.get(switch, {})
         start, trees = 0, 0
         for (owner, _), (base, length) in sorted(held.items(), key=lambda item: item[1]):
@@ -124,13 +124,13 @@ class Allocator:
         raise PlanError(f"switch {switch}: all {LAST_GROUP - 1} multicast groups are in use")
 
     def release_epochs(self, job: int, before: int) -> None:
-        """Give back the groups of a job's epochs before this one, as serial numbers."""
+        """Release the groups of a job's epochs before this one, as serial numbers."""
         for groups in self._groups.values():
             for key in [k for k in groups if k[0] == job and serial_newer(before, k[2], 16)]:
                 del groups[key]
 
     def release(self, job: int) -> None:
-        """Give back everything a job holds."""
+        """Release everything of a job."""
         for ranges in self._ranges.values():
             for key in [key for key in ranges if key[0] == job]:
                 del ranges[key]
@@ -139,7 +139,7 @@ class Allocator:
                 del groups[group_key]
 
     def release_at(self, job: int, switches: Collection[str]) -> None:
-        """Give back the slots of a job at some switches, where its present plan has no use of them.
+        """Release the slots of a job at some switches, where its current plan does not use them.
 
         Its groups stay: the switches still copy its results.
         """
@@ -149,7 +149,7 @@ class Allocator:
                 del ranges[key]
 
     def take(self, plan: JobPlan) -> None:
-        """Reserve just what a plan holds that was made on a copy of this."""
+        """Reserve what a plan made on a copy of this uses."""
         for tree in plan.trees:
             for switch, part in tree.parts.items():
                 if part.aggregate:
@@ -160,7 +160,7 @@ class Allocator:
                     groups[plan.job, tree.tree, plan.epoch] = part.group
 
     def release_unused(self, plan: JobPlan) -> None:
-        """Give back the slots of a job that its present plan has no use of."""
+        """Release the slots of a job that its current plan does not use."""
         used = {
             (switch, tree.tree)
             for tree in plan.trees
@@ -173,7 +173,7 @@ class Allocator:
                     del ranges[job, tree_number]
 
     def copy(self) -> Allocator:
-        """Return an allocator that holds the same, to try a plan with."""
+        """Return a copy, to try a plan with."""
         return Allocator(
             self.network,
             {switch: dict(ranges) for switch, ranges in self._ranges.items()},

@@ -1,4 +1,4 @@
-"""Column generation: a master programme over some columns, and prices that say which are missing.
+"""Column generation: a master programme over some columns, and prices that show missing ones.
 
 Every planner whose programme has more columns than can be listed generates them by this one loop.
 Most masters are fractional packings: columns, such as trees, share capacities.
@@ -55,11 +55,11 @@ class Packing:
             self.add(dict.fromkeys(tree, 1.0), least)
 
     def add(self, loads: Mapping[int, float], least: float = 0.0) -> None:
-        """Add a column that takes so much of each row for a unit of its rate, `least` or more."""
+        """Add a column with its use of each row per unit of its rate, which is `least` or more."""
         self._programme.add_variable(1.0, lower=least, rows=loads)
 
     def solve(self) -> Packed | None:
-        """Return the best rates; None where columns of their least rates do not fit."""
+        """Return the best rates; None if the columns do not fit even at their least rates."""
         solution = self._programme.solve()
         if solution.values is None or solution.duals is None:
             return None

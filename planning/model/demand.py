@@ -1,4 +1,4 @@
-"""What an embedding plan starts from: features of the jobs, and what is free in the cluster (002).
+"""Input of an embedding plan: features of the jobs, and free resources of the cluster (002).
 
 Agents report both: which nodes a job works on, its tensors and iteration, and the bandwidth that
 is left at their nodes; switch counters say what is left of the links between switches.
@@ -22,7 +22,7 @@ DirectedLink = tuple[str, str]
 
 
 class Model(StrEnum):
-    """Communication models that a job's parameters may be exchanged by."""
+    """Communication models for a job's parameters."""
 
     PARAMETER_SERVER = "parameter-server"
     """Every worker sends to one host and gets the sum from there."""
@@ -31,7 +31,7 @@ class Model(StrEnum):
     AGGREGATION_TREE = "aggregation-tree"
     """The elastic aggregation tree: one aggregating host for each oversubscribed region."""
     IN_NETWORK = "in-network"
-    """The switches sum on the way to a host that is no worker, and copy results."""
+    """The switches sum on the path to a host that is not a worker, and copy results."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,13 @@ class JobDemand:
 
     @property
     def bits(self) -> int:
-        """What an iteration exchanges, in bits."""
+        """Bits exchanged in an iteration."""
         return 8 * sum(self.tensors)
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What is free. `links`: bit/s of each directed link; `slots`: registers of each switch.
+    """Free resources. `links`: bit/s of each directed link; `slots`: registers of each switch.
 
     `nodes`: bit/s that a host may send, and as much receive, on all its links together; a host that
     is not listed is limited by its links alone. A switch that does not aggregate has no slots.
@@ -99,7 +99,7 @@ class Resources:
                 raise PlanError(f"switch {name!r} with {slots} free slots: expected {where}")
 
     def host_rate(self, host: str) -> Fraction:
-        """Bit/s that a host can send and receive at once: the lesser of both."""
+        """Bit/s that a host can both send and receive: the lesser of the two."""
         peers = self.network.ports(host).values()
         out = sum((self.links[host, peer] for peer in peers), Fraction(0))
         back = sum((self.links[peer, host] for peer in peers), Fraction(0))
@@ -107,7 +107,7 @@ class Resources:
 
 
 def unused(network: Network) -> Resources:
-    """All of a network. PlanError for a link without bandwidth."""
+    """Return all resources of a network. PlanError for a link without bandwidth."""
     links: dict[DirectedLink, Fraction] = {}
     for link in network.links:
         if link.bandwidth is None:

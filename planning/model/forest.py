@@ -1,4 +1,4 @@
-"""What a planner of trees returns: trees with rates, a bound, and what proves the bound."""
+"""Results of planners of trees: trees with rates, a bound, and its certificate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from collectives.plan import PlanError
 from planning.model.graph import Edge, PlanningGraph
 
 KEEP = Fraction(95, 100)
-"""Of the throughput, where mtree makes its trees lower."""
+"""Fraction of the throughput that mtree keeps when it lowers its trees."""
 MOST_GAP = 1e6
 MOST_SEED = (1 << 31) - 1
 """Of the solver."""
@@ -31,16 +31,16 @@ def keep_of(keep: float | None) -> Fraction:
 
 
 class Verdict(StrEnum):
-    """How planning ended."""
+    """Status of a plan."""
 
     OPTIMAL = "optimal"
-    """Within the gap asked for of the bound."""
+    """Within the requested gap of the bound."""
     BEST_OF_CANDIDATES = "best of the candidates"
-    """No choice of the candidates at hand is better; one of others might be."""
+    """Best choice of the known candidates; others might be better."""
     FEASIBLE = "feasible"
-    """The method ends here; `bound` says how far from the optimum it may be."""
+    """The method is finished; `bound` limits the distance from the optimum."""
     TIME_LIMIT = "time limit"
-    """The time was up first: another run may find another plan."""
+    """The time limit was reached: another run may find another plan."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class RatedTree:
         return delay
 
     def loads(self, graph: PlanningGraph) -> dict[Edge, Fraction]:
-        """Return what the tree takes of each edge's capacity in its busier direction."""
+        """Return the tree's use of each edge's capacity in its busier direction."""
         return {
             graph.edge(node, parent): self.rate * self.flows.get(node, 1)
             for node, parent in self.parents.items()
@@ -96,7 +96,7 @@ class RatedTree:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Why no plan is faster than `bound`.
+    """Explanation why no plan is faster than `bound`.
 
     `kind` names the argument (`partition`, `cut`, `linear programme`, `enumeration`); `parts`: the
     sets of nodes it is about; `text`: the argument in a sentence, with its numbers.
@@ -110,7 +110,7 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Forest:
-    """The answer of a tree planner. Rates are in the units of the graph's capacities."""
+    """The result of a tree planner. Rates are in the units of the graph's capacities."""
 
     planner: str
     trees: tuple[RatedTree, ...]
@@ -125,7 +125,7 @@ class Forest:
 
     @property
     def shared_trees(self) -> tuple[SharedTree, ...]:
-        """The trees as a schedule takes them: data in proportion to the rates."""
+        """The trees for a schedule: data in proportion to the rates."""
         return tuple(
             SharedTree(RootedTree(tree.root, tree.parents), tree.rate) for tree in self.trees
         )
@@ -137,13 +137,13 @@ class Forest:
 
     @property
     def gap(self) -> float:
-        """How far below the bound, relative to it: 0 is proved optimal."""
+        """Relative gap to the bound: 0 is proved optimal."""
         return float(1 - self.throughput / self.bound) if self.bound else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class ForestOptions:
-    """What is asked of a tree planner.
+    """Options of a tree planner.
 
     `max_trees`: K. `max_height`: H, in edges from any node to its root; `max_delay`: the same in
     seconds of latency. `min_rate`: r, of each tree, in the units of the capacities. `gap`: stop

@@ -1,4 +1,4 @@
-"""Judges trees with rates by the network alone, not by the planner's reasoning."""
+"""Checks trees with rates against the network, independently of the planner's reasoning."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from planning.model.forest import Forest, ForestOptions, RatedTree, Verdict
 from planning.model.graph import PlanningGraph
 
 BY_DIAMETER = frozenset({"mtree"})
-"""Planners whose limit on the delay is one on the diameter, 2H, as document 000 has it."""
+"""Planners that limit the diameter to 2H, as document 000 does, instead of the delay."""
 _ROUNDING = 1e-12
 """Seconds that a sum of latencies may be off: half of what planners quantise them to, and a bit."""
 
@@ -22,7 +22,7 @@ def check_forest(
     options: ForestOptions,
     slots: Mapping[str, int] | None = None,
 ) -> None:
-    """PlanError with every fault of a forest; `slots` as for `forest_faults`."""
+    """Raise PlanError with every fault of a forest; `slots` as for `forest_faults`."""
     faults = forest_faults(graph, forest, options, slots)
     if faults:
         raise PlanError(f"the trees of {forest.planner} do not hold:\n  " + "\n  ".join(faults))
@@ -34,7 +34,7 @@ def forest_faults(
     options: ForestOptions,
     slots: Mapping[str, int] | None = None,
 ) -> list[str]:
-    """Return what is wrong with a forest, a line a fault; empty if it holds.
+    """Return the faults of a forest, one line each; empty if it is correct.
 
     Every tree must reach all workers over edges of the network, meet the limits of the options, sum
     only where nodes combine, and have an exact rate; together they must fit every edge in both
@@ -81,7 +81,7 @@ def _shape_faults(graph: PlanningGraph, tree: RatedTree) -> Iterator[str]:
 
 
 def _above(tree: RatedTree) -> dict[str, int]:
-    """Edges to the root, of the nodes from which there is a way."""
+    """Return the number of edges to the root, for nodes with a path."""
     depth = {tree.root: 0}
     for start in tree.parents:
         path: list[str] = []
@@ -96,7 +96,7 @@ def _above(tree: RatedTree) -> dict[str, int]:
 
 
 def _flow_faults(graph: PlanningGraph, tree: RatedTree) -> Iterator[str]:
-    """Who only forwards passes on all that arrives; who combines sums what it wants to."""
+    """Check flows: plain nodes forward everything that arrives; others may sum any of it."""
     if tree.root not in graph.combines:
         yield "the root cannot combine"
     strange = sorted(set(tree.flows) - set(tree.parents))
@@ -138,7 +138,7 @@ def _limit_faults(
 
 
 def _diameter(graph: PlanningGraph, tree: RatedTree) -> float:
-    """Seconds between the two nodes of a tree that are farthest apart."""
+    """Return the diameter of a tree, in seconds."""
     below = dict.fromkeys(tree.nodes, 0.0)
     depth = _above(tree)
     widest = 0.0

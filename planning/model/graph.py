@@ -1,4 +1,4 @@
-"""What planners and bounds work on: nodes by name, exact capacities, and who may combine."""
+"""Graphs for planners and bounds: nodes by name, exact capacities, nodes that may combine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the routes of a job's trees to its plan: slots, groups, stacks and the switches' parts."""
+"""Job plans from routes of trees: slots, groups, stacks and the switches' roles."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def job_plan(
     results: Results,
     allocator: Allocator,
 ) -> JobPlan:
-    """Reserve what the routes need and write the plan.
+    """Reserve resources for the routes and return the plan.
 
     PlanError if slots or groups run out, or packets cannot take a route.
     """

@@ -1,4 +1,4 @@
-"""Linear and mixed-integer programmes by HiGHS; the only module that knows the solver.
+"""Linear and mixed-integer programmes by HiGHS; the only module that uses the solver.
 
 Rows and columns may be added between solves: the basis is kept, so that cut and column generation
 continue from where they were.
@@ -20,25 +20,25 @@ INFINITY = float("inf")
 
 
 class Status(StrEnum):
-    """How a solve ended."""
+    """Status of a solution."""
 
     OPTIMAL = "optimal"
-    """Within the gap asked for."""
+    """Within the requested gap."""
     TIME_LIMIT = "time limit"
-    """The time was up; `values` hold the best point found, if there is one."""
+    """Time limit reached; `values` hold the best point found, if any."""
     NODE_LIMIT = "node limit"
-    """So many nodes of the search tree were not enough; `values` as for the time limit."""
+    """Limit of search nodes reached; `values` as for the time limit."""
     INFEASIBLE = "infeasible"
     UNBOUNDED = "unbounded"
 
 
 class SolverError(OperationError):
-    """HiGHS failed in a way that no input explains; the message gives its status."""
+    """HiGHS failed for no reason in the input; the message gives its status."""
 
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """The end of a solve. `values` (columns,) and `duals` (rows,) are None where there are none.
+    """A solution. `values` (columns,) and `duals` (rows,) are None if there are none.
 
     `bound`: no point is better than this. `duals` only of a programme without integer variables:
     by how much the objective changes for a unit more of a row's bound.
@@ -110,7 +110,7 @@ class LinearProgram:
         integer: bool = False,
         rows: Mapping[int, float] | None = None,
     ) -> int:
-        """Add a variable, with its coefficients in `rows` that are there; returns its column."""
+        """Add a variable with its coefficients in existing `rows`; return its column."""
         column = self.columns
         indices, values = _sparse(rows or {})
         self._solver.addCol(cost, lower, upper, len(indices), indices, values)
@@ -133,7 +133,7 @@ class LinearProgram:
         self._solver.changeColBounds(column, lower, upper)
 
     def set_cost(self, column: int, cost: float) -> None:
-        """Change what a variable adds to the objective."""
+        """Change the objective coefficient of a variable."""
         self._solver.changeColCost(column, cost)
 
     def suggest(self, values: Mapping[int, float]) -> None:
@@ -146,7 +146,7 @@ class LinearProgram:
         self._solver.setSolution(solution)
 
     def solve(self) -> Solution:
-        """Solve; SolverError if HiGHS gives up for reasons of its own."""
+        """Solve; SolverError if HiGHS fails."""
         self._solver.run()
         end = self._solver.getModelStatus()
         if _ENDS.get(end) is Status.INFEASIBLE:

@@ -1,4 +1,4 @@
-"""Which hosts work and which serve, where the user only says how many."""
+"""Placement: choice of workers and servers, where the user only gives their numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of a planner, and the form of one."""
+"""The request to a planner, and the interface of planners."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from protocol.wire import HOPS_DEFAULT, LANES_DEFAULT, Reduction
 
 
 class Algorithm(StrEnum):
-    """What the switches do for a job."""
+    """Role of the switches in a job."""
 
     IN_NETWORK = "in-network"
     """They sum wherever two flows meet (001 S3)."""
@@ -24,19 +24,19 @@ class Algorithm(StrEnum):
 
 
 class Method(StrEnum):
-    """How hard the multi-hop planner looks for trees."""
+    """Effort of the multi-hop planner."""
 
     AUTO = "auto"
-    """Candidates, and a short search where the bound says that others may be faster."""
+    """Candidates, and a short search if the bound allows faster trees."""
     HEURISTIC = "heuristic"
     """A longer search."""
     EXACT = "exact"
-    """The search, then a mixed-integer programme that goes on to the optimum, or proves it."""
+    """The search, then a mixed-integer programme that finds or proves the optimum."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingOptions:
-    """What is asked of the planner embedding (002).
+    """Options of the planner embedding (002).
 
     `models`: what a part of the data may go over. `auxiliary`: hosts that may help besides the
     workers (None: it looks for lightly loaded ones); with `relays` also in topologies of hosts,
@@ -53,7 +53,7 @@ class EmbeddingOptions:
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What a job asks for.
+    """Requirements of a job.
 
     `servers`: one tree for each, rooted there. `shares`: the part of the data on each tree (None:
     equal). `results` None: replicated by the switches if they sum, else one packet a worker (the
@@ -87,4 +87,4 @@ class PlanRequest:
 
 
 Planner = Callable[[Network, PlanRequest, Allocator], JobPlan]
-"""A pure function: the allocator is the one thing it changes, and only when it succeeds."""
+"""A planner: a pure function except for the allocator, which it changes only on success."""

@@ -16,7 +16,7 @@ LinkLoads = Mapping[tuple[str, str], float]
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Packets that come in at a node: from which neighbour, summing which workers."""
+    """Packets that arrive at a node: the neighbour they come from, and the workers they sum."""
 
     via: str
     workers: tuple[int, ...]
@@ -32,7 +32,8 @@ class Meeting:
 
 @dataclass(frozen=True)
 class Route:
-    """A tree for one server: `parents` as in TreePlan, and what meets where, leaves first."""
+    """A tree for one server: `parents` as in TreePlan, and the flows that meet at each node, leaves
+    first."""
 
     server: str
     parents: Mapping[str, str]
@@ -47,7 +48,7 @@ def make_route(
     sums: Collection[str],
     max_children: int = MAX_CHILDREN,
 ) -> Route:
-    """Follow the flows from the leaves to the server; the switches in `sums` sum what meets.
+    """Follow the flows from the leaves to the server; the switches in `sums` sum those that meet.
 
     At most `max_children` flows become one at a switch; the rest pass. Every planner's trees in
     switches become routes here. PlanError unless every worker has exactly one way to the server.
@@ -108,7 +109,7 @@ def link_loads(route: Route, results: Results) -> dict[tuple[str, str], float]:
 
 
 def depth(parents: Mapping[str, str], worker: str, server: str) -> int:
-    """How many switches a worker's packets cross."""
+    """Return the number of switches that a worker's packets cross."""
     crossed, node = 0, parents[worker]
     while node != server:
         crossed, node = crossed + 1, parents[node]

@@ -1,4 +1,4 @@
-"""How many hop-stack entries switches are compiled for: switches on a path, and the server's."""
+"""Hop-stack entries that switches are compiled for: switches on a path, and the server's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from protocol.wire import HOPS_DEFAULT, LayoutError, check_hops, most_hops
 
 
 def stack_depth(network: Network, lanes: int, asked: int | None = None) -> int:
-    """Return the stack entries for a network: `asked` ones, else as many as it may need.
+    """Return the number of stack entries for a network: `asked`, else as many as it may need.
 
     Not asked, HOPS_DEFAULT, and more where the shortest paths of a network are longer: as many as
     no shortest path exceeds (twice the eccentricity of a switch), if the lanes leave room for them.
@@ -25,7 +25,7 @@ def stack_depth(network: Network, lanes: int, asked: int | None = None) -> int:
 
 
 def _most_switches(network: Network) -> int:
-    """At least as many switches as lie on any shortest path."""
+    """Return an upper bound on the number of switches on a shortest path."""
     near = {
         name: [peer for peer in network.ports(name).values() if peer in network.switches]
         for name in network.switches

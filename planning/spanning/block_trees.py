@@ -19,7 +19,7 @@ from planning.spanning.tree_choice import Choice, choose_trees
 from planning.spanning.tree_enumeration import all_trees, count_trees
 
 NODES = 2000
-"""Of branch and bound; time would decide differently on every machine."""
+"""Limit of branch and bound in steps, since a time limit would make results machine-dependent."""
 
 
 class BlockTrees:
@@ -39,7 +39,7 @@ class BlockTrees:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of trees."""
         return round(count_trees(self.blocks))
 
     def choose(

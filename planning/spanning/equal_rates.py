@@ -1,4 +1,4 @@
-"""The fastest N trees of one rate, and how many are worth it.
+"""The fastest N trees of equal rate, and the choice of N.
 
 N trees of rate q fit if and only if the strength of the network with floor(c / q) copies of every
 edge is N or more (Tutte and Nash-Williams 1961), so the largest q is found by bisection. The q in
@@ -15,13 +15,13 @@ from planning.spanning.spanning_trees import NumberedGraph, Tree
 from planning.spanning.tree_packing import TreePacking, equal_trees
 
 GRID = 1000
-"""Candidates for a rate; where there would be more, so many evenly spaced ones."""
+"""Maximum number of candidates for a rate; if there are more, evenly spaced ones are used."""
 MANY = 4
-"""Trees for an edge that are no longer few."""
+"""Number of trees per edge that is no longer small."""
 
 
 def copies(numbered: NumberedGraph, rate: Fraction) -> list[int]:
-    """How many trees of a rate each edge can carry."""
+    """Return how many trees of a rate each edge can carry."""
     part, whole = rate.numerator, rate.denominator
     return [c.numerator * whole // (c.denominator * part) for c in numbered.capacity]
 
@@ -50,7 +50,7 @@ def largest_rate(numbered: NumberedGraph, count: int, bound: Fraction) -> Fracti
 
 
 def _most_trees(numbered: NumberedGraph, room: Sequence[int]) -> int:
-    """How many trees there are with so many copies of each edge."""
+    """Return how many trees fit into the given copies of each edge."""
     used = {ends: number for ends, number in zip(numbered.ends, room, strict=True) if number}
     return int(strength_of_whole(numbered.size, used))
 
@@ -58,7 +58,7 @@ def _most_trees(numbered: NumberedGraph, room: Sequence[int]) -> int:
 def trees_of_rate(
     numbered: NumberedGraph, rate: Fraction, count: int, *, seed: int, deadline: float
 ) -> dict[Tree, Fraction] | None:
-    """`count` trees of a rate, equal ones taken together; None if not found before the deadline."""
+    """Return `count` trees of a rate, equal ones merged; None if not found before the deadline."""
     found = equal_trees(numbered, copies(numbered, rate), count, seed=seed, deadline=deadline)
     return None if found is None else {tree: number * rate for tree, number in found.items()}
 
@@ -84,7 +84,7 @@ def unit_rates(
 def halved_rates(
     numbered: NumberedGraph, bound: Fraction, gap: Fraction, *, seed: int, deadline: float
 ) -> dict[Tree, Fraction]:
-    """Trees of a rate, then twice as many of half the rate with what has room besides, and so on.
+    """Pack trees of a rate, then trees of half the rate into the rest, and so on.
 
     What rounding leaves of the edges halves each time, and so does what is missing: to a part `gap`
     of the strength (`bound`), unless the deadline comes first.

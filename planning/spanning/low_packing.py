@@ -1,4 +1,4 @@
-"""Many trees within limits of height, for the linear programme of their rates to choose from.
+"""A pool of trees within limits of height, from which the linear programme chooses rates.
 
 Trees short under what the trees so far take of each edge (multiplicative weights: Young 2001), then
 column generation: trees short under the programme's duals, until none is found that helps.
@@ -58,7 +58,7 @@ class LowPacking:
             self.add(tree)
 
     def generate(self, enough: Fraction, deadline: float) -> None:
-        """Add trees that the programme wants, to `enough` throughput."""
+        """Add trees that improve the programme, up to `enough` throughput."""
         goal = float(enough / max(self.numbered.capacity))
         roots, rounds = self.low.roots, iter(range(ROUNDS))
 
@@ -75,5 +75,5 @@ class LowPacking:
         generate_columns(self._packing.solve, price)
 
     def rates(self) -> Mapping[Tree, Fraction]:
-        """Return the best rates of the trees in the pool, without those that get none."""
+        """Return the best rates of the trees in the pool, without trees of rate 0."""
         return exact_rates(self.numbered, list(self.pool)) or {}

@@ -19,7 +19,7 @@ _INFINITE = float("inf")
 
 
 class LowTrees:
-    """Finds short trees within limits; `roots` are the nodes at which there are trees so low."""
+    """Finds short trees within limits; `roots` are the nodes with trees that low."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class LowTrees:
         self.limits = limits
         self._blocked = np.array([not use for use in usable])
         self._ways: dict[int, list[tuple[int, int]]] = {}
-        """Root -> by node: (edge, next node) of its shortest way to the root."""
+        """Root -> by node: (edge, next node) of its shortest path to the root."""
         for root in roots:
             for weights in (numbered.hops, numbered.delay):
                 ways = self._shortest_ways(root, weights, usable)
@@ -64,7 +64,8 @@ class LowTrees:
     def _shortest_ways(
         self, root: int, weights: Sequence[int], usable: Sequence[bool]
     ) -> list[tuple[int, int]]:
-        """Shortest by `weights`; of several, over the neighbour with the least of the other."""
+        """Return shortest paths by `weights`; among equals, those with the least of the other
+        weight."""
         numbered = self.numbered
         others = numbered.delay if weights is numbered.hops else numbered.hops
         ways = [(-1, -1)] * numbered.size
@@ -91,7 +92,7 @@ class LowTrees:
     def _shorten(
         self, above: list[tuple[int, int]], ways: Sequence[tuple[int, int]], root: int
     ) -> None:
-        """Give nodes that hang too low their shortest way, from the root downwards."""
+        """Move nodes that are too deep to their shortest path, from the root downwards."""
         numbered, limits = self.numbered, self.limits
         height: list[float] = [_INFINITE] * numbered.size
         delay: list[float] = [_INFINITE] * numbered.size
@@ -117,7 +118,7 @@ class LowTrees:
     def _heights(
         self, above: Sequence[tuple[int, int]], root: int
     ) -> tuple[list[int], list[int]] | None:
-        """Edges and picoseconds from every node to the root; None if some node hangs nowhere."""
+        """Return edges and picoseconds from each node to the root; None if one is unconnected."""
         heights, delays = [-1] * len(above), [0] * len(above)
         heights[root] = 0
         for node in range(len(above)):

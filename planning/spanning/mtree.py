@@ -45,15 +45,15 @@ from planning.spanning.spanning_trees import (
 from planning.spanning.tree_choice import Choice, choose_trees, exact_rates
 
 STEPS = 1000
-"""Bandwidths are quantised, as the document wants, to so many steps of the largest or fewer.
+"""Maximum number of steps to which bandwidths are quantised, as in the document.
 
 In the paper's rule each tree gets the smallest bandwidth left *anywhere*: unquantised, one slow
 edge would make their number endless. Step 3 sets the rates by the true bandwidths.
 """
 TREES = (64,)
-"""Trees that are grown, about, where any number may be used."""
+"""Approximate number of trees grown if any number may be used."""
 TREES_FOR_ONE = (Fraction(3, 2), Fraction(3))
-"""Trees that are grown, about, for each of K that may be used."""
+"""Approximate number of trees grown for each of K."""
 Whole = NDArray[np.int64]
 
 

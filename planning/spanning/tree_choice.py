@@ -23,7 +23,7 @@ GRAIN = 10**12
 """Rates that are no small fractions are whole multiples of the largest capacity / GRAIN."""
 SMALL_DENOMINATORS = (60, 2520)
 NODES = 100
-"""Of branch and bound; time would decide differently on every machine."""
+"""Limit of branch and bound in steps, since a time limit would make results machine-dependent."""
 _NEAR = 1e-9
 
 
@@ -82,7 +82,7 @@ def _exact(
     rates = [largest * Fraction(int(value * GRAIN), GRAIN) for value in values]
     over = _left_by(rates, trees, left)
     for number, tree in enumerate(trees):
-        # The programme may be a little generous; what is too much is taken back where it is.
+        # The programme may exceed capacities slightly; the excess is removed.
         back = min(rates[number], max(Fraction(0), -min(over[edge] for edge in tree)))
         rates[number] -= back
         for edge in tree if back else ():

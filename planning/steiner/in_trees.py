@@ -330,7 +330,7 @@ def _numbered(
         exit=leaving,
         local=tuple(local),
         can_sum=tuple(name in task.sums for name in network.switches),
-        # A tree without a share still needs a way; what it puts on links is next to nothing.
+        # A tree without a share still needs paths; its load on links is negligible.
         share=float(task.share) or _NO_SHARE,
         unicast=task.results is Results.UNICAST,
         max_flows=len(task.workers) if task.max_flows is None else task.max_flows,

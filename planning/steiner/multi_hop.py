@@ -78,7 +78,7 @@ class MultiHopAnswer:
 
     @property
     def gap(self) -> float:
-        """How far below the bound, relative to it: 0 is proved optimal."""
+        """Relative gap to the bound: 0 is proved optimal."""
         return float(1 - self.rate / self.bound)
 
 
@@ -158,7 +158,7 @@ def solve_tasks(
             chosen = drop_useless(search.problem, exact.chosen)
             reached = search.problem.time(chosen)
         if exact.bound > bound.time * (1 + SLACK):
-            # Between the bound and what is reached there may be no time that a link can take.
+            # Between the bound and the time reached there may be no feasible time of a link.
             least = next_time(search.problem, exact.bound) if len(tasks) == 1 else exact.bound
             bound, kind = TimeBound(min(least, reached)), "mixed-integer programme"
         if chosen is None and exact.status is Status.INFEASIBLE:

@@ -1,1 +1,1 @@
-"""Soak: random networks, jobs and faults in virtual time, and what must hold whatever happens."""
+"""Soak tests: random networks, jobs and faults in virtual time, checked against invariants."""

@@ -166,7 +166,7 @@ def _without_stack(frame: bytes) -> bytes:
 
 
 def _checked(frame: bytearray) -> bytes:
-    """Return the frame with its IPv4 checksum made anew."""
+    """Return the frame with its IPv4 checksum recomputed."""
     frame[24:26] = bytes(2)
     length = 4 * (frame[_IP] & 15)
     frame[24:26] = ipv4_checksum(bytes(frame[_IP : _IP + length])).to_bytes(2, "big")

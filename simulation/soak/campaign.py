@@ -22,7 +22,7 @@ MakeKit = Callable[[], Kit]
 CPU_SECONDS = 300.0
 """Of one schedule; one that takes longer is stuck."""
 REPEAT_EVERY = 50
-"""Every so many schedules one runs twice, and must have the same history."""
+"""One in this many schedules runs twice, and must have the same history."""
 RUNS = 200
 """At most, to minimise a failure."""
 
@@ -118,10 +118,10 @@ def soak(
     *,
     minimised: int = 10,
 ) -> Summary:
-    """Run the schedules of these seeds; of the first failures, so many are minimised.
+    """Run the schedules of these seeds, and minimise the first failures.
 
-    `jobs`: processes; 1: in this one. `make_kit`: a function of a module, called in each process.
-    `found`: called with each failure as it comes. An interrupt ends it, with what there is so far.
+    `jobs`: processes; 1: in this one. `make_kit`: a module-level function, called in each process.
+    `found`: called with each failure. An interrupt ends it with the results so far.
     """
     summary = Summary()
     try:

@@ -42,7 +42,7 @@ LANES = 32
 SPAN = 3.0
 """Seconds in which jobs and faults begin."""
 STOPS = (0.02, 0.3, 1.0, 3.5, 6.0, 12.0)
-"""Seconds that something is down: less than anybody notices, until it is planned around, longer."""
+"""Durations of outages in seconds: unnoticed, until it is planned around, longer."""
 
 
 def make_schedule(seed: int) -> FaultSchedule:

@@ -1,4 +1,4 @@
-"""What workers were given as sums, whatever became of their jobs: kept to be judged at the end."""
+"""Ledger of all sums that workers received, checked at the end whatever their jobs' outcome."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from host_agent.operator_training import OperatorTraining
 from host_agent.session import Assignment
 from host_agent.task import Task, task_from
 from host_agent.workload import (
-    Judged,
+    CheckedWorkload,
     RandomTensors,
     Tensor,
     Workload,
-    judge,
     random_tensor,
+    verify_sum,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A sum that a worker was given, and the plan by which its tensor was cut."""
+    """A sum that a worker received, and the plan that partitioned its tensor."""
 
     worker: int
     result: Tensor
@@ -40,7 +40,7 @@ class Ledger:
     sums: dict[tuple[int, int], list[Given]] = field(
         default_factory=lambda: defaultdict(list[Given])
     )
-    others: list[tuple[int, Judged]] = field(default_factory=list)
+    others: list[tuple[int, CheckedWorkload]] = field(default_factory=list)
     specs: dict[int, WorkloadSpec] = field(default_factory=dict)
     _tensors: dict[tuple[int, int, int], Tensor] = field(default_factory=dict)
 
@@ -68,7 +68,7 @@ class Ledger:
                     )
             for each in _distinct(given):
                 tensors = (self.tensor(job, worker, number) for worker in range(spec.workers))
-                verdict = judge(tensors, each.result, each.plan)
+                verdict = verify_sum(tensors, each.result, each.plan)
                 if verdict.wrong:
                     yield (
                         f"job {job}, tensor {number}, worker {each.worker}: {verdict.wrong} of "
@@ -118,7 +118,7 @@ class _NotedTensors(RandomTensors):
         self._number += 1
         return self._ledger.tensor(self._job, self._worker, number)
 
-    def _judge_kept(self) -> None:
+    def _check_kept(self) -> None:
         """Do nothing: the ledger judges."""
 
     def take_result(self, result: Tensor) -> None:

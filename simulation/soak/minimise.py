@@ -27,9 +27,9 @@ Part = JobEntry | Fault
 
 
 def minimise(schedule: FaultSchedule, fails: Fails, runs: int = 300) -> FaultSchedule:
-    """Return a schedule that fails and of which no part can be left out, as far as `runs` allow.
+    """Return a failing schedule that is minimal, as far as `runs` allow.
 
-    `fails`: whether a schedule fails as the first one does.
+    `fails`: whether a schedule fails like the first one.
     """
     left = runs
 

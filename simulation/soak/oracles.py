@@ -1,4 +1,4 @@
-"""What must hold of a cluster at the end of a run, whatever happened to it."""
+"""Invariants of a cluster at the end of any run."""
 
 from __future__ import annotations
 

@@ -79,10 +79,10 @@ JOURNAL = Path("jobs")
 
 @dataclass(frozen=True, slots=True)
 class Kit:
-    """What a run needs of the data plane.
+    """The data plane of a run.
 
-    `pipeline`: compiled for so many lanes, slots and stack entries; `load`: an engine of a device
-    configuration.
+    `pipeline`: compiled for given lanes, slots and stack entries; `load`: makes an engine from a
+    device configuration.
     """
 
     pipeline: Callable[[int, int, int], Pipeline]
@@ -117,7 +117,7 @@ class _BoundedQueue(EventQueue):
 
 
 class _Defects(logging.Handler):
-    """Keeps what is logged with an exception: nobody expected it."""
+    """Collects log records with an exception, which are unexpected."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -367,7 +367,7 @@ class _Run:
                 self._still_going(controller)
                 return
         assert controller is not None
-        self._judge(controller)
+        self._check_outcome(controller)
 
     def _look(self, controller: Cluster) -> None:
         for job in controller.jobs:
@@ -388,7 +388,7 @@ class _Run:
                     f"{END_SECONDS:g} s after the last fault: {why or 'it gives no reason'}",
                 )
 
-    def _judge(self, controller: Cluster) -> None:
+    def _check_outcome(self, controller: Cluster) -> None:
         entries = {entry.name: entry for entry in self.schedule.jobs}
         for job in controller.jobs:
             entry = entries.get(job.spec.name)
@@ -400,13 +400,13 @@ class _Run:
             if job.state is JobState.FAILED and not self._excused(job):
                 self._violate(Oracle.REASON, f"{entry.name} failed: {job.reason}")
             if job.state is JobState.FINISHED:
-                self._judge_finished(job, entry)
+                self._check_finished(job, entry)
         for name, (outcome, reason) in self.outcomes.items():
             if outcome == "refused" and not _is_input(reason) and not self._unreachable():
                 self._violate(Oracle.REASON, f"{name} was refused: {reason}")
         self._compare_bytes([*controller.jobs], entries)
 
-    def _judge_finished(self, job: Job, entry: JobEntry) -> None:
+    def _check_finished(self, job: Job, entry: JobEntry) -> None:
         if entry.kind != "random" or entry.coordinate:
             return
         for number in range(entry.rounds):
@@ -438,7 +438,7 @@ class _Run:
             channel.lost or channel.delayed or channel.duplicated or channel.queue_drops
             for channel in self.cluster.world.channels.values()
         )
-        # Behind other jobs' windows a worker may send again what is only late.
+        # Behind other jobs' windows a worker may retransmit fragments that are only late.
         late = len(jobs) > 1 and any(job.retransmissions for job in jobs)
         known = not late and all(predictable(job) and job.spec.name in entries for job in jobs)
         if undisturbed and known and not any(isinstance(f, Noise) for f in self.schedule.faults):

@@ -24,7 +24,7 @@ EVERYWHERE = ""
 
 
 class ScheduleFileError(InputError):
-    """A fault schedule that cannot be; the message names the field and what was expected."""
+    """An invalid fault schedule; the message names the field and what was expected."""
 
 
 class Forgery(StrEnum):

@@ -40,8 +40,8 @@ def test_every_part_gets_one(tmp_path: Path) -> None:
     [
         (["--switch", "s1"], "expected NAME=ADDRESS, with NAME one of s1"),
         (["--switch", "s2=192.0.2.1"], "expected NAME=ADDRESS, with NAME one of s1"),
-        (["--operator", "h1"], "'h1': two certificates would have this name"),
-        (["--user", "authority"], "'authority': two certificates would have this name"),
+        (["--operator", "h1"], "'h1': two certificates would have the same name"),
+        (["--user", "authority"], "'authority': two certificates would have the same name"),
     ],
 )
 def test_what_cannot_be_is_refused(tmp_path: Path, arguments: list[str], words: str) -> None:

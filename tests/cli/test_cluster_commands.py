@@ -49,7 +49,7 @@ def test_switches_have_one_address_each() -> None:
     assert switch_addresses(network, given) == {"l1": "192.0.2.1:9559", "s1": "unix:/run/s1"}
     assert switch_addresses(network, []) == {}
     for addresses, words in (
-        ([*given, "l1=192.0.2.2:9559"], "switch l1: it has two addresses"),
+        ([*given, "l1=192.0.2.2:9559"], "switch l1: two addresses"),
         (["l1=[2001:db8::1]:9559"], "switch s1: no address"),
         (["l1=192.0.2.1"], "expected NAME=HOST:PORT or NAME=unix:PATH"),
         (["l1"], "expected NAME=HOST:PORT or NAME=unix:PATH"),

@@ -256,7 +256,7 @@ def test_why_stuck(controller: str) -> None:
 def test_nothing_is_stuck_where_no_job_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     idle = type("Idle", (), {"status": lambda _: []})
     monkeypatch.setattr("cli.controller_commands.connect", lambda _: idle())
-    assert run("why-stuck") == "no job runs\n"
+    assert run("why-stuck") == "no job is running\n"
     assert json.loads(run("why-stuck", "--json")) == []
 
 
@@ -269,7 +269,7 @@ def test_the_running_controller_is_found(
     controller: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
-    with pytest.raises(ControllerError, match="no controller is running"):
+    with pytest.raises(ControllerError, match="no controller found"):
         ControllerClient()
     with announced(controller):
         assert ControllerClient().address == controller

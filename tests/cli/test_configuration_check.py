@@ -84,11 +84,11 @@ def test_each_thing_that_is_wrong_is_named(tmp_path: Path, certificates: Path) -
     )
     for name, words in {
         "[controller] listen": "Cannot assign requested address",
-        "[controller] jobs": "there is no such folder; make it",
-        "[controller] certificates": "valid for 5 days more; make new ones",
+        "[controller] jobs": "no such folder; create it",
+        "[controller] certificates": "valid for 5 more days; make new ones",
         "switch l1": "Connection refused; is it up",
         "switch s1": "No such file or directory; is it up",
-        "interface nonesuch": "there is none; this machine has",
+        "interface nonesuch": "not found; this machine has",
         "[agent] certificates": "a key without its certificate",
     }.items():
         ok, said = found[name]
@@ -103,7 +103,7 @@ def test_each_thing_that_is_wrong_is_named(tmp_path: Path, certificates: Path) -
         ("", True, "its own user"),
         ('listen = "unix:/run/c"\ngroup = "root"', True, "its own user, and group root"),
         ('listen = "unix:/run/c"\ngroup = "none-such"', False, "no such group on this machine"),
-        ('listen = "127.0.0.1:0"', False, "whoever reaches it would operate the cluster"),
+        ('listen = "127.0.0.1:0"', False, "anyone could operate the cluster"),
         ('listen = "127.0.0.1:0"\ninsecure = true', True, "everybody (insecure)"),
         (
             'listen = "127.0.0.1:0"\ntls-authority = "certificates/authority.pem"',
@@ -146,7 +146,7 @@ def test_a_key_that_others_can_read_is_told(tmp_path: Path, certificates: Path) 
         ("[controller]\nnetwork = 'star:2'\nswitch.s1 = 'a'", "expected NAME=HOST:PORT"),
         (
             "[controller]\nnetwork = 'leaf-spine:1x1'\nswitch.s1 = 'unix:/x'",
-            "switch l1: no address; expected one of every switch",
+            "switch l1: no address; expected addresses for all switches",
         ),
     ],
 )

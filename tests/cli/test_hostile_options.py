@@ -415,11 +415,11 @@ def test_files_that_cannot_be(
     ("line", "words"),
     [
         ("simulate --size 1e400", "size: size '1e400': expected at least 1 byte, and at most"),
-        ("simulate --algorithm=", "algorithm '': expected one or several"),
+        ("simulate --algorithm=", "algorithm '': expected one or more"),
         ("run --seed -1", "seed -1: expected 0 to"),
         ("run --elements 99999999999999", "elements 99999999999999: expected 0 to"),
         ("run --elements 99999999999", "of memory, and"),
-        ("run --algorithm ring --planner embedding", "planner embedding, which would have no part"),
+        ("run --algorithm ring --planner embedding", "planner embedding, which would not be"),
         ("topology complete:60000", "more than 524288 links"),
         ("topology fat-tree:100000", "more than 65536 switches"),
         ("topology random-regular:60000x50000", "expected at most 64000 hosts, and 524288 links"),

@@ -123,4 +123,4 @@ def test_the_form_of_level_wise_is_handed_in_and_said() -> None:
     assert task.form == FormOptions(Shape.LEVELS, Siblings.HIERARCHICAL)
     assert task_from(task_message(task)) == task
     refused = CliRunner().invoke(app, ["submit", "mine", *options])
-    assert "only the algorithm level-wise knows them" in str(refused.exception)
+    assert "options of the algorithm level-wise" in str(refused.exception)

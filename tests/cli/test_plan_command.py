@@ -166,9 +166,9 @@ def test_hosts_alone_need_no_server() -> None:
         (("--topology", "star:3", "--planner", "mtree"), "networks of hosts only"),
         (("--topology", "torus:4x4", "--workers", "h1,h11"), "hosts that only forward: no path"),
         (("--topology", "torus:4x4", "--planner", "mtree", "--workers", "h1,h11"), "no path from"),
-        (("--topology", "torus:3x3", "--tree-bandwidth", "1"), "only the planner mtree knows it"),
-        (("--topology", "star:3", "--keep", "0.9"), "keep: only the planner mtree knows it"),
-        (("--planner", "embedding", "--keep", "0.9"), "keep: only the planner mtree knows it"),
+        (("--topology", "torus:3x3", "--tree-bandwidth", "1"), "an option of the planner mtree"),
+        (("--topology", "star:3", "--keep", "0.9"), "keep: an option of the planner mtree"),
+        (("--planner", "embedding", "--keep", "0.9"), "keep: an option of the planner mtree"),
         (("--topology", "torus:3x3", "--planner", "mtree", "--keep", "2"), "keep 2: expected"),
         (("--planner", "mtree", "--tree-bandwidth", "x"), "tree-bandwidth: "),
     ],
@@ -182,7 +182,7 @@ def test_planners_say_what_they_are_for(arguments: tuple[str, ...], message: str
 def test_explanations_name_what_is_full() -> None:
     lines = planned("--planner", "multi-tree", "--explain", *OVERSUBSCRIBED)["explanation"]
     assert lines[0].startswith("no plan is faster than 8000000: every tree leaves {h1}")
-    assert lines[1] == "the plan reaches that"
+    assert lines[1] == "the plan reaches this bound"
     assert "l1-s1" in lines[2]
     assert lines[-3] == "Steiner cut 8000000, bidirected cut 8000000"
     assert lines[-2].startswith("relay, if switches only forwarded: 4333333.333333333, ")

@@ -59,7 +59,7 @@ def test_helpers_show_trees_slots_and_outcomes(tmp_path: Path) -> None:
         )
     said = re.sub(r"\x1b\[[0-9;]*[a-zA-Z]", "", done.stdout + done.stderr)
     assert "Error" not in said, said
-    for words in ("no job sums here", "no slot is held", "no packet has come"):
+    for words in ("no job aggregates here", "no slot in use", "no packet received"):
         assert words in said
     assert "job 7, tree 0: port 1: children 0 of 2\n" in said
     assert "job 7, tree 0: port 2: children 1 of 2\n" in said

@@ -116,7 +116,7 @@ def test_a_path_begins_at_the_files_folder(tmp_path: Path) -> None:
         ("[test]\nway = [3]", "way: 3: expected a text in quotes"),
         ("[other]\nlanes = 3", r"expected a table \[test\], found \[other\]"),
         ("", r"expected a table \[test\], found none at all"),
-        ("lanes = 3\n[test]", "lanes stands outside of a table"),
+        ("lanes = 3\n[test]", "lanes is outside of a table"),
         ("[test", "no TOML"),
         ("[test]\nlanes = 3\nlanes = 4", "no TOML"),
         ("x = " + "[" * 5000, "no TOML"),

@@ -62,7 +62,7 @@ def test_news_are_told_and_the_end_is_known() -> None:
     refused = AgentSession("here", 1, "h1")
     refused.receive(pb.ControllerMessage(refused=pb.Refused(reason="no such job")))
     assert refused.over
-    with pytest.raises(ControllerError, match="refused: no such job"):
+    with pytest.raises(ControllerError, match="rejected by the controller: no such job"):
         refused.events()
 
 

@@ -10,10 +10,10 @@ from collectives.plan import DataType
 from host_agent.digits import Digits, DigitsTraining, load_images, train_alone
 from host_agent.workload import (
     WorkloadSpec,
-    judge,
     make_workload,
     random_tensor,
     reduce_seconds,
+    verify_sum,
 )
 
 
@@ -55,7 +55,7 @@ def test_a_wrong_element_is_counted() -> None:
 def test_a_nan_is_wrong() -> None:
     tensors = [np.ones(3, np.float32)] * 2
     result = np.array([2, np.nan, 2], np.float32)
-    assert judge(tensors, result, None).wrong == 1
+    assert verify_sum(tensors, result, None).wrong == 1
 
 
 def test_call_seconds_count_from_the_last_start_to_the_last_end() -> None:

@@ -86,7 +86,7 @@ def test_a_job_and_a_killed_switch_are_seen_on_the_page(up: Running, tmp_path: P
         shows(page, r"h1 → l1\s+[0-9.]+ [kM]bit")
         mine.click()
         assert re.search(r"waits for\s+nothing", figures(page))
-        page.get_by_text("what do its slots wait for?").click()
+        page.get_by_text("what are its slots waiting for?").click()
         page.locator("#missing li").first.wait_for()
         page.locator("circle[data-switch=l1]").click()
         page.wait_for_timeout(3000)

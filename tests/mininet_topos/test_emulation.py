@@ -273,7 +273,7 @@ def test_a_killed_cluster_takes_its_processes_along_and_stop_takes_the_rest(
     assert not Path(folder).exists()
     assert left_over() == []
     again = subprocess.run([HOPSUM, "stop"], cwd="/", capture_output=True, text=True, check=True)
-    assert again.stdout == "nothing was left over\n"
+    assert again.stdout == "nothing to clean up\n"
 
 
 def test_a_run_goes_well_after_one_that_was_killed(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_a_job_is_asked_while_it_waits_and_goes_on_without_its_spine(run: Run) -
     report = run.finish()
     assert report["switches"][leaf]["inspected"] >= 256
     assert report["retransmissions"] > 0
-    assert f"switch {spine} failed: job 1 goes on in epoch 2" in run.log.read_text()
+    assert f"switch {spine} failed: job 1 continues in epoch 2" in run.log.read_text()
 
 
 def ask_while_a_worker_stands_still(run: Run) -> str:

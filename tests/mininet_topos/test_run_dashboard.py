@@ -29,7 +29,7 @@ def test_a_run_is_shown_and_its_page_stays(tmp_path: Path) -> None:
             address = next(line.split()[-1] for line in lines if "dashboard at" in line)
             with opened(address) as page:
                 page.locator("tr[data-job=run]").get_by_text("finished").wait_for()
-                assert any("the page stays until Ctrl-C" in line for line in lines)
+                assert any("the page is served until Ctrl-C" in line for line in lines)
                 page.locator("#connection").get_by_text("replay").wait_for()
                 page.locator("#frame").fill("0")
                 page.locator("#frame-time").get_by_text("0.00 s, 1 of").wait_for()

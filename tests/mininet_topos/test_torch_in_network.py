@@ -71,7 +71,7 @@ def test_ranks_on_several_hosts_train_as_one_process_does(cluster: Running) -> N
         [line] = [line for line in printed_by[survivor].splitlines() if line.startswith("told ")]
         _, seconds, told = line.split(maxsplit=2)
         assert float(seconds) < 5, line
-        assert "the process on h2 is gone, without a goodbye (h2 is rank 1)" in told
+        assert "the process on h2 disconnected without leaving (h2 is rank 1)" in told
 
 
 def ranks(cluster: Running, script: Path) -> list[subprocess.Popen[str]]:
@@ -136,7 +136,7 @@ def test_a_cluster_that_is_up_is_used_and_outlives_restarts_and_interrupts(
 ) -> None:
     printed = run(cluster.folder, [*on_running(2), "--max-restarts", "1", str(RESTARTING)])
     assert "rank 0, attempt 1: 4 sums, [0, 1]" in printed
-    assert "the process on h2 is gone, without a goodbye (h2 is rank 1)" in printed
+    assert "the process on h2 disconnected without leaving (h2 is rank 1)" in printed
     measured = json.loads(printed[printed.index("\n{") :])
     assert (measured["restarts"], measured["errors"]) == (1, [])
     replaced, last = [cluster.job(info.name) for info in cluster.queries.jobs()]
@@ -149,7 +149,7 @@ def test_a_cluster_that_is_up_is_used_and_outlives_restarts_and_interrupts(
     assert (measured["restarts"], measured["errors"]) == (1, [])
     for rank in (2, 3):
         log = (cluster.folder / f"logs/rank-{rank}.log").read_text()
-        assert "the process of rank 1 on h1 is gone, without a goodbye (h1 is ranks 0, 1)" in log
+        assert "the process of rank 1 on h1 disconnected without leaving (h1 is ranks 0, 1)" in log
         assert f"rank {rank}, attempt 1: 4 sums" in log
 
     # A switch that is lost in mid-training costs time, and not the run.
@@ -227,7 +227,7 @@ def test_interrupts_end_ranks_job_and_cluster(
         process.send_signal(number)
         assert process.wait(PATIENCE) == code, (tmp_path / "log").read_text()
     log = (tmp_path / "log").read_text()
-    assert "interrupted; everything that was started has been taken down" in log
+    assert "interrupted; all processes and interfaces were removed" in log
     assert "Traceback" not in log
     # torchrun itself says that it was asked to end: its ranks were, and not killed.
     assert "SIGTERM" in (tmp_path / "logs/rank-1.log").read_text()

@@ -98,9 +98,9 @@ def break_edges(change: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ("", "line 1, column 1: neither JSON nor GraphML"),
-        ("{", "neither JSON nor GraphML"),
-        ("<graphml", "neither JSON nor GraphML"),
+        ("", "line 1, column 1: expected JSON or GraphML"),
+        ("{", "expected JSON or GraphML"),
+        ("<graphml", "expected JSON or GraphML"),
         ({"a": 1}, "expected node-link JSON"),
         ([1], "expected node-link JSON"),
         ({"nodes": []}, "without a list `edges`"),
@@ -109,7 +109,7 @@ def break_edges(change: dict[str, Any]) -> dict[str, Any]:
         ({"nodes": [{}], "edges": []}, r"nodes\[0\]: no `id`"),
         (break_nodes({"kind": "router"}), "node s1: kind 'router'; expected `host` or `switch`"),
         ({"nodes": [{"id": "a"}], "edges": []}, "node a: no `kind`"),
-        (break_nodes({"id": "h1"}), "'h1' is named twice"),
+        (break_nodes({"id": "h1"}), "'h1' is defined twice"),
         (break_nodes({"slots": 0}), "node s1: slots 0"),
         (break_nodes({"aggregates": "yes"}), "aggregates 'yes': expected a bool"),
         (break_nodes({"kind": "host", "ip": "10.1"}), r"host s1: ip '10\.1'"),

@@ -197,7 +197,7 @@ def test_builder_refuses_what_does_not_fit() -> None:
     builder.add_switch("s1")
     builder.add_host("h1")
     builder.link("h1", "s1")
-    with pytest.raises(NetworkError, match="'s1' is named twice"):
+    with pytest.raises(NetworkError, match="'s1' is defined twice"):
         builder.add_host("s1")
     with pytest.raises(NetworkError, match="cannot be linked to itself"):
         builder.link("s1", "s1")

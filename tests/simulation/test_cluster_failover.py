@@ -122,7 +122,7 @@ def test_switches_tell_of_a_cut_link_and_jobs_go_around_it(tmp_path: Path) -> No
         cluster.cut_link("l1", spine)
         await cluster.until(lambda: spine not in spines(cluster, "a"), "a way around", 10.0)
         assert cluster.queue.now - cut_at < 2.0
-        cluster.mend_link("l1", spine)
+        cluster.restore_link("l1", spine)
         assert cluster.controller is not None
         manager = cluster.controller.manager
         await cluster.until(lambda: not manager.failed, "its return", 10.0)
@@ -152,8 +152,8 @@ def test_agents_tell_of_their_links_where_switches_say_nothing(
         assert cluster.driver.ports() == {}
         [job] = (await cluster.people.Status(pb.StatusRequest())).jobs
         assert "link h1-l1 unreachable" in job.waits_for
-        cluster.mend_link("h1", "l1")
-        cluster.mend_link("l1", spine)
+        cluster.restore_link("h1", "l1")
+        cluster.restore_link("l1", spine)
         await exact(cluster, "a")
 
     run(tmp_path, "leaf-spine:2x2x2", test)

@@ -4,7 +4,7 @@
 --      tshark -X lua_script:tools/wireshark/hopsum.lua -r capture.pcap -Y 'hopsum.flags.stale'
 --
 -- Follow a fragment: hopsum.key == "JOB/TREE/FRAGMENT" (right click on "Key", Apply as Filter).
--- What deserves attention: _ws.expert, or hopsum.duplicate, hopsum.stale, hopsum.malformed, ...
+-- Expert information: _ws.expert, or hopsum.duplicate, hopsum.stale, hopsum.malformed, ...
 
 local hopsum = Proto("hopsum", "hopsum: sums in the network")
 
@@ -72,16 +72,16 @@ local stale = ProtoExpert.new(
     "hopsum.stale", "Older than the slot of a switch: not added, only forwarded",
     expert.group.SEQUENCE, expert.severity.NOTE)
 local bypass = ProtoExpert.new(
-    "hopsum.bypass", "Past the switches: its sum did not come in time",
+    "hopsum.bypass", "Bypasses the switches: its sum did not arrive in time",
     expert.group.SEQUENCE, expert.severity.NOTE)
 local repair = ProtoExpert.new(
-    "hopsum.repair", "Sent again on this link: its neighbour had asked",
+    "hopsum.repair", "Retransmitted on this link at the neighbour's request",
     expert.group.SEQUENCE, expert.severity.NOTE)
 local duplicate = ProtoExpert.new(
-    "hopsum.duplicate", "The same was in this capture before: retransmitted, or sent again by a switch",
+    "hopsum.duplicate", "Duplicate of an earlier packet in this capture: retransmitted, or sent again by a switch",
     expert.group.SEQUENCE, expert.severity.NOTE)
 local malformed = ProtoExpert.new(
-    "hopsum.malformed", "A switch drops it: a field has no value that the protocol has",
+    "hopsum.malformed", "A switch drops it: a field has an invalid value",
     expert.group.MALFORMED, expert.severity.ERROR)
 hopsum.experts = { overflowed, truncated, stale, bypass, repair, duplicate, malformed }
 
@@ -95,8 +95,8 @@ function hopsum.init()
     copies = {}
 end
 
--- Link and explain a packet that was in the capture before: the same contribution, sum or result
--- between the same hosts, with as many stack entries to go.
+-- Link a duplicate to its first copy in the capture: the same contribution, sum or result between the
+-- same hosts, with the same number of stack entries.
 local function add_copy(tree, packet, identity)
     if not packet.visited then
         local first = first_copies[identity]
@@ -109,7 +109,7 @@ local function add_copy(tree, packet, identity)
     local first = copies[packet.number]
     if first ~= nil then
         tree:add(f.first_copy, first):set_generated()
-        tree:add_proto_expert_info(duplicate, string.format("The same as packet %d", first))
+        tree:add_proto_expert_info(duplicate, string.format("Duplicate of packet %d", first))
     end
 end
 
@@ -184,11 +184,11 @@ function hopsum.dissector(buffer, packet, root)
         end
     end
     if KINDS[kind] == nil then
-        tree:add_proto_expert_info(malformed, string.format("Kind %d: there is no such kind", kind))
+        tree:add_proto_expert_info(malformed, string.format("Kind %d: unknown kind", kind))
     end
     local reduction = buffer(2, 1):bitfield(0, 4)
     if REDUCTIONS[reduction] == nil then
-        tree:add_proto_expert_info(malformed, string.format("Reduction %d: there is none such", reduction))
+        tree:add_proto_expert_info(malformed, string.format("Reduction %d: unknown reduction", reduction))
     end
     tree:add(f.reduction, buffer(2, 1))
     tree:add(f.reserved, buffer(2, 1))

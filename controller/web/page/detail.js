@@ -31,7 +31,7 @@ export function detail(panel, history, picked, pick) {
 function link(history, id) {
   const state = history.latest;
   const found = state.network.links.find((each) => `${each.a}-${each.b}` === id);
-  if (!found) return [element("p", "There is no such link.")];
+  if (!found) return [element("p", "No such link.")];
   const directions = [[found.a, found.b], [found.b, found.a]];
   const pairs = [["rate", found.bandwidth ? bits(found.bandwidth) : "unlimited"], ["latency", `${1e6 * found.latency} µs`]];
   for (const [u, v] of directions) {
@@ -136,7 +136,7 @@ function host(history, name) {
 function job(history, id, pick, tell) {
   const state = history.latest;
   const found = jobOf(state, id);
-  if (!found) return [element("p", "It is not known any more.")];
+  if (!found) return [element("p", "This job is no longer known.")];
   const span = found.started ? `${((found.ended || state.date) - found.started).toFixed(1)} s` : "not started";
   const why = element("span", found.reason || (found.over ? "it is over" : "nothing"));
   why.id = "why";
@@ -155,7 +155,7 @@ function job(history, id, pick, tell) {
     ["bypasses", found.bypassed.join(", ")],
   ].filter(([, value]) => value !== "")), chart([{ colour: jobColour(id), points: rates }], bits)];
   if (found.trees.length) {
-    const button = element("button", "what do its slots wait for?");
+    const button = element("button", "what are its slots waiting for?");
     button.addEventListener("click", () => showMissing(id, tell));
     parts.push(button);
   }
@@ -168,7 +168,7 @@ async function showMissing(id, tell) {
   try {
     const { sentences } = await fetchMissing(id);
     for (const sentence of sentences.slice(0, 20)) made.append(element("li", sentence));
-    if (!sentences.length) made.append(element("li", "no slot waits for anything"));
+    if (!sentences.length) made.append(element("li", "no slot is waiting"));
     if (sentences.length > 20) made.append(element("li", `and ${sentences.length - 20} more`));
   } catch (error) {
     made.append(element("li", error.message));

@@ -68,7 +68,8 @@ REDUCTIONS = {0: "sum", 1: "and", 2: "max", 3: "xor", 4: "none"}
 
 
 class Hop(Packet):
-    """One entry of the hop stack: what the next switch does, or which child the server sees."""
+    """One entry of the hop stack: instructions for the next switch, or the child index for the
+    server."""
 
     name = "hop"
     fields_desc = [  # noqa: RUF012
@@ -80,12 +81,12 @@ class Hop(Packet):
     ]
 
     def extract_padding(self, s: bytes) -> tuple[bytes, bytes]:
-        """Return an entry has no payload: what follows is the next entry's."""
+        """Return no payload: the following bytes are the next entry."""
         return b"", s
 
 
 class Hopsum(Packet):
-    """A hopsum packet. `hops` is counted when it is left out; lanes are all that follows.
+    """A hopsum packet. `hops` is computed if omitted; lanes are the rest of the packet.
 
     With the reduction `none` there are none.
 
@@ -124,7 +125,7 @@ class Hopsum(Packet):
         return pkt + pay
 
     def mysummary(self) -> str:
-        """One line: what, of whom, which fragment."""
+        """Return one line: kind, worker, fragment."""
         return self.sprintf(
             "hopsum %Hopsum.kind% job %Hopsum.job% tree %Hopsum.tree% epoch %Hopsum.epoch% "
             "fragment %Hopsum.fragment_number% worker %Hopsum.worker% weight %Hopsum.weight% "
@@ -139,8 +140,8 @@ def parse(frame: bytes) -> Packet:
 
 
 def build(frame: bytes) -> Packet:
-    """Return the same hopsum packet built anew from its fields; Scapy counts, measures and checks
-    it.
+    """Return the hopsum packet rebuilt from its fields; Scapy computes counts, lengths and
+    checksums.
 
     What is not hopsum's comes back as it is.
     """
@@ -162,13 +163,13 @@ def build(frame: bytes) -> Packet:
 
 
 def open_socket(interface: str) -> SuperSocket:
-    """Scapy's own layer 2 socket on an interface; it hears everything there but what it sends."""
+    """Scapy's layer 2 socket on an interface; it receives everything except what it sends."""
     opened: SuperSocket = conf.L2socket(iface=interface, promisc=False)
     return opened
 
 
 def open_listener(interface: str) -> SuperSocket:
-    """Scapy's listening socket on an interface; it hears what is sent there too."""
+    """Scapy's listening socket on an interface; it also receives what is sent there."""
     opened: SuperSocket = conf.L2listen(iface=interface, promisc=False)
     return opened
 

@@ -1,4 +1,4 @@
-"""The host's agent, as this process sees it: the other end of docs/agent-socket.md."""
+"""Client of the host's agent (docs/agent-socket.md)."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from hopsum_torch.errors import GroupLost, HopsumError, SumRefused
 from hopsum_torch.shared_memory import Memories, Memory
 
 NAME = "@hopsum-agent"
-"""Where a host's agent listens, unless HOPSUM_AGENT says otherwise; `@`: an abstract name."""
+"""Default address of a host's agent, overridden by HOPSUM_AGENT; `@`: an abstract name."""
 VERSION = 3
 MESSAGE_BYTES = 1 << 17
 HELLO_SECONDS = 10.0
 _CREDENTIALS = struct.Struct("iII")
-"""What SO_PEERCRED gives: process, user, group (unix(7))."""
+"""Layout of SO_PEERCRED: process, user, group (unix(7))."""
 
 Message = dict[str, Any]
 Then = Callable[[HopsumError | None], None]
-"""Called once with the end of a call, in the thread that reads what the agent says."""
+"""Called once at the end of a call, in the thread that reads the agent's messages."""
 
 
 class Call:
-    """A call under way: its memory holds the tensor, and its sum in the end."""
+    """A pending call: its memory holds the tensor, and finally its sum."""
 
     def __init__(self, what: str, memory: Memory | None, then: Then) -> None:
         self.what = what
@@ -55,12 +55,12 @@ class Agent:
         self._number = 0
         self._lock = threading.Lock()
         self._sending = threading.Lock()
-        """Calls have the order of their numbers on the way, too."""
+        """Lock: calls are sent in the order of their numbers."""
         self._ended: GroupLost | None = None
         self._over = threading.Event()
         self._closed = False
         self._hosts: Sequence[str] = ()
-        """Of the ranks."""
+        """Hosts by rank."""
         self._numbered: Sequence[int] = ()
         """The ranks, by the agents' number for each."""
         self._thread: threading.Thread | None = None
@@ -100,7 +100,7 @@ class Agent:
         self._thread.start()
 
     def lost(self, seconds: float = 0.0) -> GroupLost | None:
-        """Return why the job has ended before it was to, or does within some seconds."""
+        """Return why the job has ended early, or ends within some seconds."""
         return self._ended if self._over.wait(seconds) and not self._closed else None
 
     # -- calls
@@ -159,7 +159,7 @@ class Agent:
             number = self._number
             self._number += 1
             self._calls[number] = call
-        # What is wrong with the connection is known when its end is read.
+        # The connection's error is known when its end is read.
         with contextlib.suppress(OSError):
             self._send({**message, "call": number})
 
@@ -170,7 +170,7 @@ class Agent:
             raise GroupLost("this process group has been destroyed; make another")
 
     def close(self) -> None:
-        """Say goodbye; what is under way ends by itself."""
+        """Leave; pending calls end by themselves."""
         with self._lock:
             if self._closed:
                 return
@@ -212,7 +212,7 @@ class Agent:
         return message
 
     def _read(self) -> None:
-        """Take in what the agent says until it ends."""
+        """Process the agent's messages until it disconnects."""
         why = f"the agent of {self.host} is gone"
         while True:
             try:
@@ -251,7 +251,7 @@ class Agent:
         call.then(SumRefused(f"{call.what}: {'; '.join([failed['why'], *whose])}"))
 
     def _named(self, why: str) -> str:
-        """Return a text in which the ranks of hosts are named too."""
+        """Return a text with the ranks of its hosts added."""
         named = []
         for host in dict.fromkeys(self._hosts):
             if re.search(rf"\b{re.escape(host)}\b", why):
@@ -295,7 +295,7 @@ def connect(name: str | None = None) -> Agent | None:
 
 
 def _check_user(connected: socket.socket, name: str) -> None:
-    """Raise HopsumError if what listens is neither root's nor this user's.
+    """Raise HopsumError if the listening process is neither root's nor this user's.
 
     Any user can take an abstract name first.
     """

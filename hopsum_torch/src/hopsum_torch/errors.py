@@ -1,19 +1,19 @@
-"""What a call can end with."""
+"""Errors of calls."""
 
 from __future__ import annotations
 
 
 class HopsumError(RuntimeError):
-    """Of this package; what went wrong, where, what was expected, what to do."""
+    """Base class: the message says what failed, where, what was expected, and what to do."""
 
 
 class SumRefused(HopsumError):
-    """A call has no result, at any rank; the next one may have. The message names the ranks."""
+    """A call has no result at any rank; later calls may succeed. The message names the ranks."""
 
 
 class GroupLost(HopsumError):
-    """The switches sum for this group no longer: a rank, its agent, or the job is gone."""
+    """The switches no longer sum for this group: a rank, its agent, or the job is gone."""
 
 
 class NoAgreement(HopsumError):
-    """The ranks do not fit together as a job; the message names those that do not."""
+    """The ranks cannot form a job; the message names those at fault."""

@@ -1,4 +1,4 @@
-"""The process group: what switches can do goes through them, everything else over gloo.
+"""The process group: supported calls go through the switches, all others over gloo.
 
 | call | of | goes |
 | --- | --- | --- |
@@ -72,11 +72,11 @@ SINGLE, COALESCED = (
         ("reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced"),
     )
 )
-"""What this version of torch calls them."""
+"""Names in this version of torch."""
 
 
 class HopsumGroup(dist.ProcessGroup):
-    """The ranks of a group: `gloo` is the same ones' gloo backend, `agent` None: it does all."""
+    """The ranks of a group; `gloo` is their gloo backend, which does all if `agent` is None."""
 
     def __init__(
         self, rank: int, size: int, timeout: timedelta, gloo: Any, agent: Agent | None
@@ -153,7 +153,7 @@ class HopsumGroup(dist.ProcessGroup):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def _parts(self, source: torch.Tensor) -> Sequence[torch.Tensor]:
-        """Return what each rank is to get of a tensor; one that has no such parts is left whole."""
+        """Return each rank's part of a tensor; one that cannot be divided stays whole."""
         whole = source.numel() % self.size() or not source.is_contiguous()
         return [source] if whole else source.view(-1).chunk(self.size())
 
@@ -174,7 +174,7 @@ class HopsumGroup(dist.ProcessGroup):
     def _reduced(
         self, kind: str, parts: Sequence[Part], opts: Any, results: list[torch.Tensor]
     ) -> HopsumWork | None:
-        """Begin a call if the switches take all its parts."""
+        """Start a call if the switches support all its parts."""
         agent, op = self._agent, opts.reduceOp
         if agent is None or not parts or not all(in_switches(part, op) for part in parts):
             return None
@@ -189,7 +189,7 @@ class HopsumGroup(dist.ProcessGroup):
         return work
 
     def broadcast(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
-        """Give all ranks what the root's tensor holds."""
+        """Broadcast the root's tensor to all ranks."""
         opts = opts or dist.BroadcastOptions()
         agent, tensor = self._agent, tensors[0]
         if agent is None or len(tensors) > 1 or not broadcasts(tensor, self.size()):
@@ -201,7 +201,7 @@ class HopsumGroup(dist.ProcessGroup):
         return work
 
     def barrier(self, opts: Any = None) -> Any:
-        """Wait until all ranks are here."""
+        """Wait until all ranks have reached the barrier."""
         opts = opts or dist.BarrierOptions()
         if self._agent is None:
             return self._pass_on("barrier", opts)
@@ -227,13 +227,13 @@ class HopsumGroup(dist.ProcessGroup):
     # -- the end
 
     def shutdown(self) -> None:
-        """Make no calls any more; the job is over when all ranks have said so."""
+        """Leave the job, which ends when all ranks have left."""
         if self._agent is not None:
             self._agent.close()
         self._gloo.shutdown()
 
     def abort(self) -> None:
-        """Make no calls any more."""
+        """Shut the group down."""
         self.shutdown()
 
 
@@ -246,7 +246,7 @@ def _set_backend(group: Any, gloo: Any) -> None:
 
 
 TO_ONE = ("send", "recv", "recv_anysource")
-"""Calls between two ranks, of which gloo names the other one's address."""
+"""Point-to-point calls, in whose errors gloo names the peer's address."""
 OVER_GLOO = (
     *TO_ONE,
     "_allgather_base",
@@ -261,7 +261,7 @@ OVER_GLOO = (
     "gather",
     "scatter",
 )
-"""Calls that are passed on.
+"""Delegated calls.
 
 A subclass written in Python may not inherit most of them either: PyProcessGroup.hpp (WORK_OVERRIDE)
 looks for an override with the GIL held, and finding none calls the base class without letting go of

@@ -1,4 +1,4 @@
-"""How the ranks of a group agree on one job, through the group's store."""
+"""Agreement of a group's ranks on one job, through the group's store."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from hopsum_torch.agent import NAME, Agent, connect
 from hopsum_torch.errors import HopsumError, NoAgreement
 
 AGENT, JOB = "HOPSUM_AGENT", "HOPSUM_JOB"
-"""Environment: the agent's socket, or `none` to do without; a job that is submitted already."""
+"""Environment variables: the agent's socket, or `none`; a job that is submitted already."""
 NONE = "none"
 
 
 class Store(Protocol):
-    """What is used of a `torch.distributed.Store`."""
+    """The methods used of a `torch.distributed.Store`."""
 
     def set(self, key: str, value: str) -> None:
-        """Tell all ranks."""
+        """Publish a value to all ranks."""
 
     def get(self, key: str) -> bytes:
-        """Wait for what a rank tells. Raises DistStoreError, RuntimeError after its timeout."""
+        """Wait for a rank's value. Raises DistStoreError, RuntimeError after its timeout."""
 
     def add(self, key: str, amount: int) -> int:
-        """Add to a counter, which begins at 0; return what it is then."""
+        """Add to a counter, which starts at 0, and return its value."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a rank says of its host: the host's name, or why there is none."""
+class RankHost:
+    """A rank's host: its name, or why there is none."""
 
     host: str = ""
     error: str = ""
 
 
-def hosts_of(told: Sequence[Told], where: str = NAME) -> list[str] | str:
-    """Return the hosts by rank if a job can be made of them, else why all goes over gloo.
+def hosts_of(told: Sequence[RankHost], where: str = NAME) -> list[str] | str:
+    """Return the hosts by rank if they can form a job, else why everything goes over gloo.
 
     Several ranks may share a host, but not all.
 
@@ -66,7 +66,7 @@ def hosts_of(told: Sequence[Told], where: str = NAME) -> list[str] | str:
 
 
 def turn(store: Store, rank: int) -> str:
-    """Return a prefix of keys for this attempt of the ranks to make a group, the same at all.
+    """Return a prefix of keys for this attempt to form a group, equal at all ranks.
 
     Ranks that torchrun starts again find what those before them have left in the store: with
     `--master-addr` the agent of node 0 keeps it. Each attempt is each rank's next.
@@ -75,7 +75,7 @@ def turn(store: Store, rank: int) -> str:
 
 
 def meet(store: Store, rank: int, size: int, timeout: float) -> Agent | str:
-    """Return this rank's agent, attending the ranks' job; or why all goes over gloo.
+    """Return this rank's agent, attending the ranks' job, or why everything goes over gloo.
 
     All ranks call it and come to the same. Raises HopsumError, at all ranks if one of them finds no
     way, with its number; `store`: for this attempt alone (`turn`); `timeout` in seconds.
@@ -84,7 +84,7 @@ def meet(store: Store, rank: int, size: int, timeout: float) -> Agent | str:
     agent, told = _find(where)
     store.set(f"host/{rank}", json.dumps([told.host, told.error]))
     try:
-        everyone = [Told(*json.loads(store.get(f"host/{r}"))) for r in range(size)]
+        everyone = [RankHost(*json.loads(store.get(f"host/{r}"))) for r in range(size)]
         hosts = hosts_of(everyone, where)
         if isinstance(hosts, str):
             if agent is not None:
@@ -101,18 +101,18 @@ def meet(store: Store, rank: int, size: int, timeout: float) -> Agent | str:
     return agent
 
 
-def _find(where: str) -> tuple[Agent | None, Told]:
+def _find(where: str) -> tuple[Agent | None, RankHost]:
     if where == NONE:
-        return None, Told()
+        return None, RankHost()
     try:
         agent = connect(where)
     except HopsumError as error:
-        return None, Told(error=str(error))
-    return agent, Told(agent.host if agent is not None else "")
+        return None, RankHost(error=str(error))
+    return agent, RankHost(agent.host if agent is not None else "")
 
 
 def _job(store: Store, rank: int, agent: Agent, hosts: Sequence[str], timeout: float) -> int:
-    """Return the number of the job: what HOPSUM_JOB says, else rank 0 submits one."""
+    """Return the number of the job: HOPSUM_JOB, else one that rank 0 submits."""
     given = os.environ.get(JOB)
     if given is not None:
         if not given.isdecimal():
@@ -134,7 +134,7 @@ def _job(store: Store, rank: int, agent: Agent, hosts: Sequence[str], timeout: f
 
 
 def _plain(name: str) -> str:
-    """Return a name with what jobs' names may have."""
+    """Return a name restricted to the characters of job names."""
     return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in name)
 
 

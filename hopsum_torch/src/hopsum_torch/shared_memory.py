@@ -1,4 +1,4 @@
-"""Memory that this process and the agent both map, one piece a call."""
+"""Memory that this process and the agent both map, one piece per call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEAST_BYTES = 1 << 12
 
 
 class Memory:
-    """One piece, by its number; `bytes` of it are there, zeros at first."""
+    """One piece of `bytes` bytes, by its number, initially zero."""
 
     def __init__(self, number: int, size: int) -> None:
         self.number = number
@@ -33,14 +33,14 @@ class Memory:
             raise
 
     def close_descriptor(self) -> None:
-        """Keep the mapping alone, once the agent has the memory."""
+        """Close the descriptor once the agent has mapped the memory."""
         os.close(self.descriptor)
 
 
 class Memories:
-    """Pieces of powers of two, used again and again. `announce` tells the agent of a new one.
+    """A pool of pieces of power-of-two size. `announce` tells the agent of a new one.
 
-    As many bytes stay mapped as calls have had under way at once, rounded up.
+    The maximum bytes of simultaneous calls stay mapped, rounded up.
     """
 
     def __init__(self, announce: Callable[[Memory], None]) -> None:
@@ -49,7 +49,7 @@ class Memories:
         self._number = 0
 
     def take(self, size: int) -> Memory:
-        """Return a piece of at least `size` bytes. Raises OSError where there is no memory."""
+        """Return a piece of at least `size` bytes. Raises OSError without memory."""
         rounded = max(LEAST_BYTES, 1 << (size - 1).bit_length() if size else 0)
         free = self._free[rounded]
         if free:
@@ -63,5 +63,5 @@ class Memories:
         return made
 
     def give_back(self, memory: Memory) -> None:
-        """Let a piece be used again."""
+        """Return a piece to the pool."""
         self._free[memory.size].append(memory)

@@ -1,4 +1,4 @@
-"""What switches reduce, and how tensors go into shared memory and results out of it."""
+"""Reductions in switches, and copies of tensors and results to and from shared memory."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ SUMMED_AS = {
     torch.int8: torch.int32,
     torch.uint8: torch.int32,
 }
-"""The types that switches sum, and how."""
+"""The types that switches sum, and the type that each is converted to."""
 MOST_ELEMENTS = (1 << 31) - 1
-"""Of one tensor through the switches; a longer one goes over gloo."""
+"""Maximum size of a tensor through the switches; a longer one goes over gloo."""
 LEAST_RANKS = 3
 """For whom reduce, reduce-scatter and broadcast cost the busiest link fewer bytes than over gloo,
 though the switches make an all-reduce of them (decision 0013)."""
 LEAST_BROADCAST_WORDS = 1024
-"""A tensor of less is broadcast over gloo with fewer bytes."""
+"""Smallest tensor to broadcast through the switches: gloo needs fewer bytes for smaller ones."""
 
 
 def reduction_of(op: Any, dtype: torch.dtype) -> str | None:
-    """Return what the agent calls a reduction of this type; None if it goes over gloo."""
+    """Return the agent's name of a reduction of this type; None if it goes over gloo."""
     operations = dist.ReduceOp
     reductions = {
         "sum": [operations.SUM, *([operations.AVG] if dtype.is_floating_point else [])],
@@ -53,7 +53,7 @@ def reduction_of(op: Any, dtype: torch.dtype) -> str | None:
 
 @dataclass(frozen=True)
 class Part:
-    """Tensors of one type that are reduced as one. `take` is given the result, flat, in the end.
+    """Tensors of one type that are reduced as one. `take` receives the flat result at the end.
 
     It is in the type that is summed, and overwritten afterwards. None: it is left out.
     """
@@ -73,7 +73,7 @@ class Part:
 
 
 def into(tensor: torch.Tensor, start: int = 0) -> Callable[[torch.Tensor], object]:
-    """Return what copies a result, from an element on, into a tensor."""
+    """Return a function that copies a result, from an element on, into a tensor."""
     target = tensor.detach()
 
     def take(result: torch.Tensor) -> None:
@@ -83,7 +83,7 @@ def into(tensor: torch.Tensor, start: int = 0) -> Callable[[torch.Tensor], objec
 
 
 def in_switches(part: Part, op: Any) -> bool:
-    """Whether a reduction of this can go through the switches."""
+    """Return whether a reduction of this tensor can go through the switches."""
     dtype = part.sources[0].dtype
     return (
         reduction_of(op, dtype) is not None
@@ -94,7 +94,7 @@ def in_switches(part: Part, op: Any) -> bool:
 
 
 def broadcasts(tensor: torch.Tensor, ranks: int) -> bool:
-    """Whether to broadcast this through the switches, of whatever type it is.
+    """Return whether to broadcast this tensor, of any type, through the switches.
 
     gloo's root sends it ceil(log2 ranks) times over its link. Here a packet for the check, and the
     server's way, come on top of sending it once.
@@ -111,7 +111,7 @@ def reduce(
     divisor: int | None,
     then: Callable[[HopsumError | None], None],
 ) -> None:
-    """Begin to reduce a part; what it takes has been divided by `divisor`, if given.
+    """Start to reduce a part; its result is divided by `divisor`, if given.
 
     `then` is called in the end. Raises GroupLost.
     """
@@ -154,7 +154,7 @@ def broadcast(
     root: bool,
     then: Callable[[HopsumError | None], None],
 ) -> None:
-    """Begin to give all ranks what the root's tensor holds: XOR of its bits and others' zeros.
+    """Start to broadcast the root's tensor: the XOR of its bits and the others' zeros.
 
     `then` is called in the end. Raises GroupLost.
     """

@@ -1,4 +1,4 @@
-"""Calls under way, as PyTorch waits for them."""
+"""Pending calls, as PyTorch waits for them."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ from hopsum_torch.agent import Agent
 from hopsum_torch.errors import GroupLost, HopsumError
 
 SLICE_SECONDS = 1.0
-"""Between two looks whether a rank is gone."""
+"""Interval of checks for lost ranks."""
 LOST_SECONDS = 3.0
-"""For the agents to learn of a process that is gone, once gloo has."""
+"""Time for the agents to detect a lost process after gloo has."""
 GLOO_THREAD = "pt_gloo_runloop"
-"""The name of the threads that do gloo's calls."""
+"""The name of gloo's threads."""
 LOOK_SECONDS, RESTING_LOOKS = 0.002, 3
-"""Between two looks whether they rest; and how many looks in a row are to find them resting."""
+"""Interval of checks for idle threads, and number of consecutive checks that must find them idle.
+"""
 REST_SECONDS = 1.0
-"""At most: one may be in a call that never ends."""
+"""Maximum time to wait for idle threads: one may be in a call that never ends."""
 
 
 @contextlib.contextmanager
 def naming(agent: Agent) -> Iterator[None]:
-    """Raise GroupLost, which names the rank that is gone, for gloo's errors of its connections."""
+    """Raise GroupLost, which names the lost rank, for gloo's connection errors."""
     if lost := agent.lost():
         raise lost
     try:
@@ -49,7 +50,7 @@ def naming(agent: Agent) -> Iterator[None]:
 
 
 class GlooWork(dist.Work):
-    """A call under way over gloo; where a rank is gone, its error is the agent's, with names."""
+    """A pending call over gloo; if a rank is lost, its error is the agent's, with names."""
 
     def __init__(self, inner: Any, agent: Agent) -> None:
         super().__init__()
@@ -60,7 +61,7 @@ class GlooWork(dist.Work):
         """Wait for the call. Raises GroupLost, and what gloo raises."""
         deadline = time.monotonic() + timeout.total_seconds() if timeout else math.inf
         with naming(self._agent):
-            # Ranks that wait for one that is gone by way of others do not hear of it from gloo.
+            # gloo does not tell ranks that wait indirectly for a lost rank.
             while not self._wait_a_while(deadline):
                 if lost := self._agent.lost():
                     raise lost
@@ -91,7 +92,7 @@ class GlooWork(dist.Work):
         return bool(self._inner.is_success())
 
     def exception(self) -> Any:
-        """Return what the call ended with, if not well."""
+        """Return the exception of the call, if any."""
         return self._inner.exception()
 
     def result(self) -> Any:
@@ -104,7 +105,7 @@ class GlooWork(dist.Work):
 
 
 class HopsumWork(dist.Work):
-    """Calls under way, one or several; `tensors` hold the result in the end."""
+    """One or several pending calls; `tensors` finally hold the result."""
 
     def __init__(
         self, what: str, calls: int, tensors: list[torch.Tensor], timeout: timedelta
@@ -120,7 +121,7 @@ class HopsumWork(dist.Work):
         self._lock = threading.Lock()
 
     def ended(self, error: HopsumError | None) -> None:
-        """Take in the end of one of the calls."""
+        """Note the end of one of the calls."""
         self._error = self._error or error
         if next(self._left) > 0:
             return
@@ -147,11 +148,11 @@ class HopsumWork(dist.Work):
         return self.is_completed() and self._error is None
 
     def exception(self) -> HopsumError | None:
-        """Return what the call ended with, if not well."""
+        """Return the exception of the call, if any."""
         return self._error
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait for the call. Raises what it ended with, HopsumError after the timeout."""
+        """Wait for the call. Raises its exception, HopsumError after the timeout."""
         # The default of the C++ class, zero, means the group's.
         seconds = (timeout or self._timeout).total_seconds()
         if not self._over.wait(seconds):
@@ -178,7 +179,7 @@ class HopsumWork(dist.Work):
 
 
 def until_gloo_rests() -> None:
-    """Wait until gloo's threads have given back the tensors of ended calls, REST_SECONDS at most.
+    """Wait until gloo's threads have released the tensors of ended calls, at most REST_SECONDS.
 
     Before the interpreter ends: a thread that then waits for the GIL, as it does to give back a
     tensor of Python's, aborts the process (pytorch/pytorch, issue 190489).

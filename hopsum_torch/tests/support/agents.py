@@ -118,7 +118,7 @@ class Agents:
                 del self._attending[rank]
                 which = f" of rank {rank}" if self._hosts.count(host) > 1 else ""
                 if not left:
-                    self._end(f"job 1: the process{which} on {host} is gone, without a goodbye")
+                    self._end(f"job 1: the process{which} on {host} disconnected without leaving")
 
     def _end(self, why: str) -> None:
         for connected in self._attending.values():

@@ -67,7 +67,7 @@ class Annotation:
 
 @dataclass(frozen=True, slots=True)
 class TypeName:
-    """How the source named a field's type, where P4Info wants to know.
+    """The source's name of a field's type, where P4Info needs it.
 
     `kind`: `newtype`, `enum`, `serialisable_enum`, `error`, `bool` or `` for plain bits.
     `translation`: (uri, bit width or None for a string) of `@p4runtime_translation`.
@@ -515,7 +515,7 @@ class Parameter:
 
 @dataclass(slots=True, eq=False)
 class Callable:
-    """A function or an action, specialised for the block instance it stands in."""
+    """A function or an action, specialised for its block instance."""
 
     name: str
     """Fully qualified control-plane name, e.g. `MyIngress.drop`."""
@@ -569,7 +569,7 @@ class Anything:
 
 @dataclass(slots=True, eq=False)
 class InValueSet:
-    """A key set of a parser value set; it stands for all subjects of the select at once."""
+    """A key set of a parser value set, for all subjects of the select at once."""
 
     value_set: ValueSet
 
@@ -765,7 +765,7 @@ class ExternInstance:
 
 @dataclass(slots=True, eq=False)
 class Package:
-    """What `main` is: the package's name and its blocks by parameter name, in order."""
+    """The package of `main`: its name and its blocks by parameter name, in order."""
 
     name: str
     blocks: dict[str, Block]
@@ -783,7 +783,7 @@ class Program:
     tables: tuple[Table, ...]
     """In the order p4c's P4Info lists them: by control, then by declaration."""
     actions: tuple[Callable, ...]
-    """Those P4Info lists: of tables, and those called in apply blocks; each once an instance."""
+    """Actions in P4Info: of tables, and those called in apply blocks; each once per instance."""
     externs: tuple[ExternInstance, ...]
     value_sets: tuple[ValueSet, ...]
     blocks: tuple[Block, ...]

@@ -1,4 +1,4 @@
-"""How deep programs may nest, and room for walking them."""
+"""Maximum nesting of programs, and stack for walking them."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Where a piece of P4 source stands, and errors that show it."""
+"""Positions in P4 source, and errors that show them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 SHOWN_COLUMNS = 160
-"""Of a source line, around the place that an error is about."""
+"""Maximum characters of a source line shown around an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class P4Error(Exception):
     """
 
     exit_code = 2
-    """Of a command that it ends."""
+    """Exit code of a command that it ends."""
 
     def __init__(
         self,

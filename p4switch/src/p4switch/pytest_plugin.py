@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--p4-executor",
         choices=tuple(EXECUTORS),
         default="interpreter",
-        help="what runs the programs (default: interpreter, which shows a packet's path when a "
+        help="executor of the programs (default: interpreter, which shows a packet's path when a "
         "test fails)",
     )
     parser.addini("p4_program", "the program of tests that name none, from the root folder")

@@ -64,7 +64,7 @@ class StfError(Exception):
 
 @dataclass(slots=True)
 class Line:
-    """A command: its words, and where it stands."""
+    """A command: its words, and its position."""
 
     command: str
     rest: str
@@ -212,7 +212,7 @@ def _match_names(key: Key) -> set[str]:
 
 
 def find_key(name: str, table: Table) -> int:
-    """Index of the key that `name` stands for; `stack$2.x` is `stack[2].x`."""
+    """Return the index of the key `name`; `stack$2.x` is `stack[2].x`."""
     keys = match_keys(table)
     wanted = re.sub(r"\$(\d+)", r"[\1]", name)
     exact = [i for i, key in enumerate(keys) if wanted in _match_names(key)]
@@ -248,7 +248,7 @@ def compare_packet(expected: str, received: bytes) -> str | None:
 
 @dataclass(slots=True)
 class _Expected:
-    """What a port should send: packets in order, or (`any`) whatever."""
+    """Expected output of a port: packets in order, or (`any`) anything."""
 
     packets: list[tuple[str, str]] = field(default_factory=list)
     any: bool = False
@@ -306,7 +306,7 @@ class Session:
         return port, "".join(words[1:])
 
     def _do_no_packet(self, line: Line) -> None:
-        """Nothing to do: whatever is not expected is a failure anyway."""
+        """Do nothing: unexpected packets are failures anyway."""
 
     def _do_wait(self, line: Line) -> None:
         self._now_us += WAIT_US

@@ -44,7 +44,7 @@ class Switch:
     # --- packets
 
     def send(self, port: int, frame: Frame) -> None:
-        """Let a frame come in at a port. What goes out waits for `expect`."""
+        """Receive a frame at a port. Output waits for `expect`."""
         self.now_us += PACKET_GAP_US
         self._told = len(self._traces)
         for out_port, data in self.engine.process([(port, as_bytes(frame))], self.now_us):
@@ -83,12 +83,12 @@ class Switch:
                 )
 
     def take_all(self, port: int | None = None) -> list[bytes]:
-        """Take whatever went out of a port, or of all, port by port."""
+        """Take all frames that left by a port, or by all, port by port."""
         ports = sorted(self._out) if port is None else [port]
         return [frame for number in ports for frame in self._out.pop(number, ())]
 
     def wait(self, seconds: float) -> None:
-        """Let time pass on the switch's clock, for meters and idle timeouts."""
+        """Advance the switch's clock, for meters and idle timeouts."""
         self.now_us += round(seconds * 1e6)
 
     def _path(self) -> str:

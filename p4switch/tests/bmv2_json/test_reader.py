@@ -234,7 +234,7 @@ def test_p4info_belongs_to_json(info_file: Path, tmp_path: Path) -> None:
     source.write_text("// nothing\n")
     code, text = invoke("compile", source, "--p4info", info_file)
     assert code == 1
-    assert "is no BMv2 JSON: its P4Info is made of itself" in text
+    assert "is not BMv2 JSON: its P4Info is derived from it" in text
 
 
 def test_a_client_pushes_what_p4c_wrote(world: World) -> None:

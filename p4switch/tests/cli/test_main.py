@@ -313,7 +313,7 @@ def test_explain_as_json() -> None:
     ("arguments", "message"),
     [
         (("--packet", "123"), "--packet: expected pairs of hexadecimal digits"),
-        (("--packet", "12", "--format", "xml"), "--format: 'xml' is no form of a trace"),
+        (("--packet", "12", "--format", "xml"), "--format: 'xml' is not a form of a trace"),
         (("--packet", "12", "--entries", "/nowhere.stf"), "/nowhere.stf: cannot be read"),
     ],
 )

@@ -68,7 +68,7 @@ def judge(title: str, problems: Sequence[str], known: Mapping[str, str], tally: 
     if title in known and problems:
         tally.known[title] = known[title]
     elif title in known:
-        tally.failed[title] = "passes, but stands among the known failures"
+        tally.failed[title] = "passes, but is among the known failures"
     elif problems:
         tally.failed[title] = problems[0].splitlines()[0]
     else:

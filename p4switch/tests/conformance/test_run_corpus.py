@@ -91,7 +91,7 @@ def test_the_command_and_its_table(checkout: Path) -> None:
 def test_a_known_failure_that_passes_is_a_failure() -> None:
     tally = Tally()
     judge("refuse/x", [], {"refuse/x": "a reason"}, tally)
-    assert tally.failed == {"refuse/x": "passes, but stands among the known failures"}
+    assert tally.failed == {"refuse/x": "passes, but is among the known failures"}
 
 
 def test_known_failures_need_a_suite_and_a_reason(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_an_error_shows_the_line_and_the_place() -> None:
         ("const bit<8> k = 1; k = m.i;", "this cannot be assigned to"),
         ("const bit<8> k = m.i;", "the value of 'k' must be known when compiling"),
         ("bit<8> x; bit<8> x;", "'x' is declared twice; first at test.p4:12:1"),
-        ("break;", "'break' can only stand in a loop"),
+        ("break;", "'break' can only be used in a loop"),
         ("mark_to_drop(m);", "'standard_metadata' of 'mark_to_drop'"),
         (
             "hdr.h.setValid(1);",
@@ -97,7 +97,7 @@ def test_an_error_shows_the_line_and_the_place() -> None:
             "the operands of '==' must have one type, not a value of type "
             "'bit<8>' and a value of type 'bit<16>'",
         ),
-        ("switch (m.i) { 1: { } 1: { } }", "this label stands in the switch twice"),
+        ("switch (m.i) { 1: { } 1: { } }", "this label is in the switch twice"),
         ("m.i = error.NoMach;", "no error is called 'NoMach'; did you mean 'NoMatch'?"),
     ],
 )

@@ -51,7 +51,7 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
     "a table without actions": (table(KEY), "table 't' needs a property 'actions'"),
     "a default action before the actions": (
         table("default_action = other; actions = { other; }"),
-        "'default_action' of table 't' must stand after its actions",
+        "'default_action' of table 't' must come after its actions",
     ),
     "a structured annotation twice": (
         {"local": "@x[1] @x(2) action third() { }", "apply": "third();"},
@@ -59,14 +59,14 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
     ),
     "another argument in the default action": (
         table(f"{KEY} actions = {{ set(m.i); other; }} default_action = set(hdr.h.a, 1);"),
-        "'target' of action 'set' must be what stands in the list of actions",
+        "'target' of action 'set' must be one of the list of actions",
     ),
     "another argument in an entry": (
         table(
             f"{KEY} actions = {{ set(m.i); other; }} default_action = other();"
             "const entries = { 1 : set(hdr.h.a, 1); }"
         ),
-        "'target' of action 'set' must be what stands in the list of actions",
+        "'target' of action 'set' must be one of the list of actions",
     ),
     "the first entry without a priority": (
         table(
@@ -77,7 +77,7 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
     ),
     "entries before the key": (
         table(f"entries = {{ 1 : other(); }} {KEY} actions = {{ other; }}"),
-        "the entries of table 't' must stand after its key",
+        "the entries of table 't' must come after its key",
     ),
     "a table in an action's argument": (
         {

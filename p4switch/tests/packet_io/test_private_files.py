@@ -37,7 +37,7 @@ def test_a_folder_that_cannot_be_made_is_named(
 ) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(
-        UnsafePathError, match=r"file/cache/p4switch cannot be made: Not a dir.*XDG"
+        UnsafePathError, match=r"file/cache/p4switch cannot be created: Not a dir.*XDG"
     ):
         private_folder(tmp_path / "file" / "cache" / "p4switch")
     # A service's user has no home, and services have no HOME.
@@ -56,7 +56,7 @@ def test_folders_of_others_are_refused(tmp_path: Path) -> None:
     folder = tmp_path / "open"
     folder.mkdir()
     folder.chmod(0o770)
-    with pytest.raises(UnsafePathError, match=r"other users may write .*0770.*chmod go-w"):
+    with pytest.raises(UnsafePathError, match=r"writable for other users .*0770.*chmod go-w"):
         private_folder(folder)
     folder.chmod(0o755)
     link = tmp_path / "link"
@@ -86,7 +86,7 @@ def test_files_of_others_are_not_read(tmp_path: Path) -> None:
         read_private(file)
     write_private(file, "text")
     file.chmod(0o602)
-    with pytest.raises(UnsafePathError, match="other users may write there"):
+    with pytest.raises(UnsafePathError, match="writable for other users"):
         read_private(file)
     os.mkfifo(pipe, 0o600)
     with pytest.raises(UnsafePathError, match="expected a regular file, found something else"):
@@ -102,5 +102,5 @@ def test_compiled_code_is_not_taken_from_a_folder_of_others(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     cache_folder().chmod(0o777)
-    with pytest.raises(UnsafePathError, match="other users may write there"):
+    with pytest.raises(UnsafePathError, match="writable for other users"):
         cache_folder()

@@ -58,7 +58,7 @@ def test_trees_of_hosts_by_document_000() -> None:
     # With whole links there is one tree, of the strength 5/2.
     assert mtree.seconds < 0.6 * whole.seconds
     assert mtree.seconds == pytest.approx(ours.seconds, rel=0.2)
-    with pytest.raises(ExperimentError, match="only the planner mtree knows them"):
+    with pytest.raises(ExperimentError, match="options of the planner mtree"):
         replace(asked, keep=1.0)
     with pytest.raises(PlanError, match="this network has switches"):
         list(compare(Comparison("star:3", (1000,), (), ("multi-tree",), planner="mtree")))
@@ -193,7 +193,7 @@ def test_the_form_of_level_wise_is_said() -> None:
     found = json.loads(CliRunner().invoke(app, [*arguments, *levels]).stdout)["results"]
     assert "form" not in found[0]
     assert found[1]["form"].startswith("2 levels: siblings exchange hierarchically")
-    with pytest.raises(ExperimentError, match="only the algorithm level-wise knows them"):
+    with pytest.raises(ExperimentError, match="options of the algorithm level-wise"):
         Comparison("star:3", (1000,), (), ("ring",), form=FormOptions(Shape.FLAT))
 
 

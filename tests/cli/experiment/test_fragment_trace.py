@@ -101,7 +101,7 @@ def test_the_command_prints_and_draws(tmp_path: Path) -> None:
     bmv2 = ["--world", "mininet", "--engine", "bmv2"]
     refused = CliRunner().invoke(app, [*base, "--trace-fragment", "3", *bmv2])
     assert isinstance(refused.exception, ExperimentError)
-    assert "BMv2 does not tell what it counts" in str(refused.exception)
+    assert "BMv2 does not report its counts per packet" in str(refused.exception)
     for options in ([], ["--engine", "bmv2", "--pcap", str(tmp_path / "pcap")]):
         refused = CliRunner().invoke(app, ["cluster", "star:2", "--trace-fragment", "3", *options])
         assert isinstance(refused.exception, InputError)
@@ -190,7 +190,7 @@ def is_between_switches(hop: Hop) -> bool:
 
 
 def test_folders_without_captures(tmp_path: Path) -> None:
-    with pytest.raises(CaptureError, match="expected a folder that `hopsum run --pcap`"):
+    with pytest.raises(CaptureError, match="expected a folder written by `hopsum run --pcap`"):
         captured_trace(tmp_path, 3, 1)
     prepare_captures(load_network("star:2"), tmp_path)
     with pytest.raises(CaptureError, match=r"s1-eth1_in.pcap: cannot be read"):

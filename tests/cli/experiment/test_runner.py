@@ -24,7 +24,7 @@ SMALL = Experiment(topology="star:3", workers=3, elements=3000, rounds=2, lanes=
         ({"loss": 1.0}, r"loss 1\.0: expected a probability"),
         ({"window": 48}, "window 48: expected a power of two"),
         ({"lanes": 100}, "lanes: 100 is not possible; expected a multiple of 32 from 32 to 352"),
-        ({"integrity": True, "algorithm": Algorithm.RING}, "hosts sum among themselves by TCP"),
+        ({"integrity": True, "algorithm": Algorithm.RING}, "hosts sum among themselves over TCP"),
         ({"train": "mnist"}, "expected `digits`"),
         ({"train": "digits", "dtype": DataType.INT32}, "gradients are float32"),
         ({"engine": Engine.BMV2}, "BMv2 runs in real time only"),

@@ -205,7 +205,7 @@ def test_refusals_reach_the_agent(tmp_path: Path) -> None:
         for job, host, reason in ((2, "h1", "there is no job 2; jobs: 1"), (1, "h7", "no part")):
             with (
                 AgentStream(running.address, job, host) as client,
-                pytest.raises(ControllerError, match=f"refused: .*{reason}"),
+                pytest.raises(ControllerError, match=f"rejected by the controller: .*{reason}"),
             ):
                 client.register(WAIT)
 

@@ -111,7 +111,7 @@ def test_a_worker_that_does_not_come_back_after_a_restart(
         until(lambda: world.attached() == {"h2", "h3"}, "the return of the others")
         later.ahead = PATIENCE
         until(lambda: world.state("long") == "failed", "the end of long")
-        assert "h1: not back since the restart" in world.queries.job("long").reason
+        assert "h1: not attached since the restart" in world.queries.job("long").reason
         world.agents("h1")
         world.queries.submit(ring("again", "h1,h2"))
         world.exact("again")
@@ -167,7 +167,7 @@ def test_plans_stay_after_a_restart_or_are_made_anew_with_what_is_fixed_for_a_jo
         await other.restore()
         assert [job.state for job in other.jobs] == ["failed", "failed"]
         reason = other.jobs.find(1).reason
-        assert "cannot go on after a restart of the controller: worker 'h3'" in reason
+        assert "cannot be recovered after a restart of the controller: worker 'h3'" in reason
         await other.close()
 
     asyncio.run(main())

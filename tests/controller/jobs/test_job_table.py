@@ -163,7 +163,9 @@ def test_a_journal_that_was_cut_short_or_is_none(tmp_path: Path) -> None:
         file.read_text().replace('"reports": {}', '"reports": []'),
     ):
         file.write_text(former)
-        with pytest.raises(JobError, match=r"job 1 cannot be .*; is the journal another version's"):
+        with pytest.raises(
+            JobError, match=r"job 1 cannot be .*; was the journal written by another version"
+        ):
             JobTable(file)
     for text, error, words in (
         ("seven\n", JournalError, r"jobs:1: 'seven': expected a record"),

@@ -97,7 +97,7 @@ def test_a_record_that_is_no_jobs_counts_as_damage(file: Path) -> None:
 def test_files_that_are_left_alone(file: Path, tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_text("hello\nworld\n")
-    with pytest.raises(JournalError, match="no line of it is a record; is it a journal"):
+    with pytest.raises(JournalError, match="it contains no records; is it a journal"):
         recover(text)
     assert text.read_text() == "hello\nworld\n"
     with pytest.raises(JournalError, match="none: cannot be read: No such file"):
@@ -105,7 +105,7 @@ def test_files_that_are_left_alone(file: Path, tmp_path: Path) -> None:
     damage(file, 1)
     before = file.read_bytes()
     (tmp_path / "jobs.damaged").write_text("of the last time")
-    with pytest.raises(JournalError, match=r"jobs\.damaged is there already; move it away"):
+    with pytest.raises(JournalError, match=r"jobs\.damaged exists already; move it away"):
         recover(file)
     assert file.read_bytes() == before
 

@@ -14,7 +14,7 @@ from controller.jobs.cluster import Cluster
 from controller.jobs.job_spec import JobSpec
 from controller.jobs.job_state import JobState
 from controller.jobs.manager import Manager
-from controller.jobs.stall_diagnosis import Progress, why_standing_still
+from controller.jobs.stall_diagnosis import Progress, why_stalled
 from controller.jobs.tracker import Tracker
 from controller.telemetry.diagnosis import (
     condition,
@@ -82,7 +82,7 @@ def test_outages_are_named_with_their_time() -> None:
     assert link_condition(health, "l2", "s1", 20.0) == "switch s1 unreachable, planned around"
     assert link_condition(health, "l2", "s3", 20.0) == ""
     health.update({"s1": True}, 20.0)
-    assert outage(health, ["s1"], 20.5) == "switch s1 is taken in again"
+    assert outage(health, ["s1"], 20.5) == "switch s1 is being reconnected"
     many = [f"s{number}" for number in range(9)]
     health.update(dict.fromkeys(many, False), 30.0)
     assert outage(health, many, 30.0).endswith(", and 6 more")
@@ -105,7 +105,7 @@ def attending(
 
 def why(tracker: Tracker, nodes: Nodes, now: float, outages: str = "") -> str:
     known = {node.host: node for node in nodes}
-    return why_standing_still(tracker, known, Progress(10.0), outages, now)
+    return why_stalled(tracker, known, Progress(10.0), outages, now)
 
 
 HOSTS = ("h1", "h3", "ps")

@@ -83,7 +83,7 @@ def test_nothing_has_reached_the_switch_below() -> None:
     network, plan = planned()
     slots = {"l2": [state(1, 0b11, 2)], "s1": [state(5, 0b10, 2)]}
     (found,) = find_missing(network, plan, slots)
-    assert found.why == "nothing of this fragment has reached l2"
+    assert found.why == "no packet of this fragment has reached l2"
 
 
 def test_a_child_behind_a_plain_switch() -> None:

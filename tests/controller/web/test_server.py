@@ -139,7 +139,7 @@ def test_failovers_and_replans_are_told_with_their_causes(tmp_path: Path) -> Non
 
 def test_what_cannot_be_asked(open_world: World) -> None:
     for path, status, words in (
-        ("state.json?frame=0", 400, "frame: there is no recording here"),
+        ("state.json?frame=0", 400, "frame: not a recording"),
         ("slot.json?switch=s1&slot=x", 400, "slot 'x': expected a whole number"),
         ("slot.json?switch=s1&slot=1", 503, "drives no switches"),
         ("missing.json?job=99999999999", 400, "job '99999999999'"),

@@ -81,7 +81,7 @@ def test_all_start_in_one_order_whatever_the_order_at_each(group: Group) -> None
     for member in group:
         member._thread.join(PATIENCE)
         assert member.done
-        with pytest.raises(CoordinationError, match="everybody has left; nothing starts"):
+        with pytest.raises(CoordinationError, match="all processes have left; no operator"):
             member.next_start(PATIENCE)
 
 

@@ -167,7 +167,7 @@ SUM = {
         ({"kind": "submit", "name": "a", "ranks": "h1"}, "expected name and ranks"),
         ({"kind": "attend", "job": 70000}, "job 70000: expected a number, 0 to 65535"),
         ({"kind": "attend", "job": 7}, "rank None: expected a number, 0 to 65535"),
-        ({"kind": "memory", "memory": 1}, "0 descriptors came along; expected one"),
+        ({"kind": "memory", "memory": 1}, "0 descriptors received; expected one"),
         ({**SUM, "type": "int64"}, "type 'int64': expected float32 or int32"),
         ({**SUM, "memory": 5}, "in memory 5: there is none of that number"),
         ({**SUM, "elements": 1025}, "1025 int32 in memory 0: there is 4096 bytes"),
@@ -246,7 +246,9 @@ def test_each_rank_of_a_host_has_a_place(host: Host, early: bool) -> None:
         assert attendance.take() == []
         process.socket.close()
         host.turn()
-    with pytest.raises(ProcessGone, match="job 7: the process of rank 2 on h1 is gone, without a"):
+    with pytest.raises(
+        ProcessGone, match="job 7: the process of rank 2 on h1 disconnected without leaving"
+    ):
         attendance.take()
 
 
@@ -287,7 +289,9 @@ def test_a_process_that_ends_without_a_word_is_named(host: Host, goodbye: bool) 
     if goodbye:
         assert attendance.take() == []
     else:
-        with pytest.raises(ProcessGone, match="job 7: the process on h1 is gone, without a"):
+        with pytest.raises(
+            ProcessGone, match="job 7: the process on h1 disconnected without leaving"
+        ):
             attendance.take()
 
 
@@ -371,7 +375,7 @@ def test_an_agent_without_descriptors_goes_on(
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as late:
         late.connect(f"\0{host.socket.name[1:]}")
         host.turn()
-        assert "could not be let in: Too many open files" in caplog.text
+        assert "could not be accepted: Too many open files" in caplog.text
         monkeypatch.setattr(socket.socket, "accept", real)
         host.turn()
         assert json.loads(late.recv(1 << 17))["kind"] == "hello"
@@ -383,7 +387,7 @@ def test_calls_that_nobody_takes_are_bounded(host: Host, monkeypatch: pytest.Mon
     process = Process(host)
     for call in range(4):
         process.say({"kind": "barrier", "call": call})
-    assert "3 calls have not been taken" in process.hear()["why"]
+    assert "3 calls are pending" in process.hear()["why"]
 
 
 def test_jobs_are_handed_in_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,7 +162,7 @@ def test_an_unknown_root_is_named() -> None:
 
 def test_one_worker_has_no_cut() -> None:
     graph = graph_of([("a", "b", 1)], ["a"])
-    with pytest.raises(PlanError, match="a has nobody to sum with"):
+    with pytest.raises(PlanError, match="a has no other node to sum with"):
         steiner_cut(graph)
     assert steiner_cut(graph, "b").bound == 1
 
@@ -365,5 +365,5 @@ def test_the_text_names_a_rack() -> None:
     assert [set(part) - {"s1"} for part in proof.parts] == [{"h3", "h4", "l2"}]
     assert proof.text.startswith("one set of nodes that the data must enter, {h3, h4, l2")
     assert proof.text.endswith(
-        "a unit of the data puts 1 on the links around them, which offer 1/4: at most 1/4"
+        "a unit of the data puts 1 on the links around them, whose capacity is 1/4: at most 1/4"
     )

@@ -111,7 +111,7 @@ def test_regions_are_there_only_under_oversubscription() -> None:
         whole = regions_of(network, workers_of(network), ())
         assert len(whole.parts) == expected
     network = racks(3, 2, 0.5)
-    # A single worker in a rack has nobody to sum with.
+    # A single worker in a rack has no other node to sum with.
     whole = regions_of(network, ("h1", "h2", "h3"), ("h4", "ps"))
     assert [part.workers for part in whole.parts] == [("h1", "h2")]
     assert whole.parts[0].hosts == ("h1", "h2", "ps")

@@ -1,1 +1,1 @@
-"""What runs a program of the intermediate representation."""
+"""Executors of the intermediate representation."""

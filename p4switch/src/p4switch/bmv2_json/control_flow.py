@@ -14,7 +14,7 @@ from p4switch.bmv2_json.expressions import Expressions
 from p4switch.bmv2_json.tables import Tables
 
 MOST_NODES = 100_000
-"""Of the nested code; a graph that comes from no nested code has some nodes several times."""
+"""Maximum number of nodes of the nested code; unstructured graphs repeat nodes."""
 
 END = None
 Name = str | None

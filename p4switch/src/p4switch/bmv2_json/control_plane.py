@@ -1,4 +1,4 @@
-"""What a P4Info says of a program that its BMv2 JSON does not: ids, and what is hidden."""
+"""Parts of P4Info that BMv2 JSON lacks: ids, and hidden objects."""
 
 from __future__ import annotations
 

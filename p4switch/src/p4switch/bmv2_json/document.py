@@ -74,7 +74,7 @@ class Identifiers:
 
 
 def number_of(text: str | int) -> int:
-    """Return the number that a `hexstr` stands for: hexadecimal, with or without `0x`, signed."""
+    """Parse a `hexstr`: hexadecimal, with or without `0x`, signed."""
     return text if isinstance(text, int) else int(text, 16)
 
 

@@ -70,7 +70,7 @@ class Arrays:
         self.of_table: dict[str, list[ir.ExternInstance]] = {}
         """Direct counters and meters."""
         self.results: dict[str, ir.Expression] = {}
-        """Where the direct meter of a table puts the colour."""
+        """Destination of the colour of a table's direct meter."""
         for part in document.parts("counter_arrays"):
             self._counter(part)
         for part in document.parts("meter_arrays"):

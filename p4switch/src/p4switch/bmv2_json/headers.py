@@ -23,7 +23,7 @@ ARCHITECTURE_METADATA = {
     ),
     "queueing_metadata": ("enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth"),
 }
-"""What simple_switch sets in metadata other than standard_metadata (docs/simple_switch.md)."""
+"""Metadata other than standard_metadata that simple_switch sets (docs/simple_switch.md)."""
 
 
 class Headers:

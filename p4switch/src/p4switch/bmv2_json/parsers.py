@@ -12,7 +12,7 @@ from p4switch.bmv2_json.primitives import Primitives
 
 START, ACCEPT, REJECT = "start", "accept", "reject"
 DEFAULT_VALUE_SET_SIZE = 1024
-"""Of value sets in files that state none."""
+"""Size of value sets in files that state none."""
 
 
 class Parser:

@@ -253,7 +253,7 @@ def _const_key(match: Part, key: ir.Key) -> ir.ConstKey:
 
 
 def _sliced(expression: ir.Expression, mask: int, width: int) -> tuple[ir.Expression, int | None]:
-    """Return the slice that a mask stands for where the key has only `width` bits."""
+    """Return the slice for a mask if the key has only `width` bits."""
     low = (mask & -mask).bit_length() - 1
     assert isinstance(expression.type, ir.Bits)
     if width == expression.type.width or mask != (1 << width) - 1 << low:

@@ -26,7 +26,7 @@ def compile_command(
     defines: Defines = None,
     includes: Includes = None,
 ) -> None:
-    """Check a P4 program; write what a controller needs to push it."""
+    """Check a P4 program; write the files that a controller pushes."""
     from p4switch.device.loading import checked_program
     from p4switch.p4runtime.p4info import p4info_text
     from p4switch.position import P4Error

@@ -69,7 +69,7 @@ def steps() -> list[Step]:
 
 
 def why_in_process() -> str | None:
-    """Say why there can be no veth pairs; None if there can."""
+    """Return why veth pairs are impossible; None if they are possible."""
     if os.geteuid() != 0:
         return "not root"
     if shutil.which("ip") is None:
@@ -131,7 +131,7 @@ def _await(sock: socket.socket, frame: bytes, where: str) -> None:
 
 @contextmanager
 def _veth_pair(port: int) -> Iterator[tuple[str, str]]:
-    """Make a veth pair for a port: the switch's end and the other one; gone afterwards."""
+    """Yield a veth pair for a port: the switch's end and the other one; removed afterwards."""
     name = f"p4d{secrets.token_hex(3)}{port}"
     names = (f"{name}s", f"{name}h")
     _ip("link", "add", names[0], "type", "veth", "peer", "name", names[1])

@@ -18,7 +18,7 @@ def demo(
         bool, typer.Option("--source", help="Print the router's P4 program instead.")
     ] = False,
 ) -> None:
-    """Send a few packets through a router and say what happens to each, step by step.
+    """Send a few packets through a router and show what happens to each, step by step.
 
     As root over veth pairs of its own, else in this process.
     """

@@ -13,7 +13,7 @@ from p4switch.cli.options import MOST_PORT, Defines, Includes, fail, parse_defin
 def explain(
     program: Annotated[Path, typer.Argument(help="P4 source, or BMv2 JSON.")],
     packet: Annotated[str, typer.Option(help="The frame, in hexadecimal digits.")],
-    port: Annotated[int, typer.Option(min=0, max=MOST_PORT, help="Port at which it comes in.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=MOST_PORT, help="Ingress port.")] = 0,
     entries: Annotated[
         Path | None,
         typer.Option(
@@ -28,7 +28,7 @@ def explain(
     defines: Defines = None,
     includes: Includes = None,
 ) -> None:
-    """Say what a program does with one packet, step by step."""
+    """Show what a program does with one packet, step by step."""
     from p4switch.backends.reference.interpreter import Interpreter
     from p4switch.backends.reference.trace import PacketTrace, Tracer, sink_of
     from p4switch.cli.path_drawing import path_svg

@@ -12,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 
 class Command(NamedTuple):
-    """Where a subcommand is (`module:function`), and its help."""
+    """Location of a subcommand (`module:function`), and its help."""
 
     target: str
     help: str
@@ -25,7 +25,7 @@ COMMANDS = {
     ),
     "compile": Command(
         "p4switch.cli.compile_command:compile_command",
-        "Check a P4 program; write what a controller needs to push it.",
+        "Check a P4 program; write the files that a controller pushes.",
     ),
     "stf": Command(
         "p4switch.cli.stf_command:stf",
@@ -37,17 +37,17 @@ COMMANDS = {
     ),
     "explain": Command(
         "p4switch.cli.explain_command:explain",
-        "Say what a program does with one packet, step by step.",
+        "Show what a program does with one packet, step by step.",
     ),
     "demo": Command(
         "p4switch.cli.demo_command:demo",
-        "Send a few packets through a router and say what happens to each, step by step.",
+        "Send a few packets through a router and show what happens to each, step by step.",
     ),
 }
 
 
 class _Deferred(TyperCommand):
-    """A subcommand that is imported when it runs, or when its own help is asked for."""
+    """A subcommand that is imported when it runs, or when its own help is requested."""
 
     target = ""
 

@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 MOST_PORT = 511
-"""Of bit<9>."""
+"""Maximum of bit<9>."""
 MOST_DEVICE_ID = (1 << 64) - 1
 
 Includes = Annotated[
@@ -23,7 +23,7 @@ P4InfoFile = Annotated[
     typer.Option(
         "--p4info",
         metavar="FILE",
-        help="The P4Info (text form) that p4c wrote beside BMv2 JSON; default: made of the JSON.",
+        help="P4Info (text) that p4c wrote with the BMv2 JSON; default: derived from the JSON.",
     ),
 ]
 Executor = Annotated[

@@ -47,7 +47,7 @@ class Box:
 
     @property
     def height(self) -> int:
-        """Of the rectangle, in pixels."""
+        """Height of the rectangle, in pixels."""
         return 2 * PADDING + LINE * (1 + len(self.shown))
 
 

@@ -61,8 +61,8 @@ TraceForm = Annotated[
     typer.Option(
         "--trace",
         metavar="text|json",
-        help="Say what happens to each packet, as text or as a line of JSON. Packets then go "
-        "through the interpreter, one by one.",
+        help="Show what happens to each packet, as text or as a line of JSON. The interpreter then "
+        "processes packets one by one.",
     ),
 ]
 TraceFile = Annotated[
@@ -93,7 +93,7 @@ TraceFields = Annotated[
 def run(
     program: Annotated[
         Path | None,
-        typer.Argument(help="P4 source, BMv2 JSON, or what `p4switch compile -o` wrote."),
+        typer.Argument(help="P4 source, BMv2 JSON, or the output of `p4switch compile -o`."),
     ] = None,
     interfaces: Annotated[
         list[str] | None, typer.Option("-i", "--interface", help="PORT@INTERFACE, for each port.")
@@ -132,7 +132,8 @@ def run(
         int, typer.Option(min=0, max=MOST_PORT, help="Port number that drops packets.")
     ] = DEFAULT_DROP_PORT,
     priority_queues: Annotated[
-        int, typer.Option(min=1, max=8, help="Queues of each egress port; the highest goes first.")
+        int,
+        typer.Option(min=1, max=8, help="Queues of each egress port; the highest is served first."),
     ] = 8,
     send_buffer: Annotated[
         int,
@@ -190,7 +191,7 @@ def run(
     trace_headers: TraceHeaders = None,
     trace_fields: TraceFields = None,
     thrift_port: Annotated[
-        int | None, typer.Option(help="Ignored: there is no Thrift, only P4Runtime.")
+        int | None, typer.Option(help="Ignored: p4switch has no Thrift, only P4Runtime.")
     ] = None,
 ) -> None:
     """Run a switch on network interfaces until SIGTERM or SIGINT."""
@@ -258,7 +259,7 @@ def run(
         )
         loader = make_loader(executor, tracer, options)
         with (
-            # Whoever finds the switch answering may end it at once.
+            # A client that sees the switch answering may end it at once.
             noted_signals() as wait_for_end,
             Device(
                 ports,
@@ -292,7 +293,7 @@ def run(
     ) as error:
         fail(str(error))
     except OSError as error:
-        # Its capture files, and what it keeps of compiled programs.
+        # Its capture files, and its cache of compiled programs.
         fail(str(error))
 
 

@@ -27,7 +27,7 @@ _MAC = re.compile(r"[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){5}")
 
 
 class CommandError(Exception):
-    """A command that cannot be done; says what was expected."""
+    """An invalid option."""
 
 
 def number(text: str) -> int:

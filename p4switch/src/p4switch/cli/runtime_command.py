@@ -27,7 +27,7 @@ def cli_command(
         int, typer.Option(min=1, help="To become primary with, at the first write.")
     ] = 1,
     cacert: Annotated[
-        Path | None, typer.Option(help="Speak TLS, with a switch that this authority knows (PEM).")
+        Path | None, typer.Option(help="Use TLS, and verify the switch by this authority (PEM).")
     ] = None,
     cert: Annotated[
         Path | None, typer.Option(help="With TLS: a certificate of one's own (PEM).")

@@ -32,8 +32,8 @@ def stf(
     coverage: Annotated[
         Path | None,
         typer.Option(
-            help="Write a page (HTML) that says which statements, branches, parser transitions "
-            "and table entries the tests reached. Runs the interpreter."
+            help="Write an HTML page with the statements, branches, parser transitions and table "
+            "entries that the tests reached. Runs the interpreter."
         ),
     ] = None,
     externs: Externs = None,

@@ -20,7 +20,7 @@ HEADER = "// p4switch bundle 1\n"
 MARKER = re.compile(r'#[ \t]*(\d+)[ \t]+"((?:[^"\\\n]|\\.)*)"[ \t\d]*\Z')
 LARGEST_LINE = 1_000_000
 BLANK_LINES = 8
-"""Up to so many lines are skipped by newlines rather than by a line marker."""
+"""Maximum number of lines skipped by newlines rather than by a line marker."""
 MERGE = re.compile(r"\w\w|[^\w\s()\[\];,:?]{2}")
 """Neighbouring characters of two tokens that could read as one token."""
 
@@ -125,8 +125,8 @@ def _marker(
         line = text[start : scanned[end][3]]
         raise P4Error(
             _position(tokens, base + start),
-            "expected a line marker: a device config is what `p4switch compile` writes, "
-            "without preprocessor directives",
+            "expected a line marker: a device config is the output of `p4switch compile`, without "
+            "preprocessor directives",
             source_line=line,
         )
     name = found[2].replace('\\"', '"').replace("\\\\", "\\")

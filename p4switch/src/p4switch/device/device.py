@@ -171,7 +171,7 @@ class Device:
 
 
 def log_drops(statistics: EngineStatistics) -> None:
-    """Say what the program made the switch drop that it should not have."""
+    """Log the packets that the switch dropped because of errors in the program."""
     for what in ("over_budget", "endless_turns"):
         if statistics.extra.get(what):
             log.warning("%s: %d packets dropped (%s)", what, statistics.extra[what], _WHY[what])

@@ -88,7 +88,7 @@ def _native_program(device_config: bytes, externs: CFile | None) -> tuple[Progra
     from p4switch.backends.native.build import load_kept
 
     digest = hashlib.sha256(device_config).hexdigest()
-    # What is kept under its hash has been checked before.
+    # A cached program has been checked before.
     return load_kept(("bundle", digest), lambda: checked_program(device_config), externs)
 
 
@@ -99,7 +99,7 @@ def _checked_text(device_config: bytes) -> str:
     if not bundle.is_bundle(device_config):
         raise P4Error(
             Position("<device config>", 1, 1),
-            "expected what `p4switch compile prog.p4 -o prog.p4bin` writes, or BMv2 JSON",
+            "expected the output of `p4switch compile prog.p4 -o prog.p4bin`, or BMv2 JSON",
         )
     text = device_config.decode(errors="replace")
     bundle.from_text(text)
@@ -123,7 +123,7 @@ def read_program(
         return reader.bundle(data, str(path), text)
     if p4info is not None:
         raise P4Error(
-            Position(str(p4info), 1, 1), f"{path} is no BMv2 JSON: its P4Info is made of itself"
+            Position(str(p4info), 1, 1), f"{path} is not BMv2 JSON: its P4Info is derived from it"
         )
     if bundle.is_bundle(data):
         return data

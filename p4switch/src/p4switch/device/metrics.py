@@ -1,4 +1,4 @@
-"""What a running switch counts, in Prometheus' text format, over HTTP."""
+"""Metrics of a running switch, in Prometheus' text format, over HTTP."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class NativePlane(Plane):
         self._closed = True
         eventfd_write(self._wake, 1)
         self._thread.join()
-        # Not before: whoever wakes a thread that has just ended would write into another file.
+        # Not earlier: waking a thread that has just ended would write into another file.
         close(self._wake)
         with self._changing:
             if self._loop is not None:

@@ -1,4 +1,4 @@
-"""What carries packets between interfaces, an engine and the P4Runtime service."""
+"""Packet loop between interfaces, an engine and the P4Runtime service."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Plane(ABC):
 
     @abstractmethod
     def inject(self, frame: bytes) -> None:
-        """Take in a frame at the CPU port; FAILED_PRECONDITION if there is none."""
+        """Receive a frame at the CPU port; FAILED_PRECONDITION if there is none."""
 
     @abstractmethod
     def close(self) -> None:
@@ -134,7 +134,7 @@ class PythonPlane(Plane):
         self.interrupt()
         eventfd_write(self._wake, 1)
         self._thread.join()
-        # Not before: whoever wakes a loop that has just ended would write into another file.
+        # Not earlier: waking a loop that has just ended would write into another file.
         close(self._wake)
 
     def _loop(self) -> None:

@@ -1,4 +1,4 @@
-"""What of a program can be reached from `main`, in the order P4Info lists it."""
+"""Objects reachable from `main`, in the order of P4Info."""
 
 from __future__ import annotations
 

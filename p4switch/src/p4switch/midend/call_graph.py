@@ -8,7 +8,7 @@ from p4switch import ir
 from p4switch.midend import visit
 
 Function = ir.Callable | ir.Block | ir.Table
-"""What has code of its own."""
+"""Objects with code of their own."""
 
 
 def callees(function: Function) -> Iterator[Function]:

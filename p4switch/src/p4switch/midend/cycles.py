@@ -1,4 +1,4 @@
-"""Which programs can go round: in a parser, in a loop, or with a packet that comes in again."""
+"""Detection of programs with cycles: in a parser, in a loop, or by recirculated packets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from p4switch.midend.call_graph import bodies, reachable
 from p4switch.midend.visit import statements
 
 AGAIN = ("resubmit", "recirculate")
-"""What the names of the externs begin with that bring a packet in again."""
+"""Name prefixes of externs that recirculate packets."""
 COPIES = ("clone", *AGAIN)
 """The same where a copy meets them: a clone goes through egress, so those in egress can go on."""
 

@@ -1,4 +1,4 @@
-"""What runs here, and is refused or changed by p4c when it compiles for BMv2."""
+"""Features that run here, and that p4c rejects or changes when it compiles for BMv2."""
 
 from __future__ import annotations
 

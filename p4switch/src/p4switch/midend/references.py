@@ -1,4 +1,4 @@
-"""Parameters passed by reference where nobody can tell.
+"""Parameters passed by reference where the difference is not observable.
 
 P4 copies arguments in and out. Copying all headers at each sub-control costs more than what most
 sub-controls do, so a parameter of a parser, control or function that is given the same
@@ -19,14 +19,14 @@ _Path = tuple[object, ...]
 
 @dataclass(slots=True, eq=False)
 class _Site:
-    """A call with the code it stands in."""
+    """A call with its surrounding code."""
 
     code: list[ir.Statement]
     call: ir.Call
     values: dict[ir.Variable, ir.Expression] = field(default_factory=dict)
-    """What is copied into parameters."""
+    """Values copied into parameters."""
     targets: dict[ir.Variable, ir.Expression] = field(default_factory=dict)
-    """Where parameters are copied out to."""
+    """Destinations of parameters that are copied out."""
 
 
 def pass_by_reference(
@@ -152,7 +152,7 @@ def _fits(site: _Site, parameter: ir.Parameter, path: _Path) -> bool:
 
 
 def _path(expression: ir.Expression) -> _Path | None:
-    """Say which part of which variable this is; None if it is none, or not always the same."""
+    """Return which part of which variable this is; None if it is none or varies."""
     if isinstance(expression, ir.Read):
         return (expression.variable,)
     if isinstance(expression, ir.Field):

@@ -12,7 +12,7 @@ from p4switch.p4runtime.writer import DELETE, INSERT, MODIFY, Writer
 from p4switch.targets.v1model.engine import ControlError
 
 Outcome = list[ControlError | None]
-"""What became of each update."""
+"""Results of updates."""
 
 
 def write_all(writer: Writer, updates: Sequence[p4r.Update]) -> Outcome:

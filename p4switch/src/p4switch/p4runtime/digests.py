@@ -146,6 +146,6 @@ class Digests:
         stream.unacknowledged.pop(message.list_id, None)
 
     def deadline(self) -> int | None:
-        """When `due` has something to send if nothing else comes; None: never."""
+        """Time when `due` has something to send without further events; None: never."""
         deadlines = [d for s in self._streams.values() if (d := s.deadline()) is not None]
         return min(deadlines, default=None)

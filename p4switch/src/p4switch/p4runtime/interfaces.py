@@ -29,7 +29,7 @@ LEAVES = ("name", "ifindex", "id", STATUS)
 
 
 class Subscription:
-    """What one client has subscribed to; `wake` is called, from any thread, when there is news.
+    """Subscriptions of one client; `wake` is called, from any thread, when there are events.
 
     A port that changes often while the client is slow is told of once, as it is at last.
     """
@@ -78,7 +78,7 @@ class InterfaceService(gnmi_grpc.gNMIServicer):
     def Capabilities(
         self, request: gnmi.CapabilityRequest, context: grpc.ServicerContext
     ) -> gnmi.CapabilityResponse:
-        """Say what there is."""
+        """Return the capabilities."""
         return gnmi.CapabilityResponse(
             supported_models=[MODEL], supported_encodings=ENCODINGS[:1], gNMI_version=GNMI_VERSION
         )
@@ -109,7 +109,7 @@ class InterfaceService(gnmi_grpc.gNMIServicer):
     def Subscribe(
         self, request_iterator: Iterator[gnmi.SubscribeRequest], context: grpc.ServicerContext
     ) -> Iterator[gnmi.SubscribeResponse]:
-        """Tell of the state once, or of each change too."""
+        """Send the state once, or also on each change."""
         news = threading.Event()
         request = next(request_iterator, gnmi.SubscribeRequest())
         try:
@@ -182,7 +182,7 @@ class InterfaceService(gnmi_grpc.gNMIServicer):
                     yield port, leaf
 
     def _of_any(self, prefix: gnmi.Path, path: gnmi.Path) -> bool:
-        """Whether a path leads to leaves of whatever ports there are: there may be none."""
+        """Return whether a path matches leaves of any ports, even if there are none."""
         return any(_leads_to(prefix, path, _path("*", leaf)) for leaf in LEAVES)
 
     def _notification(self, leaves: Iterable[tuple[int, str]]) -> gnmi.Notification:
@@ -220,7 +220,7 @@ def _leads_to(prefix: gnmi.Path, path: gnmi.Path, leaf: gnmi.Path) -> bool:
 
 
 def _matches(asked: gnmi.PathElem, full: gnmi.PathElem) -> bool:
-    """Whether an element of a path, in which `*` stands for anything, is this one."""
+    """Return whether an element of a path, with `*` as a wildcard, matches."""
     return asked.name in ("*", full.name) and all(
         value in ("*", full.key.get(key)) for key, value in asked.key.items()
     )

@@ -1,4 +1,4 @@
-"""What of a program the control plane sees: its objects with their ids and aliases."""
+"""Objects of a program for the control plane, with their ids and aliases."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EXTERN_KINDS = {
 
 
 class Annotated(Protocol):
-    """Whatever has annotations."""
+    """An object with annotations."""
 
     @property
     def name(self) -> str:

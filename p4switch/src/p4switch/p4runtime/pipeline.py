@@ -45,7 +45,7 @@ class OneShot:
 
 @dataclass(slots=True)
 class EntryNote:
-    """What a client wrote of a table entry that the engine does not know."""
+    """Data of a table entry that a client wrote and the engine does not keep."""
 
     metadata: bytes = b""
     controller_metadata: int = 0

@@ -13,7 +13,7 @@ from p4switch.p4runtime.pipeline import Pipeline
 from p4switch.targets.v1model.engine import CloneSession, ControlError, Replica
 
 PORT_BITS = 32
-"""Of a replica's port on the wire; the engine says which ports there are."""
+"""Width of a replica's port on the wire; the engine defines which ports exist."""
 
 
 class ReplicationWriter:

@@ -15,7 +15,7 @@ from p4switch.p4runtime.tls import Tls
 
 MESSAGE_BYTES = 64 << 20
 METADATA_BYTES = 1 << 20
-"""Of trailing metadata: one error for each update of a large batch."""
+"""Maximum size of trailing metadata: one error for each update of a large batch."""
 
 OTHER_CALLS = 8
 """Threads in addition to those that streams hold."""
@@ -61,7 +61,7 @@ class P4RuntimeServer:
         p4r_grpc.add_P4RuntimeServicer_to_server(service, self._server)
         if interfaces is not None:
             gnmi_grpc.add_gNMIServicer_to_server(interfaces, self._server)
-        # gRPC makes the socket: nobody else may get in before it has its mode, or after.
+        # gRPC creates the socket: keep others out until its mode is set.
         before = os.umask(0o177)
         try:
             if credentials is None:

@@ -27,7 +27,7 @@ API_VERSION = "1.5.0"
 MAX_STREAMS = 16
 """Clients with a stream: each holds a thread of the server."""
 ENTITIES_A_MESSAGE = 512
-"""Of a read response: keeps its messages small against gRPC's default limit of 4 MB."""
+"""Entities per read response: keeps messages below gRPC's default limit of 4 MB."""
 
 Action = p4r.SetForwardingPipelineConfigRequest
 
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class DataPlane(Protocol):
-    """What carries packets through the engine of the pipeline in use."""
+    """Packet loop of the engine of the pipeline in use."""
 
     def now_us(self) -> int:
         """Return the data plane's clock, microseconds."""
@@ -44,7 +44,7 @@ class DataPlane(Protocol):
         """Run packets through another engine from now on."""
 
     def inject(self, frame: bytes) -> None:
-        """Take in a frame at the CPU port."""
+        """Receive a frame at the CPU port."""
 
 
 @dataclass(slots=True)
@@ -188,7 +188,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
             raise ControlError("INVALID_ARGUMENT", f"unknown action {action}")
         if not request.HasField("config"):
             raise ControlError("INVALID_ARGUMENT", "the request has no config")
-        # Compiling can take seconds; nobody waits for it but this client.
+        # Compiling can take seconds; only this client waits for it.
         made = self._verified(request.config)
         with self._state_lock:
             self._check_primary(request)
@@ -351,7 +351,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
             self._arbitration.leave(client)
 
     def take(self, client: Client, request: p4r.StreamMessageRequest) -> None:
-        """Take in a stream message; ControlError ends the stream."""
+        """Process a stream message; ControlError ends the stream."""
         kind = request.WhichOneof("update")
         if kind == "arbitration":
             # A change of primary waits for the writes of the one before.

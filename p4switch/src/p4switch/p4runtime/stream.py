@@ -1,4 +1,4 @@
-"""What waits to be sent to one client of StreamChannel."""
+"""Messages to be sent to one client of StreamChannel."""
 
 from __future__ import annotations
 

@@ -24,10 +24,10 @@ class Clockwork(Protocol):
         """Nanoseconds since 1970."""
 
     def configure(self, *, sweep: bool) -> None:
-        """Say whether idle entries are to be looked for."""
+        """Set whether idle entries are checked."""
 
     def wake(self) -> None:
-        """Look at the deadlines anew."""
+        """Recompute the deadlines."""
 
     def close(self) -> None:
         """Do no more work."""
@@ -54,13 +54,13 @@ class Timers:
         return time.time_ns()
 
     def configure(self, *, sweep: bool) -> None:
-        """Say whether idle entries are to be looked for."""
+        """Set whether idle entries are checked."""
         with self._changed:
             self._sweep = sweep
         self.wake()
 
     def wake(self) -> None:
-        """Look at the deadlines anew."""
+        """Recompute the deadlines."""
         with self._changed:
             self._woken = True
             self._changed.notify()

@@ -179,7 +179,7 @@ class Writer:
             notes.pop(self._pipeline.entry_key(table, entry), None)
 
     def port_changed(self, port: int) -> None:
-        """Let groups that watch a port know that its link came or went."""
+        """Tell groups that watch a port that its link went up or down."""
         self._profiles.port_changed(port)
 
     def _installed(self, table: Table, entry: TableEntry) -> TableEntry:

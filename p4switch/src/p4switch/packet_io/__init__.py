@@ -1,1 +1,1 @@
-"""Packet sockets, pcap files, the cache of compiled C, and files that nobody else may write."""
+"""Packet sockets, pcap files, the cache of compiled C, and private files."""

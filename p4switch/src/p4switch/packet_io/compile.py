@@ -53,13 +53,13 @@ def compiler_identity(path: str) -> str:
 
 
 def cache_folder() -> Path:
-    """Where compiled objects are kept; made if it is not there. Raises UnsafePathError."""
+    """Return the folder of compiled objects, created if missing. Raises UnsafePathError."""
     base = os.environ.get("XDG_CACHE_HOME")
     try:
         parent = Path(base) if base else Path.home() / ".cache"
     except RuntimeError as error:
         raise UnsafePathError(
-            f"user {os.getuid()} has no home for what is compiled; {ANOTHER_PLACE}"
+            f"user {os.getuid()} has no home folder for compiled code; {ANOTHER_PLACE}"
         ) from error
     return private_folder(parent / "p4switch")
 
@@ -114,7 +114,7 @@ def compile_shared(
 
 
 def _compile(path: str, flags: Sequence[str], text: str, target: Path) -> None:
-    """Compile next to the target and rename, so that nobody sees half a file."""
+    """Compile next to the target and rename, so that the file appears atomically."""
     source = target.with_suffix(".c")
     source.write_text(text)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:

@@ -36,7 +36,7 @@ def private_folder(path: Path) -> Path:
         pass
     except OSError as error:
         raise UnsafePathError(
-            f"{path} cannot be made: {error.strerror}; {ANOTHER_PLACE}"
+            f"{path} cannot be created: {error.strerror}; {ANOTHER_PLACE}"
         ) from error
     _check(path, path.lstat(), stat.S_ISDIR, "a folder")
     return path
@@ -49,7 +49,7 @@ def open_private(path: Path, flags: int) -> int:
     OSError as `os.open` does.
     """
     try:
-        # Without O_NONBLOCK a FIFO in the file's place would hold up whoever opens it.
+        # Without O_NONBLOCK, opening a FIFO in the file's place would block.
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     except OSError:
         with contextlib.suppress(FileNotFoundError):
@@ -93,6 +93,6 @@ def _check(path: Path, found: os.stat_result, is_kind: Callable[[int], bool], ki
         )
     if found.st_mode & OTHERS_WRITE:
         raise UnsafePathError(
-            f"{path}: other users may write there (mode {stat.S_IMODE(found.st_mode):04o}); if "
-            f"what it holds is yours, `chmod go-w {path}`, else remove it"
+            f"{path}: writable for other users (mode {stat.S_IMODE(found.st_mode):04o}); if its "
+            f"contents are yours, `chmod go-w {path}`, else remove it"
         )

@@ -67,7 +67,7 @@ def open_packet_socket(interface: str, program: bytes | None = None) -> socket.s
         sock.close()
         raise InterfaceError(
             error.errno or errno.ENODEV,
-            f"interface {interface!r}: {os.strerror(error.errno or errno.ENODEV)}; "
-            "`ip link` lists the interfaces there are",
+            f"interface {interface!r}: {os.strerror(error.errno or errno.ENODEV)}; `ip link` lists "
+            "the interfaces",
         ) from error
     return sock

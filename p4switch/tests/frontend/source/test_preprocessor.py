@@ -281,7 +281,7 @@ def test_pragma_annotation_ends_with_its_line() -> None:
         ("#define F(a,\n", "t.p4:1:12: error: expected ')' after the parameters of macro F\n"),
         ("#define F(a, a) a", "t.p4:1:14: error: macro F has two parameters named 'a'\n"),
         ("#define F(1) a", "t.p4:1:11: error: expected a parameter of macro F, found integer 1\n"),
-        ("#define F(a) ## a", "t.p4:1:14: error: '##' cannot stand at either end of"),
+        ("#define F(a) ## a", "t.p4:1:14: error: '##' cannot be at either end of"),
         ("#define __LINE__ 3", "t.p4:1:9: error: '__LINE__' cannot be defined or undefined\n"),
         ("#undef A B", "t.p4:1:10: error: expected end of line after #undef, found identifier 'B'"),
         ("#define F(a, b) a\nx F(1)", "t.p4:2:3: error: macro F takes 2 arguments, found 1\n"),

@@ -48,7 +48,7 @@ def message(text: str) -> str:
         ("control C() { apply { if (a) { }", "t.p4:1:21: error: expected '}' to close this '{'"),
         ("control C() { apply { a + 1; } }", "expected an assignment or a call: '=' or '(', found"),
         ("control C() { apply { f() = 1; } }", "t.p4:1:23: error: expected an l-value before '='"),
-        ("control C() { apply { f()(); } }", "what a call returns cannot be called"),
+        ("control C() { apply { f()(); } }", "the result of a call cannot be called"),
         ("control C() { apply { case; } }", "t.p4:1:27: error: expected an assignment or a call"),
         ("control C() { apply { else; } }", "expected a statement, found keyword 'else'"),
         ("control C() { apply { @a return; } }", "expected a block, a loop or a declaration after"),

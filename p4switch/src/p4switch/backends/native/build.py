@@ -42,7 +42,7 @@ FLAGS = (
     "-fwrapv",
     "-w",
 )
-"""What `-march=native` stands for is part of an entry's name through `machine`."""
+"""The meaning of `-march=native` is part of an entry's name through `machine`."""
 
 LAYOUT = "layout.pickle"
 """The file with the layout of a shared object, kept in the same cache entry."""

@@ -1,4 +1,4 @@
-"""Where things lie in memory: table keys and action data, register rows, records.
+"""Memory layouts: table keys and action data, register rows, records.
 
 The C generator writes code for these layouts, the engine packs what the control plane gives by
 them. They depend on the program alone and are kept with the compiled object.

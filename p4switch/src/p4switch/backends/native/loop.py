@@ -22,7 +22,7 @@ NO_CPU_PORT = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class PortCounts:
-    """What went through a port.
+    """Traffic of a port.
 
     rx_errors: frames that the kernel cut, or errors of the socket. tx_errors: frames that the
     interface refused. Of the CPU port, rx are packet-outs and tx packet-ins.
@@ -123,7 +123,7 @@ class PacketLoop:
             self._library.output_destroy(self._taken)
 
     def inject(self, frame: bytes) -> None:
-        """Let a frame come in at the CPU port."""
+        """Receive a frame at the CPU port."""
         if self.cpu_port is None:
             raise ControlError("FAILED_PRECONDITION", "the switch has no CPU port")
         if self._library.loop_inject(self._loop, frame, len(frame)):

@@ -12,7 +12,7 @@ from p4switch.position import UnsupportedError
 from p4switch.targets.v1model.engine import ExternError
 
 SUFFIX = ".c"
-"""Of a file of externs for the native executor; any other is Python, for the interpreter."""
+"""Suffix of a file of externs for the native executor; any other is Python, for the interpreter."""
 
 FLAGS = ("-Wl,-z,defs",)
 """What the file does not define is an error when it is compiled, not when it is loaded."""
@@ -40,7 +40,8 @@ class CFile:
 
 @dataclass(slots=True)
 class OwnExterns:
-    """What a program calls of a file: prototypes, and the objects whose state the switch keeps."""
+    """A program's interface to a file of externs: prototypes, and objects whose state the switch
+    keeps."""
 
     file: CFile
     prototypes: dict[str, str] = field(default_factory=dict)

@@ -382,7 +382,7 @@ class Statements(Tables):
             case ir.Between():
                 return [test("<=", key.low, subject), test("<=", subject, key.high)]
             case ir.InValueSet():
-                raise self.unsupported("a value set beside other key sets")
+                raise self.unsupported("a value set next to other key sets")
         return []
 
     def _value_set_test(self, subjects: list[ir.Expression], value_set: ir.ValueSet) -> str:

@@ -55,7 +55,8 @@ class Unit:
             for statement in visit.statements(body)
         )
         self.register_groups: dict[int, list[ir.ExternInstance]] = {}
-        """By size: registers of one size lie side by side, all cells of an index together."""
+        """Registers by size: those of one size are interleaved, with all cells of an index
+        adjacent."""
         self.layout = self._make_layout()
 
     def _bind_blocks(self) -> None:

@@ -1,4 +1,4 @@
-"""Where each variable lives: in the packet, in a C function, or in the switch's frame.
+"""Storage of each variable: in the packet, in a C function, or in the switch's frame.
 
 The parameters of the six v1model blocks are the packet's headers and metadata: all blocks share
 them, so nothing is copied between blocks. A variable that one C function alone uses, and

@@ -20,7 +20,7 @@ from p4switch.backends.native.types import NARROW, is_signed, is_wide, mask_of, 
 from p4switch.midend import visit
 
 UNROLLED = 4
-"""Up to so many words are written out instead of a loop."""
+"""Maximum number of words that are written out instead of a loop."""
 
 WORD = mask_of(64)
 

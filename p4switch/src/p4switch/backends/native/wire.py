@@ -22,7 +22,7 @@ from p4switch.backends.native.types import (
 from p4switch.backends.native.wide import Wide
 
 SHORTEST_RUN = 4
-"""So many equal neighbouring fields are read and written by a loop."""
+"""Minimum number of equal neighbouring fields that are read and written by a loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +309,7 @@ def header_paths(kind: ir.Type, prefix: str = "") -> Iterator[str]:
 
 
 def run_length(found: Sequence[Leaf], start: int) -> int:
-    """How many leaves from `start` on are neighbours of one whole-byte storage width."""
+    """Return how many leaves from `start` on are adjacent and of one whole-byte storage width."""
     first = found[start]
     if first.width not in (8, 16, 32, 64) or first.offset % 8 or isinstance(first.type, ir.Bool):
         return 1
@@ -349,7 +349,7 @@ def run_pointer(place: str, leaf: Leaf) -> str:
 
 
 def group_length(items: Sequence[Item], start: int) -> int:
-    """How many scalars from `start` on fill whole bytes, at most eight; 0 if they do not.
+    """Return how many scalars from `start` on fill whole bytes, at most eight; 0 if they do not.
 
     At the end of the items they need not fill the last byte.
     """

@@ -16,7 +16,7 @@ class Writer:
         self.unit = unit
         self.lines: list[str] = []
         self.position: Position = NOWHERE
-        """Of the statement being translated, for errors."""
+        """Position of the statement being translated, for errors."""
         self.register_groups: set[int] = set()
         """Groups of registers that the function uses."""
         self._depth = 1

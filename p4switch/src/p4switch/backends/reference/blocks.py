@@ -24,7 +24,7 @@ class ProgramBlocks:
     """
 
     def __init__(self, program: ir.Program, code: Code) -> None:
-        """Make the blocks ready. Raises UnsupportedError for another package than V1Switch."""
+        """Prepare the blocks. Raises UnsupportedError for another package than V1Switch."""
         blocks = list(program.package.blocks.values())
         if len(blocks) != len(BLOCKS):
             raise UnsupportedError(

@@ -1,4 +1,4 @@
-"""What of a program packets have reached: statements, branches, transitions and entries."""
+"""Coverage of a program by packets: statements, branches, transitions and entries."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Point:
 
 
 class Coverage:
-    """How often each point was reached, over any number of runs of one program."""
+    """Counts of each point, over any number of runs of one program."""
 
     def __init__(self) -> None:
         self.counts: dict[Point, int] = {}
-        """By point; 0 for those never reached."""
+        """Counts by point; 0 for those never reached."""
 
     def point(self, kind: str, position: Position, label: str = "") -> Point:
-        """Make a point known."""
+        """Register a point."""
         made = Point(kind, position.file, position.line, position.column, label)
         self.counts.setdefault(made, 0)
         return made

@@ -356,7 +356,7 @@ class Externs:
     # --- for the programmer
 
     def _bind_assert(self, call: ir.CallExtern) -> BoundExtern:
-        """Log and count a false one; the packet goes on (BMv2 aborts the switch)."""
+        """Log and count a false one; the packet continues (BMv2 aborts the switch)."""
 
         def check(condition: bool) -> None:
             if not condition:

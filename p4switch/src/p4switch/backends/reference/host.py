@@ -1,4 +1,4 @@
-"""What a program's code runs in: the externs, tables and value sets of the architecture."""
+"""Environment of a program's code: the externs, tables and value sets of the architecture."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ValueSetHost(Protocol):
 
 
 class Host(Protocol):
-    """What the program's code calls."""
+    """Functions that the program's code calls."""
 
     def bind_extern(self, call: ir.CallExtern) -> BoundExtern:
         """Return the function behind a call."""

@@ -1,4 +1,4 @@
-"""What P4's operators compute, on Python values.
+"""P4's operators on Python values.
 
 Unsigned values are ints in 0..2^w-1, signed ones ints in -2^(w-1)..2^(w-1)-1; each operator gives a
 value in the range of its type again. Sections are those of the P4_16 specification 1.2.5.

@@ -1,4 +1,4 @@
-"""What the architecture knows of a packet on its way through the pipeline."""
+"""State of a packet on its way through the pipeline."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FieldListRequest:
 
 @dataclass(slots=True)
 class Work:
-    """What a packet that came in and all that was made of it have cost so far, in steps."""
+    """Steps used so far by a received packet and everything made from it."""
 
     steps: int = 0
 
@@ -61,7 +61,7 @@ class PacketState:
     resubmit: FieldListRequest | None = None
     recirculate: FieldListRequest | None = None
     turns: int = 0
-    """How often it was resubmitted or recirculated."""
+    """Number of times it was resubmitted or recirculated."""
     work: Work = field(default_factory=Work)
     """Shared with its copies."""
 

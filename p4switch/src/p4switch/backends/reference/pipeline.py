@@ -318,7 +318,7 @@ class Pipeline:
             out.append((port, frame))
 
     def _clone_egress(self, packet: PacketState, request: CloneRequest) -> None:
-        """Clone the packet as it is at the end of egress; the clone goes through egress anew."""
+        """Clone the packet as it is at the end of egress; the clone passes egress again."""
         if request.session not in self._state.sessions:
             self._dropped(f"the clone: there is no session {request.session}")
             return

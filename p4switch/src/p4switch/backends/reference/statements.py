@@ -61,9 +61,9 @@ class Statements(ABC):
     """The statements of one program; `packet` and `frame` are those in hand."""
 
     packet: PacketIn
-    """What the parser reads."""
+    """The input of the parser."""
     frame: PacketOut
-    """What the deparser writes."""
+    """The output of the deparser."""
 
     def __init__(self, host: Host) -> None:
         self.host = host

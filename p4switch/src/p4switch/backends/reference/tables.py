@@ -198,7 +198,7 @@ class ProfileRuntime:
 
 
 class PacketClock(Protocol):
-    """What a table needs to know of the packet in hand."""
+    """The current packet, for tables."""
 
     ingress_length: int
     now_us: int
@@ -220,7 +220,7 @@ class TableRuntime:
         self.actions: list[Callable[..., None]] = []
         self.items: dict[int, InstalledEntry] = {}
         self.color = 0
-        """What the direct meter said of the last packet; 0, green, of one that missed."""
+        """The direct meter's colour of the last packet; 0, green, for a miss."""
         self._unit_bytes = unit_bytes
         self._clock = clock
         self._observed = bool(table.counters or table.meters or table.support_timeout)

@@ -1,4 +1,4 @@
-"""What happened to a packet, step by step: events of the interpreter, their text and JSON.
+"""Traces of packets, step by step: events of the interpreter, their text and JSON.
 
 One packet at a time goes through the pipeline while it is traced, so that all events between
 its arrival and the next one's are its own or its copies'.
@@ -22,7 +22,7 @@ from p4switch.targets.v1model.matches import match_keys
 FORMS = ("text", "json")
 
 SHOWN_BYTES = 64
-"""Of a frame in text."""
+"""Maximum bytes of a frame in text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def sink_of(form: str, write: Callable[[str], None]) -> Callable[[PacketTrace], 
         return lambda trace: write(trace.text())
     if form == "json":
         return lambda trace: write(trace.json())
-    raise ValueError(f"{form!r} is no form of a trace: expected one of {', '.join(FORMS)}")
+    raise ValueError(f"{form!r} is not a form of a trace: expected one of {', '.join(FORMS)}")
 
 
 class Tracer:
@@ -145,10 +145,10 @@ class Tracer:
         self._current: PacketTrace | None = None
         self._count = 0
         self.port_set = NOWHERE
-        """Where the program last set the port or the multicast group."""
+        """Position where the program last set the port or the multicast group."""
 
     def begin(self, port: int, frame: bytes, now_us: int) -> None:
-        """Begin the trace of a packet that comes in."""
+        """Start the trace of a received packet."""
         self._count += 1
         self.port_set = NOWHERE
         self._current = PacketTrace(self._count, port, frame, now_us)

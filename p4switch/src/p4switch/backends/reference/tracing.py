@@ -13,7 +13,7 @@ from p4switch.backends.reference.trace import Tracer
 from p4switch.backends.reference.values import is_object
 
 WATCHED_FIELDS = frozenset({"egress_spec", "mcast_grp"})
-"""Of standard_metadata: assignments to them are events."""
+"""Fields of standard_metadata whose assignments are events."""
 
 EXTERN_KINDS = ("clone", "resubmit", "recirculate", "digest")
 """Externs whose names begin so are events of that kind."""

@@ -71,7 +71,7 @@ def wrap(kind: Bits, number: int) -> int:
 
 
 def from_bits(kind: Type, bits: int) -> Value:
-    """Return the scalar that is held in so many bits, an unsigned number."""
+    """Return the scalar of an unsigned number of a given width."""
     if isinstance(kind, Bool):
         return bits != 0
     if isinstance(kind, Bits) and kind.signed:
@@ -107,7 +107,7 @@ def bit_width(kind: Type) -> int:
 
 
 class Shape:
-    """What all values of a header, struct or union type have in common."""
+    """Base of values of header, struct and union types."""
 
     def __init__(self, kind: Header | Struct | Union, shapes: Shapes) -> None:
         self.kind = kind
@@ -178,7 +178,7 @@ class StructValue:
     __slots__ = ("fields", "shape")
 
     def __init__(self, shape: Shape, fields: dict[str, Value] | None = None) -> None:
-        """Hold `fields`, which nobody else may hold, or default values."""
+        """Own `fields`, which must not be shared, or default values."""
         self.shape = shape
         self.fields = shape.fresh_fields() if fields is None else fields
 
@@ -214,7 +214,7 @@ class StructValue:
         )
 
     def is_valid(self) -> bool:
-        """Nothing but headers and unions is ever valid."""
+        """Return False: only headers and unions can be valid."""
         return False
 
     def headers(self) -> Iterator[HeaderValue]:
@@ -397,7 +397,7 @@ class StackValue:
         self.next_index = min(max(self.next_index + count, 0), size)
 
     def clear(self) -> None:
-        """Make all elements invalid and start anew."""
+        """Make all elements invalid and reset the index."""
         for element in self.elements:
             element.clear()
         self.next_index = 0

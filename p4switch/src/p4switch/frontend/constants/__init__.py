@@ -1,1 +1,1 @@
-"""What is known when compiling, and conversions between types."""
+"""Compile-time values, and conversions between types."""

@@ -32,14 +32,14 @@ def scalar(operand: Operand) -> Scalar | None:
 
 
 def is_known(operand: Operand) -> bool:
-    """Tell whether a value is known when compiling."""
+    """Return whether a value is known when compiling."""
     if not isinstance(operand, Value):
         return False
     return operand.constant is not None or known_expression(operand.expression)
 
 
 def known_expression(expression: ir.Expression | None) -> bool:
-    """Tell whether an expression of the IR consists of constants."""
+    """Return whether an expression of the IR consists of constants."""
     if isinstance(expression, ir.Build):
         return all(known_expression(value) for value in expression.values)
     return isinstance(expression, (ir.Const, ir.Invalid))

@@ -55,7 +55,7 @@ def entries(
         if all(key.match_kind == "exact" for key in keys):
             found = tuple((key.value, key.mask) for key in made[-1].keys)
             if found in seen:
-                raise body.error(item.position, "an entry with these keys stands above already")
+                raise body.error(item.position, "an entry with these keys is listed already")
             seen.add(found)
     return tuple(made)
 

@@ -365,7 +365,7 @@ def _shown(parameter: ast.Parameter) -> str:
 
 
 def anonymous(body: Body, kind: types.Type, position: Position) -> scope.BlockEntity:
-    """Make the instance that applying a type directly stands for."""
+    """Make the instance for a type that is applied directly."""
     kind = types.resolved(kind)
     if not isinstance(kind, types.BlockType):
         raise body.error(position, f"'{kind}' cannot be applied")

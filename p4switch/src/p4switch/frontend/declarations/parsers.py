@@ -47,7 +47,7 @@ def states(body: Body, declaration: ast.ParserDeclaration) -> dict[str, ir.State
 
 
 def _ends(states: dict[str, ir.State]) -> bool:
-    """Tell whether a way leads from `start` out of the parser; a select may match nothing."""
+    """Return whether a way leads from `start` out of the parser; a select may match nothing."""
     seen: set[str] = set()
     waiting = ["start"]
     while waiting:

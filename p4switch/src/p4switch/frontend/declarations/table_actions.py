@@ -27,11 +27,11 @@ class Listed:
     name: str
     entity: scope.ActionEntity
     bound: int
-    """How many directional parameters it has; those arguments are given in the list."""
+    """Number of directional parameters, whose arguments are given in the list."""
     given: dict[str, ast.Expression] = field(default_factory=dict)
-    """What is given there, by parameter."""
+    """Arguments given there, by parameter."""
     forbidden: str = ""
-    """What an annotation forbids to use it for."""
+    """Use that an annotation forbids."""
 
 
 @dataclass(slots=True, eq=False)
@@ -82,9 +82,7 @@ def choose(
         label = f"'{parameter.name}' of {what}"
         if parameter.direction is not ast.Direction.NONE:
             if not walk.same(argument.value, item.given.get(parameter.name)):
-                raise body.error(
-                    argument.position, f"{label} must be what stands in the list of actions"
-                )
+                raise body.error(argument.position, f"{label} must be one of the list of actions")
             continue
         value = evaluation.value(body, argument.value, kinds[parameter.name], label)
         if value.constant is None or isinstance(value.constant, str):

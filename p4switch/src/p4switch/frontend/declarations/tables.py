@@ -190,7 +190,7 @@ def _actions(body: Body, node: ast.TableDeclaration) -> tuple[list[ir.TableActio
     for item in node.actions:
         entity = action_named(body, item)
         if any(other.name == item.name for other in listed):
-            raise body.error(item.position, f"action '{item.name}' stands in the list twice")
+            raise body.error(item.position, f"action '{item.name}' is in the list twice")
         actions.append(_bind(body, item, entity))
         directed = sum(p.direction is not ast.Direction.NONE for p in entity.declaration.parameters)
         forbidden = [_ONLY[a.name] for a in item.annotations if a.name in _ONLY]

@@ -41,7 +41,7 @@ class Bound:
 
 
 def fits(parameters: Sequence[ast.Parameter], arguments: Sequence[ast.Argument]) -> bool:
-    """Tell whether a call has the right number and names of arguments for a parameter list."""
+    """Return whether a call has the right number and names of arguments for a parameter list."""
     if len(arguments) > len(parameters):
         return False
     given = set()

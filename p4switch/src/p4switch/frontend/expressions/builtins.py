@@ -1,4 +1,4 @@
-"""What the language and its core library define: methods of headers, stacks and packets."""
+"""Built-ins of the language and its core library: methods of headers, stacks and packets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIZE_METHODS = frozenset({"minSizeInBits", "minSizeInBytes", "maxSizeInBits", "m
 
 
 def is_core(candidate: Candidate) -> bool:
-    """Tell whether an extern function is one of the core library's."""
+    """Return whether an extern function is one of the core library's."""
     return candidate.declaration.name in _CORE_FUNCTIONS
 
 

@@ -35,7 +35,7 @@ def condition(body: Body, expression: ast.Expression, what: str = "the condition
 
 
 def is_stable(body: Body, expression: ir.Expression | None) -> bool:
-    """Tell whether no later statement can change what an expression gives."""
+    """Return whether no later statement can change what an expression gives."""
     if expression is None or isinstance(expression, (ir.Const, ir.Invalid)):
         return True
     if isinstance(expression, ir.Read):

@@ -112,7 +112,7 @@ def _name(body: Body, node: ast.Expression) -> Operand:
 
 
 def of_entity(entity: scope.Entity, name: str, position: Position) -> Operand:
-    """Turn what a name stands for into an operand."""
+    """Convert a name's meaning into an operand."""
     if isinstance(entity, scope.VariableEntity):
         return Value(position, entity.type, entity.expression, None, entity.read_only)
     if isinstance(entity, scope.ConstantEntity):
@@ -348,7 +348,7 @@ def _logical(body: Body, node: ast.Binary, left_operand: Operand) -> Operand:
 
 
 def _may_fail(body: Body, expression: ir.Expression | None) -> bool:
-    """Tell whether evaluating an expression can end a parser (`next` and `last` of a stack)."""
+    """Return whether evaluating an expression can end a parser (`next` and `last` of a stack)."""
     if body.kind != "parser" or expression is None:
         return False
     if isinstance(expression, (ir.StackNext, ir.StackLast)):

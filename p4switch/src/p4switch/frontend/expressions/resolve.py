@@ -30,7 +30,7 @@ _SIMPLE = {
 MAX_WIDTH = 2048
 MAX_PACKET_BITS = 8 * 65536
 MAX_STACK = 65536
-"""Of headers of one byte in the largest packet."""
+"""Maximum number of one-byte headers in the largest packet."""
 _TRANSLATION = re.compile(r'".*" , (string|[0-9]\w*|bit < [0-9]\w* >)')
 _HEADER_FIELDS = (types.Bits, types.Varbit, types.NewType, types.Parameter, types.Unknown)
 
@@ -194,7 +194,7 @@ def specialise(
 
 
 def _holds(kind: types.Type, declaration: ast.StructLike) -> bool:
-    """Tell whether a type is made from a declaration, or has type arguments that are."""
+    """Return whether a type is made from a declaration, or has type arguments that are."""
     if not isinstance(kind, types.StructLike):
         return False
     return kind.declaration is declaration or any(_holds(a, declaration) for a in kind.arguments)

@@ -34,7 +34,7 @@ class FunctionUnit:
 
 
 class Rules(Protocol):
-    """What layers ask of those above them.
+    """Interface of the layers to those above them.
 
     The language is recursive: a type may hold an expression (`bit<W>`), an expression a call, whose
     function has statements. Modules are not: what goes upwards goes through here.
@@ -83,7 +83,7 @@ class Rules(Protocol):
 
 
 class Compiler:
-    """What the whole program shares."""
+    """State shared by the whole program."""
 
     def __init__(self, lines: dict[str, list[str]], rules: Rules) -> None:
         self.lines = lines
@@ -106,11 +106,11 @@ class Compiler:
         self._taken: dict[str, int] = {}
 
     def error(self, position: Position, message: str) -> P4Error:
-        """Make an error that shows a place in the source."""
+        """Make an error at a position in the source."""
         return P4Error(position, message, source_line=self.source_line(position))
 
     def unsupported(self, position: Position, message: str) -> UnsupportedError:
-        """Make an error for what is not supported."""
+        """Make an error for an unsupported feature."""
         return UnsupportedError(position, message, source_line=self.source_line(position))
 
     def source_line(self, position: Position) -> str | None:
@@ -151,7 +151,7 @@ class Compiler:
             ) from None
 
     def type_name(self, kind: types.Type) -> ir.TypeName:
-        """Say how the source names a type, as P4Info wants it."""
+        """Return the source's name of a type, for P4Info."""
         return type_name(kind)
 
 
@@ -221,7 +221,7 @@ class Body:
         return self.compiler.lower(kind, position)
 
     def error(self, position: Position, message: str) -> P4Error:
-        """Make an error that shows a place in the source."""
+        """Make an error at a position in the source."""
         return self.compiler.error(position, message)
 
 

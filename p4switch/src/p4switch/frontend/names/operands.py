@@ -1,4 +1,4 @@
-"""What an expression of the source turns into while it is checked."""
+"""Results of checking an expression of the source."""
 
 from __future__ import annotations
 

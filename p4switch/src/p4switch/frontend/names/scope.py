@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Entity:
-    """What a name stands for."""
+    """Meaning of a name."""
 
     position: Position = NOWHERE
     parameter: bool = False
@@ -65,7 +65,7 @@ class TypeEntity(Entity):
 
 @dataclass(slots=True, eq=False)
 class GenericEntity(Entity):
-    """A declaration with type parameters still open, with the scope it stands in."""
+    """A declaration with unbound type parameters, and its scope."""
 
     declaration: (
         ast.StructLike

@@ -1,4 +1,4 @@
-"""What is a value, or will be one when its type is known."""
+"""A value, or one as soon as its type is known."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class InvalidValue(Operand):
 
 @dataclass(slots=True, eq=False)
 class DefaultValue(Operand):
-    """`...`: the default value of whatever type is wanted."""
+    """`...`: the default value of the expected type."""
 
 
 @dataclass(slots=True, eq=False)
@@ -67,13 +67,13 @@ class DontCareValue(Operand):
 
 @dataclass(slots=True, eq=False)
 class TypeOperand(Operand):
-    """A type where an expression stands."""
+    """A type in the place of an expression."""
 
     type: types.Type
 
 
 def type_of(operand: Operand) -> types.Type:
-    """Say an operand's type; a list's is a tuple, a record's a struct without a declaration."""
+    """Return an operand's type; a list's is a tuple, a record's a struct without a declaration."""
     if isinstance(operand, Value):
         return operand.type
     if isinstance(operand, ListValue):

@@ -176,7 +176,7 @@ class Condition:
             case lexer.INTEGER:
                 return self._literal(token)
             case lexer.IDENTIFIER | macros.PAINTED:
-                # What is no macro counts as 0, as in C.
+                # Names that are not macros count as 0, as in C.
                 return 0, False
             case _:
                 raise self._error(token, f"expected a number or '(', found {self._describe(token)}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 Token = tuple[str, str, bool, int]
-"""Kind, text, whether white space stands before it, offset in the file's text."""
+"""Kind, text, whether white space precedes it, offset in the file's text."""
 
 # Kinds of tokens. The kind of a keyword or of punctuation is its own text; these are upper
 # case so that they cannot be mistaken for a keyword (`string` is one).
@@ -138,7 +138,7 @@ def decode_integer(text: str) -> tuple[int, int | None, bool]:
 
 
 def decode_string(text: str) -> str:
-    r"""Return what a string literal (with its quotes) stands for.
+    r"""Return the value of a string literal (with its quotes).
 
     The specification leaves escapes to the tools: `\n`, `\t`, `\r`, `\"` and `\\` are
     resolved here, any other stays as written.

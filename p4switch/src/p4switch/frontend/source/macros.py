@@ -32,7 +32,7 @@ Special = Callable[[Token, "list[Stream]"], Token]
 
 
 class Source(Protocol):
-    """Where the arguments of a macro come from when its name was the last token."""
+    """Source of the arguments of a macro whose name was the last token."""
 
     def opens(self) -> bool:
         """Consume a `(` if it is the next token, and say whether it was."""
@@ -102,7 +102,7 @@ def parse_macro(tokens: list[Token], error: ErrorAt) -> Macro:
             raise error(token, "unterminated comment")
     for end in (0, -1):
         if macro.body and macro.body[end][0] == "##":
-            raise error(macro.body[end], "'##' cannot stand at either end of a macro's text")
+            raise error(macro.body[end], "'##' cannot be at either end of a macro's text")
     if parameters is not None or any(token[0] == "##" for token in macro.body):
         macro.parts = _parse_body(macro)
     return macro
@@ -211,7 +211,7 @@ class MacroTable:
         self._work = 0
 
     def expand_use(self, name: Token, source: Source) -> list[Token]:
-        """Expand the use that begins with `name` and goes on in `source`.
+        """Expand the use that starts with `name` and continues in `source`.
 
         P4Error beyond LARGEST_EXPANSION.
         """

@@ -39,7 +39,7 @@ from p4switch.frontend.source.source_map import SourceMap
 from p4switch.position import P4Error, Position
 
 SYSTEM_INCLUDES = Path(__file__).resolve().parents[2] / "targets" / "v1model" / "include"
-"""Where `core.p4` and `v1model.p4` are found when no include path has them."""
+"""Folder of `core.p4` and `v1model.p4` if no include path has them."""
 
 _MAX_INCLUDE_DEPTH = 100
 
@@ -324,7 +324,7 @@ class _Preprocessor:
                 )
 
     def directive_in_arguments(self, file: _File) -> None:
-        """Carry out a directive that stands among the arguments of a macro."""
+        """Execute a directive among the arguments of a macro."""
         use, self._use = self._use, 0
         self._in_arguments = True
         self._directive(file)

@@ -33,7 +33,7 @@ def captured(body: Body, item: ast.Statement | ast.Declaration) -> list[ir.State
 
 
 def always_returns(code: Sequence[ir.Statement]) -> bool:
-    """Tell whether the end of some code is never reached."""
+    """Return whether the end of some code is never reached."""
     if not code:
         return False
     last = code[-1]

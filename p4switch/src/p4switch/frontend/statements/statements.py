@@ -166,7 +166,7 @@ def _return(body: Body, node: ast.Statement) -> None:
             raise body.error(node.position, f"'return' needs a value of type '{body.result_type}'")
     else:
         if body.result is None:
-            raise body.error(node.value.position, "there is nothing to return a value to here")
+            raise body.error(node.value.position, "a value cannot be returned here")
         value = evaluation.value(body, node.value, body.result_type, "the value returned")
         place = ir.Read(body.result.type, body.result)
         body.emit(ir.Assign(place, convert.lowered(body, value)), node.position)
@@ -176,19 +176,19 @@ def _return(body: Body, node: ast.Statement) -> None:
 def _exit(body: Body, node: ast.Statement) -> None:
     if body.kind in ("parser", "function"):
         where = "a parser" if body.kind == "parser" else "a function"
-        raise body.error(node.position, f"'exit' cannot stand in {where}")
+        raise body.error(node.position, f"'exit' cannot be used in {where}")
     body.emit(ir.Exit(), node.position)
 
 
 def _break(body: Body, node: ast.Statement) -> None:
     if not body.loops:
-        raise body.error(node.position, "'break' can only stand in a loop")
+        raise body.error(node.position, "'break' can only be used in a loop")
     body.emit(ir.Break(), node.position)
 
 
 def _continue(body: Body, node: ast.Statement) -> None:
     if not body.loops:
-        raise body.error(node.position, "'continue' can only stand in a loop")
+        raise body.error(node.position, "'continue' can only be used in a loop")
     body.emit(ir.Continue(), node.position)
 
 

@@ -37,7 +37,7 @@ def switch(body: Body, node: ast.Statement) -> None:
     if isinstance(bare, types.Int):
         raise body.error(node.subject.position, "the subject of a switch needs a width")
     if not (isinstance(bare, (types.Bits, types.Enum)) or bare in (types.BOOL, types.ERROR)):
-        raise body.error(node.subject.position, f"a switch cannot be made on type '{kind}'")
+        raise body.error(node.subject.position, f"a switch cannot be on type '{kind}'")
     expression = convert.lowered(body, subject)
     if isinstance(expression.type, ir.Bool):
         expression = ir.Cast(ir.BIT, expression)
@@ -84,7 +84,7 @@ def _cases(
         for label in labels:
             value = number(label)
             if value in seen:
-                raise body.error(label.position, "this label stands in the switch twice")
+                raise body.error(label.position, "this label is in the switch twice")
             seen.add(value)
             pending.append(value)
         if case.body is None:

@@ -165,7 +165,7 @@ class This(Expression):
 
 @dataclass(slots=True, eq=False)
 class TypeExpression(Expression):
-    """A type where an expression stands, as in `Enum.member`, `error.X`, `bit<8>.f`."""
+    """A type in the place of an expression, as in `Enum.member`, `error.X`, `bit<8>.f`."""
 
     type: TypeRef
 

@@ -1,4 +1,4 @@
-"""What every part of the parser stands on: the current token, errors, names and scopes.
+"""Base of all parts of the parser: the current token, errors, names and scopes.
 
 P4's grammar asks whether a name is a type (`(T) x` is a cast, `(v) - x` is not). Types are
 declared before their use, so the parser knows: it keeps which visible names are types.

@@ -228,7 +228,7 @@ class ExpressionParser(Cursor):
         if not isinstance(type_ref, (ast.NamedType, ast.SpecializedType)) and not (
             isinstance(type_ref, ast.SimpleType) and type_ref.name == "error"
         ):
-            raise self.error("this type cannot stand in an expression; a cast is (type) value")
+            raise self.error("this type cannot be used in an expression; a cast is (type) value")
         return ast.TypeExpression(type_ref.position, type_ref)
 
     def primary(self) -> ast.Expression:
@@ -398,7 +398,7 @@ class ExpressionParser(Cursor):
     # --- Key sets ----------------------------------------------------------------------------
 
     def keyset(self) -> list[ast.Expression]:
-        """Parse what stands before the `:` of a select case or a table entry."""
+        """Parse the keys before the `:` of a select case or a table entry."""
         if self.kinds[self.index] != "(":
             key = self._simple_keyset()
             # `{ a, b }` is the same as `(a, b)`.

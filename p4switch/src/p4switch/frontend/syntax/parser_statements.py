@@ -133,7 +133,7 @@ class StatementParser(AnnotationParser):
         if isinstance(target, ast.Name) and self.kinds[self.index] in NAME_KINDS:
             raise self.error(f"'{target.name}' is not a type that is declared here", start)
         if isinstance(target, ast.Call):
-            raise self.error("what a call returns cannot be called, nor its methods", start)
+            raise self.error("the result of a call cannot be called, nor its methods", start)
         raise self.unexpected("an assignment or a call: '=' or '('")
 
     def _is_lvalue(self, target: ast.Expression) -> bool:

@@ -39,9 +39,7 @@ class TableParser(StatementParser):
             word = "annotated" if annotations else "const"
             raise self.error(f"property '{name}' cannot be {word}", index)
         if name == "default_action" and "actions" not in seen:
-            raise self.error(
-                f"'{name}' of table '{table.name}' must stand after its actions", index
-            )
+            raise self.error(f"'{name}' of table '{table.name}' must come after its actions", index)
         match name:
             case "key":
                 table.keys = self._keys()
@@ -52,7 +50,7 @@ class TableParser(StatementParser):
                 table.entries = self._entries()
                 if table.entries and table.keys is None:
                     raise self.error(
-                        f"the entries of table '{table.name}' must stand after its key", index
+                        f"the entries of table '{table.name}' must come after its key", index
                     )
             case _:
                 value = self.expression()

@@ -23,7 +23,7 @@ def nodes(node: object) -> Iterator[ast.Node]:
 
 
 def same(left: object, right: object) -> bool:
-    """Tell whether two trees say the same, wherever they stand in the source."""
+    """Return whether two trees are equal, regardless of their positions."""
     if isinstance(left, ast.Node):
         return type(left) is type(right) and all(
             same(getattr(left, field.name), getattr(right, field.name))

@@ -100,7 +100,7 @@ class Lowering:
 
 
 def type_name(kind: types.Type) -> ir.TypeName:
-    """Say how a type is named in the source, as P4Info wants it."""
+    """Return a type's name in the source, for P4Info."""
     if isinstance(kind, types.NewType):
         annotations = tuple(kind.annotations)
         return ir.TypeName("newtype", kind.name, _translation(annotations), annotations)

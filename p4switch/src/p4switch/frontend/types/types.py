@@ -240,22 +240,22 @@ def resolved(kind: Type) -> Type:
 
 
 def is_numeric(kind: Type) -> bool:
-    """Tell whether the type is `int`, `bit<>` or `int<>`."""
+    """Return whether the type is `int`, `bit<>` or `int<>`."""
     return isinstance(kind, (Int, Bits))
 
 
 def is_header(kind: Type) -> bool:
-    """Tell whether the type is a header."""
+    """Return whether the type is a header."""
     return isinstance(kind, StructLike) and kind.kind == "header"
 
 
 def is_union(kind: Type) -> bool:
-    """Tell whether the type is a header union."""
+    """Return whether the type is a header union."""
     return isinstance(kind, StructLike) and kind.kind == "header_union"
 
 
 def is_struct(kind: Type) -> bool:
-    """Tell whether the type is a struct."""
+    """Return whether the type is a struct."""
     return isinstance(kind, StructLike) and kind.kind == "struct"
 
 
@@ -281,7 +281,7 @@ def underlying(kind: Type) -> Type:
 
 
 def contains(kind: Type, kinds: type[Type] | tuple[type[Type], ...]) -> bool:
-    """Tell whether a type is, or has inside, one of the given classes of types."""
+    """Return whether a type is, or has inside, one of the given classes of types."""
     kind = resolved(kind)
     if isinstance(kind, kinds):
         return True
@@ -301,7 +301,7 @@ def contains(kind: Type, kinds: type[Type] | tuple[type[Type], ...]) -> bool:
 
 
 def same(left: Type, right: Type) -> bool:
-    """Tell whether two types are equal, looking through bound inference variables."""
+    """Return whether two types are equal, looking through bound inference variables."""
     left, right = resolved(left), resolved(right)
     if left is right or left == right:
         return True

@@ -1,4 +1,4 @@
-"""What an executor of a v1model program offers: packets in and out, and its control-plane state.
+"""Interface of an executor of a v1model program: packets in and out, and control-plane state.
 
 The P4Runtime server, the STF runner, the simulator and the tests know executors only through
 `Engine`. Two exist: `backends.reference.interpreter.Interpreter` and
@@ -24,7 +24,7 @@ Packet = tuple[int, bytes]
 
 @dataclass(frozen=True, slots=True)
 class KeyMatch:
-    """What an entry says of one key.
+    """An entry's match on one key.
 
     exact: `value`. lpm: `value` and `prefix_length`. ternary: `value` and `mask`. range: `value`
     (low) and `high`. optional: `value`, or `any`. A don't-care lpm, ternary, range or
@@ -67,7 +67,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class CloneSession:
-    """A clone (mirror) session. `length` truncates the copies to so many bytes; 0 does not."""
+    """A clone (mirror) session. `length` truncates the copies to this many bytes; 0: no limit."""
 
     replicas: tuple[Replica, ...]
     length: int = 0
@@ -117,7 +117,7 @@ class ControlError(Exception):
 
 @dataclass(slots=True)
 class EngineOptions:
-    """How an engine runs.
+    """Options of an engine.
 
     `queue_depth`: packets an egress queue (a port and priority) holds, tail-drop beyond it. BMv2
     has 64, too few for a burst of a hundred sums that a batch can complete for one port.
@@ -138,7 +138,7 @@ class EngineOptions:
     fill. Where the interface's own queues have priorities, it must be more than those may hold: a
     frame that goes before them is of no use while it waits for room."""
     seed: int = 0
-    """Of `random()`."""
+    """Seed of `random()`."""
     externs: Path | None = None
     """File with externs of the program's own: in Python for the interpreter, in C (FILE.c) for the
     native executor.
@@ -147,7 +147,7 @@ class EngineOptions:
 
 @dataclass(slots=True)
 class EngineStatistics:
-    """What became of packets inside the engine, apart from the program's own counters.
+    """Statistics of packets inside the engine, apart from the program's own counters.
 
     `extra`, without those that are 0: `over_budget` (packets and copies dropped for want of steps,
     see `EngineOptions`), `endless_turns`, `failed_assertions`, `lost_digests`.
@@ -182,7 +182,7 @@ class Engine(ABC):
 
     @abstractmethod
     def set_waiting(self, port: int, packets: Sequence[int]) -> None:
-        """Say how many packets of each priority wait beyond a port's queues, in its interface.
+        """Set how many packets of each priority wait beyond a port's queues, in its interface.
 
         `enq_qdepth` counts those that leave before a packet. A packet loop finds out by itself.
         """

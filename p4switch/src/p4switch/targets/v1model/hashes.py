@@ -103,7 +103,8 @@ ALGORITHMS: dict[str, Callable[[bytes], int]] = {
     "xor16": xor16,
     "identity": identity,
 }
-"""By HashAlgorithm member. The custom CRCs have BMv2's start values, which are the plain ones.
+"""Hash functions by HashAlgorithm member. The custom CRCs have BMv2's start values, the standard
+ones.
 
 `random` is missing: it is no function of the data (see `externs`).
 """

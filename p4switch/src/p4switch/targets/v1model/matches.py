@@ -9,7 +9,7 @@ from p4switch.ir import ActionChoice, Bits, Key, Table
 from p4switch.targets.v1model.engine import ControlError, KeyMatch, TableEntry
 
 DEFAULT_TABLE_SIZE = 1024
-"""Of a table that states none, as p4c's P4Info has it."""
+"""Size of a table that states none, as in p4c's P4Info."""
 
 PRIORITY_KINDS = frozenset({"ternary", "range", "optional"})
 

@@ -40,7 +40,7 @@ class Meter:
         self._committed: _Bucket | None = None
 
     def configure(self, config: MeterConfig | None) -> None:
-        """Start anew with full buckets; None: always green."""
+        """Restart with full buckets; None: always green."""
         self._peak = self._committed = None
         if config is not None:
             self._peak = _Bucket(config.pir, config.pburst)

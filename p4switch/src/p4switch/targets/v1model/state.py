@@ -29,7 +29,7 @@ from p4switch.targets.v1model.table_state import PROFILE_EXTERNS, EntryKey, Tabl
 LARGEST_ARRAY = 1 << 30
 """Bytes of one register, counter or meter."""
 CELL_BYTES = 16
-"""Of a counter or meter, at least."""
+"""Minimum bytes of a cell of a counter or meter."""
 
 __all__ = ["PROFILE_EXTERNS", "ControlState", "EntryKey", "value_set_widths"]
 

@@ -17,7 +17,7 @@ from p4switch.targets.v1model.matches import (
 from p4switch.targets.v1model.replication_state import ReplicationState
 
 EntryKey = tuple[tuple[KeyMatch, ...], int]
-"""What makes an entry the same entry: canonical matches and priority."""
+"""Key of an entry: canonical matches and priority."""
 
 PROFILE_EXTERNS = ("action_profile", "action_selector")
 
@@ -93,7 +93,7 @@ class TablesState(ReplicationState):
 
     @abstractmethod
     def _on_insert(self, table: int, handle: int, entry: TableEntry) -> None:
-        """Take note that an entry comes; its counters and meters start anew."""
+        """Note a new entry; its counters and meters are reset."""
 
     @abstractmethod
     def _on_modify(self, table: int, handle: int, entry: TableEntry) -> None:

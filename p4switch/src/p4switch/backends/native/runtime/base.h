@@ -22,7 +22,7 @@ typedef int64_t i64;
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 
-/* 64-bit words that hold so many bits. */
+/* Number of 64-bit words for a number of bits. */
 #define WORDS(bits) (((bits) + 63) / 64)
 
 INLINE u64 low_bits(u32 width) { return width >= 64 ? ~0ull : (1ull << width) - 1; }

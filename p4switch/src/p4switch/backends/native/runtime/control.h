@@ -128,7 +128,7 @@ EXPORT void p4_set_waiting(p4_switch *sw, u32 port, const u64 *packets) {
     switch_unlock(sw);
 }
 
-/* Drops what is under way, and all packets from then on. Does not wait for the lock. */
+/* Drops packets in progress, and all later ones. Does not wait for the lock. */
 EXPORT void p4_interrupt(p4_switch *sw) {
     atomic_store(&sw->interrupted, 1);
     atomic_store(&sw->budget, 0);

@@ -200,7 +200,7 @@ EXPORT void p4_loop_remove_port(packet_loop *l, u32 port) {
 
 /* --- sending. The lock is held. */
 
-/* Sends what is staged until it is gone or the socket is full. */
+/* Sends staged packets until all are sent or the socket is full. */
 static void stage_send(packet_loop *l, u32 port) {
     loop_port *lp = &l->ports[port];
     output *o = &lp->stage;
@@ -310,7 +310,7 @@ static buffer *buffer_of(const u8 *bytes, u32 length) {
     return b;
 }
 
-/* A frame comes in at the CPU port. 0, or -1 without memory. */
+/* Receives a frame at the CPU port. 0, or -1 without memory. */
 EXPORT int p4_loop_inject(packet_loop *l, const u8 *bytes, u32 length) {
     buffer *b = buffer_of(bytes, length);
     if (!b) return -1;
@@ -539,7 +539,7 @@ EXPORT int p4_loop_run(packet_loop *l) {
     return failed;
 }
 
-/* What is under way is dropped: a batch could take long. */
+/* Packets in progress are dropped: a batch could take long. */
 EXPORT void p4_loop_stop(packet_loop *l) {
     atomic_store(&l->sw->budget, 0);
     atomic_store(&l->stopping, 1);

@@ -70,7 +70,7 @@ UNUSED static void replicate(p4_switch *sw, packet *p, const replication *to) {
 
 /* --- ingress */
 
-/* A packet has no steps left. NULL: nothing goes on. */
+/* A packet has no steps left. NULL: it ends here. */
 UNUSED static packet *packet_over(p4_switch *sw, packet *p) {
     count_over_budget(sw);
     packet_free(sw, p);
@@ -183,7 +183,7 @@ INLINE void ingress_packet(p4_switch *sw, packet *p) {
 
 /* --- egress */
 
-/* The clone is the packet as it is at the end of egress; it goes through egress anew. */
+/* The clone is the packet as it is at the end of egress; it passes egress again. */
 UNUSED static void clone_at_egress(p4_switch *sw, packet *p) {
     const replication *session =
         p->clone_session < CLONE_SESSIONS ? sw->sessions[p->clone_session] : NULL;

@@ -101,7 +101,7 @@ typedef struct p4_switch {
     u64 random;
     u32 drop_port, queue_depth, priorities, logs;
     u32 packet_budget;
-    atomic_uint budget;        /* packet_budget, or 0 to drop what is under way */
+    atomic_uint budget;        /* packet_budget, or 0 to drop packets in progress */
     atomic_int interrupted;
     packet *free_packets;
     family *free_families;
@@ -148,7 +148,7 @@ INLINE void buffer_release(buffer *b) {
     if (b && --b->users == 0) free(b);
 }
 
-/* --- steps: only in programs whose packets could go round for ever (cycles.py, multiplies) */
+/* --- steps: only in programs whose packets could loop for ever (cycles.py, multiplies) */
 
 #if COUNTS_STEPS
 
@@ -219,7 +219,7 @@ INLINE void packet_free(p4_switch *sw, packet *p) {
     sw->free_packets = p;
 }
 
-/* All but the headers anew, for a packet of `length` bytes at `data`. */
+/* Resets all but the headers, for a packet of `length` bytes at `data`. */
 INLINE void packet_reset(packet *p, buffer *owner, const u8 *data, u32 length) {
     memset((u8 *)p + offsetof(packet, cursor), 0,
            offsetof(packet, headers) - offsetof(packet, cursor));
