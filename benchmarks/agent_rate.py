@@ -28,6 +28,7 @@ from protocol.wire import (
     Header,
     Hop,
     Kind,
+    Reduction,
     frame_bytes,
     frame_template,
 )
@@ -52,11 +53,20 @@ def lone_plan() -> JobPlan:
     return JobPlan(1, 1, ("h1",), (tree,), LANES, WINDOW, Results.UNICAST)
 
 
-def result_header(network: Network, plan: JobPlan) -> Frames:
-    """Return the bytes before the lanes of a result to the worker."""
-    ends = [Address(h.mac_bytes, h.ip_bytes) for h in network.hosts.values()]
-    header = Header(Kind.RESULT, plan.job, 0, plan.epoch, 0, weight=1)
-    return frame_template(ends[1], ends[0], header, (), plan.lanes)[: STACK_END - HOP_BYTES]
+def result_headers(network: Network, plan: JobPlan) -> dict[int, Frames]:
+    """Return the bytes before the lanes of results to the worker, by the length of the frame.
+
+    A prologue's has no lanes.
+    """
+    server, worker = (
+        Address(network.hosts[n].mac_bytes, network.hosts[n].ip_bytes) for n in ("ps", "h1")
+    )
+    headers = {}
+    for lanes, reduction in ((0, Reduction.NONE), (plan.lanes, plan.reduction)):
+        header = Header(Kind.RESULT, plan.job, 0, plan.epoch, 0, weight=1, reduction=reduction)
+        frame = frame_template(server, worker, header, (), lanes)
+        headers[frame_bytes(lanes, 0)] = frame[: STACK_END - HOP_BYTES]
+    return headers
 
 
 def measure(
@@ -64,7 +74,7 @@ def measure(
 ) -> dict[str, Any]:
     """Fragments a second of a worker, with ports of one kind."""
     network, plan = wire_network(), lone_plan()
-    start = result_header(network, plan)
+    headers = result_headers(network, plan)
     worker = Worker(plan, 0, network, WorkerOptions(deadline=1e6, initial_timeout=60.0))
     generator = np.random.default_rng(1)
     elements = 64 * WINDOW * LANES
@@ -81,7 +91,9 @@ def measure(
             started = time.perf_counter()
             fragments = 0
             while time.perf_counter() - started < seconds:
-                fragments += _sum(worker, tensor, out, sender, receiver, start, started + seconds)
+                fragments += sum_through(
+                    worker, tensor, out, sender, receiver, headers, started + seconds
+                )
             elapsed = time.perf_counter() - started
         finally:
             os.sched_setaffinity(0, range(os.cpu_count() or 1))
@@ -95,13 +107,13 @@ def measure(
     }
 
 
-def _sum(
+def sum_through(
     worker: Worker,
     tensor: Any,
     out: Any,
     sender: FramePort,
     receiver: FramePort,
-    start: Frames,
+    headers: dict[int, Frames],
     stop: float,
 ) -> int:
     """Sum the tensor (of one worker: copy it) through the wire; fragments done by `stop`."""
@@ -117,6 +129,7 @@ def _sum(
             results = frames if frames.flags.writeable else frames.copy()
             results = results[:, HOP_BYTES:]
             kept = frames[:, exponent_at].copy(), frames[:, fragment_at].copy()
+            start = headers[results.shape[1]]
             results[:, : len(start)] = start
             results[:, exponent_at], results[:, fragment_at] = kept
             worker.receive(results, 0.0)
