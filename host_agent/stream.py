@@ -318,13 +318,13 @@ class Stream:
         return True
 
     def _go_to(self, segment: Segment) -> None:
-        """Let the pass be over a segment's fragments."""
+        """Point the pass in C at a segment."""
         if not self._ordinary.bound:
             self._ordinary.bind(self)
         self._ordinary.tensor(segment)
 
     def _send_ordinary(self, segment: Segment, fragments: NDArray[np.int64], now: float) -> bool:
-        """Send fragments of idle slots in one pass; whether they are such that it can."""
+        """Send fragments of idle slots in one pass; return False if some are not ordinary."""
         if self._checks is not None:
             return False
         self._go_to(segment)

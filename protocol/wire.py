@@ -338,7 +338,7 @@ def frame_template(
 def is_hopsum(frames: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """Return which rows (n, length) are hopsum packets of this version, bool of shape (n,).
 
-    IP fragments and frames with IPv4 options are not, whatever their ports.
+    IP fragments and frames with IPv4 options are not, even to hopsum's port.
     """
     start = ETHERNET_BYTES + IPV4_BYTES
     if frames.shape[1] < start + UDP_BYTES + HEADER_BYTES:

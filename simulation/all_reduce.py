@@ -90,7 +90,7 @@ def simulate_plan(
 
     Hosts sum their parts of the plan, if any, at the same time; `tensors`: length and type of all
     tensors in order, for relays. `cuts`: by tensor number, the plan that partitions it and later
-    ones, whatever its trees. `tree`: over the workers by index, if the workload's operators need an
+    ones. `tree`: over the workers by index, if the workload's operators need an
     agreed order. `vectors`: plan of a job of the same workers, in the same order, that combines
     their bit vectors (its reduction is the bitwise and); None: on the tree or its ring. Raises
     JobFailed if an agent gives up, SimulationError past `limit` virtual seconds.

@@ -272,7 +272,7 @@ class ProcessSocket:
 class Attendance:
     """The processes of this host that attend `job`, by rank; they may come before it has begun.
 
-    Where the host has one rank, whatever the process says it is is taken for that.
+    On a host with a single rank, the rank that the process states is not checked.
     """
 
     def __init__(self, job: int, host: str, forget: Callable[[Attendance], None]) -> None:

@@ -291,7 +291,7 @@ class Member:
 
         Partitions change at boundaries only (`JobPlan.period`), which are requested from the
         controller half a period earlier. All hosts wait there for the answer, which is the same for
-        all, so that they partition every tensor alike, whatever their epochs. A relay that had
+        all, so that they partition every tensor alike, even in different epochs. A relay that had
         nothing to sum may learn of a later boundary first, and continues from there; the end
         follows the last tensor.
         """

@@ -1,4 +1,4 @@
-"""Ledger of all sums that workers received, checked at the end whatever their jobs' outcome."""
+"""Ledger of all sums that workers received, checked at the end even if the jobs failed."""
 
 from __future__ import annotations
 

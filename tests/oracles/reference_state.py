@@ -11,7 +11,7 @@ NUMBERS = 1 << 16
 HISTORY = 64
 """Numbers before the newest that may still come."""
 RETRY = 8
-"""A number is asked for again when it is so many, or a multiple of it, before the newest."""
+"""A missing number is requested again each time the newest is a multiple of this ahead of it."""
 SUMMED_FLAGS = Flag.OVERFLOW | Flag.ECN
 """The flags that live in a slot."""
 

@@ -31,7 +31,7 @@ EXPECTED = {
 
 
 class Process:
-    """A process, and what it is told."""
+    """A training process, and the replies it gets."""
 
     def __init__(self) -> None:
         self.asked: list[Request] = []

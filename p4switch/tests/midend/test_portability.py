@@ -76,7 +76,7 @@ def test_loops_that_p4c_makes_a_single_pass_of(
     text = text.replace("control I(", f"{before}control I(")
     found = list(bmv2_limits(compile_program(parse_text(text, "x.p4"))))
     assert [position.line for position, _ in found] == lines
-    assert all("a loop outside of actions" in message for _, message in found)
+    assert all("a loop outside of an action" in message for _, message in found)
 
 
 def test_a_common_program_has_no_warning() -> None:

@@ -28,7 +28,7 @@ def bmv2_limits(program: ir.Program) -> Iterator[tuple[Position, str]]:
     for position in _loops(program):
         yield (
             position,
-            "a loop outside of actions: p4c for BMv2 makes a single pass of it, whatever its "
+            "a loop outside of an action: p4c for BMv2 runs its body once, regardless of the "
             "condition; move it into an action",
         )
 
