@@ -19,13 +19,16 @@ Connect = Callable[[str], grpc.aio.Channel]
 
 METADATA_BYTES = 64 << 10
 """Maximum size of trailing metadata: it has one error per update of a batch."""
-LONGEST_BACKOFF_MS = 15_000
-
+FIRST_PAUSE = 0.1
+LAST_PAUSE = 0.5
+"""Seconds between attempts to connect: jobs wait for their switch, so they do not grow further."""
 
 OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_metadata_size", METADATA_BYTES),
-    ("grpc.max_reconnect_backoff_ms", LONGEST_BACKOFF_MS),
+    # gRPC refuses calls at once between its attempts, so the driver alone cannot try sooner.
+    ("grpc.initial_reconnect_backoff_ms", round(FIRST_PAUSE * 1000)),
+    ("grpc.max_reconnect_backoff_ms", round(LAST_PAUSE * 1000)),
 )
 
 

@@ -25,7 +25,13 @@ from finsy.gnmiclient import GNMIClientError
 from finsy.p4entity import P4Entity
 from finsy.proto import p4r, p4r_grpc
 
-from controller.dataplane.connection import Connect, connect_by, open_channel
+from controller.dataplane.connection import (
+    FIRST_PAUSE,
+    LAST_PAUSE,
+    Connect,
+    connect_by,
+    open_channel,
+)
 from controller.dataplane.entries import Update, in_program_order, rules_read, updates
 from controller.dataplane.pipeline import Pipeline
 from controller.dataplane.rules import SwitchRules
@@ -63,8 +69,6 @@ QUIET_FACTOR = 4
 least `QUIET_SECONDS`: on a busy machine all answers are slow."""
 ANSWERS = 16
 """Number of recent answers for `QUIET_FACTOR`."""
-FIRST_PAUSE = 0.1
-LAST_PAUSE = 0.5
 INSPECT_SECONDS = 2.0
 
 

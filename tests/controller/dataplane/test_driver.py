@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -270,6 +271,39 @@ def test_a_restarted_switch_converges() -> None:
         assert State.PUSHING in seen[seen.index(State.CONNECTING) :]
 
     run(test)
+
+
+def test_a_switch_that_was_away_for_long_is_reached_at_the_next_attempt() -> None:
+    """The library's backoff, which grows with each refused connection, is not to be waited for."""
+
+    async def main() -> None:
+        targets = [
+            SwitchTarget(f"s{n}", f"{address}:9559") for n, address in enumerate(loopback(6), 1)
+        ]
+        attempts: Counter[str] = Counter()
+        tried = asyncio.Event()
+
+        def listen(name: str, state: State, detail: str) -> None:
+            attempts[name] += state is State.CONNECTING
+            tried.set()
+
+        fakes = [FakeSwitch() for _ in targets]
+        async with Driver(targets, PIPELINE, listener=listen) as driver:
+            while min(attempts[target.name] for target in targets) < 12:
+                tried.clear()
+                await asyncio.wait_for(tried.wait(), WAIT)
+            before = attempts.copy()
+            try:
+                for fake, target in zip(fakes, targets, strict=True):
+                    await fake.start(target.address)
+                await driver.wait(timeout=WAIT)
+            finally:
+                for fake in fakes:
+                    await fake.stop()
+            more = attempts - before
+        assert max(more.values(), default=0) <= 3, more
+
+    asyncio.run(main())
 
 
 def test_a_switch_that_hangs_counts_as_lost_until_it_answers() -> None:
