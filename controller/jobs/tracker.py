@@ -37,6 +37,8 @@ class Agent:
     reason: str = ""
     boundary: int = 0
     """The last boundary that it has requested."""
+    replaces: bool = False
+    """Whether the plan's epoch began with this host as a new server, and it has not come yet."""
     heard: float = 0.0
     joined: float = 0.0
     """Time when its stream opened."""
@@ -70,11 +72,12 @@ class Tracker:
         self.agents = {worker: Agent(worker, "worker") for worker in plan.workers}
         self._expect_auxiliary()
 
-    def _expect_auxiliary(self) -> None:
+    def _expect_auxiliary(self, *, replaces: bool = False) -> None:
         """Hosts other than workers: servers, which survive a restart, and relays, which do not."""
         for host in self.plan.auxiliary:
             role = "server" if host in self.plan.servers else "relay"
-            self.agents.setdefault(host, Agent(host, role))
+            if host not in self.agents:
+                self.agents[host] = Agent(host, role, replaces=replaces)
 
     # -- what happens
 
@@ -91,6 +94,7 @@ class Tracker:
             why = f"job {self.plan.job} has started; a {agent.role} cannot join it again"
             return [(host, _refused(why))]
         agent.connected, agent.heard, agent.reason = True, now, ""
+        agent.replaces = False
         agent.joined = now
         # Its last message, with the report or the reason, comes next: until then it has not ended.
         agent.state = max(min(state, pb.RUNNING), pb.PREPARING)
@@ -112,13 +116,15 @@ class Tracker:
         """Whether a host that registers, in `state`, is a server of a started job without sums.
 
         It is another process than the one that served, which this controller, or one before it,
-        has lost.
+        has lost. A host that serves for the first time since the plan's epoch began needs none:
+        workers hand over their results to it already.
         """
         agent = self.agents.get(host)
         return (
             agent is not None
             and agent.role == "server"
             and self.started
+            and not agent.replaces
             and not agent.connected
             and (agent.state in (pb.LOST, pb.FAILED) or state < pb.READY)
         )
@@ -181,7 +187,7 @@ class Tracker:
         for agent in list(self.agents.values()):
             if agent.role == "server" and agent.host not in serving and not agent.connected:
                 del self.agents[agent.host]
-        self._expect_auxiliary()
+        self._expect_auxiliary(replaces=True)
         message = pb.ControllerMessage(plan=plan_message(plan))
         return [(agent.host, message) for agent in self.agents.values() if agent.connected]
 

@@ -175,6 +175,25 @@ def test_a_server_that_restarts_costs_an_epoch(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_server_that_another_host_replaces_costs_an_epoch(tmp_path: Path) -> None:
+    """The plan that names the new server is its own: it starts empty under it, without another."""
+
+    async def test(cluster: VirtualCluster) -> None:
+        await submit(cluster, "a", "h1,h2", rounds=75)
+        await running(cluster, "a")
+        cluster.crash_host("ps")
+        await cluster.until(lambda: serving(cluster) == ("h3",), "another server")
+        job = await exact(cluster, "a")
+        assert job.epoch == 2
+
+    def serving(cluster: VirtualCluster) -> tuple[str, ...]:
+        assert cluster.controller is not None
+        return cluster.controller.manager.plan_of(1).servers
+
+    run(tmp_path, "star:3", test, policies={"grace": 2.0})
+
+
+@pytest.mark.slow
 def test_a_partition_from_the_controller_is_survived(tmp_path: Path) -> None:
     """Agents and switches go on; nobody is told, so nobody is planned around."""
 

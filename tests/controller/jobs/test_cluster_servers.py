@@ -18,11 +18,11 @@ def test_another_host_serves_where_a_server_is_lost_for_good(tmp_path: Path) -> 
         world.agents("h1", "h2", "h3", "h4")
         in_network(world, "a", "h1,h2", "h3")
         world.stop_agent(2)
-        # Another epoch follows soon, when h4's agent has come.
         until(lambda: world.queries.job("a").epoch >= 2, "another server")
         assert list(world.queries.job("a").servers) == ["h4"]
         agents = world.queries.status()[0].agents
         until(lambda: all_running(world), f"h4's beginning: {agents}")
+        assert world.queries.job("a").epoch == 2
         world.stop_agent(3)
         until(lambda: world.state("a") == "failed", "the end of a")
         assert world.queries.job("a").reason == (

@@ -31,8 +31,8 @@ REPORT = pb.Report(retransmissions=1)
 FINISHED = say(finished=pb.Finished(report=REPORT))
 
 
-def started(hosts: int = 2) -> Tracker:
-    tracker = Tracker(*star(hosts))
+def started(tracker: Tracker | None = None) -> Tracker:
+    tracker = tracker or Tracker(*star())
     for host in tracker.agents:
         tracker.register(host, 0.0)
     for host in tracker.agents:
@@ -82,7 +82,7 @@ def test_all_are_released_when_every_worker_has_finished() -> None:
 
 
 def test_a_dead_agent_is_named_to_all_others() -> None:
-    tracker = started(3)
+    tracker = started(Tracker(*star(3)))
     out = tracker.gone("h2")
     assert kinds(out) == [("h1", "lost"), ("h3", "lost"), ("ps", "lost")]
     assert out[0][1].lost == pb.Lost(host="h2", reason="its connection ended")
@@ -154,6 +154,18 @@ def test_a_server_without_sums_needs_a_new_epoch_under_the_next_controller_too()
     assert not tracker.needs_new_epoch("ps", pb.RUNNING)
     tracker.started = False
     assert not tracker.needs_new_epoch("ps", pb.EXPECTED)
+
+
+def test_a_server_that_replaces_another_needs_no_epoch_but_its_plans() -> None:
+    network, request = star_request(3)
+    request = replace(request, workers=("h1", "h2"))
+    tracker = started(Tracker(network, make_plan(network, request)))
+    tracker.gone("ps")
+    tracker.adopt(make_plan(network, replace(request, epoch=2, servers=("h3",))))
+    assert not tracker.needs_new_epoch("h3", pb.EXPECTED)
+    tracker.register("h3", 2.0)
+    tracker.gone("h3")
+    assert tracker.needs_new_epoch("h3", pb.EXPECTED)
 
 
 def test_a_restarted_server_needs_a_new_epoch() -> None:
