@@ -23,7 +23,7 @@ from collectives.choices import (
     Shape,
     Siblings,
 )
-from collectives.workload import MOST_WORKERS
+from collectives.workload import MOST_RANKS_OF_HOST, MOST_WORKERS
 from network.units import parse_rate, parse_time
 from protocol.errors import InputError
 from protocol.web_address import WEB_ADDRESS, WebAddress, web_address
@@ -146,6 +146,10 @@ RoundsOption = Annotated[int, typer.Option(min=1, help="All-reduces, or epochs w
 DataTypeOption = Annotated[DataType, typer.Option(help="Element type.")]
 TrainOption = Annotated[str | None, typer.Option(help="Train on a data set (`digits`) instead.")]
 SeedOption = Annotated[int, typer.Option(help="Seed of everything random.")]
+RanksPerHostOption = Annotated[
+    int,
+    typer.Option(min=1, max=MOST_RANKS_OF_HOST, help="Number of ranks on each of the hosts."),
+]
 CoordinateOption = Annotated[
     bool,
     typer.Option(

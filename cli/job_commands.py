@@ -28,6 +28,7 @@ from cli.command_options import (
     MinRateOption,
     NamedServersOption,
     PlannerOption,
+    RanksPerHostOption,
     ResultsOption,
     RoundsOption,
     SeedOption,
@@ -89,9 +90,10 @@ def submit(
         bool,
         typer.Option(
             "--from-processes",
-            help="Tensors come from a process on each worker's host, such as a PyTorch training.",
+            help="Tensors come from processes on the workers' hosts, such as a PyTorch training.",
         ),
     ] = False,
+    ranks_per_host: RanksPerHostOption = 1,
     seed: SeedOption = SEED,
     algorithm: AlgorithmOption = Algorithm.IN_NETWORK,
     level_wise_form: LevelWiseFormOption = Shape.AUTO,
@@ -120,10 +122,16 @@ def submit(
         raise JobError(
             "train, from-processes and task: these options exclude each other; give one of them"
         )
+    if ranks_per_host > 1 and not from_processes:
+        raise JobError(
+            f"ranks-per-host {ranks_per_host}: an option of jobs whose tensors come from "
+            "processes; add --from-processes, or omit it"
+        )
     submission = make_submission(
         name,
         workers,
         servers,
+        ranks_per_host=ranks_per_host,
         elements=elements,
         rounds=rounds,
         dtype=DataType.FLOAT32 if train else dtype,
@@ -159,6 +167,7 @@ def make_submission(
     workers: str,
     servers: str = "1",
     *,
+    ranks_per_host: int = 1,
     elements: int = 100_000,
     rounds: int = 3,
     dtype: DataType = DataType.INT32,
@@ -172,7 +181,8 @@ def make_submission(
     takes them.
 
     `kind`: `random` tensors of `elements`, a data set to train on, or `process`: what processes on
-    the workers' hosts hand to their agents. Raises JobError, WorkloadError.
+    the workers' hosts hand to their agents, `ranks_per_host` of them on each named host, which are
+    numbered host by host. Raises JobError, WorkloadError.
     """
     from collectives.messages import form_message, workload_message
     from protocol import hopsum_pb2 as pb
@@ -187,6 +197,11 @@ def make_submission(
         submission.server_count = asked[1]
     else:
         submission.servers.extend(asked[1])
+    if ranks_per_host > 1 and not submission.workers:
+        raise JobError(
+            f"ranks-per-host {ranks_per_host} with workers {workers}: the job says on which host "
+            "each rank is; name the hosts, as --workers h1,h2"
+        )
     workload = WorkloadSpec(
         kind,
         submission.worker_count or len(submission.workers),
@@ -195,6 +210,9 @@ def make_submission(
         dtype,
         seed,
         coordinate,
+        ranks=tuple(host for host in submission.workers for _ in range(ranks_per_host))
+        if ranks_per_host > 1
+        else (),
     )
     submission.task.workload.CopyFrom(workload_message(workload))
     if algorithm in SCHEDULE_NAMES:

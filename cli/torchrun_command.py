@@ -11,13 +11,13 @@ import typer
 
 from cli.command_options import (
     JsonOption,
+    RanksPerHostOption,
     RateOption,
     UplinkOption,
     print_json,
     print_table,
 )
 from cli.experiment.description import Engine
-from collectives.workload import MOST_RANKS_OF_HOST
 from files.output import check_writable, write_file
 from network.units import format_bytes
 from protocol.extras import require
@@ -40,10 +40,7 @@ def torchrun(
         ),
     ] = None,
     workers: Annotated[int, typer.Option(min=2, help="Number of hosts that ranks run on.")] = 4,
-    ranks_per_host: Annotated[
-        int,
-        typer.Option(min=1, max=MOST_RANKS_OF_HOST, help="Number of ranks on each of the hosts."),
-    ] = 1,
+    ranks_per_host: RanksPerHostOption = 1,
     max_restarts: Annotated[
         int,
         typer.Option(min=0, help="How many times all ranks are restarted after one has failed."),

@@ -124,3 +124,11 @@ def test_the_form_of_level_wise_is_handed_in_and_said() -> None:
     assert task_from(task_message(task)) == task
     refused = CliRunner().invoke(app, ["submit", "mine", *options])
     assert "options of the algorithm level-wise" in str(refused.exception)
+
+
+def test_ranks_are_numbered_host_by_host() -> None:
+    options = ["--workers", "h3,h1", "--from-processes", "--ranks-per-host", "2"]
+    said("submit", "mine", *options, "--json")
+    workload = SUBMITTED[-1].task.workload
+    assert list(workload.ranks) == ["h3", "h3", "h1", "h1"]
+    assert workload.workers == 2

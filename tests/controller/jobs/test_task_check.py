@@ -454,6 +454,8 @@ def test_every_algorithm_without_a_planner(algorithm: str) -> None:
         (["--train", "nope"], "train 'nope': expected a data set, one of digits"),
         (["--train", ""], "train '': expected a data set"),
         (["--train", "digits", "--from-processes"], "give one of them"),
+        (["--ranks-per-host", "2"], "add --from-processes, or omit it"),
+        (["--from-processes", "--ranks-per-host", "2"], "name the hosts, as --workers h1,h2"),
         (["--workers", "0"], "workers 0: expected 1 to 65535"),
         (["--workers", "99999999999"], "workers 99999999999: expected 1 to 65535"),
         (["--workers", "9" * 5000], "expected 1 to 65535"),
