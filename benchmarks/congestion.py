@@ -40,7 +40,7 @@ from planning.model.request import PlanRequest
 from planning.registry import make_plan
 from protocol.wire import Address, frame_bytes, is_hopsum
 from simulation.all_reduce import Simulation
-from simulation.stream import StreamMember, receive_buffer
+from simulation.stream import ECN_CAPABLE, StreamMember, receive_buffer
 from simulation.world import Agent, Frames
 from timing.tcp_segments import SEGMENT_BYTES
 
@@ -122,21 +122,23 @@ EMULATED_CASES = ((2, 0), (1, 1), (2, 1))
 _SINK = """
 import pathlib, socket, sys
 listening = socket.create_server(("", int(sys.argv[1])))
-count, taken = 0, listening.accept()[0]
 partial = pathlib.Path(sys.argv[2] + ".partial")
-while data := taken.recv(1 << 16):
-    count += len(data)
+
+def note(count):
     partial.write_text(str(count))
     partial.rename(sys.argv[2])
+
+count = 0
+note(count)
+taken = listening.accept()[0]
+while data := taken.recv(1 << 16):
+    count += len(data)
+    note(count)
 """
+"""Accepts one connection, and keeps in a file how many bytes came; the file is there first."""
 _SOURCE = """
 import socket, sys
-made = None
-while made is None:
-    try:
-        made = socket.create_connection((sys.argv[1], int(sys.argv[2])))
-    except ConnectionRefusedError:
-        pass
+made = socket.create_connection((sys.argv[1], int(sys.argv[2])))
 while True:
     made.sendall(bytes(1 << 14))
 """
@@ -214,7 +216,8 @@ def connect(simulation: Simulation, network: Network, number: int, ends: Sequenc
     agents = simulation.world.agents
     for rank, host in enumerate(ends):
         buffer = receive_buffer(network, host)
-        member = StreamMember(rank, addresses, 0.0, FIRST_PORT + 2 * number, buffer, ecn=True)
+        member = StreamMember(rank, addresses, 0.0, FIRST_PORT + 2 * number, buffer)
+        member.tos = ECN_CAPABLE
         member.start(Execution(schedule, rank, np.zeros(elements, dtype=np.int32)), 0.0)
         agents[host] = Together(agents[host], member) if host in agents else member
 
@@ -250,6 +253,7 @@ def emulated_shares(case: Case, up: Processes, received: Path) -> dict[str, floa
         heed_marks = up.emulation.command(["sysctl", "-qw", "net.ipv4.tcp_ecn=1"], source)
         subprocess.run(heed_marks, check=True)
         up.emulation.popen(sink, [sys.executable, "-c", _SINK, port, str(received)])
+        wait(received.exists, "the receiver")
         address = case.network.hosts[sink].ip
         up.emulation.popen(source, [sys.executable, "-c", _SOURCE, address, port])
 

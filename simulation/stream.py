@@ -257,8 +257,7 @@ class StreamMember:
     """One rank of a schedule as a host agent of the simulator.
 
     Schedules of a host at the same time have ports of their own, from `first_port` on: a rank's
-    port is that and its number. `buffer`: bytes that a connection's receiver holds. `ecn`: packets
-    may be marked by long queues, and that halves the window (RFC 3168).
+    port is that and its number. `buffer`: bytes that a connection's receiver holds.
     """
 
     def __init__(
@@ -268,13 +267,11 @@ class StreamMember:
         start: float = 0.0,
         first_port: int = BASE_PORT,
         buffer: int = RECEIVE_BUFFER,
-        *,
-        ecn: bool = False,
     ) -> None:
         self.rank = rank
-        self._ecn = ecn
         self.tos = 0
-        """IP ToS byte of its packets."""
+        """IP ToS byte of its packets. With ECN_CAPABLE long queues may mark those with data, and
+        that halves the window (RFC 3168)."""
         self._buffer = buffer
         self._addresses = addresses
         self._first_port = first_port
@@ -395,14 +392,12 @@ class StreamMember:
         here, there = self._addresses[self.rank], self._addresses[peer.peer]
         end = Channel(self.rank, peer.chain)
         window = self._buffer if receiver is None else self._room(receiver)
-        tos, flags = self.tos, ACK
+        tos, flags = self.tos if data else self.tos & ~CONGESTION_EXPERIENCED, ACK
         if receiver is not None and receiver.marked:
             flags |= ECN_ECHO
-        if data and self._ecn:
-            tos |= ECN_CAPABLE
-            if self._senders[peer].reduced:
-                flags |= WINDOW_REDUCED
-                self._senders[peer].reduced = False
+        if data and self._senders[peer].reduced:
+            flags |= WINDOW_REDUCED
+            self._senders[peer].reduced = False
         port = self._first_port
         return segment(here, there, end, sequence, expected, data, port, window, tos, flags)
 
