@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import math
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ import torch.distributed as dist  # noqa: E402
 from tests.support.agents import Agents  # noqa: E402
 from tests.support.ranks import SUPPORT, start  # noqa: E402
 
-from hopsum_torch.group import _gloo_devices  # noqa: E402
+from hopsum_torch.group import HopsumGroup, _end_groups, _gloo_devices  # noqa: E402
 from hopsum_torch.tensors import Part, _fault, broadcasts, exponent_byte  # noqa: E402
 from hopsum_torch.tensors import in_switches as parts_in_switches  # noqa: E402
 
@@ -105,6 +107,36 @@ def test_gloo_uses_the_interfaces_that_it_is_told(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nowhere")
     with pytest.raises(RuntimeError, match="nowhere"):
         _gloo_devices()
+
+
+def test_one_handler_ends_all_groups_of_a_process() -> None:
+    closed = []
+
+    class Agent:
+        def close(self) -> None:
+            closed.append(self)
+
+    handlers = atexit._ncallbacks()
+    options = dist.ProcessGroupGloo._Options()
+    options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
+    agents: list[Any] = [Agent() for _ in range(3)]
+    groups = [
+        HopsumGroup(
+            0,
+            1,
+            timedelta(minutes=5),
+            dist.ProcessGroupGloo(dist.HashStore(), 0, 1, options),
+            agent,
+        )
+        for agent in agents
+    ]
+    assert atexit._ncallbacks() == handlers
+    _end_groups()
+    assert set(closed) == set(agents)
+    del groups[1:]
+    closed.clear()
+    _end_groups()
+    assert closed == agents[:1]
 
 
 def test_what_the_switches_broadcast() -> None:

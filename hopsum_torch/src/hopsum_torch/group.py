@@ -74,6 +74,9 @@ SINGLE, COALESCED = (
 )
 """Names in this version of torch."""
 
+_groups: weakref.WeakSet[HopsumGroup] = weakref.WeakSet()
+"""The process's groups."""
+
 
 class HopsumGroup(dist.ProcessGroup):
     """The ranks of a group; `gloo` is their gloo backend, which does all if `agent` is None."""
@@ -90,7 +93,7 @@ class HopsumGroup(dist.ProcessGroup):
         _set_backend(self, gloo)
         self._plain = dist.ProcessGroup(rank, size)
         _set_backend(self._plain, gloo)
-        atexit.register(_end, weakref.ref(self))
+        _groups.add(self)
 
     def getBackendName(self) -> str:
         """Return the name by which the backend is registered."""
@@ -312,14 +315,15 @@ def create(options: Any) -> HopsumGroup:
     return HopsumGroup(rank, size, timeout, gloo, agent)
 
 
-def _end(group: weakref.ref[HopsumGroup]) -> None:
-    """Let a group go with its process: a script may end without destroying it."""
-    found = group()
-    if found is None:
-        return
-    if found._agent is not None:
-        found._agent.close()
-    until_gloo_rests()
+@atexit.register
+def _end_groups() -> None:
+    """Let all groups go with their process: a script may end without destroying them."""
+    groups = list(_groups)
+    for group in groups:
+        if group._agent is not None:
+            group._agent.close()
+    if groups:
+        until_gloo_rests()
 
 
 def _gloo_devices() -> list[Any]:
