@@ -103,21 +103,23 @@ class Flight:
         if self._numbered:
             self._links.number(frames, wire)
         self.frames[slots] = frames
-        self._output.append(frames)
         self.wire[slots] = wire
-        self.open += len(slots)
         self.tries[slots] = 1
         self.timeouts[slots] = 0
         self.first_sent_at[slots] = now
-        self.recovery.sent(slots, now)
-        self._set_timeout(slots, now)
-        self._statistics.sent += len(slots)
+        self.recovery.order_next(slots, now)
+        due = self.due_after(now)
+        self.due[slots] = due
+        self.went_out(frames, now, due)
 
     def went_out(self, frames: Frames, now: float, due: float) -> None:
-        """Count frames that a pass has sent from idle slots, which are `due` then."""
+        """Hand on and count frames sent for the first time, whose slots say so and are `due` then.
+
+        `send` or the pass in C has filled in the slots.
+        """
         self._output.append(frames)
         self.open += len(frames)
-        self.recovery.sent_in_order(len(frames), now)
+        self.recovery.count_sent(len(frames), now)
         self.next_due = min(self.next_due, due)
         self._statistics.sent += len(frames)
 
@@ -161,12 +163,6 @@ class Flight:
     def due_after(self, now: float) -> float:
         """Return when fragments that are sent now time out."""
         return now + min(self.round_trip.timeout, self._options.deadline)
-
-    def _set_timeout(self, slots: NDArray[np.intp], now: float) -> None:
-        """Note that fragments of these slots are sent now."""
-        due = self.due_after(now)
-        self.due[slots] = due
-        self.next_due = min(self.next_due, due)
 
     # -- sending again
 
@@ -279,9 +275,9 @@ class Flight:
         self._number(frames, self.wire[slots])
         self._output.append(frames)
         self.recovery.sent_again(slots, now, quiet=quiet)
-        self._set_timeout(slots, now)
-        latest = self.first_sent_at[slots] + self._options.deadline
-        self.due[slots] = np.minimum(self.due[slots], latest)
+        due = self.due_after(now)
+        self.next_due = min(self.next_due, due)
+        self.due[slots] = np.minimum(due, self.first_sent_at[slots] + self._options.deadline)
         self._statistics.retransmissions += len(slots)
 
     def _number(self, frames: Frames, wire: NDArray[np.int64]) -> None:

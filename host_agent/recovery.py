@@ -106,12 +106,10 @@ class Recovery:
         turns = (np.arange(len(self._share)) + worker) % workers
         self._share = SPREAD * turns / workers
 
-    def sent(self, slots: NDArray[np.intp], now: float) -> None:
-        """Note that fragments of idle slots are sent, in this order."""
+    def order_next(self, slots: NDArray[np.intp], now: float) -> None:
+        """Note in slots that their fragments are sent next, in this order (see `count_sent`)."""
         self.order[slots] = np.arange(self._next, self._next + len(slots))
-        self._next += len(slots)
         self.sent_at[slots] = now
-        self._last_sent_at = now
 
     def sent_again(self, slots: NDArray[np.intp], now: float, *, quiet: bool) -> None:
         """Note that fragments in flight are retransmitted; `quiet`: as a probe, so past empty
@@ -119,7 +117,8 @@ class Recovery:
         self._void = max(self._void, int(low_high(self.order[slots])[1]))
         self.overtaken_at[slots] = NEVER
         self._quiet[slots] = quiet
-        self.sent(slots, now)
+        self.order_next(slots, now)
+        self.count_sent(len(slots), now)
 
     def answered(
         self, slots: NDArray[np.intp], once: NDArray[np.bool_], now: float
@@ -168,9 +167,8 @@ class Recovery:
         self._newest = newest
         return now - oldest
 
-    def sent_in_order(self, count: int, now: float) -> None:
-        """Count `count` transmissions from idle slots; `order` and `sent_at` are up to date
-        already."""
+    def count_sent(self, count: int, now: float) -> None:
+        """Count transmissions; the slots' `order` and `sent_at` are up to date already."""
         self._next += count
         self._last_sent_at = now
 

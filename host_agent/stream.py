@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from collectives.plan import JobPlan, Results, TreePlan
 from host_agent.check_lanes import ResultChecks
 from host_agent.codec import (
-    FRAGMENT_AT,
     UNUSUAL_DOWNWARD,
     Form,
     Frames,
@@ -28,6 +27,7 @@ from host_agent.codec import (
 )
 from host_agent.congestion import way_of
 from host_agent.failure import JobFailed
+from host_agent.fast_path import FastPath
 from host_agent.flight import BYPASS, Flight
 from host_agent.history import History
 from host_agent.integrity import make_integrity
@@ -35,7 +35,6 @@ from host_agent.link_repairs import SEQUENCED, LinkRepairs
 from host_agent.numbers import Factors, dequantise, factors, quantise
 from host_agent.options import WorkerOptions as WorkerOptions
 from host_agent.options import WorkerStatistics as WorkerStatistics
-from host_agent.ordinary import Ordinary
 from host_agent.recovery import NEVER, Progress, low_high
 from host_agent.segment import OpenSegments, Segment
 from network.model import Network
@@ -92,7 +91,7 @@ class Stream:
         self._links = LinkRepairs(window, 1, output, statistics)
         self._flight = Flight(window, options, self._links, output, statistics, progress)
         self._checks: ResultChecks | None = None
-        self._ordinary = Ordinary()
+        self._fast = FastPath(self._flight, self._links, self._segments, statistics)
         self._bind(plan, tree, worker, network)
         self._flight.frames = self._up.make(np.zeros(window), 0)
 
@@ -216,7 +215,7 @@ class Stream:
                     return
             else:
                 self._code[slots[early]] = code
-        if self._send_ordinary(segment, fragments, now):
+        if self._checks is None and self._fast.send(self, segment, fragments, now):
             return
         if segment.scaled:
             values = quantise(segment.values(data), self._code[slots], self._bits)
@@ -241,8 +240,15 @@ class Stream:
 
     def receive(self, frames: Frames, now: float) -> None:
         """Take in frames of one length."""
-        if self._take_ordinary(frames, now):
-            return
+        if self._checks is None and self._handing_due == NEVER:
+            taken = self._fast.take(self, frames, now, self._end)
+            if taken is not None:
+                if not taken.segment.open:
+                    self._close(taken.segment)
+                if taken.limited:
+                    # Idle slots may have older fragments to send than these.
+                    self.fill_window(now)
+                return
         if self._matcher.all_plain(frames):
             self._ask_for_gaps(frames)
         else:
@@ -270,73 +276,6 @@ class Stream:
             if not len(frames) or self.failure is not None:
                 return
         self._accept(frames, exponents_of(frames), slots, wire, now)
-
-    def _take_ordinary(self, frames: Frames, now: float) -> bool:
-        """Take in ordinary results, in one pass; whether these are such (`host_agent.ordinary`)."""
-        links, flight = self._links, self._flight
-        arrivals = links.arrivals[0]
-        if self._checks is not None or self._handing_due != NEVER or not arrivals.complete:
-            return False
-        wire = int.from_bytes(frames[0, FRAGMENT_AT : FRAGMENT_AT + 4].tobytes(), "big")
-        segment = self._segments.at(flight.fragment[wire & (self._window - 1)])
-        if segment is None:
-            return False
-        self._go_to(segment)
-        found = self._ordinary.look(
-            frames,
-            end_of_stream=self._end,
-            arrived=arrivals.newest,
-            log_next=links.sent.next,
-            open=flight.open,
-            **flight.recovery.scalars,
-        )
-        if found is None:
-            return False
-        count = len(frames)
-        limited = flight.congestion.limited
-        if found.marked or limited:
-            flight.heed_congestion(found.newest, now - found.latest, marked=found.marked > 0)
-            limited |= flight.congestion.limited
-        self._statistics.ecn += found.marked
-        if found.sequenced:
-            arrivals.newest += count
-        times = found.oldest, found.latest
-        flight.round_trip.sample(flight.recovery.answered_in_order(found.newest, *times, now))
-        due = flight.due_after(now)
-        following = self._ordinary.take(self._down.lanes_start, now, due, go_on=not limited)
-        if len(following):
-            links.sent.next = found.log_next
-            flight.went_out(following, now, due)
-        self._statistics.accepted += count
-        flight.open -= count
-        segment.open -= count
-        if not segment.open:
-            self._close(segment)
-        if limited:
-            # Idle slots may have older fragments to send than these.
-            self.fill_window(now)
-        return True
-
-    def _go_to(self, segment: Segment) -> None:
-        """Point the pass in C at a segment."""
-        if not self._ordinary.bound:
-            self._ordinary.bind(self)
-        self._ordinary.tensor(segment)
-
-    def _send_ordinary(self, segment: Segment, fragments: NDArray[np.int64], now: float) -> bool:
-        """Send fragments of idle slots in one pass; return False if some are not ordinary."""
-        if self._checks is not None:
-            return False
-        self._go_to(segment)
-        flight = self._flight
-        due = flight.due_after(now)
-        scalars = flight.recovery.scalars
-        made = self._ordinary.send(fragments, now, due, log_next=self._links.sent.next, **scalars)
-        if made is None:
-            return False
-        frames, self._links.sent.next = made
-        flight.went_out(frames, now, due)
-        return True
 
     @property
     def _factors(self) -> Factors:
@@ -411,7 +350,7 @@ class Stream:
     def _close(self, segment: Segment) -> None:
         """Remove a segment whose results are all in place."""
         self._segments.remove(segment)
-        self._ordinary.tensor(None)
+        self._fast.release()
 
     def _sift(self, frames: Frames, now: float) -> Frames:
         """Return the results to look at, of frames that are not all plain ones.
@@ -601,7 +540,7 @@ class Stream:
         integrity = None if self._checks is None else self._checks.integrity
         before = self._worker
         self._bind(plan, tree, worker, network)
-        self._ordinary = Ordinary()
+        self._fast.unbind()
         frames = self._up.make(np.maximum(flight.wire, 0), exponents_of(former), self._flags)
         self._up.raw(frames)[...] = lanes
         reductions_of(frames)[...] = reductions_of(former)

@@ -15,8 +15,9 @@ from collectives.plan import Results
 from host_agent import ordinary
 from host_agent.codec import Frames, flags_of, reduction_byte, reductions_of
 from host_agent.congestion import Way
+from host_agent.fast_path import FastPath
 from host_agent.server import Server
-from host_agent.stream import Stream, WorkerOptions
+from host_agent.stream import WorkerOptions
 from host_agent.worker import Worker
 from protocol.wire import LANE_REDUCTIONS, Flag, Reduction
 from tests.support.protocol_world import LANES, at_server, at_worker, star_plan
@@ -220,20 +221,21 @@ def test_a_result_of_another_reduction_is_not_taken() -> None:
 def test_nearly_all_batches_are_ordinary_where_nothing_is_lost(
     monkeypatch: pytest.MonkeyPatch, marked: bool
 ) -> None:
-    took: dict[type, list[bool]] = {Stream: [], Server: []}
+    took: dict[type, list[bool]] = {FastPath: [], Server: []}
     sent: list[bool] = []
 
     def count(kind: Any, name: str, found: list[bool]) -> None:
         method = getattr(kind, name)
 
-        def counted(*batch: Any) -> bool:
-            found.append(method(*batch))
-            return found[-1]
+        def counted(*batch: Any) -> Any:
+            done = method(*batch)
+            found.append(bool(done))
+            return done
 
         monkeypatch.setattr(kind, name, counted)
 
-    count(Stream, "_take_ordinary", took[Stream])
-    count(Stream, "_send_ordinary", sent)
+    count(FastPath, "take", took[FastPath])
+    count(FastPath, "send", sent)
     count(Server, "_take_ordinary", took[Server])
     for results in Results:
         plan, network = star_plan(1, window=64, results=results)
@@ -254,7 +256,7 @@ def test_nearly_all_batches_are_ordinary_where_nothing_is_lost(
         assert worker.idle
         assert stream._flight.congestion.limited == marked
     # The prologue's result is not: with it the first window can be scaled.
-    assert took[Stream].count(False) == sent.count(False) == len(Results)
-    assert len(took[Stream]) > 40
+    assert took[FastPath].count(False) == sent.count(False) == len(Results)
+    assert len(took[FastPath]) > 40
     # Nor are totals whose results go to each worker by itself.
     assert took[Server][: took[Server].index(False)] == [True] * (len(took[Server]) // 2)

@@ -42,7 +42,7 @@ TIMING = {
 """When something happened, how often, and when it is due: the model decides that."""
 FIXED = {
     "_network", "plan", "tree", "_cut", "_options", "_up", "_down", "_total", "_request", "_asked",
-    "_matcher", "_all", "source", "_whole_source", "_ordinary", "build",
+    "_matcher", "_all", "source", "_whole_source", "_fast", "_ordinary", "build",
     "admission", "replication", "groups", "routes", "l2", "counts",
 }  # fmt: skip
 """What follows from plan and epoch, which are part of a state by themselves."""
