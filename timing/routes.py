@@ -38,8 +38,6 @@ class Framing:
 
 TCP = Framing(SEGMENT_BYTES, SEGMENT_HEADER_BYTES, SEGMENT_HEADER_BYTES / 2 / SEGMENT_BYTES)
 """Full segments, and an acknowledgement for every two."""
-BARE = Framing(1, 0, 0.0)
-"""Data alone, cut through: the alpha-beta model."""
 
 
 @dataclass(frozen=True, slots=True)

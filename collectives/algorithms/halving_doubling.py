@@ -13,7 +13,6 @@ from collectives.schedule import (
     borders,
     check_counts,
     make_step,
-    part,
 )
 
 NAME = "halving-doubling"
@@ -29,31 +28,7 @@ def halving_doubling_all_reduce(ranks: int, elements: int) -> Schedule:
     halving = _Halving(ranks, elements)
     steps = [*halving.fold(), *halving.halve(), *halving.double(), *halving.unfold()]
     whole = Ranges.whole(range(ranks), elements)
-    return _schedule(Collective.ALL_REDUCE, halving, steps, whole, whole)
-
-
-def halving_doubling_reduce_scatter(ranks: int, elements: int) -> Schedule:
-    """Return the first half; a neighbour's piece is shared with the rank that folded into it."""
-    halving = _Halving(ranks, elements)
-    steps = [*halving.fold(), *halving.halve(), *halving.share()]
-    whole = Ranges.whole(range(ranks), elements)
-    return _schedule(Collective.REDUCE_SCATTER, halving, steps, whole, halving.parts())
-
-
-def halving_doubling_all_gather(ranks: int, elements: int) -> Schedule:
-    """Return the second half, from where the first one ends."""
-    halving = _Halving(ranks, elements)
-    steps = [*halving.share(back=True), *halving.double(), *halving.unfold()]
-    whole = Ranges.whole(range(ranks), elements)
-    return _schedule(Collective.ALL_GATHER, halving, steps, halving.parts(), whole)
-
-
-def _schedule(
-    collective: Collective, halving: _Halving, steps: list[Step], given: Ranges, wanted: Ranges
-) -> Schedule:
-    return Schedule(
-        NAME, collective, halving.ranks, halving.elements, chained(steps), given, wanted
-    )
+    return Schedule(NAME, Collective.ALL_REDUCE, ranks, elements, chained(steps), whole, whole)
 
 
 def chained(steps: list[Step]) -> tuple[Step, ...]:
@@ -124,28 +99,3 @@ class _Halving:
         spoken = self._rank[: self.extra]
         step = make_step(spoken, spoken + 1, 0, self.elements, combine=False)
         return [step] if self.extra else []
-
-    def share(self, *, back: bool = False) -> list[Step]:
-        """Let them receive, or return, the second half of their neighbour's piece."""
-        if not self.extra:
-            return []
-        spoken = self._rank[: self.extra]
-        halves = [part(*self._piece(member), 2, 1) for member in range(self.extra)]
-        starts, stops = zip(*halves, strict=True)
-        ends = (spoken + 1, spoken) if back else (spoken, spoken + 1)
-        return [make_step(*ends, starts, stops, combine=False)]
-
-    def _piece(self, member: int) -> tuple[int, int]:
-        place = int(self._place[member])
-        return int(self._edges[place]), int(self._edges[place + 1])
-
-    def parts(self) -> Ranges:
-        """Which rank holds which piece between the halves."""
-        rows = []
-        for member, rank in enumerate(self._rank.tolist()):
-            start, stop = self._piece(member)
-            if member < self.extra:
-                rows += [(rank, *part(start, stop, 2, 0)), (rank + 1, *part(start, stop, 2, 1))]
-            else:
-                rows.append((rank, start, stop))
-        return Ranges.of(rows)

@@ -8,7 +8,6 @@ from collectives.schedule import (
     Collective,
     Ranges,
     Schedule,
-    ScheduleError,
     Step,
     borders,
     check_counts,
@@ -47,29 +46,6 @@ def ring_all_gather(ranks: int, elements: int) -> Schedule:
     return Schedule(
         "ring", Collective.ALL_GATHER, ranks, elements, steps, _parts(ranks, elements), whole
     )
-
-
-def ring_broadcast(ranks: int, elements: int, root: int) -> Schedule:
-    """Broadcast from the root to the rank before it, each rank forwarding what it receives.
-
-    Raises ScheduleError for no ranks, or a root that is none of them.
-    """
-    check_counts("ring", ranks, elements)
-    if not 0 <= root < ranks:
-        raise ScheduleError(f"ring: broadcast from rank {root}; expected 0 to {ranks - 1}")
-    steps = [
-        make_step(
-            [(root + hop) % ranks],
-            [(root + hop + 1) % ranks],
-            0,
-            elements,
-            combine=False,
-            after=(hop - 1,) if hop else (),
-        )
-        for hop in range(ranks - 1)
-    ]
-    given, wanted = Ranges.whole([root], elements), Ranges.whole(range(ranks), elements)
-    return Schedule("ring", Collective.BROADCAST, ranks, elements, tuple(steps), given, wanted)
 
 
 def _around(ranks: int, elements: int, *, gather: bool, after: tuple[int, ...] = (0,)) -> Step:

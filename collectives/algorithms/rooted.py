@@ -93,16 +93,6 @@ class RootedTree:
                 f"tree rooted at {self.root}: ranks {shorten(absent)} are not connected to it"
             )
 
-    def rooted_at(self, root: str) -> RootedTree:
-        """Return the same edges with another root."""
-        parents = dict(self.parents)
-        node = root
-        while node != self.root:
-            parents[self.parents[node]] = node
-            node = self.parents[node]
-        parents.pop(root, None)
-        return RootedTree(root, parents)
-
     def pruned(self, keep: Iterable[str]) -> RootedTree:
         """Return the tree without branches that contain no node to keep; the root stays."""
         kept = set(keep)

@@ -115,11 +115,6 @@ def _filled(
     return filled
 
 
-def least_time(tree: RootedTree, rates: Rates) -> Fraction:
-    """Return the least that any parts allow, in tensors over the rates' unit."""
-    return _least_time(_without_stem(tree), rates)[0]
-
-
 def _without_stem(tree: RootedTree) -> RootedTree:
     """Return the tree from the first node with several children: nothing is exchanged above it."""
     root, parents = tree.root, dict(tree.parents)

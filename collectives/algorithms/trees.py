@@ -46,31 +46,7 @@ def tree_all_reduce(
     not in the tree.
     """
     trees = [SharedTree(tree or heap_tree(ranks))]
-    return _forest("tree", Collective.ALL_REDUCE, ranks, elements, trees, block)
-
-
-def tree_broadcast(
-    ranks: Sequence[str],
-    elements: int,
-    root: str,
-    tree: RootedTree | None = None,
-    block: int = DEFAULT_BLOCK,
-) -> Schedule:
-    """Broadcast from the rank `root` down the tree, re-rooted at `root`."""
-    return multi_tree_broadcast(
-        ranks, elements, root, [SharedTree(tree or heap_tree(ranks))], block
-    )
-
-
-def tree_reduce(
-    ranks: Sequence[str],
-    elements: int,
-    root: str,
-    tree: RootedTree | None = None,
-    block: int = DEFAULT_BLOCK,
-) -> Schedule:
-    """Reduce to the rank `root` up the tree, re-rooted at `root`."""
-    return multi_tree_reduce(ranks, elements, root, [SharedTree(tree or heap_tree(ranks))], block)
+    return _forest("tree", ranks, elements, trees, block)
 
 
 def double_tree_all_reduce(
@@ -83,7 +59,7 @@ def double_tree_all_reduce(
     """
     check_ranks(ranks)
     trees = [SharedTree(tree) for tree in double_binary_trees(ranks)]
-    return _forest("double-tree", Collective.ALL_REDUCE, ranks, elements, trees, block)
+    return _forest("double-tree", ranks, elements, trees, block)
 
 
 def multi_tree_all_reduce(
@@ -93,31 +69,7 @@ def multi_tree_all_reduce(
 
     Raises ScheduleError for trees without all ranks, or shares that say nothing.
     """
-    return _forest("multi-tree", Collective.ALL_REDUCE, ranks, elements, trees, block)
-
-
-def multi_tree_broadcast(
-    ranks: Sequence[str],
-    elements: int,
-    root: str,
-    trees: Sequence[SharedTree],
-    block: int = DEFAULT_BLOCK,
-) -> Schedule:
-    """Broadcast from the rank `root` down several trees, re-rooted at `root`."""
-    turned = _turned(ranks, root, trees)
-    return _forest("tree", Collective.BROADCAST, ranks, elements, turned, block, root)
-
-
-def multi_tree_reduce(
-    ranks: Sequence[str],
-    elements: int,
-    root: str,
-    trees: Sequence[SharedTree],
-    block: int = DEFAULT_BLOCK,
-) -> Schedule:
-    """Reduce to the rank `root` up several trees, re-rooted at `root`."""
-    turned = _turned(ranks, root, trees)
-    return _forest("tree", Collective.REDUCE, ranks, elements, turned, block, root)
+    return _forest("multi-tree", ranks, elements, trees, block)
 
 
 def server_all_reduce(
@@ -134,7 +86,7 @@ def server_all_reduce(
         SharedTree(RootedTree(server, {rank: server for rank in ranks if rank != server}))
         for server in servers
     ]
-    return _forest("server", Collective.ALL_REDUCE, ranks, elements, trees, block)
+    return _forest("server", ranks, elements, trees, block)
 
 
 def double_binary_trees(names: Sequence[str]) -> tuple[RootedTree, RootedTree]:
@@ -179,30 +131,14 @@ def tree_ranges(shares: Sequence[Fraction], elements: int) -> list[tuple[int, in
     return ranges
 
 
-def _turned(ranks: Sequence[str], root: str, trees: Sequence[SharedTree]) -> list[SharedTree]:
-    check_ranks(ranks)
-    if root not in ranks:
-        raise ScheduleError(f"root {root}: expected one of the ranks")
-    turned = []
-    for shared in trees:
-        shared.tree.check_ranks(ranks)
-        turned.append(SharedTree(shared.tree.rooted_at(root), shared.share))
-    return turned
-
-
 def _forest(
     algorithm: str,
-    collective: Collective,
     ranks: Sequence[str],
     elements: int,
     trees: Sequence[SharedTree],
     block: int,
-    root: str | None = None,
 ) -> Schedule:
-    """Return a chain of steps for each tree.
-
-    Up, where the collective sums, and down, where it spreads.
-    """
+    """Return a chain of steps for each tree, up and down."""
     check_counts(algorithm, len(ranks), elements)
     pruned = []
     for shared in trees:
@@ -215,17 +151,16 @@ def _forest(
     ranges = tree_ranges([shared.share for shared in trees], elements)
     for tree, (start, stop) in zip(pruned, ranges, strict=True):
         # A chain of a tree without elements keeps the numbers of the others.
-        steps += _chain(tree, numbers, start, stop, collective, len(steps))
+        steps += _chain(tree, numbers, start, stop, len(steps))
     whole = Ranges.whole(range(len(ranks)), elements)
-    one = Ranges.whole([] if root is None else [numbers[root]], elements)
     return Schedule(
         algorithm,
-        collective,
+        Collective.ALL_REDUCE,
         len(ranks),
         elements,
         tuple(steps),
-        given=one if collective is Collective.BROADCAST else whole,
-        wanted=one if collective is Collective.REDUCE else whole,
+        given=whole,
+        wanted=whole,
         relays=len(names) - len(ranks),
         block=block,
         names=names,
@@ -237,10 +172,9 @@ def _chain(
     numbers: dict[str, int],
     start: int,
     stop: int,
-    collective: Collective,
     first: int,
 ) -> list[Step]:
-    """Return a tree's steps, level by level, each after the one before.
+    """Return a tree's steps up and down, level by level, each after the one before.
 
     The first is number `first`.
     """
@@ -256,10 +190,8 @@ def _chain(
         after = (number - 1,) if steps else ()
         steps.append(make_step(sources, targets, start, stop, combine=up, after=after))
 
-    if collective is not Collective.BROADCAST:
-        for pairs in reversed(levels):
-            add(pairs, up=True)
-    if collective is not Collective.REDUCE:
-        for pairs in levels:
-            add(pairs, up=False)
+    for pairs in reversed(levels):
+        add(pairs, up=True)
+    for pairs in levels:
+        add(pairs, up=False)
     return steps

@@ -17,7 +17,7 @@ from cli.reports.schedule_drawing import schedule_svg
 from collectives.algorithms.halving_doubling import halving_doubling_all_reduce
 from collectives.algorithms.in_network import in_network_all_reduce
 from collectives.algorithms.ring import ring_all_gather, ring_all_reduce
-from collectives.algorithms.trees import server_all_reduce, tree_broadcast
+from collectives.algorithms.trees import server_all_reduce
 from collectives.flows import tree_flows
 from collectives.link_volumes import link_volumes
 from collectives.plan import PlanError, Results, tensor_ranges
@@ -30,6 +30,7 @@ from network.paths import PlainRoutes
 from planning.model.placement import place
 from planning.model.request import Algorithm, PlanRequest
 from planning.registry import make_plan
+from tests.support.schedules import broadcast_from
 
 CLI = CliRunner()
 
@@ -42,7 +43,7 @@ CLI = CliRunner()
             ring_all_gather,
             halving_doubling_all_reduce,
             lambda n, e: server_all_reduce([f"h{i}" for i in range(n)], e, ["p"]),
-            lambda n, e: tree_broadcast([f"h{i}" for i in range(n)], e, "h0"),
+            lambda n, e: broadcast_from(0, [f"h{i}" for i in range(n)], e),
         ]
     ),
     st.integers(1, 6),

@@ -21,11 +21,10 @@ from collectives.algorithms.trees import (
     double_tree_all_reduce,
     multi_tree_all_reduce,
     server_all_reduce,
-    tree_broadcast,
-    tree_reduce,
 )
 from collectives.execution import Channel, Execution, channels
 from collectives.schedule import Collective, Ranges, Schedule, make_step
+from tests.support.schedules import broadcast_from, reduce_to
 
 Tensor = NDArray[np.int32] | NDArray[np.float32]
 
@@ -142,7 +141,7 @@ def test_reduce_scatter_and_all_gather_do_their_halves() -> None:
 
 def test_reduce_and_broadcast_have_a_root() -> None:
     rng = Random(2)
-    reduce, broadcast = tree_reduce(names(6), 20, "h4"), tree_broadcast(names(6), 20, "h4")
+    reduce, broadcast = reduce_to(4, names(6), 20), broadcast_from(4, names(6), 20)
     tensors = random_tensors(reduce, rng, np.int32)
     expected = sum(t.astype(np.int64) for t in tensors)
     execute(reduce, tensors, list(range(6)), 16)

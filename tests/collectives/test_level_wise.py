@@ -26,7 +26,8 @@ from collectives.link_volumes import link_volumes
 from collectives.schedule import Schedule, ScheduleError, Transfer
 from collectives.schedule_checker import check_schedule
 from network.loaders import load_network
-from timing.routes import BARE, LinkArrays
+from tests.support.framing import BARE
+from timing.routes import LinkArrays
 from timing.scenario import MANY_FLOWS, Scenario
 from timing.schedules import Transport, add_schedule
 

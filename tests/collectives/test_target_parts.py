@@ -17,8 +17,9 @@ from collectives.algorithms.rooted import RootedTree
 from collectives.algorithms.target_parts import (
     Parts,
     Rates,
+    _least_time,
+    _without_stem,
     equal_parts,
-    least_time,
     link_loads,
     rated_parts,
     time_of,
@@ -70,6 +71,11 @@ def least_by_programme(tree: RootedTree, rates: Rates) -> float:
         bounds=[(0, 0), *[(1, None)] * (len(below) - 1), (0, None)],
     )
     return float(solved.x[-1])
+
+
+def least_time(tree: RootedTree, rates: Rates) -> Fraction:
+    """Return the least that any parts allow, in tensors over the rates' unit."""
+    return _least_time(_without_stem(tree), rates)[0]
 
 
 def check_parts(tree: RootedTree, parts: Parts) -> None:

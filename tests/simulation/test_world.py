@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from collectives.algorithms.ring import ring_all_reduce
-from collectives.algorithms.trees import tree_broadcast
 from collectives.execution import Channel as StreamChannel
 from collectives.execution import Execution
 from collectives.plan import DataType
@@ -17,6 +16,7 @@ from simulation.events import EventQueue, SimulationError
 from simulation.faults import Cut, FaultError, Faults, Reboot
 from simulation.stream import StreamMember, segment
 from simulation.world import Frames, World
+from tests.support.schedules import broadcast_from
 
 
 def two_hosts(bandwidth: float | None = 8e6, latency: float = 0.001) -> Network:
@@ -145,7 +145,7 @@ def test_a_receiver_that_takes_nothing_stops_its_sender(loss: float) -> None:
         rank: Address(host.mac_bytes, host.ip_bytes)
         for rank, host in enumerate(network.hosts.values())
     }
-    schedule = tree_broadcast(["h1", "h2"], elements, "h1")
+    schedule = broadcast_from(0, ["h1", "h2"], elements)
     tensors = [np.arange(elements, dtype=np.int32), np.zeros(elements, np.int32)]
     members = [StreamMember(rank, addresses, buffer=50_000) for rank in range(2)]
     executions = [Execution(schedule, rank, tensors[rank]) for rank in range(2)]

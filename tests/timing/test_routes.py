@@ -10,7 +10,8 @@ import pytest
 from network.loaders import load_network
 from network.model import NetworkError
 from network.paths import PlainRoutes
-from timing.routes import BARE, TCP, LinkArrays, plain_routes
+from tests.support.framing import BARE
+from timing.routes import TCP, LinkArrays, plain_routes
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,8 @@ from network.loaders import load_network
 from network.model import Network
 from network.paths import PlainRoutes
 from tests.oracles import costs
-from timing.routes import BARE, TCP, LinkArrays
+from tests.support.framing import BARE
+from timing.routes import TCP, LinkArrays
 from timing.scenario import COARSE, Scenario, Timing
 from timing.schedules import Transport, add_schedule, agents_transport
 from timing.tcp_segments import SEGMENT_BYTES

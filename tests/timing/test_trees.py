@@ -13,8 +13,9 @@ from planning.model.placement import place
 from planning.model.request import Algorithm, PlanRequest
 from planning.registry import make_plan
 from tests.oracles import costs
+from tests.support.framing import BARE
 from timing.estimate import estimate
-from timing.routes import BARE, LinkArrays
+from timing.routes import LinkArrays
 from timing.scenario import Scenario, Timing
 from timing.trees import add_plan
 from timing.work import Background, PlanWork

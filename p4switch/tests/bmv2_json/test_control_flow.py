@@ -54,7 +54,7 @@ def test_branches_meet_again(run: Run) -> None:
         init_table="c0",
     )
     assert sums(run, content, 4) == [6, 5, 14, 13]
-    from p4switch.midend.dump import dump
+    from tests.support.ir_text import dump
 
     assert dump(program(content)).count("apply t2") == 1
 

@@ -177,7 +177,7 @@ def _random(numbers: random.Random, depth: int) -> Part:
 
 def test_masked_sums_are_plain_ones() -> None:
     """`(a + a) & 0xff` is the sum of bit<8> that it was in P4, without a wider one."""
-    from p4switch.midend.dump import dump
+    from tests.support.ir_text import dump
 
     value = operation("&", operation("+", field("h", "a"), field("h", "a")), hexstr(0xFF))
     text = dump(program(one_action({"a": 8}, assign("h", "a", value))))

@@ -172,7 +172,7 @@ def test_metadata_of_p4_14() -> None:
     content["field_aliases"] = [["standard_metadata.egress_spec", ["meta", "m"]]]
     group = assign("intrinsic_metadata", "mcast_grp", field("meta", "m"))
     content["actions"][2]["primitives"] = [group]
-    from p4switch.midend.dump import dump
+    from tests.support.ir_text import dump
 
     text = dump(program(content))
     assert "standard_metadata.mcast_grp = (bit<4>)standard_metadata.egress_spec" in text

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from p4switch import ir
 from p4switch.frontend.program import compile_program
 from p4switch.frontend.syntax.parser import parse_text
-from p4switch.midend.dump import dump, dump_code
+from tests.support.ir_text import dump, dump_code
 
 PROGRAM = """
 #include <core.p4>

@@ -7,7 +7,7 @@ import pytest
 from p4switch import ir
 from p4switch.frontend.program import compile_program
 from p4switch.frontend.syntax.parser import parse_text
-from p4switch.midend.dump import dump
+from tests.support.ir_text import dump
 
 PROGRAM = """
 #include <core.p4>

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from p4switch.backends.native.build import SANITIZERS
 from p4switch.backends.native.engine import NativeEngine
 from p4switch.backends.reference.interpreter import Interpreter
 from p4switch.frontend.program import compile_program
@@ -19,6 +18,7 @@ from p4switch.targets.v1model.engine import Engine
 from tests.fuzz import wires
 from tests.fuzz.programs import CELLS, PORTS, frames_of, program_of
 from tests.support.machine import own_port
+from tests.support.sanitizers import SANITIZERS
 
 BMV2_GAPS_SECONDS = (0.001, 0.01, 0.03)
 """Between frames, one attempt each: BMv2 keeps to the files' times, and loses frames on a busy

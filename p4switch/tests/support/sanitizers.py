@@ -7,6 +7,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
+SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g")
+"""Additional flags of the compiler; the process must preload the address sanitizer's library."""
+
 
 def address_sanitizer() -> Path | None:
     """Return the library that a process must preload for sanitized code; None if there is none."""

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.support.paths import PROGRAMS, ROOT
-from tests.support.sanitizers import address_sanitizer, sanitized_environment
+from tests.support.sanitizers import SANITIZERS, address_sanitizer, sanitized_environment
 
 NAMES = ("matches", "parsing", "replication", "again", "stacks", "unions", "varbit")
 
@@ -16,14 +16,14 @@ SCRIPT = """
 import random, sys
 from pathlib import Path
 from p4switch.frontend.program import compile_file
-from p4switch.backends.native.build import SANITIZERS
 from p4switch.backends.native.engine import NativeEngine
 from p4switch.targets.v1model.engine import CloneSession, EngineOptions, Replica
 
 rng = random.Random(1)
-for name in sys.argv[1:]:
+flags, *names = sys.argv[1:]
+for name in names:
     program = compile_file(Path(name))
-    engine = NativeEngine(program, EngineOptions(queue_depth=8), extra_flags=("-O1", *SANITIZERS))
+    engine = NativeEngine(program, EngineOptions(queue_depth=8), extra_flags=tuple(flags.split()))
     for number in range(1, 8):
         engine.set_multicast_group(number, [Replica(port, number) for port in range(number)])
         engine.set_clone_session(number, CloneSession((Replica(number),), number))
@@ -48,7 +48,13 @@ def test_no_packet_makes_the_switch_read_or_write_out_of_bounds() -> None:
         pytest.skip("needs a C compiler with the address sanitizer's library")
     environment = {**sanitized_environment(library), "PYTHONPATH": str(ROOT / "src")}
     result = subprocess.run(
-        [sys.executable, "-c", SCRIPT, *(str(PROGRAMS / f"{name}.p4") for name in NAMES)],
+        [
+            sys.executable,
+            "-c",
+            SCRIPT,
+            " ".join(("-O1", *SANITIZERS)),
+            *(str(PROGRAMS / f"{name}.p4") for name in NAMES),
+        ],
         capture_output=True,
         text=True,
         env=environment,

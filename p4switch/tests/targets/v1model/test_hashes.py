@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from p4switch.targets.v1model.hashes import (
     ALGORITHMS,
-    CRC32,
     CrcConfig,
     csum16,
     hash_of,
@@ -22,6 +21,7 @@ from p4switch.targets.v1model.hashes import (
 )
 
 CHECK = b"123456789"
+CRC32 = CrcConfig(32, 0x04C11DB7, 0xFFFFFFFF, 0xFFFFFFFF, True, True)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ CHECK = b"123456789"
         (CrcConfig(16, 0x8005, 0x0000, 0x0000, True, True), 0xBB3D),  # CRC-16/ARC
         (CrcConfig(16, 0x1021, 0xFFFF, 0x0000, False, False), 0x29B1),  # CRC-16/IBM-3740
         (CrcConfig(16, 0x1021, 0x0000, 0x0000, True, True), 0x2189),  # CRC-16/KERMIT
-        (CrcConfig(32, 0x04C11DB7, 0xFFFFFFFF, 0xFFFFFFFF, True, True), 0xCBF43926),
+        (CRC32, 0xCBF43926),
         (CrcConfig(32, 0x04C11DB7, 0xFFFFFFFF, 0xFFFFFFFF, False, False), 0xFC891918),
         (CrcConfig(32, 0x1EDC6F41, 0xFFFFFFFF, 0xFFFFFFFF, True, True), 0xE3069283),
     ],

@@ -47,9 +47,6 @@ FLAGS = (
 LAYOUT = "layout.pickle"
 """The file with the layout of a shared object, kept in the same cache entry."""
 
-SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g")
-"""Additional flags for tests; the process must preload the address sanitizer's library."""
-
 
 @functools.cache
 def machine() -> str:

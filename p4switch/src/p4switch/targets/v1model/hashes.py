@@ -33,7 +33,6 @@ class CrcConfig:
 
 
 CRC16 = CrcConfig(16, 0x8005, 0x0000, 0x0000, True, True)
-CRC32 = CrcConfig(32, 0x04C11DB7, 0xFFFFFFFF, 0xFFFFFFFF, True, True)
 
 
 def reflect(value: int, width: int) -> int:

@@ -1,4 +1,4 @@
-"""The IR as text, for people and tests."""
+"""The IR as text."""
 
 from __future__ import annotations
 
