@@ -273,11 +273,14 @@ def _show(shown: Shown) -> None:
         f"{'tree' if len(forest.trees) == 1 else 'trees'}, planned in "
         f"{format_time(forest.seconds)}",
         highlight=False,
+        soft_wrap=True,
     )
     for line in shown.reasons or ():
         console.print(line, highlight=False, soft_wrap=True)
     if shown.found.why_not:
-        console.print(f"hopsum run cannot run it: {shown.found.why_not}", highlight=False)
+        console.print(
+            f"hopsum run cannot run it: {shown.found.why_not}", highlight=False, soft_wrap=True
+        )
     if job is not None and shown.prediction is not None:
         _show_prediction(console, shown.network, job, shown.prediction, shown.top)
 

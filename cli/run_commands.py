@@ -282,6 +282,8 @@ def _show(finished: Report, as_json: bool) -> None:
                 Console().print(f"{seconds_after:.3f} s: {text}", highlight=False, markup=False)
         for form in finished.forms:
             Console().print(f"level-wise: {form}", highlight=False, soft_wrap=True)
+    for missed in finished.missed_outages:
+        tell(missed)
     for problem in finished.problems:
         complain("failed", problem)
 

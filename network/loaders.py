@@ -26,6 +26,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -50,6 +51,8 @@ LIGHT_IN_FIBRE = 2e8
 """Metres per second."""
 EARTH_RADIUS = 6_371_000.0
 """Metres."""
+_NODE_KEYS = ("id", "kind", "aggregates", "slots", "ip", "mac")
+_EDGE_KEYS = ("source", "target", "bandwidth", "latency", "source_port", "target_port")
 
 _T = TypeVar("_T")
 
@@ -206,6 +209,7 @@ def _from_nodes(
         if not isinstance(node["id"], (str, int)):
             raise NetworkError(f"nodes[{i}]: id {node['id']!r:.40}: expected a name")
         name = str(node["id"])
+        _check_spelling(node, _NODE_KEYS, f"node {name}")
         match node.get("kind"):
             case "switch":
                 aggregates, slots = node.get("aggregates", True), node.get("slots", builder.slots)
@@ -229,6 +233,7 @@ def _from_nodes(
             raise NetworkError(f"edges[{i}]: expected `source` and `target`")
         a, b = str(edge["source"]), str(edge["target"])
         where = f"link {a}-{b}"
+        _check_spelling(edge, _EDGE_KEYS, where)
         builder.link(
             a,
             b,
@@ -237,6 +242,14 @@ def _from_nodes(
             _optional(edge, "source_port", where, _port),
             _optional(edge, "target_port", where, _port),
         )
+
+
+def _check_spelling(record: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
+    """Raise NetworkError for a key that is nearly one of `known`; others are for other programs."""
+    for key in record.keys() - set(known):
+        meant = get_close_matches(str(key).lower(), known, 1, 0.8)
+        if meant and meant[0] not in record:
+            raise NetworkError(f"{where}: {key!r:.40}: is `{meant[0]}` meant?")
 
 
 def _optional(

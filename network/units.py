@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from fractions import Fraction
 
 _NUMBER = r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*"
 _RATE = re.compile(_NUMBER + r"([kKMGT]?)(?:bit(?:/s)?|bps|b/s)?\s*")
@@ -74,6 +75,13 @@ def format_rate(rate: float | None) -> str:
         if rate >= step:
             return f"{rate / step:g} {name}bit/s"
     return f"{rate:g} bit/s"
+
+
+def format_si(value: Fraction) -> str:
+    """Return a rate without its unit for people: `40M`, and `3/2` below 1000."""
+    if value < 1000:
+        return str(value) if value.denominator < 1000 else f"{float(value):.6g}"
+    return format_rate(float(value)).removesuffix("bit/s").replace(" ", "")
 
 
 def format_bytes(count: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
 
 from protocol.errors import OperationError
@@ -30,8 +31,9 @@ def require(package: str, user: str) -> None:
     if find_spec(package) is None:
         extra = EXTRAS[package]
         ours = extra in WITH_WHEELS
+        links = "--find-links dist " if ours else ""
         raise MissingExtraError(
             f"{user}: {package} is not installed; install it with "
-            f"`pip install {'--find-links dist ' if ours else ''}'hopsum[{extra}]'`"
+            f"`{sys.executable} -m pip install {links}'hopsum[{extra}]'`"
             + (", dist being the folder of `make wheels`" if ours else "")
         )

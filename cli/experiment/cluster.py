@@ -153,6 +153,7 @@ def run_emulated_cluster(
         async def serve(running: Running) -> None:
             with show(running.cluster, running.driver):
                 tell(f"{network.name} is up, its controller at {running.address}")
+                tell("submit jobs from another terminal (`hopsum submit`); Ctrl-C ends the cluster")
                 await _interrupted()
 
         asyncio.run(with_running_cluster(emulation, pipeline, settings, tell, serve))

@@ -116,6 +116,20 @@ class Report:
         )
 
     @property
+    def missed_outages(self) -> list[str]:
+        """What to tell of outages that were to begin after the job had ended."""
+        if self.measured is None or not self.measured.events:
+            return []
+        end = max(seconds for seconds, _ in self.measured.events)
+        return [
+            f"outage {outage.trouble.replace(' ', '-')}:{outage.what}@{outage.start:g} did not "
+            f"happen: the job ended after {end:.3f} s; choose an earlier time, or more --elements "
+            "or --rounds"
+            for outage in self.experiment.outages
+            if outage.start > end
+        ]
+
+    @property
     def problems(self) -> list[str]:
         """Reasons why the run has failed; empty if it has not."""
         if self.measured is None:

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 
 from cli.experiment.description import ExperimentError
@@ -28,6 +27,7 @@ from mininet_topos.hosts import EmulatedHosts, hosts_of_controller
 from network.model import Network
 from planning.model.placement import place_ranks
 from protocol import hopsum_pb2 as pb
+from protocol.extras import require
 
 POLL_SECONDS = 0.1
 PATIENCE = 30.0
@@ -298,9 +298,8 @@ def _log(rank: int) -> Path:
 
 
 def check_script(command: Sequence[str]) -> None:
-    """Raise ExperimentError if the script or torch is missing."""
-    if find_spec("torch") is None:
-        raise ExperimentError("torchrun: PyTorch is not installed; pip install 'hopsum[torch]'")
+    """Raise ExperimentError if the script is missing, and MissingExtraError if torch is."""
+    require("torch", "torchrun")
     try:
         with Path(command[0]).open("rb"):
             pass

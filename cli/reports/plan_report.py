@@ -13,7 +13,7 @@ from rich.tree import Tree
 from collectives.flows import tree_flows
 from collectives.plan import JobPlan, TreePlan
 from network.model import Network, shorten
-from network.units import format_rate, format_time
+from network.units import format_rate, format_si, format_time
 from planning.bounds.bidirected_cut import bidirected_cut
 from planning.bounds.pipelining import PipelinedTree, least_seconds
 from planning.bounds.relay import relay_bound
@@ -152,12 +152,12 @@ def explanation(
     The proof of the bound, links without room, switches without slots. `size`: bits of a tensor,
     for bounds on its time; None where links have no rates.
     """
-    lines = [f"no plan is faster than {_number(forest.bound)}: {forest.certificate.text}"]
+    lines = [f"no plan is faster than {format_si(forest.bound)}: {forest.certificate.text}"]
     if forest.throughput == forest.bound:
         lines.append("the plan reaches this bound")
     else:
         lines.append(
-            f"the plan reaches {_number(forest.throughput)}, {1 - forest.gap:.2%} of it; it is "
+            f"the plan reaches {format_si(forest.throughput)}, {1 - forest.gap:.2%} of it; it is "
             f"{forest.verdict} for at most {request.forest.max_trees or 'any number of'} trees"
         )
     lines += _limits(graph, forest, request, network)
@@ -188,13 +188,13 @@ def _other_bounds(graph: PlanningGraph, time_limit: float, network: Network) -> 
     `time_limit`: seconds of each search; a bound holds whenever it ends.
     """
     if graph.every_node_works:
-        return [f"strength, for any number of trees: {_number(strength(graph).bound)}"]
+        return [f"strength, for any number of trees: {format_si(strength(graph).bound)}"]
     cut, directed = steiner_cut(graph), bidirected_cut(graph, time_limit=time_limit)
-    lines = [f"Steiner cut {_number(cut.bound)}, bidirected cut {_number(directed.bound)}"]
+    lines = [f"Steiner cut {format_si(cut.bound)}, bidirected cut {format_si(directed.bound)}"]
     if network.switches:
         among_hosts = replace(graph, combines=frozenset(network.hosts))
         relay = relay_bound(among_hosts, time_limit)
-        lines.append(f"relay, if switches only forwarded: {_number(relay.bound)}, {relay.text}")
+        lines.append(f"relay, if switches only forwarded: {format_si(relay.bound)}, {relay.text}")
     return lines
 
 

@@ -24,6 +24,7 @@ from enum import Enum
 from fractions import Fraction
 
 from network.model import shorten
+from network.units import format_si
 from planning.model.forest import Certificate
 from planning.model.graph import Edge, PlanningGraph
 
@@ -117,7 +118,7 @@ def rate_certificate(graph: PlanningGraph, weights: CutWeights) -> CutCertificat
     more = "; ..." if count > 4 else ""
     text = (
         f"{sets} of nodes that the data must enter, {some}{more}: a unit of the data puts "
-        f"{weights.least} on the links around them, whose capacity is {bound * weights.least}: "
-        f"at most {bound}"
+        f"{weights.least} on the links around them, whose capacity is "
+        f"{format_si(bound * weights.least)}: at most {format_si(bound)}"
     )
     return CutCertificate("linear programme", bound, weights.parts, text, weights)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+from network.units import format_si
 from planning.bounds.minimum_cut import integer_capacities
 from planning.model.forest import Certificate
 from planning.model.graph import PlanningGraph
@@ -40,18 +41,18 @@ def bound_of_few(graph: PlanningGraph, count: int, strength: Certificate) -> Cer
             "bottleneck",
             count * fastest,
             (),
-            f"no plan is faster than {float(count * fastest):g}: a tree carries at most "
-            f"{float(fastest):g} (every tree crosses an edge no faster than {u}-{v}), and there "
+            f"no plan is faster than {format_si(count * fastest)}: a tree carries at most "
+            f"{format_si(fastest)} (every tree crosses an edge no faster than {u}-{v}), and there "
             f"may be {count}",
         ),
         Certificate(
             "determinant",
             reached,
             (),
-            f"no plan is faster than {float(reached):g}: the best rates of {count} trees solve "
+            f"no plan is faster than {format_si(reached)}: the best rates of {count} trees solve "
             f"equations with coefficients 0 and 1, whose determinant is at most {denominator}, so "
-            f"that they add up to a multiple of {float(unit):g} / d for a whole d up to that, and "
-            f"this is the largest below the strength of {float(strength.bound):g}",
+            f"that they add up to a multiple of {format_si(unit)} / d for a whole d up to that, "
+            f"and this is the largest below the strength of {format_si(strength.bound)}",
         ),
         key=lambda certificate: certificate.bound,
     )

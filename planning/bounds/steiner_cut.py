@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from collectives.plan import PlanError
 from network.model import shorten
+from network.units import format_si
 from planning.bounds.minimum_cut import FlowNetwork, integer_capacities
 from planning.model.forest import Certificate
 from planning.model.graph import PlanningGraph
@@ -48,8 +49,9 @@ def steiner_cut(graph: PlanningGraph, root: str | None = None) -> Certificate:
         bound=bound,
         parts=parts,
         text=(
-            f"the links between {shorten(parts[0])} and {shorten(parts[1])} carry {bound} in each "
-            f"direction, and all the data cross them: at most {bound}"
+            f"the links between {shorten(parts[0])} and {shorten(parts[1])} carry "
+            f"{format_si(bound)} in each direction, and all the data cross them: at most "
+            f"{format_si(bound)}"
         ),
     )
 

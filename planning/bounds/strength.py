@@ -20,6 +20,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from collectives.plan import PlanError
+from network.units import format_si
 from planning.bounds.minimum_cut import integer_capacities
 from planning.model.forest import Certificate
 from planning.model.graph import PlanningGraph
@@ -72,9 +73,9 @@ def strength(graph: PlanningGraph) -> Certificate:
         bound=best.ratio * unit,
         parts=tuple(map(tuple, parts)),
         text=(
-            f"{best.count} groups of nodes have {crossing} of bandwidth between them in each "
-            f"direction, and every all-reduce carries its data {best.count - 1} times over it: "
-            f"at most {crossing} / {best.count - 1} = {best.ratio * unit}"
+            f"{best.count} groups of nodes have {format_si(crossing)} of bandwidth between them in "
+            f"each direction, and every all-reduce carries its data {best.count - 1} times over "
+            f"it: at most {format_si(crossing)} / {best.count - 1} = {format_si(best.ratio * unit)}"
         ),
     )
 

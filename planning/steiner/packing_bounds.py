@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from network.model import shorten
+from network.units import format_si
 from planning.bounds.proportion import whole_proportion
 from planning.model.forest import Certificate
 from planning.model.graph import Edge
@@ -68,14 +69,14 @@ def lengths_bound(
         links = sum((capacity[edge] for edge, _ in heavy), Fraction(0))
         crossed = shortest / heavy[0][1]
         text = (
-            f"every tree takes at least {_number(crossed)} times its rate of the links "
-            f"{shorten(f'{u}-{v}' for (u, v), _ in heavy)}, which carry {_number(links)} together"
+            f"every tree takes at least {format_si(crossed)} times its rate of the links "
+            f"{shorten(f'{u}-{v}' for (u, v), _ in heavy)}, which carry {format_si(links)} together"
         )
     else:
         weighed = shorten(f"{length} x {u}-{v}" for (u, v), length in heavy)
         text = (
-            f"every tree takes at least {_number(shortest)} times its rate of the links weighed "
-            f"{weighed}, which carry {_number(volume)} together"
+            f"every tree takes at least {format_si(shortest)} times its rate of the links weighed "
+            f"{weighed}, which carry {format_si(volume)} together"
         )
     return [Certificate("lengths", bound, parts, text)]
 
@@ -98,7 +99,8 @@ def cut_bound(problem: PackingProblem) -> Certificate:
                 carried / flows,
                 (inside,),
                 f"every tree leaves {{{listed}}}{several} by the links "
-                f"{shorten(f'{u}-{v}' for u, v in edges)}, which carry {_number(carried)} together",
+                f"{shorten(f'{u}-{v}' for u, v in edges)}, which carry {format_si(carried)} "
+                "together",
             )
     assert best is not None
     return best
@@ -130,9 +132,9 @@ def few_trees_bound(problem: PackingProblem, max_trees: int | None) -> list[Cert
             "trees",
             most * rate,
             _parts(problem, thin),
-            f"{reason}every tree needs some link of {_number(rate)} or less, one of "
+            f"{reason}every tree needs some link of {format_si(rate)} or less, one of "
             f"{shorten(f'{u}-{v}' for u, v in thin)}; {most} of them carry at most "
-            f"{_number(most * rate)}",
+            f"{format_si(most * rate)}",
         )
     ]
 
@@ -187,7 +189,3 @@ def _parts(problem: PackingProblem, cut: list[Edge]) -> tuple[tuple[str, ...], .
         if piece & ends
     ]
     return tuple(sorted(pieces, key=lambda piece: index[piece[0]])) if len(pieces) > 1 else ()
-
-
-def _number(value: Fraction) -> str:
-    return str(value) if value.denominator < 1000 else f"{float(value):.6g}"

@@ -11,6 +11,7 @@ from cli.experiment.training import Training, check_script, step_times, torchrun
 from cli.reports.step_times import step_times_plot
 from network.loaders import load_network
 from protocol import hopsum_pb2 as pb
+from protocol.extras import MissingExtraError
 
 WORKERS = ("h1", "h2")
 LINKS = {("h1", "s1"): 100, ("h2", "s1"): 100, ("ps", "s1"): 100, ("s1", "h1"): 100}
@@ -96,12 +97,14 @@ def test_the_picture_of_steps() -> None:
 
 
 def test_a_script_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.experiment.training.find_spec", lambda name: object())
+    monkeypatch.setattr("protocol.extras.find_spec", lambda name: object())
     script = tmp_path / "train.py"
     script.touch()
     check_script([str(script)])
     with pytest.raises(ExperimentError, match=r"nothing\.py: No such file .*; expected a Python"):
         check_script(["nothing.py"])
-    monkeypatch.setattr("cli.experiment.training.find_spec", lambda name: None)
-    with pytest.raises(ExperimentError, match="PyTorch is not installed; pip install"):
+    monkeypatch.setattr("protocol.extras.find_spec", lambda name: None)
+    with pytest.raises(
+        MissingExtraError, match="torchrun: torch is not installed; install it with"
+    ):
         check_script([str(script)])

@@ -147,7 +147,7 @@ def test_what_an_extra_brings_is_named(binaries: Path, tmp_path: Path) -> None:
         done = run(binaries, tmp_path, *command)
         assert done.returncode == 1, (command, done.stderr)
         ours = "--find-links dist " if extra == "scapy" else ""
-        assert f"`pip install {ours}'hopsum[{extra}]'`" in done.stderr
+        assert f"`{binaries / 'python'} -m pip install {ours}'hopsum[{extra}]'`" in done.stderr
         assert "Traceback" not in done.stderr
 
 

@@ -197,7 +197,7 @@ def test_a_controller_that_is_lost_costs_time_and_not_the_training(
             assert (job["state"], job["epoch"]) == ("running", 1)
             process.kill()
             until(lambda: served.ask("jobs")[0]["state"] not in GOING, "the end of its job")
-            assert "the process on h1 is gone" in served.ask("jobs")[0]["reason"]
+            assert "the process on h1 disconnected" in served.ask("jobs")[0]["reason"]
         finally:
             served.stop_controller()
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from network.loaders import load_network, node_link, save_network
 from network.model import NetworkError
-from network.units import format_rate, parse_rate, parse_time
+from network.units import format_rate, format_si, parse_rate, parse_time
 from tests.support.paths import EXAMPLES
 
 TUTORIAL: dict[str, Any] = {
@@ -107,6 +108,9 @@ def break_edges(change: dict[str, Any]) -> dict[str, Any]:
         ({"nodes": [], "edges": []}, "no hosts"),
         ({"nodes": [3], "edges": []}, r"nodes\[0\]: expected an object, found 3"),
         ({"nodes": [{}], "edges": []}, r"nodes\[0\]: no `id`"),
+        (break_nodes({"aggregats": False}), "node s1: 'aggregats': is `aggregates` meant"),
+        (break_edges({"bandwith": "1M"}), "link s1-h1: 'bandwith': is `bandwidth` meant"),
+        (break_edges({"Latency": "1ms"}), "link s1-h1: 'Latency': is `latency` meant"),
         (break_nodes({"kind": "router"}), "node s1: kind 'router'; expected `host` or `switch`"),
         ({"nodes": [{"id": "a"}], "edges": []}, "node a: no `kind`"),
         (break_nodes({"id": "h1"}), "'h1' is defined twice"),
@@ -290,4 +294,6 @@ def test_times(text: str | float, seconds: float) -> None:
 
 def test_rates_for_people() -> None:
     assert format_rate(1e8) == "100 Mbit/s"
+    assert format_si(Fraction(65_000_000, 3)) == "21.6667M"
+    assert (format_si(Fraction(40_000)), format_si(Fraction(7, 2))) == ("40k", "7/2")
     assert format_rate(None) == "unlimited"

@@ -5,6 +5,7 @@ from cli.experiment.result import Measured, Predicted, Report
 from cli.reports.summary import figures
 from collectives.choices import Coordination
 from host_agent.workload import Verdict
+from simulation.faults import outage_from
 
 LINK = ("h1", "s1")
 
@@ -74,3 +75,15 @@ def test_the_table_says_how_near_bytes_are_where_they_may_differ() -> None:
     assert bytes_row(report(1001, world=world, coordinate=False)) == "1 of 1 differ"
     for measured, said in ((1017, "within 1.7 %"), (900, "within 10 %"), (3500, "up to 3.5 times")):
         assert bytes_row(report(measured, world=world, coordinate=False, again=1)) == said
+
+
+def test_an_outage_after_the_end_of_the_job_is_told() -> None:
+    outages = tuple(map(outage_from, ("link-cut:l1-s1@1", "switch-down:s2@0.3-0.5")))
+    events = [(0.0, "job run submitted"), (0.609, "job run finished")]
+    measured = Measured(0.4, {}, {}, 0, Verdict(), events=events)
+    found = Report(Experiment(outages=outages), 100, Predicted({}, 1.0), measured)
+    (missed,) = found.missed_outages
+    assert missed.startswith(
+        "outage link-cut:l1-s1@1 did not happen: the job ended after 0.609 s; choose an earlier"
+    )
+    assert not Report(Experiment(outages=outages), 100, Predicted({}, 1.0), None).missed_outages
