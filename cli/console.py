@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 class Interrupted(BaseException):
-    """A signal has ended the command; everything it started is cleaned up."""
+    """A signal has ended the command; everything it started is cleaned up.
+
+    Notes of the exception (`add_note`) are printed after the word `interrupted`.
+    """
 
     def __init__(self, number: signal.Signals) -> None:
         super().__init__(number.name)

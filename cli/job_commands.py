@@ -317,10 +317,17 @@ def _rates(info: pb.NodeInfo) -> tuple[str, str]:
 
 
 def _wait(queries: ControllerClient, info: pb.JobInfo) -> pb.JobInfo:
-    info = queries.job(info.job)
-    while not JobState(info.state).over:
-        time.sleep(POLL_SECONDS)
+    try:
         info = queries.job(info.job)
+        while not JobState(info.state).over:
+            time.sleep(POLL_SECONDS)
+            info = queries.job(info.job)
+    except KeyboardInterrupt as error:
+        error.add_note(
+            f"job {info.job} continues; `hopsum job {info.job} --wait` waits for it, "
+            f"`hopsum cancel {info.job}` ends it"
+        )
+        raise
     return info
 
 

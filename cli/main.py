@@ -175,9 +175,12 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             # Typer would make a silent exit of it.
-            raise Interrupted(signal.SIGINT) from None
+            interrupted = Interrupted(signal.SIGINT)
+            for note in getattr(error, "__notes__", ()):
+                interrupted.add_note(note)
+            raise interrupted from None
 
 
 app = typer.Typer(
@@ -201,7 +204,8 @@ def main() -> None:
     try:
         app()
     except Interrupted as interrupted:
-        typer.echo("interrupted; all processes and interfaces were removed", err=True)
+        notes = getattr(interrupted, "__notes__", ())
+        typer.echo("; ".join(("interrupted", *notes)), err=True)
         sys.exit(interrupted.exit_code)
     except Exception as error:
         # Rooms that know nothing of hopsum's base class name their exit code alone.

@@ -51,6 +51,12 @@ it for as long as whole tensors take, time out at 0.2 s though nothing is lost, 
 LEAST_BUFFER = 1 << 16
 
 
+def _note_removal(error: BaseException | None) -> None:
+    """Let an interrupt say what became of the emulation."""
+    if error is not None and not isinstance(error, Exception):
+        error.add_note("all processes and interfaces were removed")
+
+
 class Emulation(EmulatedHosts):
     """A running Mininet network.
 
@@ -111,8 +117,9 @@ class Emulation(EmulatedHosts):
             self._build()
             self._prepare_interfaces()
             self._start_switches()
-        except BaseException:
+        except BaseException as error:
             self._tear_down()
+            _note_removal(error)
             raise
         return self
 
@@ -123,6 +130,7 @@ class Emulation(EmulatedHosts):
         trace: TracebackType | None,
     ) -> None:
         self._tear_down()
+        _note_removal(error)
 
     def temporary_folder(self) -> contextlib.AbstractContextManager[Path]:
         """Yield a temporary folder; `hopsum stop` removes that of a killed run."""

@@ -7,7 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from cli.main import app
+from cli.main import app, main
 from collectives.algorithms.level_wise import Siblings
 from collectives.algorithms.level_wise_form import FormOptions, Shape
 from host_agent.task import task_from, task_message
@@ -71,6 +71,22 @@ def said(*arguments: str) -> str:
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
     return done.output
+
+
+def test_who_stops_waiting_is_told_that_the_job_continues(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(self: Answers, which: int) -> pb.JobInfo:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Answers, "job", interrupt, raising=False)
+    monkeypatch.setattr("sys.argv", ["hopsum", "submit", "mine", "--wait"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
+    said = capsys.readouterr().err
+    assert said.startswith("interrupted; job 3 continues; `hopsum job 3 --wait` waits for it")
+    assert "removed" not in said
 
 
 def test_a_job_says_where_it_gave_up_slots_and_why_it_waits() -> None:

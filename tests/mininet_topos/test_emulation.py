@@ -60,6 +60,13 @@ def test_a_second_emulation_is_refused() -> None:
     assert left_over() == []
 
 
+def test_an_interrupt_says_that_everything_was_removed() -> None:
+    with pytest.raises(KeyboardInterrupt) as raised, Emulation(prepare(SMALL).network):
+        raise KeyboardInterrupt
+    assert raised.value.__notes__ == ["all processes and interfaces were removed"]
+    assert left_over() == []
+
+
 def test_what_programs_on_hosts_have_started_ends_too() -> None:
     with Emulation(prepare(SMALL).network) as emulation:
         emulation.popen("h1", ["sh", "-c", "setsid tail -f /dev/null & exec tail -f /dev/null"])
