@@ -1,6 +1,6 @@
 """Writes docs/figures.md, all tables of benchmarks/results: `python -m benchmarks.figures`.
 
-And the README's picture, which shows two of them.
+And the README's table, and its picture, which shows two of them.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.overview_picture import overview_svg
+from benchmarks.readme_table import readme_with_table
 
 RESULTS = Path(__file__).with_name("results")
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "figures.md"
+README = PAGE.parents[1] / "README.md"
 PICTURE = PAGE.with_name("images") / "overview.svg"
 HEAD = """# Figures
 
@@ -81,3 +83,4 @@ def _cell(value: Any) -> str:
 if __name__ == "__main__":
     PAGE.write_text(figures_page())
     PICTURE.write_text(picture())
+    README.write_text(readme_with_table(README.read_text(), RESULTS))

@@ -10,7 +10,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.figures import PAGE, PICTURE, figures_page, picture
+from benchmarks.figures import PAGE, PICTURE, README, RESULTS, figures_page, picture
+from benchmarks.readme_table import readme_with_table
 from tests.support.paths import ROOT
 from tools.reference_pages import PAGES, error_classes
 
@@ -52,6 +53,11 @@ def test_the_readmes_picture_is_that_of_the_results() -> None:
     assert PICTURE.read_text() == picture(), "run `python -m benchmarks.figures`"
     ElementTree.fromstring(PICTURE.read_text())
     assert "docs/images/overview.svg" in (ROOT / "README.md").read_text()
+
+
+def test_the_readmes_table_is_that_of_the_results() -> None:
+    readme = README.read_text()
+    assert readme == readme_with_table(readme, RESULTS), "run `python -m benchmarks.figures`"
 
 
 def test_links_of_the_documents_lead_to_files() -> None:
