@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import secrets
 import subprocess
@@ -194,7 +195,8 @@ def torchrun(
         "--nproc-per-node", str(training.ranks_per_host),
         "--master-addr", network.hosts[workers[0]].ip, "--master-port", port,
         "--rdzv-id", run, "--max-restarts", str(training.max_restarts),
-        # Each rank has a log of its own.
+        # Each rank has a log of its own; torchrun would leave empty folders in /tmp.
+        "--log-dir", os.devnull,
         "--no-python", "sh", "-c", f'exec "$0" -u "$@" >>"{LOGS}/rank-$RANK.log" 2>&1',
         sys.executable, *training.command,
     ]  # fmt: skip

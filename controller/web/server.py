@@ -141,7 +141,7 @@ async def serve_web(source: StateSource, address: WebAddress) -> AsyncIterator[s
         except OSError as error:
             raise WebError(
                 f"cannot serve HTTP on {address.host}:{address.port}: {why_not_bound(error)}; give "
-                "another address, or port 0 for any that is free"
+                "another address, as --web 127.0.0.1:0 for any port that is free"
             ) from None
         yield address.url(runner.addresses[0][1])
     finally:

@@ -81,6 +81,7 @@ def test_torchrun_is_told_of_hosts_restarts_and_whose_jobs_they_are() -> None:
         "--master-port": "29511",
         "--rdzv-id": "hopsum-ab",
         "--max-restarts": "3",
+        "--log-dir": "/dev/null",
     }
 
 
