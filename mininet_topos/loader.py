@@ -24,7 +24,7 @@ CANDIDATES = (
 def why_unavailable() -> str | None:
     """Return why Mininet cannot be used here; None if it can."""
     if os.geteuid() != 0:
-        return "Mininet needs root (network namespaces); run as root, or use --world simulation"
+        return "Mininet needs root (network namespaces); run as root (virtual time needs none)"
     if not any((folder / "net.py").exists() for folder in CANDIDATES):
         return "Mininet is not installed; apt-get install --no-install-recommends mininet"
     for command in ("mnexec", "ethtool", "tc", "ip", "setpriv"):
