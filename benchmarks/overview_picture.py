@@ -21,11 +21,15 @@ from planning.registry import make_plan
 TOPOLOGY = "fat-tree:4"
 WORKERS = 8
 WIDTH = 1000
-CHARTS = 430
+CHARTS = 455
 """Where the charts begin, below the tree; one is `CHART` high and half of the width."""
 CHART = 205
 BAR = 22
 TITLE = "Each link carries the gradient once each way, however many workers are below it"
+NOTE = (
+    f"{TOPOLOGY}: {WORKERS} workers (blue), the parameter server (orange), and the switches of "
+    "their aggregation tree (filled)"
+)
 COLOURS = {"in-network": "#0b7285", "server": "#e8590c", "ring": "#5f3dc4"}
 NAMES = {"in-network": "summed in the switches", "server": "at a server", "ring": "around a ring"}
 
@@ -54,6 +58,7 @@ def overview_svg(goodput: Sequence[dict[str, Any]], loss: Sequence[dict[str, Any
         f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>',
         f'<text class="title" x="20" y="22">{TITLE}</text>',
         f'<g transform="translate(0 20)">{_tree(network)}</g>',
+        f'<text class="note" x="20" y="421">{NOTE}</text>',
         *_chart(
             20,
             "Goodput of a worker, Mbit/s",
