@@ -25,6 +25,7 @@ from finsy.gnmiclient import GNMIClientError
 from finsy.p4entity import P4Entity
 from finsy.proto import p4r, p4r_grpc
 
+from controller.background import log_defect
 from controller.dataplane.connection import (
     FIRST_PAUSE,
     LAST_PAUSE,
@@ -46,8 +47,17 @@ from protocol.errors import OperationError
 from protocol.outcomes import Outcome
 
 LOGGER = logging.getLogger("hopsum.driver")
+
+
+def _not_of_a_switch(record: logging.LogRecord) -> bool:
+    """Return whether a record of finsy is not about a call that a switch failed: the driver logs
+    those."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], fy.P4ClientError)
+
+
 # finsy warns of normal states here: no gNMI, no pipeline before the first push, no switch yet.
 logging.getLogger("finsy").setLevel(logging.ERROR)
+logging.getLogger("finsy").addFilter(_not_of_a_switch)
 
 ELECTION_ID = 10
 """P4Runtime election id of a single controller; clients with a lower one can only read."""
@@ -170,6 +180,8 @@ class Driver:
             asyncio.create_task(self._keep(link), name=f"drive {link.target.name}")
             for link in self._links.values()
         ]
+        for task in self._tasks:
+            task.add_done_callback(log_defect)
         return self
 
     async def __aexit__(
@@ -347,7 +359,7 @@ class Driver:
         switch.ee.on(fy.SwitchEvent.CHANNEL_DOWN, lambda _: lost.set())
         async with contextlib.AsyncExitStack() as stack:
             async with asyncio.timeout(CONNECT_SECONDS):
-                await stack.enter_async_context(switch)
+                await stack.enter_async_context(_connected(switch))
             if not switch.is_primary:
                 raise RuntimeError(
                     f"another controller (election id {switch.primary_id}) holds the switch"
@@ -484,6 +496,25 @@ async def _drop_replication(switch: fy.Switch) -> None:
     sessions = await _read(switch, fy.P4CloneSessionEntry())
     if groups or sessions:
         await switch.write([-each for each in (*groups, *sessions)])  # type: ignore[operator]
+
+
+@contextlib.asynccontextmanager
+async def _connected(switch: fy.Switch) -> AsyncIterator[None]:
+    """Connect to a switch. Raises TimeoutError if it stops answering meanwhile.
+
+    finsy cancels all its tasks for a switch when one of them fails, and awaits one that it has
+    cancelled: what it raises would end the caller's task.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(switch)
+        except asyncio.CancelledError:
+            if task.cancelling():
+                raise
+            raise TimeoutError("no answer while connecting") from None
+        yield
 
 
 @contextlib.asynccontextmanager

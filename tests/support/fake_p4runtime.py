@@ -56,6 +56,8 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
         self.asked = 0
         """How often its capabilities have been asked for."""
         self.knows_capabilities = True
+        self.late = 0
+        """How many requests for the pipeline are not answered in time."""
         self._server: grpc.aio.Server | None = None
 
     async def start(self, address: str) -> None:
@@ -109,6 +111,9 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
     async def GetForwardingPipelineConfig(
         self, request: p4r.GetForwardingPipelineConfigRequest, context: Any
     ) -> p4r.GetForwardingPipelineConfigResponse:
+        if self.late:
+            self.late -= 1
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
         if not self.pushes:
             await context.abort(
                 grpc.StatusCode.FAILED_PRECONDITION,

@@ -339,6 +339,26 @@ def test_a_switch_that_hangs_while_it_is_written_counts_as_lost() -> None:
     run(test)
 
 
+def test_a_switch_that_hangs_while_it_is_connected_is_connected_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test(fake: FakeSwitch, target: SwitchTarget) -> None:
+        states = []
+        fake.late = 1
+
+        def listen(name: str, state: State, detail: str) -> None:
+            states.append((state, detail))
+
+        async with Driver([target], PIPELINE, {"s1": star_rules()}, listener=listen) as driver:
+            await driver.wait(timeout=WAIT)
+            assert same(held(fake), star_rules())
+        assert states[0] == (State.CONNECTING, "TimeoutError: no answer while connecting")
+        assert caplog.records == []
+
+    with caplog.at_level("ERROR"):
+        run(test)
+
+
 def test_patience_grows_with_the_time_that_answers_take() -> None:
     link = _Link(SwitchTarget("s1", "nowhere"), SwitchRules())
     assert link.patience == QUIET_SECONDS
