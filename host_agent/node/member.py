@@ -121,8 +121,9 @@ class Member:
             return
         self._now = now
         self._take_news()
-        if next(self._script, self) is self:
-            self.over = True
+        ended = next(self._script, self) is self
+        # Released before the start, it is not needed, and no start follows.
+        self.over = ended or (self._released and not self.stream.started)
 
     def completed(self, done: Completed, now: float) -> None:
         """Process an operation of this job; raises its error."""

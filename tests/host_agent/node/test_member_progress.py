@@ -1,11 +1,19 @@
-"""How often a member tells the controller how many tensors it has summed."""
+"""What a member tells the controller of its progress, and when it is over."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 
+from collectives.choices import DataType
+from collectives.messages import network_message, plan_message, workload_message
+from collectives.workload import WorkloadSpec
 from host_agent.node.member import PROGRESS_SECONDS, Member
+from host_agent.session import AgentSession
+from network.topologies import make_topology
+from planning.model.request import PlanRequest
+from planning.registry import make_plan
+from protocol import hopsum_pb2 as pb
 
 
 def test_many_tensors_are_told_of_together() -> None:
@@ -25,3 +33,22 @@ def test_many_tensors_are_told_of_together() -> None:
     assert (told, member.deadline) == ([1], 7.0 + PROGRESS_SECONDS)
     member.tick(7.0 + PROGRESS_SECONDS)
     assert (told, member.deadline) == ([1, 8], None)
+
+
+def test_a_server_that_comes_back_when_all_workers_are_done_is_over_without_a_start() -> None:
+    """Its stream ends with the release, before the controller hears that it is ready."""
+    network = make_topology("star:2")
+    plan = make_plan(network, PlanRequest(1, 1, ("h1",), ("h2",)))
+    session = AgentSession("controller", 1, "h2")
+    unused: Any = None
+    member = Member(session, unused, lambda machine: None, unused)
+    session.connected()
+    task = pb.Task(workload=workload_message(WorkloadSpec("random", 1, 8, 1, DataType.INT32, 1)))
+    welcome = pb.Welcome(network=network_message(network), plan=plan_message(plan), task=task)
+    session.receive(pb.ControllerMessage(welcome=welcome))
+    member.advance(0.0)
+    assert session.state == pb.READY
+    assert not member.over
+    session.receive(pb.ControllerMessage(all_done=pb.AllDone()))
+    member.advance(0.0)
+    assert member.over
