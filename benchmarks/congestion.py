@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
@@ -230,7 +230,7 @@ def shares(case: Case) -> dict[str, float]:
         request = PlanRequest(number, 1, workers, (server,), lanes=LANES, window=WINDOW)
         elements = int(RATE * STOP / 32)
         spec = WorkloadSpec(RANDOM, len(workers), elements, 1, DataType.INT32, number)
-        work = Work(Task(spec, options=WorkerOptions()))
+        work = Work(Task(spec, options=asdict(WorkerOptions())))
         simulation.add(make_plan(network, request, allocator), work)
     simulation.start()
     for number, ends in enumerate(case.connections):

@@ -10,6 +10,7 @@ from cli.experiment.pipelines import pipeline_for
 from cli.experiment.prepare import prepare, task_of
 from cli.experiment.simulated import loader
 from collectives.plan import DataType
+from host_agent.options import WorkerOptions
 from host_agent.workload import make_workload
 from simulation.all_reduce import simulate_plan
 
@@ -31,7 +32,7 @@ def measure(topology: str, workers: int, elements: int) -> dict[str, Any]:
         plan,
         lambda: load(config),
         lambda worker: make_workload(prepared.workload, worker, plan),
-        options=task_of(prepared.job).options,
+        options=WorkerOptions(**task_of(prepared.job).options),
     )
     elapsed = time.perf_counter() - started
     return {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from collectives.algorithms.catalogue import MULTI_TREE, SCHEDULES
 from collectives.algorithms.trees import SharedTree
@@ -32,7 +34,8 @@ class Task:
     """The tensors of a job, and how they are summed; every agent of the job has the same.
 
     `schedule`: the algorithm of the workers among themselves, for a plan without trees and parts of
-    hosts. `options` None: chosen for the plan (`timing.suitable_options`). `trees`: of the
+    hosts. `options`: those of `WorkerOptions` that are set, by name; the others are chosen for the
+    plan (`timing.suitable_options`). `trees`: of the
     algorithm multi-tree; `form`: options of level-wise. `coordination`: the tree over the plan's
     workers, by index and with their names, by which they agree on an order, if the workload needs
     one. `vectors`: the job that combines their bit vectors in the switches; None: they are combined
@@ -41,12 +44,18 @@ class Task:
 
     workload: WorkloadSpec
     schedule: str | None = None
-    options: WorkerOptions | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
     trees: tuple[SharedTree, ...] = ()
     coordination: CoordinationTree | None = None
     vectors: int | None = None
     form: FormOptions = DEFAULT_FORM
     key: bytes | None = None
+
+
+def checked(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return options of workers, by name. ValueError for an invalid one."""
+    WorkerOptions(**options)
+    return options
 
 
 def task_message(task: Task) -> pb.Task:
@@ -55,7 +64,7 @@ def task_message(task: Task) -> pb.Task:
     return pb.Task(
         workload=workload_message(task.workload),
         schedule=task.schedule,
-        options=None if task.options is None else pb.WorkerOptions(**asdict(task.options)),
+        options=pb.WorkerOptions(**task.options) if task.options else None,
         trees=[shared_tree_message(tree) for tree in task.trees],
         level_wise=form_message(task.form),
         coordination=None if order is None else pb.CoordinationTree(**asdict(order)),
@@ -80,7 +89,7 @@ def task_from(message: pb.Task) -> Task:
         return Task(
             workload_from(message.workload),
             message.schedule or None,
-            WorkerOptions(**given(message.options)) if message.HasField("options") else None,
+            checked(given(message.options)),
             tuple(shared_tree_from(tree) for tree in message.trees),
             coordination if message.HasField("coordination") else None,
             message.vectors or None,

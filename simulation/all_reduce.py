@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 
 from collectives.plan import DataType, HostPart, JobPlan
@@ -98,7 +98,7 @@ def simulate_plan(
     options = options or WorkerOptions()
     task = Task(
         _GivenTensors.of(len(plan.workers), tensors),
-        options=options,
+        options=asdict(options),
         coordination=tree,
         vectors=None if vectors is None else vectors.job,
         key=random.Random(f"{seed}/key").randbytes(KEY_BYTES) if plan.integrity else None,
@@ -107,7 +107,7 @@ def simulate_plan(
     simulation = Simulation(network, make_engine, faults=faults, seed=seed)
     if vectors is not None:
         spec = WorkloadSpec(VECTORS, len(plan.workers), 0, 0, DataType.INT32, 0)
-        simulation.add(vectors, Work(Task(spec, options=options)))
+        simulation.add(vectors, Work(Task(spec, options=asdict(options))))
     simulation.add(plan, work, cuts)
     for each in replans:
         simulation.replan(each)
@@ -137,7 +137,9 @@ def simulate_schedule(
     def named(elements: int) -> Schedule:
         return replace(schedule(elements), names=tuple(workers))
 
-    task = Task(_GivenTensors.of(len(workers), ()), options=WorkerOptions(), coordination=tree)
+    task = Task(
+        _GivenTensors.of(len(workers), ()), options=asdict(WorkerOptions()), coordination=tree
+    )
     work = GivenWork(task, make_workload, named)
     simulation = Simulation(network, make_engine, faults=faults, seed=seed, fair=True)
     simulation.add(roster(workers), work)

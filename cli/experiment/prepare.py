@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 
 from cli.experiment.description import (
@@ -232,10 +232,10 @@ def _workload(experiment: Experiment) -> WorkloadSpec:
 def _with_options(job: JobSpec, network: Network, plan: JobPlan, experiment: Experiment) -> JobSpec:
     """Set the timeouts of a job that runs alone."""
     slack = SLACK if experiment.world is WorldKind.MININET else 0.0
-    options = suitable_options(network, plan, sharing=1, slack=slack)
     task = task_of(job)
+    options = suitable_options(network, plan, task.options, sharing=1, slack=slack)
     options = replace(options, deadline=experiment.limit)
-    return replace(job, task=task_message(replace(task, options=options)))
+    return replace(job, task=task_message(replace(task, options=asdict(options))))
 
 
 def task_of(job: JobSpec) -> Task:

@@ -545,7 +545,7 @@ class Member:
 
     def _tree_exchange(self, network: Network, plan: JobPlan, work: Work) -> TreeExchange:
         if self._worker is None:
-            options = work.task.options or suitable_options(network, plan)
+            options = suitable_options(network, plan, work.task.options)
             if work.task.workload.kind == PROCESS:
                 options = replace(options, deadline=PROCESS_SECONDS)
             index = plan.workers.index(self.stream.host)

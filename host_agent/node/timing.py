@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from math import inf
+from types import MappingProxyType
+from typing import Any
 
 from collectives.plan import JobPlan, TreePlan
 from host_agent.options import WorkerOptions
@@ -21,20 +25,28 @@ LAST_RESORT = STEADY_PROBES + 1 + 4 + 16 + 64
 """Timeouts, of the length of the first, until a fragment has bypassed the switches and has been
 answered: the probes, three timeouts, each four times as long as the one before
 (`RoundTrip.back_off`), and the next."""
+GIVEN_ATTEMPTS = 8
+"""Least number of timeouts, of the length of the first, before a deadline that is given."""
 TCP_QUEUE = 512
 """Frames of TCP streams, which fill queues, that wait at a link."""
 
 
 def suitable_options(
-    network: Network, plan: JobPlan, *, sharing: int = SHARING, slack: float = SLACK
+    network: Network,
+    plan: JobPlan,
+    given: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    sharing: int = SHARING,
+    slack: float = SLACK,
 ) -> WorkerOptions:
-    """Return options whose timeouts and probes exceed queueing delays.
+    """Return options whose timeouts and probes exceed queueing delays, except those `given`.
 
     The first result comes after a round trip of one packet, and then results keep coming, unless
     they wait behind other flows' windows: of the worker's other trees, for these share its queue,
     of others towards its server, of streams of TCP, and of `sharing` jobs in all. A
     timeout sends all that is in flight again, so it also waits for the window's own time. The
     deadline leaves time for all of a worker's attempts: a job does not fail before the last one.
+    Before one that is given come `GIVEN_ATTEMPTS`, unless they would be closer than the slack.
     `slack`: seconds for which a process may be off the processor; 0 in virtual time.
     """
     options = WorkerOptions()
@@ -49,16 +61,19 @@ def suitable_options(
     if plan.host_parts:
         windows += TCP_QUEUE * packet
     others = windows if flows > 1 else windows - window
-    min_timeout = max(options.min_timeout, slack, 1.5 * windows)
-    initial = max(options.min_timeout, slack, 4 * hops * (packet + latency) + 2 * others)
-    return replace(
+    most = given.get("deadline", inf) / GIVEN_ATTEMPTS
+    min_timeout = max(options.min_timeout, slack, min(most, 1.5 * windows))
+    round_trip = 4 * hops * (packet + latency) + 2 * others
+    initial = max(options.min_timeout, slack, min(most, round_trip))
+    chosen = replace(
         options,
         initial_timeout=initial,
         min_timeout=min_timeout,
         max_timeout=8 * min_timeout,
-        min_probe=max(options.min_probe, slack, 1.5 * others),
+        min_probe=max(options.min_probe, slack, min(most, 1.5 * others)),
         deadline=max(options.deadline, LAST_RESORT * max(initial, min_timeout)),
     )
+    return replace(chosen, **given)
 
 
 def _server_flows(tree: TreePlan) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -65,7 +65,7 @@ def test_a_relay_comes_in_at_a_boundary_and_goes_at_another(
     plan = replace(mixed(), host_parts=(ring,), period=2)
     simulation = Simulation(NETWORK, MAKE_ENGINE, faults=faults, seed=4)
     spec = WorkloadSpec(RANDOM, len(WORKERS), 3000, 6, DataType.FLOAT32, 7)
-    work = Work(Task(spec, options=WorkerOptions()))
+    work = Work(Task(spec, options=asdict(WorkerOptions())))
     simulation.add(plan, work, {2: replace(plan, host_parts=(star,)), 4: plan})
     simulation.run()
     relay, worker = (simulation.script.hosts[host].agent.members[1] for host in ("h8", "h1"))
@@ -107,11 +107,11 @@ def coordinated(manner: str, faults: Faults) -> Simulation:
     workers, options = len(plan.workers), WorkerOptions()
     if vectors is not None:
         spec = WorkloadSpec(VECTORS, workers, 0, 0, DataType.INT32, 0)
-        simulation.add(vectors, Work(Task(spec, options=options)))
+        simulation.add(vectors, Work(Task(spec, options=asdict(options))))
     task = Task(
         WorkloadSpec(DIGITS, workers, 0, 1, DataType.FLOAT32, training.SEED, coordinate=True),
         "ring" if manner == "schedule" else None,
-        options,
+        asdict(options),
         coordination=tree,
         vectors=None if vectors is None else vectors.job,
     )
@@ -173,7 +173,7 @@ def two_jobs(levels: tuple[int, int]) -> tuple[list[float], list[tuple[int, int]
     simulation = Simulation(network, make_engine)
     spec = WorkloadSpec(RANDOM, 3, 6_000, 1, DataType.INT32, 3)
     for each in plans:
-        simulation.add(each, Work(Task(spec, options=OPTIONS)))
+        simulation.add(each, Work(Task(spec, options=asdict(OPTIONS))))
 
     def set_levels() -> None:
         for host in simulation.script.hosts.values():
@@ -251,7 +251,7 @@ def test_a_server_that_is_restarted_gets_the_last_window(faults: Faults) -> None
     server = plan.trees[0].server
     simulation = Simulation(network, make_engine, faults=faults, seed=6)
     spec = WorkloadSpec(RANDOM, 4, 3000, 6, DataType.INT32, 3)
-    simulation.add(plan, Work(Task(spec, options=OPTIONS)))
+    simulation.add(plan, Work(Task(spec, options=asdict(OPTIONS))))
     alone = simulation.script
     before: list[object] = []
     for epoch, time in enumerate((0.003, 0.009), start=2):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -132,7 +132,7 @@ def test_each_call_is_reduced_in_its_own_way(
     )
     spec = WorkloadSpec(PROCESS, 4, 0, 0, DataType.INT32, 0, ranks=ranks)
     options = replace(WorkerOptions(), deadline=500.0, max_timeout=0.3)
-    simulation.add(plan, Work(Task(spec, options=options)))
+    simulation.add(plan, Work(Task(spec, options=asdict(options))))
     simulation.run(400.0)
     for number, (_, combine) in enumerate([*REDUCED_BY.items()] * 2):
         expected = combine.reduce([process.given[number] for process in processes])

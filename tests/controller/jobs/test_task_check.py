@@ -40,7 +40,6 @@ from host_agent.node.real import RealEnvironment
 from host_agent.node.source import LockStep
 from host_agent.node.vectors import VectorQueues
 from host_agent.operator_training import OperatorTraining
-from host_agent.options import WorkerOptions
 from host_agent.session import Assignment
 from host_agent.task import Task, TaskError, task_from
 from host_agent.workload import RandomTensors, Stopped, TrainingWorkload, random_tensor
@@ -156,7 +155,7 @@ def test_a_file_gives_a_task(tmp_path: Path) -> None:
     assert task_from(read_task(file)) == Task(
         WorkloadSpec("random", 2, 10, 3, DataType.INT32, 1),
         "multi-tree",
-        WorkerOptions(deadline=8.0),
+        {"deadline": 8.0},
         (SharedTree(RootedTree("h1", {"h2": "h1"}), Fraction(1, 2)),),
         CoordinationTree(("h1", "h2"), (-1, 0)),
         3,

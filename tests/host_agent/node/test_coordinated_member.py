@@ -15,7 +15,6 @@ from host_agent.io.port import MemoryPort
 from host_agent.node.real import RealCoordination
 from host_agent.node.source import AgreedOrder
 from host_agent.operator_training import NAMES, OperatorTraining
-from host_agent.stream import WorkerOptions
 from host_agent.task import Task, task_from, task_message
 from host_agent.workload import WorkloadSpec
 from network.loaders import load_network
@@ -37,7 +36,7 @@ def local_network() -> Network:
 def task_of(network: Network) -> Task:
     names = list(network.hosts)[:RANKS]
     tree = plan_coordination(network, [(name, name) for name in names], fan_out=2)
-    return Task(SPEC, "ring", WorkerOptions(), coordination=tree)
+    return Task(SPEC, "ring", coordination=tree)
 
 
 @pytest.mark.slow

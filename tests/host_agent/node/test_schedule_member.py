@@ -18,7 +18,6 @@ from host_agent.io.port import MemoryPort
 from host_agent.io.tcp_transport import TcpTransport
 from host_agent.io.wakeup import Wakeup
 from host_agent.session import AllDone, Assignment, Event, JobWaits
-from host_agent.stream import WorkerOptions
 from host_agent.task import Task, TaskError, task_from, task_message
 from host_agent.workload import WorkloadSpec
 from network.loaders import load_network
@@ -145,7 +144,7 @@ def test_agents_sum_among_themselves(algorithm: str) -> None:
     workload = WorkloadSpec("random", RANKS, 20_003, 2, DataType.INT32, seed=1)
     ranks = tuple(network.hosts)[:RANKS]
     trees = (SharedTree(heap_tree(ranks), Fraction(2)), SharedTree(heap_tree(ranks[::-1])))
-    controller = Controller(network, Task(workload, algorithm, WorkerOptions(), trees=trees))
+    controller = Controller(network, Task(workload, algorithm, trees=trees))
     run_agents(controller)
     check_reports(controller, 2 * 20_003)
 

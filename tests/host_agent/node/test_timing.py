@@ -2,19 +2,48 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from host_agent.node.timing import suitable_options
+from collectives.choices import DataType
+from collectives.messages import workload_message
+from collectives.workload import WorkloadSpec
+from host_agent.node.timing import SLACK, suitable_options
+from host_agent.options import WorkerOptions
+from host_agent.task import task_from
 from host_agent.worker import Worker
 from network.loaders import load_network
 from network.model import Network
 from planning.model.request import PlanRequest
 from planning.registry import make_plan
+from protocol import hopsum_pb2 as pb
+
+WORKLOAD = workload_message(WorkloadSpec("random", 2, 32, 1, DataType.INT32, 1))
 
 
 def network_of(rate: float) -> Network:
     return load_network("line:3x2", link_rate=rate, latency=1e-4, slots=256)
+
+
+def test_an_option_that_is_given_leaves_the_others_to_the_plan() -> None:
+    """Else the timeouts would be shorter than a slow network's round trips."""
+    network = network_of(5e4)
+    plan = make_plan(network, PlanRequest(1, 1, ("h5", "h2"), ("h6",), lanes=32, window=64))
+    chosen = suitable_options(network, plan)
+    assert chosen.max_timeout > 10 * WorkerOptions().max_timeout
+    given = task_from(pb.Task(workload=WORKLOAD, options=pb.WorkerOptions(first_fragment=64)))
+    assert suitable_options(network, plan, given.options) == replace(chosen, first_fragment=64)
+
+
+def test_a_deadline_that_is_given_leaves_time_for_several_attempts() -> None:
+    network = network_of(5e4)
+    plan = make_plan(network, PlanRequest(1, 1, ("h5", "h2"), ("h6",), lanes=32, window=64))
+    options = suitable_options(network, plan, {"deadline": 8.0})
+    assert (options.initial_timeout, options.min_timeout, options.deadline) == (1.0, 1.0, 8.0)
+    hasty = suitable_options(network, plan, {"deadline": 0.8})
+    assert hasty.initial_timeout == SLACK
 
 
 @pytest.mark.parametrize("rate", [5e4, 2e5, 1e7, 1e9])
