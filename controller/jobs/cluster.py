@@ -204,10 +204,13 @@ class Cluster:
         Jobs of a lower priority give up slots that it needs (`sharing`). Raises PlanError while
         others hold what it cannot do without, DriverError, TimeoutError.
         """
-        view = self.manager.working()
-        if self.settings.replanning.live:
-            view = free_network(view, self.nodes.state.shares(clock.now()))
-        await self.manager.submit(job, view, self.priorities.levels)
+        await self.manager.submit(job, self._measured, self.priorities.levels)
+
+    def _measured(self, network: Network) -> Network:
+        """Return a network with the free bandwidth of its links, where plans heed that."""
+        if not self.settings.replanning.live:
+            return network
+        return free_network(network, self.nodes.state.shares(clock.now()))
 
     async def restore(self) -> None:
         """Install the rules of the jobs that an earlier controller has left.

@@ -174,11 +174,14 @@ class Manager:
             raise PlanError(f"{', '.join(apart)} cut off: {self.describe(self._failed)}")
 
     async def submit(
-        self, job: Job, on: Network | None = None, levels: Levels | None = None
+        self,
+        job: Job,
+        measured: Callable[[Network], Network] = lambda network: network,
+        levels: Levels | None = None,
     ) -> JobPlan:
         """Plan a job, install its rules, and expect its agents. Raises PlanError, DriverError.
 
-        `on`: the working network for the planner, with free bandwidth on its links. `levels`: the
+        `measured`: gives the working network free bandwidth on its links. `levels`: the
         priorities of this and all other jobs; jobs of a lower one are preempted where this one
         needs their slots, and continue in a new epoch. Without it no job is preempted.
         """
@@ -188,16 +191,15 @@ class Manager:
             self._take_in(job, _Next(job.request, plan, frozenset()))
             return plan
         async with self._changing:
-            return await self._submit(job, on or self.network, levels)
+            # What works now: changes that this one has waited for may have brought elements back.
+            return await self._submit(job, measured(self.working()), levels)
 
-    async def _submit(self, job: Job, on: Network, levels: Levels | None) -> JobPlan:
+    async def _submit(self, job: Job, view: Network, levels: Levels | None) -> JobPlan:
         request = job.request
         if job.number in self._jobs:
             raise PlanError(f"job {job.number} is there already")
         self.check_reach((*request.workers, *request.servers))
         known = dict.fromkeys([*self._jobs, job.number], 0) if levels is None else levels()
-        # The view may be older than the last failure.
-        view = _without(on, self._failed)
         settled = await asyncio.to_thread(
             settle, view, request, self._allocator, known, job.spec.planner, self._next_plan
         )
@@ -335,7 +337,8 @@ class Manager:
     ) -> JobPlan:
         """Start a job's next epoch: install new rules, then send the plan to its agents.
 
-        `on` as for `submit`. `regain`: switches where it was preempted and may aggregate again.
+        `on`: the working network, with free bandwidth on its links. `regain`: switches where it was
+        preempted and may aggregate again.
         `recut`: with other weights (planner embedding), which partition tensors from a boundary on;
         it needs `on`. `why`: for people.
         """

@@ -39,6 +39,7 @@ class World:
 
     def __post_init__(self) -> None:
         self._states = dict.fromkeys(self.network.switches, READY)
+        self.installing = asyncio.Event()
         self.manager = Manager(self.network, self._install)
 
     def states(self) -> Mapping[str, State]:
@@ -58,6 +59,7 @@ class World:
         self._states |= dict.fromkeys(names, READY)
 
     async def _install(self, rules: Mapping[str, SwitchRules]) -> None:
+        self.installing.set()
         await asyncio.sleep(0.05)
         for name in self.refuses & set(rules):
             raise DriverError(name, "it will not")
@@ -161,6 +163,28 @@ def test_a_switch_lost_while_a_job_is_installed() -> None:
     run("leaf-spine:2x2x2", test)
 
 
+def test_a_job_that_waits_for_a_recovery_is_planned_after_it() -> None:
+    """Nobody would try it again after that."""
+
+    async def main() -> None:
+        world = World(load_network("leaf-spine:2x2x2"))
+        manager = world.manager
+        manager.mark_failed(["l1"])
+        other = asyncio.create_task(world.submit(2, "h3", server="h4"))
+        await world.installing.wait()
+        recovering = asyncio.create_task(manager.recover(["l1"]))
+        await asyncio.sleep(0.0)
+        submitting = asyncio.create_task(world.submit())
+        await asyncio.sleep(0.0)
+        assert manager.failed == {"l1"}
+        await asyncio.gather(other, recovering)
+        plan = await submitting
+        assert "l1" in plan.trees[0].parts
+
+    run_virtual(main())
+
+
+@pytest.mark.slow
 def test_a_job_waits_for_a_switch_it_cannot_do_without() -> None:
     """All others go on, around it, and new ones come; it goes on when the switch is back."""
 
