@@ -41,7 +41,7 @@ from controller.jobs.tracker import Tracker
 from controller.telemetry.diagnosis import cut_off
 from controller.telemetry.nodes import REPORT_SECONDS, Nodes
 from controller.telemetry.state import StateError
-from network.model import Network, NetworkError
+from network.model import Network, NetworkError, shorten
 from planning.model.allocation import Allocator
 from planning.model.placement import Placement
 from planning.registry import make_plan
@@ -363,8 +363,7 @@ class Cluster:
                 fatal = await self._serve_elsewhere(job, failures)
                 lost_since = None
             if fatal:
-                reasons = "; ".join(f"{host}: {why}" for host, why in fatal.items())
-                self._end_soon(job, JobState.FAILED, reasons)
+                self._end_soon(job, JobState.FAILED, _in_short(fatal))
                 return
             if tracker.released:
                 break
@@ -562,3 +561,11 @@ class Cluster:
 def _priority(job: int, level: int) -> pb.NodeCommand:
     """Assign a job's frames to the send queues of a level; 0 is served first."""
     return pb.NodeCommand(priority=pb.Priority(job=job, level=level))
+
+
+def _in_short(failures: Mapping[str, str]) -> str:
+    """Return hosts with the reasons for their failures, each reason once."""
+    hosts: dict[str, list[str]] = {}
+    for host, why in failures.items():
+        hosts.setdefault(why, []).append(host)
+    return "; ".join(f"{shorten(names)}: {why}" for why, names in hosts.items())

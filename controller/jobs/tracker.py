@@ -42,6 +42,8 @@ class Agent:
     heard: float = 0.0
     joined: float = 0.0
     """Time when its stream opened."""
+    fell: int = 0
+    """Number of its loss or failure among those of the job."""
 
     @property
     def over(self) -> bool:
@@ -65,6 +67,7 @@ class Tracker:
         self.started = False
         self.released = False
         self.silence = silence
+        self._falls = 0
         self._cut: tuple[int, JobPlan] | None = None
         """The last boundary decided, and the plan that partitions tensors from there on."""
         self.deliberate = False
@@ -223,7 +226,8 @@ class Tracker:
         return [(a.host, message) for a in agents if a.connected and 0 < a.boundary <= number]
 
     def _fall(self, agent: Agent, state: pb.AgentState, reason: str) -> Outgoing:
-        agent.state, agent.reason = state, reason
+        self._falls += 1
+        agent.state, agent.reason, agent.fell = state, reason, self._falls
         message = pb.ControllerMessage(lost=pb.Lost(host=agent.host, reason=reason))
         out: Outgoing = [
             (other.host, message)
@@ -269,10 +273,10 @@ class Tracker:
         return self.released and all(agent.over for agent in self.agents.values())
 
     def failures(self) -> dict[str, str]:
-        """Reasons why agents failed or are lost, by host."""
+        """Reasons why agents failed or are lost, by host, the first failure first."""
         return {
             agent.host: agent.reason
-            for agent in self.agents.values()
+            for agent in sorted(self.agents.values(), key=lambda agent: agent.fell)
             if agent.state in (pb.FAILED, pb.LOST)
         }
 

@@ -9,7 +9,7 @@ from functools import partial
 from host_agent.codec import Frames
 from host_agent.node.bandwidth import Counted, used_between
 from host_agent.node.environment import Environment, NodeStream, Stream
-from host_agent.node.member import Member
+from host_agent.node.member import Member, PeerGone
 from host_agent.node.traffic_priority import TrafficPriority
 from host_agent.node.vectors import VectorQueues
 from protocol import hopsum_pb2 as pb
@@ -153,7 +153,8 @@ class HostAgent:
             step()
         except Exception as error:  # noqa: BLE001 - one job's end must not be the others'
             LOGGER.error("job %d: %s: %s", member.job, type(error).__name__, error)
-            member.stream.failed(f"{type(error).__name__}: {error}")
+            what = error.told if isinstance(error, PeerGone) else str(error)
+            member.stream.failed(f"{type(error).__name__}: {what}")
             self.leave(member.job, str(error))
             self.failures[member.job] = error
 

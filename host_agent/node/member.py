@@ -51,7 +51,14 @@ PARTS = 64
 
 
 class PeerGone(OperationError):
-    """Another agent of the job failed or is gone; names its host and what is missing."""
+    """Another agent of the job failed or is gone, and why; names its host and what is missing.
+
+    `told`: the same for the controller, which knows why.
+    """
+
+    def __init__(self, job: int, host: str, why: str, missing: str = "") -> None:
+        super().__init__(f"job {job}: agent on {host} is lost: {why}{missing}")
+        self.told = f"agent on {host} is lost{missing}"
 
 
 @dataclass(eq=False, slots=True)
@@ -225,9 +232,7 @@ class Member:
             for server in self._servers
             if (missing := server.missing()) is not None
         ]
-        raise PeerGone(
-            f"job {self.job}: agent on {event.host} is lost: {event.reason}{''.join(waits)}"
-        )
+        raise PeerGone(self.job, event.host, event.reason, "".join(waits))
 
     # -- the member's life
 

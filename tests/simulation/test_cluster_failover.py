@@ -265,7 +265,9 @@ def test_a_job_that_waits_for_a_switch_outlasts_the_deadline_of_its_fragments(
         cluster.world.channels["h1", "s1"].transmit = lambda frame: None  # type: ignore[method-assign]
         await cluster.people.Submit(with_deadline("unheard", 8.0))
         await cluster.until(lambda: state(cluster, "unheard") == JobState.FAILED, "the deadline")
-        assert "no result for 8" in (await details(cluster, "unheard")).reason
+        reason = (await details(cluster, "unheard")).reason
+        assert "no result for 8" in reason
+        assert reason.endswith("; ps: PeerGone: agent on h1 is lost; fragment 4 lacks h1")
 
     run(tmp_path, "star:3", test)
 

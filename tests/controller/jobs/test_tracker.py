@@ -98,6 +98,15 @@ def test_a_dead_agent_is_named_to_all_others() -> None:
     assert tracker.failures() == {"h2": "its connection ended", "h3": "no result"}
 
 
+def test_the_first_failure_is_named_first() -> None:
+    """The others may follow from it."""
+    tracker = started(Tracker(*star(3)))
+    tracker.receive("h3", say(failed=pb.Failed(reason="no result")), 1.0)
+    tracker.receive("ps", say(failed=pb.Failed(reason="h3 is lost")), 1.0)
+    tracker.gone("h1")
+    assert [*tracker.failures()] == ["h3", "ps", "h1"]
+
+
 def test_silence_is_death_only_after_a_while() -> None:
     tracker = started()
     tracker.receive("h1", say(heartbeat=pb.Heartbeat()), 25.0)
