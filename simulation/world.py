@@ -216,14 +216,19 @@ class Channel:
 
 
 def _has_lanes(frame: bytes) -> bool:
-    return bool(is_hopsum(np.frombuffer(frame, np.uint8)[None, :])[0])
+    """Return whether a frame is hopsum's and longer than its stack, as forged ones may not be."""
+    hopsum = bool(is_hopsum(np.frombuffer(frame, np.uint8)[None, :])[0])
+    return hopsum and len(frame) > _lanes_start(frame)
+
+
+def _lanes_start(frame: bytes) -> int:
+    return _STACK_START + HOP_BYTES * frame[_HOPS_AT]
 
 
 def _with_a_bit_flipped(frame: bytes, rng: random.Random) -> bytes:
     """Return a hopsum frame with another value in one of its lanes."""
-    lanes = _STACK_START + HOP_BYTES * frame[_HOPS_AT]
     changed = bytearray(frame)
-    changed[rng.randrange(lanes, len(frame))] ^= 1 << rng.randrange(8)
+    changed[rng.randrange(_lanes_start(frame), len(frame))] ^= 1 << rng.randrange(8)
     return bytes(changed)
 
 

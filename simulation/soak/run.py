@@ -438,8 +438,10 @@ class _Run:
             channel.lost or channel.delayed or channel.duplicated or channel.queue_drops
             for channel in self.cluster.world.channels.values()
         )
-        # Behind other jobs' windows a worker may retransmit fragments that are only late.
-        late = len(jobs) > 1 and any(job.retransmissions for job in jobs)
+        # A worker retransmits fragments that are only late: behind other jobs' windows, or because
+        # another worker was told to start much later, as messages to it were lost.
+        unequal = len(jobs) > 1 or self.schedule.wire_loss > 0
+        late = unequal and any(job.retransmissions for job in jobs)
         known = not late and all(predictable(job) and job.spec.name in entries for job in jobs)
         if undisturbed and known and not any(isinstance(f, Noise) for f in self.schedule.faults):
             work = [(job, workload_of(entries[job.spec.name])) for job in jobs]

@@ -10,13 +10,15 @@ from collectives.plan import DataType
 from host_agent.workload import WorkloadSpec, make_workload
 from network.model import Host, Link, Network
 from p4switch.targets.v1model.engine import Engine
-from protocol.wire import Address
+from protocol.wire import Address, Header, Kind, frame_template
 from simulation.all_reduce import simulate_schedule
 from simulation.events import EventQueue, SimulationError
 from simulation.faults import Cut, FaultError, Faults, Reboot
 from simulation.stream import StreamMember, segment
 from simulation.world import Frames, World
 from tests.support.schedules import broadcast_from
+
+HOPS_AT = 49
 
 
 def two_hosts(bandwidth: float | None = 8e6, latency: float = 0.001) -> Network:
@@ -78,6 +80,18 @@ def test_a_cut_link_loses_frames_for_its_time() -> None:
 def test_faults_of_probability_one(faults: Faults, expected: int) -> None:
     _, receiver = run_pair([float(i) for i in range(20)], faults)
     assert len(receiver.arrivals) == expected
+
+
+@pytest.mark.parametrize(("hops", "flipped"), [(0, 1), (31, 1), (32, 0), (255, 0)])
+def test_no_bit_flips_behind_a_stack_that_fills_its_frame(hops: int, flipped: int) -> None:
+    """Forged frames may have any number of entries."""
+    host = Address(bytes(6), bytes(4))
+    frame = frame_template(host, host, Header(Kind.CONTRIBUTION, 1, 0, 1, 0), (), 32).tobytes()
+    frame = frame[:HOPS_AT] + bytes([hops]) + frame[HOPS_AT + 1 :]
+    ends = {"h1": Sender([1.0], frame), "h2": Sender([])}
+    world = World(two_hosts(), {}, ends, faults=Faults(flip=1.0))
+    world.run(lambda: world.queue.next_time is None, 100)
+    assert world.channels["h1", "h2"].flipped == flipped
 
 
 def test_faults_repeat_with_the_seed_and_reorder() -> None:
