@@ -19,9 +19,17 @@ from host_agent.stream import Stream
 from simulation.soak.campaign import failure_of, run_one, soak
 from simulation.soak.oracles import Oracle
 from simulation.soak.run import Kit
-from simulation.soak.schedule import ClockJump, FaultSchedule, JobEntry, NetworkEntry, Noise
+from simulation.soak.schedule import (
+    ClockJump,
+    FaultSchedule,
+    JobEntry,
+    NetworkEntry,
+    Noise,
+    from_json,
+)
 from tests.support.search import examples
 
+FOUND = sorted(Path(__file__).with_name("found").glob("*.json"))
 NETWORK = NetworkEntry("star:4", 1e6, latency=1e-4)
 JOB = JobEntry("a", 0.0, ("h1", "h2", "h3"), ("ps",), elements=200, rounds=6)
 CLOCK = ClockJump(0.1, -60.0)
@@ -33,6 +41,13 @@ def test_random_schedules_pass() -> None:
     summary = soak(range(1, 1 + examples(8, of=200)), make_kit, 1)
     assert [failure.violations for failure in summary.failures] == []
     assert summary.jobs["finished"] > summary.schedules / 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", FOUND, ids=lambda file: file.stem)
+def test_what_failed_once_passes(file: Path) -> None:
+    """Minimised schedules that have shown faults; see the commits that added them."""
+    assert run_one(from_json(file.read_text()), make_kit()).violations == ()
 
 
 @pytest.mark.slow
