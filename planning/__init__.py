@@ -1,1 +1,1 @@
-"""Planners, which decide where sums are computed, and bounds on the rate of any plan."""
+"""Planners, which choose where data are summed, and bounds on the rate of any plan."""

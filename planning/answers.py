@@ -1,6 +1,6 @@
 """Answers of all planners in one form: trees with rates, a bound, and a job's plan if any.
 
-The one way in for `hopsum plan`: planners of trees of switches and of trees of hosts alike.
+`hopsum plan` calls all planners through this module, for trees of switches and of hosts alike.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ NAMES = tuple(dict.fromkeys((*PLANNERS, *HOST_PLANNERS)))
 class Answer:
     """Trees and the bound on their rate.
 
-    `plan`: what agents and switches run; None for trees of hosts, which run as a schedule, and
-    where nothing runs them: `why_not` then says why.
+    `plan`: what agents and switches run; None for trees of hosts, which run as a schedule, and for
+    trees that cannot be run: `why_not` then gives the reason.
     """
 
     forest: Forest
@@ -97,13 +97,13 @@ def _check_for_multi_hop(request: PlanRequest) -> None:
     options = request.forest
     if options.max_delay is not None:
         raise PlanError(
-            f"max_delay {options.max_delay:g} s: planner multi-hop chooses by links, not by their "
-            "latency; use the planner multi-tree, or --max-height"
+            f"max_delay {options.max_delay:g} s: planner multi-hop ignores the links' latency; "
+            "use the planner multi-tree, or --max-height"
         )
     if options.min_rate:
         raise PlanError(
             f"min_rate {options.min_rate}: planner multi-hop takes the fastest trees it finds; "
-            "only multi-tree and mtree know a least rate"
+            "only multi-tree and mtree support a minimum rate"
         )
     if options.max_trees is not None and options.max_trees < len(request.servers):
         raise PlanError(

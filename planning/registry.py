@@ -37,8 +37,8 @@ def make_plan(
 ) -> JobPlan:
     """Plan a job with a planner by name; PlanError if no plan meets the request.
 
-    `allocator` keeps the slots and groups of several jobs; without it the job is alone. Whatever
-    the planner, its plan has passed the checker, and the allocator changes only if it has.
+    `allocator` keeps the slots and groups of several jobs; without it the job is alone. The plan of
+    every planner is checked, and the allocator changes only if the check passes.
     """
     if planner not in PLANNERS:
         raise PlanError(f"there is no planner {planner!r}; planners: {', '.join(PLANNERS)}")

@@ -15,12 +15,11 @@ def bidirected_cut(
 ) -> Certificate:
     """Return the bidirected-cut relaxation of packing Steiner trees: at most the Steiner cut.
 
-    In units of the graph's capacities. All trees have their root at `root`, or, without one, each
-    at any node that combines. Nodes that do not combine, other than the root, send on every flow of
-    the way up by itself, and may copy results. The certificate is exact; it is the relaxation's
-    optimum but for at most 1e-7 of it, unless `time_limit` (seconds) or
-    HiGHS, which now and then gives up, ends the search before. Where
-    every node works it is the strength, whatever the root.
+    In units of the graph's capacities. All trees have their root at `root` or, without one, each at
+    any node that combines. On the way up, nodes that do not combine, other than the root, forward
+    every flow separately; they may copy results. The certificate is exact and within 1e-7 of the
+    relaxation's optimum, unless `time_limit` (seconds) or HiGHS, which occasionally gives up, ends
+    the search earlier. Where every node works, the bound is the strength for any root.
 
     PlanError for an unknown root, or if there are no two nodes to join.
     """

@@ -1,8 +1,9 @@
-"""Linear programmes over cuts: the least load of the links for which no cut is starved.
+"""Linear programmes over cuts: the least load of the links such that no cut is starved.
 
 The programme of `cut_proof`, with only the cuts that matter: solved with those found so far, then
-asked for cuts with less than 1 into them (minimum cuts under y), until there are none. Its duals
-are the weights. Any end of it proves a bound; the last one proves the optimum, but for rounding.
+separated for cuts with less than 1 into them (minimum cuts under y), until there are none. Its
+duals are the weights. Stopping at any time gives a bound; the last solution proves the optimum, up
+to rounding.
 """
 
 from __future__ import annotations
@@ -24,25 +25,25 @@ from planning.model.graph import PlanningGraph
 from planning.model.linear_program import INFINITY, LinearProgram, SolverError, Status
 
 _WHOLE = 1 << 40
-"""Loads are cut in whole multiples of 1/_WHOLE."""
+"""Loads are rounded to integer multiples of 1/_WHOLE for minimum cuts."""
 _ENOUGH = _WHOLE - (_WHOLE >> 23)
 """A cut with this much flow into it is not starved: the solver's tolerance is 1e-7."""
 _STEP = 0.75
-"""How far from a point inside to the solver's cuts are sought (measured: with 1 it takes ten times
-longer on 256 nodes with 64 workers)."""
+"""Where to separate, from an interior point (0) to the solver's (1); measured: 1 takes ten times
+longer on 256 nodes with 64 workers."""
 _GAP = 1e-7
 """Relative gap at which the search ends: feasible value over proved value, minus 1."""
 _PRICE = 1e-4
-"""Of a load beside that of the greatest, at first (measured: from 1e-5 to 1e-3 this is fastest)."""
+"""Initial price of a load relative to the greatest's (measured: fastest from 1e-5 to 1e-3)."""
 
 _Point = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class CutProblem:
-    """The problem.
+    """A problem over weighted cuts.
 
-    `root`: of all trees; None: any node that combines. `forwarding`: nodes that send on exactly
+    `root`: of all trees; None: any node that combines. `forwarding`: nodes that forward exactly
     what they get. `by_capacity`: minimise the greatest load / capacity, or else the sum of the
     loads. `time_limit`: seconds, after which the weights found so far are the answer.
     """
@@ -56,10 +57,10 @@ class CutProblem:
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """Where a tree may have its root.
+        """Return the nodes at which a tree may have its root.
 
-        Where a link's directions are counted together, any worker does for all: turning the data's
-        way from a root to it round gives that worker all, and leaves every link what it carries.
+        Where a link's directions are counted together, any one worker suffices: reversing the
+        data's path from a root to it gives that worker all, and leaves every link's load unchanged.
         """
         if self.root is not None:
             return (self.root,)
@@ -70,7 +71,7 @@ class CutProblem:
 
     @property
     def terminals(self) -> tuple[str, ...]:
-        """The workers that trees must reach."""
+        """Return the workers that trees must reach."""
         workers = self.graph.workers - set(self.roots if len(self.roots) == 1 else ())
         return tuple(name for name in self.graph.nodes if name in workers)
 
@@ -91,7 +92,7 @@ def heaviest_cuts(problem: CutProblem) -> CutWeights:
 
 
 def _hubs(graph: PlanningGraph, terminals: tuple[str, ...]) -> dict[int, list[int]]:
-    """Nodes with terminals that have no other neighbour, such as access switches, and these."""
+    """Return nodes, such as access switches, with the terminals that have no other neighbour."""
     behind: dict[int, list[int]] = {}
     for name in terminals:
         if len(graph.neighbours[name]) == 1:
@@ -131,8 +132,8 @@ class _CutProgramme:
     def solve(self) -> CutWeights:
         """Add starved cuts until there are none; first with a price on every load.
 
-        Where only the greatest load counts, the others may be anything: the solver then goes in
-        circles, and cuts are shallow.
+        Where only the greatest load counts, the others are arbitrary: the solver then cycles, and
+        cuts are shallow.
         """
         if self._problem.by_capacity:
             random = Random(0)
@@ -149,12 +150,12 @@ class _CutProgramme:
         self._programme.set_cost(column, cost)
 
     def _generate(self) -> None:
-        """Solve and add starved cuts until there are none, or time or the solver is at its end."""
+        """Solve and add starved cuts until there are none, the time is up or the solver fails."""
         while time.monotonic() <= self._deadline or self._duals is None:
             try:
                 solution = self._programme.solve()
             except SolverError:
-                # Degenerate programmes now and then defeat HiGHS: any weights prove a bound.
+                # HiGHS sometimes fails on degenerate programmes: any weights prove a bound.
                 if self._duals is None:
                     raise
                 break
@@ -171,15 +172,14 @@ class _CutProgramme:
                 break
 
     def _add_starved(self, values: _Point) -> bool:
-        """Separate at points between one that starves no cut and the solver's, where cuts are
-        deeper.
+        """Separate between an interior point and the solver's, where cuts are deeper.
 
-        Ben-Ameur and Neto, Networks 2007. Whether there was a new one.
+        Ben-Ameur and Neto, Networks 2007. Returns whether a new cut was found.
         """
         between = _STEP * values + (1 - _STEP) * self._inside
         if self._add_cuts(self._starved(between)):
             if len(self._roots) == 1 and self._least > 0:
-                # So much more on every link, and no cut is starved.
+                # With this much more on every link, no cut is starved.
                 scaled = between * (_WHOLE / self._least)
                 if self._load(scaled) < self._load(self._inside):
                     self._inside = scaled
@@ -259,7 +259,7 @@ class _CutProgramme:
     def _likely(self) -> Iterator[frozenset[int]]:
         """Yield cuts around the bottleneck, around each terminal and around all terminals at a hub.
 
-        And what they leave, if that also must get data.
+        Also their complements, if these must receive data too.
         """
         everyone = frozenset(range(len(self._into)))
         near = [frozenset(self._index[name] for name in self._narrowest.parts[0])]
@@ -278,10 +278,10 @@ class _CutProgramme:
         return len(self._cuts) > before
 
     def _starved(self, values: _Point) -> Iterator[frozenset[int]]:
-        """Cuts with less than 1 into them, two for each terminal that has one.
+        """Return cuts with less than 1 into them, two for each terminal that has one.
 
-        A node that has none joins the sources, with all that get 1 from there: no starved cut goes
-        round them.
+        A terminal without one joins the sources, with all nodes that get 1 from there: no starved
+        cut separates them.
         """
         start = len(self._into)
         network = FlowNetwork(start + 1)
@@ -309,7 +309,7 @@ class _CutProgramme:
             for cut in network.nested_cuts(sources, sink, _ENOUGH):
                 full = False
                 self._least = min(self._least, cut.value)
-                # Leaves of one cut rarely have others; other terminals' cuts save rounds.
+                # Terminals of one cut rarely have others; cuts of other terminals save rounds.
                 starved |= cut.near & self._leaves
                 yield cut.near
                 yield cut.far
@@ -340,7 +340,7 @@ class _CutProgramme:
 def _join(
     node: int, sources: set[int], given: list[int], onwards: Sequence[Mapping[int, int]]
 ) -> None:
-    """Add a node to the sources, and all nodes that then get enough from them."""
+    """Add a node to the sources, with all nodes that then receive enough from them."""
     sources.add(node)
     queue = [node]
     for giver in queue:

@@ -1,13 +1,13 @@
 """Bounds on the rate of at most K trees, which may be less than the strength.
 
-**Bottleneck.** Every spanning tree crosses an edge no faster than the slowest one of a maximum
-spanning tree, so that K trees are at most K times as fast.
+**Bottleneck.** The slowest edge of any spanning tree is no faster than that of a maximum spanning
+tree, so K trees are at most K times as fast.
 
 **Determinant.** The best rates of given trees are a vertex of { r >= 0, A r <= c } with A of 0 and
 1: those above 0, k <= K of them, solve k equations B r = c' with B of 0 and 1 and c' some of the
-capacities. By Cramer's rule their sum is a whole multiple of unit / |det B|, where all capacities
-are multiples of the unit, and a k x k matrix of 0 and 1 has a determinant of at most
-(k + 1)^((k + 1) / 2) / 2^k (Hadamard 1893; the true maxima for small k: OEIS A003432). So K trees
+capacities. By Cramer's rule their sum is an integer multiple of unit / |det B|, where all
+capacities are multiples of the unit, and a k x k matrix of 0 and 1 has a determinant of at most (k
++ 1)^((k + 1) / 2) / 2^k (Hadamard 1893; the true maxima for small k: OEIS A003432). So K trees
 reach at most the largest multiple of unit / d, for some d up to this, that is at most the strength.
 """
 
@@ -26,10 +26,10 @@ _LARGEST = (1, 1, 1, 2, 3, 5, 9, 32, 56, 144, 320)
 
 
 def bound_of_few(graph: PlanningGraph, count: int, strength: Certificate) -> Certificate:
-    """Return the best bound known on at most `count` trees: `strength`, or one that says more.
+    """Return the best known bound on at most `count` trees: `strength`, or a tighter one.
 
-    `strength` as of the function of that name; the parts of another certificate are empty. Holds
-    for trees of any height and any least rate.
+    `strength`: the result of the function of that name; the parts of another certificate are empty.
+    Holds for trees of any height and any minimum rate.
     """
     _, unit = integer_capacities(graph)
     fastest, (u, v) = _bottleneck(graph)
@@ -59,15 +59,15 @@ def bound_of_few(graph: PlanningGraph, count: int, strength: Certificate) -> Cer
 
 
 def largest_determinant(size: int) -> int:
-    """Return a bound on the determinant of a matrix of 0 and 1, exact up to a size of 10."""
+    """Return a bound on the determinant of a 0-1 matrix, tight up to a size of 10."""
     if size < len(_LARGEST):
         return _LARGEST[size]
     return math.isqrt((size + 1) ** (size + 1)) >> size
 
 
 def fractions_below(value: Fraction, denominator: int) -> list[Fraction]:
-    """Return the largest fractions up to a value, for every limit on the denominator up to the one
-    given.
+    """Return the largest fractions up to a value, for every limit on the denominator up to the
+    given one.
 
     Each once, the largest first. O(the smaller one of `denominator` and the value's own).
     """

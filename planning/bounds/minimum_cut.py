@@ -54,8 +54,8 @@ class FlowNetwork:
     def nested_cuts(self, sources: Iterable[int], sink: int, limit: int) -> Iterator[Cut]:
         """Yield arc-disjoint cuts below `limit` between a set of sources and a sink.
 
-        The first is a minimum cut; the next one is, once the arcs into the nodes near the sink of
-        those before are as wide as can be (Koch and Martin, Networks 32, 1998).
+        Each is a minimum cut once the arcs into the sink's side of the previous ones have infinite
+        capacity (Koch and Martin, Networks 32, 1998).
         """
         starts = frozenset(sources)
         residual = list(self._capacity)
@@ -77,7 +77,7 @@ class FlowNetwork:
                     value += self._push(residual, level, turns, start, sink, limit - value)
 
     def _levels(self, residual: list[int], starts: frozenset[int], sink: int) -> list[int]:
-        """Distances to the sink in arcs; -1 if there is no path or a source is nearer."""
+        """Return distances to the sink in arcs; -1 if there is no path or a source is nearer."""
         level = [-1] * len(self._arcs)
         level[sink] = 0
         queue = [sink]

@@ -1,4 +1,4 @@
-"""Duration of a pipelined tree, and the least duration of any all-reduce."""
+"""Duration of a pipelined tree, and a lower bound on that of any all-reduce."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from planning.model.graph import PlanningGraph
 
 @dataclass(frozen=True, slots=True)
 class PipelinedTree:
-    """An all-reduce over a tree, its data cut into chunks that follow each other.
+    """An all-reduce over a tree whose data are pipelined in chunks.
 
-    `height`: edges from the farthest node to the root. `hop`: seconds that every chunk costs at an
-    edge, whatever its size (the alpha of Luo, Wang and Xing, TNSE 2024). `size` of a worker's data
-    in the units of `rate` times a second (bits, for bit/s).
+    `height`: edges from the farthest node to the root. `hop`: fixed seconds per chunk and edge (the
+    alpha of Luo, Wang and Xing, TNSE 2024). `size` of a worker's data in the units of `rate` times
+    a second (bits, for bit/s).
     """
 
     height: int
@@ -48,8 +48,8 @@ class PipelinedTree:
         """Return the number of chunks, up to a limit, with the least duration.
 
         Near sqrt((2h - 1) M / (a r)), where the time is
-        t* = (2h - 1) a + M / r + 2 sqrt((2h - 1) a M / r); without it there is no such number, and
-        t* = M / r.
+        t* = (2h - 1) a + M / r + 2 sqrt((2h - 1) a M / r); for a = 0 more chunks are always faster,
+        with the limit t* = M / r.
         """
         if not self.hop:
             return at_most
@@ -60,7 +60,7 @@ class PipelinedTree:
 
 
 def least_seconds(graph: PlanningGraph, size: Fraction, rate: Fraction) -> Fraction:
-    """Return the least duration of any all-reduce: max(latency of the farthest workers, M / rate).
+    """Return the least seconds of any all-reduce: max(latency of the farthest workers, M / rate).
 
     `size` of a worker's data in the units of the capacities times a second; `rate`: a bound on the
     rate, such as `strength`.

@@ -10,8 +10,8 @@ from math import gcd, lcm
 def whole_proportion(values: Iterable[float], unit: float, denominator: int) -> list[int]:
     """Return the smallest integers in the same proportion as values, up to rounding.
 
-    Values are rounded to the nearest fraction of `unit` (above 0) with no larger denominator: a
-    solver's are most often near simple ones, in its own unit or in that of the largest.
+    Values are rounded to the nearest fraction of `unit` (above 0) with at most this `denominator`:
+    a solver's values are usually near simple fractions, in its own unit or in that of the largest.
     """
     parts = [Fraction(value / unit).limit_denominator(denominator) for value in values]
     common = lcm(*(part.denominator for part in parts))

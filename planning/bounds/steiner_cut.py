@@ -1,8 +1,8 @@
 """The Steiner cut: links that separate workers bound every all-reduce.
 
-Whatever computes where, the data of the workers on one side of a cut cross it once, and the result
-crosses it once the other way: the rate is at most the capacity of the cut in one direction. Where
-every node sums and copies, trees do not always reach it: `bidirected_cut` lies between.
+Wherever data are summed, those of the workers on one side of a cut cross it at least once, and the
+result crosses it once the other way: the rate is at most the capacity of the cut in one direction.
+Even where every node sums and copies, trees do not always reach it: `bidirected_cut` is tighter.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ def steiner_cut(graph: PlanningGraph, root: str | None = None) -> Certificate:
     """Return the least capacity that separates a worker from the root (without one: two workers).
 
     In units of the graph's capacities; exact. The first part is the side without the root. At most
-    one maximum flow a worker: those that no smaller cut can part have merged by then.
+    one maximum flow per worker: workers that no smaller cut separates are merged.
 
-    PlanError for an unknown root, or if there are no two nodes to part.
+    PlanError for an unknown root, or if there are no two nodes to separate.
     """
     start, *others = terminals(graph, root)
     whole, unit = integer_capacities(graph)

@@ -1,9 +1,9 @@
 """The strength of a graph: the optimum of an all-reduce in which every node computes.
 
-Contract the blocks of a partition P: whatever the algorithm, |P| super-nodes that sum a vector and
-all want the result move it |P| - 1 times in each direction over the edges between the blocks
-(Patarasuk and Yuan, JPDC 2009), so its rate is at most c(P) / (|P| - 1). The least of these ratios,
-the strength, is reached by spanning trees with fractional rates (Tutte and Nash-Williams, 1961).
+Contract the blocks of a partition P: with any algorithm, |P| super-nodes that all need the sum of a
+vector move it at least |P| - 1 times in each direction over the edges between the blocks (Patarasuk
+and Yuan, JPDC 2009), so the rate is at most c(P) / (|P| - 1). The least of these ratios, the
+strength, is reached by spanning trees with fractional rates (Tutte and Nash-Williams, 1961).
 
 Found by Newton's method on the ratio (Cunningham, JACM 1985). One step, at rate r, grows the
 largest x <= c with x(E[S]) <= r (|S| - 1) for every set S of nodes: the pebble game of Lee and
@@ -49,7 +49,7 @@ def strength(graph: PlanningGraph) -> Certificate:
     network in pieces. At most n steps of n incremental maximum flows; a few steps in practice, each
     on the network of the last one's blocks.
 
-    PlanError if some node does not work (the strength is then no bound) or there is only one.
+    PlanError if some node is not a worker (the strength is then no bound) or there is only one.
     """
     if not graph.every_node_works:
         idle = next(name for name in graph.nodes if name not in graph.workers)
@@ -81,7 +81,7 @@ def strength(graph: PlanningGraph) -> Certificate:
 
 
 def strength_of_whole(count: int, capacities: _Capacities) -> Fraction:
-    """Return the strength of `count` nodes, two or more, with whole capacities, without its proof.
+    """Return the strength of `count` (>= 2) nodes with integer capacities, without a proof.
 
     `capacities`: (lower node, higher node) -> above 0.
     """
@@ -101,8 +101,8 @@ def weakest_blocks(count: int, capacities: _Capacities, rate: int) -> list[int]:
 def _weakest(count: int, capacities: _Capacities) -> _Partition:
     """Return the partition of least ratio.
 
-    For a lower rate the minimising partitions are coarser, so that blocks never part again and each
-    step may contract them.
+    For a lower rate the minimising partitions are coarser: blocks never split again, so each step
+    may contract them.
     """
     best = min(_obvious(count, capacities), key=lambda partition: partition.ratio)
     blocks, nodes, edges = list(range(count)), count, capacities
@@ -151,10 +151,10 @@ def _contracted(blocks: list[int], capacities: _Capacities) -> dict[tuple[int, i
 class _Growth:
     """Grows x, node by node, up to `rate` (|S| - 1) in every set S of nodes.
 
-    Every node owns `rate`. An amount of an edge in x is paid by one of its ends: `paid[v][w]` by v,
-    `payers[w]`: the v with such an amount; `free[v]` is what v has left. Where w has something
-    free, it can take over what v pays for v-w. An edge u-v may grow while u has `rate` free (else a
-    set with both in it would exceed its limit), and v pays.
+    Every node has a budget of `rate`. One end of an edge pays for its amount in x: `paid[v][w]` is
+    what v pays, `payers[w]` are the v that pay for an edge to w, and `free[v]` is what v has left.
+    A node w with budget left can take over what v pays for v-w. An edge u-v may grow while u has
+    `rate` free (else a set with both in it would exceed its limit), and v pays.
     """
 
     def __init__(self, count: int, capacities: _Capacities, rate: int) -> None:
@@ -167,9 +167,9 @@ class _Growth:
         self._payers: list[set[int]] = [set() for _ in range(count)]
 
     def blocks(self) -> list[int]:
-        """Grow all edges; a label for each node, the same within a tight set."""
+        """Grow all edges; return a label for each node, equal within a tight set."""
         for node, edges in enumerate(self._adjacent):
-            # A new node pays for nothing, so that all it owns is free, and stays so: the other end
+            # A new node pays for nothing, so its whole budget is and stays free: the other end
             # pays. A set that becomes tight merges into the node.
             capacity: dict[int, int] = {}
             for peer, amount in edges:
@@ -199,7 +199,7 @@ class _Growth:
         self._pay(peer, node, amount)
 
     def _search(self, start: int, avoid: int) -> tuple[list[int], dict[int, int]]:
-        """Search breadth-first along nodes' payments, up to the first node with something free."""
+        """Search breadth-first along payments for the first node with budget left."""
         back = {start: start, avoid: avoid}
         queue = [start]
         for node in queue:
@@ -234,9 +234,9 @@ class _Growth:
         self._payers[peer].add(payer)
 
     def _merge(self, node: int, tight: list[int]) -> None:
-        """Contract a tight set into `node`: together they own `rate`, all of it free.
+        """Contract a tight set into `node`: together they have a budget of `rate`, all of it free.
 
-        Nothing in the set is paid for outside it, or the search would have gone there.
+        Nodes outside pay for nothing inside the set, or the search would have reached them.
         """
         inside = {node, *tight}
         for member in tight:

@@ -1,4 +1,4 @@
-"""The candidates of one job: initial ones, and those that pay off at given resource prices."""
+"""The candidates of one job: initial ones, and those that are cheap at given resource prices."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
 VARIATIONS = 16
-"""Random prices under which candidates are looked for, where not all topologies are candidates."""
+"""Number of random prices under which to look for candidates where not all topologies are."""
 TREES = 4
 """Trees of switches that are examined in detail each time."""
 
 
 class Candidates:
-    """Logical topologies of a job, in `found`; `price` adds those that are cheapest.
+    """Logical topologies of a job, in `found`; `price` adds the cheapest ones.
 
-    All parameter servers and elastic trees over hosts can be found, and the cheapest always is;
+    Any parameter server or elastic tree over hosts may be found, and the cheapest always is;
     rings are the physical order, either way around; trees of switches are those of `switch_trees`.
-    PlanError if hosts cannot reach each other, or nothing is usable.
+    PlanError if hosts cannot reach each other, or no topology is usable.
     """
 
     def __init__(self, capacities: Capacities, demand: JobDemand, paths: Paths) -> None:
@@ -54,7 +54,7 @@ class Candidates:
         self._capacities = capacities
         self._paths = paths
         self._known: set[object] = set()
-        # Plain routes are those of the whole network; all else is a matter of this part of it.
+        # Plain packets take the routes of the whole network; all else concerns this part of it.
         self._reach = capacities.resources.network.around(demand.workers)
         auxiliary = demand.auxiliary
         if auxiliary is None:
@@ -98,7 +98,7 @@ class Candidates:
     def price(self, prices: Vector) -> dict[Model, float]:
         """Add the cheapest of every model, at `prices` (rows,) of a second of each row.
 
-        Returns its price by model, of those for which no cheaper topology exists: a bound.
+        Returns the price for each model for which it is proved minimal: a bound.
         """
         units = self.demand.bits * prices * np.where(prices > 0, self._capacities.seconds, 0.0)
         distance = self._distances(units)
@@ -215,7 +215,7 @@ class Candidates:
                 yield tree
 
     def _pair_rows(self) -> csr_matrix:
-        """Return for each ordered pair of hosts (n * n) the rows that a unit between them uses."""
+        """Return the rows that a unit uses, for each ordered pair of hosts (n * n)."""
         from scipy.sparse import csr_matrix
 
         columns: list[int] = []

@@ -35,7 +35,7 @@ class Capacities:
             (u, v): [row, *([out[u]] if u in out else ()), *([into[v]] if v in into else ())]
             for (u, v), row in self.of_link.items()
         }
-        # A unit on a row without bandwidth takes for ever.
+        # A unit on a row without bandwidth takes forever.
         self.seconds = np.array([1 / float(f) if f else np.inf for f in self.free])
 
     def __len__(self) -> int:
@@ -54,7 +54,7 @@ class Capacities:
         return loads
 
     def usable(self, topology: LogicalTopology) -> bool:
-        """Whether all links that it uses have free bandwidth."""
+        """Return whether all links that it uses have free bandwidth."""
         return all(self.free[row] for link in topology.traffic for row in self.rows_of(link))
 
     def times(self, demand: JobDemand, topology: LogicalTopology) -> Vector:
@@ -63,7 +63,7 @@ class Capacities:
         times = np.zeros(len(self))
         for link, units in topology.traffic.items():
             times[self.rows_of(link)] += float(units)
-        # Where nothing is sent, it does not matter that nothing could be.
+        # A row without bandwidth does not matter if nothing is sent over it.
         used = times > 0
         times[used] *= demand.bits * self.seconds[used]
         return times

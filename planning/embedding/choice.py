@@ -37,10 +37,10 @@ class Options:
     """Options of an embedding plan.
 
     Weights are multiples of `penalty` / `steps`: the penalty raises the step, so that there are
-    fewer topologies (002). `least_gain`: by how much of the objective each topology beyond a job's
-    first must at least lower it. `max_topologies`: of a job. `gap`: relative, from which on an
-    answer is good enough; `time_limit`: seconds of planning; `nodes`: of branch and bound at most,
-    for an effort that does not depend on the machine.
+    fewer topologies (002). `least_gain`: the least relative reduction of the objective by each
+    topology beyond a job's first. `max_topologies`: per job. `gap`: relative gap at which an answer
+    is good enough; `time_limit`: seconds of planning; `nodes`: limit of branch-and-bound nodes, for
+    an effort that does not depend on the machine.
     """
 
     steps: int = 1024
@@ -69,7 +69,7 @@ class Options:
 
     @property
     def units(self) -> int:
-        """q: the weights are multiples of 1 / q."""
+        """Return q: the weights are multiples of 1 / q."""
         return self.steps // self.penalty
 
 

@@ -1,9 +1,9 @@
 """The elastic aggregation tree (002; Wan et al., Resilient AllReduce Tree, APNet 2020).
 
 Leaves are the workers. Every oversubscribed region has an aggregating host, which sums the data of
-its part of the network before they cross the narrow layer; the root is the region's own where it
-is inside. Which host aggregates is free: `rotated_trees` takes each worker's turn, which spreads
-the load evenly, and `cheapest_tree` finds the tree that is best under prices of links.
+its part of the network before they cross the narrow layer; in the root's region that is the root.
+Any host may aggregate: `rotated_trees` takes the workers in turn, which spreads the load evenly,
+and `cheapest_tree` finds the best tree under prices of links.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class _Choice:
         return reach
 
     def expand(self, region: Region, aggregator: int, parents: dict[str, str]) -> None:
-        """Write down the tree under an aggregator."""
+        """Return the tree under an aggregator."""
         name = self.names[aggregator]
         for worker in region.workers:
             if worker != name:

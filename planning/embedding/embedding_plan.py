@@ -47,13 +47,13 @@ class JobEmbedding:
 class Embedding:
     """The embeddings of some jobs.
 
-    `seconds`: how long the busiest link or node takes for one iteration's exchange of all jobs,
-    the objective: max over i of tr(i) / B(i); `busiest` names it. `bound`: no mixture of the jobs'
-    models, with any weights, takes less (trees of switches: of those that were candidates).
-    `objective`: seconds and what further topologies cost; it is not below `programme_bound` for
-    any choice of the candidates with this step of the weights and these limits (where only the
-    heuristic ran, `bound`). `complete`: all topologies of the jobs' models were candidates.
-    `method` names who found it; `spent`: seconds of planning.
+    `seconds`: duration of one iteration's exchange of all jobs on the busiest link or node, the
+    objective: max over i of tr(i) / B(i); `busiest` names it. `bound`: lower bound for any mixture
+    of the jobs' models with any weights (of trees of switches, for the candidates only).
+    `objective`: seconds plus the cost of further topologies; `programme_bound` is its lower bound
+    for any choice of the candidates with this step of the weights and these limits (`bound` where
+    only the heuristic ran). `complete`: all topologies of the jobs' models were candidates.
+    `method` names the method that found it; `spent`: seconds of planning.
     """
 
     jobs: tuple[JobEmbedding, ...]
@@ -70,16 +70,16 @@ class Embedding:
 
     @property
     def gap(self) -> float:
-        """Relative gap to the proved bound: 0 is optimal.
+        """Return the relative gap to the proved bound: 0 is optimal.
 
-        The bound for any weights, or where all topologies were candidates the programme's.
+        The bound is that for any weights or, where all topologies were candidates, the programme's.
         """
         proved = self.programme_bound if self.complete else self.bound
         return self.objective / proved - 1 if proved else 0.0
 
     @property
     def candidates_gap(self) -> float:
-        """Relative gap to the best choice of the candidates, at most."""
+        """Return an upper bound on the relative gap to the best choice of the candidates."""
         return self.objective / self.programme_bound - 1 if self.programme_bound else 0.0
 
     def job(self, number: int) -> JobEmbedding:
@@ -91,7 +91,7 @@ class Embedding:
 
 
 def slots_taken(jobs: Sequence[JobEmbedding]) -> dict[str, int]:
-    """Slots that the trees of some jobs hold at each switch."""
+    """Return the slots that the trees of some jobs hold at each switch."""
     taken: dict[str, int] = {}
     for embedding in jobs:
         for part in embedding.parts:
@@ -103,11 +103,11 @@ def slots_taken(jobs: Sequence[JobEmbedding]) -> dict[str, int]:
 def check_embedding(
     resources: Resources, jobs: Sequence[JobEmbedding], steps: int | None = None
 ) -> None:
-    """Raise PlanError for an embedding that agents and switches could not run.
+    """Raise PlanError for an embedding that agents and switches cannot run.
 
-    Weights above 0 that add up to 1, in multiples of 1 / `steps`; topologies that reach all of the
-    job's workers and nobody unknown, of the models asked for, with the traffic and slots that they
-    say; bandwidth on all links; slots.
+    Checks that weights are above 0, add up to 1 and are multiples of 1 / `steps`; that topologies
+    reach all of the job's workers and no unknown host, are of the requested models and state their
+    traffic and slots correctly; that all links have bandwidth, and switches the slots.
     """
     capacities = Capacities(resources)
     paths = Paths(resources.network)
@@ -157,7 +157,7 @@ def _check_shape(network: Network, demand: JobDemand, topology: LogicalTopology)
         raise PlanError(f"{where}: {topology.model} is not among the job's models")
     if topology.model is Model.RING:
         if sorted(topology.order) != sorted(demand.workers):
-            raise PlanError(f"{where}: expected every worker once, and nobody else")
+            raise PlanError(f"{where}: expected every worker once, and no other host")
         return
     try:
         tree = RootedTree(topology.root, topology.parents)

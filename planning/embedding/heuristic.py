@@ -1,11 +1,12 @@
 """The heuristic: place unit by unit at the least cost, then move units off the busiest row.
 
-Rounds of three steps. (1) Every unit of weight, the jobs in turn, goes to the candidate that leaves
-the least worst row (of equal ones the least norm of all rows). (2) While it helps, units on the
-busiest row move to another candidate, all or some. (3) Rows get prices that grow exponentially
-with their load (Plotkin, Shmoys and Tardos 1995); each job's cheapest topologies under them become
-candidates too. Starts are all models together, and each by itself (which ends with few topologies).
-Unless that is proved good enough, the planner rounds the programme without integers too (`near`).
+Rounds of three steps. (1) Every unit of weight, the jobs in turn, goes to the candidate that
+minimises the load of the busiest row (ties: the norm of all rows). (2) While it helps, units on the
+busiest row move to another candidate, all or some. (3) Rows get prices that grow exponentially with
+their load (Plotkin, Shmoys and Tardos 1995); each job's cheapest topologies under them become
+candidates too. Starting points are all models together, and each by itself (which ends with few
+topologies). Unless the result is proved good enough, the planner also rounds the programme without
+integers (`near`).
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ ROUNDS = 6
 LUMPS = 16
 """Maximum number of lumps per group in which units are placed."""
 SHARPNESS = 24.0
-"""Exponent of the prices for a load as large as the largest."""
+"""Exponent of the price of the most heavily loaded row."""
 SOURCES = 6
 """Topologies on the busiest row that are considered for a move."""
 NORM = 8
 MANY = 400
-"""Candidates above which starts with a single model are tried only if few topologies are allowed.
+"""Number of candidates above which single models are tried only if few topologies are allowed.
 """
 TIE = 1e-3
 """Weight of the norm relative to the worst row."""
@@ -41,9 +42,9 @@ ROUNDING = 1e-6
 def search(
     jobs: Sequence[Candidates], groups: Sequence[Group], options: Options, deadline: float
 ) -> tuple[Columns, Units | None]:
-    """Return the best units found, and the columns they are of; adds candidates to the jobs.
+    """Return the best units found, with their columns; adds candidates to the jobs.
 
-    None if no choice keeps within slots and numbers of topologies.
+    None if no choice is within the limits on slots and numbers of topologies.
     """
     best: tuple[Columns, Units] | None = None
     for _ in range(ROUNDS):
@@ -67,7 +68,7 @@ def search(
 
 
 def bound_of(columns: Columns, units: Units | None) -> float:
-    """Return the bound, in seconds, that the prices at a choice prove for all weights."""
+    """Return the bound in seconds that the prices at a choice prove for all weights."""
     if units is None:
         return 0.0
     prices = prices_of(columns.loads(units))
@@ -81,7 +82,7 @@ def bound_of(columns: Columns, units: Units | None) -> float:
 
 
 def prices_of(loads: Vector) -> Vector:
-    """Return a price for a second of each row, together 1: exponential in the rows' loads."""
+    """Return prices of a second of each row, which sum to 1: exponential in the rows' loads."""
     worst = float(loads.max(initial=0.0))
     if not worst:
         return np.full(len(loads), 1 / max(1, len(loads)))
@@ -93,7 +94,7 @@ def prices_of(loads: Vector) -> Vector:
 def _choices(
     columns: Columns, best: tuple[Columns, Units] | None, deadline: float
 ) -> Iterator[Units]:
-    """Choices after local search: from the best so far, else from every start."""
+    """Yield choices after local search: from the best so far, else from every starting point."""
     if best is not None:
         yield improve(columns, columns.carried(*best), deadline)
     few = columns.options.max_topologies is not None or columns.options.least_gain > 0
@@ -107,14 +108,14 @@ def _choices(
 
 
 def near(columns: Columns, weights: Vector, deadline: float) -> Units | None:
-    """Units close to weights (columns,) without step, improved; None if limits do not allow it."""
+    """Round weights (columns,) to units and improve them; None if the limits do not allow it."""
     units: Units = np.floor(weights * columns.options.units + ROUNDING).astype(np.int64)
     filled = _place(columns, units, None) if columns.holds(units) else None
     return None if filled is None else improve(columns, filled, deadline)
 
 
 def _place(columns: Columns, units: Units, model: Model | None) -> Units | None:
-    """Place every group's missing units at the least cost; None if impossible.
+    """Place every group's missing units at least cost; None if impossible.
 
     `model`: only candidates of this model, where a group has any.
     """
@@ -144,7 +145,7 @@ def _lumps(units: int) -> list[int]:
 
 
 def _allowed(columns: Columns, model: Model | None) -> list[Units]:
-    """For each group its columns, those of `model` if there are any."""
+    """Return each group's columns, only those of `model` if there are any."""
     found = []
     for number in range(len(columns.groups)):
         mine = np.flatnonzero(columns.group == number)
@@ -159,7 +160,7 @@ def _allowed(columns: Columns, model: Model | None) -> list[Units]:
 
 
 def _open(columns: Columns, units: Units, options: Units) -> Units:
-    """Those of some columns that are in use, or still may be."""
+    """Return the columns that are in use or may still be."""
     used = units > 0
     fits = (columns.slots[used].sum(axis=0) + columns.slots[options] <= columns.free_slots).all(1)
     most = columns.options.max_topologies
@@ -171,13 +172,13 @@ def _open(columns: Columns, units: Units, options: Units) -> Units:
 
 
 def _most_now(columns: Columns, units: Units, most: int) -> NDArray[np.int64]:
-    """Topologies (jobs,) that a job may have now: one is kept for each group that has none yet."""
+    """Return how many topologies (jobs,) each job may use now; each new group has one reserved."""
     limits = np.full(len(columns.jobs), most)
     started = set(columns.group[units > 0].tolist())
     for number, group in enumerate(columns.groups):
         if number not in started:
             limits[group.job] -= 1
-    # A group without any may take the one that is kept for it.
+    # A group without any may take the one reserved for it.
     for number, group in enumerate(columns.groups):
         if number not in started:
             limits[group.job] += 1
@@ -188,8 +189,7 @@ def _most_now(columns: Columns, units: Units, most: int) -> NDArray[np.int64]:
 def _costs(
     columns: Columns, units: Units, options: Units, after: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the cost (options,) of continuing with each, from the rows' loads `after` (options,
-    rows)."""
+    """Return the cost (options,) of each option, from the rows' loads `after` (options, rows)."""
     worst = after.max(axis=1)
     scale = float(worst.max(initial=0.0)) or 1.0
     norm = ((after / scale) ** NORM).mean(axis=1) ** (1 / NORM) * scale
@@ -221,7 +221,7 @@ def improve(columns: Columns, units: Units, deadline: float) -> Units:
 
 
 def _amounts(units: int) -> list[int]:
-    """Yield all units, decreasing parts of them, and one."""
+    """Yield amounts to move: all units, decreasing parts of them, and one."""
     return list(dict.fromkeys((units, -(-units // 4), -(-units // 16), 1)))
 
 

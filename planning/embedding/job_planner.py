@@ -1,9 +1,9 @@
 """The planner embedding: a job over several logical topologies at once, and its later epochs (002).
 
-A new epoch gives the trees of switches other links; the weights, the topologies of hosts and the
-servers stay, since all workers must cut a tensor at the same places. These change only where
-`PlanRequest.recut` asks for it, and then hold from one of the job's boundaries on. The hosts that
-take part and the number of trees are fixed for a job's life.
+A new epoch moves the trees of switches to other links; the weights, the topologies of hosts and the
+servers stay, since all workers must partition a tensor alike. These change only where
+`PlanRequest.recut` asks for it, and then take effect at one of the job's boundaries. The hosts that
+take part and the number of trees are fixed for a job's lifetime.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from planning.steiner.in_trees import Limits, TreeTask
 from planning.steiner.multi_hop import solve_tasks
 
 STEPS = 64
-"""Weights of a job are multiples of 1 / STEPS: smaller parts are not worth a connection."""
+"""A job's weights are multiples of 1 / STEPS: smaller parts are not worth a connection."""
 LEAST_GAIN = 0.02
 """Minimum fraction of an iteration's time that each topology after the first must save."""
 PLANNING_SECONDS = 2.0
-"""Time limit, since other jobs wait for the controller meanwhile."""
+"""Time limit in seconds; other jobs wait for the controller meanwhile."""
 
 
 def plan_job_embedding(network: Network, request: PlanRequest, allocator: Allocator) -> JobPlan:
     """Plan a job, or its next epoch (`request.before`); PlanError gives the reason if impossible.
 
-    `network`: with what is free of its links as their bandwidth, of which every one needs some.
+    `network`: its links' bandwidth is what is free of them; every link needs some.
     """
     before = request.before
     if before is None:
@@ -58,9 +58,9 @@ def _embed(network: Network, request: PlanRequest, allocator: Allocator) -> JobE
 
 
 def demand_of(request: PlanRequest) -> JobDemand:
-    """Return a request as a demand of the embedding.
+    """Return the demand of the embedding for a request.
 
-    PlanError if it asks for something else.
+    PlanError if it asks for what an embedding cannot do.
     """
     _check(request)
     wanted = request.embedding
@@ -129,10 +129,10 @@ def _next_epoch(
 def _recut(
     network: Network, request: PlanRequest, before: JobPlan, allocator: Allocator
 ) -> JobPlan:
-    """Recompute weights and topologies, among the attending hosts and over at most as many trees.
+    """Recompute weights and topologies among the attending hosts, with no more trees than before.
 
-    A tree keeps its server if the embedding still has one there; one that is not needed any more
-    keeps its links, and gets no data. PlanError if there are more trees than before.
+    A tree keeps its server if the embedding still has one there; a tree that is no longer needed
+    keeps its links but gets no data. PlanError if there are more trees than before.
     """
     models = request.embedding.models
     if not before.trees:

@@ -1,7 +1,7 @@
 """Logical topologies mapped onto the network: bytes of each on every link per unit of data.
 
-Between hosts, parts of a logical topology travel as plain packets, on the paths of
-`network.paths`; trees of switches follow links of their own choice.
+Between hosts, parts of a logical topology travel as plain packets along `network.paths`; trees of
+switches choose their own links.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class LogicalTopology:
 
     @cached_property
     def key(self) -> tuple[Model, tuple[str, ...], str, tuple[tuple[str, str], ...]]:
-        """Key: equal for equal topologies."""
+        """Return a key that is equal for equal topologies."""
         return self.model, self.order, self.root, tuple(sorted(self.parents.items()))
 
     @property
     def aggregators(self) -> tuple[str, ...]:
-        """The hosts or switches that sum, the root last; in a ring all of them."""
+        """Return the hosts or switches that sum, the root last; in a ring all of them."""
         if self.order:
             return self.order
         if self.model is Model.IN_NETWORK:
@@ -53,15 +53,15 @@ class LogicalTopology:
         return (*sorted(set(self.parents.values()) - {self.root}), self.root)
 
     def sent(self, node: str) -> Fraction:
-        """Units that a node sends for one unit of data: with received ones, tr(i) of 002."""
+        """Return the units a node sends for one unit of data: with those received, tr(i) of 002."""
         return sum((load for (u, _), load in self.traffic.items() if u == node), Fraction(0))
 
     def received(self, node: str) -> Fraction:
-        """Units that a node receives for one unit of data."""
+        """Return the units that a node receives for one unit of data."""
         return sum((load for (_, v), load in self.traffic.items() if v == node), Fraction(0))
 
     def describe(self) -> str:
-        """Return a line for people."""
+        """Return a one-line description for people."""
         if self.order:
             return f"ring {' '.join(self.order)}"
         inner = [name for name in self.aggregators if name != self.root]
@@ -70,7 +70,7 @@ class LogicalTopology:
 
 @dataclass
 class Paths:
-    """Links of plain packets between hosts, computed once per pair."""
+    """The links that plain packets take between hosts, computed once per pair."""
 
     network: Network
     _routes: PlainRoutes = field(init=False)
@@ -160,10 +160,10 @@ def in_network_tree(
     sums: Callable[[str], bool],
     max_hops: int = HOPS_DEFAULT,
 ) -> LogicalTopology | None:
-    """Return a tree of links to `server`, summed at the switches that `sums`; results are copied.
+    """Return a tree of links to `server` that sums at the switches in `sums` and copies results.
 
-    None where packets could not take it: too many flows at the server, or more than `max_hops`
-    entries of a stack.
+    None where packets cannot take it: too many flows at the server, or more than `max_hops`
+    entries in a stack.
     """
     tree = RootedTree(server, parents)
     if max(tree.depths.values()) > max_hops:

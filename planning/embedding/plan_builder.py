@@ -25,11 +25,10 @@ def host_part(part: Part) -> HostPart:
 def realise(
     network: Network, request: PlanRequest, embedding: JobEmbedding, allocator: Allocator
 ) -> JobPlan:
-    """Return the job's plan that runs an embedding: of `request`, job, epoch, workers, lanes and
-    window.
+    """Return the job plan of an embedding; `request` gives job, epoch, workers, lanes and window.
 
-    Reserves slots and groups for the trees of switches, whose shares add up to 1. PlanError as
-    `job_plan` where packets cannot take a tree, or if slots ran out since.
+    Reserves slots and groups for the trees of switches, whose shares add up to 1. PlanError, as
+    from `job_plan`, where packets cannot take a tree, or if slots have run out since.
     """
     hosts = tuple(host_part(part) for part in embedding.parts if not in_switches(part))
     parts = [part for part in embedding.parts if in_switches(part)]
@@ -55,12 +54,12 @@ def realise(
 
 
 def in_switches(part: Part) -> bool:
-    """Whether a part's topology is a tree of switches."""
+    """Return whether a part's topology is a tree of switches."""
     return part.topology.model is Model.IN_NETWORK
 
 
 def route_of(network: Network, workers: tuple[str, ...], part: Part) -> Route:
-    """Return the route of a tree of switches."""
+    """Return a tree of switches as a route."""
     topology = part.topology
-    # Slots are held where flows meet; a switch that passes one flow on sums nothing.
+    # Slots are held where flows meet; a switch that forwards one flow sums nothing.
     return make_route(network, workers, topology.parents, topology.root, topology.slots_at)

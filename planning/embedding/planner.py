@@ -34,10 +34,9 @@ HEURISTIC_PART = 0.3
 def plan_embedding(
     resources: Resources, demands: Sequence[JobDemand], options: Options | None = None
 ) -> Embedding:
-    """Plan all jobs at once, minimizing the time of the busiest link or node: max-min over the
-    jobs.
+    """Plan all jobs at once, minimizing the time of the busiest link or node (max-min over jobs).
 
-    PlanError for demands that cannot be met; it says which and why.
+    PlanError for demands that cannot be met; it names them and the reason.
     """
     options = options or Options()
     started = time.monotonic()
@@ -161,7 +160,7 @@ def _embedding(
     if reached <= (programme_bound if answer.complete else least) * enough + slack:
         verdict = Verdict.OPTIMAL
     elif reached <= answer.bound * enough + slack:
-        # The bound is one for all topologies but trees of switches.
+        # The bound holds for all topologies except trees of switches.
         switched = any(Model.IN_NETWORK in job.demand.models for job in jobs)
         verdict = Verdict.BEST_OF_CANDIDATES if switched else Verdict.OPTIMAL
     elif reached <= programme_bound * enough + slack:

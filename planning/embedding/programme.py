@@ -7,11 +7,11 @@
                 sum of slots(j, k, s) z(j, k) <= slots(s)                      for each switch s
                 sum over k of  z(j, k) <= K                                    for each job j
 
-First without integers: under the duals of the rows each job's cheapest topology that is not yet a
-candidate becomes one, until there is none. That end is a bound for all topologies, not only for
-those listed. Then with integers over the candidates that the bound does not rule out. Integers may
-want topologies that are not among these, for the relaxed programme does not: before, all topologies
-become candidates where they are few, else some that are cheap under prices nearby.
+First without integers: under the duals of the rows, each job's cheapest topology that is not yet a
+candidate becomes one, until there is none. The result is a bound for all topologies, not only for
+the candidates. Then with integers, over the candidates that the bound does not rule out. The
+integer optimum may use topologies that the relaxed programme does not need: so before this step all
+topologies become candidates where they are few, else some that are cheap under similar prices.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def relax(
 ) -> tuple[Columns, Relaxed]:
     """Solve without integers, adding candidates to the jobs until none helps or the time is up.
 
-    `scale`: seconds that an answer takes, about. `bound` and `excess` are in seconds of a whole.
+    `scale`: approximate seconds of an answer. `bound` and `excess` are in seconds for all the data.
     """
     bound = 0.0
 
@@ -103,7 +103,7 @@ class _Solved:
 
 
 def _relaxed(columns: Columns, scale: float) -> _Solved:
-    """Return the programme over these columns alone."""
+    """Return the solution of the programme over these columns alone."""
     programme = LinearProgram(maximise=False)
     units = columns.options.units
     busiest = programme.add_variable(1.0)
@@ -141,9 +141,9 @@ def _relaxed(columns: Columns, scale: float) -> _Solved:
 def solve_integers(
     columns: Columns, relaxed: Relaxed, known: Units | None, scale: float, time_limit: float
 ) -> Chosen:
-    """Return the best units on the columns, from `known` on.
+    """Return the best units on the columns, starting from `known`.
 
-    It may be proved that there are no better.
+    They may be proved optimal.
     """
     options, units = columns.options, columns.options.units
     keep = np.arange(len(columns))

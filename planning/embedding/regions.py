@@ -1,9 +1,10 @@
 """Regions of a network below an oversubscribed layer: where aggregating pays (002).
 
-The layers of a network with switches: the switches hosts hang on (racks), then what is joined by
-switches up to 2, 3, ... links from the workers (pods). A region is what is left in one piece when
-the layers above are taken away. It is oversubscribed if the links by which its workers reach the
-others have less free bandwidth than the workers themselves. Networks of hosts have no regions.
+The layers of a network with switches: the switches to which hosts attach (racks), then what
+switches up to 2, 3, ... links from the workers connect (pods). A region is a connected component
+that remains when the layers above are removed. It is oversubscribed if the links by which its
+workers reach the others have less free bandwidth than the workers themselves. Networks of hosts
+have no regions.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from planning.model.demand import DirectedLink, Resources
 class Region:
     """A region, or the whole job. `parts`: regions in it, which share no node.
 
-    `workers`: those in no part. `hosts`: who may aggregate for it: all its workers, also those of
-    its parts, then its auxiliary nodes.
+    `workers`: those in no part. `hosts`: those that may aggregate for it: all its workers,
+    including those of its parts, then its auxiliary nodes.
     """
 
     workers: tuple[str, ...]
@@ -32,7 +33,7 @@ class Region:
     parts: tuple[Region, ...]
 
     def all_workers(self) -> Iterator[str]:
-        """Its own workers, and those of its parts."""
+        """Return its own workers and those of its parts."""
         yield from self.workers
         for part in self.parts:
             yield from part.all_workers()
@@ -50,7 +51,7 @@ def find_regions(
     found: list[set[str]] = []
     for piece in _pieces(resources.network, workers, auxiliary):
         inside = [worker for worker in workers if worker in piece]
-        # A layer that adds no workers to the one below it has nothing more to sum.
+        # A layer that adds no workers to the one below has nothing more to sum.
         more = 1 < len(inside) < len(workers) and not any(o.issuperset(inside) for o in found)
         if more and _oversubscribed(resources, paths, workers, piece):
             found.append(piece.intersection(hosts))
@@ -77,7 +78,7 @@ def _pieces(network: Network, workers: Sequence[str], auxiliary: Sequence[str]) 
 
 
 def _levels(network: Network, workers: Sequence[str]) -> dict[str, int]:
-    """Links from every switch to the nearest worker."""
+    """Return the number of links from every switch to the nearest worker."""
     levels: dict[str, int] = dict.fromkeys(workers, 0)
     queue = deque(workers)
     while queue:
@@ -90,7 +91,7 @@ def _levels(network: Network, workers: Sequence[str]) -> dict[str, int]:
 
 
 def _components(network: Network, nodes: set[str], inner: set[str]) -> list[set[str]]:
-    """Return what hangs together by the switches in `inner`."""
+    """Return the components connected by the switches in `inner`."""
     pieces, seen = [], set[str]()
     for start in sorted(inner):
         if start in seen:
@@ -135,7 +136,7 @@ def _nest(
 ) -> Region:
     """Return a region with the outermost of the sets in it as parts.
 
-    Sets are nested or share nothing.
+    Sets are nested or disjoint.
     """
     smaller = [other for other in within if other < piece]
     outermost = [one for one in smaller if not any(one < other for other in smaller)]

@@ -1,4 +1,4 @@
-"""Fewer topologies at the same objective: what one carries is spread over others in use."""
+"""Fewer topologies at the same objective: the load of one is spread over others in use."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ SLACK = 1e-9
 
 
 def sparsify(columns: Columns, units: Units) -> Units:
-    """Take topologies out, lightest first, while the busiest row stays as busy as it was.
+    """Remove topologies, lightest first, while the busiest row stays as busy as before.
 
-    Programmes and searches stop at any of many equally good answers; this one starts fastest.
+    Programmes and searches stop at any of many equally good answers; fewer topologies start
+    faster.
     """
     units = units.copy()
     limit = float(columns.loads(units).max(initial=0.0)) * (1 + SLACK)
@@ -30,7 +31,7 @@ def sparsify(columns: Columns, units: Units) -> Units:
 
 
 def _without(columns: Columns, units: Units, column: int, limit: float) -> Units | None:
-    """Return the units without a column, its own on others in use.
+    """Return the units without one column, whose own are spread over others in use.
 
     None if a row would be over `limit`.
     """

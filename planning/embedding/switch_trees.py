@@ -1,7 +1,7 @@
-"""Candidate trees of switches: shortest paths to a switch where they meet, from there to a server.
+"""Candidate trees of switches: shortest paths to a common switch, and from there to a server.
 
-In a Clos network these are all the trees worth having; elsewhere they are a heuristic for the
-Steiner tree that is cheapest under prices of links.
+In a Clos network these are all the useful trees; elsewhere they are a heuristic for the Steiner
+tree that is cheapest under prices of links.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from network.model import Network, NetworkError
 from planning.model.demand import DirectedLink
 
 HOP = 1e-9
-"""The price of a further link where links are free, in parts of the dearest one."""
+"""Price of a link that would be free, as a fraction of the highest price."""
 
 
 class SwitchTrees:
@@ -39,10 +39,10 @@ class SwitchTrees:
     def under(
         self, prices: Mapping[DirectedLink, float]
     ) -> Iterator[tuple[float, str, frozenset[tuple[str, str]]]]:
-        """For each centre and server a tree's price, its root, and its links between switches.
+        """Yield a tree's price, root and links between switches, for each centre and server.
 
-        `prices` are those of a unit on a link; a link that is not listed is not to be used. The
-        price is of a tree that is summed at every switch. Equal trees come once.
+        `prices`: of a unit on each link; links that are not listed are not used. The price assumes
+        that every switch sums. Equal trees are yielded once.
         """
         if not self._possible:
             return
@@ -69,7 +69,7 @@ class SwitchTrees:
                     yield price, server, links
 
     def parents(self, server: str, links: frozenset[tuple[str, str]]) -> dict[str, str]:
-        """Every node of a tree but the server, and the next one towards it."""
+        """Return the parent, towards the server, of every other node of a tree."""
         neighbours: dict[str, list[str]] = {}
         for u, v in sorted(links):
             neighbours.setdefault(u, []).append(v)
@@ -86,7 +86,7 @@ class SwitchTrees:
     def _paths_from(
         self, centre: str, cost: Mapping[tuple[str, str], float]
     ) -> dict[str, str | None]:
-        """For every switch the one before it on the cheapest path from the centre."""
+        """Return each switch's predecessor on the cheapest path from the centre."""
         before: dict[str, str | None] = {}
         queue: list[tuple[float, int, str, str | None]] = [(0.0, 0, centre, None)]
         pushed = 0
@@ -115,7 +115,7 @@ class SwitchTrees:
                     return None
                 above[node] = after
                 node = after
-        # The paths may all meet before the centre: the rest beyond that point is unused.
+        # The paths may all meet before the centre: links beyond that point are unused.
         below: dict[str, list[str]] = {}
         for node, parent in above.items():
             below.setdefault(parent, []).append(node)

@@ -1,1 +1,1 @@
-"""Shared by all planners: graphs, requests, trees with rates, slots, and the solver."""
+"""What all planners share: graphs, requests, trees with rates, slots and the solver."""

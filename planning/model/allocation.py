@@ -34,10 +34,10 @@ class Grant:
 
 @dataclass
 class Allocator:
-    """Keeps the slot ranges and groups of all jobs on a network.
+    """Allocates the slot ranges and groups of all jobs on a network.
 
-    A (job, tree) has one range of `window` slots at a switch, whatever the epoch, so that a new
-    plan of a job goes on in its old range; a group belongs to one (job, tree, epoch).
+    A (job, tree) has one range of `window` slots at a switch in all epochs, so that a new plan of a
+    job continues in its old range; a group belongs to one (job, tree, epoch).
     """
 
     network: Network
@@ -98,7 +98,7 @@ class Allocator:
         return start
 
     def room(self, switch: str, job: int, window: int) -> int:
-        """Return how many trees of a job fit into a switch: its own ranges, and free ones."""
+        """Return how many trees of a job fit into a switch, in its own ranges and free ones."""
         held = self._ranges.get(switch, {})
         start, trees = 0, 0
         for (owner, _), (base, length) in sorted(held.items(), key=lambda item: item[1]):
@@ -149,7 +149,7 @@ class Allocator:
                 del ranges[key]
 
     def take(self, plan: JobPlan) -> None:
-        """Reserve what a plan made on a copy of this uses."""
+        """Reserve what a plan that was made on a copy of this allocator uses."""
         for tree in plan.trees:
             for switch, part in tree.parts.items():
                 if part.aggregate:
@@ -173,7 +173,7 @@ class Allocator:
                     del ranges[job, tree_number]
 
     def copy(self) -> Allocator:
-        """Return a copy, to try a plan with."""
+        """Return a copy on which to try a plan."""
         return Allocator(
             self.network,
             {switch: dict(ranges) for switch, ranges in self._ranges.items()},

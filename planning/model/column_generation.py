@@ -1,7 +1,7 @@
-"""Column generation: a master programme over some columns, and prices that show missing ones.
+"""Column generation: a master programme over some columns, and pricing to find missing ones.
 
-Every planner whose programme has more columns than can be listed generates them by this one loop.
-Most masters are fractional packings: columns, such as trees, share capacities.
+All planners whose programmes have too many columns to list use this loop. Most masters are
+fractional packings: columns, such as trees, share capacities.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Solved = TypeVar("Solved")
 def generate_columns(solve: Callable[[], Solved], price: Callable[[Solved], bool]) -> Solved:
     """Solve the master and price columns until none is added; return the master's last solution.
 
-    `price`: adds columns to the master that are worth more than they cost at a solution's prices;
-    False if it added none, or if the solution is good enough.
+    `price`: adds columns of negative reduced cost under a solution's prices to the master; False if
+    it added none, or if the solution is good enough.
     """
     while True:
         solved = solve()
@@ -40,9 +40,9 @@ class Packed:
 
 
 class Packing:
-    """The master of a packing: rates of columns, of the largest sum, that fit the capacities.
+    """The master of a packing: rates of columns with the largest sum that fit the capacities.
 
-    `trees`: columns of rate `least` or more that take their rate of each of their rows.
+    `trees`: columns of rate `least` or more, which use their rate on each of their rows.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Packing:
             self.add(dict.fromkeys(tree, 1.0), least)
 
     def add(self, loads: Mapping[int, float], least: float = 0.0) -> None:
-        """Add a column with its use of each row per unit of its rate, which is `least` or more."""
+        """Add a column of rate `least` or more, with its use of each row per unit of rate."""
         self._programme.add_variable(1.0, lower=least, rows=loads)
 
     def solve(self) -> Packed | None:

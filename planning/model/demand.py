@@ -1,7 +1,7 @@
 """Input of an embedding plan: features of the jobs, and free resources of the cluster (002).
 
-Agents report both: which nodes a job works on, its tensors and iteration, and the bandwidth that
-is left at their nodes; switch counters say what is left of the links between switches.
+Agents report both: the nodes of a job, its tensors and iteration, and the residual bandwidth of
+their nodes; switch counters give the residual bandwidth of links between switches.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from network.paths import forwards
 from protocol.wire import HOPS_DEFAULT
 
 DirectedLink = tuple[str, str]
-"""A link in the direction from its first node to its second."""
+"""A link, directed from its first node to its second."""
 
 
 class Model(StrEnum):
@@ -38,11 +38,11 @@ class Model(StrEnum):
 class JobDemand:
     """A job's features, as agents report them.
 
-    `tensors`: bytes of each, all exchanged once an iteration. `iteration`: the current one.
-    `models`: what it may be exchanged by. `shares`: how much must go over which model (None: any
-    mixture of them). `auxiliary`: hosts of no worker of the job that may aggregate (None: lightly
-    loaded ones are looked for); without `relays` only as servers of trees of switches. `window`:
-    slots that a tree takes at each switch that sums. `max_hops`: entries of a hop stack.
+    `tensors`: bytes of each; all are exchanged once per iteration. `iteration`: the current one.
+    `models`: the models allowed. `shares`: the fraction of the data that must use each model (None:
+    any mixture). `auxiliary`: hosts without a worker of the job that may aggregate (None: lightly
+    loaded ones are chosen); without `relays`, only as servers of trees of switches. `window`: slots
+    of a tree at each switch that sums. `max_hops`: entries of a hop stack.
     """
 
     job: int
@@ -58,7 +58,7 @@ class JobDemand:
 
     @property
     def bits(self) -> int:
-        """Bits exchanged in an iteration."""
+        """Return the bits exchanged in an iteration."""
         return 8 * sum(self.tensors)
 
 
@@ -66,8 +66,9 @@ class JobDemand:
 class Resources:
     """Free resources. `links`: bit/s of each directed link; `slots`: registers of each switch.
 
-    `nodes`: bit/s that a host may send, and as much receive, on all its links together; a host that
-    is not listed is limited by its links alone. A switch that does not aggregate has no slots.
+    `nodes`: bit/s that a host may send on all its links together, and as much that it may receive;
+    a host that is not listed is limited by its links alone. Switches that do not aggregate have no
+    slots.
     """
 
     network: Network
@@ -99,7 +100,7 @@ class Resources:
                 raise PlanError(f"switch {name!r} with {slots} free slots: expected {where}")
 
     def host_rate(self, host: str) -> Fraction:
-        """Bit/s that a host can both send and receive: the lesser of the two."""
+        """Return the bit/s that a host can both send and receive: the lesser of the two."""
         peers = self.network.ports(host).values()
         out = sum((self.links[host, peer] for peer in peers), Fraction(0))
         back = sum((self.links[peer, host] for peer in peers), Fraction(0))
@@ -123,12 +124,12 @@ def unused(network: Network) -> Resources:
 def lightly_loaded(
     resources: Resources, demand: JobDemand, least: Fraction = Fraction(1, 2), most: int = 16
 ) -> tuple[str, ...]:
-    """Auxiliary nodes of a job: hosts that do not work for it, with most free bandwidth first.
+    """Return auxiliary nodes for a job: hosts that are not its workers, most free bandwidth first.
 
     Only hosts that the workers can reach, with `least` of their links' bandwidth free, and at most
-    `most` of them; of equally free ones every so many-th, so that several jobs at once look at
-    different hosts. None where hosts forward for others (without switches): there each host's links
-    are other hosts' paths.
+    `most` of them; equally free hosts are taken at intervals, so that concurrent jobs choose
+    different ones. Empty where hosts forward for others (without switches): there each host's links
+    are on other hosts' paths.
     """
     network = resources.network.around(demand.workers)
     working = set(demand.workers)

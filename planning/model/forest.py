@@ -22,7 +22,7 @@ MOST_SEED = (1 << 31) - 1
 
 
 def keep_of(keep: float | None) -> Fraction:
-    """Return the part of the throughput to keep, KEEP for None; PlanError out of (0, 1]."""
+    """Return the fraction of the throughput to keep, KEEP for None; PlanError outside (0, 1]."""
     if keep is None:
         return KEEP
     if not 0 < keep <= 1:
@@ -38,19 +38,19 @@ class Verdict(StrEnum):
     BEST_OF_CANDIDATES = "best of the candidates"
     """Best choice of the known candidates; others might be better."""
     FEASIBLE = "feasible"
-    """The method is finished; `bound` limits the distance from the optimum."""
+    """The method is complete; `bound` limits the distance from the optimum."""
     TIME_LIMIT = "time limit"
     """The time limit was reached: another run may find another plan."""
 
 
 @dataclass(frozen=True)
 class RatedTree:
-    """A tree that carries `rate` of the all-reduce: up to the root, and down again.
+    """A tree that carries `rate` of the all-reduce up to the root and down again.
 
-    `parents`: every node of the tree but the root -> the next one towards it. An all-reduce at rate
-    r sends r in both directions of each of its edges (every node of `parents` combines or only
-    passes one flow on), unless `flows` says that more than one flow crosses an edge upwards.
-    `flows`: child end of an edge -> number of flows that leave it upwards, where it is not 1.
+    `parents`: every node of the tree except the root -> the next one towards it. An all-reduce at
+    rate r sends r in both directions of each edge (every node of `parents` combines, or forwards a
+    single flow), unless `flows` says that several flows cross an edge upwards. `flows`: child end
+    of an edge -> number of flows that leave it upwards, where it is not 1.
     """
 
     root: str
@@ -60,11 +60,11 @@ class RatedTree:
 
     @cached_property
     def nodes(self) -> tuple[str, ...]:
-        """The root and all nodes under it."""
+        """Return the root and all nodes under it."""
         return (self.root, *self.parents)
 
     def depth(self, node: str) -> int:
-        """Edges from a node to the root."""
+        """Return the number of edges from a node to the root."""
         depth = 0
         while node != self.root:
             node, depth = self.parents[node], depth + 1
@@ -72,11 +72,11 @@ class RatedTree:
 
     @property
     def height(self) -> int:
-        """Edges from the farthest node to the root."""
+        """Return the number of edges from the farthest node to the root."""
         return max((self.depth(node) for node in self.parents), default=0)
 
     def delay(self, graph: PlanningGraph) -> float:
-        """Seconds of latency from the farthest node to the root."""
+        """Return the latency in seconds from the farthest node to the root."""
         return max((self._delay(node, graph) for node in self.parents), default=0.0)
 
     def _delay(self, node: str, graph: PlanningGraph) -> float:
@@ -96,7 +96,7 @@ class RatedTree:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Explanation why no plan is faster than `bound`.
+    """The reason why no plan is faster than `bound`.
 
     `kind` names the argument (`partition`, `cut`, `linear programme`, `enumeration`); `parts`: the
     sets of nodes it is about; `text`: the argument in a sentence, with its numbers.
@@ -120,24 +120,24 @@ class Forest:
 
     @property
     def throughput(self) -> Fraction:
-        """The rate of the whole all-reduce: of a worker's data, in units of the capacities."""
+        """Return the rate of the whole all-reduce: of one worker's data, in capacity units."""
         return sum((tree.rate for tree in self.trees), Fraction(0))
 
     @property
     def shared_trees(self) -> tuple[SharedTree, ...]:
-        """The trees for a schedule: data in proportion to the rates."""
+        """Return the trees for a schedule, with data in proportion to the rates."""
         return tuple(
             SharedTree(RootedTree(tree.root, tree.parents), tree.rate) for tree in self.trees
         )
 
     @property
     def bound(self) -> Fraction:
-        """No plan is faster."""
+        """Return the rate that no plan exceeds."""
         return self.certificate.bound
 
     @property
     def gap(self) -> float:
-        """Relative gap to the bound: 0 is proved optimal."""
+        """Return the relative gap to the bound: 0 is proved optimal."""
         return float(1 - self.throughput / self.bound) if self.bound else 0.0
 
 
@@ -147,11 +147,11 @@ class ForestOptions:
 
     `max_trees`: K. `max_height`: H, in edges from any node to its root; `max_delay`: the same in
     seconds of latency. `min_rate`: r, of each tree, in the units of the capacities. `gap`: stop
-    when so near the bound (relative). `time_limit`: seconds.
+    within this relative gap of the bound. `time_limit`: seconds.
 
-    Of the planner mtree alone: `tree_bandwidth`: b, what a tree takes of its edges while trees
-    grow, in the units of the capacities (None: several are tried); `keep`: the part of the
-    throughput that must be left when trees are made lower (000 step 2; the paper's rho).
+    For the planner mtree alone: `tree_bandwidth`: b, what a tree takes of its edges while trees
+    grow, in the units of the capacities (None: several are tried); `keep`: the fraction of the
+    throughput to keep when trees are made lower (000 step 2; the paper's rho).
     """
 
     max_trees: int | None = None

@@ -13,7 +13,7 @@ from planning.model.graph import PlanningGraph
 BY_DIAMETER = frozenset({"mtree"})
 """Planners that limit the diameter to 2H, as document 000 does, instead of the delay."""
 _ROUNDING = 1e-12
-"""Seconds that a sum of latencies may be off: half of what planners quantise them to, and a bit."""
+"""Tolerance of a sum of latencies in seconds: slightly more than half of the planners' quantum."""
 
 
 def check_forest(
@@ -25,7 +25,8 @@ def check_forest(
     """Raise PlanError with every fault of a forest; `slots` as for `forest_faults`."""
     faults = forest_faults(graph, forest, options, slots)
     if faults:
-        raise PlanError(f"the trees of {forest.planner} do not hold:\n  " + "\n  ".join(faults))
+        listed = "\n  ".join(faults)
+        raise PlanError(f"the trees of planner {forest.planner} are not valid:\n  {listed}")
 
 
 def forest_faults(
@@ -39,7 +40,7 @@ def forest_faults(
     Every tree must reach all workers over edges of the network, meet the limits of the options, sum
     only where nodes combine, and have an exact rate; together they must fit every edge in both
     directions, be no faster than the bound, and as near to it as the verdict says. `slots`: node
-    that combines -> how many trees it has slots for (others: any number).
+    that combines -> number of trees it has slots for (not listed: any number).
     """
     faults = []
     sound = []
@@ -96,7 +97,7 @@ def _above(tree: RatedTree) -> dict[str, int]:
 
 
 def _flow_faults(graph: PlanningGraph, tree: RatedTree) -> Iterator[str]:
-    """Check flows: plain nodes forward everything that arrives; others may sum any of it."""
+    """Yield faults of flows: plain nodes forward all that arrive; others may sum any of them."""
     if tree.root not in graph.combines:
         yield "the root cannot combine"
     strange = sorted(set(tree.flows) - set(tree.parents))
@@ -107,7 +108,7 @@ def _flow_faults(graph: PlanningGraph, tree: RatedTree) -> Iterator[str]:
     for node in sorted(tree.parents, key=lambda node: -depth[node]):
         parts = arriving.get(node, 0) + (node in graph.workers)
         flows = tree.flows.get(node, 1)
-        # A branch without a worker sends nothing up, and still takes the results' rate down.
+        # A branch without a worker sends nothing up, but still uses the results' rate down.
         if parts and node not in graph.combines and flows != parts:
             yield f"{node} only forwards: {parts} flows arrive, {flows} leave"
         elif parts and not 1 <= flows <= parts:
@@ -151,7 +152,7 @@ def _diameter(graph: PlanningGraph, tree: RatedTree) -> float:
 
 
 def _capacity_faults(graph: PlanningGraph, trees: Iterable[RatedTree]) -> Iterator[str]:
-    """Yield the edges that are overloaded: sums go up flow by flow, results down once an edge."""
+    """Yield overloaded edges: sums go up flow by flow, results down once per edge."""
     carried: dict[tuple[str, str], Fraction] = {}
     for tree in trees:
         for node, parent in tree.parents.items():

@@ -18,10 +18,10 @@ Edge = tuple[str, str]
 class PlanningGraph:
     """An undirected full-duplex network.
 
-    `capacity[u, v]`: what the edge carries in *each* direction, in the units of the input's
-    `bandwidth`; `latency[u, v]`: one way, seconds. `workers`: the nodes whose data are summed and
-    that want the result. `combines`: the nodes that can add (workers and aggregating switches, and
-    hosts that lend themselves); the others only forward. `name` is for messages.
+    `capacity[u, v]`: capacity of the edge in *each* direction, in the units of the input's
+    `bandwidth`; `latency[u, v]`: one-way latency in seconds. `workers`: the nodes whose data are
+    summed and that need the result. `combines`: the nodes that can add (workers, aggregating
+    switches and helping hosts); the others only forward. `name` is for messages.
     """
 
     name: str
@@ -40,12 +40,12 @@ class PlanningGraph:
 
     @cached_property
     def index(self) -> Mapping[str, int]:
-        """The number of each node."""
+        """Return the number of each node."""
         return {name: i for i, name in enumerate(self.nodes)}
 
     @cached_property
     def neighbours(self) -> Mapping[str, tuple[str, ...]]:
-        """The neighbours of each node, in order of the nodes."""
+        """Return the neighbours of each node, in order of the nodes."""
         lists: dict[str, list[str]] = {name: [] for name in self.nodes}
         for u, v in self.capacity:
             lists[u].append(v)
@@ -56,7 +56,7 @@ class PlanningGraph:
 
     @property
     def every_node_works(self) -> bool:
-        """Whether all nodes are workers: the case of document 000."""
+        """Return whether all nodes are workers, as in document 000."""
         return len(self.workers) == len(self.nodes)
 
     def edge(self, u: str, v: str) -> Edge:
@@ -120,7 +120,7 @@ def check_connected(graph: PlanningGraph) -> None:
 def without_forwarders(graph: PlanningGraph) -> PlanningGraph:
     """Return the graph without nodes that only forward; PlanError if that cuts off workers.
 
-    Trees of hosts lead over hosts that add: the edges of others stay unused.
+    Trees of hosts use only hosts that add: the edges of others stay unused.
     """
     kept = graph.workers | graph.combines
     if len(kept) == len(graph.nodes):

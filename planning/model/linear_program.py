@@ -20,28 +20,28 @@ INFINITY = float("inf")
 
 
 class Status(StrEnum):
-    """Status of a solution."""
+    """Status of a solve."""
 
     OPTIMAL = "optimal"
     """Within the requested gap."""
     TIME_LIMIT = "time limit"
-    """Time limit reached; `values` hold the best point found, if any."""
+    """Time limit reached; `values` holds the best point found, if any."""
     NODE_LIMIT = "node limit"
-    """Limit of search nodes reached; `values` as for the time limit."""
+    """Node limit reached; `values` as for the time limit."""
     INFEASIBLE = "infeasible"
     UNBOUNDED = "unbounded"
 
 
 class SolverError(OperationError):
-    """HiGHS failed for no reason in the input; the message gives its status."""
+    """HiGHS failed although the input is valid; the message gives its status."""
 
 
 @dataclass(frozen=True, slots=True)
 class Solution:
     """A solution. `values` (columns,) and `duals` (rows,) are None if there are none.
 
-    `bound`: no point is better than this. `duals` only of a programme without integer variables:
-    by how much the objective changes for a unit more of a row's bound.
+    `bound`: no point is better. `duals`, only of a programme without integer variables: change of
+    the objective per unit of a row's bound.
     """
 
     status: Status
@@ -62,10 +62,10 @@ _ENDS = {
 
 
 class LinearProgram:
-    """A programme under construction, with non-negative variables unless bounds say otherwise.
+    """A programme under construction; variables are non-negative unless their bounds differ.
 
-    `time_limit`: seconds a solve; `gap`: relative, and `nodes`: at most, for integer programmes;
-    same `seed`, same result unless the time limit is hit.
+    `time_limit`: seconds per solve; for integer programmes, `gap`: relative gap at which to stop,
+    and `nodes`: node limit. The same `seed` gives the same result unless the time limit is reached.
     """
 
     def __init__(
@@ -150,8 +150,8 @@ class LinearProgram:
         self._solver.run()
         end = self._solver.getModelStatus()
         if _ENDS.get(end) is Status.INFEASIBLE:
-            # The presolve of HiGHS 1.15.1 calls some small integer programmes infeasible that are
-            # not: an answer of that kind holds only if the solver itself gives it.
+            # The presolve of HiGHS 1.15.1 wrongly reports some small integer programmes as
+            # infeasible: solve again without it before trusting that answer.
             self._solver.setOptionValue("presolve", "off")
             self._solver.run()
             self._solver.setOptionValue("presolve", "choose")

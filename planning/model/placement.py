@@ -1,4 +1,4 @@
-"""Placement: choice of workers and servers, where the user only gives their numbers."""
+"""Placement: choice of workers and servers where the user gives only how many."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def place(
     workers: int | Sequence[str] | None = None,
     servers: int | Sequence[str] = 1,
 ) -> Placement:
-    """Choose hosts; names given are kept.
+    """Choose hosts; those given by name are kept.
 
     Servers: hosts named `ps`, `ps1`, ... first, then the last of the others. Workers: the first
     `workers` hosts that are left (None: all of them). Raises NetworkError if there are too few,
@@ -70,7 +70,7 @@ def place(
 def place_ranks(
     network: Network, workers: int | Sequence[str] | None, servers: int | Sequence[str] = 1
 ) -> Placement:
-    """As `place`; without switches no host serves, and every host may work.
+    """Choose hosts as `place` does; without switches no host serves, and every host may work.
 
     Raises NetworkError.
     """

@@ -20,7 +20,7 @@ class Algorithm(StrEnum):
     IN_NETWORK = "in-network"
     """They sum wherever two flows meet (001 S3)."""
     SERVER = "server"
-    """They only forward: the parameter server sums every worker's own flow. The baseline."""
+    """They only forward: the parameter server sums every worker's flow. The baseline."""
 
 
 class Method(StrEnum):
@@ -38,10 +38,11 @@ class Method(StrEnum):
 class EmbeddingOptions:
     """Options of the planner embedding (002).
 
-    `models`: what a part of the data may go over. `auxiliary`: hosts that may help besides the
-    workers (None: it looks for lightly loaded ones); with `relays` also in topologies of hosts,
-    else only as servers of trees of switches. `tensor_bytes`: what an iteration exchanges; weights
-    do not depend on it. `period`: tensors after which weights may change (0: never).
+    `models`: the models that may carry parts of the data. `auxiliary`: hosts that may help besides
+    the workers (None: lightly loaded ones are chosen); with `relays` also in topologies of hosts,
+    else only as servers of trees of switches. `tensor_bytes`: bytes exchanged in an iteration;
+    weights do not depend on it. `period`: tensors between possible changes of the weights (0:
+    never).
     """
 
     models: frozenset[Model] = frozenset(Model)
@@ -55,15 +56,16 @@ class EmbeddingOptions:
 class PlanRequest:
     """Requirements of a job.
 
-    `servers`: one tree for each, rooted there. `shares`: the part of the data on each tree (None:
-    equal). `results` None: replicated by the switches if they sum, else one packet a worker (the
-    honest parameter server). `window`: slots of a tree at a switch, a power of two. `max_hops`:
-    entries of a hop stack, one more than switches on a path. `forest`: what is asked of planners of
-    several trees; the planner multi-hop takes its gap, time limit and seed. `method`: how multi-hop
-    looks for trees. `max_aggregating`: how many switches may sum for the job, None: any number.
-    `before`: the plan of the epoch before, None for a new job; what is fixed for a job's life
-    follows from it (planner embedding). That one chooses its servers itself; with `recut` it
-    chooses weights anew, which hold from a boundary on. `integrity`: as of `JobPlan`.
+    `servers`: the root of each tree. `shares`: the fraction of the data on each tree (None: equal).
+    `results` None: replicated by the switches if they sum, else one packet per worker (as a
+    parameter server without switches' help sends them). `window`: slots of a tree at a switch, a
+    power of two. `max_hops`: entries of a hop stack, one more than switches on a path. `forest`:
+    options of the planners of several trees; multi-hop uses its gap, time limit and seed. `method`:
+    how multi-hop searches for trees. `max_aggregating`: number of switches that may sum for the
+    job, None: any. `before`: the plan of the previous epoch, None for a new job; the planner
+    embedding takes from it what is fixed for a job's lifetime. That planner chooses its servers
+    itself; with `recut` it chooses new weights, which take effect at a boundary. `integrity`: as of
+    `JobPlan`.
     """
 
     job: int

@@ -1,4 +1,4 @@
-"""Routes of a job's packets: a tree for each server, and which flows meet at its switches."""
+"""Routes of a job's packets: a tree for each server, and the flows that meet at its switches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LinkLoads = Mapping[tuple[str, str], float]
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Packets that arrive at a node: the neighbour they come from, and the workers they sum."""
+    """A flow that arrives at a node: the neighbour it comes from and the workers it sums."""
 
     via: str
     workers: tuple[int, ...]
@@ -24,7 +24,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """The flows that meet at a node, in order of port; the first `merged` of them are summed."""
+    """The flows that meet at a node in order of port; the first `merged` of them are summed."""
 
     flows: tuple[Flow, ...]
     merged: int
@@ -32,8 +32,8 @@ class Meeting:
 
 @dataclass(frozen=True)
 class Route:
-    """A tree for one server: `parents` as in TreePlan, and the flows that meet at each node, leaves
-    first."""
+    """A tree for one server: `parents` as in TreePlan, and the flows that meet at each node, from
+    the leaves upwards."""
 
     server: str
     parents: Mapping[str, str]
@@ -48,10 +48,11 @@ def make_route(
     sums: Collection[str],
     max_children: int = MAX_CHILDREN,
 ) -> Route:
-    """Follow the flows from the leaves to the server; the switches in `sums` sum those that meet.
+    """Follow the flows from the leaves to the server; the switches in `sums` sum what meets there.
 
-    At most `max_children` flows become one at a switch; the rest pass. Every planner's trees in
-    switches become routes here. PlanError unless every worker has exactly one way to the server.
+    At most `max_children` flows become one at a switch; the rest are forwarded. All planners' trees
+    in switches become routes here. PlanError unless every worker has exactly one path to the
+    server.
     """
     children: dict[str, list[str]] = {}
     for node, parent in parents.items():
@@ -82,7 +83,7 @@ def _check_arrivals(workers: tuple[str, ...], server: str, last: Meeting) -> Non
     wrong = [name for w, name in enumerate(workers) if arrived[w] != 1]
     if wrong:
         raise PlanError(
-            f"the route to server {server} is no tree: expected every worker's data there once, "
+            f"the route to server {server} is not a tree: expected every worker's data there once, "
             f"but not so that of {shorten(wrong)}; this is a fault of the planner"
         )
 
@@ -97,7 +98,7 @@ def outgoing(meeting: Meeting) -> list[tuple[int, ...]]:
 
 
 def link_loads(route: Route, results: Results) -> dict[tuple[str, str], float]:
-    """Frames on each directed link for one fragment of the tree."""
+    """Return the frames on each directed link for one fragment of the tree."""
     loads: dict[tuple[str, str], float] = {}
     for node, meeting in route.meetings.items():
         for flow in meeting.flows:

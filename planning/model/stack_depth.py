@@ -1,4 +1,4 @@
-"""Hop-stack entries that switches are compiled for: switches on a path, and the server's."""
+"""Number of hop-stack entries that switches are compiled for: those on a path, and the server's."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from protocol.wire import HOPS_DEFAULT, LayoutError, check_hops, most_hops
 
 
 def stack_depth(network: Network, lanes: int, asked: int | None = None) -> int:
-    """Return the number of stack entries for a network: `asked`, else as many as it may need.
+    """Return the number of stack entries for a network: `asked`, or as many as it may need.
 
-    Not asked, HOPS_DEFAULT, and more where the shortest paths of a network are longer: as many as
-    no shortest path exceeds (twice the eccentricity of a switch), if the lanes leave room for them.
-    PlanError where more are asked for than a packet has room for.
+    By default HOPS_DEFAULT, or more where the network's shortest paths are longer: an upper bound
+    on their length (twice the eccentricity of a switch), if the lanes leave room for it. PlanError
+    if `asked` exceeds what a packet has room for.
     """
     if asked is not None:
         try:
@@ -44,6 +44,6 @@ def _most_switches(network: Network) -> int:
                 if peer not in levels:
                     levels[peer] = last + 1
                     queue.append(peer)
-        # From anywhere to `start`, and on from there: `start` counts once.
+        # From any switch to `start` and on to any other: `start` counts once.
         most = max(most, 2 * last - 1)
     return min(most, len(network.switches))

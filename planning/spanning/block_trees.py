@@ -1,10 +1,10 @@
-"""At most K trees between the blocks of the tight partition: a bound, and trees to begin with.
+"""At most K trees between the blocks of the tight partition: a bound, and initial trees.
 
-Every spanning tree of a network holds one of the network in which the blocks of a partition are
-single nodes, so that K trees of the first are no faster than the best K of the second. Of the
-partition that proves the strength these are often so few that the best K are found for certain.
-Inside the blocks there is room to spare: a tree of the blocks is continued there where most is
-left.
+Contract each block of a partition to a node: every spanning tree of the network contains a
+spanning tree of the contracted network, so K trees of the former are no faster than the best K of
+the latter. For the partition that proves the strength, the contracted network often has so few
+trees that the best K can be found exactly. Inside the blocks capacity is not scarce: there a tree
+continues over the edges with the largest residual capacity.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class BlockTrees:
         )
 
     def continued(self, rates: Mapping[Tree, Fraction]) -> list[Tree]:
-        """Spanning trees of the network, each with one of the blocks' inside, the fastest first."""
+        """Return spanning trees of the network that extend the given ones, the fastest first."""
         most = float(max(self.numbered.capacity))
         left = np.array([float(capacity) for capacity in self.numbered.capacity])
         found = []
         for tree in sorted(rates, key=lambda tree: (-rates[tree], tree)):
-            # The tree's own edges first, those inside blocks where much is left, the others last.
+            # The tree's own edges first, then those inside blocks by residual, the others last.
             lengths = 1.0 / np.maximum(left / most, 1e-6)
             lengths[self._crossing] = 1e9
             lengths[[self._crossing[edge] for edge in tree]] = 0.0

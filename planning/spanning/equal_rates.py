@@ -1,8 +1,8 @@
 """The fastest N trees of equal rate, and the choice of N.
 
 N trees of rate q fit if and only if the strength of the network with floor(c / q) copies of every
-edge is N or more (Tutte and Nash-Williams 1961), so the largest q is found by bisection. The q in
-question are c / j for some edge's capacity c and whole j up to N: only there a copy is lost.
+edge is N or more (Tutte and Nash-Williams 1961), so the largest q is found by bisection. It is
+c / j for some edge's capacity c and an integer j up to N: only there does an edge lose a copy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from planning.spanning.tree_packing import TreePacking, equal_trees
 GRID = 1000
 """Maximum number of candidates for a rate; if there are more, evenly spaced ones are used."""
 MANY = 4
-"""Number of trees per edge that is no longer small."""
+"""Number of trees per edge above which their number no longer counts as small."""
 
 
 def copies(numbered: NumberedGraph, rate: Fraction) -> list[int]:
@@ -27,12 +27,12 @@ def copies(numbered: NumberedGraph, rate: Fraction) -> list[int]:
 
 
 def largest_rate(numbered: NumberedGraph, count: int, bound: Fraction) -> Fraction:
-    """Return the largest rate of which there are `count` trees.
+    """Return the largest rate at which `count` trees fit.
 
     `bound`: the strength of the network.
     """
     values = set(numbered.capacity)
-    # At the least capacity's share every edge is good for all trees.
+    # At 1/`count` of the smallest capacity every edge can carry all trees.
     least, most = min(values) / count, bound / count
     if len(values) * count <= GRID:
         rates = {value / part for value in values for part in range(1, count + 1)}
@@ -69,7 +69,7 @@ def unit_rates(
     """Return the fewest trees of a rate that divides the unit of all capacities, for (1 - gap) of
     `bound`.
 
-    `bound`: the strength. None if they are many, or not found before the deadline.
+    `bound`: the strength. None if they are too many, or not found before the deadline.
     """
     unit = numbered.unit
     for parts in range(1, MANY * len(numbered.ends)):
@@ -86,8 +86,8 @@ def halved_rates(
 ) -> dict[Tree, Fraction]:
     """Pack trees of a rate, then trees of half the rate into the rest, and so on.
 
-    What rounding leaves of the edges halves each time, and so does what is missing: to a part `gap`
-    of the strength (`bound`), unless the deadline comes first.
+    The capacity that rounding leaves unused halves each time, and so does the gap to the strength
+    (`bound`), until it is at most `gap` or the deadline passes.
     """
     best: dict[Tree, Fraction] = {}
     packing, rate = TreePacking(numbered, seed), bound

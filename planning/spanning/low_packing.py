@@ -1,7 +1,8 @@
-"""A pool of trees within limits of height, from which the linear programme chooses rates.
+"""A pool of trees within limits on height, for which the linear programme chooses rates.
 
-Trees short under what the trees so far take of each edge (multiplicative weights: Young 2001), then
-column generation: trees short under the programme's duals, until none is found that helps.
+First come trees that are short under lengths that grow with each edge's load (multiplicative
+weights: Young 2001), then column generation adds trees that are short under the programme's duals,
+until none improves it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class LowPacking:
         self._packing = Packing(numbered.shares)
 
     def add(self, tree: Tree) -> bool:
-        """Add a tree; whether it is new."""
+        """Add a tree; return whether it is new."""
         if tree in self.pool:
             return False
         self.pool[tree] = None
@@ -44,7 +45,7 @@ class LowPacking:
         return True
 
     def add_light_trees(self, deadline: float) -> None:
-        """Add trees of edges with little load, from all roots in turn."""
+        """Add trees of lightly loaded edges, from all roots in turn."""
         edges = len(self.numbered.ends)
         load = np.zeros(edges)
         for number in range(min(2 * edges, max(50, POOL_CELLS // edges))):

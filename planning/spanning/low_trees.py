@@ -1,9 +1,9 @@
-"""Short spanning trees within limits of height: in edges, in latency, or both.
+"""Short spanning trees within limits on height: in edges, in latency, or both.
 
-The shortest such tree is NP-hard to find. The way here: a minimum spanning tree, hung up at the
-root; nodes that hang too low take their shortest way to the root instead, as in the balanced trees
-of Khuller, Raghavachari and Young (Algorithmica 1995); then nodes move below nearer neighbours
-while that keeps the limits.
+The shortest such tree is NP-hard to find. This heuristic roots a minimum spanning tree; nodes that
+are too deep take their shortest path to the root instead, as in the balanced trees of Khuller,
+Raghavachari and Young (Algorithmica 1995); then nodes move below nearer neighbours while the limits
+hold.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _INFINITE = float("inf")
 
 
 class LowTrees:
-    """Finds short trees within limits; `roots` are the nodes with trees that low."""
+    """Finds short trees within limits; `roots` are the nodes that have such trees."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class LowTrees:
 
     @property
     def roots(self) -> list[int]:
-        """The roots at which a tree within the limits was found."""
+        """Return the roots at which a tree within the limits was found."""
         return list(self._ways)
 
     def short_tree(self, lengths: Lengths, root: int) -> Tree:

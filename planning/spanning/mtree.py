@@ -5,17 +5,19 @@ the authors' paper: S. Luo, R. Wang and H. Xing, Efficient Inter-Datacenter AllR
 Trees, IEEE Transactions on Network Science and Engineering 11(5), 2024, algorithms 1 (GBST) and 3
 (ITH). Where the document disagrees with itself: an edge may be used if its residual bandwidth is r
 or more (condition 1; S4 says more than r) and above 0; ties go to the lower edge number (S7; step 1
-says at random), numbered in the order of their ends.
+says at random); edges are numbered in the order of their ends.
 
 The document leaves open how much bandwidth b a finished tree takes of its edges. The paper takes
-the smallest residual in the network, so the first tree fills edges that are all alike and cuts the
-network to pieces; with a smaller b trees share edges. `tree_bandwidths` says which b are tried.
+the smallest residual in the network, so where all edges are alike the first tree fills its edges
+and disconnects the network; with a smaller b trees share edges. `tree_bandwidths` lists the b to
+try.
 
-The limit is on the diameter, at most 2H. That is a height of at most H in edges, not in seconds: a
-tree of diameter 2H may have no node in its middle. `multi_tree` limits the height itself.
+The limit is on the diameter, at most 2H. In edges that implies a height of at most H; in seconds it
+does not: a tree of diameter 2H may have no node in its middle. `multi_tree` limits the height
+itself.
 
-Nodes that combine but are no workers may be inner nodes of a tree: a tree grows until it holds all
-workers, and loses the branches without any. Nodes that only forward have no part in it.
+Nodes that combine but are not workers may be inner nodes of a tree: a tree grows until it holds all
+workers, then loses the branches without any. Nodes that only forward are left out.
 """
 
 from __future__ import annotations
@@ -60,8 +62,8 @@ Whole = NDArray[np.int64]
 def plan_mtree(graph: PlanningGraph, options: ForestOptions) -> Forest:
     """Return the trees and rates of document 000, steps 1 to 3.
 
-    The same for the same seed, unless the verdict says that the time was up. PlanError if no tree
-    can meet the options, or the method finds none.
+    The same seed gives the same trees, unless the verdict is TIME_LIMIT. PlanError if no tree can
+    meet the options, or the method finds none.
     """
     started, deadline = perf_counter(), monotonic() + options.time_limit
     graph = without_forwarders(graph)
@@ -95,9 +97,9 @@ def _certificate(graph: PlanningGraph, options: ForestOptions) -> Certificate:
 def tree_bandwidths(numbered: NumberedGraph, options: ForestOptions) -> list[Fraction | None]:
     """Return the b to try, in the units of the capacities; None is the paper's rule.
 
-    The one that the options name, or the paper's and others at which a certain number of trees
-    uses up the network (a few for each of K), but at most half of the widest edge, and at least r.
-    PlanError if the options name one below r, or one that would make too many trees.
+    The one given in the options; otherwise the paper's, and values at which certain numbers of
+    trees (a few for each of K) use up the network, at most half of the widest edge and at least
+    r. PlanError if the options give one below r, or one that would make too many trees.
     """
     if options.tree_bandwidth is not None:
         _check_bandwidth(numbered, options.tree_bandwidth, options.min_rate)
@@ -130,9 +132,9 @@ def mtree_choice(
 ) -> Choice:
     """Return the trees and rates of steps 1 to 3; PlanError if not even one tree is found.
 
-    `deadline`: of `time.monotonic`. A choice cut short by it is not `in_time`. `bandwidths`: the b
-    to try, None: `tree_bandwidths`; of their outcomes the fastest is returned, or the first that is
-    as fast as `enough`.
+    `deadline`: as of `time.monotonic`. A choice cut short by it is not `in_time`. `bandwidths`: the
+    b to try, None: `tree_bandwidths`; returns the fastest outcome, or the first that reaches
+    `enough`.
     """
     if bandwidths is None:
         bandwidths = tree_bandwidths(numbered, options)
@@ -166,7 +168,7 @@ def mtree_choice(
 def _chosen(
     numbered: NumberedGraph, options: ForestOptions, grown: Sequence[Grown], deadline: float
 ) -> Choice:
-    """Step 3: at most K of the trees, and their rates by the true bandwidths."""
+    """Return at most K of the trees, with rates by the true bandwidths (step 3)."""
     taken: dict[Tree, int] = {}
     for each in grown:
         taken[each.tree] = taken.get(each.tree, 0) + each.rate
@@ -212,7 +214,7 @@ def _measure(numbered: NumberedGraph, options: ForestOptions) -> tuple[list[int]
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """A tree of step 1, what it took of its edges in steps of bandwidth, and how wide it grew."""
+    """A tree of step 1, the steps of bandwidth it took of its edges, and its diameter."""
 
     tree: Tree
     rate: int
@@ -220,7 +222,7 @@ class Grown:
 
 
 class _Growth:
-    """Step 1, for any limit. `bandwidth`: b in the units of the capacities, None: the paper's."""
+    """Step 1 under any limit. `bandwidth`: b in the units of the capacities, None: the paper's."""
 
     def __init__(
         self,
@@ -237,7 +239,7 @@ class _Growth:
         step = max(numbered.unit, max(numbered.capacity) / STEPS)
         self.share: int | None = None
         if bandwidth is not None:
-            # A whole number of steps, so that trees leave no remnants of edges that b divides.
+            # A whole number of steps, so that trees use up edges that b divides.
             self.share = math.ceil(bandwidth / step)
             step = bandwidth / self.share
         self.bandwidth: Whole = np.array(
@@ -250,7 +252,7 @@ class _Growth:
         self.least = max(1, int(options.min_rate / step))
 
     def trees(self, limit: int) -> list[Grown]:
-        """TL and RL for a height limit, until no more tree fits."""
+        """Return TL and RL under a height limit: trees until no further one fits."""
         choose = random.Random(self.seed)
         residual = self.bandwidth.copy()
         found: list[Grown] = []  # S1
@@ -266,15 +268,15 @@ class _Growth:
         return found
 
     def _rate(self, tree: Tree, residual: Whole) -> int:
-        """Return what a finished tree takes: b if its edges have it, or the least left anywhere."""
+        """Return what a finished tree takes: b if its edges have it, else the smallest residual."""
         if self.share is None:
             return int(residual[residual >= self.least].min())
         return min(self.share, int(residual[list(tree)].min()))
 
     def _grow(self, start: int, residual: Whole, diameter: int) -> tuple[list[int], int] | None:
-        """S2 to S11: a tree from a starting node, and its diameter; None if it cannot be finished.
+        """Grow a tree from a starting node (S2 to S11); None if it cannot be finished.
 
-        It is finished with the last worker.
+        Returns it with its diameter. It is finished when it holds the last worker.
         """
         numbered = self.numbered
         inside = np.zeros(numbered.size, dtype=bool)
@@ -288,12 +290,12 @@ class _Growth:
             from_tail, from_head = inside[numbered.tails], inside[numbered.heads]
             candidates = np.flatnonzero((from_tail != from_head) & usable)  # S4
             near = np.where(from_tail, numbered.tails, numbered.heads)[candidates]
-            # S9: a leaf lengthens no path but those to itself.
+            # S9: a leaf lengthens only paths to itself.
             across = np.maximum(farthest.max(), farthest[near] + self.weights[candidates])
             allowed = across <= diameter  # S5, S10
             if not allowed.any():
                 return None  # S11
-            # S7, S8: of the widest; S10: the first that keeps the tree lowest.
+            # S7, S8: among the widest; S10: the first that keeps the tree lowest.
             candidates, across = candidates[allowed], across[allowed]
             widest = residual[candidates] == residual[candidates].max()
             edge = int(candidates[widest][np.argmin(across[widest])])
@@ -311,9 +313,9 @@ class _Growth:
 
 
 def _lowered(growth: _Growth, limit: int, keep: Fraction) -> list[Grown]:
-    """Step 2: the trees for the smallest height that keeps this part of the throughput.
+    """Return the trees for the smallest height that keeps this fraction of the throughput (step 2).
 
-    The search ends when what is left of it is below a thousandth of the height.
+    The bisection ends when its interval is below a thousandth of the height.
     """
     best = growth.trees(limit)
     enough = keep * sum(each.rate for each in best)
@@ -331,6 +333,6 @@ def _lowered(growth: _Growth, limit: int, keep: Fraction) -> list[Grown]:
 def _limit_of(trees: Sequence[Grown], limit: int) -> int:
     """Return the lowest limit on the height with which the same trees would have grown.
 
-    A lower one that all diameters keep to takes candidates away, but none that was chosen.
+    A lower limit that all diameters meet removes candidates, but none that was chosen.
     """
     return min(limit, max((-(-each.diameter // 2) for each in trees), default=limit))

@@ -1,12 +1,12 @@
-"""multi-tree: spanning trees with rates, next to the proved optimum of every algorithm.
+"""multi-tree: spanning trees with rates near the proved optimum of any algorithm.
 
 Where every node is a worker, the strength of the network bounds the rate of any all-reduce, and
 spanning trees reach it. Without limits the trees come from an exact packing (`equal_rates`), with
 limits on their height from multiplicative weights and column generation (`low_packing`), at most K
-of them by taking one after another off the network (`tree_peeling`) and from a local search over
-sets of K trees (`tree_search`). The rates of a set of trees are a linear programme's, made exact.
-All spanning trees of small networks are enumerated: there the plan is optimal for H, K and r as
-well, and the certificate says so.
+of them by peeling trees off the network one after another (`tree_peeling`) and from a local search
+over sets of K trees (`tree_search`). A linear programme gives the rates of a set of trees, which
+are then made exact. In small networks all spanning trees are enumerated: there the plan is optimal
+for H, K and r as well, and the certificate says so.
 """
 
 from __future__ import annotations
@@ -50,32 +50,32 @@ from planning.spanning.tree_search import Grow, TreeSearch, moves_for
 FEW_TREES = 2000
 """Networks with no more spanning trees than this are enumerated."""
 FEW_CHOICES = 150
-"""Of no more trees than this the best K are found for certain: branch and bound takes seconds."""
+"""Up to this many trees, branch and bound finds the best K in seconds."""
 PEELED = 20_000
-"""Nodes times edges of networks of which trees are taken off in much less than a second."""
+"""Nodes times edges of networks in which peeling takes much less than a second."""
 PEELED_EDGES = 600
-"""The same in seconds, where the capacities have no common unit that is worth its trees."""
+"""The same for peeling in seconds, where the capacities have no useful common unit."""
 PEELED_AT_ALL = 200_000
-"""Of larger networks no K trees are taken off: the others are found in much less time."""
+"""In larger networks K trees are not peeled: the other methods take much less time."""
 ATTEMPTS = 12
 """Numbers of trees, up to K, that the search starts from."""
 MTREE_TIME = 0.4
-"""Of the time limit, at most, goes to document 000's trees."""
+"""Largest fraction of the time limit that document 000's trees may take."""
 SMALL = 64
 """Edges of networks where a second search and an integer programme take only seconds."""
 CHOICE_TREES = 120
-"""The integer programme's pool: the trees that the searches came across last."""
+"""Size of the integer programme's pool: the trees that the searches kept last."""
 ROUNDING = 1 + 1e-6
-"""HiGHS proves in floating point, to about this."""
+"""Approximate accuracy of HiGHS's proofs, which use floating point."""
 
 Rates = Mapping[Tree, Fraction]
 
 
 def plan_multi_tree(graph: PlanningGraph, options: ForestOptions) -> Forest:
-    """Trees with rates within `options.gap` of the bound, or the best found.
+    """Return trees with rates within `options.gap` of the bound, or the best found.
 
-    The same for the same seed, unless the verdict says that the time was up. PlanError if no tree
-    can meet the options, naming the cut or the node in the way.
+    The same seed gives the same trees, unless the verdict is TIME_LIMIT. PlanError if no tree can
+    meet the options; it names the cut or the node that prevents it.
     """
     started = perf_counter()
     planning = _Planning(graph, options, monotonic() + options.time_limit)
@@ -99,7 +99,7 @@ def plan_multi_tree(graph: PlanningGraph, options: ForestOptions) -> Forest:
 
 
 class _Planning:
-    """One plan in the making."""
+    """The state of planning one request."""
 
     def __init__(self, graph: PlanningGraph, options: ForestOptions, deadline: float) -> None:
         self.numbered = NumberedGraph(graph)
@@ -118,12 +118,12 @@ class _Planning:
         self.size = self.numbered.size * len(self.numbered.ends)
 
     def late(self) -> bool:
-        """Whether the time is up."""
+        """Return whether the time is up."""
         return monotonic() > self.deadline
 
     @property
     def most(self) -> int | None:
-        """How many trees there may be: K, or as many as have room for the least rate."""
+        """Return how many trees are allowed: K, or as many as fit at the minimum rate."""
         options = self.options
         if not options.min_rate:
             return options.max_trees
@@ -131,12 +131,12 @@ class _Planning:
         return fit if options.max_trees is None else min(fit, options.max_trees)
 
     def good(self) -> bool:
-        """Whether the best is as near to the strength as asked for."""
+        """Return whether the best plan is within the requested gap of the strength."""
         enough = self.certificate.bound * (1 - self.gap)
         return sum(self.best.values(), Fraction(0)) >= enough
 
     def offer(self, rates: Rates | None) -> None:
-        """Keep rates that are faster than the best so far, or as fast with fewer trees."""
+        """Keep rates if they are faster than the best so far, or as fast with fewer trees."""
         if not rates:
             return
         fresh, now = (sum(r.values(), Fraction(0)) for r in (rates, self.best))
@@ -144,11 +144,11 @@ class _Planning:
             self.best = rates
 
     def plan(self) -> tuple[Rates, Certificate]:
-        """Return the trees with rates, and why there is no faster plan."""
+        """Return the trees with rates, and the certificate of the bound."""
         free = self.limits.none and self.most is None
         if free:
             self._offer_many()
-        # Where all is free and large, what document 000's trees may add is less than the gap.
+        # In large networks without limits, document 000's trees gain less than the gap.
         if sum(self.best.values(), Fraction(0)) < self.certificate.bound and not (
             free and self.good() and self.size > PEELED
         ):
@@ -160,7 +160,7 @@ class _Planning:
         return self.best, self.certificate
 
     def _improve(self) -> None:
-        """Offer faster trees than those at hand, by the methods that suit the options."""
+        """Offer faster trees than the present ones, by the methods that suit the options."""
         if count_trees(self.numbered) < FEW_TREES + 0.5:
             self._enumerate()
             return
@@ -173,13 +173,13 @@ class _Planning:
             self._search()
 
     def _offer_mtree(self, bandwidths: Sequence[Fraction | None]) -> None:
-        """Offer document 000's trees, so that no plan of a small network is slower than its."""
+        """Offer document 000's trees, so that no plan of a small network is slower than mtree's."""
         deadline = monotonic() + MTREE_TIME * self.options.time_limit
         enough = self.certificate.bound * (1 - self.gap)
         try:
             choice = mtree_choice(self.numbered, self.options, deadline, bandwidths, enough)
         except PlanError:
-            return  # it found no tree, or knows no such limits
+            return  # it found no tree, or does not support these limits
         if all(self._fits(tree) for tree in choice.rates):
             self.offer(choice.rates)
 
@@ -193,7 +193,7 @@ class _Planning:
         return not least or min(self.numbered.capacity[edge] for edge in tree) >= least
 
     def _offer_best_of(self, rates: Rates) -> None:
-        """Offer as many of some trees as there may be: those of the largest rates."""
+        """Offer as many of some trees as are allowed, those with the largest rates."""
         most = self.most
         if most is None:
             self.offer(rates)
@@ -206,7 +206,7 @@ class _Planning:
                 return
 
     def _offer_many(self) -> None:
-        """Offer as many trees of any height as it takes, few where that takes little time."""
+        """Offer any number of trees of any height, few where that takes little time."""
         numbered, bound, gap = self.numbered, self.strength, self.gap
         seed, deadline, edges = self.options.seed, self.deadline, len(self.numbered.ends)
         if self.size > PEELED:
@@ -225,7 +225,7 @@ class _Planning:
         bound = self.certificate.bound
         equal = unit_rates(numbered, bound, self.gap, seed=seed, deadline=deadline)
         self._offer_best_of(equal or {})
-        # From few trees upwards, so that the fewest that are good are kept.
+        # From few trees upwards, so that the smallest good number is kept.
         for count in range(self.most, 0, -math.ceil(self.most / ATTEMPTS))[::-1]:
             if self.good() or self.late():
                 return
@@ -234,7 +234,7 @@ class _Planning:
             self._offer_best_of(rates or {})
 
     def _offer_peeled(self, grow: Grow) -> None:
-        """Offer trees taken one after another off the network, for several rates to begin with."""
+        """Offer trees peeled off the network one after another, for several total rates."""
         assert self.most is not None
         options = self.options
         peeling = Peeling(
@@ -251,7 +251,7 @@ class _Planning:
                 self.offer(exact_rates(self.numbered, list(rates), options.min_rate))
 
     def _rates_to_peel(self) -> Iterator[Fraction]:
-        """Rates above the best that few trees may add up to, largest first; then one half way."""
+        """Return the total rates to try with few trees, largest first; then the midpoint."""
         assert self.most is not None
         unit = self.numbered.unit
         bound = self.certificate.bound
@@ -261,7 +261,7 @@ class _Planning:
         yield (sum(self.best.values(), Fraction(0)) + bound) / 2
 
     def _grow_within(self) -> Grow | None:
-        """Return what makes short trees within the limits, None if there are none."""
+        """Return the function that makes short trees within the limits; None if there are none."""
         if self.limits.none:
             return self._shortest
         low = self._low_trees()
@@ -308,7 +308,7 @@ class _Planning:
         )
         starts = [tuple(self.best) or (grow(1.0 / self.numbered.shares),)]
         if small:
-            # From few good trees there often is no path to more: random ones lead past them.
+            # Few good trees are often a local optimum: random ones lead out of it.
             draw = np.random.default_rng(self.options.seed)
             lengths = draw.random((self.most, len(self.numbered.ends)))
             starts.append(tuple(dict.fromkeys(grow(row) for row in lengths)))
@@ -326,7 +326,7 @@ class _Planning:
         self._choose(list(pool))
 
     def _choose_between_blocks(self) -> None:
-        """Offer the best trees between the groups that prove the strength: they bound all."""
+        """Offer the best trees between the groups that prove the strength: they bound all plans."""
         assert self.most is not None
         blocks = BlockTrees(self.numbered, self.groups)
         if not 1 < blocks.count <= FEW_CHOICES:
@@ -364,7 +364,7 @@ class _Planning:
         return choice
 
     def _enumerate(self) -> None:
-        """Offer the optimum over all spanning trees, with its own certificate if that says more."""
+        """Offer the optimum over all spanning trees, and its certificate if that is tighter."""
         trees = [tree for tree in all_trees(self.numbered) if self._fits(tree)]
         if not trees:
             raise PlanError(
@@ -392,13 +392,13 @@ class _Planning:
             )
 
     def _tighten(self, kind: str, bound: Fraction | float, why: str) -> None:
-        """Take on a bound that says more; a search that had no time knows only an infinite one."""
+        """Adopt a tighter bound; a search that had no time knows only an infinite one."""
         if bound < self.certificate.bound:
             text = f"no plan is faster than {float(bound):g}: {why}"
             self.certificate = Certificate(kind, Fraction(bound), (), text)
 
 
 def peelings_for(numbered: NumberedGraph) -> int:
-    """How often trees are taken off a network: each takes time as nodes times edges, or more."""
+    """Return how often to peel a network: each peeling takes nodes times edges, or more."""
     size = numbered.size * len(numbered.ends)
     return 0 if size > PEELED_AT_ALL else max(1, min(40, PEELED // size))

@@ -1,8 +1,8 @@
 """Spanning trees by edge numbers: minimum trees, heights, roots, and when there can be none.
 
-Document 000 speaks of networks where every node is a worker; so does everything here but for
-helpers: nodes that combine, and that a tree may or may not hold. Edges are numbered in the order of
-their ends' numbers; a tree is the sorted tuple of its edges.
+In document 000 every node is a worker. So it is here, except for helpers: nodes that combine, which
+a tree may or may not contain. Edges are numbered in the order of their ends' numbers; a tree is the
+sorted tuple of its edges.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ TICKS = 10**12
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What bounds a tree: edges, and picoseconds, from any node to the root; None: nothing."""
+    """Limits on a tree's height, in edges and in picoseconds; None: no limit."""
 
     height: int | None = None
     delay: int | None = None
 
     @property
     def none(self) -> bool:
-        """Whether every spanning tree will do."""
+        """Return whether every spanning tree is allowed."""
         return self.height is None and self.delay is None
 
 
@@ -62,7 +62,7 @@ class NumberedEdges:
 
     @cached_property
     def unit(self) -> Fraction:
-        """The largest rate that all capacities are whole multiples of."""
+        """Return the largest rate of which all capacities are integer multiples."""
         scale = math.lcm(*(capacity.denominator for capacity in self.capacity))
         return Fraction(math.gcd(*(int(capacity * scale) for capacity in self.capacity)), scale)
 
@@ -70,8 +70,8 @@ class NumberedEdges:
 class NumberedGraph(NumberedEdges):
     """A planning graph by numbers, of two workers or more.
 
-    `terminals`: the numbers of the workers. PlanError for a node that is none, unless it combines
-    and `helpers` are allowed.
+    `terminals`: the numbers of the workers. PlanError for a node that is not a worker, unless it
+    combines and `helpers` are allowed.
     """
 
     def __init__(self, graph: PlanningGraph, *, helpers: bool = False) -> None:
@@ -103,7 +103,7 @@ class NumberedGraph(NumberedEdges):
 
     @cached_property
     def links(self) -> list[list[tuple[int, int]]]:
-        """The (edge, neighbour) pairs of every node."""
+        """Return the (edge, neighbour) pairs of every node."""
         return self.adjacency(range(len(self.ends)))
 
     def adjacency(self, edges: Iterable[int]) -> list[list[tuple[int, int]]]:
@@ -131,7 +131,7 @@ class NumberedGraph(NumberedEdges):
         return np.sort(np.searchsorted(self._keys, keys))
 
     def order(self, edges: Sequence[int], root: int) -> list[tuple[int, int, int]]:
-        """(edge, parent, child) of a tree, from its root downwards."""
+        """Return (edge, parent, child) of a tree's edges, from its root downwards."""
         links = self.adjacency(edges)
         found = []
         stack = [(root, -1)]
@@ -164,7 +164,7 @@ class NumberedGraph(NumberedEdges):
         return tuple(sorted(kept))
 
     def eccentricities(self, edges: Sequence[int], weights: Sequence[int]) -> list[int]:
-        """How far from each node of a tree its farthest one is; 0 for nodes that are not in it."""
+        """Return each node's distance to the farthest node of a tree; 0 for nodes outside it."""
         first = self._distances(edges, weights, self.ends[edges[0]][0])
         one = max(range(self.size), key=first.__getitem__)
         from_one = self._distances(edges, weights, one)
@@ -180,7 +180,7 @@ class NumberedGraph(NumberedEdges):
 
     @cached_property
     def hops(self) -> list[int]:
-        """The weights that count edges."""
+        """Return the weights that count edges."""
         return [1] * len(self.ends)
 
     def best_root(self, edges: Sequence[int], limits: Limits) -> int | None:
@@ -208,7 +208,7 @@ class NumberedGraph(NumberedEdges):
         return RatedTree(names[root], parents, rate, {})
 
     def shortest(self, root: int, weights: Sequence[int], usable: Sequence[bool]) -> list[float]:
-        """Distances from a node over usable edges, infinite where there is no way."""
+        """Return distances from a node over usable edges, infinite where there is no path."""
         distance = [float("inf")] * self.size
         distance[root] = 0
         heap = [(0.0, root)]
@@ -228,8 +228,8 @@ def check_possible(numbered: NumberedGraph, options: ForestOptions) -> list[int]
     """Return the nodes that can be the root of a tree within the options; PlanError if there is
     none.
 
-    Of a tree that holds all workers. With both limits given, a node listed meets each of them,
-    perhaps not both in one tree.
+    A root of a tree that holds all workers. With both limits given, a listed node meets each of
+    them, perhaps not both in one tree.
     """
     _check_options(options)
     graph, names = numbered.graph, numbered.graph.nodes
@@ -278,7 +278,7 @@ def check_possible(numbered: NumberedGraph, options: ForestOptions) -> list[int]
 
 
 def _check_options(options: ForestOptions) -> None:
-    """Raise PlanError for what trees of hosts refuse beyond `ForestOptions` itself."""
+    """Raise PlanError for options that trees of hosts refuse beyond what `ForestOptions` does."""
     trees = options.max_trees
     for name, value, fits, wanted in (
         ("max_trees", trees, trees is None or trees >= 1, "1 or more"),

@@ -1,10 +1,10 @@
-"""Which trees of a pool, and their exact rates (000 step 3): at most K, none slower than r.
+"""Choice of trees from a pool, with exact rates (000 step 3): at most K, none slower than r.
 
-The programme: maximise the sum of x_T; over the trees with an edge, x_T sums up to no more than
-the edge's capacity; r z_T <= x_T <= c_T z_T with c_T the slowest edge; the z_T, 0 or 1, sum up to
-at most K (Luo, Wang and Xing, TNSE 2024, equation 1). HiGHS answers in floating point; the rates
-are made exact afterwards: near fractions of small denominators where they fit, else rounded down,
-and then raised to what the edges have left.
+The programme: maximise the sum of x_T such that, for each edge, the x_T of its trees sum to at most
+its capacity; r z_T <= x_T <= c_T z_T with c_T the slowest edge of T; the z_T, 0 or 1, sum to at
+most K (Luo, Wang and Xing, TNSE 2024, equation 1). HiGHS answers in floating point; the rates are
+made exact afterwards: replaced by nearby fractions of small denominators where these fit, else
+rounded down, then raised by what the edges have left.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from planning.model.linear_program import LinearProgram, Status
 from planning.spanning.spanning_trees import NumberedEdges, Tree
 
 GRAIN = 10**12
-"""Rates that are no small fractions are whole multiples of the largest capacity / GRAIN."""
+"""Rates that are not small fractions are integer multiples of the largest capacity / GRAIN."""
 SMALL_DENOMINATORS = (60, 2520)
 NODES = 100
 """Limit of branch and bound in steps, since a time limit would make results machine-dependent."""
@@ -29,9 +29,9 @@ _NEAR = 1e-9
 
 @dataclass(frozen=True)
 class Choice:
-    """Trees with rates. `bound`: nothing chosen from the same pool is faster, by the programme.
+    """Trees with rates. `bound`: by the programme, no choice from the same pool is faster.
 
-    `in_time`: the time limit had no part in it.
+    `in_time`: the time limit did not affect it.
     """
 
     rates: Mapping[Tree, Fraction]
@@ -40,16 +40,16 @@ class Choice:
 
     @property
     def throughput(self) -> Fraction:
-        """The sum of the rates."""
+        """Return the sum of the rates."""
         return sum(self.rates.values(), Fraction(0))
 
 
 def exact_rates(
     numbered: NumberedEdges, trees: Sequence[Tree], minimum: Fraction = Fraction(0)
 ) -> dict[Tree, Fraction] | None:
-    """Rates, all of `minimum` or more, with the largest sum; None if the trees do not fit.
+    """Return rates of at least `minimum` with the largest sum; None if the trees do not fit.
 
-    Trees that are left without a rate are left out. Exact but for the programme's rounding.
+    Trees of rate 0 are omitted. Optimal up to the programme's rounding; the rates are exact.
     """
     if not trees:
         return {}
@@ -70,7 +70,7 @@ def _exact(
     trees: Sequence[Tree],
     left: Sequence[Fraction],
 ) -> list[Fraction]:
-    """Exact rates next to approximate ones (in largest capacities) that fit what is left."""
+    """Return exact rates near approximate ones (in largest capacities) that fit the residuals."""
     largest = max(numbered.capacity)
     for unit, denominator in product((largest, numbered.unit), SMALL_DENOMINATORS):
         scale = float(largest / unit)
@@ -101,12 +101,12 @@ def _left_by(
 
 
 def residual(numbered: NumberedEdges, rates: Mapping[Tree, Fraction]) -> list[Fraction]:
-    """Return what trees leave of the capacity of every edge; negative where they do not fit."""
+    """Return the residual capacity of every edge under trees; negative where they do not fit."""
     return _left_by(rates.values(), rates, numbered.capacity)
 
 
 def raised(numbered: NumberedEdges, rates: Mapping[Tree, Fraction]) -> dict[Tree, Fraction]:
-    """Return the rates of trees that fit, each raised in turn by what its edges have left."""
+    """Return the rates of fitting trees, each raised in turn by its edges' residual capacity."""
     left = residual(numbered, rates)
     result = {}
     for tree, rate in rates.items():
@@ -118,10 +118,11 @@ def raised(numbered: NumberedEdges, rates: Mapping[Tree, Fraction]) -> dict[Tree
 
 
 def fractional_bound(numbered: NumberedEdges, trees: Sequence[Tree]) -> Fraction:
-    """Return what no rates of these trees add up to more than: exact, by the programme's duals.
+    """Return an upper bound on the sum of rates of these trees: exact, by the programme's duals.
 
-    For lengths l >= 0 of the edges, a tree's rate takes l(T) times itself of the sum of c_e l_e, so
-    that all rates are at most this sum / the shortest tree. The duals are lengths next to the best.
+    For lengths l >= 0 of the edges, a tree of rate x uses x l(T) of the sum of c_e l_e, so all
+    rates together are at most this sum / the shortest tree's length. The duals are nearly the best
+    lengths.
     """
     packed = Packing(numbered.shares, trees).solve()
     assert packed is not None
@@ -146,10 +147,10 @@ def choose_trees(
     start: Mapping[Tree, Fraction] | None = None,
     nodes: int = NODES,
 ) -> Choice:
-    """At most `max_trees` trees of a pool, each of `min_rate` or more, fast together.
+    """Choose at most `max_trees` trees of a pool, each of at least `min_rate`, for throughput.
 
-    `start`: a choice to begin with, of trees in the pool. `deadline` as of `time.monotonic`;
-    `nodes`: how long HiGHS may branch and bound.
+    `start`: an initial choice of trees in the pool. `deadline` as of `time.monotonic`; `nodes`:
+    HiGHS's limit of branch-and-bound nodes.
     """
     largest = max(numbered.capacity)
     floor = float(min_rate / largest)

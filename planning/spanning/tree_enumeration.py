@@ -10,7 +10,7 @@ from planning.spanning.spanning_trees import NumberedEdges, Tree
 
 
 def count_trees(numbered: NumberedEdges) -> float:
-    """How many spanning trees there are (Kirchhoff 1847), rounded like any float."""
+    """Return the number of spanning trees (Kirchhoff 1847), as a rounded float."""
     laplacian = np.zeros((numbered.size, numbered.size))
     for u, v in numbered.ends:
         laplacian[u, u] += 1
@@ -22,7 +22,7 @@ def count_trees(numbered: NumberedEdges) -> float:
 
 
 def all_trees(numbered: NumberedEdges) -> Iterator[Tree]:
-    """Every spanning tree once, in lexicographic order; O(m) for each of the search's nodes."""
+    """Yield every spanning tree once, in lexicographic order; O(m) for each node of the search."""
     last = len(numbered.ends)
     # (next edge, edges taken, component of each node)
     stack: list[tuple[int, Tree, tuple[int, ...]]] = [(0, (), tuple(range(numbered.size)))]
@@ -41,7 +41,7 @@ def all_trees(numbered: NumberedEdges) -> Iterator[Tree]:
 
 
 def _connects(numbered: NumberedEdges, first: int, component: tuple[int, ...]) -> bool:
-    """Whether the components and the edges from `first` on are one piece."""
+    """Return whether the edges from `first` on connect the components."""
     above = list(range(numbered.size))
 
     def find(node: int) -> int:

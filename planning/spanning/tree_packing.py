@@ -1,12 +1,12 @@
-"""Trees of equal rates, exactly: so many spanning trees that no edge is in more than its copies.
+"""Exact packing of trees of equal rate: no edge is in more trees than it has copies.
 
-By Tutte and Nash-Williams (1961) there are N of them if and only if N is at most the strength of
+By Tutte and Nash-Williams (1961) N spanning trees fit if and only if N is at most the strength of
 the graph with those copies; they are found as a union of matroids (Edmonds 1968): start from N
-light trees, then move one edge use at a time off an edge in too many trees, along a shortest
-sequence of exchanges.
+trees of lightly used edges, then relieve edges that are in too many trees, one use at a time, along
+a shortest sequence of exchanges.
 
 Trees of half the rate start from two of each tree found before (scaling, as in Gabow and Westermann
-1992): only the few for which there is room now are new. Equal trees are kept once, with a number.
+1992): only the few that now fit in addition are new. Equal trees are kept once, with a count.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Flags = NDArray[np.bool_]
 
 
 class TreePacking:
-    """Spanning trees, how many there are of each, and how often each edge is used."""
+    """Spanning trees with multiplicities, and how often each edge is used."""
 
     def __init__(self, numbered: NumberedGraph, seed: int) -> None:
         self.numbered = numbered
@@ -37,7 +37,7 @@ class TreePacking:
 
     @property
     def numbers(self) -> dict[Tree, int]:
-        """How many there are of each tree."""
+        """Return the multiplicity of each tree."""
         found: dict[Tree, int] = {}
         for edges, number in zip(self._trees, self._number, strict=True):
             tree = tuple(sorted(edges.tolist()))
@@ -46,20 +46,20 @@ class TreePacking:
 
     @property
     def count(self) -> int:
-        """How many trees there are."""
+        """Return the number of trees, with multiplicity."""
         return sum(self._number)
 
     def double(self) -> None:
-        """Take every tree twice."""
+        """Double the multiplicity of every tree."""
         self._number = [2 * number for number in self._number]
         self._uses *= 2
 
     def fill(self, copies: Sequence[int], count: int, deadline: float) -> bool:
-        """Make it `count` trees, each edge in at most as many of them as it has copies.
+        """Grow to `count` trees, each edge in at most as many of them as it has copies.
 
-        False if there are no such trees, or not before the deadline (`time.monotonic`): the packing
-        is of no use then. O(n m) for each exchange and distinct tree at worst; light trees leave
-        few exchanges to do.
+        False if no such trees exist, or none are found before the deadline (`time.monotonic`): the
+        packing is unusable then. O(n m) for each exchange and distinct tree at worst; trees of
+        lightly used edges leave few exchanges to do.
         """
         self._copies = np.array(copies, dtype=np.int64)
         for _ in range(count - self.count):
@@ -75,7 +75,7 @@ class TreePacking:
         return True
 
     def _add_light_tree(self) -> None:
-        """Add a tree of the edges that are used least for their copies, ties at random."""
+        """Add a tree of the edges used least relative to their copies, ties broken at random."""
         shuffle = 1e-6 * self._random.random(len(self._copies))
         used = self._uses / np.maximum(self._copies, 1)
         edges = self.numbered.minimum_tree(np.where(self._copies > 0, used + shuffle, 1e6))
@@ -84,15 +84,16 @@ class TreePacking:
         self._number.append(1)
 
     def _relieve(self, edge: int) -> bool:
-        """Take an edge out of a tree, by a shortest sequence of exchanges; whether there is one.
+        """Remove an edge from a tree by a shortest sequence of exchanges; False if none exists.
 
-        Breadth first: an exchange in a tree puts an edge across the cut that the last one leaves.
-        Along a shortest sequence all exchanges hold together, even several in one tree.
+        Breadth first: an exchange in a tree adds an edge across the cut that removing another one
+        leaves. Along a shortest sequence all exchanges are valid together, even several in one
+        tree.
         """
         came: dict[int, tuple[int, int]] = {edge: (-1, -1)}
         fresh = np.delete(np.arange(len(self._copies)), edge)
         level = [edge]
-        # Single trees first: an exchange in one of many makes another tree of it.
+        # Single trees first: an exchange in one of several copies splits it off.
         order = sorted(range(len(self._trees)), key=self._number.__getitem__)
         while level and len(fresh):
             wanted = np.zeros(len(self._copies), dtype=np.bool_)
@@ -141,7 +142,7 @@ class TreePacking:
             edges[edges == leaving] = entering
 
     def _part(self, tree: int, number: int) -> int:
-        """So many of a tree on their own, to be changed."""
+        """Split off some copies of a tree, to be changed."""
         if self._number[tree] == number:
             self._tours.pop(tree, None)
             return tree
@@ -151,7 +152,7 @@ class TreePacking:
         return len(self._trees) - 1
 
     def _crossing(self, tree: int, edges: Whole, others: Whole) -> Flags:
-        """Which others join the two halves that a tree without each of its edges falls into."""
+        """Return, for each tree edge, the other edges that reconnect the halves it separates."""
         if tree not in self._tours:
             self._tours[tree] = self._tour(tree)
         first, last, below = self._tours[tree]
@@ -162,9 +163,9 @@ class TreePacking:
         return crossing
 
     def _tour(self, tree: int) -> tuple[Whole, Whole, Whole]:
-        """When a depth-first tour enters each node, the last entry below it; each edge's lower end.
+        """Return each node's entry time in a depth-first tour, the last below it, and lower ends.
 
-        Lower ends are by edge number, and mean nothing for edges outside the tree.
+        Lower ends are by edge number, and meaningless for edges outside the tree.
         """
         numbered = self.numbered
         links = numbered.adjacency(self._trees[tree].tolist())
@@ -190,9 +191,9 @@ class TreePacking:
 def equal_trees(
     numbered: NumberedGraph, copies: Sequence[int], count: int, *, seed: int, deadline: float
 ) -> dict[Tree, int] | None:
-    """`count` spanning trees, each edge in at most as many as it has copies: how many of each.
+    """Return `count` spanning trees with multiplicities, each edge in at most its copies of them.
 
-    None if there are none, or not before the deadline (`time.monotonic`).
+    None if there are none, or none are found before the deadline (`time.monotonic`).
     """
     packing = TreePacking(numbered, seed)
     return packing.numbers if packing.fill(copies, count, deadline) else None

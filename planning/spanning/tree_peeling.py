@@ -1,14 +1,14 @@
-"""Few trees that lose nothing: one after another, each as fast as the rest of the network allows.
+"""Peeling: take trees off a network one after another without loss, each as fast as possible.
 
 By Tutte and Nash-Williams (1961) trees of a total rate R fit a network if and only if its strength
 is R or more. So a tree T may take a rate r, and the others still reach R - r, if and only if the
 strength of what is left is R - r or more: for every partition P, with T(P) the edges of T that
 cross it, r (T(P) - |P| + 1) <= c(P) - R (|P| - 1). The largest such r is found by Newton's method,
-each step of which takes the partition that is short of most. Of some short trees the one with the
-largest r is taken, and so on with what is left: of all links equal, the rates come out as in
-Euclid's algorithm (strength 21/13: 8, 5, 3, 2, 1, 1 and 1 of 13).
+each step of which takes the most violated partition. Of some short trees the one with the largest r
+is taken, and the same is repeated on the residual network: where all links are equal, the rates
+come out as in Euclid's algorithm (strength 21/13: 8, 5, 3, 2, 1, 1 and 1 of 13).
 
-R may be the strength; where that takes too many trees, less may take fewer.
+R may be the strength; where that takes too many trees, a smaller R may take fewer.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from planning.spanning.tree_search import Grow
 TRIES = 15
 """Trees tried for each one taken."""
 SPREAD = 0.3
-"""Of the noise on the lengths that make them differ."""
+"""Amplitude of the noise on lengths that makes the trees differ."""
 LONGER = 2.0
-"""How much longer edges become that kept a tree from a larger rate."""
+"""Factor by which edges become longer that kept a tree from a larger rate."""
 
 
 @dataclass
 class Rest:
-    """What is left of the edges, and the rate it is to carry, in whole multiples of `unit`.
+    """Residual capacities and the rate still to be carried, in integer multiples of `unit`.
 
-    The strength is never below the rate.
+    Their strength is never below that rate.
     """
 
     capacity: list[int]
@@ -46,13 +46,13 @@ class Rest:
 
     @classmethod
     def of(cls, numbered: NumberedGraph, rate: Fraction) -> Rest:
-        """Return a network that is to carry a rate, at most its strength."""
+        """Return the whole network with the rate it must carry, at most its strength."""
         scale = math.lcm(rate.denominator, *(c.denominator for c in numbered.capacity))
         whole = [int(capacity * scale) for capacity in numbered.capacity]
         return cls(whole, int(rate * scale), Fraction(1, scale))
 
     def take(self, tree: Tree, rate: Fraction) -> None:
-        """Take a rate (in units) of every edge of a tree."""
+        """Subtract a rate (in units) from every edge of a tree."""
         self.capacity = [value * rate.denominator for value in self.capacity]
         for edge in tree:
             self.capacity[edge] -= rate.numerator
@@ -69,9 +69,9 @@ def largest_share(
     """Return the largest rate, in units, that a tree may take, and the edges that a faster tree
     avoids.
 
-    These are the tree's slowest, or those across the partition that is short: the tree crosses it
-    more often than it has to. If the rate is not above `above`, it is that of any step on the way.
-    A few steps of n incremental maximum flows each (`strength`).
+    These are the tree's slowest edges, or those across the violated partition, which the tree
+    crosses more often than necessary. A rate that is not above `above` may come from any
+    intermediate step. A few steps of n incremental maximum flows each (`strength`).
     """
     inside = set(tree)
     share = Fraction(min(rest.rate, *(rest.capacity[edge] for edge in tree)))
@@ -100,7 +100,7 @@ def largest_share(
 class Peeling:
     """Takes trees off a network, at most `most` (None: any number), each of `least`.
 
-    `grow` makes them.
+    `grow` makes candidate trees.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Peeling:
         self._random = random.Random(seed)
 
     def trees(self, rate: Fraction, deadline: float) -> dict[Tree, Fraction]:
-        """Trees that add up to a rate, or to less if they would be too many or too slow.
+        """Return trees that add up to a rate, or to less if they would be too many or too slow.
 
         `rate`: at most the strength. At the deadline (`time.monotonic`) no more are taken.
         """
@@ -128,9 +128,9 @@ class Peeling:
         return rates
 
     def _fastest(self, rest: Rest, deadline: float) -> tuple[Tree, Fraction]:
-        """Of some trees short where much is left, the one with the largest share.
+        """Return the tree with the largest share, of some that prefer edges with much capacity.
 
-        What keeps a tree from more counts as longer for the next ones.
+        Edges that limit a tree become longer for the next ones.
         """
         best: Tree = ()
         share = Fraction(0)

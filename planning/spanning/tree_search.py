@@ -1,9 +1,10 @@
-"""A better set of at most K trees, by local search; finding the best one is NP-hard.
+"""Local search for a better set of at most K trees; finding the best one is NP-hard.
 
-Whatever the trees, their best rates are a linear programme. A move changes one tree: it is grown
-anew where the others leave room, or one of its full edges is exchanged for one with room, or a tree
-is added that is short under the programme's duals (column generation's pricing). Moves that lose
-nothing are kept, and some that lose a little, as in simulated annealing.
+The best rates of given trees are the solution of a linear programme. A move changes one tree: it is
+regrown where the others leave capacity, or one of its full edges is exchanged for one with residual
+capacity, or a tree is added that is short under the programme's duals (the pricing of column
+generation). Moves that lose nothing are kept, and so are some that lose a little, as in simulated
+annealing.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from planning.model.column_generation import Packing
 from planning.spanning.spanning_trees import Lengths, NumberedGraph, Tree
 
 COOLNESS = (400.0, 100.0)
-"""A move that loses 1/COOLNESS of the throughput is kept with a chance of 1/e: first, and then."""
+"""A move that loses 1/COOLNESS is kept with probability 1/e; one value per half of the search."""
 _ROOM = 1e-9
 
 Grow = Callable[[Lengths], Tree]
@@ -39,9 +40,9 @@ class _State:
 
 
 class TreeSearch:
-    """Looks for sets of `most` trees, each of `least` (in shares of the largest capacity).
+    """Searches for sets of `most` trees, each of rate `least` or more (of the largest capacity).
 
-    `grow` makes trees within the limits, `fits` says whether a tree is.
+    `grow` makes trees within the limits, `fits` tells whether a tree is within them.
     """
 
     def __init__(
@@ -66,10 +67,10 @@ class TreeSearch:
     def improve(
         self, start: Iterable[Tree], *, enough: float, moves: int, deadline: float
     ) -> tuple[Tree, ...]:
-        """Return the best set found from a first one, after so many moves, or with `enough`
+        """Return the best set found from an initial one, after some moves, or with `enough`
         throughput.
 
-        The moves that a seed leads to are the same on every machine; a deadline may cut them off.
+        A seed gives the same moves on every machine; a deadline may cut them off.
         """
         now = self._state(tuple(start))
         if now is None:
@@ -103,7 +104,7 @@ class TreeSearch:
         return _State(trees, packed.total, packed.rates, packed.prices, room)
 
     def _move(self, state: _State) -> tuple[Tree, ...] | None:
-        """Another set of trees, None if this move leads nowhere."""
+        """Return a changed set of trees; None if the move is not possible."""
         choose = self._random
         trees = state.trees
         if len(trees) < self.most:
@@ -126,11 +127,11 @@ class TreeSearch:
         return (*trees[:changed], fresh, *trees[changed + 1 :])
 
     def _noise(self, spread: float) -> Lengths:
-        """Random factors around 1."""
+        """Return random factors around 1."""
         return np.exp([self._random.gauss(0.0, spread) for _ in self.numbered.ends])
 
     def _exchange(self, tree: Tree, room: Lengths) -> Tree | None:
-        """Return the tree with one full edge exchanged for another, rather one with room."""
+        """Return the tree with one full edge exchanged, preferably for one with capacity."""
         full = [edge for edge in tree if room[edge] < _ROOM]
         if not full:
             return None
@@ -154,5 +155,5 @@ class TreeSearch:
 
 
 def moves_for(numbered: NumberedGraph) -> int:
-    """How many moves are worth their time: each is a linear programme with a row for each edge."""
+    """Return how many moves are worth their time: each solves a linear programme, a row an edge."""
     return max(50, min(2000, 45_000 // len(numbered.ends)))

@@ -1,8 +1,8 @@
 """Candidate trees that join access switches to a root, so that flows meet early.
 
-Nodes are switches, numbered in the network's order: sets of small numbers are iterated in one
-order in every process, so that every tree here is deterministic. A tree is a mapping from a node
-to the next one towards the root.
+Nodes are switches, numbered in the network's order: every process iterates over sets of small
+integers in the same order, so all trees here are deterministic. A tree is a mapping from a node to
+the next one towards the root.
 
 Directed Steiner trees are NP-hard; these are heuristics of a few shortest-path runs each:
 *layered* (a shortest-path tree whose every layer takes the parents that cover most, best where
@@ -25,13 +25,13 @@ _CLOSE = 1e-9
 
 @dataclass(frozen=True)
 class SwitchGraph:
-    """Switches 0..n-1: `neighbours[v]` maps to the cost of a frame on that link."""
+    """Switches 0..n-1: `neighbours[v]` maps each neighbour to the cost of a frame on that link."""
 
     neighbours: Sequence[dict[int, float]]
     aggregates: Sequence[bool]
 
     def distances(self, starts: dict[int, float], fixed: set[int]) -> tuple[list[float], Tree]:
-        """Distances from starting nodes, with who leads back; nodes in `fixed` keep theirs."""
+        """Return distances from starting nodes, and predecessors; nodes in `fixed` keep theirs."""
         distance = [float("inf")] * len(self.neighbours)
         back: Tree = {}
         heap = []
@@ -92,9 +92,9 @@ def layered(
 
 
 def nearest(graph: SwitchGraph, root: int, terminals: Sequence[int]) -> Tree:
-    """Attach the terminal nearest to the tree, again and again.
+    """Repeatedly attach the terminal nearest to the tree.
 
-    Joining at a switch that does not aggregate costs the way on to the next one that does.
+    Joining at a switch that does not aggregate also costs the path to the next one that does.
     """
     tree: Tree = {}
     join = {root: 0.0}
@@ -115,10 +115,10 @@ def nearest(graph: SwitchGraph, root: int, terminals: Sequence[int]) -> Tree:
 
 
 def from_networkx(graph: SwitchGraph, root: int, terminals: Sequence[int], method: str) -> Tree:
-    """Take networkx's approximate Steiner tree (`mehlhorn` or `kou`), hung up at the root."""
+    """Return networkx's approximate Steiner tree (`mehlhorn` or `kou`), rooted at the root."""
     undirected: nx.Graph[int] = nx.Graph()
     distance, _ = graph.distances({root: 0.0}, set())
-    # networkx takes only connected graphs; tasks in several pieces of a network share `graph`.
+    # networkx needs connected graphs; tasks in several components share `graph`.
     joined = [node for node, far in enumerate(distance) if far < math.inf]
     undirected.add_nodes_from(joined)
     for node in joined:
@@ -134,7 +134,7 @@ def from_networkx(graph: SwitchGraph, root: int, terminals: Sequence[int], metho
 def candidates(
     graph: SwitchGraph, root: int, terminals: Sequence[int], *, quick: bool = False
 ) -> Iterator[Tree]:
-    """All the trees there are to choose from, the simplest first; `quick`: not the slow ones."""
+    """Return all candidate trees, the simplest first; `quick`: without the slow methods."""
     makers: list[Callable[[], Tree]] = [
         lambda: layered(graph, root, terminals, aggregating_first=False),
         lambda: layered(graph, root, terminals, aggregating_first=True),

@@ -1,9 +1,10 @@
 """A lower bound on the length of Steiner trees of many terminals: dual ascent.
 
 R. T. Wong, A dual ascent approach for Steiner tree problems on a directed graph, Mathematical
-Programming 28, 1984. Every cut that parts a terminal from the roots is crossed by any tree; cuts
-are paid for, out of the lengths of the arcs that cross them, until a paid way leads from every
-terminal to a root. What has been paid bounds every tree from below, within the bidirected cut's.
+Programming 28, 1984. Any tree crosses every cut that separates a terminal from the roots; the duals
+of such cuts are raised, which reduces the lengths of the arcs that cross them, until arcs of
+reduced length 0 lead from every terminal to a root. The sum of the duals is a lower bound on the
+length of every tree, no better than the bidirected cut's.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from planning.steiner.steiner_tree import Arcs, Lengths
 def paid_by_cuts(
     arcs: Arcs, lengths: Lengths, terminals: Sequence[int], roots: Collection[int]
 ) -> int:
-    """At least so long is every tree that gathers the terminals at one of the roots.
+    """Return a lower bound on the length of trees that join the terminals to one of the roots.
 
-    `lengths`: of the arcs, whole, 0 or more. All terminals reach a root.
+    `lengths`: of the arcs, integers of 0 or more. All terminals must reach a root.
     """
     left = [int(length) for length in lengths]
     leaving: list[list[int]] = [[] for _ in range(arcs.nodes)]
@@ -28,7 +29,7 @@ def paid_by_cuts(
     paid = 0
     waiting = list(terminals)
     while waiting:
-        # The smallest cut first: it leaves the others most.
+        # The smallest cut first: it reduces the fewest arcs.
         cuts = [_reached(start, leaving, heads, left, roots) for start in waiting]
         ways = {start: cut for start, cut in zip(waiting, cuts, strict=True) if cut is not None}
         waiting = list(ways)
@@ -50,7 +51,7 @@ def _reached(
     left: Sequence[int],
     roots: Collection[int],
 ) -> set[int] | None:
-    """Return the nodes that paid ways lead to from a terminal; None if a root is among them."""
+    """Return the nodes reached from a terminal over saturated arcs; None if a root is reached."""
     reached = {start}
     queue = [start]
     for node in queue:

@@ -1,16 +1,17 @@
-"""In-network trees in numbers: what the exact planner, the heuristic and the bounds work on.
+"""In-network trees on numbered switches: the model of the exact planner, heuristic and bounds.
 
-Which routes are allowed. Only switches forward; hosts are leaves. The switches of one tree have one
-next hop each, so that all flows that enter a switch leave it by the same link, and every worker's
-flow ends at the server. Any such tree will do, also one with valleys (leaf - spine - leaf - spine -
-leaf): going up and down once only is not asked for, since a packet carries its own way. At most
-`max_switches` switches lie on a worker's way. A switch that sums makes one flow of up to
-`max_children` and passes the rest, so of q >= 2 flows max(1, q - max_children + 1) leave it; one
-that does not sum passes all. At most `max_flows` flows may reach the server.
+Allowed routes. Only switches forward; hosts are leaves. Each switch of a tree has one next hop, so
+all flows that enter a switch leave it by the same link, and every worker's flow ends at the server.
+Any such tree is allowed, even with valleys (leaf - spine - leaf - spine - leaf): up-down routing is
+not required, since packets are source-routed. At most `max_switches` switches lie on a worker's
+path. A switch that sums makes one flow of up to `max_children` and forwards the rest, so of q >= 2
+flows max(1, q - max_children + 1) leave it; one that does not sum forwards all. At most `max_flows`
+flows may reach the server.
 
 The time of a fragment is that of its busiest link: frames on it in one direction over its
-bandwidth. It is to be as small as can be; the job's rate is one over it. Upwards every flow counts;
-downwards results are one frame a link of the tree (replicated) or one a worker below (unicast).
+bandwidth. The objective is to minimise it; the job's rate is its inverse. Upwards every flow
+counts; downwards results are one frame per link of the tree (replicated) or per worker below
+(unicast).
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from planning.steiner.candidate_trees import Tree
 from protocol.wire import HOPS_DEFAULT, MAX_CHILDREN
 
 SLACK = 1e-9
-"""Times within this of each other, relatively, are the same."""
+"""Relative difference up to which times count as equal."""
 _NO_SHARE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class TreeTask:
-    """A tree that is wanted: the server at its root, the workers at its leaves.
+    """A requested tree: the server at its root, the workers at its leaves.
 
-    `sums`: switches that are able to sum for it. `share`: frames of this tree for one fragment of
-    the job. `max_flows`: how many flows may reach the server, None: any number.
+    `sums`: switches that can sum for it. `share`: frames of this tree per fragment of the job.
+    `max_flows`: number of flows that may reach the server, None: any.
     """
 
     server: str
@@ -49,11 +50,11 @@ class TreeTask:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What trees must keep to together.
+    """Limits on all trees together.
 
-    `max_summing`: how many switches may sum, over all trees (None: all that are able to).
-    `ranges`: how many of the trees each switch has slots for; a switch not named has enough.
-    `max_switches` on a way, which is below `max_hops`, the entries of a packet's stack.
+    `max_summing`: number of switches that may sum, over all trees (None: all that can). `ranges`:
+    number of trees each switch has slots for; a switch that is not listed has enough.
+    `max_switches`: on a path; below `max_hops`, the entries of a packet's stack.
     """
 
     max_summing: int | None = None
@@ -79,7 +80,7 @@ class NumberedTask:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A tree that was found: switch -> next one towards the root, and the switches that may sum."""
+    """A solution tree: switch -> next one towards the root, and the switches that may sum."""
 
     parents: Tree
     summing: frozenset[int]
@@ -87,12 +88,12 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Problem:
-    """Trees to be found together. Switches are 0..n-1 in the network's order.
+    """A problem of finding several trees together. Switches are 0..n-1 in the network's order.
 
     Arcs are links in one direction, between switches, and from a switch to a server (`head` is -1
     there). Arc a leads from `tail[a]` to `head[a]`, `back[a]` is the other direction (-1: none);
-    it carries `capacity[a]` frames a unit of time, and `load[a]` frames of others are on it.
-    No trees are faster than `floor`, for the sake of the links of hosts.
+    it carries `capacity[a]` frames per unit of time, and `load[a]` frames of others are on it.
+    No trees take less than `floor`, because of the links of hosts.
     """
 
     switches: tuple[str, ...]
@@ -108,7 +109,7 @@ class Problem:
 
     @cached_property
     def leaving(self) -> tuple[tuple[int, ...], ...]:
-        """The arcs from each switch to other switches."""
+        """Return the arcs from each switch to other switches."""
         arcs: list[list[int]] = [[] for _ in self.switches]
         for arc, (v, u) in enumerate(zip(self.tail, self.head, strict=True)):
             if u >= 0:
@@ -117,7 +118,7 @@ class Problem:
 
     @cached_property
     def arc(self) -> Mapping[tuple[int, int], int]:
-        """The arc between two switches."""
+        """Return the arc between two switches."""
         return {
             (v, u): arc
             for arc, (v, u) in enumerate(zip(self.tail, self.head, strict=True))
@@ -125,20 +126,20 @@ class Problem:
         }
 
     def leaves_on(self, flows: int, sums: bool) -> int:
-        """How many of the flows that meet at a switch go on."""
+        """Return how many of the flows that meet at a switch leave it."""
         if not sums or flows < 2:
             return flows
         return max(1, flows - self.limits.max_children + 1)
 
     def outflows(self, task: NumberedTask, chosen: Chosen) -> dict[int, int]:
-        """Flows that leave each switch of a tree, the root too."""
+        """Return the flows that leave each switch of a tree, including the root."""
         return {
             v: self.leaves_on(flows, v in chosen.summing)
             for v, flows in self.inflows(task, chosen).items()
         }
 
     def inflows(self, task: NumberedTask, chosen: Chosen) -> dict[int, int]:
-        """Flows that meet at each switch of a tree, leaves first."""
+        """Return the flows that meet at each switch of a tree, from the leaves upwards."""
         waiting = dict.fromkeys((*chosen.parents, task.root), 0)
         for parent in chosen.parents.values():
             waiting[parent] += 1
@@ -156,12 +157,12 @@ class Problem:
         return done
 
     def used(self, task: NumberedTask, chosen: Chosen) -> frozenset[int]:
-        """Return the switches of a tree that have something to sum."""
+        """Return the switches of a tree at which flows are summed."""
         meet = self.inflows(task, chosen)
         return frozenset(v for v in chosen.summing if meet.get(v, 0) > 1)
 
     def loads(self, task: NumberedTask, chosen: Chosen) -> dict[int, float]:
-        """Frames of one tree on each arc, for one fragment of the job."""
+        """Return the frames of one tree on each arc for one fragment of the job."""
         loads: dict[int, float] = {}
         out = self.outflows(task, chosen)
         below = self.outflows(task, Chosen(chosen.parents, frozenset())) if task.unicast else {}
@@ -174,7 +175,7 @@ class Problem:
         return loads
 
     def time(self, chosen: Sequence[Chosen]) -> float:
-        """Return the time of the busiest link under trees, one a task."""
+        """Return the time of the busiest link under trees, one per task."""
         total: dict[int, float] = {}
         for task, one in zip(self.tasks, chosen, strict=True):
             for arc, load in self.loads(task, one).items():
@@ -182,7 +183,7 @@ class Problem:
         return max(self.floor, max(load / self.capacity[arc] for arc, load in total.items()), 0.0)
 
     def levels(self, task: NumberedTask, parents: Tree) -> dict[int, int]:
-        """Switches from each switch of a tree to its root, both counted."""
+        """Return the number of switches from each switch of a tree to its root, including both."""
         levels = {task.root: 1}
         for v in parents:
             way = []
@@ -204,7 +205,7 @@ class Problem:
         return kept
 
     def joins(self, task: NumberedTask, parents: Tree) -> bool:
-        """Return whether every worker's switch has one way to the root, over links there are."""
+        """Return whether every worker's switch has one path to the root, over existing links."""
         if any(pair not in self.arc for pair in parents.items()):
             return False
         joined = {task.root}
@@ -246,12 +247,12 @@ class Problem:
         more: Mapping[int, float] | None = None,
         limits: Limits | None = None,
     ) -> Problem:
-        """Other tasks on the same switches, with `more` frames of others on some arcs."""
+        """Return a problem of other tasks on these switches, with `more` frames on some arcs."""
         load = list(self.load)
         for arc, frames in (more or {}).items():
             load[arc] += frames
         problem = replace(self, tasks=tasks, load=tuple(load), limits=limits or self.limits)
-        # Both depend on the arcs alone, and are costly to make again for every tree.
+        # Both depend only on the arcs and are costly to recompute for every tree.
         problem.__dict__.update(leaving=self.leaving, arc=self.arc)
         return problem
 
@@ -262,10 +263,10 @@ def build_model(
     limits: Limits | None = None,
     others: LinkLoads | None = None,
 ) -> Problem:
-    """Put tasks in numbers; `others`: frames that are on links besides.
+    """Return tasks on numbered switches; `others`: frames of other jobs on links.
 
     Links without a bandwidth count as unlimited, or all as 1 if none has one. NetworkError if a
-    host has not one link.
+    host does not have exactly one link.
     """
     limits = limits or Limits()
     number = {name: v for v, name in enumerate(network.switches)}
@@ -330,7 +331,7 @@ def _numbered(
         exit=leaving,
         local=tuple(local),
         can_sum=tuple(name in task.sums for name in network.switches),
-        # A tree without a share still needs paths; its load on links is negligible.
+        # A tree without a share still needs paths; it hardly loads links.
         share=float(task.share) or _NO_SHARE,
         unicast=task.results is Results.UNICAST,
         max_flows=len(task.workers) if task.max_flows is None else task.max_flows,
@@ -341,7 +342,7 @@ def _numbered(
 def route_of(
     network: Network, problem: Problem, number: int, task: TreeTask, found: Chosen
 ) -> Route:
-    """Return the route of a tree that was found for task `number`."""
+    """Return the route of the tree of task `number`."""
     names = problem.switches
     parents = {worker: network.access_switch(worker) for worker in task.workers}
     for v in sorted(found.parents):

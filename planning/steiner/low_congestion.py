@@ -1,9 +1,9 @@
-"""Which k switches of a tree should sum so that the job is fastest.
+"""Choice of the k switches of a tree that should sum to make the job fastest.
 
 The problem of Segal, Avin and Scalosub (*Constrained In-network Computing with Low Congestion in
 Datacenter Networks*, 2022, arXiv 2201.04344), here with at most `max_children` flows in a sum. It
-is optimal: for a given time, fewer flows out of a subtree are never worse above it, so one number a
-subtree and a number of switches is all there is to know.
+is optimal: for a given time, fewer flows out of a subtree are never worse above it, so one value
+per subtree and number of switches suffices.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _STEPS = 40
 
 
 def least_congestion(problem: Problem, parents: Tree, most: int) -> Chosen | None:
-    """Choose at most `most` switches of a tree (of the problem's only task) so that it is fastest.
+    """Choose at most `most` switches to sum so that a tree of the problem's only task is fastest.
 
-    None if too many flows reach the server whichever are chosen. Up to 40 passes of O(n k^2).
+    None if any choice lets too many flows reach the server. Up to 40 passes of O(n k^2).
     """
     best = place_within(problem, parents, most, math.inf)
     if best is None:
@@ -45,7 +45,7 @@ def least_congestion(problem: Problem, parents: Tree, most: int) -> Chosen | Non
 
 
 def place_within(problem: Problem, parents: Tree, most: int, time: float) -> Chosen | None:
-    """At most `most` switches with which a tree takes at most `time`, None if there are none."""
+    """Return at most `most` switches with which a tree takes at most `time`; None if impossible."""
     task = problem.tasks[0]
     order = list(problem.inflows(task, Chosen(parents, frozenset())))
     children: dict[int, list[int]] = {v: [] for v in order}
@@ -90,7 +90,7 @@ def _trace(
     least: dict[int, Flows],
     merged: dict[int, list[Flows]],
 ) -> list[int]:
-    """Return the switches that the fewest flows at the root come from."""
+    """Return the switches that give the fewest flows at the root."""
     task = problem.tasks[0]
     given = {task.root: len(least[task.root]) - 1}
     summing = []
@@ -107,7 +107,7 @@ def _trace(
 
 
 def min_plus(a: Flows, b: Flows, length: int) -> Flows:
-    """Return result[..., i] = the least a[..., j] + b[..., i - j], up to a length."""
+    """Return result[..., i] = min over j of a[..., j] + b[..., i - j], up to a length."""
     long, short = (a, b) if a.shape[-1] >= b.shape[-1] else (b, a)
     size = min(length, a.shape[-1] + b.shape[-1] - 1)
     result = np.full((*a.shape[:-1], size), math.inf)
@@ -118,7 +118,7 @@ def min_plus(a: Flows, b: Flows, length: int) -> Flows:
 
 
 def split(a: Flows, b: Flows, number: int) -> tuple[int, int]:
-    """How `number` is best divided: (of b, of a)."""
+    """Return the best split of `number`: (of b, of a)."""
     low, high = max(0, number - len(a) + 1), min(number, len(b) - 1)
     sums = b[low : high + 1] + a[number - high : number - low + 1][::-1]
     part = low + int(np.argmin(sums))

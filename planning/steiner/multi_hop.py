@@ -58,11 +58,11 @@ _CERTAIN = 1e-6
 
 @dataclass(frozen=True)
 class MultiHopAnswer:
-    """Routes, one a server, and what is known of them.
+    """Routes, one per server, with their rate and bound.
 
-    `rate`: what every worker may send, in units of the links' bandwidths (frames of the job over
-    the time of the busiest link; with all links unlimited, one over the frames on the busiest).
-    `certificate`: why no routes are faster than its bound.
+    `rate`: at which every worker may send, in units of the links' bandwidths (frames of the job
+    over the time of the busiest link; with all links unlimited, 1 / the frames on the busiest).
+    `certificate`: proves that no routes are faster than its bound.
     """
 
     routes: tuple[Route, ...]
@@ -73,24 +73,24 @@ class MultiHopAnswer:
 
     @property
     def bound(self) -> Fraction:
-        """No routes are faster."""
+        """Return the rate that no routes exceed."""
         return self.certificate.bound
 
     @property
     def gap(self) -> float:
-        """Relative gap to the bound: 0 is proved optimal."""
+        """Return the relative gap to the bound: 0 is proved optimal."""
         return float(1 - self.rate / self.bound)
 
 
 def plan_multi_hop(network: Network, request: PlanRequest, allocator: Allocator) -> JobPlan:
-    """Plan a job; PlanError says what stands in the way."""
+    """Plan a job; PlanError gives the reason if that is impossible."""
     return plan_of_routes(network, request, solve_multi_hop(network, request, allocator), allocator)
 
 
 def plan_of_routes(
     network: Network, request: PlanRequest, answer: MultiHopAnswer, allocator: Allocator
 ) -> JobPlan:
-    """Return the job's plan on routes that were found; PlanError if slots or groups run out."""
+    """Return the job's plan on given routes; PlanError if slots or groups run out."""
     shares = request.shares or tuple(1 / len(request.servers) for _ in request.servers)
     return job_plan(network, request, answer.routes, shares, _results(request), allocator)
 
@@ -127,13 +127,14 @@ def solve_tasks(
     time_limit: float = 10.0,
     seed: int = 0,
 ) -> MultiHopAnswer:
-    """Find trees for several tasks that share the links, of one job or of several.
+    """Find trees for several tasks of one or more jobs that share links.
 
-    The slowest link decides for all of them. `gap`: how near the bound is near enough, relative;
-    `time_limit`: seconds for the exact programme. PlanError if there are no trees, with the reason.
+    The busiest link determines the time of all of them. `gap`: relative gap to the bound at which
+    to stop; `time_limit`: seconds for the exact programme. PlanError, with the reason, if there are
+    no trees.
     """
     started = time.perf_counter()
-    # What failures have cut off must not matter, not even to how long the search looks.
+    # What failures have cut off must not affect anything, not even the length of the search.
     network = network.around(host for task in tasks for host in (task.server, *task.workers))
     search = _Search(network, tasks, limits, method, seed)
     chosen = search.run()
@@ -158,7 +159,7 @@ def solve_tasks(
             chosen = drop_useless(search.problem, exact.chosen)
             reached = search.problem.time(chosen)
         if exact.bound > bound.time * (1 + SLACK):
-            # Between the bound and the time reached there may be no feasible time of a link.
+            # There may be no possible time of a link between the bound and the time reached.
             least = next_time(search.problem, exact.bound) if len(tasks) == 1 else exact.bound
             bound, kind = TimeBound(min(least, reached)), "mixed-integer programme"
         if chosen is None and exact.status is Status.INFEASIBLE:
@@ -182,12 +183,12 @@ def solve_tasks(
 
 
 def _is_near(reached: float, bound: float, gap: float) -> bool:
-    """Whether a time is a bound, or within a gap relative to the rate."""
+    """Return whether a time reaches the bound, or is within a relative gap of it."""
     return reached * (1 - gap) <= bound * (1 + SLACK)
 
 
 class _Search:
-    """The heuristic part: tasks one by one, then each again among the others."""
+    """The heuristic part: tasks one by one, then each again given the others."""
 
     def __init__(
         self,
@@ -203,7 +204,7 @@ class _Search:
         self.random = Random(seed)
 
     def run(self) -> tuple[Chosen, ...] | None:
-        """Trees within the limits, None if none were found."""
+        """Return trees within the limits; None if none were found."""
         problem = self.problem
         found: list[Chosen | None] = [None] * len(self.tasks)
         for number, task in enumerate(self.tasks):
@@ -233,7 +234,7 @@ class _Search:
         return drop_useless(alone, (better,))[0]
 
     def explain(self, otherwise: str) -> NoReturn:
-        """Say why there are no trees."""
+        """Return a message that says why there are no trees."""
         self._check_server_flows()
         servers = ", ".join(task.server for task in self.tasks)
         raise PlanError(
@@ -243,7 +244,7 @@ class _Search:
         )
 
     def _check_server_flows(self) -> None:
-        """PlanError if more flows would reach a server than can, whatever the trees."""
+        """Raise PlanError if any tree leads more flows to a server than it can take."""
         for task, numbered in zip(self.tasks, self.problem.tasks, strict=True):
             least = least_server_flows(self.problem.variant((numbered,)), numbered)
             if least > numbered.max_flows:
@@ -256,7 +257,7 @@ class _Search:
     def certificate(
         self, rate: Fraction, reached: float, bound: TimeBound, kind: str
     ) -> Certificate:
-        """Why nothing is faster than the bound."""
+        """Return the certificate of the bound."""
         exact = rate if reached <= bound.time * (1 + _CERTAIN) else 1 / Fraction(bound.time)
         names = tuple(self.problem.switches[v] for v in bound.cut)
         shown = f"{float(exact):.6g}"
@@ -302,14 +303,14 @@ def _limits(network: Network, request: PlanRequest, allocator: Allocator) -> Lim
     near = {peer for host in request.workers for peer in network.ports(host).values()}
     first = [ranges[name] for name in able if name in near]
     if first and not any(first):
-        # No two workers' flows would be summed where they first meet: a job like the baseline.
-        # With all switches to choose from, the allocator says whose slots are in use.
+        # No workers' flows would be summed where they first meet, as in the baseline.
+        # With all switches to choose from, the allocator names those whose slots are in use.
         ranges = {}
     height = request.forest.max_height
     return Limits(
         max_summing=request.max_aggregating,
         ranges=ranges,
-        # From a host to the server there is one link more than switches.
+        # A path from a host to the server has one more link than switches.
         max_switches=(request.max_hops if height is None else min(request.max_hops, height)) - 1,
         max_hops=request.max_hops,
     )

@@ -1,11 +1,11 @@
-"""What no in-network tree can beat, by maximum flow: the bound of the multi-hop planners.
+"""A lower bound on the time of in-network trees, by maximum flow: the multi-hop planner's bound.
 
-Let the flows of a tree split freely and a switch that sums take away up to max_children - 1 of
-them without having to send one on. Then trees become flows: every worker's flow must end at the
-server or at a switch that takes it away. If, in a time t, a maximum flow cannot carry them all over
-what the links can do in t, no tree takes t or less; the minimum cut says why. Link capacities are
-rounded down to whole flows, and a link that could not even carry what a switch must at least send
-is left out, which makes the bound stronger than the linear relaxation of `multi_hop_exact`.
+Relax the problem: let the flows of a tree split freely, and let a switch that sums absorb up to
+max_children - 1 of them without having to send one. Then every worker's flow must end at the server
+or at a switch that absorbs it. If a maximum flow under the links' capacities in a time t cannot
+carry them all, no tree takes t or less; the minimum cut is the reason. Link capacities are rounded
+down to whole flows, and a link that cannot carry the least that a switch must send is omitted,
+which makes the bound stronger than the linear relaxation of `multi_hop_exact`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _STEPS = 40
 
 @dataclass(frozen=True, slots=True)
 class TimeBound:
-    """No tree is faster than `time`; `cut`: the switches whose flows do not get out in less.
+    """No tree takes less than `time`; `cut`: the switches whose flows cannot leave in less.
 
-    The cut is empty where the links of hosts are the reason.
+    The cut is empty where the links of hosts are the bottleneck.
     """
 
     time: float
@@ -35,7 +35,7 @@ class TimeBound:
 def time_bound(problem: Problem, reached: float) -> TimeBound:
     """Return a lower bound on the time of trees, of which some take `reached`.
 
-    Every task alone, among the loads that `problem` has already: the largest of their bounds.
+    The largest bound of any task by itself, given the loads that `problem` already has.
     """
     best = TimeBound(min(problem.floor, reached))
     for task in problem.tasks:
@@ -47,7 +47,7 @@ def time_bound(problem: Problem, reached: float) -> TimeBound:
 
 
 def least_server_flows(problem: Problem, task: NumberedTask) -> int:
-    """At least so many flows reach the server, whatever the tree and however long it takes."""
+    """Return the least number of flows that reach the server in any tree, without a time limit."""
     flow, _ = _relaxed(problem, task, float("inf"), exit_flows=0)
     return max(1, task.workers - flow)
 
@@ -58,7 +58,7 @@ def _task_bound(problem: Problem, task: NumberedTask, reached: float) -> TimeBou
     reached = min(reached, max(slowest, problem.floor))
     if reached <= problem.floor * (1 + SLACK):
         return TimeBound(problem.floor)
-    # The first question is whether anything below `reached` is possible: most often it is not.
+    # First ask whether anything below `reached` is possible: usually it is not.
     low, high = reached * (1 - 4 * SLACK), reached
     flow, cut = _relaxed(problem, task, low)
     if flow < task.workers:
@@ -80,7 +80,7 @@ def _task_bound(problem: Problem, task: NumberedTask, reached: float) -> TimeBou
 
 
 def next_time(problem: Problem, time: float) -> float:
-    """Return the least time above another that some link takes for whole flows of the only task."""
+    """Return the next time above one that some link takes for whole flows of the only task."""
     share = problem.tasks[0].share
     capacity, load = np.array(problem.capacity), np.array(problem.load)
     limited = np.isfinite(capacity)
@@ -92,7 +92,7 @@ def next_time(problem: Problem, time: float) -> float:
 
 
 def _flows_in(problem: Problem, task: NumberedTask, time: float) -> NDArray[np.int32]:
-    """Whole flows that each arc can carry in a time, up to the number of workers."""
+    """Return the whole flows that each arc can carry in a time, up to the number of workers."""
     capacity, load = np.array(problem.capacity), np.array(problem.load)
     if math.isinf(time):
         return np.full(len(capacity), task.workers, dtype=np.int32)
@@ -105,8 +105,8 @@ def _flows_in(problem: Problem, task: NumberedTask, time: float) -> NDArray[np.i
 def _relaxed(
     problem: Problem, task: NumberedTask, time: float, exit_flows: int | None = None
 ) -> tuple[int, tuple[int, ...]]:
-    """How many workers' flows end somewhere in a time, and the switches on the cut's near side."""
-    # Here, as commands that only might plan would start by a third of a second later.
+    """Return how many workers' flows end within a time, and the switches on the cut's near side."""
+    # Imported here: commands that might not plan start a third of a second sooner.
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
@@ -138,7 +138,7 @@ def _relaxed(
     if exit_flows is None:
         exit_flows = int(min(room[task.exit], task.max_flows))
     summing = np.flatnonzero(sums)
-    # At least one flow of those that begin elsewhere gets as far as the root.
+    # At least one of the flows that begin elsewhere reaches the root.
     elsewhere = task.workers - task.local[task.root]
     widths = [
         local,
@@ -167,7 +167,7 @@ def _relaxed(
 def _joined(
     count: int, root: int, tail: NDArray[np.int64], head: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Which switches have a way to the root."""
+    """Return which switches have a path to the root."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import breadth_first_order
 

@@ -1,7 +1,7 @@
-"""The first choice of the multi-hop planner: candidate trees, the best first.
+"""Candidate trees of the multi-hop planner, the best first.
 
-Of the trees of `steiner` the one is best whose busiest link is least busy, then the one with the
-fewest frames on all links, then the least deep, with the least latency, and the most even.
+The trees of `candidate_trees` are ranked by the load of the busiest link, then by the frames on all
+links, then by depth, latency and balance.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from planning.steiner.candidate_trees import SwitchGraph, Tree, candidates
 from planning.steiner.in_trees import Chosen, Problem, TreeTask
 
 _MANY = 10_000_000
-"""Terminals times links from which on candidates that take long are left out."""
+"""Terminals times links above which slow candidates are omitted."""
 
 
 def candidate_trees(network: Network, problem: Problem, task: TreeTask) -> tuple[Chosen, ...]:
-    """Trees for the problem's only task, the best first, none too deep.
+    """Return trees for the problem's only task, the best first, none too deep.
 
-    PlanError if workers are cut off, or lie deeper than a packet's stack allows.
+    PlanError if workers are cut off, or are deeper than a packet's stack allows.
     """
     numbered = problem.tasks[0]
     summing = frozenset(v for v, able in enumerate(numbered.can_sum) if able)
@@ -61,7 +61,7 @@ def _depth(problem: Problem, tree: Tree) -> int:
 
 
 def _fewest_hops(problem: Problem, root: int) -> Tree:
-    """Return a way to the root over the fewest switches, from wherever there is one."""
+    """Return paths to the root over the fewest switches, from every switch that has one."""
     tree: Tree = {}
     queue = [root]
     for v in queue:
@@ -91,7 +91,7 @@ def _switch_graph(problem: Problem, summing: Collection[int]) -> SwitchGraph:
 
 
 class _Latencies:
-    """Seconds from the farthest worker to the server, over a tree."""
+    """Latencies in seconds from the farthest worker to the server, over a tree."""
 
     def __init__(self, network: Network, problem: Problem, task: TreeTask) -> None:
         self.network, self.problem = network, problem
@@ -116,7 +116,7 @@ class _Latencies:
 
 
 def _score(problem: Problem, chosen: Chosen, latencies: _Latencies) -> tuple[float, ...]:
-    """Smaller is better: time of the busiest link, frames on all links, depth, imbalance."""
+    """Return a score, smaller is better: time of the busiest link, frames, depth, imbalance."""
     loads = problem.loads(problem.tasks[0], chosen)
     squares = sum((load + problem.load[arc]) ** 2 for arc, load in loads.items())
     return (
@@ -129,5 +129,5 @@ def _score(problem: Problem, chosen: Chosen, latencies: _Latencies) -> tuple[flo
 
 
 def _rounded(value: float) -> float:
-    """Return a value without the noise of summation, so that equal candidates are equal."""
+    """Return a value without rounding errors of sums, so that equal candidates compare equal."""
     return float(f"{value:.12g}")

@@ -1,13 +1,14 @@
 """The fastest in-network trees, as a mixed-integer programme.
 
 The published models (ARO, Luo et al., ToN 2024) maximise a rate and multiply it by the number of
-flows on a link, which is quadratic. Here the time t = 1 / rate is minimised: with f flows on a
-link of bandwidth c, f <= c t is linear. Several trees share the links and t.
+flows on a link, which is quadratic. Here the time t = 1 / rate is minimised: for f flows on a link
+of bandwidth c the constraint f <= c t is linear. Several trees share the links and t.
 
-For every tree: x_a, whether arc a is its switch's next hop; y_a, the flows on it; level_v, the
-switches from v to the root, which keeps trees free of circles and no deeper than allowed; sums_v,
-whether v sums, where that is a choice (few switches may, or slots are short); and, where results
-are one packet a worker, down_a, the workers on the far side of a. `in_trees` says what is allowed.
+Variables of every tree: x_a, whether arc a leads to its switch's next hop; y_a, the flows on it;
+level_v, the number of switches from v to the root, which excludes cycles and limits the depth;
+sums_v, whether v sums, where that is a choice (few switches may sum, or slots are scarce); and,
+where results are one packet per worker, down_a, the workers on the far side of a. `in_trees`
+defines the allowed trees.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ _Values = Callable[[int], float]
 
 @dataclass(frozen=True, slots=True)
 class ExactAnswer:
-    """How the programme ended: trees (None: none found), and a time no other trees beat.
+    """Result of the programme: trees (None: none found), and a lower bound on the time of others.
 
-    With `status` INFEASIBLE there are no trees that take less than was asked for.
+    With `status` INFEASIBLE no trees take less than the requested time.
     """
 
     chosen: tuple[Chosen, ...] | None
@@ -44,10 +45,10 @@ def solve_exactly(
     time_limit: float = INFINITY,
     seed: int = 0,
 ) -> ExactAnswer:
-    """Find trees that take least time, among those that take less than `below`.
+    """Find the fastest trees among those that take less than `below`.
 
-    `at_least`: a time known to be a lower bound. `gap`: relative; `time_limit`: seconds. The same
-    input gives the same trees unless the time limit is hit.
+    `at_least`: a known lower bound on the time. `gap`: relative; `time_limit`: seconds. The same
+    input gives the same trees unless the time limit is reached.
     """
     if max(at_least, problem.floor) > below:
         return ExactAnswer(None, below, Status.INFEASIBLE)
@@ -68,7 +69,7 @@ def solve_exactly(
 
 
 class _Model:
-    """The programme: what the trees share, and a `_TaskModel` each."""
+    """The programme: constraints that the trees share, and a `_TaskModel` for each."""
 
     def __init__(
         self,
@@ -81,7 +82,7 @@ class _Model:
     ) -> None:
         self.problem = problem
         self.below = below
-        # Bandwidths are 10^6 and more, times small: the solver gets both near 1.
+        # Scaling: bandwidths are 10^6 and more, and times small; the solver needs both near 1.
         limited = [capacity for capacity in problem.capacity if math.isfinite(capacity)]
         self.unit = 1 / max(limited, default=1.0)
         self.program = LinearProgram(maximise=False, time_limit=time_limit, gap=gap, seed=seed)
@@ -94,7 +95,7 @@ class _Model:
         self._add_most_summing()
 
     def room(self, arc: int, share: float) -> float:
-        """Whole flows of a tree that an arc can carry in less time than `below`."""
+        """Return the whole flows of a tree that an arc can carry in less time than `below`."""
         capacity = self.problem.capacity[arc]
         if math.isinf(capacity) or math.isinf(self.below):
             return INFINITY
@@ -102,7 +103,7 @@ class _Model:
         return math.floor(room * (1 + SLACK) + SLACK)
 
     def _add_capacities(self) -> None:
-        """All frames on a link, in one direction, within the time."""
+        """Require that all frames on a link, in one direction, take at most the time t."""
         for arc, terms in enumerate(self.carried):
             capacity = self.problem.capacity[arc] * self.unit
             if terms and math.isfinite(capacity):
@@ -111,14 +112,14 @@ class _Model:
                 )
 
     def _add_ranges(self) -> None:
-        """Let a switch sum for as many trees as it has slots for."""
+        """Let a switch sum for no more trees than it has slots for."""
         for v, ranges in enumerate(self.problem.ranges):
             terms = {task.sums[v]: 1.0 for task in self.tasks if v in task.sums}
             if len(terms) > ranges:
                 self.program.add_constraint(terms, upper=ranges)
 
     def _add_most_summing(self) -> None:
-        """No more than so many switches sum, for whichever trees."""
+        """Limit the number of switches that sum for any tree."""
         most = self.problem.limits.max_summing
         if most is None:
             return
@@ -167,7 +168,7 @@ class _TaskModel:
             self._add_exit()
 
     def _hops(self) -> dict[int, int]:
-        """Return the fewest switches from each to the root, both counted, as far as allowed."""
+        """Return the fewest switches from each to the root, both included, within the limit."""
         hops = {self.task.root: 1}
         queue = [self.task.root]
         for v in queue:
@@ -179,20 +180,20 @@ class _TaskModel:
         return hops
 
     def _add_sums(self) -> None:
-        """Whether a switch sums is a variable only where something limits it."""
+        """Add variables for whether a switch sums, only where something limits it."""
         scarce = self.problem.limits.max_summing is not None
         for v, able in enumerate(self.task.can_sum):
             if able and (scarce or self.problem.ranges[v] < len(self.problem.tasks)):
                 self.sums[v] = self.program.add_variable(upper=1.0, integer=True)
 
     def _taken_away(self, v: int) -> tuple[dict[int, float], float]:
-        """Flows that a switch need not send on: in terms of its variable, and besides."""
+        """Return the flows that a switch absorbs: its variable's coefficient, and a constant."""
         if v in self.sums:
             return {self.sums[v]: float(self.away)}, 0.0
         return {}, float(self.away) if self.task.can_sum[v] else 0.0
 
     def _add_arcs(self) -> None:
-        """Make x and y for the arcs that lead on and can carry what the switch must send."""
+        """Add x and y for the arcs towards the root that can carry what the switch must send."""
         problem, task = self.problem, self.task
         for arc, (v, u) in enumerate(zip(problem.tail, problem.head, strict=True)):
             if u < 0 or v == task.root or v not in self.hops or u not in self.hops:
@@ -215,7 +216,7 @@ class _TaskModel:
                 self.model.carried[problem.back[arc]][x] = task.share
 
     def _add_next_hops(self) -> None:
-        """One next hop at every switch of the tree, and at those that some flow enters."""
+        """Require one next hop at every switch of the tree, and at those that some flow enters."""
         for v, arcs in self.departures.items():
             leaving = {self.next_hop[arc]: 1.0 for arc in arcs}
             worked = self.task.local[v] > 0
@@ -224,26 +225,26 @@ class _TaskModel:
                 if not worked:
                     self.program.add_constraint({**leaving, self.next_hop[arc]: -1.0}, lower=0.0)
         for v, arcs in self.arrivals.items():
-            # A dead end: nothing leaves there.
+            # A dead end: no arc leaves it.
             if v != self.task.root and v not in self.departures:
                 for arc in arcs:
                     self.program.set_bounds(self.next_hop[arc], 0.0, 0.0)
 
     def _add_flows(self) -> None:
-        """Require that what meets at a switch leaves it, but for what is summed."""
+        """Require flow conservation at every switch, less what it absorbs by summing."""
         for v, arcs in self.departures.items():
             terms, besides = self._taken_away(v)
             terms.update((self.flows[arc], 1.0) for arc in arcs)
             local = self.task.local[v]
             if v in self.sums and local > 1:
-                # The same for the flows that begin there: implied, but far tighter.
+                # The same for the flows that begin there: redundant, but far tighter.
                 own = {**terms, self.sums[v]: float(min(self.away, local - 1))}
                 self.program.add_constraint(own, lower=local)
             terms.update((self.flows[arc], -1.0) for arc in self.arrivals.get(v, ()))
             self.program.add_constraint(terms, lower=local - besides)
 
     def _add_levels(self) -> None:
-        """Require that a switch lies deeper than its next hop (Miller, Tucker and Zemlin 1960)."""
+        """Require that a switch is deeper than its next hop (Miller, Tucker and Zemlin 1960)."""
         deepest = self.problem.limits.max_switches
         level = {
             v: self.program.add_variable(lower=hops, upper=1.0 if v == self.task.root else deepest)
@@ -258,7 +259,7 @@ class _TaskModel:
             )
 
     def _add_results(self) -> None:
-        """One packet a worker comes down: the workers below, on the way back."""
+        """Add the load of unicast results: one packet per worker below, on the way back."""
         for arc, x in self.next_hop.items():
             self.down[arc] = self.program.add_variable()
             most = min(self.model.room(self.problem.back[arc], self.task.share), self.task.workers)
@@ -270,7 +271,7 @@ class _TaskModel:
             self.program.add_constraint(terms, lower=self.task.local[v], upper=self.task.local[v])
 
     def _add_exit(self) -> None:
-        """Add what leaves the root for the server."""
+        """Add the flows from the root to the server."""
         root, task = self.task.root, self.task
         terms, besides = self._taken_away(root)
         leaving = self.program.add_variable(
@@ -280,7 +281,7 @@ class _TaskModel:
         terms.update((self.flows[arc], -1.0) for arc in self.arrivals.get(root, ()))
         self.program.add_constraint(terms, lower=task.local[root] - besides)
         if task.workers > task.local[root]:
-            # Implied, but not by the relaxation: the rest of the tree has a way in.
+            # Redundant, but not for the relaxation: the rest of the tree must enter the root.
             into = {self.next_hop[arc]: 1.0 for arc in self.arrivals.get(root, ())}
             self.program.add_constraint(into, lower=1.0)
         self.model.carried[task.exit][leaving] = task.share

@@ -1,13 +1,13 @@
 """Fast in-network trees for networks of any size.
 
-For one tree: start from the best of some candidates (`steiner`); where few switches may sum, choose
-them by the two dynamic programmes on trees (`low_congestion`, `soar`). Then ask, between the bound
-and the best time so far, whether a time can be met: hang switches whose links have excess, or
-those below them, elsewhere (`hanging_tree`), now and then also where that is worse, and exchange
-switches that sum. Several trees: one after the other, then each again among the others.
+For one tree: start from the best of some candidates (`candidate_trees`); where few switches may
+sum, choose them by the two dynamic programmes on trees (`low_congestion`, `soar`). Then try to meet
+target times between the bound and the best time so far: reattach switches whose links have excess,
+or those below them, elsewhere (`tree_local_search`), occasionally also where that is worse, and
+exchange switches that sum. Several trees: one after the other, then each again given the others.
 
-The number of trials is fixed by the size of the network, and what they look at is counted, not
-timed, so that the same seed gives the same trees.
+The size of the network fixes the number of trials, and their effort is counted, not timed, so that
+the same seed gives the same trees.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ _NOISE = 0.5
 _PULL_DOWN_EVERY = 8
 _MOST_ENDS = 20
 _MOST_ARCS = 16_000_000
-"""That the search for one tree looks at, give or take a tree: a few seconds."""
+"""Arcs that the search for one tree examines, approximately: a few seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long to search: trials for one time that is asked for, per switch of the network.
+    """Effort of the search: trials for each target time, per switch of the network.
 
-    `arcs`: how many the search may look at, and as many again until there is a first tree.
+    `arcs`: number that the search may examine, and as many again to find a first tree.
     """
 
     trials: int = 80
     arcs: int = _MOST_ARCS
 
     def of(self, problem: Problem) -> int:
-        """Fewer trials in large networks, where each takes longer."""
+        """Return the number of trials: fewer in large networks, where each takes longer."""
         count = self.trials * len(problem.switches)
         return 50 + min(count, count * 2000 // (len(problem.tail) + 1))
 
 
 @dataclass(frozen=True, slots=True)
 class _Means:
-    """What a search goes by: `trials` for one time that is asked for, and `work` for them all."""
+    """Resources of a search: `trials` for each target time, and `work` for all of them."""
 
     trials: int
     random: Random
@@ -64,10 +64,10 @@ def improve(
     random: Random,
     effort: Effort | None = None,
 ) -> Chosen | None:
-    """Search for a faster tree of the problem's only task, from trees to start from.
+    """Search for a faster tree of the problem's only task, starting from some trees.
 
-    `starts` may break the limit on flows at the server, but not the one on depth. `bound`: a time
-    that is good enough. None if every tree found breaks a limit.
+    `starts` may violate the limit on flows at the server, but not the one on depth. `bound`: a time
+    that is good enough. None if every tree found violates a limit.
     """
     effort = effort or Effort()
     means = _Means(effort.of(problem), random, Work(effort.arcs))
@@ -85,7 +85,7 @@ def improve(
     time = math.inf if best is None else problem.time([best])
     low = bound
     if best is None:
-        # Trees that keep to the limits at all are hard to find: ask for the best time at once.
+        # Trees within the limits are hard to find: try for the best time at once.
         best = _meet(problem, starts[0], low, means)
         means = replace(means, work=Work(effort.arcs))
         if best is None:
@@ -115,13 +115,13 @@ def improve(
 
 
 def _rank(problem: Problem, chosen: Chosen) -> tuple[bool, float, int]:
-    """Return what makes a tree good to start from."""
+    """Return the rank of a tree as a starting point; smaller is better."""
     frames = sum(problem.outflows(problem.tasks[0], chosen).values())
     return (not problem.fits([chosen]), problem.time([chosen]), frames)
 
 
 def _with_few(problem: Problem, start: Chosen) -> Iterable[Chosen]:
-    """Return a tree with the switches that sum chosen, where few may."""
+    """Return a tree with a choice of the switches that sum, where few may."""
     task, most = problem.tasks[0], problem.limits.max_summing
     if most is None:
         yield start
@@ -139,7 +139,7 @@ def _with_few(problem: Problem, start: Chosen) -> Iterable[Chosen]:
 
 
 def least_busy(problem: Problem, parents: Tree, most: int) -> frozenset[int]:
-    """Return the switches of a tree that keep its links busy for the least time (SOAR)."""
+    """Return the switches of a tree that minimise the total time of its links (SOAR)."""
     task = problem.tasks[0]
     names = [task.root, *parents]
     number = {v: i for i, v in enumerate(names)}
@@ -155,7 +155,7 @@ def least_busy(problem: Problem, parents: Tree, most: int) -> frozenset[int]:
 
 
 def _meet(problem: Problem, start: Chosen, time: float, means: _Means) -> Chosen | None:
-    """Change a tree until it takes at most a time and keeps to the limits; None if that fails."""
+    """Change a tree until it takes at most a time and meets the limits; None if that fails."""
     tree = HangingTree(problem, start, time, means.work)
     able = frozenset(v for v, sums in enumerate(problem.tasks[0].can_sum) if sums)
     bound_to = tree.bound_to_sum()
@@ -172,7 +172,7 @@ def _meet(problem: Problem, start: Chosen, time: float, means: _Means) -> Chosen
 def _grown(
     problem: Problem, summing: frozenset[int], time: float, means: _Means
 ) -> tuple[HangingTree, ...]:
-    """Return a tree hung up switch by switch, each where it fits best; empty if one is too deep."""
+    """Return a tree built switch by switch, each where it fits best; empty if one is too deep."""
     tree = HangingTree(problem, Chosen({}, summing), time, means.work)
     return (tree,) if tree.hang_all(means.random) else ()
 
@@ -182,7 +182,7 @@ def _excess(tree: HangingTree) -> int:
 
 
 def _settle(tree: HangingTree, trials: int, random: Random) -> HangingTree:
-    """Hang switches elsewhere until there is no excess, or trials or work are over."""
+    """Reattach switches elsewhere until there is no excess, or trials or work run out."""
     for trial in range(trials):
         if not tree.excess or tree.work.done:
             break
@@ -195,7 +195,7 @@ def _settle(tree: HangingTree, trials: int, random: Random) -> HangingTree:
 
 
 def _rebuilt(tree: HangingTree, v: int, random: Random) -> HangingTree:
-    """Return the tree with some of its ends hung anew, among them one below a switch."""
+    """Return the tree with some of its leaves reattached, among them one below a switch."""
     ends = tree.ends()
     if not ends:
         return tree
@@ -214,7 +214,7 @@ def _rebuilt(tree: HangingTree, v: int, random: Random) -> HangingTree:
 
 @dataclass
 class _Few:
-    """The search where few switches may sum: sets of them, and a tree for each."""
+    """The search where few switches may sum: over sets of them, with a tree for each."""
 
     problem: Problem
     time: float
@@ -242,14 +242,14 @@ class _Few:
         return None
 
     def _placed(self, tree: HangingTree) -> HangingTree:
-        """Return a tree, or one of its shape without excess, if other switches make one of it."""
+        """Return a tree, or the same one with other summing switches if that removes its excess."""
         if not tree.excess:
             return tree
         placed = place_within(self.problem, tree.chosen().parents, self.most, self.time)
         return tree if placed is None else min(tree, self._with(placed), key=_excess)
 
     def _with(self, chosen: Chosen) -> HangingTree:
-        """Return a tree, or a new one for the same set, in which those sum that must."""
+        """Return a tree, or a new one for the same set, in which all switches sum that must."""
         tree = HangingTree(self.problem, chosen, self.time)
         others = sorted(tree.summing - self.bound_to, key=lambda v: (tree.out[v] - tree.meet[v], v))
         summing = self.bound_to.union(others[: self.most - len(self.bound_to)])
@@ -261,7 +261,7 @@ class _Few:
         return min((tree, *grown), key=_excess)
 
     def _exchanged(self, tree: HangingTree) -> HangingTree:
-        """Another set: one or two switches sum instead of others, rather where flows meet."""
+        """Return a set with one or two switches exchanged, preferably for some where flows meet."""
         random = self.means.random
         summing = set(tree.summing)
         number = random.choice((1, 1, 2))
@@ -278,13 +278,13 @@ class _Few:
         chosen = frozenset(summing)
         for grown in _grown(self.problem, chosen, self.time, self.means):
             return grown
-        # Hung one by one, a switch ends up too deep; the shape at hand is within the limit.
+        # If the rebuilt tree is too deep: the present shape is within the limit.
         shape = Chosen(tree.chosen().parents, chosen)
         return HangingTree(self.problem, shape, self.time, self.means.work)
 
 
 def _below(tree: HangingTree, v: int, random: Random) -> int:
-    """Somewhere on the way down from a switch."""
+    """Return a random switch below one."""
     while tree.children[v] and (v == tree.root or random.random() < 0.6):
         v = random.choice(sorted(tree.children[v]))
     return v
@@ -305,14 +305,14 @@ def _hang_elsewhere(tree: HangingTree, v: int, random: Random) -> None:
 
 
 def _dare(excess: int, random: Random) -> bool:
-    """Whether to go on from a worse tree."""
+    """Return whether to continue from a worse tree."""
     return random.random() < 0.3 * math.exp(-max(excess, 0))
 
 
 def improve_together(
     problem: Problem, chosen: Sequence[Chosen], bound: float, random: Random, rounds: int = 3
 ) -> tuple[Chosen, ...]:
-    """Search for each tree anew among the others, while that makes the job faster."""
+    """Search again for each tree given the others, while that makes the job faster."""
     best = list(chosen)
     time = problem.time(best)
     for _ in range(rounds):
@@ -333,7 +333,7 @@ def improve_together(
 
 
 def drop_useless(problem: Problem, chosen: Sequence[Chosen]) -> tuple[Chosen, ...]:
-    """Trees as fast as these, without detours that save no time."""
+    """Return trees as fast as these, without useless detours."""
     best = list(chosen)
     time = problem.time(best)
     random = Random(0)
@@ -356,7 +356,7 @@ def drop_useless(problem: Problem, chosen: Sequence[Chosen]) -> tuple[Chosen, ..
 
 
 def among_others(problem: Problem, chosen: Sequence[Chosen | None], number: int) -> Problem:
-    """One task's problem where the trees of others (None: not there) take what they take."""
+    """Return one task's problem given the load of the others' trees (None: no tree yet)."""
     loads: dict[int, float] = {}
     taken = [0] * len(problem.switches)
     summing: set[int] = set()
@@ -373,7 +373,7 @@ def among_others(problem: Problem, chosen: Sequence[Chosen | None], number: int)
     able = [sums and taken[v] < problem.ranges[v] for v, sums in enumerate(task.can_sum)]
     most = limits.max_summing
     if most is not None and len(summing) >= most:
-        # Switches that sum for other trees may do so for this one too: they count once.
+        # Switches that sum for other trees may sum for this one too: they count once.
         able = [sums and v in summing for v, sums in enumerate(able)]
         limits = replace(limits, max_summing=None)
     elif most is not None:

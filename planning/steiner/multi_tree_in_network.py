@@ -2,9 +2,9 @@
 
 Each tree has a server at its root (one server may hold several), a range of slots at every switch
 that sums for it, and a share of the tensor in proportion to its rate. The trees are a fractional
-Steiner packing (`steiner_packing`) of a network in which only switches forward. Results are copied
-by the switches, one a link: a tree takes its rate of every link in both directions, and more
-upwards above switches that do not sum, or where more than MAX_CHILDREN flows meet.
+Steiner packing (`steiner_packing`) of a network in which only switches forward. Switches copy the
+results, one per link: a tree uses its rate of every link in both directions, and more upwards above
+switches that do not sum, or where more than MAX_CHILDREN flows meet.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from protocol.wire import MAX_CHILDREN
 
 
 def plan_multi_tree(network: Network, request: PlanRequest, allocator: Allocator) -> JobPlan:
-    """Plan a job; PlanError says what stands in the way.
+    """Plan a job; PlanError gives the reason if that is impossible.
 
-    With `shares`, which are fixed for a job's life, there are as many trees as shares, and the
-    packing's trees take them on so that the last one ends soonest; else shares follow the rates.
+    With `shares`, which are fixed for a job's lifetime, there are as many trees as shares, and
+    these are assigned to the packing's trees so that the last one ends soonest; else shares follow
+    the rates.
     """
     check_request(network, request)
     network = network.at_home()
@@ -42,7 +43,7 @@ def plan_of(
 ) -> JobPlan:
     """Return the job's plan that runs the trees of a packing.
 
-    PlanError for what agents cannot do.
+    PlanError for what agents do not support.
     """
     if request.algorithm is not Algorithm.IN_NETWORK or request.results is Results.UNICAST:
         raise PlanError(
@@ -63,7 +64,7 @@ def plan_of(
 def _check_links_of_hosts(
     network: Network, request: PlanRequest, trees: Sequence[RatedTree]
 ) -> None:
-    """Raise PlanError unless hosts forward nothing and use the links of their agents."""
+    """Raise PlanError if hosts must forward, or use other links than their agents'."""
     for host in (*request.workers, *request.servers):
         try:
             home = network.access_switch(host)
@@ -85,8 +86,8 @@ def pack_in_network(
 ) -> Forest:
     """Return the trees for a job and their rates, in the units of the links' bandwidths.
 
-    Hosts with several links forward as well, as `hopsum plan` allows; a job's agents do not.
-    PlanError if no tree meets the request, saying why.
+    Hosts with several links forward here, as `hopsum plan` allows; a job's agents do not.
+    PlanError, with the reason, if no tree meets the request.
     """
     options = request.forest
     most = request.max_hops
@@ -100,7 +101,7 @@ def pack_in_network(
 def packing_problem(
     network: Network, request: PlanRequest, allocator: Allocator | None = None
 ) -> PackingProblem:
-    """Return what there is to pack trees in: the slots that other jobs leave are limits."""
+    """Return the packing problem of a request; the slots that other jobs leave are limits."""
     allocator = allocator or Allocator(network)
     return PackingProblem(
         planning_graph(network, request.workers),
@@ -116,7 +117,7 @@ def packing_problem(
 
 
 def spread(rates: list[Fraction], shares: tuple[float, ...]) -> list[int]:
-    """For each share the number of the tree that takes it on, largest first, ending soonest."""
+    """Assign each share, largest first, to the tree that would end soonest; return tree numbers."""
     loads = [Fraction(0) for _ in rates]
     taken = [0] * len(shares)
     for i in sorted(range(len(shares)), key=lambda i: (-shares[i], i)):

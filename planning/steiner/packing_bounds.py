@@ -1,4 +1,4 @@
-"""Why a packing of trees cannot be faster: lengths under which all trees are long, and cuts."""
+"""Bounds on packings of trees: lengths under which all trees are long, and cuts."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from planning.model.graph import Edge
 from planning.steiner.packing_problem import PackingProblem
 
 LONGEST = 1 << 30
-"""Of the lengths that prices become: sums over all edges and flows stay below 2^60."""
+"""Largest integer length made from a price: sums over all edges and flows stay below 2^60."""
 SIMPLEST = 1000
-"""Prices are tried as fractions of the largest with no larger denominator."""
+"""Largest denominator of prices as fractions of the largest price."""
 
 Lengths = NDArray[np.int64]
 
 
 def whole_lengths(prices: NDArray[np.float64]) -> Lengths:
-    """Prices of edges as whole lengths, in proportion, from 1 to LONGEST + 1."""
+    """Return integer lengths from 1 to LONGEST + 1 in proportion to the prices of edges."""
     largest = float(prices.max())
     scaled = prices * (LONGEST / largest) if largest > 0 else prices
     return np.rint(scaled).astype(np.int64) + 1
 
 
 def simple_lengths(prices: NDArray[np.float64]) -> Lengths | None:
-    """Return the whole lengths, from 0, in whose proportion prices are but for rounding, if they
-    are.
+    """Return integer lengths from 0 to which prices are proportional up to rounding, if there
+    are any.
     """
     largest = float(prices.max())
     if not largest > 0:
@@ -46,10 +46,11 @@ def simple_lengths(prices: NDArray[np.float64]) -> Lengths | None:
 def lengths_bound(
     problem: PackingProblem, lengths: Lengths, twice_shortest: int | None
 ) -> list[Certificate]:
-    """Return the bound that lengths of the edges prove, if there is one.
+    """Return the bound that lengths of the edges prove, if any.
 
-    `twice_shortest`: twice the length that no tree is below, an edge counted half for each flow
-    upwards and half for its result. The trees take rate times length of sum(length * capacity).
+    `twice_shortest`: twice a lower bound on the length of a tree, where an edge counts half for
+    each flow upwards and half for its result. Trees use rate times length of sum(length *
+    capacity).
     """
     if not twice_shortest:
         return []
@@ -82,9 +83,9 @@ def lengths_bound(
 
 
 def cut_bound(problem: PackingProblem) -> Certificate:
-    """Return the least bound that the links around a worker, or a node with its leaves, are.
+    """Return the least bound by the links around a worker, or around a node with its leaves.
 
-    A node sends on by itself what it does not add, or what meets there beyond the fan-in.
+    A node forwards separately what it does not add, and flows beyond the fan-in.
     """
     best: Certificate | None = None
     for inside in _neighbourhoods(problem):
@@ -109,7 +110,7 @@ def cut_bound(problem: PackingProblem) -> Certificate:
 def few_trees_bound(problem: PackingProblem, max_trees: int | None) -> list[Certificate]:
     """Return the bound of K trees: K times the largest rate at which some tree joins all workers.
 
-    There are also no more of them than `most_trees`.
+    K is at most `most_trees`.
     """
     most, scarce = most_trees(problem, max_trees)
     if most is None:
@@ -140,9 +141,9 @@ def few_trees_bound(problem: PackingProblem, max_trees: int | None) -> list[Cert
 
 
 def most_trees(problem: PackingProblem, max_trees: int | None) -> tuple[int | None, str]:
-    """How many trees there may be (None: any number), and the node whose slots say so, if one does.
+    """Return how many trees may exist (None: any number), and the node whose slots limit them.
 
-    All trees sum at a node with several leaves.
+    All trees must sum at a node with several leaves.
     """
     leaves = Counter(problem.leaves.values())
     several = [node for node, count in leaves.items() if count > 1 and node in problem.limits]
@@ -153,7 +154,7 @@ def most_trees(problem: PackingProblem, max_trees: int | None) -> tuple[int | No
 
 
 def _least_flows(problem: PackingProblem, inside: tuple[str, ...]) -> int:
-    """How many flows leave a node with its leaves, the first of these, whatever the tree."""
+    """Return how many flows leave a node with its leaves (the first of `nodes`) in any tree."""
     node, *leaves = inside
     flows = len(leaves) + (node in problem.graph.workers)
     if node in problem.merging:
@@ -177,7 +178,7 @@ def _neighbourhoods(problem: PackingProblem) -> Iterator[tuple[str, ...]]:
 
 
 def _parts(problem: PackingProblem, cut: list[Edge]) -> tuple[tuple[str, ...], ...]:
-    """Return the pieces that hold workers or roots once edges are cut, where there are several."""
+    """Return the components with workers or roots that removing edges leaves, if several."""
     index = problem.index
     left: nx.Graph[str] = nx.Graph()
     left.add_nodes_from(problem.graph.nodes)

@@ -1,4 +1,4 @@
-"""What a packing of aggregation trees is asked for: ends, ways, and who adds what meets."""
+"""The problem of packing aggregation trees: workers, roots, edges, and the nodes that add."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from planning.steiner.steiner_tree import Arcs, Terminal
 
 @dataclass(frozen=True)
 class PackingProblem:
-    """Trees that gather all workers' data at one of `roots`.
+    """Trees that collect all workers' data at one of `roots`.
 
-    `passes`: the nodes that packets may cross; of these, what meets at those in `graph.combines`
-    becomes one flow, up to `fan_in` of them. No root crosses for another. `limits`: how many trees
-    may sum at a node.
+    `passes`: the nodes that packets may cross; at those in `graph.combines` up to `fan_in` flows
+    that meet become one. No root forwards for another. `limits`: number of trees that may sum at a
+    node.
     """
 
     graph: PlanningGraph
@@ -38,32 +38,32 @@ class PackingProblem:
 
     @cached_property
     def index(self) -> Mapping[str, int]:
-        """The number of each node."""
+        """Return the number of each node."""
         return self.graph.index
 
     @cached_property
     def edges(self) -> tuple[Edge, ...]:
-        """All edges, in order."""
+        """Return all edges, in order."""
         return tuple(self.graph.capacity)
 
     @cached_property
     def position(self) -> Mapping[Edge, int]:
-        """The number of each edge."""
+        """Return the number of each edge."""
         return {edge: i for i, edge in enumerate(self.edges)}
 
     @cached_property
     def crossing(self) -> frozenset[str]:
-        """The nodes that packets cross."""
+        """Return the nodes that packets may cross."""
         return self.passes.difference(self.roots)
 
     @cached_property
     def merging(self) -> frozenset[str]:
-        """The nodes that add what meets."""
+        """Return the nodes that add the flows that meet."""
         return self.crossing & self.graph.combines
 
     @cached_property
     def leaves(self) -> Mapping[str, str]:
-        """Workers with one link, to a node that adds -> that node: they hang under it."""
+        """Return workers whose only link leads to a node that adds -> that node, their parent."""
         found = {}
         for worker in sorted(self.graph.workers, key=self.index.__getitem__):
             near = self.graph.neighbours[worker]
@@ -73,7 +73,7 @@ class PackingProblem:
 
     @cached_property
     def terminals(self) -> tuple[Terminal, ...]:
-        """What the rest of a tree must gather: nodes with leaves, and workers that are none."""
+        """Return what the rest of a tree must join: nodes with leaves, and the other workers."""
         under = dict.fromkeys(self.leaves.values(), 1)
         others = {w: 0 for w in self.graph.workers if w not in self.leaves and w not in under}
         return tuple(
@@ -85,7 +85,7 @@ class PackingProblem:
 
     @cached_property
     def arcs(self) -> tuple[Arcs, Arcs, tuple[int, ...]]:
-        """The ways without the leaves' links: to be added on, and copied on; each arc's edge."""
+        """Return the arcs without the leaves' links, upwards and downwards, and each arc's edge."""
         tails, heads, numbers = [], [], []
         for number, (u, v) in enumerate(self.edges):
             for tail, head in ((u, v), (v, u)):
@@ -104,13 +104,13 @@ class PackingProblem:
 
     @property
     def merges_everywhere(self) -> bool:
-        """Whether packets cross only nodes that add."""
+        """Return whether packets cross only nodes that add."""
         return self.crossing == self.merging
 
     def tree(self, union: set[Edge], root: str) -> RatedTree | None:
-        """Return the tree, of rate 0, that hangs the workers up at `root` by the edges given.
+        """Return the tree, of rate 0, that joins the workers to `root` over the given edges.
 
-        As low as the edges allow; None if they do not join all workers to the root.
+        It is as low as the edges allow; None if they do not join all workers to the root.
         """
         near: dict[str, list[str]] = {}
         for u, v in sorted(union, key=self.position.__getitem__):
@@ -134,7 +134,7 @@ class PackingProblem:
         return RatedTree(root, parents, Fraction(0), self.flows(root, parents))
 
     def flows(self, root: str, parents: Mapping[str, str]) -> dict[str, int]:
-        """Return the flows that leave each node upwards, where they are not one."""
+        """Return the number of flows that leave each node upwards, where it is not one."""
         order = [root]
         children: dict[str, list[str]] = {}
         for node, parent in parents.items():

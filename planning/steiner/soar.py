@@ -1,7 +1,7 @@
-"""Which k switches of a tree should sum so that the links are busy for the least time.
+"""Choice of the k switches of a tree that should sum to minimise the links' total busy time.
 
 The optimal dynamic programme of SOAR (Segal, Avin and Scalosub, CoNEXT 2021, arXiv 2110.14224): a
-subtree's messages cost what they cost up to the nearest switch above that sums, so the table of a
+subtree's messages cost their path up to the nearest switch above that sums, so the table of a
 subtree has one entry for every distance to that switch and every number of switches. As published,
 a switch that sums makes one message of any number.
 """
@@ -23,7 +23,7 @@ switches in it may sum."""
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The switches that sum, and the time that all links are busy together."""
+    """The switches that sum, and the total time for which links are busy."""
 
     summing: frozenset[int]
     cost: float
@@ -39,8 +39,8 @@ def soar(
     """Choose at most `most` switches of a tree so that sum(cost * messages) is least.
 
     Switches are 0..n-1. `parents[v]`: next one towards the root, -1 at the root, whose link leads
-    to the destination. `local[v]`: messages that begin at v. `cost[v]`: of one message over the
-    link above v, such as 1 / bandwidth. `able`: which may be chosen, None: all.
+    to the destination. `local[v]`: messages that begin at v. `cost[v]`: cost of one message over
+    the link above v, such as 1 / bandwidth. `able`: switches that may be chosen, None: all.
 
     O(n h k^2) at most, with h the height. ValueError if the parents form no tree.
     """
@@ -57,7 +57,7 @@ def soar(
         merged[v] = [(local[v] * above[v])[:, None]]
         below = np.zeros((1, 1))
         for child in children[v]:
-            # The rows of a child: its own link more than those of v, or v itself sums.
+            # The rows of a child: one link farther than v's, or v itself sums.
             merged[v].append(min_plus(merged[v][-1], table[child][1:], most + 1))
             below = min_plus(below, table[child][:1], most)
         plain = merged[v][-1]
@@ -71,7 +71,7 @@ def soar(
 
 
 def _ordered(parents: Sequence[int]) -> tuple[list[int], list[int], list[list[int]]]:
-    """Return the switches from the root on, their depths (of the root 0), and their children."""
+    """Return the switches from the root downwards, their depths (root: 0) and their children."""
     children: list[list[int]] = [[] for _ in parents]
     order = []
     for v, parent in enumerate(parents):
@@ -87,14 +87,14 @@ def _ordered(parents: Sequence[int]) -> tuple[list[int], list[int], list[list[in
             depth[child] = depth[v] + 1
         order += children[v]
     if len(order) != len(parents):
-        raise ValueError("the parents lead in a circle: expected a tree")
+        raise ValueError("the parents form a cycle: expected a tree")
     return order, depth, children
 
 
 def _ways_up(
     parents: Sequence[int], cost: Sequence[float], order: Sequence[int], depth: Sequence[int]
 ) -> dict[int, Costs]:
-    """[v][l]: what one message costs over the first l + 1 links above v."""
+    """Return [v][l]: the cost of one message over the first l + 1 links above v."""
     above: dict[int, Costs] = {}
     for v in order:
         above[v] = np.full(depth[v] + 1, float(cost[v]))
@@ -123,7 +123,7 @@ def _trace(
     sums: dict[int, Costs],
     most: int,
 ) -> list[int]:
-    """Follow the tables from the root down: who sums."""
+    """Follow the tables from the root down; return the switches that sum."""
     root = order[0]
     given = {root: (0, table[root].shape[1] - 1)}
     summing = []

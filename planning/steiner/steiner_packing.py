@@ -1,11 +1,11 @@
-"""Packs aggregation trees: fractional Steiner packing by column generation.
+"""Fractional Steiner packing of aggregation trees, by column generation.
 
 A master programme shares the capacities among the trees found so far; its prices become lengths,
-and a shortest tree under them either enters the programme or proves that nothing is missing. The
-argument is the dual one: if no tree is shorter than L, and a tree of rate 1 takes its length of
-the capacities weighed by length, all rates together are at most sum(length * capacity) / L. It is
-exact: lengths are integers and, up to MAX_TERMINALS terminals, the shortest tree is one
-(`steiner_tree`). Beyond, trees are heuristic (`steiner`), and cuts bound their length
+and a shortest tree under them either enters the programme or proves optimality. The proof is the
+dual one: if no tree is shorter than L, and a tree of rate 1 uses its length of the capacities
+weighted by length, all rates together are at most sum(length * capacity) / L. It is exact: lengths
+are integers and, up to MAX_TERMINALS terminals, the shortest tree is exact as well
+(`steiner_tree`). Beyond that, trees are heuristic (`candidate_trees`), and cuts bound their length
 (`dual_ascent`).
 """
 
@@ -41,20 +41,20 @@ from planning.steiner.tree_rates import choose_rates, edge_loads, exact_rates, m
 
 WARM_UP_ROUNDS = 40
 WARM_UP_STEP = 0.7
-"""A round makes the tightest edge of its tree exp(0.7) times as long."""
+"""Each round makes the tightest edge of its tree exp(0.7) times as long."""
 STEINER_UNIT = 1 << 20
 """The heuristics compare floats within 1e-9: lengths become 1e-6 to 1000."""
 SOLVE_EVERY = 8
-"""Rounds of the warm-up between two looks at whether the trees suffice already."""
+"""Rounds of the warm-up between two checks of whether the trees already suffice."""
 _ROUNDING = 1e-12
-"""Seconds that two sums of the same latencies may differ."""
+"""Seconds by which two sums of the same latencies may differ."""
 BETTER = 1e-7
-"""A tree enters the programme if it is shorter than 1 by so much."""
+"""A tree enters the programme if its length is below 1 by at least this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """The answer to a set of lengths: a tree a root, and twice the length no tree is below."""
+    """The answer to a set of lengths: a tree per root, and twice a bound on any tree's length."""
 
     trees: tuple[RatedTree, ...]
     twice_shortest: int | None
@@ -63,7 +63,7 @@ class Priced:
 class Pricing:
     """Shortest trees of a problem. `max_height`: edges from any worker to the root.
 
-    `max_delay`: seconds; no tree that takes longer is answered, but lengths bound those as well.
+    `max_delay`: seconds; slower trees are not returned, but the bound covers those as well.
     """
 
     def __init__(
@@ -80,11 +80,11 @@ class Pricing:
 
     @property
     def exact(self) -> bool:
-        """Whether the trees are shortest ones."""
+        """Return whether the trees are shortest ones."""
         return self._exact
 
     def price(self, lengths: Lengths) -> Priced:
-        """Trees that are short under these lengths (above 0) of the edges."""
+        """Return trees that are short under these lengths (above 0) of the edges."""
         return self._price_exactly(lengths) if self._exact else self._price_roughly(lengths)
 
     def _price_exactly(self, lengths: Lengths) -> Priced:
@@ -109,7 +109,7 @@ class Pricing:
         return Priced(tuple(trees), min(shortest, default=None))
 
     def twice_at_least(self, lengths: Lengths) -> int | None:
-        """Twice a length (lengths from 0 on) that no tree is below."""
+        """Return twice a lower bound on the length of any tree, for lengths of 0 or more."""
         if self._exact:
             return self._price_exactly(lengths).twice_shortest
         problem = self.problem
@@ -138,7 +138,7 @@ class Pricing:
                 adding.tails.tolist(), adding.heads.tolist(), numbers, strict=True
             ):
                 if problem.graph.nodes[head] in problem.crossing or head == number:
-                    # Ways are looked for from the root, so against the arcs.
+                    # The search for paths starts at the root, so against the arcs.
                     cost = float(lengths[edge]) / STEINER_UNIT
                     neighbours[head][tail] = neighbours[tail][head] = cost
             graph = SwitchGraph(neighbours, adding.merges.tolist())
@@ -155,7 +155,7 @@ class Pricing:
 
 @dataclass
 class _Pool:
-    """The trees found so far, and the programme that shares the capacities among them."""
+    """The trees found so far and the programme that shares the capacities among them."""
 
     problem: PackingProblem
     trees: list[RatedTree] = field(default_factory=list)
@@ -168,7 +168,7 @@ class _Pool:
         self._packing = Packing(self.shares)
 
     def add(self, tree: RatedTree) -> bool:
-        """Take a tree in; False if it is in already."""
+        """Add a tree; False if it is already in the pool."""
         key = tree.root, tuple(sorted(tree.parents.items()))
         if key in self._known:
             return False
@@ -185,11 +185,11 @@ class _Pool:
 
 
 def pack_trees(problem: PackingProblem, options: ForestOptions) -> Forest:
-    """Trees with rates whose sum is as near the bound as `options.gap`, if there is time.
+    """Return trees with rates whose sum is within `options.gap` of the bound, if time allows.
 
-    The bound knows of the height, of K only how fast one tree can be, of r and the delay only which
-    links are too slow, of slots and the fan-in only what they mean at a node with its leaves.
-    PlanError if no tree meets the options, saying why.
+    The bound accounts for the height fully; for K only through the rate of a single tree; for r and
+    the delay only by excluding links that are too slow; for slots and the fan-in only at nodes with
+    leaves. PlanError, with the reason, if no tree meets the options.
     """
     start = time.monotonic()
     _check_slots(problem)
@@ -236,7 +236,7 @@ def _check_slots(problem: PackingProblem) -> None:
 
 
 def _thick_enough(problem: PackingProblem, options: ForestOptions) -> PackingProblem:
-    """Return the problem without the edges that no tree of the least rate can use."""
+    """Return the problem without the edges that no tree of the minimum rate can use."""
     graph = problem.graph
     thin = [edge for edge, capacity in graph.capacity.items() if capacity < options.min_rate]
     if not thin:
@@ -280,14 +280,14 @@ def _near_enough(problem: PackingProblem, max_delay: float | None) -> PackingPro
 
 
 def _delays(problem: PackingProblem, starts: Iterable[str]) -> dict[str, float]:
-    """Seconds from the nearest of some nodes, over nodes that packets cross."""
+    """Return the seconds from the nearest of some nodes, over nodes that packets may cross."""
     return {node: delay for node, (delay, _) in _quickest(problem, starts).items()}
 
 
 def _quickest(
     problem: PackingProblem, starts: Iterable[str]
 ) -> dict[str, tuple[float, str | None]]:
-    """Node -> seconds from the nearest of some nodes, and the node before (Dijkstra 1959)."""
+    """Return node -> seconds from the nearest of some nodes, and predecessor (Dijkstra 1959)."""
     graph = problem.graph
     found: dict[str, tuple[float, str | None]] = {}
     heap: list[tuple[float, int, str, str | None]] = [
@@ -309,7 +309,7 @@ def _quickest(
 
 
 def _quickest_tree(problem: PackingProblem, root: str) -> RatedTree | None:
-    """Return the tree in which every worker is as near to the root as can be, in seconds."""
+    """Return the tree in which every worker has the least latency to the root."""
     union = {
         problem.graph.edge(node, before)
         for node, (_, before) in _quickest(problem, (root,)).items()
@@ -321,7 +321,7 @@ def _quickest_tree(problem: PackingProblem, root: str) -> RatedTree | None:
 def _shallowest(problem: PackingProblem, options: ForestOptions) -> list[RatedTree]:
     """Return the lowest tree for each root that reaches the workers within `max_height`.
 
-    With `max_delay` also the quickest one; none that is beyond either.
+    With `max_delay`, also the fastest one; only trees within both limits.
     """
     name = problem.graph.name
     trees = [problem.tree(set(problem.edges), root) for root in problem.roots]
@@ -375,7 +375,7 @@ def _warm_up(
     options: ForestOptions,
     end: float,
 ) -> None:
-    """Fill the pool by multiplicative weights (Garg and Koenemann 2007): trees that differ."""
+    """Fill the pool with diverse trees by multiplicative weights (Garg and Koenemann 2007)."""
     exponents = np.zeros(len(pool.shares))
     for number in range(WARM_UP_ROUNDS):
         if time.monotonic() > end:
@@ -402,9 +402,9 @@ def _generate(
     options: ForestOptions,
     end: float,
 ) -> Packed:
-    """Add trees until no tree is missing, the gap is closed, or the time is up.
+    """Add trees until no more help, the gap is closed, or the time is up.
 
-    The rates, as parts of the largest capacity, and the prices of the edges.
+    Returns the rates, as fractions of the largest capacity, and the prices of the edges.
     """
 
     def price(packed: Packed) -> bool:
@@ -428,13 +428,13 @@ def _generate(
 def _near(
     packed: Packed, pool: _Pool, proofs: Sequence[Certificate], options: ForestOptions
 ) -> bool:
-    """Whether rates are, with something to spare for rounding, within the gap of the bound."""
+    """Return whether rates are within the gap of the bound, with a margin for rounding."""
     bound = min(float(proof.bound / pool.unit) for proof in proofs)
     return float(sum(packed.rates.tolist())) >= bound * (1 - options.gap / 4)
 
 
 def _final_lengths(pool: _Pool, prices: NDArray[np.float64], pricing: Pricing) -> Iterator[Lengths]:
-    """Lengths for a last, exact bound: the prices; of many terminals, also inner links alike."""
+    """Yield lengths for a final exact bound: prices; for many terminals, also equal inner links."""
     lengths = simple_lengths(prices)
     if lengths is not None:
         yield lengths

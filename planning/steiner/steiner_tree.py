@@ -1,9 +1,9 @@
-"""Minimum trees that gather terminals at a root, exactly: Dreyfus and Wagner (Networks 1, 1971).
+"""Exact minimum trees that join terminals to a root: Dreyfus and Wagner (Networks 1, 1971).
 
-The dynamic programme runs over sets of terminals, level by level of the tree's height, so that it
-serves with a bound on the height as well; it stops as soon as more height gives nothing. Lengths
-are integers and all comparisons exact. Time O(3^k n + 2^k m) for each level of height, k
-terminals, n nodes, m arcs; space O(2^k n) for each level.
+The dynamic programme runs over sets of terminals, one level of the tree's height after the other,
+so that the height can be limited; it stops when more height gives no shorter tree. Lengths are
+integers and all comparisons exact. Time O(3^k n + 2^k m) for each level of height, k terminals, n
+nodes, m arcs; space O(2^k n) for each level.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAX_TERMINALS = 10
-"""Beyond so many the tables grow too large."""
+"""Above this number the tables grow too large."""
 _FAR = np.int64(2**60)
 
 Lengths = NDArray[np.int64]
@@ -24,10 +24,10 @@ Lengths = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Arcs:
-    """Directed arcs between nodes 0..nodes-1: where packets may go, and who adds what meets.
+    """Directed arcs between nodes 0..nodes-1, over which packets may go, and the nodes that add.
 
-    `merges` (nodes,): what meets at such a node goes on as one flow; elsewhere every flow goes on
-    by itself, and pays for itself.
+    `merges` (nodes,): flows that meet at such a node leave it as one; elsewhere every flow is
+    forwarded separately and counts separately.
     """
 
     nodes: int
@@ -38,17 +38,17 @@ class Arcs:
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """A node whose data the tree must gather, under which `height` levels hang already."""
+    """A node that the tree must join, which already has `height` levels below it."""
 
     node: int
     height: int = 0
 
 
 class SteinerTables:
-    """The lengths of minimum trees from every set of terminals to every node.
+    """The lengths of minimum trees that join each set of terminals to each node.
 
     `lengths`: of the arcs, 0 or more, their sum below 2^60. `max_height`: levels of a tree, in arcs
-    from a terminal to the root plus what hangs under the terminal; None: any.
+    from a terminal to the root plus the levels below the terminal; None: any.
     """
 
     def __init__(
@@ -88,14 +88,14 @@ class SteinerTables:
                 return
 
     def _move(self, before: Lengths, table: Lengths) -> None:
-        """Let every set of terminals come over every arc."""
+        """Extend every set of terminals over every arc."""
         if len(self._tails):
             over = before[:, self._tails] + self._sorted_lengths
             best = np.minimum.reduceat(over, self._starts, axis=1)
             table[:, self._reached] = np.minimum(table[:, self._reached], best)
 
     def _merge(self, table: Lengths) -> None:
-        """Let two sets that meet at a node that adds become one."""
+        """Merge any two sets that meet at a node that adds."""
         for mask in range(1, len(table)):
             parts = _parts(mask)
             if len(parts):
@@ -104,8 +104,8 @@ class SteinerTables:
                 table[mask, at] = np.minimum(table[mask, at], both.min(axis=0))
 
     def length(self, root: int) -> int | None:
-        """Return the length of a minimum tree that gathers all terminals at `root`; None: there is
-        none.
+        """Return the length of a minimum tree that joins all terminals to `root`; None if none
+        exists.
 
         Where some nodes do not add, an arc counts once for each flow on it.
         """

@@ -1,7 +1,8 @@
-"""A tree under change: hang a switch, with all that is below it, under another one.
+"""A tree that local search changes: a switch, with its subtree, moves below another one.
 
-The search of `multi_hop_heuristic` asks whether a tree can take at most a given time. What links
-would have to carry beyond that is the *excess*, in flows; a tree without excess answers yes.
+The search of `multi_hop_heuristic` asks whether a tree can take at most a given time. The load of
+links beyond what they carry in that time is the *excess*, in flows; the answer is a tree without
+excess.
 """
 
 from __future__ import annotations
@@ -16,25 +17,25 @@ from random import Random
 from planning.steiner.in_trees import SLACK, Chosen, Problem
 
 Path = list[int]
-"""From a switch to the one it is hung under, with those between them."""
+"""Path from a switch to the one below which it is attached."""
 
 
 @dataclass(slots=True)
 class Work:
-    """How many arcs a search may still look at; counted, so that the same input ends the same."""
+    """How many arcs a search may still examine; a count, so that results are reproducible."""
 
     arcs: float = math.inf
 
     @property
     def done(self) -> bool:
-        """Whether nothing is left."""
+        """Return whether none are left."""
         return self.arcs <= 0
 
 
 class HangingTree:
     """The tree of a problem's only task, with `excess` and `frames` over all its links.
 
-    `work` counts what `best_path` looks at; the tree itself goes on when nothing is left.
+    `work` counts the arcs that `best_path` examines; the tree stays usable when none are left.
     """
 
     def __init__(
@@ -53,11 +54,11 @@ class HangingTree:
             for capacity, load in zip(problem.capacity, problem.load, strict=True)
         ]
         self.room[self.task.exit] = min(self.room[self.task.exit], self.task.max_flows)
-        # Of the other direction, for results; the server's own link has room for them.
+        # The other direction, for results; the server's own link has capacity for them.
         self.back_room = [
             self.room[back] if back >= 0 else self.task.workers for back in problem.back
         ]
-        # An excess outweighs all the frames that a detour can cost.
+        # Excess outweighs all the frames that a detour can cost.
         self.weight = float(self.task.workers * problem.limits.max_switches)
         self.parent = [-1] * count
         self.children: list[set[int]] = [set() for _ in range(count)]
@@ -77,12 +78,12 @@ class HangingTree:
             self._count(v, 1)
 
     def chosen(self) -> Chosen:
-        """Return the tree as it is."""
+        """Return the present tree."""
         parents = {v: parent for v, parent in enumerate(self.parent) if parent >= 0}
         return Chosen(parents, frozenset(self.summing))
 
     def copy(self) -> HangingTree:
-        """Return the same tree, to be changed apart from this one."""
+        """Return an independent copy of the tree."""
         twin = copy(self)
         for name in ("parent", "meet", "out", "below"):
             setattr(twin, name, list(getattr(self, name)))
@@ -91,10 +92,10 @@ class HangingTree:
         return twin
 
     def hang_all(self, random: Random, shuffle: float = 0.0) -> bool:
-        """Hang the workers' switches that are not on the tree yet, those with most flows first.
+        """Attach the workers' switches that are not in the tree yet, those with most flows first.
 
-        `shuffle`: so many flows more or less are no difference. False if a switch is too deep for
-        any place.
+        `shuffle`: differences of up to this many flows are ignored. False if a switch would be too
+        deep anywhere.
         """
         task = self.task
         missing = [v for v, count in enumerate(task.local) if count and not self.inside(v)]
@@ -111,7 +112,7 @@ class HangingTree:
         return True
 
     def ends(self) -> list[int]:
-        """Return the switches that no other hangs under."""
+        """Return the leaves among the switches."""
         return [v for v, near in enumerate(self.children) if not near and self.parent[v] >= 0]
 
     def overloaded(self) -> list[int]:
@@ -119,7 +120,7 @@ class HangingTree:
         return [v for v, out in enumerate(self.out) if out and self._over(v, out, self.below[v])]
 
     def bound_to_sum(self) -> frozenset[int]:
-        """Return the switches where more flows begin than any of their links can take."""
+        """Return the switches where more flows begin than any of their links can carry."""
         widest = {
             v: max((self.room[arc] for arc in arcs), default=0)
             for v, arcs in enumerate(self.problem.leaving)
@@ -128,24 +129,24 @@ class HangingTree:
         return frozenset(v for v, room in widest.items() if self.task.local[v] > room)
 
     def inside(self, v: int) -> bool:
-        """Whether a switch is on the tree."""
+        """Return whether a switch is in the tree."""
         return v == self.root or self.parent[v] >= 0
 
     def under(self, v: int) -> list[int]:
-        """Return the switches at and below one."""
+        """Return a switch and those below it."""
         found = [v]
         for node in found:
             found += self.children[node]
         return found
 
     def set_summing(self, v: int, sums: bool) -> None:
-        """Let a switch sum, or not."""
+        """Set whether a switch sums."""
         (self.summing.add if sums else self.summing.discard)(v)
         if self.inside(v):
             self._change(v, 0, 0)
 
     def detach(self, v: int) -> Path:
-        """Take a switch off, and those above it that nobody needs then; returns where it hung."""
+        """Detach a switch, and those above it that are then unused; return its former path."""
         self._count(v, -1)
         path = [v]
         flows, below = self.out[v], self.below[v]
@@ -157,14 +158,14 @@ class HangingTree:
             if node == self.root or self.children[node] or self.task.local[node]:
                 break
             self._count(node, -1)
-            # It had no other child: all that left it came from below.
+            # It had no other child: all flows that left it came from below.
             flows = self.out[node]
             self.meet[node] = self.out[node] = self.below[node] = 0
         self._change(path[-1], -flows, -below)
         return path
 
     def attach(self, path: Path) -> None:
-        """Hang a switch that was taken off under the end of a path."""
+        """Attach a detached switch below the end of a path."""
         for v, node in pairwise(path):
             self.parent[v] = node
             self._count(v, 1)
@@ -177,10 +178,10 @@ class HangingTree:
             self.out[node] = self.problem.leaves_on(self.meet[node], node in self.summing)
 
     def best_path(self, v: int, noise: float, random: Random) -> Path | None:
-        """Where to hang a switch that was taken off: the least excess, then the fewest frames.
+        """Return the best path to attach a detached switch: least excess, then fewest frames.
 
-        A search for the cheapest path, on which a switch that sums leaves fewer flows; `noise`
-        makes links up to so much dearer at random. None if no place is near enough to the root.
+        A shortest-path search in which switches that sum reduce the flows; `noise` raises links'
+        costs by up to that factor at random. None if no place is near enough to the root.
         """
         problem, parent, root, room = self.problem, self.parent, self.root, self.room
         head, leaving, back_room = problem.head, problem.leaving, self.back_room
@@ -209,7 +210,7 @@ class HangingTree:
                 peer = head[arc]
                 if peer in closed:
                     continue
-                # As `_excess`, written out: most of the search is spent here.
+                # As `_excess`, inlined: the search spends most of its time here.
                 over = max(flows - room[arc], 0) + max(down - back_room[arc], 0)
                 step = flows + weight * over
                 if noise:
@@ -245,7 +246,7 @@ class HangingTree:
         return level
 
     def _height(self, v: int) -> int:
-        """Switches on the longest way down from one, not counting it."""
+        """Return the number of switches on the longest path down from one, without itself."""
         height, layer = -1, {v}
         while layer:
             height += 1
@@ -263,7 +264,7 @@ class HangingTree:
         return self._excess(self._arc(v), flows, below) if flows else 0
 
     def _price_above(self, v: int, flows: int, below: int) -> float:
-        """Return what it costs from a switch of the tree to the server if more flows come in."""
+        """Return the cost from a switch of the tree to the server of additional flows."""
         price = 0.0
         while flows or self.task.unicast:
             before = self.out[v]
@@ -279,12 +280,12 @@ class HangingTree:
         return max(price, 0.0)
 
     def _count(self, v: int, sign: int) -> None:
-        """Add the link above a switch to the totals, or take it away."""
+        """Add the link above a switch to the totals, or subtract it."""
         self.excess += sign * self._over(v, self.out[v], self.below[v])
         self.frames += sign * self.out[v]
 
     def _change(self, v: int, flows: int, below: int) -> None:
-        """Let so many more flows, of so many more workers, meet at a switch of the tree."""
+        """Add flows of more workers at a switch of the tree, and update the links above."""
         while True:
             self._count(v, -1)
             before = self.out[v]

@@ -1,4 +1,4 @@
-"""Rates for given trees: at most K of them, none below r, within capacities, exactly."""
+"""Exact rates for given trees within capacities: at most K trees, none below r."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from planning.model.linear_program import LinearProgram, Status
 from planning.steiner.packing_problem import PackingProblem
 
 Loads = Mapping[int, int]
-"""Flows of a tree on each edge, by the edge's number."""
+"""Flows of a tree on each edge, by edge number."""
 SIMPLE = 720_720
 """Rates of a programme are taken for the nearest fraction with this denominator, if all are so
 near: what 1 to 16 trees, or flows, share equally."""
 FINER = 10_000
 NEAR = 1e-9
 DUST = 1e-7
-"""Rates of a programme below this part of the largest capacity are no rates."""
+"""A programme's rates below this fraction of the largest capacity count as 0."""
 
 
 def edge_loads(problem: PackingProblem, tree: RatedTree) -> dict[int, int]:
@@ -37,10 +37,10 @@ def choose_rates(
     options: ForestOptions,
     seconds: float,
 ) -> tuple[list[float], bool]:
-    """Return the rates, as parts of the largest capacity, of a best choice of at most K trees.
+    """Return rates, as fractions of the largest capacity, of the best choice of at most K trees.
 
-    Keeps to `max_trees`, `min_rate` and the problem's `limits`; whether it was proved best in so
-    many seconds. All rates are 0 if no choice meets them.
+    Meets `max_trees`, `min_rate` and the problem's `limits`. Also returns whether optimality was
+    proved in the given seconds. All rates are 0 if no choice meets the limits.
     """
     unit = max(problem.graph.capacity.values())
     least = float(options.min_rate / unit)
@@ -82,7 +82,7 @@ def choose_rates(
 
 
 def summing(problem: PackingProblem, tree: RatedTree) -> list[str]:
-    """Return the nodes at which two flows of a tree or more become one."""
+    """Return the nodes at which two or more flows of a tree become one."""
     meeting = Counter(tree.parents.values())
     for node, flows in tree.flows.items():
         meeting[tree.parents[node]] += flows - 1
@@ -95,7 +95,7 @@ def meets_limits(
     rates: Sequence[float],
     options: ForestOptions,
 ) -> bool:
-    """Whether rates of a programme already keep to K, r and the limits of nodes."""
+    """Return whether a programme's rates already meet K, r and the limits of nodes."""
     used = [i for i, rate in enumerate(rates) if rate > DUST]
     least = float(options.min_rate / max(problem.graph.capacity.values()))
     at = Counter(node for i in used for node in summing(problem, trees[i]))
@@ -112,15 +112,15 @@ def exact_rates(
     wanted: Sequence[float],
     min_rate: Fraction,
 ) -> tuple[RatedTree, ...]:
-    """Trees whose exact rates are near those wanted, or above, and fit the capacities exactly.
+    """Return trees with exact rates near the wanted ones, or above, that fit the capacities.
 
-    `wanted`: parts of the largest capacity. What rounding leaves is given to the largest trees.
+    `wanted`: fractions of the largest capacity. What rounding leaves goes to the largest trees.
     """
     capacities = [problem.graph.capacity[edge] for edge in problem.edges]
     unit = max(capacities)
     used = [i for i, rate in enumerate(wanted) if rate > DUST]
     simple = all(abs(wanted[i] * SIMPLE - round(wanted[i] * SIMPLE)) < NEAR * SIMPLE for i in used)
-    # All in whole grains from here on: fractions of many denominators grow without end.
+    # Integer multiples of a grain from here on: sums of fractions get ever larger denominators.
     grain = Fraction(1, SIMPLE if simple else SIMPLE * FINER)
     grain /= lcm(min_rate.denominator, *(capacity.denominator for capacity in capacities))
     room = [int(capacity / grain) for capacity in capacities]
@@ -150,9 +150,9 @@ def exact_rates(
 def _relieve(
     rates: dict[int, int], loads: Mapping[int, Loads], least: int, edge: int, room: int
 ) -> None:
-    """Make rates fit an edge: its trees give up the same part of what they have above `least`.
+    """Make rates fit an edge: its trees give up the same fraction of what they have above `least`.
 
-    Where that is not enough the smallest of them goes.
+    If that is not enough, the smallest of them is dropped.
     """
     while True:
         here = [i for i in rates if edge in loads[i]]

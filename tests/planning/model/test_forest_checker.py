@@ -77,7 +77,8 @@ def test_faults_of_a_forest() -> None:
     assert any(
         "called optimal with 1 of 8/3" in f for f in forest_faults(SQUARE, lazy, ForestOptions())
     )
-    with pytest.raises(PlanError, match=r"the trees of multi-tree do not hold:\n  2 trees"):
+    invalid = r"the trees of planner multi-tree are not valid:\n  2 trees"
+    with pytest.raises(PlanError, match=invalid):
         check_forest(SQUARE, over, ForestOptions(max_trees=1))
 
 
