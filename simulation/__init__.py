@@ -1,1 +1,1 @@
-"""One experiment in virtual time: the real P4 program and the real agents over modelled links."""
+"""A cluster in virtual time: the real P4 program, agents and controller over modelled links."""

@@ -37,8 +37,8 @@ MakeEngine = Callable[[], Engine]
 class Replan:
     """A new epoch: at `time` all switches get the rules of `plan` at once.
 
-    The servers and then the workers hear of it one after the other, `delay` seconds apart.
-    `restarted`: hosts whose agents have lost all they knew just before.
+    The servers and then the workers receive it one after the other, `delay` seconds apart.
+    `restarted`: hosts whose agents have lost all state just before.
     """
 
     time: float
@@ -54,8 +54,8 @@ MakeWorkload = Callable[[int], Workload | OperatorTraining]
 class SimulatedRun:
     """Result of a simulated job. `links`: bytes by direction; times in virtual seconds.
 
-    `reports`: what each worker's agent reported at its end, in the plan's order. `flipped`: frames
-    of which a bit flipped unseen.
+    `reports`: final report of each worker's agent, in the plan's order. `flipped`: frames in which
+    a bit flipped undetected.
     """
 
     seconds: float
@@ -86,14 +86,14 @@ def simulate_plan(
     tensors: Sequence[tuple[int, DataType]] = (),
     cuts: Mapping[int, JobPlan] | None = None,
 ) -> SimulatedRun:
-    """Run a job's workload through the switches, with new plans at their times.
+    """Run a job's workload through the switches, with new plans at given times.
 
     Hosts sum their parts of the plan, if any, at the same time; `tensors`: length and type of all
     tensors in order, for relays. `cuts`: by tensor number, the plan that partitions it and later
-    ones. `tree`: over the workers by index, if the workload's operators need an
-    agreed order. `vectors`: plan of a job of the same workers, in the same order, that combines
-    their bit vectors (its reduction is the bitwise and); None: on the tree or its ring. Raises
-    JobFailed if an agent gives up, SimulationError past `limit` virtual seconds.
+    ones. `tree`: over the workers by index, if the workload's operators need an agreed order.
+    `vectors`: plan of a job of the same workers, in the same order, that combines their bit vectors
+    (its reduction is the bitwise AND); None: on the tree or its ring. Raises JobFailed if an agent
+    gives up, SimulationError after `limit` virtual seconds.
     """
     options = options or WorkerOptions()
     task = Task(
@@ -148,24 +148,24 @@ def simulate_schedule(
 
 
 def roster(workers: Sequence[str], job: int = 1) -> JobPlan:
-    """Return the plan of a job whose workers sum among themselves: only their names."""
+    """Return the plan of a job whose workers sum among themselves; it only names them."""
     return JobPlan(job, 1, tuple(workers), (), lanes=1, window=1)
 
 
 @dataclass(frozen=True, slots=True)
 class _GivenTensors(WorkloadSpec):
-    """Tensors made by a caller."""
+    """Tensors given by a caller."""
 
     sizes: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, workers: int, tensors: Sequence[tuple[int, DataType]]) -> _GivenTensors:
-        """Tensors of these lengths, all of one type."""
+        """Return a description of tensors of these lengths, all of one type."""
         dtype = tensors[0][1] if tensors else DataType.INT32
         return cls(RANDOM, workers, 0, 1, dtype, 0, sizes=tuple(size for size, _ in tensors))
 
     def tensor_sizes(self) -> list[int]:
-        """Their lengths."""
+        """Return their lengths."""
         return [*self.sizes]
 
 
@@ -184,7 +184,7 @@ class GivenWork(Work):
         self._schedule = schedule
 
     def workload(self, index: int, plan: JobPlan) -> Workload | OperatorTraining:
-        """Return the caller's. ValueError for one that does not fit the task."""
+        """Return the caller's workload. ValueError for one that does not fit the task."""
         workload = self._make(index)
         if isinstance(workload, Workload):
             if self.task.vectors is not None:
@@ -197,7 +197,7 @@ class GivenWork(Work):
     def schedule(
         self, network: Network, plan: JobPlan, part: HostPart | None
     ) -> Callable[[int], Schedule]:
-        """Return the caller's, where the plan has none."""
+        """Return the caller's schedule where the plan has none."""
         if part is None and self._schedule is not None:
             return self._schedule
         return super().schedule(network, plan, part)
@@ -206,7 +206,7 @@ class GivenWork(Work):
 class Simulation:
     """A world with its switches and agents, and a controller that follows a script.
 
-    `fair`: hosts serve their TCP connections in turn, and hold as much as in Mininet.
+    `fair`: hosts serve their TCP connections in turn, with buffers of the same size as in Mininet.
     """
 
     def __init__(
@@ -258,7 +258,7 @@ class Simulation:
         work: Work,
         cuts: Mapping[int, JobPlan] | None = None,
     ) -> None:
-        """Let a job begin with the run; `cuts` as of `ScriptedJob`."""
+        """Add a job that begins with the run; `cuts` as of `ScriptedJob`."""
         self._plans[plan.job] = plan
         self._works[plan.job] = work
         assignment = Assignment(self._network, plan, pb.Task(key=work.task.key or b""))

@@ -13,7 +13,7 @@ from p4switch.targets.v1model.engine import Engine
 class Capture(contextlib.ExitStack):
     """An `Observer` that writes `SWITCH-ethPORT_in.pcap` and `_out.pcap` into a folder.
 
-    Times are virtual seconds: of the last bit's arrival, or departure. A frame lost on a link is in
+    Times are virtual seconds, of the last bit's arrival or departure. A frame lost on a link is in
     the sender's file. Use as a context manager.
     """
 
@@ -38,7 +38,7 @@ class Capture(contextlib.ExitStack):
         self, time: float, node: str, port: int, frame: bytes, engine: Engine | None
     ) -> None:
         """See `Observer`."""
-        # Not what the controller sends by the CPU port.
+        # Without what the controller sends through the CPU port.
         if (node, port, "in") in self._files:
             self._files[node, port, "in"].write(time, frame)
 

@@ -1,8 +1,8 @@
-"""A whole cluster in virtual time: network, switches, agents, and the real controller.
+"""A whole cluster in virtual time: network, switches, agents and the real controller.
 
 The controller's own assembly (`controller.api.serving`) runs on a loop in virtual time; its driver
-speaks P4Runtime to the service of every switch, its services speak to the agents' sessions, both
-over `simulation.rpc`. One seed is one history: `trace` has every message between processes.
+speaks P4Runtime to the service of every switch, and its services serve the agents' sessions, both
+over `simulation.rpc`. One seed is one history: `trace` records every message between processes.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ CHECK_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """Options of a virtual cluster. `settings`: with a journal's file, which is on `disk`.
+    """Options of a virtual cluster. A journal file named in `settings` is on `disk`.
 
     `hosts`: those with an agent; None: all. `fair`: where links have one queue, hosts serve their
-    TCP connections in turn, and hold as much as in Mininet.
+    TCP connections in turn, with buffers of the same size as in Mininet.
     """
 
     pipeline: Pipeline
@@ -128,7 +128,7 @@ class _Host:
         try:
             self.agent.go_on()
         except ControllerError as error:
-            # The process ends, and is started again as in `hopsum cluster`.
+            # The process ends and is restarted, as in `hopsum cluster`.
             LOGGER.warning("[%s] %s", self.name, error)
             self.cluster.crash_host(self.name)
             later = self.cluster.queue.now + RESTART_SECONDS

@@ -1,4 +1,4 @@
-"""The disk of the controller's machine in virtual time: files in memory, and their faults."""
+"""The disk of the controller's machine in virtual time: files in memory, with faults."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class VirtualDisk:
     def __init__(self, files: Mapping[Path, bytes] | None = None) -> None:
         self._files = {path: bytearray(content) for path, content in (files or {}).items()}
         self._room: int | None = None
-        """Bytes that can still be written; None: any number."""
+        """Bytes that can still be written; None: no limit."""
         self._torn: Callable[[], None] | None = None
         self._gone = False
 
-    # -- what a journal asks of it
+    # -- the journal's interface
 
     def read(self, file: Path) -> bytes:
         """Return what is in a file. FileNotFoundError."""
@@ -85,16 +85,16 @@ class VirtualDisk:
         self.check()
         self._files.pop(file, None)
 
-    # -- what goes wrong
+    # -- faults
 
     def fill(self, room: int) -> None:
-        """Let the disk run full after this many bytes, until `free`."""
+        """Make the disk full after this many bytes, until `free`."""
         self._room = room
 
     def tear(self, room: int, torn: Callable[[], None]) -> None:
-        """Let the machine fail after this many bytes: `torn` is called then.
+        """Let the machine fail after this many bytes, and call `torn` then.
 
-        Nothing is written any more, and nothing cut off, until `free`.
+        After that nothing is written or truncated, until `free`.
         """
         self._room, self._torn = room, torn
 

@@ -25,7 +25,7 @@ class EventQueue:
         self._numbers = count()
 
     def at(self, time: float, action: Action) -> None:
-        """Run `action` at `time`, or now if that has passed."""
+        """Run `action` at `time`, or immediately if that has passed."""
         heapq.heappush(self._heap, (max(time, self.now), next(self._numbers), action))
 
     def step(self) -> bool:
@@ -39,5 +39,5 @@ class EventQueue:
 
     @property
     def next_time(self) -> float | None:
-        """When the next event is due; None if there is none."""
+        """Return when the next event is due; None if there is none."""
         return self._heap[0][0] if self._heap else None

@@ -27,7 +27,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Frame number `frame` (from 0) that node `source` sends to its neighbour `target` vanishes."""
+    """Frame number `frame` (from 0) that node `source` sends to its neighbour `target` is lost."""
 
     source: str
     target: str
@@ -47,12 +47,12 @@ class Reboot:
 class Faults:
     """Probabilities per frame on every link and direction, and scheduled faults.
 
-    `loss`: it vanishes, in runs of `burst` frames on average where that is above 1 (Gilbert's
-    model: a link is good or bad, and loses every frame while it is bad). `corrupt`: a bit flips,
-    the FCS is wrong, it is dropped at the far end (so it takes its time on the wire). `flip`: a bit
-    of a hopsum frame's lanes flips where no FCS sees it, as in a card's memory, and it arrives.
-    `duplicate`: it arrives twice. `reorder`: it is held back by up to `hold` seconds, so that later
-    ones overtake it.
+    `loss`: the frame is lost; where `burst` is above 1, in bursts of that many frames on average
+    (Gilbert's model: a link is good or bad, and loses every frame while it is bad). `corrupt`: a
+    bit flips and the far end drops the frame because of its FCS (so it uses the link). `flip`: a
+    bit of a hopsum frame's lanes flips where no FCS detects it, as in a network card's memory, and
+    the frame arrives. `duplicate`: it arrives twice. `reorder`: it is delayed by up to `hold`
+    seconds, so that later ones overtake it.
     """
 
     loss: float = 0.0
@@ -78,23 +78,23 @@ class Faults:
 
     @property
     def random(self) -> bool:
-        """Whether any fault is random."""
+        """Return whether any fault is random."""
         return bool(self.loss or self.corrupt or self.flip or self.duplicate or self.reorder)
 
 
 class Trouble(StrEnum):
-    """Kinds of outages of a cluster, and the meaning of `Outage.what`."""
+    """Kinds of outages of a cluster, with the meaning of `Outage.what`."""
 
     SWITCH_DOWN = "switch down"
     """A switch's process ends and loses its tables and registers."""
     SWITCH_HANGS = "switch hangs"
-    """A switch's process hangs, with its connections open."""
+    """A switch's process hangs with its connections open."""
     LINK_CUT = "link cut"
     """`a-b`: every frame is lost, and the ports are down."""
     AGENT_DOWN = "agent down"
     """A host's agent process ends."""
     CONTROLLER_DOWN = "controller down"
-    """The controller ends (names nothing); its journal is kept."""
+    """The controller ends (`what` is empty); its journal is kept."""
     PARTED = "parted"
     """All messages between the controller and a host or switch are lost, without an error."""
 
@@ -147,7 +147,7 @@ def outage_from(text: str) -> Outage:
     except ValueError:
         raise FaultError(f"outage {text!r:.80}: expected seconds after the @, as 0.5-3") from None
     if not start < stop:
-        raise FaultError(f"outage {text!r:.80}: expected an end that is after its start")
+        raise FaultError(f"outage {text!r:.80}: expected an end after its start")
     return Outage(_OF_A_RUN[found["trouble"]], found["what"], start, stop)
 
 

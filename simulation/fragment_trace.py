@@ -22,8 +22,8 @@ MOST_STEPS = 100_000
 class Hop:
     """A frame of the fragment on one link.
 
-    `sent`, `arrived`: seconds, of the last bit; `arrived` None: it was lost, or is in flight.
-    `outcomes`: the counts of the switch at its end. `sequence`: its number on the link.
+    `sent`, `arrived`: times of the last bit in seconds; `arrived` None: lost or still in flight.
+    `outcomes`: counts of the switch at the far end. `sequence`: its sequence number on the link.
     """
 
     source: str
@@ -94,7 +94,7 @@ class FragmentTrace:
     def hop_of(self, frame: bytes) -> Hop | None:
         """Return a frame's hop without ends and times; None for another fragment.
 
-        A request is none: it is a copy of the frame that showed that another one was lost.
+        Requests do not count: a request is a copy of the frame that revealed the loss of another.
         """
         size = frame_bytes(0, 0)
         raw = np.frombuffer(frame[:size], dtype=np.uint8)[None, :]

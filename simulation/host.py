@@ -1,8 +1,8 @@
 """A host of the virtual world: the real agent, with an environment in virtual time.
 
-Operations are executed at once, without advancing the clock. Schedules use `simulation.stream`,
-whose frames cross the world's links. Coordination messages use an abstract model of TCP
-(`FrameTimes`).
+Operations are executed immediately, without advancing the clock. Schedules use
+`simulation.stream`, whose frames cross the world's links. Coordination messages use an abstract
+model of TCP (`FrameTimes`).
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _PORTS = 1 << 16
 
 
 class VirtualHosts:
-    """Shared state of a world's hosts; `buffer`: bytes that receivers on a host hold.
+    """Shared state of a world's hosts; `buffer`: bytes that receivers on a host buffer.
 
-    `work`: what the job of an assignment does; None: what its task says.
+    `work`: the work of an assignment's job; None: as its task says.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class VirtualHosts:
         self._next_port = BASE_PORT
 
     def first_port(self, meeting: Meeting) -> int:
-        """Return the first port of a meeting, the same at all its hosts; each rank has one."""
+        """Return the first port of a group of hosts, the same at all of them; each rank has one."""
         key = meeting.job, meeting.part
         if key not in self._ports:
             if self._next_port + len(meeting.hosts) > _PORTS:
@@ -97,7 +97,7 @@ class HostClock:
 class VirtualHost:
     """Host `name` of the world, and the `Environment` of its agent.
 
-    `node`: the host's stream to the controller; `attend`: opens that of a job.
+    `node`: the host's stream to the controller; `attend`: opens the stream of a job.
     """
 
     gradient_seconds = GRADIENT_SECONDS
@@ -119,13 +119,13 @@ class VirtualHost:
         self._operations = 0
         self._completed: list[Completed] = []
         self._transports: dict[int, list[StreamTransport]] = {}
-        """Transports by job, including closed ones: they may have to retransmit."""
+        """Transports by job, including closed ones, which may still have to retransmit."""
         self._coordinations: dict[int, VirtualCoordination] = {}
         self.agent = HostAgent(self, node)
 
     @property
     def now(self) -> float:
-        """Reading of the clock of the host's machine."""
+        """Return the reading of the clock of the host's machine."""
         return self._clock.shows(self._hosts.world.queue.now)
 
     # -- for the world
@@ -149,7 +149,7 @@ class VirtualHost:
     def tick(self, now: float) -> None:
         """Run due timers."""
         due = self._due
-        # Timers due now are due by the host's clock too, despite rounding.
+        # Despite rounding, timers that are due now must be due by the host's clock too.
         now = self.now if due is None or self._clock.time_of(due) > now else max(self.now, due)
         for stream in self._streams():
             stream.tick(now)
@@ -159,7 +159,7 @@ class VirtualHost:
         self.advance()
 
     def take_output(self) -> list[Frames]:
-        """Frames to send."""
+        """Return the frames to send."""
         output = self.agent.take_output()
         for stream in self._streams():
             output += stream.take_output()
@@ -167,7 +167,7 @@ class VirtualHost:
 
     @property
     def deadline(self) -> float | None:
-        """The next timer, in virtual time."""
+        """Return the time of the next timer, in virtual time."""
         due = self._due
         return None if due is None else self._clock.time_of(due)
 
@@ -196,14 +196,14 @@ class VirtualHost:
         self._awake = True
 
     def work(self, assignment: Assignment) -> Work:
-        """Return what a job does."""
+        """Return the work of a job."""
         return self._hosts.work(assignment)
 
     def too_much(self, needed: int, what: str) -> str | None:
-        """Memory is not modelled."""
+        """Return None: memory is not modelled."""
 
     def put(self, job: int, work: Callable[[], Any], *, apart: bool = False) -> int:
-        """Execute an operation at once."""
+        """Execute an operation immediately."""
         self._operations += 1
         try:
             done = Completed(self._operations, job, work())
@@ -219,10 +219,10 @@ class VirtualHost:
         return taken
 
     def set_level(self, job: int, level: int) -> None:
-        """No operation ever waits."""
+        """Do nothing: no operation ever waits."""
 
     def transport(self, meeting: Meeting) -> StreamTransport:
-        """Streams between the hosts, at ports of their own."""
+        """Return streams between the hosts, at separate ports."""
         port = self._hosts.first_port(meeting)
         made = StreamTransport(meeting, self, port, self._hosts.buffer(self.name))
         self._transports.setdefault(meeting.job, []).append(made)
@@ -236,13 +236,13 @@ class VirtualHost:
         job: int,
         reduction: ExternalAnd | None,
     ) -> VirtualCoordination:
-        """Return a process of a job's coordination."""
+        """Return the host's process in a job's coordination."""
         group = self._hosts.groups.setdefault(job, Group(self._hosts.world, tree))
         made = self._coordinations[job] = VirtualCoordination(self, group, rank, reduction)
         return made
 
     def process_tensors(self, job: int) -> Handover:
-        """There are no processes but agents."""
+        """Raise: only agents run in virtual time."""
         raise TaskError(f"job {job}: tensors of processes: expected Mininet, or real hosts")
 
     def attend(self, job: int) -> Stream:
@@ -280,7 +280,7 @@ class StreamTransport:
 
     @property
     def busy(self) -> bool:
-        """Whether a schedule is in progress."""
+        """Return whether a schedule is in progress."""
         return self._execution is not None and not self._execution.done
 
     def run(self, make: Callable[[], Execution]) -> None:
@@ -293,16 +293,16 @@ class StreamTransport:
         self.stream.tos = tos
 
     def postpone(self) -> None:
-        """Do nothing: segments are retransmitted for ever."""
+        """Do nothing: segments are retransmitted forever."""
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes sent so far."""
+        """Return the bytes sent so far."""
         return self.stream.sent_bytes
 
     @property
     def retransmissions(self) -> int:
-        """Segments sent again."""
+        """Return the number of segments retransmitted."""
         return self.stream.retransmissions
 
     def close(self) -> None:
@@ -319,7 +319,7 @@ class Group:
         self._times = FrameTimes(world.network, tree.names)
 
     def say(self, frame: Frame) -> None:
-        """Schedule the arrival of a frame, if its receiver exists then."""
+        """Schedule the arrival of a frame; it is dropped if its receiver does not exist then."""
 
         def arrive() -> None:
             if (target := self.members.get(frame.target)) is not None:
@@ -328,7 +328,7 @@ class Group:
         self._queue.at(self._times.arrival(frame, self._queue.now), arrive)
 
     def close(self, rank: int) -> None:
-        """Tell the neighbours of a process that it is gone: its connections end."""
+        """End the connections of a process, which tells its neighbours that it is gone."""
         self.members.pop(rank, None)
         for peer in (self.tree.parents[rank], *self.tree.children[rank]):
             if peer >= 0:
@@ -414,7 +414,7 @@ class VirtualCoordination:
 
     @property
     def done(self) -> bool:
-        """Whether all processes have left."""
+        """Return whether all processes have left."""
         return self._participant.done
 
     def close(self) -> None:
@@ -446,15 +446,15 @@ class VirtualCoordination:
 
     @property
     def deadline(self) -> float | None:
-        """The participant's."""
+        """Return the participant's deadline."""
         return self._participant.deadline
 
 
 class FrameTimes:
     """Arrival times of frames between processes over TCP: store and forward on idle links.
 
-    Frames from one to another keep their order. What they add to the links' load is left out: it is
-    a few hundred bytes a step.
+    Frames from one process to another keep their order. Their load on links is not modelled: it is
+    a few hundred bytes per step.
     """
 
     def __init__(self, network: Network, hosts: Sequence[str]) -> None:
@@ -473,11 +473,11 @@ class FrameTimes:
         return self._last[ends]
 
     def latency(self, source: int, target: int) -> float:
-        """Seconds that a bit takes from one process to another."""
+        """Return the seconds that a bit takes from one process to another."""
         return self._way(source, target)[0]
 
     def _way(self, source: int, target: int) -> tuple[float, float]:
-        """Latency, and seconds a byte."""
+        """Return the latency and the seconds per byte."""
         if (source, target) not in self._ways:
             node, end = self._hosts[source], self._hosts[target]
             hops = self._routes.next_hops(end)

@@ -1,4 +1,4 @@
-"""Put the controller's rules straight into an engine, without a P4Runtime connection."""
+"""Install the controller's rules in an engine directly, without a P4Runtime connection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class InstallError(LookupError):
 def by_suffix(names: Iterable[str], wanted: str, what: str) -> str:
     """Return the one dotted name that ends in `wanted`.
 
-    InstallError if there is none, or several.
+    InstallError if there is none, or more than one.
     """
     found = [name for name in names if name == wanted or name.endswith("." + wanted)]
     if len(found) != 1:

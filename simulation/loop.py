@@ -1,12 +1,12 @@
 """An asyncio event loop in virtual time: coroutines and packets share one queue of events.
 
-Nothing here waits for the machine. Ready callbacks run in order; if there are none, the next event
-of the queue is executed, and the clock advances to it. Work for threads (`asyncio.to_thread`) is
-done at once, without advancing virtual time. So a run repeats exactly, with these precautions:
+Nothing waits for real time. Ready callbacks run in order; if there are none, the next event of the
+queue is executed, and the clock advances to it. Work for threads (`asyncio.to_thread`) is done
+immediately, without advancing virtual time. So a run repeats exactly, with these precautions:
 
-- A timer is an event of the queue like any other, so that ties go by the order of scheduling.
+- A timer is an event of the queue like any other, so ties are broken by the order of scheduling.
 - Tasks and futures hash to their number, not their address: libraries iterate over sets of them.
-- Garbage is collected after so many events, not when memory says so: it ends forgotten coroutines.
+- Garbage is collected after a number of events, not by memory use: it ends forgotten coroutines.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.set_task_factory(self._make_task)
 
     def time(self) -> float:
-        """Virtual seconds."""
+        """Return the virtual time in seconds."""
         return self.queue.now
 
     def _advance(self) -> None:
-        """Execute events until one of them gives the loop something to do."""
+        """Execute events until one of them makes a callback ready."""
         while not self._ready:
             if not self.queue.step():
                 raise SimulationError(self._deadlock())
@@ -94,8 +94,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             for task in asyncio.all_tasks(self)
         )
         return (
-            f"nothing is left to happen at {self.time():.6f} s, and these tasks wait: "
-            f"{', '.join(waiting)}"
+            f"no event is left at {self.time():.6f} s, and these tasks wait: {', '.join(waiting)}"
         )
 
     def call_at(
@@ -118,7 +117,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[*_Ts], _T], *args: *_Ts
     ) -> asyncio.Future[_T]:
-        """Do a thread's work now; its waiters resume after other ready tasks."""
+        """Do a thread's work immediately; its waiters resume after other ready tasks."""
         future: asyncio.Future[_T] = self.create_future()
         try:
             result = func(*args)
@@ -141,7 +140,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         number = next(self._numbers)
         return _Task(number, coroutine, loop=loop, context=context, name=f"task {number}")
 
-    # Whose pipe would wake the loop from other threads: there are none.
+    # Its pipe would wake the loop from other threads, of which there are none.
 
     def _make_self_pipe(self) -> None:
         pass

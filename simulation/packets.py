@@ -19,8 +19,8 @@ from timing.work import DirectedLink, PlanWork, Work
 def packets(make_engine: MakeEngine) -> Packets:
     """Return the packet-level fidelity for `estimate`, without faults.
 
-    The tensors of a round follow each other; `block` and `overhead` are the agents' own. Raises
-    JobFailed, SimulationError as `simulate_plan`.
+    The tensors of a round follow each other; `block` and `overhead` are those of the agents. Raises
+    JobFailed and SimulationError as `simulate_plan` does.
     """
 
     def follow(network: Network, work: Work) -> tuple[dict[DirectedLink, int], float]:
@@ -53,5 +53,5 @@ def _runs(network: Network, work: Work, make_engine: MakeEngine) -> Iterator[Sim
 
 
 def _always(schedule: Schedule) -> Callable[[int], Schedule]:
-    """Return it for any number of elements: agents use that of none to connect."""
+    """Return the schedule for any number of elements: agents connect by that of none."""
     return lambda _: schedule

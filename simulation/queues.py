@@ -1,4 +1,4 @@
-"""The queues of links: in what order frames leave, and which are dropped."""
+"""The queues of links: the order in which frames leave, and which are dropped."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from protocol.tos import LEVELS, UDP_PORT, URGENT, queue_of_tos
 from protocol.wire import ETHERNET_BYTES, ETHERTYPE_IPV4
 
 QUEUE_FRAMES = 1000
-"""Frames a sender's queue holds, as Linux's default txqueuelen."""
+"""Frames that a sender's queue holds: Linux's default txqueuelen."""
 TURN_BYTES = 1514
-"""Of a flow's turn: a full Ethernet frame."""
+"""Bytes of a flow's turn: a full Ethernet frame."""
 NOTHING_WAITS = [0] * LEVELS
 _IPV4 = ETHERTYPE_IPV4.to_bytes(2, "big")
 _PROTOCOL = ETHERNET_BYTES + 9
@@ -25,10 +25,10 @@ _CONNECTION = slice(ETHERNET_BYTES + 12, ETHERNET_BYTES + 24)
 
 
 class Discipline(Protocol):
-    """Frames that wait at a sender, and which of them goes next."""
+    """Frames that wait at a sender, and the choice of the next one."""
 
     def put(self, frame: bytes) -> bool:
-        """Let a frame wait; False if there is no room."""
+        """Queue a frame; False if there is no room."""
 
     def take(self) -> bytes | None:
         """Return the frame whose turn it is, which waits no more; None if none does."""
@@ -53,15 +53,15 @@ class Fifo:
 
 
 class PriorityQueues:
-    """A queue for every class selector of IP; the highest goes first, what is urgent before all.
+    """A queue for every IP class selector; the highest goes first, urgent frames before all.
 
-    What is not IPv4 waits with the lowest. `make_queue`: what each of them is.
+    Frames other than IPv4 use the lowest. `make_queue` makes each queue.
     """
 
     def __init__(self, make_queue: Callable[[], Discipline]) -> None:
         self._queues = [make_queue() for _ in range(LEVELS + 1)]
         self.waiting = [0] * LEVELS
-        """Frames, by the priority of v1model, the last goes first."""
+        """Frames by the priority of v1model; the last goes first."""
 
     def put(self, frame: bytes) -> bool:
         """See `Discipline`."""
@@ -81,7 +81,7 @@ class PriorityQueues:
 
 
 def queue_of(frame: bytes) -> int:
-    """Return which of the `PriorityQueues` a frame waits in."""
+    """Return the number of a frame's queue in `PriorityQueues`."""
     if frame[12:14] != _IPV4:
         return LEVELS
     ours = frame[_PROTOCOL] == IPPROTO_UDP and frame[_TARGET_PORT] == _OUR_PORT
@@ -90,22 +90,22 @@ def queue_of(frame: bytes) -> int:
 
 
 def priority_of(queue: int) -> int:
-    """Return the priority that a switch gives to what waits in one of the `PriorityQueues`."""
+    """Return the switch's priority that corresponds to a queue of `PriorityQueues`."""
     return LEVELS - max(queue, 1)
 
 
 class FairQueues:
-    """Flows in turn, as many bytes each: jobs, TCP connections, and the rest.
+    """Fair queueing by bytes: each job, each TCP connection and the rest is a flow.
 
-    So does a Linux host whose interfaces have `fq_codel`, and the host in Mininet
-    (`mininet_topos.link_queues`). All together hold what windows allow: sockets keep back what the
-    queue cannot take. Deficit round robin (Shreedhar and Varghese, SIGCOMM '95).
+    As on a Linux host whose interfaces have `fq_codel`, and on hosts in Mininet
+    (`mininet_topos.link_queues`). The queue holds what windows allow: sockets keep what it cannot
+    take. Deficit round robin (Shreedhar and Varghese, SIGCOMM '95).
     """
 
     def __init__(self) -> None:
         self._turns: dict[bytes, deque[bytes]] = {}
         self._left: dict[bytes, int] = {}
-        """Bytes of its turn that a flow has left."""
+        """Bytes left of each flow's turn."""
 
     def put(self, frame: bytes) -> bool:
         """See `Discipline`."""
@@ -123,7 +123,7 @@ class FairQueues:
                 if not waiting:
                     del self._turns[flow], self._left[flow]
                 return frame
-            # To the end of the line.
+            # To the end of the round.
             self._turns[flow] = self._turns.pop(flow)
             self._left[flow] = left + TURN_BYTES
         return None

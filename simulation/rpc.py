@@ -2,8 +2,8 @@
 
 `Exchange` is the network between processes: a server listens at an address, a channel connects a
 named client to it, and `wire` is the connection between the two, which can be partitioned. A
-process that ends (`Server.crash`, `Exchange.end_client`) resets its connections. Calls behave as
-those of `grpc.aio` as far as the controller, its agents and finsy use them.
+process that ends (`Server.crash`, `Exchange.end_client`) resets its connections. Calls behave like
+those of `grpc.aio`, as far as the controller, its agents and finsy use them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Trace = Callable[[str], None]
 class Exchange:
     """The processes of a control network and the wires between them.
 
-    `trace` gets every message as a line that two runs have in common if they are the same.
+    `trace` receives every message as a line; two equal runs have equal traces.
     """
 
     def __init__(
@@ -71,11 +71,11 @@ class Exchange:
         self._servers.pop(address, None)
 
     def channel(self, client: str, address: str) -> Channel:
-        """Return a client's channel to the server that listens at an address at first use."""
+        """Return a client's channel to the server that listens at an address when first used."""
         return Channel(self, client, address)
 
     def end_client(self, client: str) -> None:
-        """Reset all connections of a client: its process has ended."""
+        """Reset all connections of a client, whose process has ended."""
         for connection in self._connections.pop(client, []):
             connection.leave()
 
@@ -114,7 +114,7 @@ def _bytes(message: Message) -> bytes:
 
 
 class _Connection:
-    """A TCP connection. Each end may be up while the other is down."""
+    """A TCP connection. Either end may be up while the other is down."""
 
     def __init__(self, exchange: Exchange, client: str, address: str) -> None:
         self.exchange = exchange
@@ -139,7 +139,7 @@ class _Connection:
         self._server = server
         self.server_up = True
         server.connections.append(self)
-        # The kernel accepts it; HTTP/2 begins with the process's own words.
+        # The kernel accepts it; HTTP/2 starts with the process's first message.
         server.do(lambda _: self.to_client(self._connected))
 
     def _connected(self) -> None:
@@ -213,7 +213,7 @@ class AbortError(Exception):
 
 
 class Server:
-    """Serves calls at an address, by the handlers that `add_..Servicer_to_server` adds."""
+    """Serves calls at an address with the handlers that `add_..Servicer_to_server` adds."""
 
     def __init__(self, exchange: Exchange, address: str) -> None:
         self.address = address
@@ -223,7 +223,7 @@ class Server:
         self._waiting: list[Callable[[Server], object]] | None = None
 
     def add_generic_rpc_handlers(self, handlers: Iterable[object]) -> None:
-        """Nothing: see `add_registered_method_handlers`."""
+        """Do nothing: see `add_registered_method_handlers`."""
 
     def add_registered_method_handlers(
         self, service: str, handlers: Mapping[str, grpc.RpcMethodHandler[Any, Any]]
@@ -237,7 +237,7 @@ class Server:
         self.exchange.listen(self.address, self)
 
     def crash(self) -> None:
-        """End, as a killed process does: its connections are reset."""
+        """End like a killed process: its connections are reset."""
         self.exchange.close(self.address)
         for connection in self.connections[:]:
             connection.drop()
@@ -261,7 +261,7 @@ class Server:
 
 
 class _Context:
-    """A handler's view of its call; it may await `abort`, or not."""
+    """A handler's view of its call; handlers may or may not await `abort`."""
 
     def __init__(self) -> None:
         self.code = Code.OK
@@ -420,7 +420,7 @@ class _ClientCall:
     def _at_other_end(self, action: Callable[[_ServerCall], None]) -> None:
         self._connection.to_server(lambda _: action(self._at_server) if self._at_server else None)
 
-    # -- what callers use
+    # -- the callers' interface
 
     def done(self) -> bool:
         """Whether the call has ended."""
@@ -551,10 +551,10 @@ class Channel:
 
 
 def as_channel(channel: Channel) -> grpc.aio.Channel:
-    """Return the channel, as stubs declare theirs."""
+    """Return the channel with the type that stubs declare."""
     return cast(grpc.aio.Channel, channel)
 
 
 def as_server(server: Server) -> grpc.aio.Server:
-    """Return the server, as `add_..Servicer_to_server` declares its."""
+    """Return the server with the type that `add_..Servicer_to_server` declares."""
     return cast(grpc.aio.Server, server)

@@ -1,7 +1,8 @@
 """A controller that follows a script, in virtual time.
 
-Every agent has its assignment at once, all start when all are ready, each hears of a newer plan at
-its time, boundaries are decided on when they are asked for, and at the end everybody is released.
+Every agent has its assignment from the beginning, all start when all are ready, each receives newer
+plans at their times, boundaries are decided on when they are asked for, and at the end all agents
+are released.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class ScriptedStream:
 
     @property
     def started(self) -> bool:
-        """Whether every agent is ready."""
+        """Return whether every agent is ready."""
         return self._script.started
 
     def events(self) -> Sequence[Event]:
@@ -58,7 +59,7 @@ class ScriptedStream:
         self._script.reports[self.host] = report
 
     def failed(self, reason: str) -> None:
-        """Report that the agent gives up."""
+        """Report that the agent has given up."""
         self._script.failed = True
 
 
@@ -96,7 +97,7 @@ class ScriptedJob:
 
     @property
     def missing(self) -> list[str]:
-        """The workers that have not finished."""
+        """Return the workers that have not finished."""
         return [worker for worker in self.plan.workers if worker not in self.reports]
 
     def cut(self, boundary: int) -> JobPlan:
@@ -123,7 +124,7 @@ class Script:
             self.hosts[host].advance()
 
     def start(self) -> None:
-        """Start all jobs: their agents are ready, as operations take no time."""
+        """Start all jobs: their agents are ready, since operations take no time."""
         for job in self.jobs.values():
             job.started = job.ready.issuperset(job.hosts)
         for host in list(self.hosts.values()):
@@ -149,13 +150,13 @@ class Script:
         self.hosts[host].go_on()
 
     def restart(self, name: str) -> None:
-        """Replace a host's agent by a fresh one; `tell` assigns its jobs again."""
+        """Replace a host's agent by a new one; `tell` assigns its jobs again."""
         del self.hosts[name]
         for job in self.jobs.values():
             job.streams.pop(name, None)
 
     def check(self) -> bool:
-        """Whether all workers have finished. Raises what ended a job at a host."""
+        """Return whether all workers have finished. Raises the error that ended a job at a host."""
         if any(job.failed for job in self.jobs.values()):
             for host in self.hosts.values():
                 for failure in host.agent.failures.values():

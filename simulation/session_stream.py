@@ -1,6 +1,6 @@
 """Keeps the stream of a session (`host_agent.session`) open in virtual time.
 
-It does over `simulation.rpc` what `host_agent.io.session_thread` does over sockets, in a thread.
+The counterpart, over `simulation.rpc`, of the thread `host_agent.io.session_thread`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from protocol import hopsum_pb2_grpc as pb_grpc
 from simulation.rpc import Channel, Exchange, as_channel
 
 CLOSING_SECONDS = 5.0
-"""Seconds for sending the last messages."""
+"""Timeout in seconds for sending the last messages."""
 
 
 class SessionStream:
@@ -41,7 +41,7 @@ class SessionStream:
         self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
 
     def close(self) -> None:
-        """End the stream, after what has been said."""
+        """End the stream once its messages have been sent."""
         if self._closed:
             return
         self._closed = True
@@ -53,7 +53,7 @@ class SessionStream:
         asyncio.get_running_loop().call_later(CLOSING_SECONDS, self._task.cancel)
 
     def kill(self) -> None:
-        """End at once, as the process does."""
+        """End immediately, as the process does."""
         self._closed = True
         self._task.cancel()
 
@@ -65,7 +65,7 @@ class SessionStream:
             await asyncio.sleep(self._pause)
 
     async def _attend(self, channel: Channel) -> None:
-        """Hold one stream to its end."""
+        """Serve one stream to its end."""
         controller = pb_grpc.ControllerStub(as_channel(channel))
         stub: Any = controller.Attend if self._of_job else controller.Serve
         async with channel:

@@ -1,4 +1,4 @@
-"""Schedules over reliable byte streams in virtual time: what TCP does for the ring, in packets.
+"""Schedules over reliable byte streams in virtual time: a packet-level model of TCP for the ring.
 
 Segments and acknowledgements are Ethernet/IPv4/TCP frames of the sizes Linux sends (timestamp
 option, 1448 bytes of data at most), forwarded by the switches' plain tables. Congestion control is
@@ -24,7 +24,7 @@ Frames = NDArray[np.uint8]
 
 TCP_PROTOCOL = 6
 PROTOCOL = ETHERNET_BYTES + 9
-"""Where a frame says its IP protocol."""
+"""Offset of the IP protocol in a frame."""
 TCP_BYTES = 32
 HEADER_BYTES = ETHERNET_BYTES + IPV4_BYTES + TCP_BYTES
 BASE_PORT = 0x4854
@@ -34,9 +34,9 @@ ACK, ECN_ECHO, WINDOW_REDUCED = 0x10, 0x40, 0x80
 INITIAL_WINDOW = 10.0
 MAX_WINDOW = 256.0
 RECEIVE_BUFFER = int(MAX_WINDOW) * SEGMENT_BYTES
-"""What a receiver holds at most, bytes."""
+"""Bytes that a receiver buffers at most."""
 RECEIVE_SECONDS = 0.064
-"""And of its host's links: as hosts in Mininet, of whose buffers a third is the kernel's own."""
+"""The same on hosts in Mininet, where a third of the buffer is the kernel's overhead."""
 LEAST_BUFFER = 40_000
 DELAYED_ACK = 0.04
 MIN_TIMEOUT = 0.2
@@ -50,7 +50,7 @@ _WINDOW_SCALE = 6
 
 
 def receive_buffer(network: Network, host: str) -> int:
-    """Bytes that a connection's receiver holds on a host."""
+    """Return the bytes that a connection's receiver buffers on a host."""
     links = [network.link(host, peer) for peer in network.ports(host).values()]
     fastest = max((link.bandwidth or inf for link in links), default=inf)
     return int(max(LEAST_BUFFER, min(RECEIVE_BUFFER, fastest * RECEIVE_SECONDS / 8)))
@@ -70,8 +70,8 @@ def segment(
 ) -> bytes:
     """One frame. `end`: the sender's rank, by the source port, and the chain, by the target's.
 
-    Both count from `first_port`. Sequences count bytes from 0. `window`: bytes that may follow what
-    is acknowledged.
+    Both count from `first_port`. Sequence numbers count bytes from 0. `window`: bytes that may
+    follow those acknowledged.
     """
     total = IPV4_BYTES + TCP_BYTES + len(data)
     ipv4 = bytearray(
@@ -96,7 +96,7 @@ def segment(
 
 
 class Sender:
-    """One direction's sending side. Sequences are absolute byte numbers."""
+    """The sending side of one direction. Sequence numbers are absolute byte numbers."""
 
     def __init__(self) -> None:
         self.unacknowledged = 0
@@ -118,17 +118,17 @@ class Sender:
 
     @property
     def room(self) -> bool:
-        """Whether another segment may be sent."""
+        """Return whether another segment may be sent."""
         return len(self._segments) < int(self.window) and self.next + SEGMENT_BYTES <= self._allowed
 
     def wait_for_window(self, now: float) -> None:
-        """If the receiver has closed its window: ask in a while, its word may be lost."""
+        """Start the persist timer if the receiver's window is closed: its update may be lost."""
         closed = self.next + SEGMENT_BYTES > self._allowed
         if closed and not self._segments and self.deadline is None:
             self.deadline = now + self._timeout
 
     def send(self, data: bytes, now: float) -> tuple[int, bytes]:
-        """Note a new segment; returns its sequence and data."""
+        """Record a new segment; return its sequence number and data."""
         sequence = self.next
         self._segments[sequence] = data
         self._sent_at[sequence] = now
@@ -138,7 +138,7 @@ class Sender:
         return sequence, data
 
     def acknowledge(self, upto: int, now: float, window: int) -> list[tuple[int, bytes]]:
-        """Take an acknowledgement with the receiver's window; returns segments to send again."""
+        """Process an acknowledgement with the receiver's window; return segments to retransmit."""
         opened = upto + window > self._allowed
         self._allowed = max(self._allowed, upto + window)
         if upto > self.unacknowledged:
@@ -153,9 +153,9 @@ class Sender:
         return []
 
     def marked(self, upto: int) -> None:
-        """Take in that data met a long queue; counts once a round trip (RFC 3168).
+        """React to a mark of congestion, at most once per round trip (RFC 3168).
 
-        Like a loss, but nothing has to be sent again.
+        As after a loss, but without a retransmission.
         """
         if upto >= self._recover and self._segments:
             self._threshold = max(len(self._segments) / 2, 2.0)
@@ -190,7 +190,7 @@ class Sender:
 
     def _again(self) -> list[tuple[int, bytes]]:
         sequence = min(self._segments)
-        self._sent_at.pop(sequence, None)  # Karn: no sample from what was sent twice
+        self._sent_at.pop(sequence, None)  # Karn: no sample from segments that were sent twice
         self.retransmissions += 1
         return [(sequence, self._segments[sequence])]
 
@@ -212,7 +212,7 @@ class Sender:
 
 
 class Receiver:
-    """One direction's receiving side."""
+    """The receiving side of one direction."""
 
     def __init__(self) -> None:
         self.expected = 0
@@ -221,14 +221,14 @@ class Receiver:
         self.acknowledge_now = False
         self.deadline: float | None = None
         self.waiting = bytearray()
-        """In order, and not handed on yet."""
+        """Data in order that has not been delivered yet."""
         self.announced = 0
-        """The window that was announced last."""
+        """The window advertised last."""
         self.marked = False
-        """Whether data met a long queue, and the sender has not said yet that it knows."""
+        """Whether data was marked and the sender has not confirmed it yet (by CWR)."""
 
     def take(self, sequence: int, data: bytes, now: float) -> bytes:
-        """Take a segment; returns the bytes that are now in order."""
+        """Process a segment; return the bytes that are now in order."""
         if sequence != self.expected:
             self.acknowledge_now = True
             if sequence > self.expected:
@@ -247,7 +247,7 @@ class Receiver:
         return b"".join(in_order)
 
     def answered(self) -> None:
-        """Note that an acknowledgement has been sent."""
+        """Record that an acknowledgement has been sent."""
         self._unanswered = 0
         self.acknowledge_now = False
         self.deadline = None
@@ -256,8 +256,8 @@ class Receiver:
 class StreamMember:
     """One rank of a schedule as a host agent of the simulator.
 
-    Schedules of a host at the same time have ports of their own, from `first_port` on: a rank's
-    port is that and its number. `buffer`: bytes that a connection's receiver holds.
+    Concurrent schedules of a host use different ports: a rank's port is `first_port` plus its
+    number. `buffer`: bytes that a connection's receiver buffers.
     """
 
     def __init__(
@@ -288,18 +288,18 @@ class StreamMember:
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes sent so far, each counted once."""
+        """Return the bytes sent so far, each counted once."""
         return sum(sender.next for sender in self._senders.values())
 
     @property
     def done(self) -> bool:
-        """Whether the schedule in hand is done and all it sent has arrived."""
+        """Return whether the current schedule is complete and all it sent has arrived."""
         return (self._execution is None or self._execution.done) and all(
             sender.unacknowledged == sender.next for sender in self._senders.values()
         )
 
     def start(self, execution: Execution, now: float) -> None:
-        """Begin a schedule; the streams of an earlier one go on."""
+        """Begin a schedule; the streams of an earlier one continue."""
         self._execution = execution
         self._now = now
         for peer in execution.targets:
@@ -338,18 +338,18 @@ class StreamMember:
         receiver.waiting += receiver.take(_absolute(sequence, receiver.expected), data, now)
 
     def _react_to_marks(self, receiver: Receiver, frame: bytes) -> None:
-        """Echo a mark until the sender says that it has heeded it."""
+        """Echo a mark until the sender confirms it (RFC 3168)."""
         if frame[_FLAGS] & WINDOW_REDUCED:
             receiver.marked = False
         if frame[_TOS] & CONGESTION_EXPERIENCED == CONGESTION_EXPERIENCED:
             receiver.marked = True
 
     def _hand_on(self, execution: Execution) -> bool:
-        """Hand on what came in and is wanted; whether that was anything."""
+        """Deliver received data that the schedule waits for; return whether there was any."""
         moved = False
         for peer in execution.sources:
             receiver = self._receivers[peer]
-            # A neighbour may be a schedule ahead: its bytes wait until ours begins.
+            # A neighbour may be one schedule ahead: its bytes wait until ours begins.
             count = min(len(receiver.waiting), execution.wanted(peer))
             if count:
                 moved = True
@@ -364,7 +364,7 @@ class StreamMember:
         return max(0, self._buffer - len(receiver.waiting))
 
     def tick(self, now: float) -> None:
-        """Timers: retransmission and delayed acknowledgement."""
+        """Run the timers for retransmission and delayed acknowledgements."""
         self._now = now
         for peer, sender in self._senders.items():
             if sender.deadline is not None and sender.deadline <= now:
@@ -376,7 +376,7 @@ class StreamMember:
 
     @property
     def deadline(self) -> float | None:
-        """The next timer."""
+        """Return the time of the next timer."""
         times = [s.deadline for s in self._senders.values()]
         times += [r.deadline for r in self._receivers.values()]
         return min((time for time in times if time is not None), default=None)
@@ -410,7 +410,7 @@ class StreamMember:
         self._output += [self._frame(peer, sequence, data) for sequence, data in segments]
 
     def _fill(self) -> None:
-        """Send what can be sent now, and answer what has come."""
+        """Send what can be sent now, and acknowledge what was received."""
         if self._execution is not None:
             self._exchange(self._execution)
         for peer, receiver in self._receivers.items():
@@ -432,5 +432,5 @@ class StreamMember:
 
 
 def _absolute(wire: int, near: int) -> int:
-    """Return the byte number whose low 32 bits are `wire` and that lies nearest to `near`."""
+    """Return the byte number nearest to `near` whose low 32 bits are `wire`."""
     return near + (wire - near + (1 << 31)) % (1 << 32) - (1 << 31)

@@ -23,11 +23,11 @@ from simulation.world import World
 LOGGER = logging.getLogger("hopsum.switches")
 
 CPU_PORT = 510
-"""The controller's port, as hopsum.p4 has it by default."""
+"""The CPU port, as by default in hopsum.p4."""
 
 
 class _Timers:
-    """What P4Runtime does in its time, as events: a `p4switch.p4runtime.timers.Clockwork`."""
+    """Timed work of P4Runtime as events: a `p4switch.p4runtime.timers.Clockwork`."""
 
     def __init__(self, queue: EventQueue, work: Work) -> None:
         self._queue = queue
@@ -37,7 +37,7 @@ class _Timers:
         self._due: float | None = None
 
     def now_ns(self) -> int:
-        """Virtual nanoseconds."""
+        """Return the virtual time in nanoseconds."""
         return int(self._queue.now * 1e9)
 
     date_ns = now_ns
@@ -55,7 +55,7 @@ class _Timers:
             self._plan(deadline / 1e9)
 
     def close(self) -> None:
-        """Do no more work."""
+        """Stop all timed work."""
         self._closed = True
 
     def _plan(self, time: float) -> None:
@@ -139,8 +139,8 @@ class _Interfaces(InterfaceService):
 class VirtualSwitch:
     """The switch `name` of a world, with a P4Runtime server at `address` while its process runs.
 
-    `load` makes an engine of a device configuration. A process that ends loses all its state, and
-    frames that reach a switch without one, or without a program, are lost.
+    `load` makes an engine from a device configuration. A process that ends loses all its state;
+    frames that reach a switch without a process or a program are lost.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class VirtualSwitch:
         self._exchange = exchange
         self._load = load
         self._links = dict.fromkeys(ports, True)
-        """By the number of the port, whether there is one."""
+        """Whether each port exists, by its number."""
         self._service: _Service | None = None
         self._interfaces: _Interfaces | None = None
         self._server: Server | None = None
@@ -169,7 +169,7 @@ class VirtualSwitch:
         world.engines[name] = None
         world.unlinked[name] = self._to_controller
 
-    # -- what P4Runtime asks of a data plane
+    # -- the interface of a data plane for P4Runtime
 
     def now_us(self) -> int:
         """Return the data plane's clock."""
@@ -195,7 +195,7 @@ class VirtualSwitch:
             self._service.digests(digests)
 
     def port_changed(self, port: int, up: bool) -> None:
-        """Take note that a port has, or has not, a link."""
+        """Record whether a port has a link."""
         self._links[port] = up
         if self._service is not None and self._interfaces is not None:
             self._service.port_changed(port, up)
@@ -205,11 +205,11 @@ class VirtualSwitch:
 
     @property
     def up(self) -> bool:
-        """Whether its process is there."""
+        """Return whether its process runs."""
         return self._service is not None
 
     def start(self) -> None:
-        """Start the process, which knows nothing of an earlier one's."""
+        """Start the process, without the state of an earlier one."""
         if self.up:
             return
         self._started = self._world.queue.now
@@ -239,7 +239,7 @@ class VirtualSwitch:
         self._service = self._server = self._interfaces = None
 
     def hang(self) -> None:
-        """Stop the process, with its state and its connections, until `resume`."""
+        """Suspend the process, with its state and connections, until `resume`."""
         if self._server is not None and not self._hangs:
             self._exchange.tell(self.name, self.name, "hangs")
             self._hangs = True
@@ -247,7 +247,7 @@ class VirtualSwitch:
             self._server.hang()
 
     def resume(self) -> None:
-        """Let a process that hangs go on."""
+        """Let a suspended process continue."""
         if self._server is not None and self._hangs:
             self._exchange.tell(self.name, self.name, "resumes")
             self._hangs = False

@@ -1,8 +1,8 @@
-"""The ways between processes that talk over TCP: latency, retransmission, partition, reset.
+"""Paths between processes that communicate over TCP: latency, retransmission, partition, reset.
 
-What TCP hides stays hidden: messages arrive in order and once, a lost packet is a delay, and in a
-partition nothing arrives until it is over. Only a reset is seen by both ends, and by each only when
-word of it can reach it.
+What TCP hides stays hidden: messages arrive once and in order, a lost packet is a delay, and
+nothing arrives during a partition. Only a reset is visible to both ends, and to each only when the
+path allows.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from simulation.events import EventQueue
 Action = Callable[[], None]
 
 RETRANSMISSION_SECONDS = 0.2
-"""Linux's least time before TCP sends a lost segment again."""
+"""Linux's minimum retransmission timeout of TCP, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class WireOptions:
-    """`latency`: s, one way; up to `jitter` s more by chance. `loss`: of messages, probability."""
+    """`latency`: one-way seconds, plus `jitter` at most at random. `loss`: probability a message."""
 
     latency: float = 0.0005
     jitter: float = 0.0001
@@ -39,7 +39,7 @@ class Way:
         self._held: list[Action] | None = None
 
     def send(self, arrive: Action) -> None:
-        """Let something arrive later, after all that was sent before."""
+        """Deliver something later, after all that was sent before."""
         if self._held is not None:
             self._held.append(arrive)
             return
@@ -57,18 +57,18 @@ class Way:
             arrive()
 
     def part(self) -> None:
-        """Let nothing arrive any more, until `join`."""
+        """Deliver nothing until `join`."""
         self._held = self._held or []
 
     def join(self) -> None:
-        """Send again what has not arrived."""
+        """Retransmit what has not arrived."""
         held, self._held = self._held, None
         for arrive in held or ():
             self.send(arrive)
 
     @property
     def parted(self) -> bool:
-        """Whether nothing arrives at present."""
+        """Return whether the path is partitioned at present."""
         return self._held is not None
 
 

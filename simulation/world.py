@@ -1,7 +1,7 @@
 """Switches, hosts and links in virtual time.
 
-Switches are engines that run the real P4 program; hosts run the real sans-I/O agents. Everything
-is decided by the event queue and one seed, so a run repeats exactly.
+Switches are engines that run the real P4 program; hosts run the real sans-I/O agents. The event
+queue and one seed determine everything, so a run repeats exactly.
 """
 
 from __future__ import annotations
@@ -60,28 +60,28 @@ class Agent(Protocol):
 
     @property
     def deadline(self) -> float | None:
-        """When tick is wanted next, in seconds; None: not at all."""
+        """Return when tick must be called next, in seconds; None: not at all."""
 
 
 class Observer(Protocol):
-    """Who watches the frames of a world. Times are seconds; frames must not be changed."""
+    """Observes the frames of a world. Times are in seconds; frames must not be changed."""
 
     def left(self, time: float, source: str, target: str, frame: bytes, lost: bool) -> None:
-        """Take note of a frame whose last bit leaves a node at `time`; `lost`: on the link."""
+        """Note a frame whose last bit leaves a node at `time`; `lost`: it is lost on the link."""
 
     def entered(
         self, time: float, node: str, port: int, frame: bytes, engine: Engine | None
     ) -> None:
-        """Take note of a frame that has arrived. `engine`: of the switch; None: a host, or down."""
+        """Note a frame that has arrived. `engine`: the switch's; None at a host or dead switch."""
 
     def handled(self, time: float, switch: str, frame: bytes, engine: Engine) -> None:
-        """Take note that a switch has handled the frame that entered last."""
+        """Note that a switch has handled the frame that entered last."""
 
 
 class Channel:
-    """One direction of a link: a queue, a rate, a latency, faults.
+    """One direction of a link: a queue, a rate, a latency and faults.
 
-    `discipline`: which frame is next if a rate makes frames wait. A frame in transmission is not
+    `discipline`: chooses the next frame where frames wait for a rate. A transmission is not
     interrupted.
     """
 
@@ -106,7 +106,7 @@ class Channel:
         self.cut = False
         """Whether every frame is lost at present."""
         self.faults = world.faults
-        """What befalls its frames by chance, at present."""
+        """Random faults of its frames at present."""
         self._world = world
         self._ends = (source, target)
         self._target_port = target_port
@@ -127,7 +127,7 @@ class Channel:
 
     @property
     def waiting(self) -> list[int]:
-        """Frames that wait, by the priority of v1model."""
+        """Return the number of waiting frames by the priority of v1model."""
         return NOTHING_WAITS if self._discipline is None else self._discipline.waiting
 
     def transmit(self, frame: bytes) -> None:
@@ -155,13 +155,13 @@ class Channel:
         self._leave(frame, departure)
 
     def drain(self) -> None:
-        """From now on no event comes any more that would send what waits: it goes as it is."""
+        """Send what waits immediately: no further event will do so."""
         discipline, self._discipline = self._discipline, None
         while discipline is not None and (frame := discipline.take()) is not None:
             self._transmit_in_order(frame)
 
     def _send_next(self) -> None:
-        """Let a frame leave, and the next one when it is out."""
+        """Transmit a frame, and the next one when it has left."""
         if self._discipline is None or self._rate is None:
             return
         frame = self._discipline.take()
@@ -173,7 +173,7 @@ class Channel:
             self._leave(frame, departure)
 
     def _loses(self) -> bool:
-        """Whether chance loses the next frame."""
+        """Return whether the next frame is lost at random."""
         faults, chance = self.faults, self._rng.random()
         if faults.burst == 1:
             return chance < faults.loss
@@ -184,7 +184,7 @@ class Channel:
         return self._bad
 
     def _leave(self, frame: bytes, departure: float) -> None:
-        """Send a frame whose last bit is out at `departure`."""
+        """Send a frame whose last bit departs at `departure`."""
         self.bytes += len(frame)
         self.frames += 1
         arrival = departure + self._latency
@@ -234,7 +234,7 @@ def _with_a_bit_flipped(frame: bytes, rng: random.Random) -> bytes:
 
 @dataclass
 class _Arrivals:
-    """Frames that reach one node at one instant."""
+    """Frames that reach one node at the same instant."""
 
     frames: list[tuple[int, bytes]] = field(default_factory=list)
 
@@ -243,11 +243,12 @@ class World:
     """A network in virtual time.
 
     `engines`: the engine of every switch, None while it is down. `agents`: those of the hosts that
-    take part; frames to other hosts vanish there. `reinstall`: called with the name of a switch
-    that comes back from a reboot, returns its fresh engine; `on_reboot`: with a switch's name and
-    engine before that is lost. `fair`: hosts serve their TCP connections in turn. `queue`: shared
-    with others in the same time. `observers`: see all frames; switches take these one at a time
-    then, with the same result. Links send by the class selector of IP, the highest first.
+    take part; frames to other hosts are dropped there. `reinstall`: called with the name of a
+    switch that returns from a reboot; returns its new engine. `on_reboot`: called with a switch's
+    name and engine before that is lost. `fair`: hosts serve their TCP connections in turn. `queue`:
+    may be shared with others in the same virtual time. `observers`: see all frames; switches then
+    process frames one at a time, with the same result. Links send by IP class selector, the highest
+    first.
     """
 
     def __init__(
@@ -272,13 +273,13 @@ class World:
         self.engines: dict[str, Engine | None] = dict(engines)
         self.agents = dict(agents)
         self.unlinked: dict[str, Callable[[list[Packet]], None]] = {}
-        """By switch, called after every step with what left by ports without a link."""
+        """By switch, called after every step with the frames that left by ports without a link."""
         self._reinstall = reinstall
         self._on_reboot = on_reboot
         self._pending: dict[tuple[float, str], _Arrivals] = {}
         self._ticks: dict[str, float] = {}
         self._told: dict[str, tuple[Engine, dict[int, list[int]]]] = {}
-        """By switch, what its engine knows of the links' queues."""
+        """By switch, the queue depths last reported to its engine."""
         self.channels: dict[tuple[str, str], Channel] = {}
         self._out: dict[str, dict[int, Channel]] = {
             name: {} for name in (*network.hosts, *network.switches)
@@ -309,7 +310,7 @@ class World:
             self._plan_reboot(reboot.switch, reboot.time, reboot.downtime)
 
     def _host_routes(self) -> dict[str, dict[bytes, Channel]]:
-        """For every host with several links, the way towards each address."""
+        """Return the next hop towards each address, for every host with several links."""
         ways: dict[str, dict[bytes, Channel]] = {
             host: {} for host in self.network.hosts if len(self._out[host]) > 1
         }
@@ -345,7 +346,7 @@ class World:
     # --- frames
 
     def deliver(self, time: float, node: str, port: int, frame: bytes) -> None:
-        """Let a frame arrive at a node's port at `time`."""
+        """Schedule a frame's arrival at a node's port at `time`."""
         arrivals = self._pending.get((time, node))
         if arrivals is None:
             arrivals = self._pending[time, node] = _Arrivals()
@@ -391,7 +392,7 @@ class World:
             self._observe(switch, engine, [packet], time)
             sent = engine.process([packet], now_us)
             out += sent
-            # As in a batch, where those before it are still in the switch's queues.
+            # As in a batch, where the frames before it are still in the switch's queues.
             for port, frame in sent:
                 if port in self._out[switch]:
                     told.setdefault(port, [*NOTHING_WAITS])[priority_of(queue_of(frame))] += 1
@@ -401,7 +402,7 @@ class World:
         return out
 
     def _tell_waiting(self, switch: str, engine: Engine) -> dict[int, list[int]]:
-        """Let an engine know what waits on its links; return what it knows, by port."""
+        """Report the queue depths of its links to an engine; return them by port."""
         known, told = self._told.get(switch, (None, {}))
         if known is not engine:
             told = {}
@@ -421,7 +422,7 @@ class World:
                 observer.entered(time, node, port, frame, engine)
 
     def _pass_on(self, host: str, frames: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
-        """Let a host that forwards send on what is for others (as it is); returns the rest."""
+        """Forward frames for others, unchanged, if the host forwards; return the rest."""
         ways = self._ways.get(host)
         if ways is None or not forwards(self.network, host):
             return frames
@@ -435,22 +436,22 @@ class World:
         return own
 
     def join(self, host: str, agent: Agent) -> None:
-        """Let an agent take part from now on."""
+        """Attach an agent."""
         self.agents[host] = agent
         self.flush(host)
 
     def leave(self, host: str) -> None:
-        """Let a host's agent go; frames to it vanish."""
+        """Detach a host's agent; frames to it are dropped."""
         self.agents.pop(host, None)
         self._ticks.pop(host, None)
 
     def flush(self, host: str) -> None:
-        """Send what a host's agent has to send, and wake it when it wants."""
+        """Send the frames of a host's agent, and schedule its next tick."""
         agent = self.agents[host]
         home = self._homes[host]
         ways = self._ways.get(host, {})
         for frames in agent.take_output():
-            # The packets of a job leave by its own link, regardless of plain routes.
+            # The packets of a job leave by the job's link, regardless of plain routes.
             own = not ways or (bool(self.network.switches) and bool(is_hopsum(frames)[0]))
             for row in frames:
                 frame = row.tobytes()
@@ -483,7 +484,7 @@ class World:
             next_time = self.queue.next_time
             if next_time is None:
                 raise SimulationError(
-                    f"nothing is left to happen at {self.queue.now:.6f} s and the run is not done"
+                    f"no event is left at {self.queue.now:.6f} s and the run is not done"
                 )
             if next_time > limit:
                 raise SimulationError(
@@ -494,7 +495,7 @@ class World:
         return self.queue.now
 
     def drain(self) -> None:
-        """Let frames in flight arrive, without timers and the frames they would send."""
+        """Deliver frames in flight, without timers and the frames they would send."""
         for link in self.channels.values():
             link.drain()
         while self._pending:
@@ -512,7 +513,7 @@ class World:
 
 
 def _by_length(frames: Iterable[tuple[int, bytes]]) -> list[Frames]:
-    """Neighbouring frames of one length as arrays (n, length)."""
+    """Yield consecutive frames of one length as arrays (n, length)."""
     groups: list[list[bytes]] = []
     for _, frame in frames:
         if groups and len(groups[-1][-1]) == len(frame):

@@ -1,4 +1,4 @@
-"""Frames that a host forges to harm jobs that it has no part in."""
+"""Frames that a host forges to harm jobs in which it has no part."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from simulation.soak.schedule import Attack, Forgery
 from simulation.world import World
 
 KEPT = 256
-"""Frames of each job that may be sent again."""
+"""Frames of each job that are kept for replay."""
 _IP = ETHERNET_BYTES
 _HEADER = _IP + 28
 _KIND, _FLAGS, _JOB, _HOPS = _HEADER, _HEADER + 1, _HEADER + 4, _HEADER + 7
@@ -28,13 +28,13 @@ _WEIGHT = _HEADER + 12
 _PORT = bytes([0x48, 0x53])
 
 HostsOf = Callable[[int], Collection[str] | None]
-"""The hosts that have a part in a job; None where there is no such job."""
+"""The hosts with a part in a job; None where there is no such job."""
 
 
 class Attacker:
-    """Overhears frames on all links (an `Observer`), and sends what attacks make of them.
+    """Overhears frames on all links (an `Observer`) and sends forged ones.
 
-    `hosts_of`: whose part in which job there is, so that attackers have none.
+    `hosts_of`: the hosts of each job, so that attackers have no part in it.
     """
 
     def __init__(self, hosts_of: HostsOf) -> None:
@@ -62,7 +62,7 @@ class Attacker:
     # -- attacks
 
     def plan(self, attack: Attack, began: float) -> None:
-        """Send one forged frame after the other from `start` to `stop` after `began`."""
+        """Schedule forged frames from `start` to `stop` after `began`."""
         assert self.world is not None
         rng = random.Random(f"attack/{attack.seed}")
         world = self.world
@@ -90,7 +90,7 @@ class Attacker:
 
 
 def forge(forgery: Forgery, frame: bytes, rng: random.Random) -> bytes:
-    """Return what an attacker makes of an overheard frame of hopsum."""
+    """Return a forged frame made from an overheard one of hopsum."""
     match forgery:
         case Forgery.REPLAY:
             return frame
@@ -118,17 +118,17 @@ def _of_kind(frame: bytes, kind: Kind) -> bytes:
 def _with_other_fields(frame: bytes, rng: random.Random) -> bytes:
     forged = bytearray(frame)
     for _ in range(rng.choice([1, 1, 2, 5])):
-        # A prologue's result has nothing behind its header.
+        # A prologue's result has nothing after its header.
         behind = range(_STACK, len(frame)) or range(_HEADER, _STACK)
         at = rng.choice([rng.randrange(_HEADER, _STACK), rng.choice(behind)])
         if not _JOB <= at < _JOB + 2:
-            # Another job's number may be that of one which the attacker has a part in.
+            # Another job number may belong to a job in which the attacker has a part.
             forged[at] = rng.randrange(256)
     return bytes(forged)
 
 
 def _as_result(frame: bytes, rng: random.Random) -> bytes:
-    """Return a result with random sums, and any weight."""
+    """Return a result with random sums and any weight."""
     bare = _without_stack(frame)
     kind = rng.choice([Kind.RESULT, Kind.REPLICATED])
     forged = bytearray(_of_kind(bare, kind))

@@ -1,4 +1,4 @@
-"""Many fault schedules, in processes side by side, and what they gave together."""
+"""Many fault schedules in parallel processes, and a summary of their results."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from simulation.soak.schedule import FaultSchedule, kind_of
 
 MakeKit = Callable[[], Kit]
 CPU_SECONDS = 300.0
-"""Of one schedule; one that takes longer is stuck."""
+"""CPU time limit of one schedule, which is stuck if it takes longer."""
 REPEAT_EVERY = 50
-"""One in this many schedules runs twice, and must have the same history."""
+"""One in this many schedules runs twice and must have the same history."""
 RUNS = 200
-"""At most, to minimise a failure."""
+"""Maximum number of runs to minimise a failure."""
 
 
 class _Stuck(Exception):
-    """A schedule takes too much of the processor."""
+    """A schedule has exceeded its CPU time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A schedule that violates something, and the smallest one that does likewise."""
+    """A schedule that violates an invariant, and the smallest one that fails like it."""
 
     schedule: FaultSchedule
     violations: tuple[Violation, ...]
@@ -43,7 +43,7 @@ class Failure:
 
 @dataclass(slots=True)
 class Summary:
-    """What schedules gave together. `faults`: by kind, schedules that have it."""
+    """Summary of schedules. `faults`: number of schedules with each kind of fault."""
 
     schedules: int = 0
     jobs: Counter[str] = field(default_factory=Counter)
@@ -55,7 +55,7 @@ class Summary:
     interrupted: bool = False
 
     def add(self, result: SoakResult) -> None:
-        """Take a schedule's result in."""
+        """Add a schedule's result."""
         self.schedules += 1
         self.jobs.update(outcome for outcome, _ in result.jobs.values())
         self.faults.update({kind_of(fault) for fault in result.schedule.faults} or {"none"})
@@ -65,7 +65,7 @@ class Summary:
 
 
 def run_one(schedule: FaultSchedule, kit: Kit, *, twice: bool = False) -> SoakResult:
-    """Run a schedule, and again if `twice`: it must have the same history."""
+    """Run a schedule, and again if `twice`, which must give the same history."""
     result = _bounded(schedule, kit)
     if twice and not result.failed:
         again = _bounded(schedule, kit)
@@ -83,7 +83,7 @@ def _bounded(schedule: FaultSchedule, kit: Kit) -> SoakResult:
     signal.setitimer(signal.ITIMER_VIRTUAL, CPU_SECONDS)
     try:
         return run_schedule(schedule, kit)
-    except Exception as error:  # noqa: BLE001 - whatever escapes is what is looked for
+    except Exception as error:  # noqa: BLE001 - escaping exceptions are what the soak looks for
         text = f"{type(error).__name__}: {error}"
         return SoakResult(schedule, (Violation(Oracle.DEFECT, text),), "", {})
     finally:
@@ -92,7 +92,7 @@ def _bounded(schedule: FaultSchedule, kit: Kit) -> SoakResult:
 
 
 def fails_like(result: SoakResult, kit: Kit) -> Callable[[FaultSchedule], bool]:
-    """Return whether another schedule violates one of what a result violates."""
+    """Return whether another schedule violates one of the invariants that a result violates."""
     oracles = {violation.oracle for violation in result.violations}
 
     def fails(schedule: FaultSchedule) -> bool:
@@ -120,8 +120,9 @@ def soak(
 ) -> Summary:
     """Run the schedules of these seeds, and minimise the first failures.
 
-    `jobs`: processes; 1: in this one. `make_kit`: a module-level function, called in each process.
-    `found`: called with each failure. An interrupt ends it with the results so far.
+    `jobs`: number of processes; 1: only this one. `make_kit`: a module-level function, called in
+    each process. `found`: called with each failure. An interrupt ends the soak with the results so
+    far.
     """
     summary = Summary()
     try:
@@ -163,7 +164,7 @@ def _results(seeds: Iterable[int], make_kit: MakeKit, jobs: int) -> Iterator[Soa
 
 def _leave_interrupts_to_the_parent() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # One thread a process: arrays here are small.
+    # One thread per process: arrays here are small.
     os.environ["OMP_NUM_THREADS"] = "1"
 
 

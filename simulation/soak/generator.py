@@ -35,18 +35,18 @@ from simulation.soak.schedule import (
 )
 
 FRAGMENTS = (10, 30, 100)
-"""Of a job, about; what a run costs is what its packets cost."""
+"""Approximate packets of a job; they determine the cost of a run."""
 REORDERED = 16
-"""Packets by which some noise reorders, at the rate of the fastest link."""
+"""Packets by which some noise reorders frames, at the rate of the fastest link."""
 LANES = 32
 SPAN = 3.0
 """Seconds in which jobs and faults begin."""
 STOPS = (0.02, 0.3, 1.0, 3.5, 6.0, 12.0)
-"""Durations of outages in seconds: unnoticed, until it is planned around, longer."""
+"""Durations of outages in seconds: too short to be noticed, long enough for re-planning, longer."""
 
 
 def make_schedule(seed: int) -> FaultSchedule:
-    """Draw a schedule."""
+    """Draw a random schedule."""
     rng = random.Random(f"soak/{seed}")
     if rng.random() < 0.004:
         return _training(rng, seed)
@@ -106,7 +106,7 @@ def _network(rng: random.Random) -> NetworkEntry:
 
 
 def _graph(rng: random.Random, rate: float) -> tuple[LinkEntry, ...]:
-    """Draw a connected graph of switches, with hosts at some, and links that are not alike."""
+    """Draw a connected graph of switches with hosts at some of them and links that differ."""
 
     def link(a: str, b: str) -> LinkEntry:
         return LinkEntry(
@@ -182,7 +182,7 @@ def _algorithm(rng: random.Random, network: Network, workers: int) -> tuple[Algo
 
 
 def _training(rng: random.Random, seed: int) -> FaultSchedule:
-    """Training of a classifier, whose operators need an agreed order."""
+    """Draw a training of a classifier, whose operators need an agreed order."""
     network = NetworkEntry("star:4", rng.choice([2e7, 1e8]), latency=1e-5, slots=256)
     job = JobEntry(
         "training",
@@ -204,7 +204,7 @@ def _training(rng: random.Random, seed: int) -> FaultSchedule:
 
 
 def _faults(rng: random.Random, network: Network) -> tuple[Fault, ...]:
-    """Nothing, only noise, only breakdowns, or some of everything."""
+    """Draw no faults, only noise, only outages, or some of each."""
     kind = rng.choices(["none", "noise", "breakdowns", "attacks", "all"], [8, 22, 25, 10, 35])[0]
     faults: list[Fault] = []
     if kind in ("noise", "all"):

@@ -1,4 +1,4 @@
-"""Lets the faults of a schedule befall a cluster in virtual time."""
+"""Injects the faults of a schedule into a cluster in virtual time."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ Link = tuple[str, str]
 
 
 class Injection:
-    """Plans faults as events of a cluster's queue. `attacker`: sends what attacks forge."""
+    """Schedules faults as events of a cluster's queue. `attacker` sends forged frames."""
 
     def __init__(self, cluster: VirtualCluster, attacker: Attacker) -> None:
         self.injected: Counter[str] = Counter()
-        """What has befallen the cluster, by kind."""
+        """Faults injected so far, by kind."""
         self._cluster = cluster
         self._attacker = attacker
         self._noise: dict[Link, list[Noise]] = {}
 
     def plan(self, fault: Fault, began: float) -> None:
-        """Let a fault happen in its time after `began`."""
+        """Schedule a fault at its time after `began`."""
         start = began + fault.start
         match fault:
             case Noise():
@@ -58,7 +58,7 @@ class Injection:
         self.injected[kind] += 1
 
     def count_frames(self) -> None:
-        """Count what has befallen frames, at the end."""
+        """Count the faults of frames, at the end."""
         channels = self._cluster.world.channels.values()
         for kind, number in (
             ("frames lost", sum(channel.lost for channel in channels)),
@@ -109,7 +109,7 @@ class Injection:
 
 
 def _together(active: list[Noise]) -> Faults:
-    """Return several noises at once: the worst of each kind."""
+    """Return the combination of several noises: the worst of each kind."""
 
     def worst(name: str) -> float:
         return max((getattr(noise, name) for noise in active), default=0.0)

@@ -1,4 +1,4 @@
-"""Ledger of all sums that workers received, checked at the end even if the jobs failed."""
+"""Ledger of all sums that workers received; it is checked at the end even if the jobs failed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Given:
 
 @dataclass
 class Ledger:
-    """All sums of random tensors by job and round, and the other workloads. One a run."""
+    """All sums of random tensors by job and round, and the other workloads of a run."""
 
     sums: dict[tuple[int, int], list[Given]] = field(
         default_factory=lambda: defaultdict(list[Given])
@@ -45,18 +45,18 @@ class Ledger:
     _tensors: dict[tuple[int, int, int], Tensor] = field(default_factory=dict)
 
     def work(self, assignment: Assignment) -> Work:
-        """Return what a job does, taken note of (`VirtualHosts.work`)."""
+        """Return the work of a job, recorded in the ledger (`VirtualHosts.work`)."""
         return _NotedWork(task_from(assignment.task), self, assignment.plan.job)
 
     def tensor(self, job: int, worker: int, number: int) -> Tensor:
-        """Return a worker's tensor of a round, made once."""
+        """Return a worker's tensor of a round; it is made once."""
         key = job, worker, number
         if key not in self._tensors:
             self._tensors[key] = random_tensor(self.specs[job], worker, number)
         return self._tensors[key]
 
     def wrong(self) -> Iterator[str]:
-        """Say which sums are not what they must be, or not the same at all workers."""
+        """Describe sums that are wrong, or not the same at all workers."""
         for (job, number), given in sorted(self.sums.items()):
             spec = self.specs[job]
             first = given[0]
@@ -80,7 +80,7 @@ class Ledger:
 
 
 def _distinct(given: list[Given]) -> list[Given]:
-    """Return one of the sums that are the same; plans of one epoch and cut are one object."""
+    """Return one of each group of equal sums; plans of one epoch and cut are one object."""
     return list({(each.result.tobytes(), id(each.plan)): each for each in given}.values())
 
 
@@ -101,7 +101,7 @@ class _NotedWork(Work):
 
 
 class _NotedTensors(RandomTensors):
-    """Random tensors whose sums go to a ledger too."""
+    """Random tensors whose sums are also recorded in a ledger."""
 
     def __init__(
         self, spec: WorkloadSpec, worker: int, plan: JobPlan | None, ledger: Ledger, job: int
@@ -119,7 +119,7 @@ class _NotedTensors(RandomTensors):
         return self._ledger.tensor(self._job, self._worker, number)
 
     def _check_kept(self) -> None:
-        """Do nothing: the ledger judges."""
+        """Do nothing: the ledger checks."""
 
     def take_result(self, result: Tensor) -> None:
         given = Given(self._worker, np.array(result), self._plan)

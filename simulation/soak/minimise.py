@@ -1,7 +1,7 @@
 """The smallest schedule that still fails, by delta debugging.
 
-Zeller and Hildebrandt, Simplifying and Isolating Failure-Inducing Input (TSE 2002), for which jobs
-and faults; then what is left is made simpler bit by bit.
+Zeller and Hildebrandt, Simplifying and Isolating Failure-Inducing Input (TSE 2002), chooses the
+jobs and faults to keep; then these are simplified step by step.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Part = JobEntry | Fault
 
 
 def minimise(schedule: FaultSchedule, fails: Fails, runs: int = 300) -> FaultSchedule:
-    """Return a failing schedule that is minimal, as far as `runs` allow.
+    """Return a failing schedule that is minimal, as far as `runs` allows.
 
-    `fails`: whether a schedule fails like the first one.
+    `fails`: returns whether a schedule fails like the first one.
     """
     left = runs
 
@@ -48,7 +48,7 @@ def minimise(schedule: FaultSchedule, fails: Fails, runs: int = 300) -> FaultSch
 
 
 def _of(schedule: FaultSchedule, parts: Sequence[Part]) -> FaultSchedule:
-    """Return the schedule with these of its jobs and faults."""
+    """Return the schedule with only these of its jobs and faults."""
     return replace(
         schedule,
         jobs=tuple(part for part in parts if isinstance(part, JobEntry)),
@@ -57,7 +57,7 @@ def _of(schedule: FaultSchedule, parts: Sequence[Part]) -> FaultSchedule:
 
 
 def _ddmin(parts: Sequence[Part], fails: Callable[[Sequence[Part]], bool]) -> Sequence[Part]:
-    """Return parts that fail together and of which none can be left out alone."""
+    """Return parts that fail together and none of which can be omitted by itself."""
     pieces = 2
     while len(parts) >= 2:
         size = -(-len(parts) // pieces)
@@ -76,7 +76,7 @@ def _ddmin(parts: Sequence[Part], fails: Callable[[Sequence[Part]], bool]) -> Se
 
 
 def _simpler(schedule: FaultSchedule) -> Iterator[FaultSchedule]:
-    """Schedules that are a step simpler, the largest steps first."""
+    """Yield schedules that are one step simpler, the largest steps first."""
     for at, job in enumerate(schedule.jobs):
         for other in _simpler_jobs(job):
             yield replace(schedule, jobs=(*schedule.jobs[:at], other, *schedule.jobs[at + 1 :]))

@@ -21,39 +21,39 @@ from timing.estimate import estimate
 from timing.work import PlanWork
 
 MANAGED = ("admission", "replication", "ipv4_route", "l2_forward")
-"""Tables whose entries come and go with jobs, or are the network's."""
+"""Tables whose entries depend on jobs or on the network."""
 
 
 class Oracle(StrEnum):
-    """What can be violated."""
+    """Invariants that a run can violate."""
 
     SUMS = "sums"
-    """Every sum that a worker is given is exact, and the same at all workers of its job."""
+    """Every sum that a worker receives is exact, and the same at all workers of its job."""
     END = "end"
-    """Every job ends, or says what it waits for."""
+    """Every job ends, or reports what it waits for."""
     REASON = "reason"
-    """A job that does not finish says why, and something in the schedule can have caused it."""
+    """A job that does not finish gives a reason, and the schedule contains a possible cause."""
     LEAK = "leak"
     """No job that is over holds slots, table entries, groups, members at agents or streams."""
     BYTES = "bytes"
-    """Links carry what is predicted, to the byte, where nothing was lost or planned again."""
+    """Links carry exactly the predicted bytes where nothing was lost or re-planned."""
     JOURNAL = "journal"
-    """The journal says of every job what the controller says."""
+    """The journal agrees with the controller about every job."""
     HISTORY = "history"
-    """A schedule has one history."""
+    """A schedule has exactly one history."""
     DEFECT = "defect"
-    """No exception escapes, nothing runs for ever."""
+    """No exception escapes, and nothing runs forever."""
 
 
 class Violation(NamedTuple):
-    """What was violated, and how."""
+    """A violated invariant, with details."""
 
     oracle: Oracle
     text: str
 
 
 def leaks(cluster: VirtualCluster, controller: Cluster) -> Iterator[str]:
-    """Say what jobs that are over still hold, once all are over."""
+    """Describe what jobs that are over still hold, once all are over."""
     manager = controller.manager
     for plan in manager.plans():
         yield f"the manager has a plan of job {plan.job}"
@@ -92,7 +92,7 @@ def _entries_left(name: str, engine: Engine, wanted: SwitchRules) -> Iterator[st
 
 
 def overlapping_slots(controller: Cluster, switches: list[str]) -> Iterator[str]:
-    """Say which trees share slots; at any time none do."""
+    """Describe trees that share slots; at no time may any do so."""
     for switch in switches:
         ranges = sorted(
             (slots.start, slots.stop, owner)
@@ -104,7 +104,7 @@ def overlapping_slots(controller: Cluster, switches: list[str]) -> Iterator[str]
 
 
 def journal_differs(cluster: VirtualCluster, controller: Cluster) -> Iterator[str]:
-    """Say of which jobs a controller that starts now would know something else."""
+    """Describe jobs of which a controller that started now would have a different record."""
     kept = cluster.disk.content()
     known = JobTable(cluster.journal())
     cluster.disk.restore(kept)
@@ -123,7 +123,7 @@ def journal_differs(cluster: VirtualCluster, controller: Cluster) -> Iterator[st
 def unpredicted_bytes(
     cluster: VirtualCluster, jobs: list[tuple[Job, WorkloadSpec]]
 ) -> Iterator[str]:
-    """Compare the links' bytes with what is predicted for these jobs, all there were."""
+    """Compare the links' bytes with the prediction for these jobs, which must be all of the run."""
     predicted: Counter[tuple[str, str]] = Counter()
     for job, spec in jobs:
         assert job.plan is not None
@@ -136,7 +136,7 @@ def unpredicted_bytes(
 
 
 def predictable(job: Job) -> bool:
-    """Whether a job's bytes are known beforehand: it kept its first plan, of trees only."""
+    """Return whether a job's bytes are predictable: it kept its first plan, of trees only."""
     plan = job.plan
     return (
         job.state is JobState.FINISHED

@@ -1,4 +1,4 @@
-"""One fault schedule in virtual time, and what it violates."""
+"""Runs one fault schedule in virtual time and checks the invariants."""
 
 from __future__ import annotations
 
@@ -63,17 +63,18 @@ from simulation.soak.schedule import (
 from simulation.wire import WireOptions
 
 UP_SECONDS = 60.0
-"""For a cluster to come up, before anything goes wrong. Times of a schedule count from then."""
+"""Seconds for a cluster to come up before faults begin. Times of a schedule count from then."""
 RETRY_SECONDS = 1.0
-"""After which people ask again when there is no controller."""
+"""Seconds after which users retry when there is no controller."""
 LOOK_SECONDS = 0.25
-"""Between two looks at what must hold all the time."""
+"""Seconds between checks of the invariants that must hold all the time."""
 END_SECONDS = 300.0
-"""After the last fault, for jobs to end."""
+"""Seconds after the last fault for jobs to end."""
 SETTLE_SECONDS = 40.0
-"""After the last job's end, for switches, agents and journal to be as they were."""
+"""Seconds after the last job's end for switches, agents and journal to return to their initial
+state."""
 MOST_EVENTS = 20_000_000
-"""Of a run; one that goes on is defective."""
+"""Maximum events of a run; one that exceeds it is a failure."""
 JOURNAL = Path("jobs")
 
 
@@ -91,7 +92,7 @@ class Kit:
 
 @dataclass(slots=True)
 class SoakResult:
-    """What a schedule gave. `digest`: of its whole history. `jobs`: outcome and reason by name."""
+    """Result of a schedule. `digest`: of its whole history. `jobs`: outcome and reason by name."""
 
     schedule: FaultSchedule
     violations: tuple[Violation, ...]
@@ -103,16 +104,16 @@ class SoakResult:
 
     @property
     def failed(self) -> bool:
-        """Whether anything is violated."""
+        """Return whether any invariant is violated."""
         return bool(self.violations)
 
 
 class _BoundedQueue(EventQueue):
-    """Events, not for ever."""
+    """An event queue with a limited number of events."""
 
     def step(self) -> bool:
         if self.processed > MOST_EVENTS:
-            raise SimulationError(f"{MOST_EVENTS} events, and no end at {self.now:.3f} s")
+            raise SimulationError(f"not over after {MOST_EVENTS} events, at {self.now:.3f} s")
         return super().step()
 
 
@@ -153,7 +154,7 @@ def network_of(entry: NetworkEntry) -> Network:
 
 
 def submission_of(job: JobEntry) -> pb.Submission:
-    """Return the message that hands a job in."""
+    """Return the message that submits a job."""
     submission = pb.Submission(
         name=job.name,
         workers=job.workers,
@@ -179,7 +180,7 @@ def submission_of(job: JobEntry) -> pb.Submission:
 
 
 def workload_of(job: JobEntry) -> WorkloadSpec:
-    """Return what a job sums."""
+    """Return the workload of a job."""
     return WorkloadSpec(
         job.kind,
         len(job.workers),
@@ -192,9 +193,9 @@ def workload_of(job: JobEntry) -> WorkloadSpec:
 
 
 def run_schedule(schedule: FaultSchedule, kit: Kit) -> SoakResult:
-    """Run a schedule to the end of its jobs and faults, and see what it violates.
+    """Run a schedule to the end of its jobs and faults, and check the invariants.
 
-    Raises InputError for a schedule that cannot be: an unknown node, say.
+    Raises InputError for an invalid schedule, such as one with an unknown node.
     """
     return _Run(schedule, kit).result()
 
@@ -271,7 +272,7 @@ class _Run:
                 history.update(each.result.tobytes())
         return history.hexdigest()[:16]
 
-    # -- what happens
+    # -- the course of a run
 
     async def _run(self) -> None:
         async with self.cluster:
@@ -298,7 +299,7 @@ class _Run:
         )
 
     async def _own(self, job: JobEntry) -> None:
-        """Hand a job in, and cancel it in its time; again while there is no controller."""
+        """Submit a job and cancel it at its time; retry while there is no controller."""
         await self._ask(job.start, lambda: self._submit(job))
         if job.cancel:
             query = pb.JobQuery(name=job.name)
@@ -327,12 +328,12 @@ class _Run:
         try:
             await self._people.Cancel(query)
         except grpc.aio.AioRpcError as error:
-            # One that was refused.
+            # A job that was refused.
             if error.code() is not grpc.StatusCode.NOT_FOUND:
                 raise
 
     async def _watch(self, owners: list[asyncio.Task[None]]) -> None:
-        """Look at what must hold all the time, until all is over; then at what must hold then."""
+        """Check permanent invariants until the run is over, then those of the final state."""
         begun = [
             each.start if isinstance(each, (Noise, JobEntry, ClockJump, ClockDrift)) else each.stop
             for each in (*self.schedule.faults, *self.schedule.jobs)
@@ -420,11 +421,11 @@ class _Run:
                 )
 
     def _unreachable(self) -> bool:
-        """Whether people could not always reach a controller that could do what they asked."""
+        """Return whether users may at times have been unable to reach a working controller."""
         return any(isinstance(fault, (Outage, DiskFault)) for fault in self.schedule.faults)
 
     def _excused(self, job: Job) -> bool:
-        """Whether something in the schedule may end a job: an agent's state comes never again."""
+        """Return whether the schedule may end a job: an agent's state is lost for good."""
         fatal = {Trouble.AGENT_DOWN, Trouble.CONTROLLER_DOWN, Trouble.PARTED}
         return any(
             isinstance(fault, DiskFault) or (isinstance(fault, Outage) and fault.trouble in fatal)
@@ -454,12 +455,12 @@ def _is_input(reason: str) -> bool:
 
 
 def protected(job: JobEntry) -> bool:
-    """Whether bits that flip in frames of switches' sums do a job no harm."""
+    """Return whether bit flips in frames that switches sum cannot harm a job."""
     return job.integrity or (job.algorithm in SCHEDULE_NAMES and not job.coordinate)
 
 
 def check(schedule: FaultSchedule) -> None:
-    """Raise InputError for a schedule whose jobs or faults name what its network does not have."""
+    """Raise InputError for a schedule whose jobs or faults name something its network lacks."""
     network = network_of(schedule.network)
     for job in schedule.jobs:
         for host in (*job.workers, *job.servers):

@@ -1,7 +1,7 @@
-"""A fault schedule as data: a network, its jobs, and what goes wrong when; to JSON and back.
+"""A fault schedule as data: a network, its jobs and its faults; to JSON and back.
 
-Times are seconds of virtual time after the cluster is up, rates bit/s. A schedule and the code
-decide a run to the byte.
+Times are seconds of virtual time after the cluster is up, rates are bit/s. A schedule and the code
+determine a run to the byte.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from protocol.errors import InputError
 from simulation.faults import Outage
 
 EVERYWHERE = ""
-"""In place of a link: all of them."""
+"""Stands for all links."""
 
 
 class ScheduleFileError(InputError):
@@ -31,35 +31,35 @@ class Forgery(StrEnum):
     """What an attacker sends."""
 
     REPLAY = "replay"
-    """Frames of a job as they crossed some link before."""
+    """Replayed frames of a job as they crossed some link."""
     FIELDS = "fields"
-    """Such frames with other values in hopsum's header, stack or lanes."""
+    """Such frames with changed values in hopsum's header, stack or lanes."""
     RESULT = "result"
-    """Results with forged sums, to a worker and to all."""
+    """Results with forged sums, to one worker and to all."""
     REQUEST = "request"
-    """Requests for what neighbours have sent."""
+    """Requests for frames that neighbours have sent."""
     FRAGMENT = "fragment"
     """Such frames as IPv4 fragments, with options, or without Don't Fragment."""
     TAGGED = "tagged"
     """Such frames behind VLAN tags."""
     INSPECT = "inspect"
-    """Questions about slots, which only the controller may ask."""
+    """Slot inspections, which only the controller may request."""
     NOISE = "noise"
-    """Random bytes behind hopsum's port."""
+    """Random bytes to hopsum's port."""
 
 
 class DiskTrouble(StrEnum):
-    """What goes wrong with the disk of the controller's journal."""
+    """Faults of the disk of the controller's journal."""
 
     FULL = "full"
-    """Writes fail, after some bytes of the first."""
+    """Writes fail after some bytes of the first."""
     TORN = "torn"
-    """The next record is cut short by a crash of the controller, which starts again at the end."""
+    """A crash of the controller cuts the next record short; it restarts at the end of the fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkEntry:
-    """A link of a network that has no name. None: without limit."""
+    """A link of a network given by its links. None: no limit."""
 
     a: str
     b: str
@@ -69,10 +69,10 @@ class LinkEntry:
 
 @dataclass(frozen=True, slots=True)
 class NetworkEntry:
-    """A network by its name, with links alike, or by its links; switches are what is no host.
+    """A network by name, with equal links, or by its links; nodes that are not hosts are switches.
 
-    Hosts begin with `h` or `p`. `plain`: switches that do not aggregate. `uplink_rate`: of the
-    links between switches of a named network, None: as the others.
+    Names of hosts begin with `h` or `p`. `plain`: switches that do not aggregate. `uplink_rate`: of
+    the links between switches of a named network, None: as of the others.
     """
 
     topology: str = ""
@@ -86,7 +86,7 @@ class NetworkEntry:
 
 @dataclass(frozen=True, slots=True)
 class JobEntry:
-    """A job that is submitted at `start`; `cancel`: when its owner cancels it, 0: never.
+    """A job that is submitted at `start`; `cancel`: time at which its owner cancels it, 0: never.
 
     `window` 0 and `trees` 0: the cluster's choice. `integrity`: with check lanes.
     `first_fragment`: of each tree, 0 or near the wrap of fragment numbers.
@@ -115,7 +115,7 @@ class JobEntry:
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """Chance faults of the frames of link `a-b`, or of all, as of `simulation.faults.Faults`."""
+    """Random faults of the frames of link `a-b`, or of all, as in `simulation.faults.Faults`."""
 
     link: str
     start: float
@@ -131,7 +131,7 @@ class Noise:
 
 @dataclass(frozen=True, slots=True)
 class DiskFault:
-    """The journal's disk is in trouble from `start` to `stop`; `room`: bytes still written."""
+    """The journal's disk is faulty from `start` to `stop`; `room`: bytes that are still written."""
 
     trouble: DiskTrouble
     start: float
@@ -141,7 +141,7 @@ class DiskFault:
 
 @dataclass(frozen=True, slots=True)
 class ClockJump:
-    """The wall clock of the controller's machine is set forward, or back, by `by` seconds."""
+    """The wall clock of the controller's machine jumps by `by` seconds, forward or back."""
 
     start: float
     by: float
@@ -149,7 +149,7 @@ class ClockJump:
 
 @dataclass(frozen=True, slots=True)
 class ClockDrift:
-    """The clock of a host's machine runs at `pace` seconds a second from `start` on."""
+    """The clock of a host's machine runs at `pace` seconds per second from `start` on."""
 
     host: str
     start: float
@@ -158,7 +158,7 @@ class ClockDrift:
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """A host forges frames of jobs that it has no part in, one every `every` seconds."""
+    """A host forges a frame of a job in which it has no part, every `every` seconds."""
 
     forgery: Forgery
     host: str
@@ -183,9 +183,10 @@ _KINDS: MappingProxyType[str, type[Fault]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class FaultSchedule:
-    """What a run does. `seed`: of links, wires and processes. `quota`: of a switch's slots, a job's
-    most. `every`: rounds between two looks at a job's plan. `wire_loss`: of the control network's
-    packets. `levels`: whether jobs have the usual priorities, else all the same.
+    """Description of a run. `seed`: of links, wires and processes. `quota`: fraction of a switch's
+    slots that one job may hold. `every`: rounds between evaluations of a job's plan. `wire_loss`:
+    probability of loss in the control network. `levels`: whether jobs have the usual priorities;
+    otherwise all have the same.
     """
 
     seed: int
@@ -200,7 +201,7 @@ class FaultSchedule:
 
 
 def kind_of(fault: Fault) -> str:
-    """Return what a fault is, in a word or two, for people."""
+    """Return the kind of a fault in a word or two, for display."""
     match fault:
         case Outage():
             return fault.trouble.value
@@ -222,7 +223,7 @@ def kind_of(fault: Fault) -> str:
 
 
 def to_json(schedule: FaultSchedule) -> str:
-    """Return a schedule as JSON; what is as usual is left out."""
+    """Return a schedule as JSON, without fields that have their default."""
     return json.dumps(_shown(schedule), indent=1)
 
 

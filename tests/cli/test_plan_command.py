@@ -93,7 +93,7 @@ def test_multi_hop_keeps_to_a_height_and_refuses_other_limits() -> None:
     assert planned("--max-height", "4", *OVERSUBSCRIBED)["trees"][0]["height"] == 4
     with pytest.raises(PlanError, match="crosses 3 switches; a height of 3 allows 2"):
         plan("--max-height", "3", *OVERSUBSCRIBED)
-    with pytest.raises(PlanError, match="only multi-tree and mtree know a least rate"):
+    with pytest.raises(PlanError, match="only multi-tree and mtree support a minimum rate"):
         plan("--min-rate", "1M", *OVERSUBSCRIBED)
     with pytest.raises(PlanError, match="a tree for each of the 2 servers"):
         plan("--servers", "2", "--max-trees", "1", *OVERSUBSCRIBED)

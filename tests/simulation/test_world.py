@@ -115,7 +115,7 @@ def test_events_run_in_order_of_time_then_of_scheduling() -> None:
 
 def test_a_run_that_cannot_end_says_so() -> None:
     world = World(two_hosts(), {}, {"h1": Sender([])})
-    with pytest.raises(SimulationError, match="nothing is left to happen"):
+    with pytest.raises(SimulationError, match="no event is left"):
         world.run(lambda: False, 1)
     world = World(two_hosts(), {}, {"h1": Sender([5.0])})
     with pytest.raises(SimulationError, match="not done after 1 s of virtual time"):
