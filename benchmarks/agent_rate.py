@@ -1,9 +1,9 @@
-"""How many fragments a second one core encodes, sends, receives and decodes.
+"""Fragments per second that one core encodes, sends, receives and decodes.
 
-A worker, as it is, sums a long tensor. Its contributions go out through one end of a veth pair and
-come in at the other, where each is turned into its result in place (other kind, no hop entry)
-and handed back: so every fragment is encoded, sent, received and decoded once, by the worker's own
-state machine and sockets, in one process on one core.
+An unmodified worker sums a long tensor. Its contributions leave through one end of a veth pair and
+arrive at the other, where each is converted into its result in place (other kind, no hop entry) and
+returned: so every fragment is encoded, sent, received and decoded once, by the worker's own state
+machine and sockets, in one process on one core.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ STACK_END = frame_bytes(0, 1)
 
 
 def wire_network() -> Network:
-    """Two hosts on one wire."""
+    """Return a network of two hosts on one wire."""
     hosts = {
         name: Host(name, f"10.0.0.{n}", f"02:00:00:00:00:0{n}")
         for n, name in enumerate(("h1", "ps"), start=1)
@@ -56,7 +56,7 @@ def lone_plan() -> JobPlan:
 def result_headers(network: Network, plan: JobPlan) -> dict[int, Frames]:
     """Return the bytes before the lanes of results to the worker, by the length of the frame.
 
-    A prologue's has no lanes.
+    A prologue's result has no lanes.
     """
     server, worker = (
         Address(network.hosts[n].mac_bytes, network.hosts[n].ip_bytes) for n in ("ps", "h1")
@@ -72,7 +72,7 @@ def result_headers(network: Network, plan: JobPlan) -> dict[int, Frames]:
 def measure(
     dtype: DataType, seconds: float, open_port: Callable[..., FramePort], label: str
 ) -> dict[str, Any]:
-    """Fragments a second of a worker, with ports of one kind."""
+    """Measure a worker's fragments per second with one kind of ports."""
     network, plan = wire_network(), lone_plan()
     headers = result_headers(network, plan)
     worker = Worker(plan, 0, network, WorkerOptions(deadline=1e6, initial_timeout=60.0))
@@ -116,7 +116,7 @@ def sum_through(
     headers: dict[int, Frames],
     stop: float,
 ) -> int:
-    """Sum the tensor (of one worker: copy it) through the wire; fragments done by `stop`."""
+    """Sum the tensor (of one worker: a copy) over the wire; return the fragments done by `stop`."""
     before = worker.statistics.accepted
     call = worker.submit(tensor, 0.0, out=out)
     exponent_at, fragment_at = 45, slice(58, 62)
@@ -136,7 +136,7 @@ def sum_through(
     if worker.done(call):
         worker.result(call)
         if tensor.dtype == np.int32 and not np.array_equal(tensor, out):
-            raise RuntimeError("what came back is not what was sent")
+            raise RuntimeError("the result differs from the tensor that was sent")
     return worker.statistics.accepted - before
 
 

@@ -1,7 +1,7 @@
-"""Collectives in shaped Mininet, with gloo between the same hosts on the same links.
+"""Collectives on shaped links in Mininet, and gloo between the same hosts on the same links.
 
-Every way to sum runs in one network that stays up, one after the other, so that ratios say
-something even where other work keeps the machine busy.
+All methods run one after the other in one network that stays up, so that ratios are meaningful even
+on a busy machine.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ is the best a ring can do.
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """How long each all-reduce took, s, and how many elements were checked and found wrong."""
+    """Seconds of each all-reduce, and the numbers of elements checked and found wrong."""
 
     calls: tuple[float, ...]
     checked: int
@@ -71,16 +71,16 @@ class Timed:
 
 
 def gloo_missing() -> str | None:
-    """Why gloo cannot be measured; None if it can."""
+    """Return why gloo cannot be measured; None if it can."""
     if importlib.util.find_spec("torch") is None:
         return "PyTorch is not installed (pip install 'hopsum[torch]'): gloo is left out"
     return None
 
 
 def measure(case: Case, rounds: int = ROUNDS) -> list[dict[str, Any]]:
-    """Return a row for each size and way to sum.
+    """Return a row for each size and method.
 
-    Raises what bringing a network up raises, RunFailed.
+    Raises RunFailed, and the errors of starting a network.
     """
     base = Experiment(
         topology=case.topology,
@@ -90,7 +90,7 @@ def measure(case: Case, rounds: int = ROUNDS) -> list[dict[str, Any]]:
         world=WorldKind.MININET,
         link_rate=case.link_rate,
         uplink_rate=case.uplink_rate,
-        # So all ways share one network, in which the server has its place.
+        # All methods share one network, which includes the server.
         algorithm=Algorithm.RING,
     )
 
@@ -115,9 +115,9 @@ def measure(case: Case, rounds: int = ROUNDS) -> list[dict[str, Any]]:
 
 
 def rows(case: Case, size: int, timed: dict[str, Timed]) -> list[dict[str, Any]]:
-    """Seconds and goodput of each way, and goodput next to gloo's: on average, and at best.
+    """Return seconds and goodput of each method, and its ratio to gloo's: average and best.
 
-    `load`: how many processes waited for the machine's cores in the last minute.
+    `load`: the machine's load average of the last minute.
     """
     found = []
     for name, each in timed.items():
@@ -144,7 +144,7 @@ def rows(case: Case, size: int, timed: dict[str, Timed]) -> list[dict[str, Any]]
 
 
 async def _gloo(prepared: Prepared, emulation: Emulation) -> Timed:
-    """Return the workload by gloo, a process on every worker's host.
+    """Run the workload with gloo, a process on every worker's host.
 
     RunFailed if one does not finish.
     """

@@ -1,4 +1,4 @@
-"""How jobs and TCP connections share a link: what each of them carries, all at the same time.
+"""How concurrent jobs and TCP connections share a link: the throughput of each.
 
 In virtual time, and in Mininet with real switches, agents and sockets.
 """
@@ -45,19 +45,19 @@ from simulation.world import Agent, Frames
 from timing.tcp_segments import SEGMENT_BYTES
 
 RATE = 25e6
-"""Of the shared link, bit/s."""
+"""Rate of the shared link, bit/s."""
 FASTER = 4.0
-"""Links of hosts carry so many times that where a link between switches is shared."""
+"""Rate of hosts' links as a multiple of that, where a link between switches is shared."""
 LATENCY = 1e-4
 LANES = 256
 WINDOW = 256
 START, STOP = 1.0, 4.0
-"""Seconds between which bytes count."""
+"""Bytes count from the first to the second of these times, in seconds."""
 FIRST_PORT = 0x5000
 EMULATED_RATE = 4e6
-"""In Mininet: so little that two cores have time to spare."""
+"""Rate of the shared link in Mininet: low enough that two cores are not saturated."""
 ELEMENTS, ROUNDS = 30_000, 100_000
-"""Of a job in Mininet; more than there is time for."""
+"""Tensors of a job in Mininet; more than it has time for."""
 SECONDS = 30.0
 SETTLE = 3.0
 """Seconds after the first sums and bytes in Mininet, before bytes count."""
@@ -79,7 +79,7 @@ class Case:
 
 
 def between_switches(jobs: int, connections: int, rate: float = RATE) -> Case:
-    """Return jobs and connections of different hosts, on the link between two switches."""
+    """Return jobs and connections of different hosts over the link between two switches."""
     builder = NetworkBuilder("two switches", FASTER * rate, LATENCY)
     for switch in ("left", "right"):
         builder.add_switch(switch)
@@ -98,7 +98,7 @@ def between_switches(jobs: int, connections: int, rate: float = RATE) -> Case:
 
 
 def of_a_host(jobs: int, connections: int) -> Case:
-    """Return jobs of the same workers, and connections from one of them, on its link."""
+    """Return jobs of the same workers, and connections from one of them over its link."""
     builder = NetworkBuilder("star", RATE, LATENCY)
     builder.add_switch("middle")
     servers = [f"s{j}" for j in range(jobs)]
@@ -200,7 +200,7 @@ class Meter:
 
 
 def connect(simulation: Simulation, network: Network, number: int, ends: Sequence[str]) -> None:
-    """Let the first of two hosts send to the second by TCP from now on, as much as it can."""
+    """Let the first of two hosts send to the second over TCP from now on, without a limit."""
     elements = int(RATE * STOP / 32)
     schedule = Schedule(
         "copy",
@@ -223,7 +223,7 @@ def connect(simulation: Simulation, network: Network, number: int, ends: Sequenc
 
 
 def shares(case: Case) -> dict[str, float]:
-    """Return the part of a link's rate that each flow gets, in virtual time."""
+    """Return the fraction of a link's rate that each flow gets, in virtual time."""
     network, allocator = case.network, Allocator(case.network)
     simulation = Simulation(network, _make_engine(), fair=True)
     for number, (workers, server) in enumerate(case.jobs, start=1):
@@ -243,7 +243,7 @@ def shares(case: Case) -> dict[str, float]:
 
 
 def emulated_shares(case: Case, up: Processes, received: Path) -> dict[str, float]:
-    """Return the part of a link's rate that each flow gets, in a network that is up."""
+    """Return the fraction of a link's rate that each flow gets, in a running network."""
     names = [f"job-{number}" for number in range(1, 1 + len(case.jobs))]
     for name, (workers, server) in zip(names, case.jobs, strict=True):
         wanted = make_submission(name, ",".join(workers), server, elements=ELEMENTS, rounds=ROUNDS)

@@ -1,7 +1,7 @@
-"""Agreeing on an operator: tree of controllers against a central coordinator, in virtual time.
+"""Agreement on an operator: a tree of controllers against a central coordinator, in virtual time.
 
-The state machines are real, their messages modelled: one takes a process 1 us (o), and 5 us on the
-way (L). The model is coordination.virtual_group's; the formulas are those of
+The state machines are real, their messages are modelled: each costs a process 1 us (o) and takes
+5 us on the way (L). The model is coordination.virtual_group's; the formulas are those of
 benchmarks.coordination_latency: 2 (n - 1) o + 2 L, and for a full tree 2 d (f o + L).
 """
 
@@ -22,20 +22,21 @@ from coordination.tree import CoordinationTree, balanced_tree
 from coordination.virtual_group import Costs
 
 COSTS = Costs(overhead=1_000, latency=5_000)
-"""Nanoseconds."""
+"""In nanoseconds."""
 OPERATORS = 161
-"""Of the vectors: as many as ResNet-50 has tensors."""
+"""Number of operators in a vector: as many as ResNet-50 has tensors."""
 SIMULATED_STARS = 1024
-"""A larger central coordinator's figure is its formula's, which the smaller ones meet exactly."""
+"""Above this size a central coordinator's figure comes from its formula, which smaller ones match
+exactly."""
 
 
 def tree_of(processes: int, fan_out: int) -> CoordinationTree:
-    """Return a balanced tree of processes that are nowhere in particular."""
+    """Return a balanced tree of processes without places in a network."""
     return balanced_tree([f"p{rank}" for rank in range(processes)], fan_out=fan_out)
 
 
 def measure_negotiation(processes: int, fan_outs: tuple[int, ...]) -> list[dict[str, Any]]:
-    """One operator in the first iteration, all ready at once."""
+    """Return the row of one operator in the first iteration, with all processes ready at once."""
     expected = central_time(processes, COSTS)
     if processes <= SIMULATED_STARS:
         found = negotiation(star(processes), COSTS)
@@ -52,7 +53,7 @@ def measure_negotiation(processes: int, fan_outs: tuple[int, ...]) -> list[dict[
 
 
 def measure_vectors(processes: int, fan_out: int) -> list[dict[str, Any]]:
-    """One cycle of bit vectors over all operators, all ready at once."""
+    """Return the row of one cycle of bit vectors over all operators, all ready at once."""
     tree = tree_of(processes, fan_out)
     formula = tree_time(processes, fan_out, COSTS)
     around = 2 * (processes - 1) * (COSTS.overhead + COSTS.latency)
@@ -79,7 +80,7 @@ def _row(
     found: Agreement,
     formula: float,
 ) -> dict[str, Any]:
-    """`busiest_limit`: of messages: fan-out in and out, and on a tree or ring its own."""
+    """Return a row. `busiest_limit`: expected messages at the busiest process."""
     return {
         "phase": phase,
         "scheme": scheme,
@@ -96,7 +97,7 @@ def _row(
 
 
 def measure() -> list[dict[str, Any]]:
-    """All rows."""
+    """Return all rows."""
     rows = []
     for processes in (64, 256, 1024, 4096, 27_600):
         rows += measure_negotiation(processes, (2, 4, 8))

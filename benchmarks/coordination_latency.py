@@ -1,7 +1,7 @@
-"""How long processes take to agree, and who is busy with it: tree, central coordinator, ring.
+"""Time and messages that processes need to agree: tree, central coordinator, ring.
 
-Messages cost a process `overhead`, one after the other, and take `latency` on the way. Floors for
-any scheme: 2 (n - 1) messages in all (gossip), and ceil(log2 n) rounds.
+Each message costs a process `overhead`, one after the other, and takes `latency` on the way. Lower
+bounds for any scheme: 2 (n - 1) messages in total (gossip), and ceil(log2 n) rounds.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ _OPTIONS = CoordinationOptions(
 
 
 def central_time(processes: int, costs: Costs) -> float:
-    """One negotiation by a central coordinator: 2 (n - 1) overhead + 2 latency."""
+    """Return the time of a central coordinator's negotiation: 2 (n - 1) overhead + 2 latency."""
     return 2 * (processes - 1) * costs.overhead + 2 * costs.latency
 
 
 def tree_time(processes: int, fan_out: int, costs: Costs) -> float:
-    """Return the same on a full tree of the least height d: 2 d (fan-out * overhead + latency)."""
+    """Return the same for a full tree of least height d: 2 d (fan-out * overhead + latency)."""
     height = least_height(processes, fan_out)
     return 2 * height * (fan_out * costs.overhead + costs.latency)
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What it took until all processes started what all were ready for at once.
+    """The cost until all processes start an operator for which all became ready at once.
 
     `time`: from ready to the last start. `busiest`: messages, in and out, at the busiest process.
-    `messages`: sent in all. `vectors`: that each process contributed; `words`: of 32 bits in each,
-    0 while there is no order table.
+    `messages`: total sent. `vectors`: contributed by each process; `words`: of 32 bits in each, 0
+    while there is no order table.
     """
 
     time: float
@@ -51,7 +51,7 @@ class Agreement:
 
 
 def star(processes: int) -> CoordinationTree:
-    """All processes under one: the central coordinator."""
+    """Return a tree with all processes below one, the central coordinator."""
     names = [f"p{rank}" for rank in range(processes)]
     return CoordinationTree(tuple(names), (-1, *[0] * (processes - 1)))
 
@@ -63,14 +63,14 @@ def ring(processes: int, fan_out: int) -> CoordinationTree:
 
 
 def negotiation(tree: CoordinationTree, costs: Costs) -> Agreement:
-    """One operator in the first iteration, all ready at once, by the real state machines."""
+    """Measure an operator of the first iteration, all ready at once, by real state machines."""
     group = VirtualGroup(tree, costs=costs, options=_OPTIONS)
     group.settle()
     return _agree(group, 1, 1)
 
 
 def steady_state(tree: CoordinationTree, operators: int, costs: Costs) -> Agreement:
-    """One cycle of bit vectors over a table of so many operators, all ready at once."""
+    """Measure one cycle of bit vectors over a table of some operators, all ready at once."""
     group = VirtualGroup(tree, costs=costs, options=_OPTIONS)
     group.settle()
     _agree(group, 1, operators)

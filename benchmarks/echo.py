@@ -1,4 +1,4 @@
-"""Packets of a fragment's size to another host and back: what the network alone takes.
+"""Packets of a fragment's size to another host and back: the latency of the network alone.
 
 python -m benchmarks.echo server|client ADDRESS COUNT. The client waits for the server, and prints
 the microseconds of each packet.
@@ -17,7 +17,7 @@ PATIENCE = 1.0
 
 
 def serve(address: str) -> None:
-    """Send everything back, until this process is ended."""
+    """Send everything back until this process is ended."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind((address, PORT))
         while True:
@@ -25,14 +25,14 @@ def serve(address: str) -> None:
 
 
 def ask(address: str, count: int) -> list[float]:
-    """Return the microseconds of each of so many packets, there and back."""
+    """Return the round-trip time of each of some packets in microseconds."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
         client.connect((address, PORT))
         client.settimeout(PATIENCE)
         taken: list[float] = []
         while len(taken) < count:
             began = time.perf_counter()
-            # Refused, or not answered, as long as the server is not there.
+            # Refused, or not answered, until the server is up.
             with contextlib.suppress(ConnectionRefusedError, TimeoutError):
                 client.send(bytes(SIZE))
                 client.recv(2 * SIZE)

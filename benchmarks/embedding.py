@@ -25,27 +25,27 @@ SECOND = (125_000_000,)
 HOSTS = frozenset(Model) - {Model.IN_NETWORK}
 ALL = frozenset(Model)
 PATIENCE = 600.0
-"""Seconds by the clock: a busy machine must not end a search early."""
+"""Seconds of wall time: a busy machine must not end a search early."""
 QUICK = Options(method=Method.HEURISTIC, time_limit=PATIENCE)
 THOROUGH = Options(method=Method.EXACT, gap=0.002, time_limit=PATIENCE, nodes=20)
-"""The exact method, closer to its bound than by default, with an effort that nodes limit."""
+"""The exact method, closer to its bound than by default, with effort limited by nodes."""
 CASES = ((1, 0), (2, 1), (4, 2))
-"""Jobs, and the seed of what the links have free."""
+"""Numbers of jobs, and seeds of the links' free bandwidth."""
 EVEN = -1
-"""A seed for links that are all free."""
+"""Seed for links that are completely free."""
 NODES_16 = (("leaf-spine:4x4x1", 2e9), ("leaf-spine:4x4x2", 1e9), ("fat-tree:4", 1e9))
 NODES_64 = (("leaf-spine:8x8x1", 4e9), ("leaf-spine:8x8x2", 2e9))
 
 
 def network_of(spec: str, uplink: float) -> Network:
-    """Hosts at 1 Gbit/s, links between switches at `uplink` bit/s."""
+    """Return a network with hosts at 1 Gbit/s and links between switches at `uplink` bit/s."""
     return make_topology(spec, NetworkOptions(1e9, uplink))
 
 
 def resources_of(network: Network, seed: int) -> Resources:
-    """Return what others leave.
+    """Return random free resources.
 
-    Of hosts' links 80 % or more, of the others' 40 % or more, at random.
+    Hosts' links have 80 % or more free, the others 40 % or more.
     """
     resources = unused(network)
     if seed == EVEN:
@@ -59,7 +59,7 @@ def resources_of(network: Network, seed: int) -> Resources:
 
 
 def interleaved(network: Network, jobs: int, models: frozenset[Model]) -> list[JobDemand]:
-    """All hosts but the server's, dealt out in turn; windows of 64 slots."""
+    """Return jobs over all hosts but the server's, assigned in turn; windows of 64 slots."""
     hosts = [host for host in network.hosts if host != "ps"]
     return [
         JobDemand(job + 1, tuple(hosts[job::jobs]), SECOND, models=models, window=64)
@@ -70,7 +70,7 @@ def interleaved(network: Network, jobs: int, models: frozenset[Model]) -> list[J
 def timed(
     resources: Resources, demands: Sequence[JobDemand], options: Options
 ) -> tuple[dict[str, Any], Embedding]:
-    """Return a row's figures on one plan, and the plan."""
+    """Return one plan and its row of figures."""
     spent = process_time()
     answer = plan_embedding(resources, demands, options)
     row = {
@@ -93,7 +93,7 @@ def _models(models: frozenset[Model]) -> str:
 
 
 def programme() -> Rows:
-    """One job on 16 and on 64 nodes: time and gap of the exact method."""
+    """Return time and gap of the exact method for one job on 16 and on 64 nodes."""
     rows = []
     for nodes, specs in ((16, NODES_16), (64, NODES_64)):
         for spec, uplink in specs:
@@ -116,9 +116,9 @@ def heuristic() -> Rows:
     """Return the heuristic against the bound, and on 16 nodes the exact method: mean and worst of 3
     cases.
 
-    1, 2 and 4 jobs. `over_bound`: an iteration's time over what no weights of the models can beat
-    (of trees of switches: no candidates); `over_programme`: over that of the exact method's answer,
-    which is not tried on 64 nodes, where its integer programme takes minutes.
+    1, 2 and 4 jobs. `over_bound`: an iteration's time relative to the bound on any weights of the
+    models (of trees of switches: of the candidates); `over_programme`: relative to the exact
+    method, which is not run on 64 nodes, where its integer programme takes minutes.
     """
     rows = []
     for nodes, networks in ((16, NODES_16), (64, NODES_64)):
@@ -150,7 +150,7 @@ def _against(
 
 
 def _mean_and_worst(cases: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-    """Figures of some cases: parts in percent, processor time in seconds."""
+    """Return mean and worst of some cases: ratios in percent, processor time in seconds."""
     row: dict[str, Any] = {"cases": len(cases)}
     for key in ("over_bound", "over_programme", "heuristic_cpu", "programme_cpu"):
         values = [case[key] for case in cases if key in case]
@@ -168,7 +168,7 @@ def _unit(key: str) -> tuple[int, str]:
 
 
 def models() -> Rows:
-    """Each model alone, and mixed, under 1:1, 2:1 and 4:1 oversubscription."""
+    """Return each model alone, and mixed, under 1:1, 2:1 and 4:1 oversubscription."""
     rows = []
     for uplink in (4e9, 2e9, 1e9):
         network = network_of("leaf-spine:4x4x1", uplink)
@@ -188,7 +188,7 @@ def models() -> Rows:
 
 
 def jobs() -> Rows:
-    """Several interleaved jobs at once, up to 16 on 256 hosts."""
+    """Return several interleaved jobs at once, up to 16 on 256 hosts."""
     rows = []
     for spec, uplink, counts in (
         ("leaf-spine:4x4x1", 1e9, (2, 4)),

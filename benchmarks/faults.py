@@ -1,10 +1,10 @@
-"""What failures of real processes and links do to a job in Mininet, and how soon it goes on.
+"""The effect of failures of real processes and links on a job in Mininet, and its recovery time.
 
-Controller, switches and agents are processes of their own. In each case a job runs, something fails
-after a while, and what failed comes back later, or is started again. `noticed`: seconds until the
-controller says so (a new epoch, a reason why the job waits, an agent that is gone). `stood_still`:
-the longest time that a tensor took beyond the median, which is what the failure cost the job;
-`after_return`: how much of that was after what failed had been brought back.
+Controller, switches and agents are separate processes. In each case a job runs, something fails,
+and later it returns or is restarted. `noticed`: seconds until the controller reports it (a new
+epoch, a reason why the job waits, an agent that is gone). `stood_still`: the longest time that a
+tensor took beyond the median, which is the cost of the failure to the job; `after_return`: the part
+of that after the failed element had returned.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ SERVER = "h3"
 LINK_RATE = "25Mbit"
 ELEMENTS = 20_000
 ROUNDS = 250
-"""Some ten seconds."""
+"""Tensors of a job: some ten seconds."""
 BEFORE = 2.0
-"""Seconds of a job before something fails."""
+"""Seconds of a job before the failure."""
 POLL_SECONDS = 0.02
 PATIENCE = 180.0
 BIN = Path(sys.executable).parent
@@ -47,29 +47,29 @@ BIN = Path(sys.executable).parent
 
 @dataclass
 class Processes:
-    """A network that is up, its controller and its agents."""
+    """A running network, its controller and its agents."""
 
     network: Network
     emulation: Emulation
     folder: Path
     journal: Path
     serve: tuple[str, ...]
-    """What `hopsum controller serve` is given: the network, and options."""
+    """Arguments of `hopsum controller serve`: the network and options."""
     agents: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     controller: subprocess.Popen[bytes] | None = None
 
     @property
     def address(self) -> str:
-        """The controller's."""
+        """Return the controller's address."""
         return f"unix:{self.folder}/controller"
 
     @property
     def client(self) -> ControllerClient:
-        """A connection to the controller."""
+        """Open a connection to the controller."""
         return ControllerClient(self.address)
 
     def start_controller(self) -> None:
-        """Start it; it goes on with the journal's jobs."""
+        """Start the controller, which continues the journal's jobs."""
         with (self.folder / "controller.log").open("ab") as log:
             self.controller = subprocess.Popen(
                 [
@@ -92,7 +92,7 @@ class Processes:
         )
 
     def spine(self, job: str) -> str:
-        """Return the switch between the leaves that a job goes over."""
+        """Return the spine switch that a job uses."""
         [found] = [each for each in self.client.state().jobs if each.name == job]
         nodes = set(found.trees[0].parents) | set(found.trees[0].parents.values())
         return next(name for name in self.network.switches if name in nodes and name[0] == "s")
@@ -118,7 +118,7 @@ class Case:
 
 
 def _nothing(up: Processes) -> None:
-    """Leave it as it is."""
+    """Do nothing."""
 
 
 def _kill_spine(up: Processes) -> None:
@@ -223,7 +223,7 @@ CASES = (
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[Path]:
-    """Mount a file system of a megabyte there."""
+    """Mount a file system of one megabyte at a folder."""
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], check=True)
     try:
@@ -234,7 +234,7 @@ def small_disk(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def processes(network: Network, *serve: str) -> Iterator[Processes]:
-    """Bring a network up, its controller and its agents. `serve`: as of `Processes`."""
+    """Start a network, its controller and its agents. `serve`: as of `Processes`."""
     with (
         tempfile.TemporaryDirectory() as name,
         small_disk(Path(name, "disk")) as disk,
@@ -261,7 +261,7 @@ def _attached(up: Processes) -> set[str]:
 
 
 def wait(true: Callable[[], bool], what: str) -> None:
-    """Wait until something is true. TimeoutError after `PATIENCE`."""
+    """Wait for a condition. TimeoutError after `PATIENCE`."""
     until = time.monotonic() + PATIENCE
     while not true():
         if time.monotonic() > until:
@@ -270,7 +270,7 @@ def wait(true: Callable[[], bool], what: str) -> None:
 
 
 def measure(cases: tuple[Case, ...] = CASES) -> list[dict[str, Any]]:
-    """Return a row a case; each has a network of its own."""
+    """Return a row per case; each has its own network."""
     rows = []
     network = load_network(TOPOLOGY, link_rate=LINK_RATE)
     for case in cases:
@@ -330,7 +330,7 @@ def _measure(case: Case, up: Processes) -> dict[str, Any]:
 
 
 def _tells(before: pb.JobInfo, info: pb.JobInfo | None, up: Processes) -> bool:
-    """Whether the controller knows that something is wrong, or is gone itself."""
+    """Return whether the controller reports a failure, or is itself down."""
     if info is None:
         return True
     if info.state == "finished":

@@ -31,7 +31,7 @@ TARGETS = {
     "embedding": "bench-planning",
     "in-network": "bench-planning",
 }
-"""What measures the files that begin so; `make bench` the others."""
+"""Commands that measure the files with these prefixes; `make bench` measures the others."""
 
 
 def figures_page(results: Path = RESULTS) -> str:

@@ -1,6 +1,6 @@
 """The flow simulator against shaped Mininet: every algorithm on several networks.
 
-Rates are low, so that links and not this machine's cores decide how long an all-reduce takes.
+Rates are low, so that links and not this machine's cores determine the time of an all-reduce.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from timing.estimate import Fidelity, estimate
 from timing.work import PlanWork
 
 GOAL = 0.15
-"""How far apart measured and simulated seconds may be, as a share of the simulated."""
+"""Relative difference allowed between measured and simulated seconds."""
 ROUNDS = 3
 
 
@@ -30,8 +30,8 @@ ROUNDS = 3
 class Case:
     """Workers on a network, every link at `link_rate`, those between switches at `uplink_rate`.
 
-    Rates in bit/s. `size`: bytes of a tensor; the parameter server, which takes a time for each
-    worker, gets a quarter.
+    Rates in bit/s. `size`: bytes of a tensor; a quarter of it for the parameter server, whose time
+    grows with the number of workers.
     """
 
     topology: str
@@ -60,7 +60,7 @@ CASES = (
 
 
 def simulated_seconds(prepared: Prepared) -> float:
-    """Return what the flow simulator says of one all-reduce of an experiment."""
+    """Return the flow simulator's seconds of one all-reduce of an experiment."""
     elements = prepared.experiment.elements
     if prepared.plan is None:
         return prepared.predicted.seconds / prepared.experiment.rounds
@@ -69,9 +69,9 @@ def simulated_seconds(prepared: Prepared) -> float:
 
 
 def measure(case: Case, rounds: int = ROUNDS) -> list[dict[str, Any]]:
-    """Return a row an algorithm, all in one network.
+    """Return a row per algorithm, all in one network.
 
-    Raises what bringing one up raises, RunFailed.
+    Raises RunFailed, and the errors of starting a network.
     """
     base = Experiment(
         topology=case.topology,
@@ -98,7 +98,7 @@ def measure(case: Case, rounds: int = ROUNDS) -> list[dict[str, Any]]:
 
 
 def row(case: Case, algorithm: Algorithm, simulated: float, measured: Measured) -> dict[str, Any]:
-    """Measured seconds against simulated ones. The median, so that one hiccup does not count."""
+    """Return measured against simulated seconds. The median ignores single outliers."""
     seconds = median(measured.calls)
     return {
         "topology": case.topology,

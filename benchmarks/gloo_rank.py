@@ -1,7 +1,7 @@
 """One rank of gloo's all-reduce (PyTorch), a process in a host's namespace.
 
-python -m benchmarks.gloo_rank SPEC RANK STORE REPORT: workload as JSON, rank, the file by which
-ranks find each other, the file for the report. The interface is in GLOO_SOCKET_IFNAME.
+python -m benchmarks.gloo_rank SPEC RANK STORE REPORT: workload as JSON, rank, rendezvous file,
+report file. The interface is in GLOO_SOCKET_IFNAME.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PATIENCE = timedelta(seconds=180)
 
 
 def main() -> None:
-    """Sum what the workload submits, in place, and write intervals and rank 0's verdict."""
+    """Sum the workload's tensors in place, and write intervals and rank 0's verdict."""
     text, rank, store, report = sys.argv[1:]
     spec = workload_from(Parse(text, pb.Workload()))
     torch.set_num_threads(1)
@@ -37,7 +37,7 @@ def main() -> None:
     workload = make_workload(spec, int(rank), None)
     intervals = pb.Intervals()
     tensor = workload.next_tensor()
-    # Connections are made by the first collective.
+    # The first collective establishes connections.
     distributed.barrier()
     while tensor is not None:
         intervals.starts.append(time.monotonic())

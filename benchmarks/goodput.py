@@ -1,4 +1,4 @@
-"""All-reduce in shaped Mininet: three ways to sum on the same links, against their own limits."""
+"""All-reduce on shaped links in Mininet: three methods on the same links, against their limits."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ CASES = (
     ("leaf-spine:4x2", 8, 25e6, 1_000_000),
 )
 WARM_ROUNDS = 1
-"""The first all-reduce of a run also warms caches and processes up; it counts like the others."""
+"""The first all-reduce of a run also warms up caches and processes; it counts like the others."""
 
 
 def limit(report: Report) -> float:
-    """Return the most goodput that links and headers allow, bits per second of a worker's tensor.
+    """Return the highest goodput that links and headers allow, in bit/s of a worker's tensor.
 
     In-network: the worker's own link, frame by frame. Server: every worker's frames share the
     server's link. Ring: 2 (n - 1) / n of the tensor through the worker's link, with headers and,
@@ -46,7 +46,7 @@ def limit(report: Report) -> float:
 
 
 def measure(topology: str, workers: int, rate: float, elements: int) -> list[dict[str, Any]]:
-    """One row an algorithm."""
+    """Return a row per algorithm."""
     base = Experiment(
         topology=topology,
         workers=workers,
@@ -56,7 +56,7 @@ def measure(topology: str, workers: int, rate: float, elements: int) -> list[dic
         world=WorldKind.MININET,
         link_rate=rate,
     )
-    # The server needs `workers` times as long: a third of the data says as much.
+    # The server takes `workers` times as long: a third of the data is enough.
     runs = [
         run_experiment(replace(base, algorithm=Algorithm.IN_NETWORK)),
         run_experiment(replace(base, algorithm=Algorithm.SERVER, elements=elements // 4, rounds=1)),
@@ -66,7 +66,7 @@ def measure(topology: str, workers: int, rate: float, elements: int) -> list[dic
 
 
 def rows(reports: Sequence[Report]) -> list[dict[str, Any]]:
-    """Goodput, its limit, their ratio, and the ratio to the ring of the same case."""
+    """Return goodput, its limit, their ratio, and the ratio to the ring of the same case."""
     found: list[dict[str, Any]] = []
     for report in reports:
         measured = report.measured

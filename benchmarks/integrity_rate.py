@@ -1,4 +1,4 @@
-"""What check lanes cost: processor time of worker and server a fragment, and bytes."""
+"""The cost of check lanes: processor time of worker and server per fragment, and bytes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from host_agent.stream import WorkerOptions
 from host_agent.worker import Worker
 
 BATCH = 32
-"""Frames that an agent takes at once, as under load."""
+"""Frames that an agent processes at once, as under load."""
 
 
 def measure(dtype: DataType, seconds: float, *, integrity: bool) -> dict[str, Any]:
-    """Let a worker sum with its server, which is next to it, for some seconds."""
+    """Let a worker sum with an adjacent server for some seconds."""
     network, plan = wire_network(), replace(lone_plan(), integrity=integrity)
     key = bytes(KEY_BYTES)
     worker = Worker(plan, 0, network, WorkerOptions(deadline=1e6, initial_timeout=60.0), key)

@@ -2,9 +2,9 @@
 
 python -m benchmarks.job_completion [--output FOLDER] [mininet] [simulated]
 
-The sizes of the jobs are those of a heavy tail. Who is long is there first: long jobs are what
-short ones find when they come to a cluster at any time. In Mininet eight jobs run three times in
-one network that stays up; simulated, fifty jobs run as fluid, for several seeds.
+Job sizes are heavy-tailed. Long jobs arrive first: a short job that arrives at any time usually
+finds long ones. In Mininet eight jobs run three times in one network that stays up; simulated,
+fifty jobs run in a fluid model, for several seeds.
 """
 
 from __future__ import annotations
@@ -56,32 +56,32 @@ PATIENCE = 480.0
 
 
 class Way(StrEnum):
-    """How jobs sum, and share links."""
+    """How jobs sum and share links."""
 
     PRIORITIES = "priorities"
     """In the switches; levels follow progress."""
     FAIR = "fair"
-    """By the same plans, all jobs at one level."""
+    """With the same plans, all jobs at one level."""
     SERVER = "server"
     """At plain parameter servers, all jobs at one level."""
 
     @property
     def algorithm(self) -> Algorithm:
-        """What the switches do."""
+        """Return the role of the switches."""
         return Algorithm.SERVER if self is Way.SERVER else Algorithm.IN_NETWORK
 
     def policy(self, network: Network) -> PriorityPolicy:
-        """How levels follow."""
+        """Return the policy of levels."""
         return suitable_policy(network) if self is Way.PRIORITIES else ONE_LEVEL
 
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """Jobs on a network. `link_rate`: bit/s. `gap`: s between two starts on average.
+    """Jobs on a network. `link_rate`: bit/s. `gap`: mean seconds between two starts.
 
-    `tail`, `smallest`, `largest`: of a bounded Pareto distribution, its shape and bytes of all
-    tensors of a job; `long`: how many of the longest come before the others. `workers`: of a job,
-    from and to. `elements`: of its tensor.
+    `tail`, `smallest`, `largest`: shape and bounds of a bounded Pareto distribution of a job's
+    bytes in all tensors; `long`: how many of the longest arrive before the others. `workers`: range
+    per job. `elements`: per tensor.
     """
 
     topology: str
@@ -97,15 +97,15 @@ class Mix:
 
 
 EIGHT = Mix("fat-tree:4", 10e6, 8, 3.0, 0.6, 1e6, 40e6, 2, (4, 8))
-"""Two long ones are there when six others come, one every three seconds."""
+"""Two long jobs are running when six others arrive, one every three seconds."""
 FIFTY = Mix("fat-tree:8", 10e6, 50, 4.0, 0.6, 1e6, 400e6, 5, (8, 32))
-"""Five long ones last six to eleven minutes, in the first four of which all others come."""
+"""Five long jobs last six to eleven minutes; all others arrive in the first four."""
 SEEDS = range(1, 6)
 
 
 @dataclass(frozen=True, slots=True)
 class MixedJob:
-    """A job of a mix. `start`: s from the first one's."""
+    """A job of a mix. `start`: seconds after the first one's."""
 
     name: str
     start: float
@@ -116,14 +116,14 @@ class MixedJob:
 
     @property
     def size(self) -> int:
-        """Bytes of all its tensors at one worker."""
+        """Return the bytes of all its tensors at one worker."""
         return ELEMENT_BYTES * self.elements * self.rounds
 
 
 def make_mix(mix: Mix, network: Network, seed: int) -> list[MixedJob]:
-    """Return the jobs of a mix in order of their start: the sizes always the same, the rest random.
+    """Return the jobs of a mix in order of their start; the sizes are fixed, the rest is random.
 
-    Sizes are quantiles of the distribution, so that the tail is there however few jobs there are.
+    Sizes are quantiles of the distribution, so that even a few jobs include the tail.
     """
     random = Random(seed)
     shrink = 1 - (mix.smallest / mix.largest) ** mix.tail
@@ -148,7 +148,7 @@ def make_mix(mix: Mix, network: Network, seed: int) -> list[MixedJob]:
 
 
 def simulated_times(way: Way, network: Network, jobs: Sequence[MixedJob]) -> list[float]:
-    """How long each job takes as fluid, s. Each is planned as if it were alone."""
+    """Return each job's seconds in the fluid model. Each is planned as if it were alone."""
     links = LinkArrays(network)
     allocator = Allocator(network)
     fluid = []
@@ -163,10 +163,10 @@ def simulated_times(way: Way, network: Network, jobs: Sequence[MixedJob]) -> lis
 
 
 def simulated(output: Path, mix: Mix = FIFTY) -> Rows:
-    """Fifty jobs on 128 hosts for several seeds; the distributions of all as a picture.
+    """Return rows of fifty jobs on 128 hosts for several seeds, and a plot of the distributions.
 
-    Apart from the mix with its long jobs first, the same sizes in any order: what short jobs come
-    before a long one, and what is left at the end, no priority can help.
+    Besides the mix with its long jobs first, the same sizes in any order: priorities cannot help
+    short jobs that arrive before a long one, nor jobs at the end.
     """
     network = load_network(mix.topology, link_rate=mix.link_rate)
     rows: Rows = []
@@ -193,7 +193,7 @@ def _means(times: Mapping[Way, Sequence[float]]) -> dict[str, float]:
 
 
 def distribution_plot(times: Mapping[Way, Sequence[float]]) -> bytes:
-    """Return a PNG: which part of the jobs is done within a time, for each way."""
+    """Return a PNG of the cumulative distribution of job completion times, for each way."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.5, 4), layout="constrained")
@@ -203,14 +203,14 @@ def distribution_plot(times: Mapping[Way, Sequence[float]]) -> bytes:
         part = [(number + 1) / len(seconds) for number in range(len(seconds))]
         axes.step(sorted(seconds), part, where="post", color=colours[way], label=way.value)
         axes.axvline(fmean(seconds), color=colours[way], ls=":", lw=1)
-    axes.set(xlabel="job completion time, s (dotted: mean)", ylabel="part of the jobs")
+    axes.set(xlabel="job completion time, s (dotted: mean)", ylabel="fraction of jobs")
     axes.set_xscale("log")
     axes.set_ylim(0, 1)
     axes.grid(True, alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="lower right")
     buffer = io.BytesIO()
-    # Without the version in it, the same times give the same picture.
+    # Without the version in its metadata, the same times give the same picture.
     figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
     return buffer.getvalue()
 
@@ -220,10 +220,10 @@ def distribution_plot(times: Mapping[Way, Sequence[float]]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What became of a job. `seconds`: from its submission to its end.
+    """Outcome of a job. `seconds`: from its submission to its end.
 
-    `starting`: of that, until its agents began. `links`: of its last plan's tree, as (node, next
-    node towards the server).
+    `starting`: the part of that before its agents began. `links`: of its last plan's tree, as
+    (node, next node towards the server).
     """
 
     seconds: float
@@ -235,9 +235,9 @@ class Measured:
 
 
 def emulated(mix: Mix = EIGHT, ways: Sequence[Way] = tuple(Way), seed: int = 1) -> Rows:
-    """Eight jobs at once, against what the fluid model says; a row for each and one of means.
+    """Return rows of eight concurrent jobs against the fluid model, and one of means.
 
-    Raises what the emulation raises, and RunFailed for a job that does not end well.
+    Raises the emulation's errors, and RunFailed for a job that does not finish.
     """
     network = load_network(mix.topology, link_rate=mix.link_rate)
     jobs = make_mix(mix, network, seed)
@@ -271,13 +271,13 @@ def _check_same_plans(measured: Mapping[Way, Sequence[Measured]]) -> None:
     """Raise RunFailed unless jobs had the same trees with priorities and without."""
     trees = [[job.links for job in found] for way, found in measured.items() if way != Way.SERVER]
     if any(other != trees[0] for other in trees):
-        raise RunFailed("jobs were planned otherwise with priorities than without: not comparable")
+        raise RunFailed("jobs had different plans with and without priorities: not comparable")
 
 
 async def run_jobs(
     cluster: Cluster, address: str, jobs: Sequence[MixedJob], way: Way
 ) -> list[Measured]:
-    """Hand jobs in as their times come, and wait for the last one's end."""
+    """Submit jobs at their times, and wait for the end of the last one."""
     queries = ControllerClient(address)
     await _until(lambda: set(cluster.network.hosts) <= set(cluster.nodes.attached), "agents")
     began = time.monotonic()
@@ -321,7 +321,7 @@ async def _until(true: Callable[[], bool], what: str) -> None:
 
 
 def _measured(info: pb.JobInfo, links: frozenset[tuple[str, str]]) -> Measured:
-    """Return a job that has ended well; RunFailed for one that has not."""
+    """Return a job that has finished; RunFailed for one that has not."""
     if info.state != JobState.FINISHED:
         raise RunFailed(f"{info.name} {info.state}: {info.reason}")
     verdict = verdict_of(info)
@@ -340,7 +340,7 @@ def measured_rows(
     measured: Mapping[Way, Sequence[Measured]],
     fluid: Mapping[Way, Sequence[float]],
 ) -> Rows:
-    """Return a row for each job: its seconds each way, measured and as fluid.
+    """Return a row for each job: its seconds each way, measured and in the fluid model.
 
     The last row has means.
     """
@@ -375,7 +375,7 @@ def measured_rows(
 
 
 def _columns(seconds: Mapping[Way, float]) -> dict[str, float]:
-    """Seconds of each way, and how priorities compare with the others as far as they were run."""
+    """Return the seconds of each way, and the ratios of priorities to the others that were run."""
     columns = {way.value: round(value, 2) for way, value in seconds.items()}
     mine = seconds.get(Way.PRIORITIES)
     if mine and Way.FAIR in seconds:

@@ -1,9 +1,9 @@
-"""Many jobs on one network, as fluid: rates between events, and levels that follow progress.
+"""Fluid model of many jobs on one network: rates between events, and levels that follow progress.
 
-A job that sums in the switches, or at a parameter server, keeps a window of fragments in flight;
-so all links of its tree carry it at one rate, which the tightest of them sets. Its rounds follow
-each other without a pause. Jobs share links by strict priority, and max-min fairly within a level;
-levels come from the controller's own `FeedbackQueue`, which hears of a job's progress as rarely as
+A job that sums in the switches, or at a parameter server, keeps a window of fragments in flight; so
+all links of its tree carry it at one rate, that of the bottleneck. Its rounds follow each other
+without a pause. Jobs share links by strict priority, and max-min fairly within a level; levels come
+from the controller's own `FeedbackQueue`, which receives progress reports at the same interval as
 in a cluster.
 """
 
@@ -25,9 +25,9 @@ from timing.routes import LinkArrays
 from timing.trees import tree_routes
 
 _BUSIEST = "busiest"
-"""The host that stands for all of a job: their counters do not differ in a fluid."""
+"""The host that represents all of a job: their counters are equal in the fluid model."""
 _LEFT = 1e-9
-"""A job is over when no more than this part of it is left: times are floating-point numbers."""
+"""A job is over when no more than this fraction of it is left: times are floating-point numbers."""
 
 
 class JobMixError(InputError):
@@ -36,11 +36,11 @@ class JobMixError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class FluidJob:
-    """What a job asks of links. A unit is a byte of tensors.
+    """A job's load on links. A unit is a byte of tensors.
 
-    `start`: s. `size`: of all rounds together, above 0. `links`: (link, bytes of frames a unit).
-    `sent`: bytes of frames that its busiest host sends a unit. `limit`: units/s at most, by its
-    window.
+    `start`: s. `size`: of all rounds together, above 0. `links`: (link, bytes of frames per unit).
+    `sent`: bytes of frames per unit that its busiest host sends. `limit`: units/s that its window
+    allows.
     """
 
     start: float
@@ -53,21 +53,21 @@ class FluidJob:
 
 @dataclass(frozen=True, slots=True)
 class FluidTimes:
-    """When jobs began and ended, s, (n,) each."""
+    """Start and end times of jobs in seconds, (n,) each."""
 
     started: Floats
     ended: Floats
 
     @property
     def completion(self) -> Floats:
-        """How long each took, s, (n,)."""
+        """Return the duration of each job in seconds, (n,)."""
         return self.ended - self.started
 
 
 def fluid_job(
     links: LinkArrays, plan: JobPlan, start: float, elements: int, rounds: int
 ) -> FluidJob:
-    """Return a job that sums `elements` values of 32 bits in each round by a plan of one tree."""
+    """Return a job that sums `elements` 32-bit values in each round with a plan of one tree."""
     if len(plan.trees) != 1:
         raise JobMixError(f"job {plan.job} has {len(plan.trees)} trees: expected 1")
     routes = tree_routes(links, plan)
@@ -89,7 +89,7 @@ def simulate_jobs(
     policy: PriorityPolicy,
     report_seconds: float = REPORT_SECONDS,
 ) -> FluidTimes:
-    """Run jobs to their end. `capacities`: of every link, bytes/s, (links,).
+    """Simulate jobs to their end. `capacities`: of every link, bytes/s, (links,).
 
     Raises JobMixError for a job that no link and no window limits, or that never ends.
     """
@@ -136,13 +136,13 @@ class _Mix:
         return FluidTimes(started, self._ended)
 
     def _next_report(self, now: float) -> float:
-        """When agents report next: in step with the clock."""
+        """Return the time of the agents' next report, a multiple of the interval."""
         number = math.floor(now / self._period) + 1
-        # The quotient may have been rounded down to the report that has just been.
+        # The quotient may have been rounded down to the report just made.
         return self._period * (number if self._period * number > now else number + 1)
 
     def _least_needed(self) -> float:
-        """Seconds until the next job is over at these rates."""
+        """Return the seconds until the next job is over at these rates."""
         needed = [
             self._left[job] / rate
             for job, rate in zip(self._active, self._rates, strict=True)
@@ -168,7 +168,7 @@ class _Mix:
         return bool(over)
 
     def _report(self, now: float) -> bool:
-        """Tell the queue how far every job is; whether some level changed."""
+        """Report every job's progress to the queue; return whether some level changed."""
         for number in self._active:
             job = self._jobs[number]
             done = job.size - float(self._left[number])
@@ -187,4 +187,6 @@ class _Mix:
             free = self._active[int(np.argmax(~np.isfinite(self._rates)))]
             raise JobMixError(f"job {free} has no limit: expected a link with a bandwidth")
         if self._active and not self._rates.any():
-            raise JobMixError(f"job {self._active[0]} never ends: a link of its has no bandwidth")
+            raise JobMixError(
+                f"job {self._active[0]} never ends: one of its links has no bandwidth"
+            )

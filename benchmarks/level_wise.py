@@ -1,8 +1,8 @@
-"""Level-wise all-reduce against the flat ring on trees, and what no schedule of hosts can beat.
+"""Level-wise all-reduce against the flat ring on trees, and a bound on any schedule of hosts.
 
-At flow level, exact events, TCP's framing. The ring goes round the tree in order, so that it
-crosses every link once each way, or through the ranks in a shuffled order. Level-wise is in the
-form that `level_wise_form` chooses, and as 003 has it: equal parts, rings, level after level.
+At flow level with exact events and TCP's framing. The ring follows the order of the tree, so that
+it crosses every link once each way, or a shuffled order. Level-wise uses the form that
+`level_wise_form` chooses, and that of 003: equal parts, rings, level after level.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Behind:
 
 
 Branch = tuple["int | Branch | Behind", ...]
-"""A switch: an int stands for so many hosts on it, a tuple for a switch below."""
+"""A switch: an int is a number of hosts on it, a tuple a switch below."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Tree:
     rates: tuple[float, ...] = ()
 
     def network(self) -> Network:
-        """With links of HOST_RATE to the hosts."""
+        """Return the network, with links of HOST_RATE to the hosts."""
         builder = NetworkBuilder(self.name, latency=LATENCY)
 
         def grow(branch: Branch, depth: int) -> str:
@@ -77,7 +77,7 @@ class Tree:
 
 
 def skewed(degree: float) -> Branch:
-    """Racks of 8, 4, 2 and 1, each with `degree` times as much to its hosts as up."""
+    """Return racks of 8, 4, 2 and 1 hosts with an oversubscription of `degree`."""
     return tuple(Behind(hosts * HOST_RATE / degree, (hosts,)) for hosts in (8, 4, 2, 1))
 
 
@@ -100,21 +100,21 @@ TREES = (
     Tree("pods of racks of 8 and 4, of 2 and 1", (((8,), (4,)), ((2,), (1,))), (5e9, 10e9)),
     Tree("6 switches in a row, 2 hosts on each", (2, (2, (2,)), (2, (2, (2,)))), (5e9, 10e9)),
 )
-"""Oversubscribed as hosts to uplink, lowest level first. An ordered ring asks no more of an uplink
+"""Oversubscription of hosts to uplink, lowest level first. An ordered ring loads an uplink no more
 than of a host's link, so it suffers only where an uplink is slower than that."""
 SMALL_TREES = ("4 racks of 8, 4:1", "racks of 8, 4, 2 and 1, 2:1", "4 racks of 2, 4:1")
-"""Those on which small tensors are measured too: there latency decides."""
+"""Trees on which small tensors are measured too, which are bound by latency."""
 
 
 def measure() -> Rows:
-    """All rows: large tensors on all trees, small ones on some."""
+    """Return all rows: large tensors on all trees, small ones on some."""
     rows = [row(tree, SIZE) for tree in TREES]
     small = [tree for tree in TREES if tree.name in SMALL_TREES]
     return rows + [row(tree, size) for tree in small for size in SMALL_SIZES]
 
 
 def row(tree: Tree, size: int) -> dict[str, Any]:
-    """Milliseconds of each algorithm and of the bound on a tree, and their ratios."""
+    """Return milliseconds of each algorithm and of the bound on a tree, and their ratios."""
     network = tree.network()
     ranks = list(network.hosts)
     shuffled = Random(SEED).sample(ranks, len(ranks))
@@ -161,11 +161,12 @@ def seconds(network: Network, schedule: Schedule, hosts: Sequence[str]) -> float
 
 
 def bound(tree: RootedTree, network: Network, ranks: Sequence[str], size: int) -> float:
-    """Seconds that an all-reduce of `size` bytes takes at least where only hosts sum.
+    """Return the least seconds of an all-reduce of `size` bytes where only hosts sum.
 
-    Cut into k parts with ranks, an element crosses between them k - 1 times before one part can
-    know the sum, and k - 1 times after. So, over all ways to cut the tree, 2 (k - 1) size / (what
-    the parts can send). Patarasuk and Yuan (JPDC 2009) have it for parts of one host each.
+    If the tree is cut into k parts with ranks, an element crosses between them k - 1 times before
+    one part can know the sum, and k - 1 times after. So the bound is the maximum over all cuts of 2
+    (k - 1) size / (what the parts can send). Patarasuk and Yuan (JPDC 2009) prove it for parts of
+    one host each.
     """
     capacities = {
         node: None if (rate := network.link(node, parent).bandwidth) is None else Fraction(rate) / 8
@@ -177,7 +178,7 @@ def bound(tree: RootedTree, network: Network, ranks: Sequence[str], size: int) -
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """Parts with ranks that are complete, and what these and the open one can send."""
+    """Complete parts with ranks, and what these and the open one can send."""
 
     parts: int = 0
     sending: Fraction = Fraction(0)
@@ -188,10 +189,10 @@ class _Cut:
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """The best cuts below a node, by the part that the node is in; None: there is none.
+    """The best cuts below a node, by the state of the node's part; None: none exists.
 
-    `bare`: it will have no rank, so what it sends is passed on only and does not count.
-    `promised`: it counts and has none yet. `ranked`: it has one.
+    `bare`: it will have no rank, so what it sends is only forwarded and does not count.
+    `promised`: it counts but has no rank yet. `ranked`: it has one.
     """
 
     bare: _Cut | None
@@ -202,10 +203,10 @@ class _Open:
 def worst_cut(
     tree: RootedTree, capacities: Mapping[str, Fraction | None], ranks: frozenset[str]
 ) -> Fraction:
-    """Return the most (k - 1) / (what k parts with ranks can send) over all ways to cut edges.
+    """Return the maximum of (k - 1) / (what k parts with ranks can send) over all cuts.
 
-    `capacities`: of the edge above a node, each way; None: unlimited. 0 where every way has one
-    part or unlimited edges. Dinkelbach's method: each round finds the cut that beats the best so
+    `capacities`: of the edge above a node, each way; None: unlimited. 0 where every cut has one
+    part or unlimited edges. Dinkelbach's method: each round finds the cut that exceeds the best so
     far by most, by dynamic programming over the tree.
     """
     best = Fraction(0)
@@ -222,7 +223,7 @@ def _best_cut(
     ranks: frozenset[str],
     price: Fraction,
 ) -> _Cut:
-    """Return the cut with the most parts, a part counting 1 and what is sent the price."""
+    """Return the cut that maximises its parts minus `price` times what they can send."""
 
     def better(*cuts: _Cut | None) -> _Cut | None:
         there = [cut for cut in cuts if cut is not None]

@@ -1,4 +1,4 @@
-"""Several ranks a host: what each way to sum them costs the host's link, in virtual time."""
+"""Several ranks per host: the load on the host's link of each way to sum them, in virtual time."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from protocol.wire import LANE_BYTES
 
 HOSTS, ELEMENTS = 4, 100_000
 LINK_RATE, LOCAL_RATE = 50e6, 10e9
-"""Of a host's link, and between the ranks of a host; bit/s."""
+"""Rates of a host's link and between the ranks of a host, in bit/s."""
 
 
 class Way(StrEnum):
-    """How the ranks of a host are summed. `RING` is gloo's way: all ranks, host by host."""
+    """How the ranks of a host are summed. `RING` is gloo's: all ranks, host by host."""
 
     AGENT = "the agent adds them up"
     WORKERS = "each a worker, child of the next switch"
@@ -32,11 +32,11 @@ class Way(StrEnum):
 
 
 CASES = [(way, ranks) for way in Way for ranks in ((1,) if way is Way.AGENT else (2, 3))]
-"""What the agent adds up is one tensor, however many ranks it is of."""
+"""The agent's sum is one tensor for any number of ranks."""
 
 
 def star(way: Way, ranks: int) -> Network:
-    """Return a star of hosts; their ranks are hosts behind a switch, unless the agent adds up."""
+    """Return a star of hosts; ranks are hosts behind a switch, unless the agent adds them up."""
     builder = NetworkBuilder(f"{ranks} ranks a host", bandwidth=LINK_RATE)
     middle = builder.add_switch("s1")
     builder.link(builder.add_host("ps"), middle)
@@ -52,7 +52,7 @@ def star(way: Way, ranks: int) -> Network:
 
 
 def measure(way: Way, ranks: int) -> dict[str, Any]:
-    """Return what one all-reduce takes, and the bytes of a host's link in units of the tensor."""
+    """Return the time of one all-reduce, and the bytes on a host's link in units of the tensor."""
     network = star(way, ranks)
     workers = tuple(host for host in network.hosts if host != "ps")
     with TemporaryDirectory() as folder:
@@ -85,5 +85,5 @@ def measure(way: Way, ranks: int) -> dict[str, Any]:
 
 
 def all_ways() -> Rows:
-    """Return a row a way and number of ranks."""
+    """Return a row for each way and number of ranks."""
     return [measure(way, ranks) for way, ranks in CASES]

@@ -1,4 +1,4 @@
-"""What losses on every link cost an all-reduce, in virtual time: against 1 / (1 - loss)."""
+"""The cost of loss on every link to an all-reduce in virtual time, against 1 / (1 - loss)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from network.loaders import load_network, save_network
 from simulation.faults import Faults
 
 REORDERED_FRAMES = 16
-"""How many later frames may overtake a reordered one, at most."""
+"""Maximum number of later frames that overtake a reordered one."""
 FRAME_SECONDS = 8 * 1100 / 25e6
 RANDOM = tuple(Faults(loss=loss) for loss in (0.0001, 0.01, 0.05, 0.1))
 OTHER = (
@@ -27,7 +27,7 @@ OTHER = (
     Faults(loss=0.01, reorder=0.05, hold=REORDERED_FRAMES * FRAME_SECONDS),
 )
 LATENCY = 0.002
-"""Of links of unequal latency, s: uniform up to this; a frame takes 0.35 ms."""
+"""Maximum of unequal latencies, in seconds: uniform up to this; a frame takes 0.35 ms."""
 CASES: tuple[tuple[str, int, int, tuple[Faults, ...], float], ...] = (
     ("star:8", 8, 2_000_000, RANDOM, 0.0),
     ("fat-tree:4", 8, 2_000_000, (*RANDOM, *OTHER), 0.0),
@@ -41,7 +41,7 @@ def measure(
 ) -> Iterator[dict[str, Any]]:
     """Time one all-reduce on 25 Mbit/s links, and compare it with the lossless time.
 
-    `latency`: the most that a link has, s; each draws its own between 0 and this.
+    `latency`: maximum of a link in seconds; each draws its own between 0 and this.
     """
     with TemporaryDirectory() as folder:
         network = topology if not latency else _save_uneven(topology, latency, Path(folder))
@@ -69,7 +69,7 @@ def measure(
 
 
 def _save_uneven(topology: str, latency: float, folder: Path) -> str:
-    """Save the network with a latency of its own for each link; return the file's path."""
+    """Save the network with a different latency for each link; return the file's path."""
     network, rng = load_network(topology), Random(1)
     links = tuple(replace(link, latency=rng.uniform(0, latency)) for link in network.links)
     file = folder / "network.json"

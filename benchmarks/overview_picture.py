@@ -35,7 +35,7 @@ NAMES = {"in-network": "summed in the switches", "server": "at a server", "ring"
 
 
 class Bar(NamedTuple):
-    """A line of a chart; `mark`: a value to compare with."""
+    """A bar of a chart; `mark`: a reference value."""
 
     name: str
     value: float
@@ -77,7 +77,7 @@ def overview_svg(goodput: Sequence[dict[str, Any]], loss: Sequence[dict[str, Any
 
 
 def _tree(network: Network) -> str:
-    """Return the network with its plan, without the frame that makes it a document."""
+    """Return the SVG of the network with its plan, without the enclosing document."""
     placement = place(network, WORKERS, 1)
     request = PlanRequest(1, 1, placement.workers, placement.servers)
     drawn = network_svg(network, make_plan(network, request, Allocator(network)))

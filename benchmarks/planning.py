@@ -1,4 +1,4 @@
-"""Planners of host trees: throughput against the proved optimum, and the time it takes.
+"""Planners of host trees: throughput against the proved optimum, and planning time.
 
 python -m benchmarks.planning [--output FOLDER] [NAME ...]
 """
@@ -31,9 +31,9 @@ LARGE = (
     *("complete:256", "torus:16x16", "hypercube:8", "random-regular:256x8"),
 )
 TIME_LIMIT = 300.0
-"""Seconds: a busy machine must not decide what is found; the processor's time is measured."""
+"""Seconds: long enough that a busy machine does not affect results; CPU time is measured."""
 SKEW = 1.2
-"""Of the Pareto distribution that skewed bandwidths are drawn from."""
+"""Shape of the Pareto distribution from which skewed bandwidths are drawn."""
 PLANNERS: dict[str, Callable[[PlanningGraph, ForestOptions], Forest]] = {
     "mtree": plan_mtree,
     "multi-tree": plan_multi_tree,
@@ -41,7 +41,7 @@ PLANNERS: dict[str, Callable[[PlanningGraph, ForestOptions], Forest]] = {
 
 
 def network(spec: str, skewed: bool = False) -> PlanningGraph:
-    """Return a network of hosts, with its bandwidths or, `skewed`, random ones of a heavy tail."""
+    """Return a network of hosts with its bandwidths or, if `skewed`, heavy-tailed random ones."""
     loaded = load_network(spec)
     if any(link.bandwidth is None for link in loaded.links):
         loaded = load_network(spec, link_rate=1e9)
@@ -54,7 +54,7 @@ def network(spec: str, skewed: bool = False) -> PlanningGraph:
 
 
 def measure(graph: PlanningGraph, planner: str, options: ForestOptions) -> dict[str, Any]:
-    """One plan, checked, against the strength of the network."""
+    """Return the row of one plan, checked against the strength of the network."""
     options = replace(options, time_limit=TIME_LIMIT)
     started = process_time()
     row: dict[str, Any] = {
@@ -95,7 +95,7 @@ def both(graph: PlanningGraph, options: ForestOptions) -> Iterator[dict[str, Any
 
 
 def number() -> Rows:
-    """Small networks, with any number of trees, 10 and 5."""
+    """Return rows of small networks, with any number of trees, 10 and 5."""
     graphs = [network(spec) for spec in (*REGULAR, *WIDE_AREA)]
     graphs += [network(spec, skewed=True) for spec in WIDE_AREA]
     return [
@@ -107,7 +107,7 @@ def number() -> Rows:
 
 
 def height() -> Rows:
-    """Heights of a few hops."""
+    """Return rows of trees limited to a few hops."""
     return [
         row
         for spec, heights in (
@@ -123,7 +123,7 @@ def height() -> Rows:
 
 
 def size() -> Rows:
-    """64 and 256 nodes."""
+    """Return rows of 64 and 256 nodes."""
     graphs = [network(spec) for spec in LARGE]
     skewed = ("complete:64", "random-regular:64x4", "random-regular:256x4")
     graphs += [network(spec, skewed=True) for spec in skewed]

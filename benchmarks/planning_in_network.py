@@ -29,14 +29,14 @@ from planning.steiner.multi_hop import MultiHopAnswer, solve_tasks
 from planning.steiner.soar import soar
 
 UNLIMITED = 1 << 20
-"""A fan-in that no switch reaches: the model of the published planners."""
+"""A fan-in that no switch reaches, as in the model of published planners."""
 SPEEDS = (10.0, 25.0, 40.0, 100.0)
 
 
 def job(
     network: Network, workers: int, aggregating: float, random: Random, fan_in: int = 32
 ) -> tuple[TreeTask, Limits]:
-    """Return a job of random workers, and which randomly chosen switches can sum."""
+    """Return a job of random workers, and random switches that can sum."""
     server = place(network, 1).servers[0]
     hosts = [name for name in network.hosts if name != server]
     able = random.sample(list(network.switches), round(aggregating * len(network.switches)))
@@ -46,7 +46,7 @@ def job(
 
 
 def with_speeds(network: Network, random: Random) -> Network:
-    """Return the network with links between switches of random speeds, and hosts on the fastest."""
+    """Return the network with random speeds between switches, and the fastest for hosts."""
     links = tuple(
         replace(
             link,
@@ -60,7 +60,7 @@ def with_speeds(network: Network, random: Random) -> Network:
 
 
 def timed(solve: Callable[[], MultiHopAnswer]) -> tuple[dict[str, Any], MultiHopAnswer | None]:
-    """Return a row on one planning, and the answer (None where there are no trees)."""
+    """Return the row of one plan and the answer (None where there are no trees)."""
     wall, spent = perf_counter(), process_time()
     try:
         answer = solve()
@@ -77,7 +77,7 @@ def timed(solve: Callable[[], MultiHopAnswer]) -> tuple[dict[str, Any], MultiHop
 
 
 def exact() -> Rows:
-    """24 x 24 leaf-spine, 576 hosts: one job to the proved optimum."""
+    """Plan one job on a 24 x 24 leaf-spine of 576 hosts to the proved optimum."""
     network = load_network("leaf-spine:24x24")
     rows = []
     for fan_in in (UNLIMITED, 32):
@@ -103,7 +103,7 @@ def exact() -> Rows:
 
 
 def jobs() -> Rows:
-    """24 x 24 leaf-spine: four jobs that share the links, the slowest as fast as can be."""
+    """Plan four jobs that share a 24 x 24 leaf-spine, maximising the slowest one's rate."""
     network = load_network("leaf-spine:24x24", servers=4)
     servers = place(network, 1, 4).servers
     hosts = [name for name in network.hosts if name not in servers]
@@ -145,7 +145,7 @@ CASES = (
 
 
 def heuristic(seeds: int = 4) -> Rows:
-    """Heuristic against exact, links of equal and of mixed speeds."""
+    """Compare the heuristic with the exact method on links of equal and of mixed speeds."""
     rows = []
     for spec, workers, aggregating, most in CASES:
         for mixed in (False, True):
@@ -183,7 +183,7 @@ def heuristic(seeds: int = 4) -> Rows:
 
 
 def large() -> Rows:
-    """Return a fat-tree of 9,826 hosts and 1,445 switches by the heuristic."""
+    """Plan a fat-tree of 9,826 hosts and 1,445 switches with the heuristic."""
     network = load_network("fat-tree:34")
     workers = len(network.hosts) - 1
     rows = []
@@ -207,7 +207,7 @@ def large() -> Rows:
 
 
 def dynamic_programme() -> Rows:
-    """SOAR's problem: 64 of 1,000 switches, on random trees of height at most 12."""
+    """Solve SOAR's problem: 64 of 1,000 switches, on random trees of height at most 12."""
     rows = []
     for seed in range(3):
         random = Random(seed)
@@ -235,7 +235,7 @@ def dynamic_programme() -> Rows:
 
 
 def regular(workers: int, mixed: bool, seed: int) -> PlanningGraph:
-    """256 nodes with 6 links each, all of which sum; so many work."""
+    """Return a network of 256 nodes with 6 links each that all sum, some of which are workers."""
     random = Random(seed)
     edges = sorted(map(sorted, nx.random_regular_graph(6, 256, seed=seed).edges))
     nodes = tuple(f"n{i}" for i in range(256))
@@ -254,7 +254,7 @@ def regular(workers: int, mixed: bool, seed: int) -> PlanningGraph:
 
 
 def cuts() -> Rows:
-    """Return the bidirected-cut bound of random regular networks with 256 nodes."""
+    """Compute the bidirected-cut bound of random regular networks with 256 nodes."""
     rows = []
     for workers, mixed in ((16, False), (64, False), (64, True), (128, False), (200, False)):
         graph = regular(workers, mixed, 0)

@@ -1,7 +1,7 @@
-"""Rates under strict priorities: what goes first takes what it can, the rest share what is left.
+"""Rates under strict priorities: each level takes what it can, lower levels share the rest.
 
-So do links that always send a waiting packet of the lowest level there is (`docs/protocol.md`,
-Priorities). Flows of one level share max-min fairly.
+This models links that always send a waiting packet of the lowest level number first
+(`docs/protocol.md`, Priorities). Flows of one level share max-min fairly.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from timing.max_min import Floats, Integers, Usage, max_min_rates
 def priority_rates(
     usage: Usage, capacities: Floats, levels: Integers, limits: Floats | None = None
 ) -> Floats:
-    """Return the rates of flows of these levels, (n,), 0 first; infinite where nothing limits them.
+    """Return rates (n,) of flows of these levels, 0 first; infinite where nothing limits them.
 
-    `capacities`, `limits`: as for `max_min_rates`, which is asked once a level.
+    `capacities`, `limits`: as for `max_min_rates`, which is called once per level.
     """
     rates = np.zeros(len(levels))
     left = capacities.astype(np.float64)
@@ -25,7 +25,7 @@ def priority_rates(
         of_level = usage.take(flows)
         shared = max_min_rates(of_level, left, limits=None if limits is None else limits[flows])
         rates[flows] = shared
-        # A flow without a finite rate crosses no link that it could fill.
+        # A flow of infinite rate crosses no link with a capacity.
         taken = of_level.loads(np.where(np.isfinite(shared), shared, 0.0), len(left))
         left = np.maximum(left - taken, 0.0)
     return rates

@@ -1,4 +1,4 @@
-"""Benchmarks by name: run those asked for, print tables, write JSON with what they ran on."""
+"""Benchmarks by name: run those requested, print tables, write JSON with the machine's data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILE_WIDTH = 200
 
 
 def arguments(description: str | None, names: Mapping[str, object]) -> argparse.ArgumentParser:
-    """Return the arguments that all benchmark commands have."""
+    """Return the arguments common to all benchmark commands."""
 
     def known(name: str) -> str:
         if name not in names:
@@ -42,9 +42,9 @@ def run_benchmarks(
     prefix: str = "",
     skipped: Mapping[str, str] | None = None,
 ) -> None:
-    """Run the benchmarks asked for (all if none is named); `skipped`: why some cannot run here."""
+    """Run the named benchmarks (default: all); `skipped`: why some cannot run here."""
     asked.output.mkdir(parents=True, exist_ok=True)
-    # In a file, lines are as long as the tables.
+    # In a file, lines are as wide as the tables.
     console = Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
     for name in asked.names or measures:
         if skipped and name in skipped:
@@ -62,7 +62,7 @@ def run_benchmarks(
 
 
 def machine() -> dict[str, Any]:
-    """Return what the figures were measured on."""
+    """Return a description of the machine."""
     model = next(
         (
             line.partition(":")[2].strip()
@@ -75,7 +75,7 @@ def machine() -> dict[str, Any]:
 
 
 def _processor_time() -> tuple[int, int]:
-    """Clock ticks used or stolen since boot on all cores, and those stolen of them (proc(5))."""
+    """Return clock ticks used or stolen since boot on all cores, and those stolen (proc(5))."""
     user, nice, system, _, _, irq, softirq, steal = (
         int(field) for field in Path("/proc/stat").read_text().split()[1:9]
     )
@@ -83,15 +83,13 @@ def _processor_time() -> tuple[int, int]:
 
 
 def _stolen(before: tuple[int, int]) -> float:
-    """Return the share of the processor time wanted since `before` that other machines on the host
-    got.
-    """
+    """Return the fraction of processor time since `before` that the hypervisor stole."""
     now = _processor_time()
     return round((now[1] - before[1]) / max(1, now[0] - before[0]), 3)
 
 
 def table(title: str, rows: Rows) -> Table:
-    """Rows as a table."""
+    """Return rows as a text table."""
     shown = Table(title=title)
     columns = list(dict.fromkeys(key for row in rows for key in row))
     for heading in columns:

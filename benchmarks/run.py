@@ -19,7 +19,7 @@ from mininet_topos.loader import why_unavailable
 
 
 def switch(seconds: float, folder: Path) -> Rows:
-    """Return the embedded switch, and BMv2 where it is, with both lane counts of the goals."""
+    """Measure the embedded switch, and BMv2 if installed, with both lane counts of the goals."""
     from benchmarks.switch_rate import measure
     from cli.experiment.description import Engine
 
@@ -30,7 +30,7 @@ def switch(seconds: float, folder: Path) -> Rows:
 
 
 def agents(seconds: float, folder: Path) -> Rows:
-    """Return the agents' fast path, and Scapy for comparison."""
+    """Measure the agents' fast path, and Scapy for comparison."""
     from benchmarks.agent_rate import fast_port, measure, scapy_port
 
     rows = [measure(dtype, seconds, fast_port, "fast") for dtype in DataType]
@@ -39,7 +39,7 @@ def agents(seconds: float, folder: Path) -> Rows:
 
 
 def integrity(seconds: float, folder: Path) -> Rows:
-    """Return what check lanes cost agents."""
+    """Measure the cost of check lanes to agents."""
     from benchmarks.integrity_rate import measure
 
     return [
@@ -50,42 +50,42 @@ def integrity(seconds: float, folder: Path) -> Rows:
 
 
 def goodput(seconds: float, folder: Path) -> Rows:
-    """All-reduce in Mininet against the limits of its links."""
+    """Measure all-reduce in Mininet against the limits of its links."""
     from benchmarks.goodput import CASES, measure
 
     return [row for case in CASES for row in measure(*case)]
 
 
 def simulation(seconds: float, folder: Path) -> Rows:
-    """Return the simulator."""
+    """Measure the simulator."""
     from benchmarks.simulation_rate import measure
 
     return [measure("star:8", 8, 500_000), measure("fat-tree:4", 8, 500_000)]
 
 
 def loss(seconds: float, folder: Path) -> Rows:
-    """Return what losses cost in virtual time, at random and in bursts."""
+    """Measure the cost of random and bursty loss in virtual time."""
     from benchmarks.loss import CASES, measure
 
     return [row for case in CASES for row in measure(*case)]
 
 
 def coordination(seconds: float, folder: Path) -> Rows:
-    """Agreeing on operators: tree of controllers and central coordinator, in virtual time."""
+    """Measure agreement on operators: tree and central coordinator, in virtual time."""
     from benchmarks.coordination import measure
 
     return measure()
 
 
 def level_wise(seconds: float, folder: Path) -> Rows:
-    """Level-wise all-reduce against flat rings on trees, at flow level."""
+    """Compare level-wise all-reduce with flat rings on trees, at flow level."""
     from benchmarks.level_wise import measure
 
     return measure()
 
 
 def collectives(seconds: float, folder: Path) -> Rows:
-    """Our ring and the switches in Mininet, with PyTorch's gloo between the same hosts."""
+    """Measure the ring and the switches in Mininet, and PyTorch's gloo between the same hosts."""
     from benchmarks.collectives import CASES, gloo_missing, measure
 
     if (reason := gloo_missing()) is not None:
@@ -94,70 +94,70 @@ def collectives(seconds: float, folder: Path) -> Rows:
 
 
 def flow_level(seconds: float, folder: Path) -> Rows:
-    """Return the flow simulator's seconds against those of shaped Mininet, for every algorithm."""
+    """Compare the flow simulator with shaped links in Mininet, for every algorithm."""
     from benchmarks.flow_level import CASES, measure
 
     return [row for case in CASES for row in measure(case)]
 
 
 def faults(seconds: float, folder: Path) -> Rows:
-    """Return what failures in Mininet do to a job: time to be noticed, time to go on, sums."""
+    """Measure failures in Mininet: time until noticed, time until the job continues, sums."""
     from benchmarks.faults import measure
 
     return measure()
 
 
 def sharded(seconds: float, folder: Path) -> Rows:
-    """Return what FSDP's collectives take at flow level, in the switches and over gloo."""
+    """Compute the time of FSDP's collectives at flow level, in the switches and over gloo."""
     from benchmarks.sharded import measure
 
     return [row for workers in (3, 4, 8) for row in measure(workers)]
 
 
 def local_ranks(seconds: float, folder: Path) -> Rows:
-    """Return what several ranks cost their host's link, by who adds them up, in virtual time."""
+    """Measure the load of several ranks on their host's link in virtual time, for each way."""
     from benchmarks.local_ranks import all_ways
 
     return all_ways()
 
 
 def torch_operations(seconds: float, folder: Path) -> Rows:
-    """Return which of gloo's operations the switches take, and whether all give gloo's values."""
+    """List which of gloo's operations the switches perform, and check all against gloo's values."""
     from benchmarks.torch_figures import operations
 
     return operations()
 
 
 def torch_latency(seconds: float, folder: Path) -> Rows:
-    """Return what a call of one fragment takes from PyTorch, and of what that consists."""
+    """Measure a call of one fragment from PyTorch, and its parts."""
     from benchmarks.torch_figures import latency
 
     return latency()
 
 
 def torch_steps(seconds: float, folder: Path) -> Rows:
-    """Return how long steps of trainings take through the switches and over gloo."""
+    """Measure training steps through the switches and over gloo."""
     from benchmarks.torch_figures import STEP_CASES, steps
 
     return [row for case in STEP_CASES for row in steps(case)]
 
 
 def torch_cpu(seconds: float, folder: Path) -> Rows:
-    """Return the CPU time of a gigabyte through the switches and over gloo."""
+    """Measure the CPU time per gigabyte through the switches and over gloo."""
     from benchmarks.torch_figures import processor_time
 
     return processor_time()
 
 
 def torch_sharded(seconds: float, folder: Path) -> Rows:
-    """Return the bytes and times of FSDP's collectives, one at a time and both at once."""
+    """Measure bytes and times of FSDP's collectives, one at a time and both at once."""
     from benchmarks.torch_figures import sharded
 
     return [row for workers in (3, 8) for row in sharded(workers)]
 
 
 def congestion(seconds: float, folder: Path) -> Rows:
-    """Return how jobs and TCP connections share a link."""
+    """Measure how jobs and TCP connections share a link."""
     from benchmarks.congestion import measure, measure_emulated
 
     return [*measure(), *(measure_emulated() if why_unavailable() is None else ())]
@@ -184,7 +184,7 @@ BENCHMARKS: dict[str, tuple[bool, Callable[[float, Path], Rows]]] = {
     "torch-cpu": (True, torch_cpu),
     "torch-sharded": (True, torch_sharded),
 }
-"""Whether each needs root and Mininet, and what it is."""
+"""Whether each needs root and Mininet, and its function."""
 
 
 def main() -> None:

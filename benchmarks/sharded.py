@@ -1,4 +1,4 @@
-"""FSDP's collectives at flow level: an all-gather and a reduce-scatter under way at once."""
+"""FSDP's collectives at flow level: a concurrent all-gather and reduce-scatter."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from timing.schedules import add_schedule, agents_transport
 from timing.trees import add_plan
 
 ELEMENTS = 252_000
-"""Of what is gathered and scattered, float32."""
+"""Bytes of the tensor that is gathered and scattered (float32)."""
 LINK_RATE = 50e6
 Add = Callable[[Scenario], None]
 
 
 def measure(workers: int) -> Rows:
-    """Return, for each way on star:N, the seconds and the bytes a worker's link carries each way.
+    """Return, for each way on star:N, seconds and bytes on a worker's link in each direction.
 
-    Bytes are in units of the tensor. What the protocol lacks is computed: an all-gather that goes
-    up once and is replicated, and a reduce-scatter of which each sum goes to one worker.
+    Bytes are in units of the tensor. What the protocol lacks is computed: an all-gather that is
+    sent up once and replicated, and a reduce-scatter that sends each sum to one worker.
     """
     prepared = prepare(
         Experiment(
@@ -37,7 +37,7 @@ def measure(workers: int) -> Rows:
     over_gloo, with_gather = _ring(prepared, reduce), _ring(prepared, gather)
     switches = _plan(prepared)
     ways: dict[str, list[Add]] = {
-        # gloo's reduce-scatter is an all-reduce of which each rank keeps a part.
+        # gloo implements reduce-scatter as an all-reduce of which each rank keeps a part.
         "all over gloo": [with_gather, over_gloo],
         "reduce-scatter in the switches": [with_gather, switches],
         "both as all-reduces in the switches": [switches, switches],

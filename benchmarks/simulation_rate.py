@@ -1,4 +1,4 @@
-"""How many packet-hops a second of wall time the simulator does, the real P4 program included."""
+"""Packet-hops per second of wall time of the simulator, including the real P4 program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simulation.all_reduce import simulate_plan
 
 
 def measure(topology: str, workers: int, elements: int) -> dict[str, Any]:
-    """Packet-hops a second of wall time: frames that arrived at a switch or a host."""
+    """Return packet-hops per second of wall time: frames that arrived at a switch or a host."""
     experiment = Experiment(
         topology=topology, workers=workers, elements=elements, rounds=1, dtype=DataType.INT32
     )

@@ -1,8 +1,8 @@
-"""How many packets a second one switch takes, running hopsum.p4 on one core, through veth.
+"""Packets per second of one switch that runs hopsum.p4 on one core, over veth pairs.
 
 Eight children on eight ports send the fragments of one job in lock step, 256 in flight; a ninth
-port takes the sums. Senders and receiver share the other core. Whatever the switch takes is
-summed: a packet counts when its fragment's sum has come out, so lost packets do not.
+port receives the sums. Senders and receiver share the other core. A packet counts when its
+fragment's sum has been received, so lost packets do not count.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ CPU_HOSTS = 1
 
 @dataclass(frozen=True)
 class RunningSwitch:
-    """A switch's process, and where it answers P4Runtime."""
+    """A switch's process and its P4Runtime address."""
 
     pid: int
     address: str
 
 
 def free_ports(count: int) -> list[int]:
-    """TCP ports of this machine at which nobody listens."""
+    """Return unused TCP ports of this machine."""
     with ExitStack() as stack:
         sockets = [
             stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
@@ -86,7 +86,7 @@ def switch_process(engine: Engine, interfaces: list[str], log: Path) -> Iterator
 
 
 def measure(engine: Engine, lanes: int, seconds: float, folder: Path) -> dict[str, Any]:
-    """Packets a second taken and summed, at `lanes` values a packet."""
+    """Measure packets per second, with `lanes` values per packet."""
     network = load_network(f"star:{CHILDREN}")
     placement = place(network, CHILDREN)
     window = WINDOW if engine is Engine.EMBEDDED else 32
@@ -127,7 +127,7 @@ def measure(engine: Engine, lanes: int, seconds: float, folder: Path) -> dict[st
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time of a process so far."""
+    """Return the CPU seconds of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -135,7 +135,7 @@ def cpu_seconds(pid: int) -> float:
 def blast(
     network: Network, plan: JobPlan, ports: dict[int, PacketPort], seconds: float
 ) -> tuple[float, float]:
-    """Keep a window of fragments in flight; contributions summed a second, and the time taken."""
+    """Keep a window of fragments in flight; return contributions per second and the time."""
     tree = plan.trees[0]
     server = network.hosts[tree.server]
     there = Address(server.mac_bytes, server.ip_bytes)
@@ -174,7 +174,7 @@ def blast(
         if received:
             stalled = now
         elif now - stalled > 0.2:
-            # Packets were lost on the way: their fragments never complete. Go on with new ones.
+            # Packets were lost: their fragments never complete. Continue with new ones.
             sent += window
             summed = sent
             stalled = now

@@ -1,7 +1,7 @@
-"""What PyTorch gets through the switches, and over gloo between the same hosts in the same run.
+"""PyTorch's performance through the switches, and over gloo between the same hosts in the same run.
 
 Both backends are in one process of each rank and take turns (`benchmarks.torch_rank`), so that
-ratios say something even where other work keeps the machine busy.
+ratios are meaningful even on a busy machine.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ECHOES, ECHO_SECONDS = 400, 120.0
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Something of which a call consists. `wake_ups`: of processes, one after the other."""
+    """A part of a call. `wake_ups`: sequential wake-ups of processes."""
 
     name: str
     what: str
@@ -103,7 +103,7 @@ def _prepared(topology: str, workers: int, link_rate: float | None) -> Prepared:
 
 
 def latency(repeats: int = 10) -> Rows:
-    """Return what one fragment's call takes between two hosts, links not shaped, by stages."""
+    """Measure a call of one fragment between two hosts with unshaped links, by stages."""
     prepared = _prepared("star:2", 2, None)
 
     async def run(running: Running, emulation: Emulation) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def _counted(emulation: Emulation, prepared: Prepared) -> list[str]:
 
 
 def _echoes(emulation: Emulation, prepared: Prepared) -> list[float]:
-    """Return microseconds of packets to the other host and back."""
+    """Return round-trip times of packets to the other host in microseconds."""
     one, other = prepared.placement.workers
     address = prepared.network.hosts[other].ip
     python = ["env", f"PYTHONPATH={CHECKOUT}", sys.executable, "-m", "benchmarks.echo"]
@@ -149,7 +149,7 @@ def _echoes(emulation: Emulation, prepared: Prepared) -> list[float]:
 
 
 def latency_rows(found: Mapping[str, Any]) -> Rows:
-    """Return a row a stage: microseconds, next to gloo's, and of CPU time in all processes."""
+    """Return a row per stage: microseconds, ratio to gloo's, and CPU time in all processes."""
     gloo = median(found[GLOO])
     return [
         {
@@ -169,7 +169,7 @@ def latency_rows(found: Mapping[str, Any]) -> Rows:
 
 
 def _cpu_columns(used: Mapping[str, float] | None) -> dict[str, int | None]:
-    """Return CPU time by where it is used: in a worker's rank and agent, ..., and the switch."""
+    """Return CPU time by user: a worker's rank and agent, ..., and the switch."""
     if used is None:
         return {}
     return {
@@ -200,7 +200,7 @@ STEP_CASES = (
 
 
 def steps(case: StepCase) -> Rows:
-    """Return how long steps take, whose communication overlaps with back-propagation."""
+    """Measure steps whose communication overlaps with back-propagation."""
     prepared = _prepared(case.topology, case.workers, case.link_rate)
 
     async def run(running: Running, emulation: Emulation) -> dict[str, list[float]]:
@@ -212,7 +212,7 @@ def steps(case: StepCase) -> Rows:
 
 
 def step_rows(case: StepCase, found: Mapping[str, Sequence[float]]) -> Rows:
-    """Return a row a backend: milliseconds, and how many times as fast as gloo."""
+    """Return a row per backend: milliseconds, and the speed-up over gloo."""
     gloo = median(found[GLOO])
     return [
         {
@@ -233,9 +233,9 @@ def step_rows(case: StepCase, found: Mapping[str, Sequence[float]]) -> Rows:
 
 
 def processor_time(repeats: int = 3) -> Rows:
-    """Return the CPU time that a gigabyte takes on two workers, the server's host and the switch.
+    """Measure the CPU time per gigabyte of two workers, the server's host and the switch.
 
-    The links are not shaped. On a worker's host run rank, torchrun and agent.
+    Links are unshaped. A worker's host runs rank, torchrun and agent.
     """
     prepared = _prepared("star:2", 2, None)
 
@@ -267,9 +267,9 @@ LOOPBACK_SECONDS = 600.0
 
 
 def operations() -> Rows:
-    """Return, for each of gloo's operations, who makes its calls and whether results are gloo's.
+    """Return, for each of gloo's operations, who executes its calls and whether results are equal.
 
-    On this machine alone agents of the tests take the switches' place.
+    On this machine alone the tests' agents replace the switches.
     """
     compared: dict[tuple[str, int], dict[str, dict[str, int]]] = {}
     with tempfile.TemporaryDirectory(prefix="hopsum-torch-") as folder:
@@ -286,7 +286,7 @@ def operations() -> Rows:
 
 
 def _python(arguments: Sequence[str]) -> str:
-    """Run Python where the tests of hopsum_torch are; return what it prints. Raises RunFailed."""
+    """Run Python in the folder of hopsum_torch's tests; return its output. Raises RunFailed."""
     ended = subprocess.run(
         [sys.executable, *arguments],
         cwd=TORCH_TESTS,
@@ -315,9 +315,9 @@ def _operations_in_cluster(ranks: int, results: str) -> None:
 
 
 def operation_rows(compared: Mapping[tuple[str, int], Mapping[str, Mapping[str, int]]]) -> Rows:
-    """Return a row an operation: a rank's calls in a cluster, and whether all results are equal.
+    """Return a row per operation: a rank's calls in a cluster, and whether all results are equal.
 
-    `compared`: by place and ranks, for each operation what `compare.py` prints.
+    `compared`: output of `compare.py` for each operation, by place and ranks.
     """
     sizes = sorted({ranks for _, ranks in compared})
 
@@ -341,7 +341,7 @@ def operation_rows(compared: Mapping[tuple[str, int], Mapping[str, Mapping[str, 
 
 
 def sharded(workers: int, link_rate: float = 50e6, repeats: int = 3) -> Rows:
-    """Return what FSDP's collectives send over a worker's link and take, one and both at once."""
+    """Measure bytes on a worker's link and time of FSDP's collectives, singly and concurrently."""
     prepared = _prepared(f"star:{workers}", workers, link_rate)
 
     async def run(running: Running, emulation: Emulation) -> dict[str, dict[str, Any]]:
@@ -355,9 +355,9 @@ def sharded(workers: int, link_rate: float = 50e6, repeats: int = 3) -> Rows:
 def sharded_rows(
     workers: int, link_rate: float, found: Mapping[str, Mapping[str, Mapping[str, Any]]]
 ) -> Rows:
-    """Return a row a call: bytes of a worker's link in units of the tensor, and the time.
+    """Return a row per call: bytes on a worker's link in units of the tensor, and the time.
 
-    `of_links`: the time, in units of what these bytes take on the link.
+    `of_links`: the time relative to that of these bytes on the link.
     """
     rows = []
     for backend, calls in found.items():

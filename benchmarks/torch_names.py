@@ -1,21 +1,21 @@
-"""What measurements of PyTorch and the ranks they start have in common."""
+"""Names shared by measurements of PyTorch and the ranks that they start."""
 
 from __future__ import annotations
 
 SWITCHES, GLOO = "switches", "gloo"
 """The backends."""
 LOOPBACK, CLUSTER = "loopback", "cluster"
-"""Where operations are tried."""
+"""Where operations are tested."""
 ALONE = "alone"
 """Steps without communication."""
 WAKE_UP, CPU = "wake-up", "CPU"
 RANK = "rank"
-"""The process that measures."""
+"""The measuring process itself."""
 FIGURES = "figures "
-"""What a line of rank 0 with figures, a JSON object, begins with."""
+"""Prefix of rank 0's line with figures, a JSON object."""
 NAMESPACES = "HOPSUM_BENCH_NAMESPACES"
-"""Environment: JSON, by name a process; the CPU time of its whole network namespace is counted."""
+"""Environment variable: JSON, name -> process; counts the CPU time of its network namespace."""
 PROCESSES = "HOPSUM_BENCH_PROCESSES"
-"""Environment: JSON, by name a process, whose CPU time alone is counted."""
+"""Environment variable: JSON, name -> process; counts only the process's CPU time."""
 SMALL = 256
 """Elements of one fragment."""

@@ -1,7 +1,7 @@
 """One rank of a measurement of PyTorch's collectives, through the switches and over gloo.
 
-python -m benchmarks.torch_rank latency|cpu|sharded|cnn|fsdp_gpt REPEATS, as torchrun starts it.
-Both backends are in one process, and take turns. Rank 0 prints `figures` and a JSON object.
+python -m benchmarks.torch_rank latency|cpu|sharded|cnn|fsdp_gpt REPEATS, started by torchrun. Both
+backends are in one process and take turns. Rank 0 prints `figures` and a JSON object.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ from benchmarks.torch_names import (
 )
 
 CALLS = 100
-"""Calls of each kind in a turn, for latency."""
+"""Calls of each kind per turn, for latency."""
 LARGE, LARGE_CALLS = 1_000_000, 8
-"""Elements, and calls in a turn, for CPU time."""
+"""Elements, and calls per turn, for CPU time."""
 SHARDED = 252_000
-"""Elements of what FSDP's calls gather and scatter; as many for each rank of 3, 4 or 8."""
+"""Elements that FSDP's calls gather and scatter; divisible among 3, 4 or 8 ranks."""
 BATCH = 8
-"""Images or lines of a rank's step."""
+"""Images or lines per step of a rank."""
 TEXT, CHARACTERS = 4096, 96
-"""Of random text: its length, and how many letters there are."""
+"""Random text: its length and the size of its alphabet."""
 FSDP_GPT = Path(__file__).resolve().parent.parent / "examples" / "fsdp_gpt" / "train.py"
 
 Groups = dict[str, dist.ProcessGroup]
 
 
 def groups() -> Groups:
-    """Return the ranks' group through the switches, and one over gloo."""
-    # Of its own accord gloo listens where the host's name leads.
+    """Return the ranks' group through the switches and one over gloo."""
+    # By default gloo listens at the address of the host's name.
     interfaces = [name for _, name in socket.if_nameindex() if name != "lo"]
     os.environ.setdefault("GLOO_SOCKET_IFNAME", interfaces[0])
     dist.init_process_group("hopsum")
@@ -66,7 +66,7 @@ def groups() -> Groups:
 
 
 def latency(found: Groups, repeats: int) -> dict[str, Any]:
-    """Return microseconds of each call of one fragment, by what is called, and of CPU time."""
+    """Return microseconds, and CPU time, of each call of one fragment, by kind of call."""
     floats, integers = torch.ones(SMALL), torch.ones(SMALL, dtype=torch.int32)
     calls: dict[str, Callable[[], object]] = {
         "barrier": lambda: dist.barrier(found[SWITCHES]),
@@ -84,7 +84,7 @@ def latency(found: Groups, repeats: int) -> dict[str, Any]:
             for number in range(CALLS):
                 began = time.perf_counter()
                 call()
-                # The first calls after others are guessed wrong, as those of a first turn.
+                # The first calls after different ones are mispredicted, as those of the first turn.
                 if turn and number > 1:
                     taken[name].append(1e6 * (time.perf_counter() - began))
             dist.barrier(found[GLOO])
@@ -96,7 +96,7 @@ def latency(found: Groups, repeats: int) -> dict[str, Any]:
 
 
 def _wake_ups(count: int) -> list[float]:
-    """Return microseconds from a message to a process until it is awake: half a round trip."""
+    """Return microseconds until a message wakes a process: half a round trip."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     child = os.fork()
     if not child:
@@ -117,7 +117,7 @@ def _wake_ups(count: int) -> list[float]:
 
 
 def cpu(found: Groups, repeats: int) -> dict[str, Any]:
-    """Return seconds of CPU time that a gigabyte of a rank's tensors takes, by who uses them."""
+    """Return seconds of CPU time per gigabyte of a rank's tensors, by user."""
     values = torch.ones(LARGE)
     gigabytes = repeats * LARGE_CALLS * 4e-9 * LARGE
     used: dict[str, dict[str, float]] = {name: {} for name in found}
@@ -137,7 +137,7 @@ def cpu(found: Groups, repeats: int) -> dict[str, Any]:
 
 
 def _cpu_seconds() -> dict[str, float]:
-    """Return the CPU time that has been used so far, by name; RANK: by this process."""
+    """Return the CPU time used so far, by name; RANK: by this process."""
     namespaces = {
         _namespace(str(process)): name
         for name, process in json.loads(os.environ.get(NAMESPACES, "{}")).items()
@@ -201,7 +201,7 @@ class Steps:
         }
 
     def take(self, *, alone: bool = False) -> float:
-        """Do a step; return its milliseconds."""
+        """Run a step; return its milliseconds."""
         model = self._alone if alone else self._model
         began = time.perf_counter()
         self._optimizers[model].zero_grad()
@@ -211,7 +211,7 @@ class Steps:
 
 
 def _example() -> Any:
-    """Return the module of the example that trains with FSDP."""
+    """Return the module of the FSDP example."""
     spec = importlib.util.spec_from_file_location("fsdp_gpt", FSDP_GPT)
     assert spec is not None
     assert spec.loader is not None
@@ -239,7 +239,7 @@ def steps(kind: str, found: Groups, repeats: int) -> dict[str, Any]:
 def sharded(found: Groups, repeats: int) -> dict[str, Any]:
     """Return milliseconds, and bytes over this host's link in units of the tensor, by backend.
 
-    Of what FSDP calls for: an all-gather, a reduce-scatter, and both at once.
+    The collectives are those of FSDP: an all-gather, a reduce-scatter, and both at once.
     """
     ranks = dist.get_world_size()
     whole, part = torch.ones(SHARDED // ranks * ranks), torch.ones(SHARDED // ranks)
@@ -281,7 +281,7 @@ def _link_bytes() -> dict[str, int]:
 
 @contextlib.contextmanager
 def measuring() -> Iterator[Groups]:
-    """Give the groups, and end them."""
+    """Provide the groups while the block runs."""
     torch.set_num_threads(1)
     try:
         yield groups()
@@ -290,7 +290,7 @@ def measuring() -> Iterator[Groups]:
 
 
 def main() -> None:
-    """Measure what the arguments name."""
+    """Run the measurement that the arguments name."""
     kind, repeats = sys.argv[1], int(sys.argv[2])
     with measuring() as found:
         match kind:

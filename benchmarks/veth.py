@@ -1,4 +1,4 @@
-"""Veth pairs for the time of a measurement."""
+"""Temporary veth pairs for measurements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @contextmanager
 def veth_pairs(stem: str, count: int) -> Iterator[list[tuple[str, str]]]:
-    """Pairs (switch side, host side), up, IPv6 off, gone afterwards."""
+    """Provide pairs (switch side, host side) that are up, without IPv6; remove them afterwards."""
     pairs = [(f"{stem}s{i}", f"{stem}h{i}") for i in range(1, count + 1)]
     made = []
     try:
@@ -26,7 +26,7 @@ def veth_pairs(stem: str, count: int) -> Iterator[list[tuple[str, str]]]:
                 )
                 subprocess.run(["ip", "link", "set", name, "up"], check=True)
         for name in (name for pair in pairs for name in pair):
-            # Until the kernel has noticed the carrier it drops what is sent.
+            # The kernel drops frames until it has noticed the carrier.
             while Path("/sys/class/net", name, "operstate").read_text().strip() != "up":
                 threading.Event().wait(0.005)
         yield pairs

@@ -21,7 +21,7 @@ RETRANSMISSION_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class WireOptions:
-    """`latency`: one-way seconds, plus `jitter` at most at random. `loss`: probability a message."""
+    """`latency`: one-way seconds; `jitter`: random extra. `loss`: probability per message."""
 
     latency: float = 0.0005
     jitter: float = 0.0001

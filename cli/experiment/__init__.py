@@ -1,1 +1,1 @@
-"""Experiments: description, runner, report, and the hopsum command."""
+"""Experiments: description, preparation, runners and results."""

@@ -1,7 +1,7 @@
 """The journey of one fragment, read from the capture files of the switches' ports.
 
-Embedded switches in Mininet also write a trace of each of its packets next to them: a line of JSON
-per packet, in order of arrival.
+Embedded switches in Mininet also write a trace of the fragment's packets next to the captures: a
+line of JSON per packet, in order of arrival.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from simulation.fragment_trace import COUNTER, FragmentTrace, Hop
 NETWORK = "network.json"
 
 Counted = defaultdict[tuple[int, bytes], deque[tuple[Outcome, ...]]]
-"""By port and frame: the outcomes that a switch counted for each of these frames in turn."""
+"""By port and frame: the outcomes that a switch counted for each of these frames in order."""
 
 
 class CaptureError(InputError):
-    """A folder without the capture files of a network."""
+    """A folder lacks the capture files of a network."""
 
 
 def prepare_captures(network: Network, folder: Path) -> None:
-    """Make a folder for a network's captures, with the network in it. Raises OutputError.
+    """Make a folder for a network's captures, with the network's file. Raises OutputError.
 
-    Captures of an earlier run are overwritten by the next one; its traces go now.
+    The next run overwrites captures of an earlier one; its traces are removed now.
     """
     make_folder(folder)
     for switch in network.switches:
@@ -51,9 +51,9 @@ def trace_conditions(fragment: int, job: int | None = None) -> tuple[str, ...]:
 def captured_trace(folder: Path, fragment: int, job: int) -> FragmentTrace:
     """Return the frames of a fragment that crossed the links of switches; raises CaptureError.
 
-    Between switches both ends are known, and a frame that comes out at one and never in at the
-    other is lost. Of a link to a host only the switch's end is: `sent` and `arrived` are equal.
-    What the switches counted is in their traces; without one it is not known.
+    Of links between switches both ends are captured: a frame that leaves one and never enters the
+    other is lost. Of a link to a host only the switch's end is captured: `sent` and `arrived` are
+    equal. Outcomes come from the switches' traces; without a trace they are unknown.
     """
     if not (folder / NETWORK).is_file():
         raise CaptureError(
@@ -104,7 +104,7 @@ def _crossed(
     sent = list(_frames(network, folder, trace, source, target, "out"))
     arrived = list(_frames(network, folder, trace, target, source, "in"))
     if target in network.switches:
-        # A port's packets stand in capture and trace in the same order.
+        # A port's packets are in the same order in capture and trace.
         of_switch, port = counted[target], network.port(target, source)
         for number, (seconds, frame, hop) in enumerate(arrived):
             if of_switch[port, frame]:
@@ -114,7 +114,7 @@ def _crossed(
         for seconds, _, hop in sent or arrived:
             yield replace(hop, source=source, target=target, sent=seconds, arrived=seconds)
         return
-    # Copies of a frame are alike. Those of one instant belong together: a repetition comes later.
+    # Copies of a frame are equal. Those of one instant belong together: repetitions are later.
     arrivals: dict[int, tuple[float, tuple[Outcome, ...]]] = {}
     for seconds, frame, hop in arrived:
         alike = [n for n, each in enumerate(sent) if each[1] == frame and n not in arrivals]
@@ -131,7 +131,7 @@ def _crossed(
 def _frames(
     network: Network, folder: Path, trace: FragmentTrace, node: str, neighbour: str, way: str
 ) -> Iterator[tuple[float, bytes, Hop]]:
-    """Yield time, frame and meaning of the fragment's frames at a port; none for a host's."""
+    """Yield time, frame and hop of the fragment's frames at a port; none at a host's port."""
     if node in network.hosts:
         return
     file = folder / f"{node}-eth{network.port(node, neighbour)}_{way}.pcap"

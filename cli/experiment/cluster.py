@@ -1,4 +1,4 @@
-"""Clusters for jobs: the controller of running switches, or a whole cluster in Mininet."""
+"""Clusters for jobs: a controller of running switches, or a whole cluster in Mininet."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def switch_drivers(
     bmv2: Collection[str],
     tls: Tls | None,
 ) -> Callable[[int], Driver]:
-    """Return a factory of the driver of a cluster's switches, by election id.
+    """Return a factory of drivers of a cluster's switches, by election id.
 
     Switch number n (from 1, in the network's order) has device id n. `addresses`: by name; empty:
-    where `mn --custom` has them (`mininet_topos.addresses`). `bmv2`: the switches that run BMv2;
+    where `mn --custom` puts them (`mininet_topos.addresses`). `bmv2`: the switches that run BMv2;
     the others run `engine`. `tls`: files for switches at TCP addresses. Raises what
     `pipeline_for` raises.
     """
@@ -90,7 +90,7 @@ def run_controller(
     web: WebAddress | None = None,
     election: Election | None = None,
 ) -> None:
-    """Serve a cluster of running switches, until interrupted.
+    """Serve a cluster of running switches until interrupted.
 
     `driver_of`: makes the switches' driver for an election id. With an `election` the jobs are kept
     in its etcd, and this controller serves while it leads.
@@ -138,10 +138,10 @@ def run_emulated_cluster(
     pcap: Path | None = None,
     trace: Sequence[str] = (),
 ) -> None:
-    """Bring up a network in Mininet with an agent on every host, until interrupted.
+    """Run a network in Mininet with an agent on every host until interrupted.
 
-    `pcap`: folder for capture files of the switches' ports; `trace`: see `Emulation`. Raises what
-    the emulation raises.
+    `pcap`: folder for capture files of the switches' ports; `trace`: see `Emulation`. Raises the
+    emulation's errors.
     """
 
     pipeline = pipeline_for(network, engine, settings)
@@ -163,10 +163,10 @@ def run_emulated_cluster(
 def dashboard_of(
     web: WebAddress | None, tell: Tell
 ) -> Iterator[Callable[[Cluster, Driver], AbstractContextManager[None]]]:
-    """Serve page and metrics while the block runs, if requested.
+    """Serve dashboard and metrics while the block runs, if requested.
 
-    The page says that the network is starting until it is given a cluster: `with show(cluster,
-    driver)`, on the cluster's loop. Raises WebError, before anything of a network is started.
+    The page says that the network is starting until it receives a cluster by `with show(cluster,
+    driver)`, on the cluster's loop. Raises WebError before any part of the network is started.
     """
     if web is None:
         yield lambda cluster, driver: contextlib.nullcontext()
@@ -190,12 +190,12 @@ async def with_running_cluster(
     hosts: Iterable[str] | None = None,
     packet_io: str = "fast",
 ) -> None:
-    """Do some work while an emulation serves jobs.
+    """Run some work while an emulation serves jobs.
 
-    The controller and the agents on hosts (None: on every one) begin with it and end with it.
-    Several clusters may follow each other in one emulation, if they have one journal: the switches
-    remember the jobs of all. A process of an agent or a switch that ends is started again
-    (`supervision`); it costs its own jobs at most.
+    The controller and the agents on hosts (None: on every one) start and end with it. Several
+    clusters may follow each other in one emulation if they share a journal, since the switches keep
+    the state of all their jobs. A process of an agent or a switch that ends is restarted
+    (`supervision`); at most its own jobs fail.
     """
     network = emulation.network
     driver = Driver(
@@ -211,7 +211,7 @@ async def with_running_cluster(
             driver,
             known_at(f"unix:{folder}/controller"),
             settings,
-            # Others say so themselves.
+            # Other errors are reported where they occur.
             other_links=Bmv2Links(emulation).states if emulation.engine == Engine.BMV2 else dict,
             link_bytes=partial(_link_bytes, emulation),
         ) as (cluster, bound):
@@ -248,9 +248,9 @@ async def _interrupted() -> None:
 
 
 async def _first_of(*tasks: asyncio.Task[None]) -> None:
-    """Return or raise with the first task that ends, and cancel the others.
+    """Return the result, or raise the error, of the first task that ends; cancel the others.
 
-    Each has ended before the next one is cancelled, also where this is cancelled itself.
+    Each has ended before the next one is cancelled, even if this coroutine is cancelled.
     """
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""Algorithms compared at flow level: the same all-reduce by each of them on the same network."""
+"""Comparison of algorithms at flow level: the same all-reduce on the same network by each."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from timing.work import Background, PlanWork, ScheduleWork, Work
 ELEMENT_BYTES = 4
 
 PLANS = (Algorithm.IN_NETWORK.value, Algorithm.SERVER.value)
-"""Over the protocol of hopsum, with servers."""
+"""Algorithms over hopsum's protocol, with servers."""
 ALGORITHMS = (*PLANS, *SCHEDULES, MULTI_TREE)
-"""All algorithms: those, schedules over TCP among the workers, and the planner's trees."""
+"""All algorithms: those above, schedules over TCP among the workers, and the planner's trees."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """A comparison of algorithms, for numbers of workers and sizes in bytes.
 
-    Rates in bit/s, times in s. `workers` empty: as many as the network has room for. `algorithms`
-    empty: all that the network allows. `block`: bytes that an agent passes on at once, None: as
-    agents do (`agents_transport`). `overhead`: of every message over TCP. `planner`: of trees of
-    switches, or of hosts. The rest as in `Experiment`.
+    Rates in bit/s, times in s. `workers` empty: as many as fit into the network. `algorithms`
+    empty: all that the network allows. `block`: bytes that an agent forwards at a time, None: as
+    agents do (`agents_transport`). `overhead`: of every message over TCP. `planner`: for trees of
+    switches or of hosts. The rest as in `Experiment`.
     """
 
     topology: str
@@ -85,12 +85,12 @@ class Comparison:
                 "omit them"
             )
         if not self.sizes:
-            raise ExperimentError("no size: expected one, such as 100MB")
+            raise ExperimentError("no size: expected at least one, such as 100MB")
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One all-reduce of `size` bytes among `workers`. `hottest`: the link with most bytes.
+    """One all-reduce of `size` bytes among `workers`. `hottest`: the link with the most bytes.
 
     `form`: how the algorithm level-wise exchanges; empty for the others.
     """
@@ -106,11 +106,11 @@ class Compared:
 
     @property
     def goodput(self) -> float:
-        """Goodput of a worker, bit/s."""
+        """Return the goodput of a worker in bit/s."""
         return 8 * self.size / self.seconds if self.seconds else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """As an object of the report."""
+        """Return it as an object of the report."""
         return {
             "algorithm": self.algorithm,
             "workers": self.workers,
@@ -125,9 +125,9 @@ class Compared:
 
 
 def compare(comparison: Comparison) -> Iterator[Compared]:
-    """Simulate every case, in order of workers, size and algorithm.
+    """Simulate all cases, in order of workers, size and algorithm.
 
-    Raises NetworkError, PlanError, ScheduleError or ExperimentError where a case cannot be.
+    Raises NetworkError, PlanError, ScheduleError or ExperimentError for an impossible case.
     """
     for workers in comparison.workers or (None,):
         network = load_network(
@@ -202,7 +202,7 @@ def _compared(name: str, workers: int, size: int, found: Estimate) -> Compared:
 
 
 def parse_background(text: str) -> Background:
-    """Other traffic from `h1-h5`, `h1-h5:10Mbit` (a rate) or `h1-h5:20MB` (that many bytes).
+    """Parse other traffic: `h1-h5`, `h1-h5:10Mbit` (a rate) or `h1-h5:20MB` (an amount).
 
     Raises ExperimentError.
     """

@@ -1,4 +1,4 @@
-"""Keep plain forwarding on the switches of a running Mininet, until interrupted."""
+"""Keep plain forwarding on the switches of a running Mininet until interrupted."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from planning.model.stack_depth import stack_depth
 
 
 async def drive(network: Network, engine: Engine, lanes: int, tell: Callable[[str], None]) -> None:
-    """Push the program and the plain tables to every switch, and again whenever one restarts.
+    """Push the program and the plain tables to every switch, again whenever one restarts.
 
     The switches are those of `mn --custom mininet_topos/custom.py`: number n (from 1, in the
-    network's order) has device id n. A file a switch marks that it is ready.
+    network's order) has device id n. A file per switch shows that it is ready.
     """
     pipeline = compile_pipeline(engine, lanes, slots_of(network), stack_depth(network, lanes))
     targets = [

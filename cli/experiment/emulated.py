@@ -27,7 +27,7 @@ def run_emulated(
     pcap: Path | None = None,
     trace: Sequence[str] = (),
 ) -> Measured:
-    """Bring the network up, run the job, and clean up.
+    """Start the network, run the job and clean up.
 
     Raises MininetUnavailable, EmulationError, SwitchFailed, DriverError, RunFailed.
     """
@@ -47,10 +47,10 @@ def with_cluster(
     pcap: Path | None = None,
     trace: Sequence[str] = (),
 ) -> _T:
-    """Bring up the network of an experiment and a cluster on it, for successive jobs.
+    """Start the network of an experiment, with a cluster for successive jobs.
 
     All jobs must be prepared for the same network, lanes and stack depth. `all_hosts`: with an
-    agent on every host, not only on those of the experiment. `pcap`: folder for capture files of
+    agent on every host, not only on the experiment's. `pcap`: folder for capture files of
     the switches' ports; `trace`: see `Emulation`. Raises as `run_emulated`.
     """
     experiment, network, settings = prepared.experiment, prepared.network, prepared.settings

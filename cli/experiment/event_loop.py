@@ -1,8 +1,8 @@
 """One event loop for all asynchronous runs of a process.
 
-grpc.aio has one poller a process, which goes on waking the loops it has met: when it wakes one that
-is closed, a traceback is printed (nothing else happens). So runs that follow each other, as in the
-demo and in benchmarks, share a loop that stays open.
+grpc.aio has one poller per process, which keeps waking every loop it has ever used: if that is
+closed, it prints a traceback (otherwise harmless). So consecutive runs, as in the demo and in
+benchmarks, share a loop that stays open.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _runner() -> asyncio.Runner:
 def run_async(coroutine: Coroutine[Any, Any, _T]) -> _T:
     """Run a coroutine like `asyncio.run`, but keep the loop.
 
-    It is cancelled by SIGINT, and in a block of `terminable` by SIGTERM; when it has ended, raises
+    SIGINT cancels it, and in a block of `terminable` also SIGTERM; once it has ended, raises
     KeyboardInterrupt or Interrupted.
     """
     if not _terminable():
@@ -65,9 +65,9 @@ def run_async(coroutine: Coroutine[Any, Any, _T]) -> _T:
 
 @contextlib.contextmanager
 def interruption() -> Iterator[asyncio.Event]:
-    """Let SIGINT and SIGTERM set an event while the block runs, in a coroutine, and nothing else.
+    """Make SIGINT and SIGTERM only set an event while the block runs, in a coroutine.
 
-    The loop outlives the block, and other runs in it must be cancelled by these signals again.
+    The loop outlives the block: later runs in it must be cancelled by these signals again.
     """
     event = asyncio.Event()
     loop = asyncio.get_running_loop()

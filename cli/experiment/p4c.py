@@ -28,9 +28,9 @@ class CompiledByP4c:
 def compile_by_p4c(program: Path, defines: Mapping[str, str]) -> CompiledByP4c:
     """Compile a program with p4c.
 
-    It is made once, since p4c takes up to a quarter of a minute: the files are in the cache of
-    compiled programs, by the program's text (wherever that stands) and p4c's version. Raises
-    ExperimentError if p4c is missing or fails, P4Error for a program that has no text.
+    The result is cached, since p4c takes up to 15 seconds: the files are in the cache of compiled
+    programs, keyed on the program's text (not its path) and p4c's version. Raises ExperimentError
+    if p4c is missing or fails, P4Error for a program without a text.
     """
     from p4switch.device.bundle import make_bundle
     from p4switch.packet_io.compile import cache_entry, locked

@@ -16,7 +16,7 @@ PROGRAM = CHECKOUT / "p4src" / "hopsum.p4"
 
 
 def slots_of(network: Network) -> int:
-    """Return the register size to compile for: a power of two, enough for every switch's slots."""
+    """Return the register size to compile for: a power of two that holds every switch's slots."""
     most = max((switch.slots for switch in network.switches.values()), default=1)
     return 1 << (most - 1).bit_length()
 
@@ -33,7 +33,7 @@ def compile_pipeline(
     """Compile hopsum.p4 for an engine.
 
     Raises P4Error from the embedded compiler, ExperimentError if p4c is missing or fails,
-    LayoutError for lanes that no packet has.
+    LayoutError for an invalid number of lanes.
     """
     check_hops(max_hops, lanes)
     compiled = _bmv2 if engine is Engine.BMV2 else _embedded
@@ -49,7 +49,7 @@ def _embedded(lanes: int, slots: int, max_hops: int) -> Pipeline:
     from p4switch.packet_io.private_files import UnsafePathError
 
     defines = defines_of(lanes, slots, max_hops)
-    # Compiling takes as long as many a run: what came of it is kept with the switches' code.
+    # Compiling takes as long as a short run: the result is cached with the switches' code.
     sources = [path.read_text() for path in sorted(PROGRAM.parent.rglob("*.p4"))]
     parts = (package_hash(), str(PROGRAM), repr(sorted(defines.items())), *sources)
     try:
@@ -69,7 +69,7 @@ def _embedded(lanes: int, slots: int, max_hops: int) -> Pipeline:
 
 
 def _compile_embedded(defines: dict[str, str]) -> tuple[bytes, bytes]:
-    """Return P4Info, serialized, and the bundle for switches."""
+    """Return the serialized P4Info and the bundle for switches."""
     from p4switch.device.bundle import make_bundle
     from p4switch.frontend.program import compile_file
     from p4switch.p4runtime.p4info import p4info

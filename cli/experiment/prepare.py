@@ -1,4 +1,4 @@
-"""Preparation of an experiment for all runs: network, job, plan, workload, prediction."""
+"""Preparation of an experiment for any kind of run: network, job, plan, workload, prediction."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from timing.work import PlanWork, ScheduleWork, Work
 JOB, VECTORS_JOB = 1, 2
 """Job numbers of plans for predictions; a cluster assigns its own."""
 MIXED_WINDOW = 64
-"""Window of trees that share links with TCP streams, which wait behind a burst of a window."""
+"""Window of trees that share links with TCP streams, which wait behind bursts of a window."""
 ALONE = ClusterSettings(
     sharing=SharingPolicy(Fraction(1)),
     priorities=ONE_LEVEL,
@@ -63,9 +63,9 @@ ALONE = ClusterSettings(
 class Prepared:
     """A prepared experiment.
 
-    `job`: what is submitted to a cluster of these settings; `plan`: the one that this will make,
-    None where workers sum among themselves. `vectors`: that of the job which combines the workers'
-    bit vectors in the switches, if one does. `forms`: how the algorithm level-wise exchanges.
+    `job`: the job for a cluster with these settings; `plan`: the plan that the cluster will make,
+    None where workers sum among themselves. `vectors`: the plan of the job that combines the
+    workers' bit vectors in the switches, if any. `forms`: forms of the algorithm level-wise.
     """
 
     experiment: Experiment
@@ -81,12 +81,12 @@ class Prepared:
 
     @property
     def tensor_elements(self) -> int:
-        """Elements a worker submits over all rounds."""
+        """Return the elements that a worker submits over all rounds."""
         return sum(self.workload.tensor_sizes())
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The hosts that take part in it, or may do so."""
+        """Return the hosts that take part, or may take part."""
         placed = self.placement
         return tuple(dict.fromkeys((*placed.workers, *placed.servers)))
 
@@ -94,7 +94,8 @@ class Prepared:
 def prepare(experiment: Experiment) -> Prepared:
     """Load, place, plan and predict.
 
-    Raises NetworkError, PlanError, FaultError, ExperimentError with what is wrong and expected.
+    Raises NetworkError, PlanError, FaultError or ExperimentError, which name the error and what was
+    expected.
     """
     network = network_of(experiment)
     for outage in experiment.outages:
@@ -150,7 +151,7 @@ def prepare(experiment: Experiment) -> Prepared:
         plan,
         vectors,
         workload,
-        # TCP decides itself how many segments and acknowledgements it sends.
+        # The numbers of TCP's segments and acknowledgements are not predictable.
         Predicted(links, estimated.seconds, plan is not None and not plan.host_parts),
         forms,
     )
@@ -162,7 +163,7 @@ def network_of(experiment: Experiment) -> Network:
         experiment.topology,
         link_rate=experiment.link_rate,
         uplink_rate=experiment.uplink_rate,
-        # Mininet has no latency emulation without netem; its predictions use none.
+        # Latency is not emulated in Mininet (no netem), so its predictions use none.
         latency=0.0 if experiment.world is WorldKind.MININET else experiment.latency,
         servers=1 if experiment.server_names else experiment.servers,
         workers=None if experiment.worker_names else experiment.workers,
@@ -170,7 +171,7 @@ def network_of(experiment: Experiment) -> Network:
 
 
 def job_on(network: Network, experiment: Experiment) -> tuple[ClusterSettings, JobSpec]:
-    """Return the settings of an experiment's cluster, and its job, with its hosts by name.
+    """Return the settings of an experiment's cluster and its job, with hosts by name.
 
     Raises NetworkError, PlanError, ExperimentError.
     """
@@ -184,14 +185,14 @@ def job_on(network: Network, experiment: Experiment) -> tuple[ClusterSettings, J
         ALONE,
         lanes=experiment.lanes,
         max_hops=stack_depth(network, experiment.lanes, experiment.max_hops),
-        # In virtual time links lose packets, and not only those of switches.
+        # In virtual time all links lose packets, not only those of switches.
         loss=experiment.loss if experiment.world is WorldKind.MININET else 0.0,
     )
     return settings, resolve(spec_of(experiment, placed), network)
 
 
 def spec_of(experiment: Experiment, placed: Placement) -> JobSpec:
-    """Return the job that an experiment submits, among these hosts."""
+    """Return an experiment's job among these hosts."""
     algorithm, planner = experiment.algorithm, experiment.planner
     if algorithm is Algorithm.EMBEDDING:
         algorithm, planner = Algorithm.IN_NETWORK, EMBEDDING
@@ -200,7 +201,7 @@ def spec_of(experiment: Experiment, placed: Placement) -> JobSpec:
     return JobSpec(
         "run",
         placed.workers,
-        # An embedding chooses those that help it.
+        # An embedding chooses the helping hosts.
         1 if embedded else placed.servers,
         algorithm.value,
         planner,
@@ -230,7 +231,7 @@ def _workload(experiment: Experiment) -> WorkloadSpec:
 
 
 def _with_options(job: JobSpec, network: Network, plan: JobPlan, experiment: Experiment) -> JobSpec:
-    """Set the timeouts of a job that runs alone."""
+    """Set the timeouts of a job that has the network to itself."""
     slack = SLACK if experiment.world is WorldKind.MININET else 0.0
     task = task_of(job)
     options = suitable_options(network, plan, task.options, sharing=1, slack=slack)
@@ -270,10 +271,10 @@ def forest_options(experiment: Experiment) -> ForestOptions:
 def plan_job(
     network: Network, placed: Placement, job: JobSpec, settings: ClusterSettings, open_window: bool
 ) -> tuple[JobSpec, JobPlan, Allocator]:
-    """Run the planner; by default the window is chosen for the switches' slots and the trees.
+    """Run the planner; the default window depends on the switches' slots and the trees.
 
-    All trees' windows then fit a worker's queue. Returns the job with that window, its plan, and
-    what this has of the switches.
+    All trees' windows then fit into a worker's queue. Returns the job with that window, its plan,
+    and its resources at the switches.
     """
     embedded = job.planner == EMBEDDING
     window = job.window or 1

@@ -1,4 +1,4 @@
-"""Results of a run: predicted, measured and checked values, as in its JSON report."""
+"""Results of a run: predicted, measured and checked values, as in the JSON report."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ DirectedLink = tuple[str, str]
 
 
 class RunFailed(OperationError):
-    """A run ended without results; the message names the host and the reason."""
+    """A run ended without a result; the message names the host and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """Predictions: bytes on every link by direction, seconds.
+    """Predicted bytes on every link by direction, and seconds.
 
-    `exact`: bytes are so without loss; else hosts sum by TCP, and they are an estimate.
+    `exact`: without loss, bytes are exactly these; otherwise hosts sum over TCP and bytes are an
+    estimate.
     """
 
     links: Mapping[DirectedLink, int]
@@ -42,8 +43,7 @@ class Measured:
     `seconds`: time spent in all-reduces; virtual time in simulation. `switches`: outcome counters
     by switch. `retransmissions`: fragments (or segments) that agents sent again; of a ring over
     the kernel's TCP, as the kernel counts them. `calls`: seconds of each all-reduce in turn.
-    `events`: what happened to the job, switches and links, and how many seconds after it was handed
-    in.
+    `events`: events of the job, switches and links, with seconds since its submission.
     """
 
     seconds: float
@@ -57,9 +57,9 @@ class Measured:
 
     @property
     def link_repairs(self) -> int:
-        """Requests of switches for lost frames, and repairs that switches have sent.
+        """Return the switches' requests for lost frames and the repairs they have sent.
 
-        Lost on a link, or reordered there. One between two switches counts at both.
+        Frames may be lost or reordered on a link. A request between two switches counts at both.
         """
         repairs = [outcome.name.lower() for outcome in (Outcome.REQUESTED, Outcome.REPEATED)]
         return sum(counts.get(each, 0) for counts in self.switches.values() for each in repairs)
@@ -67,19 +67,19 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A run's experiment, prediction and, once it has run, measurement."""
+    """A run's experiment, its prediction and, afterwards, its measurement."""
 
     experiment: Experiment
     tensor_elements: int
-    """Elements a worker submits, over all rounds."""
+    """Elements that a worker submits over all rounds."""
     predicted: Predicted
     measured: Measured | None = None
     forms: tuple[str, ...] = ()
-    """Forms in which level-wise exchanges the tensors."""
+    """Forms of the algorithm level-wise."""
 
     @property
     def differing_links(self) -> list[DirectedLink]:
-        """Links whose measured bytes differ from the prediction."""
+        """Return the links whose measured bytes differ from the prediction."""
         if self.measured is None:
             return []
         measured = self.measured.links
@@ -89,14 +89,14 @@ class Report:
 
     @property
     def exact_bytes_expected(self) -> bool:
-        """Whether bytes must equal the prediction: no faults, no retransmissions, no ring."""
+        """Return whether bytes must be as predicted: no faults, no retransmissions, no ring."""
         return self._predicted_at_least and not self._coordination_on_links
 
     @property
     def _coordination_on_links(self) -> bool:
-        """Whether coordination messages are on the links in addition to the sums.
+        """Return whether coordination messages are on the links in addition to the sums.
 
-        In simulation only what goes through the switches is.
+        In simulation only those through the switches are.
         """
         experiment = self.experiment
         return experiment.coordinated and (
@@ -131,7 +131,7 @@ class Report:
 
     @property
     def problems(self) -> list[str]:
-        """Reasons why the run has failed; empty if it has not."""
+        """Return the reasons why the run has failed; empty if it has not."""
         if self.measured is None:
             return ["the run did not finish"]
         problems = []

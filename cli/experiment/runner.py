@@ -1,4 +1,4 @@
-"""Run an experiment in its world, and report."""
+"""Runs an experiment in its world and reports."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def run_experiment(
     pcap: Path | None = None,
     trace: FragmentTrace | None = None,
 ) -> Report:
-    """Prepare, predict, run, compare; the states of the cluster go to `recording`.
+    """Prepare, predict, run and compare; the states of the cluster go to `recording`.
 
     `pcap`: folder for capture files of the switches' ports. `trace`: follows a fragment;
     ExperimentError on BMv2.
 
-    The report is written before traffic starts, with the prediction, and again at the end. Raises
-    what `prepare` raises for a wrong experiment, and what the world raises for a run that fails.
+    The report is written with the prediction before traffic starts, and again at the end. Raises
+    the errors of `prepare` for an invalid experiment, and those of the world for a run that fails.
     """
     if trace is not None and experiment.engine is Engine.BMV2:
         raise ExperimentError(

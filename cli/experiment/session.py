@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("hopsum.run")
 POLL_SECONDS = 0.1
 ATTACH_SECONDS = 120.0
-"""Timeout for agents to start."""
+"""Timeout for agents to start, in seconds."""
 
 Progress = Callable[[int, int], None]
-"""Called with tensors summed so far and in all."""
+"""Called with the tensors summed so far and their total."""
 
 
 def no_progress(done: int, total: int) -> None:
@@ -45,7 +45,7 @@ def no_progress(done: int, total: int) -> None:
 class Running:
     """A running cluster. `link_bytes`: bytes on its links, by direction.
 
-    `address`: of its controller. `notes`: what has become of its processes, for people.
+    `address`: of its controller. `notes`: messages about its processes, for display.
     """
 
     cluster: Cluster
@@ -61,10 +61,10 @@ async def run_job(
     progress: Progress,
     recording: Recording | None = None,
 ) -> Measured:
-    """Submit an experiment's job, follow it to its end, and measure; jobs may be run in sequence.
+    """Submit an experiment's job, follow it to its end and measure; jobs may run in sequence.
 
-    Its cluster's states go to `recording`. Raises RunFailed for a job that fails or takes too long,
-    and what `Cluster.submit` raises.
+    The cluster's states go to `recording`. Raises RunFailed for a job that fails or exceeds the
+    limit, and the errors of `Cluster.submit`.
     """
     if recording is None:
         return await _run_job(running, prepared, progress)
@@ -128,7 +128,7 @@ async def wait_for_agents(running: Running, hosts: Sequence[str]) -> None:
 
 
 async def _follow(cluster: Cluster, job: Job, prepared: Prepared, progress: Progress) -> None:
-    """Wait for the end of the job, and of those that it needs."""
+    """Wait for the end of the job and of those that it needs."""
     total, shown = len(prepared.workload.tensor_sizes()), -1
     while not job.state.over or any(not other.state.over for other in cluster.jobs):
         if job.round != shown:

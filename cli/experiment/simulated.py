@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from simulation.world import Observer
 
 QUEUE_DEPTH = 1 << 16
-"""Depth of the engine's egress queues, which never fill: in virtual time frames wait at the links.
+"""Depth of the engine's egress queues; they never fill, since in virtual time frames wait at links.
 """
 
 
 @cache
 def loader() -> Loader:
-    """Return a factory of engines from device configurations: native if there is a compiler."""
+    """Return a factory of engines from device configurations: native if a compiler is installed."""
     executor, _ = default_executor()
     return Loader(executor, EngineOptions(cpu_port=CPU_PORT, queue_depth=QUEUE_DEPTH))
 
@@ -44,9 +44,9 @@ def run_simulated(
     observers: Sequence[Observer] = (),
     faults: Faults | None = None,
 ) -> Measured:
-    """Bring a cluster up in virtual time, and run the job there; raises as `run_job`.
+    """Start a cluster in virtual time and run the job on it; raises as `run_job`.
 
-    `faults`: None are those of the experiment.
+    `faults`: None: those of the experiment.
     """
     experiment, network, settings = prepared.experiment, prepared.network, prepared.settings
     pipeline = pipeline_for(network, Engine.EMBEDDED, settings)

@@ -1,6 +1,6 @@
-"""Supervision of an emulation's processes: one that ends is restarted, and never ends others.
+"""Supervision of an emulation's processes: one that ends is restarted and never ends others.
 
-A process that keeps ending is started after longer and longer pauses.
+A process that keeps ending is restarted after increasing pauses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WATCH_SECONDS = 0.5
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 30.0
 CALM_SECONDS = 60.0
-"""A process that has run for this long is restarted at once."""
+"""A process that has run for at least these seconds is restarted immediately."""
 
 Tell = Callable[[str], None]
 
@@ -35,7 +35,7 @@ class Backoff:
     """Time of its next start; infinite while it runs."""
 
     def ended(self, now: float) -> float:
-        """Note that it has ended; return the pause until its restart."""
+        """Record its end; return the pause until its restart."""
         if now - self.started >= CALM_SECONDS:
             self.pause = 0.0
         pause = self.pause
@@ -44,7 +44,7 @@ class Backoff:
         return pause
 
     def start(self, now: float) -> None:
-        """Take in that it is being started."""
+        """Record its start."""
         self.started, self.due = now, math.inf
 
 
@@ -55,10 +55,10 @@ async def supervise(
     what: str,
     tell: Tell,
 ) -> None:
-    """Keep processes running, for ever; those named run already.
+    """Keep processes running forever; the given ones run already.
 
-    `start` begins one again, and may raise OSError or SwitchFailed; then it is tried later. `ended`
-    says which have ended, and why. `what`: how messages call them, before their names.
+    `start` restarts one; if it raises OSError or SwitchFailed, it is retried later. `ended` returns
+    those that have ended, with the reason. `what`: word for them in messages, before their names.
     """
     loop = asyncio.get_running_loop()
     states = {name: Backoff(loop.time()) for name in names}
@@ -70,7 +70,7 @@ async def supervise(
             if math.isinf(state.due):
                 pause = state.ended(now)
                 when = f" in {pause:.0f} s" if pause else ""
-                tell(f"{what} {name} ended ({why}); starting it again{when}")
+                tell(f"{what} {name} ended ({why}); restarting it{when}")
             if now < state.due:
                 continue
             state.start(now)
@@ -81,7 +81,7 @@ async def supervise(
 
 
 async def keep_switches(emulation: Emulation, tell: Tell) -> None:
-    """Start switch processes again that end by themselves; for ever."""
+    """Restart switch processes that end by themselves, forever."""
 
     def ended() -> dict[str, str]:
         return {
@@ -98,7 +98,7 @@ async def keep_agents(
     command: Callable[[str], Sequence[str]],
     tell: Tell,
 ) -> None:
-    """Run an agent on each of these hosts, again and again, until cancelled; they end with this.
+    """Keep an agent running on each of these hosts until cancelled; then end them.
 
     `command`: of a host's agent.
     """
@@ -124,12 +124,12 @@ async def keep_agents(
 
 
 def _why(code: int, log: str) -> str:
-    """How a process ended; with the end of its log where it says why."""
+    """Return how a process ended, with the end of its log if that gives the reason."""
     return f"code {code}" if code <= 0 else f"code {code}: {log}"
 
 
 def end_processes(processes: Iterable[subprocess.Popen[bytes]], seconds: float = 5.0) -> None:
-    """Ask processes to end, and kill those that have not after some seconds."""
+    """Terminate processes; kill those that have not ended after some seconds."""
     processes = list(processes)
     for process in processes:
         process.terminate()

@@ -32,24 +32,24 @@ from protocol.extras import require
 
 POLL_SECONDS = 0.1
 PATIENCE = 30.0
-"""For the other ranks to learn of one that has failed, and for hosts to report."""
+"""Seconds for other ranks to notice a failed one, and for hosts to report."""
 END_SECONDS = 35.0
 """torchrun gives a rank 30 s to end."""
 LOGS = Path("logs")
 WITHOUT_AGENT = "HOPSUM_AGENT=none"
-"""Lets the backend hopsum do all by gloo (hopsum_torch.rendezvous)."""
+"""Makes the backend hopsum use gloo for everything (hopsum_torch.rendezvous)."""
 FREE_PORT = "import socket; s = socket.create_server(('', 0)); print(s.getsockname()[1])"
 
 Show = Callable[[str], None]
-"""Takes what rank 0 prints, piece by piece."""
+"""Called with each piece of rank 0's output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What is run as each rank: a script and its arguments.
+    """The command of each rank: a script and its arguments.
 
-    `max_restarts`: how often all ranks are started again after one has failed. `compare_gloo`: the
-    training is run once more, on the same hosts, with all calls over gloo.
+    `max_restarts`: how often all ranks are restarted after one has failed. `compare_gloo`: run the
+    training again on the same hosts with all calls over gloo.
     """
 
     command: Sequence[str]
@@ -66,7 +66,7 @@ class Trained:
     `summing`: time with sums in progress in the switches. `sent`: bytes sent by all hosts of its
     jobs, including servers; `in_switches`: those of frames for the switches. `sums`: tensors summed
     in the switches, both checks and values, which concurrent calls share. `restarts`: how often the
-    ranks continued with another job. `errors`: what ended ranks or their last job, in words.
+    ranks continued with another job. `errors`: messages about what ended ranks or their last job.
     `steps`: of rank 0 in milliseconds, from its lines `N ms a step`. `gloo`: the same training with
     all calls over gloo.
     """
@@ -83,7 +83,7 @@ class Trained:
 
 
 def train(prepared: Prepared, training: Training, show: Show) -> Trained:
-    """Bring a cluster up and train on its workers.
+    """Start a cluster and train on its workers.
 
     What rank r prints goes to logs/rank-r.log. Raises as `with_cluster`.
     """
@@ -123,9 +123,9 @@ def train_on_running(
 
 @dataclass(frozen=True, slots=True)
 class Trainer:
-    """Trains on hosts of a cluster, as many ranks on each of `workers` as a training says.
+    """Trains on the hosts `workers` of a cluster, with the training's number of ranks on each.
 
-    `show`: of what rank 0 prints.
+    `show` receives rank 0's output.
     """
 
     hosts: EmulatedHosts
@@ -134,7 +134,7 @@ class Trainer:
     show: Show
 
     async def run(self, training: Training) -> Trained:
-        """Train, and again over gloo on request."""
+        """Train, and on request again over gloo."""
         trained = await self._train(training)
         if not training.compare_gloo or trained.errors:
             return trained
@@ -143,7 +143,7 @@ class Trainer:
         return replace(trained, gloo=await self._train(over_gloo))
 
     async def _train(self, training: Training) -> Trained:
-        """Train, and measure; on cancellation, ranks and jobs end first."""
+        """Train and measure; on cancellation, first end ranks and jobs."""
         run = f"hopsum-{secrets.token_hex(4)}"
         before, began = self.hosts.link_bytes(), time.monotonic()
         try:
@@ -171,13 +171,13 @@ class Trainer:
         try:
             for place, host in enumerate(workers):
                 arguments = torchrun(hosts.network, workers, place, port, run, training)
-                # What it says itself stands with its first rank's: the host's log is the agent's.
+                # Its own output goes to its first rank's log: the host's log is the agent's.
                 log = str(_log(place * training.ranks_per_host))
                 shell = ["sh", "-c", 'exec "$@" >>"$0" 2>&1', log]
                 processes.append(hosts.popen(host, [*shell, "env", *environment, *arguments]))
             return await _follow(processes, self.show)
         finally:
-            # torchrun ends its rank when it is asked to; one that is killed would leave it.
+            # torchrun ends its rank on SIGTERM; if killed, it would leave the rank running.
             running = [process for process in processes if process.poll() is None]
             await asyncio.to_thread(end_processes, running, END_SECONDS)
 
@@ -187,7 +187,7 @@ def torchrun(
 ) -> list[str]:
     """Return the command of torchrun's agent on a host; `port`: of the store, on the first one.
 
-    `run` begins the names of its jobs, behind `torch-` (hopsum_torch.rendezvous).
+    `run`: prefix of its jobs' names after `torch-` (hopsum_torch.rendezvous).
     """
     return [
         sys.executable, "-m", "torch.distributed.run",
@@ -216,7 +216,7 @@ async def _follow(processes: Sequence[subprocess.Popen[bytes]], show: Show) -> l
 
 
 async def _end_soon(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Give the other ranks time to learn of one that failed, then end them."""
+    """Give the other ranks time to notice a failed one, then end them."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline and any(process.poll() is None for process in processes):
         await asyncio.sleep(POLL_SECONDS)
@@ -226,7 +226,7 @@ async def _end_soon(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def _show_more(log: Path, start: int, show: Show) -> int:
-    """Show what has been appended to a file; return its length in bytes."""
+    """Show what was appended to a file; return its length in bytes."""
     with log.open("rb") as file:
         file.seek(start)
         more = file.read()
@@ -236,13 +236,13 @@ def _show_more(log: Path, start: int, show: Show) -> int:
 
 
 def _jobs_of(client: ControllerClient, run: str) -> list[pb.JobInfo]:
-    """Return the jobs that ranks of a run have submitted, the oldest first, with reports."""
+    """Return the jobs that ranks of a run have submitted, oldest first, with reports."""
     ours = [job for job in client.jobs() if job.name.startswith(f"torch-{run}-")]
     return [client.job(job.job) for job in ours]
 
 
 async def _settled_jobs(client: ControllerClient, run: str) -> list[pb.JobInfo]:
-    """Return a run's jobs when their hosts have reported, or the timeout is over."""
+    """Return a run's jobs once their hosts have reported or the timeout expires."""
     deadline = time.monotonic() + PATIENCE
     while True:
         jobs = await asyncio.to_thread(_jobs_of, client, run)
@@ -260,9 +260,9 @@ def trained(
     codes: Sequence[int],
     ranks_per_host: int = 1,
 ) -> Trained:
-    """Put together what was measured; links' bytes by direction, exit codes by worker.
+    """Combine the measurements: links' bytes by direction, exit codes by worker.
 
-    Of jobs that did not end well only the last is an error: others were replaced by the next.
+    Of jobs that did not finish only the last is an error: the others were replaced by the next.
     """
     errors = []
     for place, code in enumerate(codes):
@@ -291,7 +291,7 @@ def trained(
 
 
 def step_times(printed: str) -> tuple[float, ...]:
-    """Return the milliseconds of all lines that say `N ms a step`."""
+    """Return the milliseconds of all lines of the form `N ms a step`."""
     return tuple(map(float, re.findall(r"\b(\d+(?:\.\d+)?) ms a step", printed)))
 
 

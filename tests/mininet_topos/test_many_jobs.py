@@ -89,7 +89,7 @@ def test_one_jobs_end_is_not_the_others(up: Running) -> None:
     steady = up.finished("steady")
     assert steady["checked"] == 2 * 10_000 * 100
     assert steady["epoch"] >= 2
-    assert "agent on h6 ended (code -9); starting it again" in up.log.read_text()
+    assert "agent on h6 ended (code -9); restarting it" in up.log.read_text()
 
     # The names and hosts of jobs that are over can be used again.
     up.wait_until(up.attached, "all agents")

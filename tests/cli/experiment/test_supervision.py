@@ -80,7 +80,7 @@ def test_one_that_ends_is_started_again_at_once() -> None:
         world.down["b"] = "code -9"
         await asyncio.sleep(1.0)
         assert [name for _, name in world.starts] == ["b"]
-        assert world.told == ["switch b ended (code -9); starting it again"]
+        assert world.told == ["switch b ended (code -9); restarting it"]
 
     during(world, test)
 
@@ -95,7 +95,7 @@ def test_one_that_keeps_ending_or_cannot_start_is_tried_ever_more_rarely(kind: s
         await asyncio.sleep(300.0)
         tries = len(world.starts)
         assert 8 <= tries <= 16
-        assert "starting it again in 30 s" in world.told[-1] or "could not" in world.told[-1]
+        assert "restarting it in 30 s" in world.told[-1] or "could not" in world.told[-1]
         world.down["b"] = "code 0"
         await asyncio.sleep(1.0)
         assert world.starts[-1][1] == "b"
@@ -174,8 +174,8 @@ def test_an_agent_that_fails_costs_no_other_and_is_started_again() -> None:
     assert [process[1].code for process in emulated.processes.values()] == [-15, -15]
     assert emulated.commands[-1] == ["agent", "h2"]
     assert told == [
-        "agent on h1 ended (code 1: the end of h1's log); starting it again",
-        "agent on h2 ended (code -9); starting it again",
+        "agent on h1 ended (code 1: the end of h1's log); restarting it",
+        "agent on h2 ended (code -9); restarting it",
     ]
 
 
@@ -191,7 +191,7 @@ def test_a_switch_process_is_started_again() -> None:
         task.cancel()
 
     run_virtual(main())
-    assert told == ["switch s2 ended (code -9); starting it again"]
+    assert told == ["switch s2 ended (code -9); restarting it"]
 
 
 def test_processes_end_even_if_they_do_not_want_to() -> None:

@@ -96,7 +96,7 @@ def _messages_cost(
 
 @pytest.mark.parametrize(
     ("parents", "message"),
-    [([-1, -1], "2 switches without a parent"), ([-1, 2, 1], "circle"), ([], "0 switches")],
+    [([-1, -1], "2 switches without a parent"), ([-1, 2, 1], "cycle"), ([], "0 switches")],
 )
 def test_no_tree(parents: list[int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
