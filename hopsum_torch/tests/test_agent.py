@@ -104,7 +104,7 @@ def test_nobody_listens() -> None:
     assert connect("/nowhere/agent") is None
 
 
-def test_an_agent_of_another_version_is_said(server: socket.socket) -> None:
+def test_an_agent_of_another_version_is_reported(server: socket.socket) -> None:
     def be_agent() -> None:
         agent, _ = server.accept()
         agent.send(json.dumps({"kind": "hello", "version": 4, "host": "h1"}).encode())

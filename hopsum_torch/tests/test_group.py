@@ -82,7 +82,7 @@ def test_a_rank_that_dies_is_named_in_calls_over_gloo_too() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int32", "int8", "uint8"])
-def test_what_the_switches_sum(dtype: str) -> None:
+def test_sums_in_the_switches(dtype: str) -> None:
     tensor = torch.ones(3, dtype=getattr(torch, dtype))
     assert in_switches(tensor, dist.ReduceOp.SUM)
     assert in_switches(tensor, dist.ReduceOp.AVG) == tensor.dtype.is_floating_point
@@ -95,11 +95,11 @@ def test_what_the_switches_sum(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int64", "bool", "complex64"])
-def test_what_goes_over_gloo(dtype: str) -> None:
+def test_operations_over_gloo(dtype: str) -> None:
     assert not in_switches(torch.ones(3, dtype=getattr(torch, dtype)), dist.ReduceOp.SUM)
 
 
-def test_gloo_uses_the_interfaces_that_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gloo_uses_the_given_interfaces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     assert len(_gloo_devices()) == 1
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo,lo")
@@ -139,7 +139,7 @@ def test_one_handler_ends_all_groups_of_a_process() -> None:
     assert closed == agents[:1]
 
 
-def test_what_the_switches_broadcast() -> None:
+def test_broadcasts_in_the_switches() -> None:
     for words, ranks, expected in ((1024, 3, True), (1024, 2, False), (1023, 8, False)):
         assert broadcasts(torch.empty(words), ranks) == expected
         assert broadcasts(torch.empty(4 * words, dtype=torch.bool), ranks) == expected

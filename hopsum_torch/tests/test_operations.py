@@ -60,13 +60,13 @@ def hopsum(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_it_gives_gloos_values(operation: str, size: int, gloo: Any, hopsum: Any) -> None:
+def test_results_equal_gloos(operation: str, size: int, gloo: Any, hopsum: Any) -> None:
     for found, expected in zip(hopsum(size), gloo(size), strict=True):
         assert not isinstance(expected[operation], str), expected[operation]
         same(operation, found[operation], expected[operation])
 
 
-def test_it_is_known_which_calls_the_switches_take(hopsum: Any) -> None:
+def test_calls_for_the_switches_are_known(hopsum: Any) -> None:
     for size in (2, 3):
         made = hopsum(size)[0]["made"]
         assert made["sum_float32"] == {"switches": 4}

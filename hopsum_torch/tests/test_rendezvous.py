@@ -152,7 +152,7 @@ def test_a_job_given_by_number_is_attended(monkeypatch: pytest.MonkeyPatch) -> N
     agents.close()
 
 
-def test_a_job_of_other_hosts_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_on_other_hosts_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     agents = Agents(2)
     monkeypatch.setenv("HOPSUM_JOB", "4")
     agents._hosts = ["h1", "h9"]

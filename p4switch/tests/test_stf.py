@@ -139,7 +139,9 @@ def test_counters_and_registers_are_checked(tmp_path: Path) -> None:
         ("remove some", "expected remove all"),
     ],
 )
-def test_what_cannot_run_is_an_error_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+def test_statements_that_cannot_run_are_errors_with_their_line(
+    tmp_path: Path, text: str, message: str
+) -> None:
     with pytest.raises(StfError) as caught:
         run(tmp_path, "matches", text)
     assert message in str(caught.value)

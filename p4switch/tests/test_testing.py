@@ -104,7 +104,7 @@ def test_state_can_be_read(box: Switch) -> None:
         ("nonsense", "unknown command 'nonsense'"),
     ],
 )
-def test_what_is_refused(box: Switch, command: str, message: str) -> None:
+def test_invalid_commands_are_refused(box: Switch, command: str, message: str) -> None:
     with pytest.raises(ValueError, match=message.replace("(", r"\(")):
         box.control(command)
 

@@ -128,13 +128,13 @@ def test_a_program_compiles_and_runs(environment: Path, tmp_path: Path) -> None:
     )
 
 
-def test_it_speaks_p4runtime(environment: Path) -> None:
+def test_the_wheel_includes_p4runtime(environment: Path) -> None:
     """Messages and service are imported: grpcio and finsy are there."""
     command = "import p4switch.p4runtime.server, p4switch.device.device"
     subprocess.run([environment / "python", "-I", "-c", command], check=True)
 
 
-def test_its_tests_stand_alone(environment: Path, tmp_path: Path) -> None:
+def test_the_tests_run_without_the_repository(environment: Path, tmp_path: Path) -> None:
     """All tests can be collected with the wheel and what tests need alone, and a room's pass."""
     needed = [metadata.distribution(name) for name in TEST_DISTRIBUTIONS]
     packages = tmp_path / "packages"

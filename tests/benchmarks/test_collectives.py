@@ -34,7 +34,7 @@ def test_without_gloo_there_are_no_ratios() -> None:
     assert ring["seconds"] == ring["best"] == 2.0
 
 
-def test_a_machine_without_torch_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_torch_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert "gloo is left out" in str(gloo_missing())
 

@@ -86,7 +86,7 @@ def test_a_starved_job_gets_its_turn() -> None:
     assert ends([job(0, 20), *stream], [10], starving)[0] < first
 
 
-def test_what_cannot_end_is_named() -> None:
+def test_jobs_that_cannot_end_are_named() -> None:
     with pytest.raises(JobMixError, match="job 0 has no limit"):
         ends([job(0, 10)], [math.inf], ONE_LEVEL)
     with pytest.raises(JobMixError, match="job 1 never ends"):

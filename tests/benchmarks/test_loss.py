@@ -12,7 +12,7 @@ LOSSLESS = 0.014
 
 
 @pytest.mark.parametrize("latency", [0.0, 0.001])
-def test_a_small_case(latency: float) -> None:
+def test_a_small_example(latency: float) -> None:
     [row] = measure("star:2", 2, 10_000, (Faults(loss=0.05, burst=2),), latency)
     assert row["wrong"] == 0
     assert row["sent_again"] > 0

@@ -19,7 +19,7 @@ def rates(
     return [float(rate) for rate in found]
 
 
-def test_who_goes_first_has_the_link() -> None:
+def test_the_highest_priority_gets_the_link() -> None:
     assert rates([10], [[0], [0]], [0, 1]) == [10, 0]
     assert rates([10], [[0], [0], [0]], [3, 1, 3]) == [0, 10, 0]
 
@@ -67,7 +67,9 @@ def test_links_are_never_over_full_nor_idle_for_nothing(
 
 
 @given(cases())
-def test_nobody_feels_those_behind(case: tuple[list[int], list[list[int]], list[int]]) -> None:
+def test_lower_levels_do_not_affect_higher_ones(
+    case: tuple[list[int], list[list[int]], list[int]],
+) -> None:
     capacities, flows, levels = case
     found = rates([*map(float, capacities)], flows, levels)
     first = [number for number, level in enumerate(levels) if level == min(levels)]

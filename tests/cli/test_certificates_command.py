@@ -44,7 +44,7 @@ def test_every_part_gets_one(tmp_path: Path) -> None:
         (["--user", "authority"], "'authority': two certificates would have the same name"),
     ],
 )
-def test_what_cannot_be_is_refused(tmp_path: Path, arguments: list[str], words: str) -> None:
+def test_invalid_values_are_refused(tmp_path: Path, arguments: list[str], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         made(tmp_path / "new", *arguments)
     assert not (tmp_path / "new").exists()

@@ -244,7 +244,7 @@ def test_slots(controller: str) -> None:
         run("slots", "s7", "--job", "1", *arguments)
 
 
-def test_why_stuck(controller: str) -> None:
+def test_reasons_of_a_stall(controller: str) -> None:
     (missing,) = json.loads(run("why-stuck", "--controller", controller, "--json"))
     assert (missing["fragment"], missing["switch"], missing["child"]) == (1, "s1", 1)
     assert missing["workers"] == ["h2"]
@@ -253,7 +253,7 @@ def test_why_stuck(controller: str) -> None:
         run("why-stuck", "5", "--controller", controller)
 
 
-def test_nothing_is_stuck_where_no_job_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_reported_where_no_job_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     idle = type("Idle", (), {"status": lambda _: []})
     monkeypatch.setattr("cli.controller_commands.connect", lambda _: idle())
     assert run("why-stuck") == "no job is running\n"

@@ -63,7 +63,7 @@ def test_a_good_file_is_good(tmp_path: Path, certificates: Path) -> None:
     assert "MTU" in found["interface lo"][1]
 
 
-def test_each_thing_that_is_wrong_is_named(tmp_path: Path, certificates: Path) -> None:
+def test_each_error_is_named(tmp_path: Path, certificates: Path) -> None:
     (certificates / "old.key").chmod(0o644)
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
@@ -120,7 +120,7 @@ def test_whom_the_controller_lets_in(
     assert (good, words in said) == (ok, True), said
 
 
-def test_a_key_that_others_can_read_is_told(tmp_path: Path, certificates: Path) -> None:
+def test_a_readable_private_key_is_reported(tmp_path: Path, certificates: Path) -> None:
     (certificates / "controller.key").chmod(0o640)
     text = """[controller]
     network = "star:2"
@@ -150,7 +150,7 @@ def test_a_key_that_others_can_read_is_told(tmp_path: Path, certificates: Path) 
         ),
     ],
 )
-def test_a_file_that_cannot_be_used_is_told(tmp_path: Path, text: str, words: str) -> None:
+def test_an_unusable_file_is_reported(tmp_path: Path, text: str, words: str) -> None:
     found = checked(tmp_path, text)
     assert any(words in said for ok, said in found.values() if not ok), found
 
@@ -198,7 +198,7 @@ def test_versions_and_clocks_are_compared(
     assert {f.name for f in check_controller("here") if not f.ok} == wrong
 
 
-def test_a_controller_that_is_away_is_told() -> None:
+def test_an_unreachable_controller_is_reported() -> None:
     [finding] = check_controller("unix:/nonesuch")
     assert not finding.ok
     assert "unix:/nonesuch" in finding.without

@@ -30,7 +30,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     made.close()
 
 
-def test_top(world: World) -> None:
+def test_top_shows_the_cluster(world: World) -> None:
     done = CliRunner().invoke(
         app, ["top", "--once", "--controller", world.address], env={"COLUMNS": "200"}
     )

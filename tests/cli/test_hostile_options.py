@@ -301,7 +301,7 @@ def test_every_command_is_tried() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("parameter", ALL, ids=str)
-def test_values_that_cannot_be(
+def test_invalid_values_give_one_clear_line(
     parameter: Parameter, outcome: Callable[[list[str]], tuple[int, str]]
 ) -> None:
     for value in parameter.values():
@@ -394,7 +394,7 @@ FINE = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reader", READERS)
-def test_files_that_cannot_be(
+def test_invalid_files_give_one_clear_line(
     reader: str, folder: Path, outcome: Callable[[list[str]], tuple[int, str]]
 ) -> None:
     for name, content in CONTENTS.items():
@@ -425,7 +425,7 @@ def test_files_that_cannot_be(
         ("topology random-regular:60000x50000", "expected at most 64000 hosts, and 524288 links"),
     ],
 )
-def test_what_was_found_by_using_it(
+def test_hostile_command_lines_found_in_use(
     line: str, words: str, outcome: Callable[[list[str]], tuple[int, str]]
 ) -> None:
     code, said = outcome(["hopsum", *line.split()])

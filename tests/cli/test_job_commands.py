@@ -98,7 +98,7 @@ def test_a_job_says_where_it_gave_up_slots_and_why_it_waits() -> None:
     assert [job["bypasses"] for job in shown] == [["s1", "s2"], [], ["s4"]]
 
 
-def test_the_status_tells_what_is_out_of_reach() -> None:
+def test_status_shows_unreachable_elements() -> None:
     lines = [" ".join(line.split()) for line in said("status").splitlines()]
     assert "waits: switch s3 away" in lines
     assert any(
@@ -116,14 +116,14 @@ def test_the_status_tells_what_is_out_of_reach() -> None:
     assert job["waits_for"] == "switch s3 away"
 
 
-def test_nodes_tell_for_how_long_agents_have_been_there_or_away() -> None:
+def test_nodes_show_how_long_agents_have_been_up_or_down() -> None:
     lines = said("nodes").splitlines()
     assert any("h1" in line and "attached for 80 s" in line for line in lines)
     assert any("h5" in line and "away for 12 s" in line for line in lines)
     assert [node["seconds"] for node in json.loads(said("nodes", "--json"))] == [80.0, 12.0]
 
 
-def test_the_status_tells_the_quota_of_slots() -> None:
+def test_status_shows_the_quota_of_slots() -> None:
     output = said("status")
     assert "a job at most" in output
     assert any(
@@ -131,7 +131,7 @@ def test_the_status_tells_the_quota_of_slots() -> None:
     )
 
 
-def test_the_form_of_level_wise_is_handed_in_and_said() -> None:
+def test_the_form_of_level_wise_is_submitted_and_shown() -> None:
     options = ["--level-wise-form", "levels", "--siblings", "hierarchical"]
     shown = json.loads(said("submit", "mine", "--algorithm", "level-wise", *options, "--json"))
     assert shown["level_wise"] == ["flat: ..."]

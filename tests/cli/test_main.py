@@ -50,7 +50,7 @@ def test_every_command_has_a_page_of_help(name: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["submit", "--help"], ["jobs", "--help"]])
-def test_what_a_command_needs_is_loaded_when_it_runs(arguments: list[str]) -> None:
+def test_commands_import_lazily(arguments: list[str]) -> None:
     code = (
         "import sys\nfrom cli.main import app\n"
         f"try: app({arguments!r})\nexcept SystemExit: pass\n"

@@ -102,7 +102,7 @@ def test_a_wrong_step_is_refused(change: dict[str, object], message: str) -> Non
         schedule_from_json(json.dumps(values))
 
 
-def test_what_is_no_json_is_refused() -> None:
+def test_text_that_is_not_json_is_refused() -> None:
     with pytest.raises(ScheduleError, match="schedule: not JSON: Expecting value"):
         schedule_from_json("nonsense")
     with pytest.raises(ScheduleError, match=r"schedule: \[\]: expected an object"):

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from cli.main import app
 
 
-def test_it_silences_nothing_but_itself(tmp_path: Path) -> None:
+def test_the_soak_silences_only_its_own_logging(tmp_path: Path) -> None:
     file = tmp_path / "none.json"
     before = logging.getLogger().level
     done = CliRunner().invoke(app, ["soak", "--replay", str(file)])

@@ -69,7 +69,7 @@ def test_sums_of_unread_counters_are_unknown() -> None:
     assert re.search(r"│ s1 +│ ready │ +unknown │ +│", shown(before))
 
 
-def test_a_recording_in_json_and_in_words(tmp_path: Path) -> None:
+def test_a_recording_in_json_and_as_text(tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     file.write_text(Recording([state()]).to_lines())
     done = CliRunner().invoke(app, ["top", "--replay", str(file), "--json"])

@@ -31,7 +31,7 @@ def job(state: str, reason: str = "") -> pb.JobInfo:
     )
 
 
-def test_what_is_measured() -> None:
+def test_measurements_of_a_training() -> None:
     after = {link: count + 150 for link, count in LINKS.items()}
     found = trained(9.0, WORKERS, [job("finished")], LINKS, after, [0, 0])
     assert (found.seconds, found.summing, found.sums) == (9.0, 0.75, 2)
@@ -65,7 +65,7 @@ def test_a_job_that_a_restart_replaced_is_no_error() -> None:
     assert len(found.errors) == 3
 
 
-def test_torchrun_is_told_of_hosts_restarts_and_whose_jobs_they_are() -> None:
+def test_the_command_of_torchrun_names_hosts_restarts_and_run() -> None:
     training = Training(["train.py", "--epochs", "2"], max_restarts=3, ranks_per_host=2)
     command = torchrun(load_network("star:3"), WORKERS, 1, "29511", "hopsum-ab", training)
     assert command[1:3] == ["-m", "torch.distributed.run"]

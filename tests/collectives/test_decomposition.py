@@ -45,7 +45,7 @@ def test_halves_of_an_odd_number_of_blocks() -> None:
         ([Fraction(3, 2), Fraction(-1, 2)], "none below 0"),
     ],
 )
-def test_weights_that_divide_nothing(weights: list[Fraction], words: str) -> None:
+def test_invalid_weights_are_refused(weights: list[Fraction], words: str) -> None:
     with pytest.raises(WeightError, match=words):
         divide(10, weights, 1)
 

@@ -234,7 +234,7 @@ def test_chains_do_not_queue_behind_each_other() -> None:
     assert set(replace(schedule, steps=(*steps[:2], one, steps[3])).chains) == {0}
 
 
-def test_no_more_is_wanted_than_fits() -> None:
+def test_no_more_is_requested_than_fits() -> None:
     schedule = ring_all_reduce(2, 1 << 20)
     node = Execution(schedule, 0, np.zeros(1 << 20, np.int32))
     channel = Channel(1, 0)

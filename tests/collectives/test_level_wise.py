@@ -255,7 +255,7 @@ def test_ranks_above_others_are_leaves_beside_them() -> None:
             check_schedule(level_wise_all_gather(tree, ranks, 100, siblings))
 
 
-def test_ranks_that_are_not_in_the_tree_are_refused() -> None:
+def test_ranks_outside_the_tree_are_refused() -> None:
     tree = RootedTree("r", {"a": "r", "b": "a"})
     with pytest.raises(ScheduleError, match=r"ranks c are not connected"):
         level_wise_all_reduce(tree, ["b", "c"], 4)
@@ -272,7 +272,7 @@ def test_ranks_that_are_not_in_the_tree_are_refused() -> None:
 
 @pytest.mark.slow
 @given(branches, st.integers(1, 300), st.sampled_from(Siblings), st.integers(2, 6))
-def test_what_a_leaf_sends_another_goes_piece_by_piece(
+def test_leaves_exchange_data_piece_by_piece(
     shape: Any, elements: int, siblings: Siblings, pieces: int
 ) -> None:
     tree, ranks = tree_of(shape)

@@ -191,7 +191,7 @@ def test_forms_asked_for_are_proved_and_reversed(
         assert set.union(set(), *scatter) == set.union(set(), *gather)
 
 
-def test_the_form_is_said() -> None:
+def test_the_form_is_described() -> None:
     tree, ranks = racks([2, 3])
     rates = rated(tree, [1, 1], 1)
     # The document's own example, 2 and 3 leaves: uplinks do not bind.
@@ -266,7 +266,7 @@ def test_options_cross_as_a_message() -> None:
 
 @pytest.mark.parametrize("field", ["form", "siblings"])
 @pytest.mark.parametrize("number", [-1, 9, 2**31 - 1])
-def test_options_that_cannot_be(field: str, number: int) -> None:
+def test_invalid_options_are_refused(field: str, number: int) -> None:
     # Enumerations of protobuf take any number.
     message = pb.LevelWise(**{field: number})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=f"{field} {number}: expected one of [A-Z]*, [A-Z]*"):
@@ -301,7 +301,7 @@ def test_rates_are_those_of_the_network() -> None:
     check_schedule(form.all_reduce(list(network.hosts)[:8], 1000))
 
 
-def test_what_cannot_be_is_said() -> None:
+def test_invalid_arguments_are_refused() -> None:
     network = load_network("star:3")
     with pytest.raises(ScheduleError, match=r"level-wise: -1 elements: expected 0 or more"):
         form_for(network, list(network.hosts), -1)

@@ -43,7 +43,7 @@ def test_a_doubled_contribution_is_found() -> None:
         check_schedule(replace(schedule, steps=(*schedule.steps, again)))
 
 
-def test_a_double_that_is_overwritten_does_no_harm() -> None:
+def test_an_overwritten_duplicate_is_harmless() -> None:
     check_schedule(
         all_reduce(
             2,

@@ -98,7 +98,7 @@ def test_no_parts_are_better_than_the_rated(case: tuple[RootedTree, Rates]) -> N
 
 @given(rated_trees(most=6))
 @settings(max_examples=50)
-def test_nor_any_of_a_grid(case: tuple[RootedTree, Rates]) -> None:
+def test_no_parts_on_a_grid_are_faster(case: tuple[RootedTree, Rates]) -> None:
     tree, rates = case
     least = least_time(tree, rates)
     choices = [
@@ -170,7 +170,7 @@ def rates_of(tree: RootedTree, rack: list[int], host: int) -> dict[str, Fraction
     }
 
 
-def test_alike_links_get_the_documents_parts() -> None:
+def test_equal_links_get_the_documents_parts() -> None:
     tree, _ = tree_of([4, 4, 4])
     assert rated_parts(tree, rates_of(tree, [2, 2, 2], 1)) == equal_parts(tree)
 
@@ -199,7 +199,7 @@ def test_nothing_is_exchanged_above_the_only_branch() -> None:
     assert rated_parts(tree, rates) == {"a": 1, "b": Fraction(1, 2), "c": Fraction(1, 2)}
 
 
-def test_parts_that_are_none_are_refused() -> None:
+def test_invalid_parts_are_refused() -> None:
     tree, ranks = tree_of([2, 1])
     parts = dict(equal_parts(tree))
     for wrong in (
@@ -211,7 +211,7 @@ def test_parts_that_are_none_are_refused() -> None:
             level_wise_all_reduce(tree, ranks, 10, parts=wrong)
 
 
-def test_leaves_keep_alike_where_links_allow() -> None:
+def test_leaves_own_equal_parts_where_links_allow() -> None:
     tree, _ = tree_of([8, 4, 2, 1])
     parts = rated_parts(tree, rates_of(tree, [8, 4, 2, 1], 4))
     assert [parts[f"s{i}"] for i in range(4)] == [Fraction(n, 7) for n in (4, 2, 1, 0)]

@@ -82,7 +82,7 @@ def test_the_document_says_the_layout() -> None:
     assert encode(Frame(3, 1, 300, 7, 0, 9)) == bytes([3, 1, 0xAC, 2, 7, 0, 9, 0])
 
 
-def test_what_is_wrong_is_said() -> None:
+def test_errors_are_named() -> None:
     with pytest.raises(FrameError, match="message number 200"):
         decode(bytes([0] * 6 + [200]))
     with pytest.raises(FrameError, match="has no end"):

@@ -108,7 +108,7 @@ def test_a_dead_process_is_named_everywhere_in_time(dead: int, iteration: int) -
             participant.ready(operator("x"), group.now)
 
 
-def test_a_broken_connection_is_told_sooner() -> None:
+def test_a_broken_connection_is_noticed_sooner() -> None:
     group = group_of(7)
     begin(group, 1)
     leaf = 6
@@ -212,7 +212,7 @@ def test_a_start_of_another_iteration_ends_the_coordination() -> None:
 
 @settings(max_examples=60)
 @given(st.integers(0, 2**32 - 1))
-def test_everybody_leaves_in_order_although_frames_are_lost(seed: int) -> None:
+def test_all_agents_leave_in_order_under_loss(seed: int) -> None:
     random = Random(seed)
 
     def deliver(frame: Frame) -> Iterable[float]:

@@ -391,7 +391,7 @@ def test_processes_that_wait_for_each_others_operators_are_an_error() -> None:
     assert "iteration 2: w" in error_at_all(group)
 
 
-def test_what_waits_when_an_iteration_ends_may_still_start() -> None:
+def test_waiting_operators_may_start_after_an_iterations_end() -> None:
     group = group_of(4)
     iterate(group, 1, "a", "b")
     begin(group, 2)
@@ -404,7 +404,7 @@ def test_what_waits_when_an_iteration_ends_may_still_start() -> None:
     assert sorted(all_started(group)) == ["a", "a", "b", "b"]
 
 
-def test_one_that_is_given_up_may_be_called_for_anew_by_all() -> None:
+def test_an_abandoned_operator_may_be_requested_again_by_all() -> None:
     group = group_of(3)
     for number in (1, 2):
         begin(group, number)
@@ -447,7 +447,7 @@ def test_a_report_of_an_iteration_takes_two_messages_an_edge_each_way_at_most() 
     assert again == sent
 
 
-def test_who_dies_while_an_operator_is_missing_is_lost() -> None:
+def test_a_process_that_dies_while_an_operator_is_missing_is_lost() -> None:
     group = group_of(3)
     begin(group, 1)
     ready(group, "a", 0)
@@ -457,7 +457,7 @@ def test_who_dies_while_an_operator_is_missing_is_lost() -> None:
     assert isinstance(group.participants[1].failure, ProcessLost)
 
 
-def test_who_goes_by_the_error_is_not_taken_for_lost() -> None:
+def test_a_process_that_leaves_after_the_error_is_not_lost() -> None:
     """A process may wait for the last results when another has failed and gone already."""
     group = VirtualGroup(group_of(2).tree, options=OPTIONS, costs=Costs(0.0, 0.001))
     begin(group, 1)

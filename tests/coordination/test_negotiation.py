@@ -187,7 +187,7 @@ def test_an_objection_to_an_older_entry_is_void() -> None:
     assert master.amendment(3) is not None
 
 
-def test_calls_that_cannot_be_made() -> None:
+def test_impossible_calls_are_refused() -> None:
     group = group_of(2)
     participant = group.participants[0]
     with pytest.raises(OperatorError, match="w0 ends an iteration before it has begun one"):

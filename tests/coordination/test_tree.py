@@ -90,7 +90,7 @@ def test_a_ring_of_hosts_needs_height_for_reach() -> None:
         balanced_tree(hosts, distances, fan_out=2, reach=2, height=5)
 
 
-def test_limits_that_cannot_hold_are_refused() -> None:
+def test_impossible_limits_are_refused() -> None:
     with pytest.raises(
         TreeError, match="fan-out 4 and height 2 holds only 21; allow a height of 3"
     ):
@@ -124,7 +124,7 @@ def test_a_physical_ring_becomes_the_virtual_ring(topology: str) -> None:
 
 
 @pytest.mark.parametrize("topology", ["star:8", "leaf-spine:4x4", "fat-tree:4", "line:4x2"])
-def test_no_ring_where_hosts_hang_on_a_hierarchy(topology: str) -> None:
+def test_no_ring_where_hosts_are_in_a_hierarchy(topology: str) -> None:
     network = load_network(topology)
     assert virtual_ring(network, workers(network)) == ()
 

@@ -27,7 +27,7 @@ from tests.support.coordination_world import OPTIONS, operator, random_tree
 
 
 @given(st.integers(0, 100), st.data())
-def test_words_and_back(length: int, data: st.DataObject) -> None:
+def test_encoding_round_trip(length: int, data: st.DataObject) -> None:
     vector = BitVector(length, data.draw(st.integers(0, (1 << length) - 1)))
     assert len(vector.words) == -(-length // 32)
     assert BitVector.from_words(length, vector.words) == vector
@@ -59,7 +59,7 @@ def test_words_of_another_length_are_refused() -> None:
         BitVector(3) & BitVector(4)
 
 
-def test_a_vector_has_the_bits_of_what_is_in_the_table_just_so() -> None:
+def test_a_vector_contains_operators_exactly_as_in_the_table() -> None:
     table = OrderTable().amended(1, (), [operator("a"), operator("b"), operator("c")])
     vector = table.vector([operator("c"), operator("a"), operator("x"), operator("b", 9)], 7)
     assert vector == BitVector(3, 0b101, 7)
@@ -104,7 +104,7 @@ def reduce_all(ends: list[AndAllReduce], vectors: list[list[BitVector]], random:
 
 
 @given(st.integers(0, 2**32 - 1), st.booleans())
-def test_and_on_tree_and_ring_in_any_order(seed: int, on_ring: bool) -> None:
+def test_bitwise_and_on_tree_and_ring_in_any_order(seed: int, on_ring: bool) -> None:
     random = Random(seed)
     tree = random_tree(random)
     ranks = list(range(len(tree.names)))
@@ -145,7 +145,7 @@ def test_an_all_reduce_of_the_callers() -> None:
     assert all_started(group) == [*names, names[32]]
 
 
-def test_an_all_reduce_that_is_no_and_is_noticed() -> None:
+def test_a_reduction_other_than_and_is_noticed() -> None:
     end = ExternalAnd(lambda words: None)
     group = VirtualGroup(balanced_tree(["w0"]), options=OPTIONS, reductions=[end])
     iterate(group, 1, "a", "b")
@@ -204,7 +204,7 @@ def test_an_operator_that_disappears_leaves_the_table_and_may_come_back() -> Non
     assert all_started(group) == ["a", "b", "c", "a", "c", "b"]
 
 
-def test_an_operator_may_pause_if_told() -> None:
+def test_an_operator_may_pause_if_allowed() -> None:
     tree = balanced_tree(["w0", "w1"])
     options = CoordinationOptions(OPTIONS.links, cycle=0.01, forget_after=2)
     group = VirtualGroup(tree, options=options, costs=Costs(0.0, 0.001))
@@ -244,7 +244,7 @@ def test_a_shape_that_changes_at_one_process_is_an_error_everywhere(odd: int) ->
 
 
 @pytest.mark.parametrize("in_table", [False, True])
-def test_those_who_do_not_ask_are_named(in_table: bool) -> None:
+def test_processes_that_do_not_request_are_named(in_table: bool) -> None:
     group = group_of(6)
     if in_table:
         iterate(group, 1, "a")

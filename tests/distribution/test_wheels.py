@@ -137,7 +137,7 @@ def test_a_run_in_virtual_time(binaries: Path, tmp_path: Path) -> None:
     assert (report["checked_elements"], report["wrong_elements"]) == (4000, 0)
 
 
-def test_what_an_extra_brings_is_named(binaries: Path, tmp_path: Path) -> None:
+def test_missing_extras_are_named(binaries: Path, tmp_path: Path) -> None:
     for command, extra in (
         (["hopsum", "run", "--train", "digits"], "demo"),
         (["hopsum", "demo"], "demo"),
@@ -170,7 +170,7 @@ def test_man_finds_its_pages(wheels: list[Path], binaries: Path) -> None:
         assert done.stdout.strip() == str(binaries.parent / f"share/man/man1/{program}.1")
 
 
-def test_its_page_is_served(binaries: Path, tmp_path: Path) -> None:
+def test_the_dashboards_page_is_in_the_wheel(binaries: Path, tmp_path: Path) -> None:
     script = "from controller.web.server import PAGE; print((PAGE / 'index.html').read_text())"
     done = run(binaries, tmp_path, "python", "-I", "-c", script)
     assert "<title>hopsum</title>" in done.stdout, done.stderr

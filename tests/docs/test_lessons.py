@@ -25,7 +25,7 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("lesson", [*LESSONS, *OTHERS], ids=lambda path: path.stem)
-def test_the_commands_print_what_the_page_says(lesson: Path, tmp_path: Path) -> None:
+def test_commands_print_what_the_page_shows(lesson: Path, tmp_path: Path) -> None:
     if "hopsum shell" in lesson.read_text() and not shell_is_ready():
         pytest.skip("p4runtime-shell is not prepared: `hopsum shell --prepare`")
     check_commands(lesson, tmp_path)

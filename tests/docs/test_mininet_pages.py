@@ -18,7 +18,7 @@ NEEDS = {"bmv2": ("simple_switch_grpc", "p4c"), "pytorch": ("torch", "sklearn")}
 
 
 @pytest.mark.parametrize("page", NEEDS)
-def test_the_commands_print_what_the_page_says(page: str, tmp_path: Path) -> None:
+def test_commands_print_what_the_page_shows(page: str, tmp_path: Path) -> None:
     missing = [need for need in NEEDS[page] if not (shutil.which(need) or find_spec(need))]
     if missing:
         pytest.skip(f"docs/how-to/{page}.md needs {', '.join(missing)}")

@@ -135,7 +135,7 @@ def test_a_sum_goes_the_way_the_page_says() -> None:
     assert (port, at_worker.hex()) == (1, VECTORS["result-at-worker"].frame.hex())
 
 
-def test_what_was_lost_on_a_link_comes_again_the_way_the_page_says() -> None:
+def test_losses_are_repaired_as_the_page_says() -> None:
     leaf = ReferenceSwitch(Build(LANES))
     for child, port in enumerate((4, 5)):
         leaf.admit_children(port, 1 << child, job=7, tree=1)

@@ -19,7 +19,7 @@ CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.long
-def test_it_builds_with_all_links(tmp_path: Path) -> None:
+def test_the_site_builds_with_all_links(tmp_path: Path) -> None:
     pytest.importorskip("material", reason="needs mkdocs-material: `make setup`")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

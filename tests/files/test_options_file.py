@@ -123,7 +123,9 @@ def test_a_path_begins_at_the_files_folder(tmp_path: Path) -> None:
         ("[test]\nnetwork = '''" + "x" * 2_000_000 + "'''", "expected at most 1048576 bytes"),
     ],
 )
-def test_what_cannot_be_is_told_with_file_and_key(tmp_path: Path, text: str, words: str) -> None:
+def test_invalid_values_are_reported_with_file_and_key(
+    tmp_path: Path, text: str, words: str
+) -> None:
     path = tmp_path / "options.toml"
     path.write_text(text)
     with pytest.raises(OptionsFileError, match=words) as error:
@@ -131,7 +133,7 @@ def test_what_cannot_be_is_told_with_file_and_key(tmp_path: Path, text: str, wor
     assert str(error.value).startswith(f"{path}: ")
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(OptionsFileError, match="No such file or directory; expected a TOML file"):
         given(tmp_path, "[test]", "--config", str(tmp_path / "none.toml"))
     (tmp_path / "binary").write_bytes(b"\xff\xfe")

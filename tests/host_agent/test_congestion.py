@@ -58,13 +58,13 @@ def test_a_mark_in_the_middle_of_a_round_trip_counts() -> None:
     assert answer(of, 90, marked=True, sent=120) == 16
 
 
-def test_what_is_in_flight_is_halved() -> None:
+def test_a_mark_halves_the_fragments_in_flight() -> None:
     of = window()
     of.answered(3, 20, 12, 0.1, marked=True)
     assert of.limit == 6
 
 
-def test_it_grows_by_a_segment_a_round_trip_while_frames_wait() -> None:
+def test_the_window_grows_by_a_segment_per_round_trip_with_queues() -> None:
     of = window()
     answer(of, 0, marked=True, sent=64)
     sizes = []
@@ -76,7 +76,7 @@ def test_it_grows_by_a_segment_a_round_trip_while_frames_wait() -> None:
     assert sizes == [33, 35, 36, 38]
 
 
-def test_it_doubles_while_no_frame_waits_anywhere() -> None:
+def test_the_window_doubles_while_queues_are_empty() -> None:
     of = window()
     for n in range(3):
         answer(of, 64 * n, marked=True, sent=64 * n + 64)
@@ -92,7 +92,7 @@ def test_the_shortest_round_trip_says_whether_frames_wait() -> None:
     assert answer(of, 64, wait=0.03, sent=99) == 64
 
 
-def test_it_grows_only_while_it_is_full() -> None:
+def test_the_window_grows_only_while_it_is_full() -> None:
     of = window()
     answer(of, 0, marked=True, sent=64)
     of.answered(64, 100, 20, 0.1, marked=False)

@@ -134,7 +134,7 @@ def test_a_result_is_of_its_fragment_tree_job_and_exponent_alone() -> None:
         assert not other.opened(total, WIRE, codes)[0].any()
 
 
-def test_an_exponent_that_nobody_needs_is_told() -> None:
+def test_unneeded_exponents_are_recognized() -> None:
     values, needed = drawn(3, 3)
     needed[:, 1] = False
     total = sums(3, values, needed)
@@ -224,7 +224,7 @@ def server_of(made: World) -> Server:
 @pytest.mark.parametrize(
     "link", ["w0 s0", "s0 s1", f"s1 {SERVER}", f"{SERVER} s1", "s1 s0", "s0 w1"]
 )
-def test_whatever_link_alters_lanes_sums_are_exact(link: str, results: Results) -> None:
+def test_sums_are_exact_if_any_link_alters_lanes(link: str, results: Results) -> None:
     plan, network = chain(results=results)
     tensors = int_tensors(plan)
     made = world(plan, network, tensors)

@@ -109,7 +109,7 @@ def test_exponents_bound_their_fragments_tightly(values: list[float]) -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("index", [0, 31, 32, 69])
-def test_what_is_not_finite_is_named(value: float, index: int) -> None:
+def test_nonfinite_values_are_named(value: float, index: int) -> None:
     tensor = np.ones(70, dtype=np.float32)
     tensor[index] = value
     with pytest.raises(NumbersError, match=f"layer1.weight: element {index} is {value}"):

@@ -247,7 +247,7 @@ def test_a_new_epoch_begins_with_what_some_may_have_missed(first: int) -> None:
     ]
 
 
-def test_who_missed_a_result_goes_on_under_a_new_epoch_without_a_timeout() -> None:
+def test_a_worker_without_a_result_continues_in_a_new_epoch_without_a_timeout() -> None:
     access = {"w0": "a", "w1": "b", "ps": "r"}
     plan, network = tree_plan(access, {"a": "r", "b": "r"}, ("a", "b", "r"), window=4)
     workers = [Worker(plan, w, network) for w in range(2)]

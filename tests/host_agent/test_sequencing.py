@@ -33,7 +33,7 @@ def test_the_first_frames_can_be_missing_too() -> None:
     assert take(Arrivals(), 2) == [0, 1]
 
 
-def test_what_has_not_come_is_asked_for_again() -> None:
+def test_missing_frames_are_requested_again() -> None:
     arrivals = Arrivals()
     take(arrivals, 0)
     assert take(arrivals, 2) == [1]
@@ -63,7 +63,7 @@ def test_copies_are_told_from_what_was_missing() -> None:
     assert copies == [2, 5, 6]
 
 
-def test_what_is_too_old_is_given_up() -> None:
+def test_frames_that_are_too_old_are_given_up() -> None:
     arrivals = Arrivals()
     take(arrivals, 0, 2)
     asked = take(arrivals, *range(3, 4 * HISTORY))

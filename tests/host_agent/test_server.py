@@ -185,7 +185,7 @@ def test_h11_a_sum_that_wraps_at_the_server_is_flagged(
     assert [p.flags for p in answers(server)] == [flag], "the history keeps the flag"
 
 
-def test_congestion_below_is_told_to_all_and_is_no_overflow() -> None:
+def test_congestion_below_is_signalled_to_all_and_is_no_overflow() -> None:
     server, plan, network = star(2)
     server.receive(contribution(plan, network, 0, 0, 1, flags=Flag.ECN), 0.0)
     server.receive(contribution(plan, network, 1, 0, 1), 0.0)
@@ -221,7 +221,7 @@ def test_h11_an_overflow_below_stays_flagged() -> None:
         ({"reduction": 4}, "foreign"),
     ],
 )
-def test_what_does_not_fit_the_plan_is_counted_and_changes_nothing(
+def test_frames_that_contradict_the_plan_are_only_counted(
     changes: dict[str, Any], counter: str
 ) -> None:
     server, plan, network = pair_and_one()
@@ -335,7 +335,7 @@ def test_children_that_the_server_does_not_have_are_refused(child: int, weight: 
 
 
 @pytest.mark.parametrize("child", [0, 1])
-def test_a_contribution_of_nobody_is_refused(child: int) -> None:
+def test_a_contribution_of_weight_0_is_refused(child: int) -> None:
     server, plan, network = pair_and_one()
     hop = Hop(child=child, fan_in=2)
     empty = frame(plan, network, Kind.CONTRIBUTION, 5, 1, (hop,), worker=0, weight=0)
@@ -449,7 +449,7 @@ def test_children_that_do_not_cover_the_workers_once_are_refused(
         Server(broken, 0, network)
 
 
-def test_a_tree_that_is_not_in_the_plan_is_refused() -> None:
+def test_a_tree_outside_the_plan_is_refused() -> None:
     _, plan, network = pair_and_one()
     with pytest.raises(PlanError, match=r"job 1 has no tree 3; its trees: \[0\]"):
         Server(plan, 3, network)

@@ -13,7 +13,7 @@ def said(session: AgentSession) -> list[str | None]:
     return [message.WhichOneof("message") for message in session.take_output()]
 
 
-def test_what_is_said_waits_for_a_stream() -> None:
+def test_messages_wait_for_a_stream() -> None:
     session = AgentSession("here", 1, "h1")
     woken: list[str] = []
     session.wake = lambda: woken.append("output")
@@ -49,7 +49,7 @@ def test_a_restarted_controller_hears_where_the_agent_is() -> None:
     assert said(session) == []
 
 
-def test_news_are_told_and_the_end_is_known() -> None:
+def test_news_is_delivered_and_the_end_is_known() -> None:
     session = AgentSession("here", 1, "h1")
     news: list[str] = []
     session.news = lambda: news.append("news")

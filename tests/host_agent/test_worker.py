@@ -167,7 +167,7 @@ def test_many_small_tensors() -> None:
         (np.zeros(3, np.int32), {"out": np.zeros(6, np.int32)[::2]}, r"expected a C-contiguous"),
     ],
 )
-def test_tensors_that_cannot_be_sent(
+def test_unsendable_tensors_are_refused(
     tensor: NDArray[Any], options: dict[str, Any], message: str
 ) -> None:
     worker, _, _ = alone()
@@ -262,7 +262,7 @@ def test_workers_of_a_plan_without_sums_flag_everything_bypass() -> None:
         ({"fragment": 4}, "stale_results"),
     ],
 )
-def test_what_is_no_result_of_ours_changes_nothing(changes: dict[str, Any], counter: str) -> None:
+def test_foreign_results_change_nothing(changes: dict[str, Any], counter: str) -> None:
     worker, plan, network = alone()
     call = worker.submit(ones(3), 0.0)
     worker.take_output()
@@ -345,7 +345,7 @@ def test_an_overflow_is_refused_with_a_clear_error() -> None:
     assert worker.deadline is None
 
 
-def test_an_overflow_of_something_old_is_nobodys_concern() -> None:
+def test_overflows_of_old_fragments_are_ignored() -> None:
     worker, plan, network = alone()
     worker.submit(ones(LANES), 0.0)
     worker.receive(result(plan, network, 4, 1, flags=Flag.OVERFLOW), 0.0)

@@ -125,7 +125,7 @@ def test_agents_and_jobs_outlive_their_controllers(cluster: ServedCluster) -> No
 
 
 @pytest.mark.parametrize("cluster", ["leaf-spine:2x2x2"], indirect=True)
-def test_jobs_go_around_links_that_switches_and_agents_tell_of(cluster: ServedCluster) -> None:
+def test_jobs_avoid_links_that_switches_and_agents_report(cluster: ServedCluster) -> None:
     """The controller sees nothing of this machine but what its switches and agents say."""
     cluster.serve(f"unix:{cluster.folder}/controller")
     for host in cluster.network.hosts:

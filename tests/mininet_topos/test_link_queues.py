@@ -23,7 +23,7 @@ def test_the_link_has_its_rate_and_each_queue_may_use_all_of_it() -> None:
     assert sum(shares) < 1
 
 
-def test_what_is_urgent_has_a_class_whatever_its_level() -> None:
+def test_urgent_packets_have_their_own_class_at_any_level() -> None:
     [(mask, number)] = fields(
         rf"prio 1 u32 match ip dsfield {URGENT:#04x} (0x\w\w) match ip protocol 17 0xff "
         rf"match ip dport {UDP_PORT} 0xffff flowid 1:(\w+)"

@@ -87,7 +87,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
         started.process.wait()
 
 
-def test_a_job_is_asked_while_it_waits_and_goes_on_without_its_spine(run: Run) -> None:
+def test_a_waiting_job_reports_its_reason_and_continues_without_its_spine(run: Run) -> None:
     run.wait_for_slots()
     leaf = ask_while_a_worker_stands_still(run)
     spine = replan_around_a_spine(run)

@@ -169,7 +169,7 @@ def test_stop_removes_the_folder_of_a_killed_run(state: Path, names: Sequence[st
     assert stop_left_over(state) == []
 
 
-def test_stop_leaves_a_folder_that_is_not_the_runs_as_it_was(state: Path, tmp_path: Path) -> None:
+def test_stop_leaves_foreign_folders_alone(state: Path, tmp_path: Path) -> None:
     def others_write(folder: Path) -> None:
         folder.chmod(0o770)
 
@@ -246,7 +246,7 @@ def test_the_lock_follows_no_link(state: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"token": 1'])
-def test_what_is_no_record_is_said(state: Path, text: str) -> None:
+def test_invalid_records_are_reported(state: Path, text: str) -> None:
     path = state / "7.json"
     path.write_text(text)
     with pytest.raises(EmulationError, match=r"7\.json is no record of a run .*remove it"):

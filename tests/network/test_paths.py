@@ -25,7 +25,7 @@ def test_hosts_forward_only_where_there_are_no_switches() -> None:
         PlainRoutes(line).path("h1", "x")
 
 
-def test_hosts_of_two_switches_do_not_join_them() -> None:
+def test_hosts_with_two_switches_do_not_connect_them() -> None:
     builder = NetworkBuilder("two pieces but for h2")
     for name in ("s1", "s2"):
         builder.add_switch(name)

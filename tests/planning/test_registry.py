@@ -69,7 +69,7 @@ def test_frames_on_links_reach_the_limits(
         ("leaf-spine:8x16", 127, 136, 478),
     ],
 )
-def test_leaf_spine_with_the_server_among_the_hosts(
+def test_a_leaf_spine_with_the_server_on_a_host(
     spec: str, workers: int, summed: int, forwarded: int
 ) -> None:
     network = load_network(spec, servers=0)
@@ -298,7 +298,7 @@ def test_two_trees_of_a_job_have_slots_of_their_own() -> None:
     assert groups == [2, 3]
 
 
-def test_joining_where_nobody_sums_costs_the_way_to_who_does() -> None:
+def test_joining_at_a_plain_switch_costs_the_path_to_one_that_sums() -> None:
     links = [(0, 1), (1, 2), (2, 4), (0, 5), (5, 4)]
     neighbours: list[dict[int, float]] = [{} for _ in range(6)]
     for a, b in links:

@@ -48,7 +48,7 @@ def complaint(address: str, tls: Tls | None) -> str:
     return in_words(caught.value)
 
 
-def test_who_does_not_agree_on_tls_is_told_what_to_look_at(
+def test_a_tls_mismatch_names_what_to_check(
     secure: tuple[str, Tls, Tls],
 ) -> None:
     address, ours, theirs = secure
@@ -68,7 +68,7 @@ def test_tls_to_a_server_without(tmp_path: Path) -> None:
     assert "the controller does not speak TLS" in told
 
 
-def test_files_that_are_not_what_they_should_be(tmp_path: Path) -> None:
+def test_invalid_tls_files_are_refused(tmp_path: Path) -> None:
     """Each is told of at once, at both ends: gRPC finds out late, or aborts the process."""
     ours, theirs = certify(tmp_path, "ours"), certify(tmp_path, "theirs")
     (tmp_path / "junk").write_bytes(b"\xff\x00-----BEGIN CERTIFICATE-----")

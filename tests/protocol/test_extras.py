@@ -11,7 +11,7 @@ from protocol.extras import EXTRAS, MissingExtraError, require
 from tests.support.paths import ROOT
 
 
-def test_a_missing_package_is_told_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     require("matplotlib", "plot")
     monkeypatch.setattr(extras, "find_spec", lambda package: None)
     with pytest.raises(MissingExtraError, match=r"plot: matplotlib .* 'hopsum\[plots\]'"):

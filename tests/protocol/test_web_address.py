@@ -34,7 +34,7 @@ def test_a_token_that_is_chosen_counts_everywhere(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("text", ["", "80", "host", "host:", "host:70000", "a b:1", "http://x:1"])
-def test_what_is_no_address(text: str) -> None:
+def test_malformed_addresses_are_refused(text: str) -> None:
     with pytest.raises(InputError, match=r"web .*expected HOST:PORT"):
         web_address("web", text)
 

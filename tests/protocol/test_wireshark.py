@@ -107,7 +107,7 @@ def test_a_fragment_is_followed_by_its_key(capture: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_deserves_attention(capture: Path, tmp_path: Path) -> None:
+def test_expert_information(capture: Path, tmp_path: Path) -> None:
     vectors = list(read_vectors().values())
     for name, flag in (
         ("overflowed", Flag.OVERFLOW),

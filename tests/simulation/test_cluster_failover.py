@@ -113,7 +113,7 @@ def test_a_job_goes_on_at_once_when_what_it_waits_for_is_back(
 
 
 @pytest.mark.slow
-def test_switches_tell_of_a_cut_link_and_jobs_go_around_it(tmp_path: Path) -> None:
+def test_switches_report_a_cut_link_and_jobs_avoid_it(tmp_path: Path) -> None:
     async def test(cluster: VirtualCluster) -> None:
         await submit(cluster, "a", "h1,h2", "h4", rounds=300)
         await running(cluster, "a", 2)
@@ -133,7 +133,7 @@ def test_switches_tell_of_a_cut_link_and_jobs_go_around_it(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_agents_tell_of_their_links_where_switches_say_nothing(
+def test_agents_report_links_where_switches_do_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As BMv2, which serves no gNMI: of links between switches nothing is known then."""

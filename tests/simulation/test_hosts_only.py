@@ -66,7 +66,7 @@ def test_tree_neighbours_talk_over_their_own_link() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [Algorithm.RING, Algorithm.DOUBLE_TREE])
-def test_others_go_through_hosts_that_forward(algorithm: Algorithm) -> None:
+def test_other_traffic_crosses_forwarding_hosts(algorithm: Algorithm) -> None:
     report = run("torus:3x3", 7, algorithm)
     assert seconds(report) > 0
     assert report.measured is not None

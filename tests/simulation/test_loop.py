@@ -75,7 +75,7 @@ def test_timeouts_end_in_virtual_time() -> None:
     assert run_virtual(main()) == 5.0
 
 
-def test_what_never_happens_is_an_error_that_says_who_waits() -> None:
+def test_a_deadlock_is_an_error_that_names_waiting_tasks() -> None:
     async def waits_for_ever() -> None:
         await asyncio.Event().wait()
 
@@ -86,7 +86,7 @@ def test_what_never_happens_is_an_error_that_says_who_waits() -> None:
         run_virtual(main())
 
 
-def test_there_are_no_sockets() -> None:
+def test_sockets_are_refused_in_virtual_time() -> None:
     async def main() -> None:
         asyncio.get_running_loop().add_reader(0, lambda: None)
 

@@ -37,7 +37,7 @@ def test_an_outage_is_read(text: str, outage: Outage) -> None:
         ("switch-down:s1@inf", "expected TROUBLE:WHAT@START"),
     ],
 )
-def test_what_is_no_outage_is_refused(text: str, words: str) -> None:
+def test_malformed_outages_are_refused(text: str, words: str) -> None:
     with pytest.raises(FaultError, match=words):
         outage_from(text)
 
@@ -50,7 +50,7 @@ def test_what_is_no_outage_is_refused(text: str, words: str) -> None:
         ("agent-down:s1@1", "has no host 's1'; expected one of h1, h2, ps"),
     ],
 )
-def test_what_the_network_has_not_is_refused(text: str, words: str) -> None:
+def test_outages_of_unknown_elements_are_refused(text: str, words: str) -> None:
     with pytest.raises(FaultError, match=words):
         check_outage(load_network("star:2"), outage_from(text))
 
@@ -67,7 +67,7 @@ RUN = (
 
 
 @pytest.mark.slow
-def test_a_run_goes_round_a_cut_link_and_says_so() -> None:
+def test_a_run_avoids_a_cut_link_and_reports_it() -> None:
     line = [*RUN, "--topology", "leaf-spine:2x1x2", "--outage", "link-cut:l1-s1@0.5", "--json"]
     done = CliRunner().invoke(app, line)
     assert done.exit_code == 0, done.output

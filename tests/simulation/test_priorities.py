@@ -101,7 +101,7 @@ def test_a_full_queue_drops_of_its_own_level_only() -> None:
     assert {QUEUE_FRAMES + 3, QUEUE_FRAMES + 4} <= {n for _, n in receiver.came}
 
 
-def test_what_waits_at_the_end_is_counted() -> None:
+def test_waiting_frames_are_counted_at_the_end() -> None:
     world, _ = pair([7, 5, 6])
     world.run(lambda: True, 10.0)
     world.drain()
@@ -253,7 +253,7 @@ def test_results_have_priority_on_their_way_down() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", [0.0, 0.02])
 @pytest.mark.parametrize("time", [0.0005, 0.001, 0.003])
-def test_who_gives_way_in_mid_run_loses_time_and_no_sum(time: float, loss: float) -> None:
+def test_preemption_costs_time_and_no_sum(time: float, loss: float) -> None:
     """A job takes the slots of a lower one while its packets fill them, and both are exact."""
     window = 16
     network = load_network("leaf-spine:2x3x1", link_rate=RATE, latency=1e-5, slots=window)

@@ -276,7 +276,7 @@ SHORT_OF_SLOTS = [
 @settings(max_examples=10, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @example(SHORT_OF_SLOTS, 0.03, 861)
 @given(JOBS, st.sampled_from([0.0, 0.03]), st.integers(0, 1000))
-def test_whoever_comes_and_goes_all_sums_are_exact(
+def test_sums_are_exact_while_jobs_come_and_go(
     jobs: list[tuple[int, int, int, int, float, str]], loss: float, seed: int
 ) -> None:
     rng = Random(seed)
@@ -336,7 +336,7 @@ def test_slots_are_given_up_and_come_back_in_mid_run() -> None:
         assert cluster.exact == 3
 
 
-def test_who_cannot_do_without_its_switches_keeps_them() -> None:
+def test_a_job_that_needs_its_switches_keeps_them() -> None:
     """More flows than a server takes: its job does not give way, so the new one finds no room."""
     network = load_network("leaf-spine:2x36x1", slots=SLOTS, workers=70)
     asked = request(1, SLOTS, tuple(f"h{n}" for n in range(1, 36)), "ps")

@@ -196,7 +196,7 @@ def test_every_algorithm_has_its_form() -> None:
         assert callable(getattr(closed_forms, algorithm.replace("-", "_")))
 
 
-def test_what_has_no_closed_form_is_said() -> None:
+def test_cases_without_a_closed_form_are_refused() -> None:
     for form in (closed_forms.halving_doubling, closed_forms.double_tree):
         with pytest.raises(ValueError, match=r"groups of 3, 12 ranks: 3 is no power of two; count"):
             form(leaf_spine(4, 3), 10)

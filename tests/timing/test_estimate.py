@@ -68,7 +68,7 @@ def test_every_algorithm_is_proved_and_predicted(algorithm: str, spec: str) -> N
     assert prediction.seconds >= 8 * prediction.hottest[1] / 10e6 * 0.999
 
 
-def test_what_cannot_be_made_is_said() -> None:
+def test_impossible_schedules_are_refused() -> None:
     network = load_network("torus:2x2")
     with pytest.raises(ScheduleError, match=r"algorithm 'rings': expected one of ring, halving-"):
         make_schedule("rings", network, list(network.hosts), 4)

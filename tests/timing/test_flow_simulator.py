@@ -40,7 +40,7 @@ def test_a_flow_waits_for_sending_or_for_delivery() -> None:
     assert times.delivered[[first, after_sent, after_delivered]].tolist() == [12.0, 7.0, 14.5]
 
 
-def test_a_flow_starts_no_earlier_than_told() -> None:
+def test_a_flow_does_not_start_before_its_time() -> None:
     flows = Flows()
     flows.extend([0, 0], [8.0, 2.0], [0.0, 2.0])
     times = run(flows, routes([0]), 2.0)
@@ -80,7 +80,7 @@ def test_a_follower_stands_still_until_its_leader_is_there() -> None:
     assert times.sent.tolist() == [8.0, 6.0]
 
 
-def test_who_follows_a_flow_that_stands_still_stands_still() -> None:
+def test_a_follower_of_a_stalled_flow_stalls() -> None:
     flows = Flows()
     first, second, third = flows.add(0, 8.0), flows.add(1, 2.0), flows.add(2, 2.0)
     flows.follows.add([first, second], [second, third], [2, 0])
@@ -121,7 +121,7 @@ def test_no_flows_take_no_time() -> None:
     assert run(Flows(), routes([0]), 1.0).seconds == 0.0
 
 
-def test_the_same_twice() -> None:
+def test_repeated_calls_give_the_same_result() -> None:
     def once() -> FlowTimes:
         rng = np.random.default_rng(5)
         flows = Flows()

@@ -248,7 +248,7 @@ def test_one_rank_takes_no_time() -> None:
     "make",
     [ring_all_reduce, halving_doubling_all_reduce],
 )
-def test_the_same_twice(make: Callable[[int, int], Schedule]) -> None:
+def test_repeated_calls_give_the_same_result(make: Callable[[int, int], Schedule]) -> None:
     network = load_network("fat-tree:4", link_rate=RATE, latency=LATENCY)
     one, other = (timed(network, make(15, 12_345)) for _ in range(2))
     assert one.times.delivered.tobytes() == other.times.delivered.tobytes()

@@ -74,7 +74,7 @@ def test_a_small_window_limits_the_rate() -> None:
     assert timed(network, plan, 256 * 803).seconds == pytest.approx(predicted.seconds, rel=1e-6)
 
 
-def test_its_alpha_beta_cost() -> None:
+def test_the_alpha_beta_cost_of_a_tree() -> None:
     network = load_network("fat-tree:4", link_rate=1e9, latency=1e-5)
     plan = planned(network)
     timing = timed(network, plan, 1_000_000)

@@ -113,7 +113,7 @@ def test_a_pipeline_that_comes_back() -> None:
         program(content)
 
 
-def test_a_node_that_is_not_there() -> None:
+def test_an_unknown_node_is_refused() -> None:
     """What follows must be in the pipeline."""
     content = document(FIELDS, ADD, tables=[adding(0, "t9")], init_table="t0")
     with pytest.raises(P4Error, match="the pipeline has no node 't9'"):

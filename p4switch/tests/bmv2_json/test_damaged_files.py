@@ -113,12 +113,12 @@ def test_damaged_files_are_refused_or_run() -> None:
 
 
 @pytest.mark.parametrize("version", [None, [], {}, 2, "2", [2]])
-def test_a_version_that_is_none_is_not_looked_at(version: object) -> None:
+def test_an_invalid_version_is_ignored(version: object) -> None:
     """Only a number is compared."""
     program({**one_action({"a": 8}), "__meta__": {"version": version}})
 
 
-def test_what_a_bundle_adds_must_be_as_it_was() -> None:
+def test_bundled_sources_must_be_unchanged() -> None:
     """A file of another tool may have a member of the same name."""
     data = json.dumps({**one_action({"a": 8}), "p4switch": "other"}).encode()
     for each in (read, lambda data: bundle(data, "x.json")):

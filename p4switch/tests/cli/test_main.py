@@ -333,7 +333,7 @@ def test_explain_refuses(arguments: tuple[str, ...], message: str) -> None:
         (("--trace", "text", "--trace-table", "none"), "--trace-table none: no such table"),
     ],
 )
-def test_traces_that_cannot_be(arguments: tuple[str, ...], message: str) -> None:
+def test_impossible_traces_are_refused(arguments: tuple[str, ...], message: str) -> None:
     code, output = invoke("run", ROUTER, *arguments)
     assert code == 1
     assert message in output
@@ -383,7 +383,7 @@ HEAVY = {"asyncio", "google.protobuf", "grpc", "rich", "p4switch.ir", "p4switch.
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["stf", "--help"]])
-def test_what_a_command_needs_is_loaded_when_it_runs(arguments: list[str]) -> None:
+def test_commands_import_lazily(arguments: list[str]) -> None:
     code = (
         "import sys\nfrom p4switch.cli.main import app\n"
         f"try: app({arguments!r})\nexcept SystemExit: pass\n"

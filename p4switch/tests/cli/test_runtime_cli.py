@@ -113,7 +113,7 @@ def test_replication(run: Run, engine: Engine) -> None:
     assert engine.multicast_groups() == {}
 
 
-def test_what_there_is(run: Run) -> None:
+def test_show_commands_list_objects(run: Run) -> None:
     assert any(line.startswith("TestIngress.lpm_table") for line in run("show_tables"))
     assert any("TestIngress.forward" in line and "port(9)" in line for line in run("show_actions"))
     [table, *actions] = run("table_info lpm_table")
@@ -138,7 +138,7 @@ def test_what_there_is(run: Run) -> None:
         ("mc_node_associate 1 1", "no group 1 or no node 1 of this session"),
     ],
 )
-def test_what_is_wrong_is_said(run: Run, command: str, message: str) -> None:
+def test_errors_are_named(run: Run, command: str, message: str) -> None:
     with pytest.raises(CommandError, match=message):
         run(command)
 
@@ -189,7 +189,7 @@ def test_the_command(world: World) -> None:
     assert "no command 'fly'" in result.output
 
 
-def test_a_switch_that_is_not_there() -> None:
+def test_an_unreachable_switch_is_reported() -> None:
     result = CliRunner().invoke(app, ["cli", "--grpc-server-addr", "127.0.0.1:1", "help"])
     assert result.exit_code == 1
     assert "no P4Runtime server answers at 127.0.0.1:1" in result.output

@@ -42,7 +42,7 @@ def corpus(checkout: Path, known: str, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_what_is_found(checkout: Path) -> None:
+def test_cases_of_suites(checkout: Path) -> None:
     assert [case.title for case in cases(checkout, "stf-native")] == ["stf-native/router"]
     assert [case.name for case in cases(checkout, "refuse")] == ["bad", "good"]
     with pytest.raises(FileNotFoundError, match="suite p4info: expected a checkout of p4lang/p4c"):

@@ -28,7 +28,7 @@ def test_a_link_that_goes_comes_back_and_is_removed(veth: tuple[str, str]) -> No
         monitor.close()
 
 
-def test_a_link_that_is_down_at_the_start_is_said_at_once(veth: tuple[str, str]) -> None:
+def test_a_link_that_is_down_at_the_start_is_reported_at_once(veth: tuple[str, str]) -> None:
     subprocess.run(["ip", "link", "set", veth[0], "down"], check=True)
     news: list[tuple[int, bool]] = []
     LinkMonitor({1: veth[0], 2: "nonesuch"}, lambda port, up: news.append((port, up))).close()

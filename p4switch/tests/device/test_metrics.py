@@ -29,7 +29,7 @@ def test_labels_are_escaped() -> None:
     assert sample("m", (), 2) == "m 2"
 
 
-def test_what_is_shown() -> None:
+def test_displayed_text() -> None:
     engine = Interpreter(compile_file(EVERYTHING_P4))
     engine.write_counter("TestIngress.seen", 3, CounterValue(4, 500))
     statistics = EngineStatistics(7, 8, {"over_budget": 9})

@@ -139,7 +139,7 @@ def test_messages_of_the_program_are_logged(
         logging.getLogger("p4switch").removeHandler(listener)
 
 
-def test_what_is_dropped_over_its_budget_is_counted_and_logged(
+def test_packets_over_budget_are_counted_and_logged(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert rig.plane.statistics().extra == {}

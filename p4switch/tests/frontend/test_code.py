@@ -193,7 +193,7 @@ def test_an_inout_argument_is_copied_in_before_later_arguments_change_it() -> No
     )
 
 
-def test_out_parameters_start_afresh_and_are_copied_back_in_order() -> None:
+def test_out_parameters_start_uninitialised_and_are_copied_back_in_order() -> None:
     top = "void g(out bit<8> p, out bit<8> q) { p = 1; q = 2; }"
     assert code("g(m.i, m.i);", top=top) == (
         "declare g_p\ndeclare g_q\ncall g\n  m.i = g_p\n  m.i = g_q"

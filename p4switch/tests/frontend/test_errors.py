@@ -162,7 +162,7 @@ def test_a_program_without_main() -> None:
         compile_program(parse_text("#include <core.p4>\nconst bit<8> x = 1;", "test.p4"))
 
 
-def test_what_main_does_not_reach_is_checked_too() -> None:
+def test_code_that_main_does_not_reach_is_checked_too() -> None:
     text = PROGRAM.format(body="", line="").replace(
         "parser P(", "control Unused<T>(inout T x) { apply { x = 1; } }\nparser P("
     )

@@ -283,7 +283,7 @@ ACCEPTED: dict[str, dict[str, str]] = {
 
 
 @pytest.mark.parametrize("version", ["-6419018", "20000101", "20200409"])
-def test_versions_of_v1model_that_there_are_not(version: str) -> None:
+def test_unknown_versions_of_v1model(version: str) -> None:
     with pytest.raises(P4Error) as caught:
         parse_text(f"#define V1MODEL_VERSION {version}\n{text_with()}", "test.p4")
     assert "versions are 20180101 to 20200408" in caught.value.message

@@ -59,7 +59,7 @@ def test_arrays_too_large_to_run(line: str, body: str) -> None:
         Interpreter(program_of(body, line))
 
 
-def test_what_is_just_small_enough_runs() -> None:
+def test_the_largest_allowed_program_runs() -> None:
     terms = " + ".join(["m.i"] * MOST_TERMS)
     program = program_of(
         f"m.i = {terms}; if (m.i == 0) {{ }} {BRANCHES * 500} r.write(0, 1);",

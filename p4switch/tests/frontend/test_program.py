@@ -205,7 +205,7 @@ def test_instances_are_specialised_and_named_by_their_path() -> None:
     assert "C.r.write(in 32w0, in 8w1)" in text and "C.r.write(in 32w0, in 8w2)" in text
 
 
-def test_what_is_not_reached_is_left_out() -> None:
+def test_unreachable_tables_are_omitted() -> None:
     made = program(
         "if (false) { unused.apply(); } t.apply();",
         """action b() { } action inner() { } action a() { inner(); }

@@ -81,7 +81,7 @@ def test_a_place_known_at_run_time_only_is_copied(place: str) -> None:
     assert "control C.leaf(inout h_t C_leaf_h)\n" in text
 
 
-def test_out_parameters_start_afresh() -> None:
+def test_out_parameters_start_uninitialised() -> None:
     top = "void fresh(out h_t p) { p.a = 1; }"
     text = dump(program("fresh(hdr.h);", "", top))
     assert "  declare fresh_p\n  call fresh\n    C_hdr.h = fresh_p\n" in text

@@ -19,7 +19,7 @@ def test_the_first_client_is_primary(world: World) -> None:
     assert U128.decode(update.election_id) == 1 << 70
 
 
-def test_a_higher_id_takes_over_and_both_are_told(world: World) -> None:
+def test_a_higher_id_takes_over_and_both_are_notified(world: World) -> None:
     first, second = world.client(election_id=5), world.client(election_id=6)
     first.arbitrate()
     assert second.arbitrate().status.code == OK

@@ -64,7 +64,7 @@ def test_leaves_are_read_by_name_by_wildcard_and_all_below_a_path(
         (gnmi.GetRequest(encoding=gnmi.Encoding.JSON_IETF), "UNIMPLEMENTED"),
     ],
 )
-def test_what_is_not_there_is_not_found(
+def test_unknown_paths_are_not_found(
     stub: gnmi_grpc.gNMIStub, request_: gnmi.GetRequest, code: str
 ) -> None:
     with pytest.raises(grpc.RpcError) as caught:
@@ -145,7 +145,7 @@ def test_other_subscriptions_are_refused(
     assert caught.value.code().name in ("INVALID_ARGUMENT", "UNIMPLEMENTED")
 
 
-def test_changes_that_nobody_has_fetched_are_told_of_once() -> None:
+def test_unfetched_changes_are_reported_once() -> None:
     service = InterfaceService({1: "a", 2: "b"}, lambda: 5)
     woken: list[int] = []
     stream = service.join(subscribe(LIST.STREAM), lambda: woken.append(1))

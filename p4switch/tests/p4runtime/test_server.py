@@ -58,7 +58,7 @@ def test_a_unix_socket_is_of_its_user_alone(tmp_path: Path) -> None:
         assert stat.S_IMODE((tmp_path / "s1").stat().st_mode) == 0o600
 
 
-def test_a_socket_is_not_taken_from_who_listens_there(tmp_path: Path) -> None:
+def test_an_address_in_use_is_refused(tmp_path: Path) -> None:
     address = f"unix:{tmp_path}/s1"
     with (
         serving(address),
@@ -98,7 +98,7 @@ def test_clients_need_a_certificate_of_the_authority(tmp_path: Path) -> None:
         connect(address, None, None)
 
 
-def test_tls_files_that_are_no_good(tmp_path: Path) -> None:
+def test_invalid_tls_files_are_refused(tmp_path: Path) -> None:
     certify(tmp_path, "ours")
     certify(tmp_path, "theirs")
     pem, key, other = tmp_path / "ours.pem", tmp_path / "ours.key", tmp_path / "theirs.key"

@@ -89,7 +89,7 @@ def test_only_primaries_receive_packets(started: Started) -> None:
         ([1, 2], [b"", b"\0"]),
     ],
 )
-def test_bad_metadata_is_told_with_the_packet(
+def test_invalid_metadata_is_reported_with_the_packet(
     started: Started, ids: list[int], values: list[bytes]
 ) -> None:
     world, client = started
@@ -188,7 +188,7 @@ def test_a_digest_is_sent_when_its_time_is_up(started: Started) -> None:
     assert learned(client.receive("digest")) == [(b"\5", b"\1")]
 
 
-def test_what_is_not_acknowledged_is_not_sent_again(started: Started) -> None:
+def test_unacknowledged_digests_are_not_sent_again(started: Started) -> None:
     world, client = started
     configure(client, max_list_size=1, ack_timeout_ns=1000 * SECOND_NS)
     world.plane.process([(1, frame(1, 5, 3)), (1, frame(1, 5, 3))])
@@ -202,14 +202,14 @@ def test_what_is_not_acknowledged_is_not_sent_again(started: Started) -> None:
     assert learned(client.receive("digest")) == [(b"\5", b"\1")]
 
 
-def test_nobody_asked_for_digests(started: Started) -> None:
+def test_digests_without_a_subscription(started: Started) -> None:
     world, client = started
     client.modify(client.entry("exact_table", client.action("learn"), is_default_action=True))
     world.plane.process([(1, frame(1, 5, 3))])
     client.arbitrate()
 
 
-def test_an_unknown_acknowledgement_is_told(started: Started) -> None:
+def test_an_unknown_acknowledgement_is_reported(started: Started) -> None:
     _, client = started
     client.send(digest_ack=p4r.DigestListAck(digest_id=5, list_id=1))
     error = client.receive("error")
@@ -243,7 +243,7 @@ def idle_entry(client: Client, **rest: Any) -> p4r.Entity:
     )
 
 
-def test_an_idle_entry_is_told_once_a_timeout(started: Started) -> None:
+def test_an_idle_entry_is_reported_once_per_timeout(started: Started) -> None:
     world, client = started
     world.plane.clock_us = 100 * SECOND_US
     entry = idle_entry(client, metadata=b"mine")
@@ -255,7 +255,7 @@ def test_an_idle_entry_is_told_once_a_timeout(started: Started) -> None:
     client.receive("idle_timeout_notification")
 
 
-def test_idle_entries_are_told_of_once_in_each_timeout(started: Started) -> None:
+def test_idle_entries_are_reported_once_per_timeout(started: Started) -> None:
     world, client = started
     client.insert(idle_entry(client))
     assert world.plane.engine is not None

@@ -114,7 +114,9 @@ MULTIPLYING = {
 
 
 @pytest.mark.parametrize("kind", MULTIPLYING)
-def test_what_multiplies_ends(make_engine: MakeEngine, compile_text: Compile, kind: str) -> None:
+def test_packets_that_multiply_end(
+    make_engine: MakeEngine, compile_text: Compile, kind: str
+) -> None:
     """Two of each, so 2^1000 before they have had their turns."""
     engine = make_engine(
         compile_text(program(**MULTIPLYING[kind])), EngineOptions(packet_budget=3000)

@@ -28,7 +28,7 @@ def test_a_text_is_compiled_once(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     assert compile_shared("answer", TEXT) == path
 
 
-def test_whatever_an_object_depends_on_is_part_of_its_name() -> None:
+def test_cache_keys_contain_all_inputs() -> None:
     paths = [
         compile_shared("answer", TEXT),
         compile_shared("reply", TEXT),
@@ -75,7 +75,7 @@ def test_another_compiler_is_another_entry(tmp_path: Path, monkeypatch: pytest.M
     assert compile_shared("answer", TEXT) != first
 
 
-def test_no_compiler_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_compiler_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "nosuchcc")
     with pytest.raises(NoCompilerError, match=r"'nosuchcc' is not on PATH; install"):
         compile_shared("answer", TEXT)

@@ -7,7 +7,7 @@ import pytest
 from p4switch.packet_io.pcap import PcapError, PcapWriter, read_pcap
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_written_files_are_read_back(tmp_path: Path) -> None:
     path = tmp_path / "pcaps" / "a.pcap"
     frames = [(0.0, b"first"), (1.25, b""), (2.000000001, bytes(1500))]
     with PcapWriter(path) as writer:

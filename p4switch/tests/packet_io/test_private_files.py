@@ -68,7 +68,7 @@ def test_folders_of_others_are_refused(tmp_path: Path) -> None:
         private_folder(folder)
 
 
-def test_a_text_takes_the_place_of_a_link_not_of_what_it_names(tmp_path: Path) -> None:
+def test_writing_replaces_a_link_not_its_target(tmp_path: Path) -> None:
     precious, file = tmp_path / "precious", tmp_path / "file"
     precious.write_text("keep me")
     file.symlink_to(precious)

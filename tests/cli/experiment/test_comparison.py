@@ -184,7 +184,7 @@ def test_the_same_comparison_gives_the_same_picture() -> None:
 
 
 @pytest.mark.slow
-def test_the_form_of_level_wise_is_said() -> None:
+def test_the_form_of_level_wise_is_shown() -> None:
     arguments = ["simulate", "--topology", "leaf-spine:2x3", "--workers", "5", "--size", "1MB"]
     arguments += ["--algorithm", "ring,level-wise"]
     text = CliRunner().invoke(app, arguments).stdout

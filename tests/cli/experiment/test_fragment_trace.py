@@ -48,7 +48,7 @@ def test_without_loss_each_link_carries_it_once() -> None:
     assert [hop.weight for hop in trace.hops] == [1, 1, 2, 2, 2, 2]
 
 
-def test_a_lost_frame_is_told_and_drawn() -> None:
+def test_a_lost_frame_is_listed_and_drawn() -> None:
     trace = traced(replace(SMALL, loss=0.3))
     lost = [hop for hop in trace.hops if hop.arrived is None]
     assert lost
@@ -70,7 +70,7 @@ def test_watching_changes_nothing() -> None:
     assert seen.to_dict() == run_experiment(experiment).to_dict()
 
 
-def test_times_go_on() -> None:
+def test_times_are_in_order() -> None:
     trace = FragmentTrace(3)
     run_experiment(replace(SMALL, topology="leaf-spine:2x2", workers=4), trace=trace)
     times = [float(line.split()[0]) for line in list(trace_lines(trace))[2:]]
@@ -135,7 +135,7 @@ def test_captures_tell_the_same(tmp_path: Path) -> None:
     ElementTree.fromstring((tmp_path / "w.svg").read_text())
 
 
-def test_traces_of_switches_tell_what_they_counted(tmp_path: Path) -> None:
+def test_traces_of_switches_show_what_they_counted(tmp_path: Path) -> None:
     """Frames that are alike have theirs in turn."""
     experiment = replace(SMALL, topology="leaf-spine:2x2", workers=4, loss=0.2)
     run_experiment(experiment, pcap=tmp_path)

@@ -48,7 +48,9 @@ def p4c(
 
 
 @pytest.mark.parametrize("engine", list(Engine))
-def test_a_pipeline_is_of_its_defines_and_leaves_no_files(engine: Engine, tmp_path: Path) -> None:
+def test_a_pipeline_depends_on_its_defines_and_leaves_no_files(
+    engine: Engine, tmp_path: Path
+) -> None:
     first, again = (compile_pipeline(engine, 32, 64) for _ in range(2))
     assert first.p4info == again.p4info
     assert first.p4info.tables

@@ -36,7 +36,7 @@ def test_bytes_are_as_predicted_or_the_run_has_failed() -> None:
             assert not report(differing, world=world, coordinate=False, again=1).problems
 
 
-def test_a_loss_on_a_real_link_adds_bytes_and_in_virtual_time_there_is_none() -> None:
+def test_loss_may_add_bytes_on_real_links_only() -> None:
     for seen in ({"requested": 1}, {"repeated": 1}):
         assert not report(1001, world=WorldKind.MININET, coordinate=False, **seen).problems
     assert report(1001, world=WorldKind.SIMULATION, coordinate=False, requested=1).problems

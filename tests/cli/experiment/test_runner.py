@@ -36,7 +36,7 @@ def test_impossible_choices_are_refused(choices: dict[str, object], message: str
         replace(SMALL, **choices)  # type: ignore[arg-type]
 
 
-def test_open_choices_are_made() -> None:
+def test_unspecified_choices_are_made() -> None:
     assert SMALL.resolved.results is Results.REPLICATED
     assert SMALL.resolved.window == 256
     server = replace(SMALL, algorithm=Algorithm.SERVER, workers=8).resolved

@@ -71,7 +71,7 @@ def during(world: World, test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     run_virtual(main())
 
 
-def test_one_that_ends_is_started_again_at_once() -> None:
+def test_a_process_that_ends_is_restarted_at_once() -> None:
     world = World()
 
     async def test() -> None:
@@ -86,7 +86,7 @@ def test_one_that_ends_is_started_again_at_once() -> None:
 
 
 @pytest.mark.parametrize("kind", ["broken", "blocked"])
-def test_one_that_keeps_ending_or_cannot_start_is_tried_ever_more_rarely(kind: str) -> None:
+def test_a_process_that_keeps_failing_is_restarted_ever_more_rarely(kind: str) -> None:
     """And the other one is kept up all the same."""
     world = World(**{kind: {"a"}})
 

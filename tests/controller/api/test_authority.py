@@ -52,7 +52,7 @@ def test_certificates_name_hosts_addresses_and_roles(tmp_path: Path) -> None:
     assert names(tmp_path / "alice.pem") == ("alice", ["urn:hopsum:role:operator"])
 
 
-def test_what_is_there_stays(tmp_path: Path) -> None:
+def test_existing_certificates_are_kept(tmp_path: Path) -> None:
     first = open_authority(tmp_path, 10)
     assert certify(tmp_path, first, Certified("h1"), 10)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -123,18 +123,18 @@ def test_days_left_are_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a/b", ".a", "x" * 65, "\N{SNOWMAN}", "a\n"])
-def test_names_that_are_no_files_are_refused(tmp_path: Path, name: str) -> None:
+def test_names_unfit_for_files_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(CertificateNameError, match="expected 1 to 64 letters"):
         certify(tmp_path, open_authority(tmp_path, 1), Certified(name), 1)
 
 
 @pytest.mark.parametrize("address", ["", "ä.example", "a..b", "a b", "x" * 300])
-def test_an_address_that_is_none_is_refused(tmp_path: Path, address: str) -> None:
+def test_an_invalid_address_is_refused(tmp_path: Path, address: str) -> None:
     with pytest.raises(CertificateNameError, match="expected an IP address or a DNS name"):
         certify(tmp_path, open_authority(tmp_path, 1), Certified("c", [address]), 1)
 
 
-def test_an_authority_that_is_none_is_told(tmp_path: Path) -> None:
+def test_an_invalid_authority_is_reported(tmp_path: Path) -> None:
     open_authority(tmp_path / "a", 1)
     open_authority(tmp_path / "b", 1)
     (tmp_path / "a" / "authority.key").write_bytes((tmp_path / "b" / "authority.key").read_bytes())

@@ -180,7 +180,7 @@ def test_roles_of_certificates(tmp_path: Path, caplog: pytest.LogCaptureFixture)
         assert world.queries.cancel("second").outcome == "cancelled"
 
 
-def test_what_a_submission_says_of_its_owner_does_not_count(world: World) -> None:
+def test_the_owner_in_a_submission_is_ignored(world: World) -> None:
     submission = ring("mine", "h1,h2")
     submission.owner = "CN=somebody"
     assert world.queries.submit(submission).owner == str(user(os.geteuid()).name)

@@ -97,7 +97,7 @@ def test_weights_that_cannot_be_met_end_their_job_only(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lie", [-1.0, float("inf"), float("nan"), 1e12])
-def test_an_agent_that_lies_about_its_bandwidth(tmp_path: Path, lie: float) -> None:
+def test_false_bandwidth_reports_are_refused(tmp_path: Path, lie: float) -> None:
     world = World(tmp_path, link_rate=1e9)
     client = NodeClient(world.address, "h4")
     try:

@@ -94,7 +94,7 @@ def test_totals() -> None:
     asyncio.run(main())
 
 
-def test_a_state_has_all_jobs_that_are_not_over_and_the_last_that_are() -> None:
+def test_a_state_has_all_active_jobs_and_the_last_finished_ones() -> None:
     jobs: list[Any] = [
         types.SimpleNamespace(number=n, state=JobState.RUNNING if n < 3 else JobState.FINISHED)
         for n in range(1, MOST_ENDED + 20)

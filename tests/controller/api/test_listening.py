@@ -48,7 +48,7 @@ def test_tcp_without_certificates_is_refused() -> None:
         check_access("0.0.0.0:9600", CERTIFIED, insecure=True, group="staff")
 
 
-def test_a_socket_is_not_taken_from_who_listens_there(tmp_path: Path) -> None:
+def test_an_address_in_use_is_refused(tmp_path: Path) -> None:
     address = f"unix:{tmp_path}/c"
 
     async def twice() -> None:

@@ -238,7 +238,7 @@ def test_a_tcp_address() -> None:
     assert int(port) > 0
 
 
-def test_an_address_that_cannot_be(tmp_path: Path) -> None:
+def test_an_impossible_address_is_refused(tmp_path: Path) -> None:
     async def main() -> None:
         async with new_service().serve(at("256.0.0.1:1")):
             pass
@@ -258,7 +258,7 @@ class Nobody:
 
 
 @pytest.mark.parametrize("by_reports", [False, True])
-def test_an_agent_that_does_not_read_is_told_so_much_and_let_go(
+def test_an_agent_that_does_not_read_is_disconnected(
     by_reports: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if it is its own reports, which make no sense, that the answers are to."""

@@ -114,7 +114,7 @@ def test_rules_that_do_not_fit_the_program() -> None:
         in_program_order(SwitchRules((entry,)), SCHEMA)
 
 
-def test_entries_in_words() -> None:
+def test_entries_as_text() -> None:
     entry = TableEntry("ipv4_route", (("dst_addr", (0x0A000001, 32)),), "route", (("port", 1),))
     assert describe(entry) == "ipv4_route[dst_addr=0xa000001/32] -> route(port=1)"
 

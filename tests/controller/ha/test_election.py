@@ -90,7 +90,7 @@ def test_of_many_that_begin_at_once_one_leads(address: EtcdAddress) -> None:
     asyncio.run(check())
 
 
-def test_who_loses_its_lease_leads_no_longer(address: EtcdAddress) -> None:
+def test_a_leader_without_its_lease_steps_down(address: EtcdAddress) -> None:
     async def check() -> None:
         async with candidate(address, "one", seconds=3) as (_, first, _):
             leadership = await soon(first)
@@ -103,7 +103,9 @@ def test_who_loses_its_lease_leads_no_longer(address: EtcdAddress) -> None:
     asyncio.run(check())
 
 
-def test_who_cannot_reach_etcd_leads_no_longer(server: EtcdServer, address: EtcdAddress) -> None:
+def test_a_leader_that_cannot_reach_etcd_steps_down(
+    server: EtcdServer, address: EtcdAddress
+) -> None:
     async def check() -> None:
         async with candidate(address, "one", seconds=2) as (_, first, resign):
             leadership = await soon(first)

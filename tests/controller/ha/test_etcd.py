@@ -53,7 +53,7 @@ def test_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
         "http://a/x",
     ],
 )
-def test_addresses_that_are_none(text: str) -> None:
+def test_malformed_etcd_addresses_are_refused(text: str) -> None:
     with pytest.raises(EtcdAddressError, match="expected etcd://HOST:PORT") as caught:
         etcd_address(text)
     assert repr(text) in str(caught.value)

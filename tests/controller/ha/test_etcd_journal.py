@@ -104,7 +104,7 @@ def test_an_etcd_that_is_away(server: EtcdServer, address: EtcdAddress) -> None:
 
 
 @pytest.mark.parametrize("value", [b"{", b"[1]", b"\xff", b"{}"])
-def test_what_is_no_record_is_named(address: EtcdAddress, value: bytes) -> None:
+def test_invalid_records_are_named(address: EtcdAddress, value: bytes) -> None:
     async def check() -> None:
         journal, _ = await begin_term(address)
         Etcd(address).change({address.key("jobs", "00000003"): value})

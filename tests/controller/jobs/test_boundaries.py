@@ -50,7 +50,7 @@ def test_a_boundary_is_decided_on_when_all_workers_have_asked() -> None:
     assert tracker.open_boundary is None
 
 
-def test_a_boundary_waits_for_whoever_deliberates() -> None:
+def test_a_boundary_waits_for_a_pending_decision() -> None:
     tracker = running()
     tracker.deliberate = True
     for host in ("h1", "h2"):
@@ -89,7 +89,7 @@ def test_a_new_epoch_of_a_job_with_boundaries_is_no_cut() -> None:
     assert told(ask(tracker, "h3", 1)) == {"h3": (1, PLAN)}
 
 
-def test_a_relay_cannot_begin_anew() -> None:
+def test_a_relay_cannot_start_over() -> None:
     tracker = running()
     tracker.gone("h3")
     ((_, refused),) = tracker.register("h3", 1.0)

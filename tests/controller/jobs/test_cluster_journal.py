@@ -157,7 +157,7 @@ def test_a_queued_job_starts_when_there_is_room_again(tmp_path: Path, disk: Disk
     asyncio.run(main())
 
 
-def test_what_happens_all_the_same_is_recorded_later(tmp_path: Path, disk: Disk) -> None:
+def test_events_on_a_full_disk_are_recorded_later(tmp_path: Path, disk: Disk) -> None:
     """The start and the end of a job: neither ends an agent's stream, nor is an agent left."""
 
     async def main() -> None:

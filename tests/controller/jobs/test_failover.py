@@ -292,7 +292,7 @@ def test_a_leaf_that_flaps_is_not_held_down() -> None:
     run("leaf-spine:2x2x2", test)
 
 
-def test_a_held_down_switch_is_said_to_be() -> None:
+def test_a_held_down_switch_is_shown() -> None:
     async def test(world: World) -> None:
         for _ in flap(world, "s1", 4):
             await asyncio.sleep(5.0)
@@ -327,7 +327,7 @@ def test_switches_that_refuse_are_asked_again() -> None:
     run("leaf-spine:2x2x2", test)
 
 
-def test_switches_that_are_not_there_at_the_start() -> None:
+def test_switches_that_are_missing_at_the_start() -> None:
     async def main() -> None:
         world = World(load_network("leaf-spine:2x2x2"))
         world.kill("s1")

@@ -48,7 +48,7 @@ def test_other_names_are_taken(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "x" * 64, "a b", "a\n", "ä", "１", ".", "..", "a/b"])
-def test_what_is_no_name(name: str) -> None:
+def test_invalid_job_names_are_refused(name: str) -> None:
     with pytest.raises(JobError, match="expected 1 to 63"):
         JobTable().check(JobSpec(name, ("h1", "h2")))
 
@@ -60,7 +60,7 @@ def test_a_name_goes_before_a_number() -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "4", "65536", "99999999999999999999", "１", "-1", "²", ""])
-def test_numbers_of_no_job(text: str) -> None:
+def test_numbers_without_a_job(text: str) -> None:
     with pytest.raises(JobError, match="there is no job"):
         found(table_of("a", "b", "c"), text)
 

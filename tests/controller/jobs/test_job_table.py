@@ -69,7 +69,7 @@ def test_names_are_free_again_when_their_job_is_over() -> None:
         table.find(name="b")
 
 
-def test_a_job_that_is_not_there_is_answered_with_near_names_only() -> None:
+def test_an_unknown_job_is_answered_with_similar_names_only() -> None:
     table = JobTable()
     with pytest.raises(JobError, match="no job 7; none is known"):
         table.find(7)
@@ -100,7 +100,7 @@ def test_a_job_among_hosts_has_no_server() -> None:
         ({"servers": ("h3", "h3")}, "server h3 is named more than once"),
     ],
 )
-def test_jobs_that_cannot_be(change: dict[str, str], words: str) -> None:
+def test_impossible_jobs_are_refused(change: dict[str, str], words: str) -> None:
     with pytest.raises(JobError, match=words):
         JobTable().check(replace(JobSpec("a", ("h1", "h2")), **change))  # type: ignore[arg-type]
 
@@ -135,7 +135,7 @@ def test_job_numbers_are_of_one_history_for_as_long_as_their_journal(tmp_path: P
 
 
 @pytest.mark.parametrize("history", ["", "12", "ABCDEF0123456789", 7, None])
-def test_a_history_that_is_none(tmp_path: Path, history: object) -> None:
+def test_an_invalid_history_is_refused(tmp_path: Path, history: object) -> None:
     file = tmp_path / "jobs"
     file.write_text(json.dumps({"number": 0, "history": history}) + "\n")
     with pytest.raises(JobError, match=r"history .*: expected 16 hexadecimal digits"):
@@ -149,7 +149,7 @@ def test_all_job_numbers_used(tmp_path: Path) -> None:
         JobTable(tmp_path / "jobs").next_number()
 
 
-def test_a_journal_that_was_cut_short_or_is_none(tmp_path: Path) -> None:
+def test_truncated_and_invalid_journals(tmp_path: Path) -> None:
     file = tmp_path / "jobs"
     table = JobTable(file)
     job(table, "a")
@@ -202,7 +202,7 @@ def test_a_record_with_a_value_of_another_kind(
 
 
 @pytest.mark.parametrize("number", ["x", True, -1, LAST_JOB + 1, None])
-def test_a_reserved_number_that_is_none(number: object, tmp_path: Path) -> None:
+def test_an_invalid_reserved_number_is_refused(number: object, tmp_path: Path) -> None:
     file = tmp_path / "jobs"
     file.write_text(json.dumps({"number": number, "reserved": True}) + "\n")
     with pytest.raises(JobError, match="is reserved; expected 0 to 65535"):
@@ -303,7 +303,7 @@ def test_hosts_that_may_help_have_an_agent_and_little_to_do() -> None:
         place_helpers(network, ("h3",), ("h3",), attached, {})
 
 
-def test_what_a_task_says_of_an_order() -> None:
+def test_tasks_that_need_an_order() -> None:
     assert coordinated(JobSpec("a", 2, task=pb.Task(coordination=pb.CoordinationTree())))
     workload = pb.Workload(kind="digits", workers=2, rounds=1, coordinate=True)
     assert coordinated(JobSpec("a", 2, task=pb.Task(workload=workload)))

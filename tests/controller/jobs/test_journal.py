@@ -38,7 +38,7 @@ def journal(tmp_path: Path) -> FileJournal:
 
 
 @pytest.mark.parametrize("room", [0, 1, 9, 23])
-def test_a_record_that_is_not_whole_is_cut_off(
+def test_an_incomplete_record_is_truncated(
     journal: FileJournal, room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = journal.file.read_bytes()
@@ -91,7 +91,7 @@ def test_a_journal_that_cannot_be_rewritten_is_as_it_was(
 
 @pytest.mark.slow
 @given(cut=st.integers(min_value=0, max_value=120), zeros=st.integers(0, 3))
-def test_what_a_crash_leaves(
+def test_journals_after_a_crash(
     cut: int, zeros: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Wherever it cuts, the whole records are read, and what follows is not glued to the rest."""
@@ -126,14 +126,14 @@ def test_what_a_crash_leaves(
         b"[" * 100_000 + b"\n",
     ],
 )
-def test_files_that_are_no_journals_are_left_alone(tmp_path: Path, content: bytes) -> None:
+def test_files_other_than_journals_are_left_alone(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "jobs").write_bytes(content)
     with pytest.raises(JournalError, match=r"jobs:\d: .* expected a record"):
         FileJournal(tmp_path / "jobs").read()
     assert (tmp_path / "jobs").read_bytes() == content
 
 
-def test_what_is_no_file(tmp_path: Path) -> None:
+def test_journals_must_be_regular_files(tmp_path: Path) -> None:
     for path in (tmp_path, Path("/dev/zero")):
         with pytest.raises(JournalError, match="expected a file"):
             FileJournal(path).read()

@@ -89,7 +89,7 @@ def test_a_recovered_journal_is_of_its_history(file: Path) -> None:
     assert JobTable(file).history != before, "switches are emptied when nothing says whose"
 
 
-def test_a_record_that_is_no_jobs_counts_as_damage(file: Path) -> None:
+def test_a_record_of_no_valid_job_counts_as_damage(file: Path) -> None:
     damage(file, 2, b'{"number": 2, "state": "lost"}\n')
     assert recover(file).damaged == (2,)
 

@@ -77,7 +77,7 @@ def test_the_slowest_host_tells_the_iteration_and_the_busiest_the_bytes() -> Non
     assert queue.update(0.0) == {1: 3}
 
 
-def test_a_worker_not_heard_of_yet_is_at_the_first_iteration() -> None:
+def test_an_unknown_worker_is_at_the_first_iteration() -> None:
     queue = FeedbackQueue(POLICY)
     assert queue.add(1, 0.0, ("h1", "h2")) == 0
     queue.report(1, "h1", 5, 10, 0.0)
@@ -152,7 +152,7 @@ def test_short_jobs_pass_long_ones_and_the_mean_falls() -> None:
     assert mean_completion(PriorityPolicy(0, (60, 600), starved=None)) < 0.85 * alike
 
 
-def test_reports_that_cannot_be_true_change_nothing() -> None:
+def test_impossible_reports_change_nothing() -> None:
     queue = FeedbackQueue(POLICY)
     queue.add(1, 0.0)
     with pytest.raises(PriorityError, match="job 2; jobs: 1"):
@@ -176,7 +176,7 @@ def test_reports_that_cannot_be_true_change_nothing() -> None:
         {"starved": 0.0},
     ],
 )
-def test_policies_that_cannot_be(wrong: dict[str, object]) -> None:
+def test_invalid_policies_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="expected"):
         PriorityPolicy(**wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="expected"):

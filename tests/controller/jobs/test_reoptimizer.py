@@ -97,7 +97,7 @@ def test_slots_come_back_to_who_gave_them_up_and_not_at_once(rate: float | None)
     asyncio.run(main())
 
 
-def test_slots_that_come_and_go_cost_a_look_a_pause() -> None:
+def test_changing_slots_cause_one_evaluation_per_pause() -> None:
     async def main() -> None:
         network = load_network("leaf-spine:2x2x1", link_rate=RATE, slots=256)
         manager = Manager(network, install)
@@ -118,7 +118,7 @@ def test_slots_that_come_and_go_cost_a_look_a_pause() -> None:
     asyncio.run(main())
 
 
-def test_what_a_job_uses_itself_does_not_drive_it_away() -> None:
+def test_a_jobs_own_traffic_does_not_move_it() -> None:
     async def main() -> None:
         network = spines()
         manager, used, _ = await submitted(network)
@@ -276,7 +276,7 @@ def _both(host: str) -> tuple[tuple[str, str], tuple[str, str]]:
     return (host, "s1"), ("s1", host)
 
 
-def test_what_is_back_is_looked_at_and_used_if_that_is_faster() -> None:
+def test_returned_elements_are_used_if_that_is_faster() -> None:
     """A job that waits for what failed is left alone."""
 
     async def main() -> None:

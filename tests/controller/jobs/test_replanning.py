@@ -28,7 +28,7 @@ def test_every_so_many_iterations() -> None:
     assert job.due(102, same, 200.0) is Cause.ITERATIONS
 
 
-def test_only_on_a_change_if_told_so() -> None:
+def test_on_change_subscriptions_send_only_changes() -> None:
     job = replanner(ReplanningPolicy(every=0))
     assert job.due(10**9, {UP: 0.8}, 1e9) is None
 
@@ -41,7 +41,7 @@ def test_a_change_counts_when_it_lasts() -> None:
     assert job.due(0, changed, 23.0) is Cause.CHANGE
 
 
-def test_a_burst_is_no_change() -> None:
+def test_a_burst_does_not_count_as_a_change() -> None:
     job = replanner()
     assert job.due(0, {UP: 0.1}, 20.0) is None
     assert job.due(0, {UP: 0.8}, 22.0) is None
@@ -50,7 +50,7 @@ def test_a_burst_is_no_change() -> None:
     assert job.due(0, {UP: 0.1}, 27.0) is Cause.CHANGE
 
 
-def test_inside_the_band_is_no_change() -> None:
+def test_changes_inside_the_band_are_ignored() -> None:
     job = replanner()
     assert job.changed({UP: 0.61, DOWN: 0.69}) == []
     assert job.changed({UP: 0.59, DOWN: 0.9}) == [DOWN, UP]
@@ -58,7 +58,7 @@ def test_inside_the_band_is_no_change() -> None:
     assert job.changed({("a", "c"): 0.7}) == [("a", "c")]
 
 
-def test_two_looks_are_apart() -> None:
+def test_evaluations_keep_their_distance() -> None:
     job = replanner()
     assert job.due(60, {UP: 0.0}, 9.9) is None
     assert job.due(60, {UP: 0.0}, 10.0) is Cause.ITERATIONS
@@ -68,21 +68,21 @@ def test_two_looks_are_apart() -> None:
     assert job.due(61, {UP: 0.8}, 20.0) is Cause.CHANGE
 
 
-def test_a_look_that_keeps_the_plan_is_the_new_reference() -> None:
+def test_an_evaluation_that_keeps_the_plan_is_the_new_reference() -> None:
     job = replanner()
     job.looked(0, {UP: 0.3}, 10.0)
     assert job.due(0, {UP: 0.3}, 100.0) is None
 
 
 @given(st.lists(st.floats(0.61, 0.99), min_size=1, max_size=50))
-def test_a_load_that_swings_inside_the_band_never_causes_a_look(shares: list[float]) -> None:
+def test_a_load_that_swings_inside_the_band_causes_no_evaluation(shares: list[float]) -> None:
     job = replanner(ReplanningPolicy(every=0))
     for second, share in enumerate(shares):
         assert job.due(0, {UP: share}, float(second)) is None
 
 
 @given(st.lists(st.tuples(st.integers(1, 400), st.integers(0, 3), st.floats(0, 1)), max_size=200))
-def test_whatever_happens_looks_are_bounded(steps: list[tuple[int, int, float]]) -> None:
+def test_evaluations_of_plans_are_bounded(steps: list[tuple[int, int, float]]) -> None:
     job = replanner()
     ticks, iteration, looks = 0, 0, []
     for more, iterations, share in steps:
@@ -115,6 +115,6 @@ def test_two_plans_never_replace_each_other_in_one_state() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"every": -1}, {"band": 1.0}, {"gain": -0.1}, {"hold": -1.0}, {"pause": math.inf}]
 )
-def test_policies_that_cannot_be(wrong: dict[str, float]) -> None:
+def test_invalid_policies_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="expected"):
         ReplanningPolicy(**wrong)  # type: ignore[arg-type]

@@ -119,7 +119,7 @@ def test_equal_and_higher_priorities_give_no_way(level: int) -> None:
     assert set(preempt(network, request, allocator, {1: 3, 2: 2}).victims) == {1}
 
 
-def test_nobody_leaves_in_vain() -> None:
+def test_no_job_is_preempted_in_vain() -> None:
     """16 slots in a row are needed; job 2, in the middle, is of high priority."""
     network = network_of(24)
     allocator, plans = fill(network, {1: 8, 2: 8, 3: 8})
@@ -134,7 +134,7 @@ def test_nobody_leaves_in_vain() -> None:
     assert set(everywhere) == {2, 3}
 
 
-def test_as_few_as_possible_leave() -> None:
+def test_as_few_jobs_as_possible_are_preempted() -> None:
     """The lowest, job 1, is not in the way once the larger one has gone."""
     network = network_of(24)
     allocator, _ = fill(network, {1: 4, 2: 4, 3: 16})
@@ -163,7 +163,7 @@ def test_groups_stay_when_slots_go() -> None:
 @pytest.mark.slow
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.sampled_from([2, 4, 8]), st.integers(0, 7)), min_size=1, max_size=7))
-def test_whoever_comes_slots_are_never_shared(jobs: list[tuple[int, int]]) -> None:
+def test_slots_are_never_shared(jobs: list[tuple[int, int]]) -> None:
     network = network_of(16)
     allocator = Allocator(network)
     plans: dict[int, JobPlan] = {}

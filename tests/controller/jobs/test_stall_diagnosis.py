@@ -39,7 +39,7 @@ def two_racks() -> JobPlan:
     return make_plan(RACKS, PlanRequest(1, 1, ("h1", "h3"), ("ps",)))
 
 
-def test_what_a_plan_uses() -> None:
+def test_elements_that_a_plan_uses() -> None:
     plan = two_racks()
     (spine,) = {"s1", "s2"} & set(plan.trees[0].parts)
     used = used_elements(plan)

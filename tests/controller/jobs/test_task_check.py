@@ -91,7 +91,9 @@ def wrong_workloads() -> list[tuple[dict[str, Any], str]]:
 
 
 @pytest.mark.parametrize(("fields", "words"), wrong_workloads())
-def test_workloads_that_cannot_be(fields: dict[str, Any], words: str, tmp_path: Path) -> None:
+def test_impossible_workloads_are_refused(
+    fields: dict[str, Any], words: str, tmp_path: Path
+) -> None:
     (tmp_path / "task").write_text(json.dumps({"workload": GOOD | fields}))
     with pytest.raises(ValueError, match=words) as caught:
         workload_from(read_task(tmp_path / "task").workload)
@@ -124,7 +126,7 @@ def test_workloads_that_cannot_be(fields: dict[str, Any], words: str, tmp_path: 
         (f'{{"{"x" * 100_000}": 1}}', "no field named"),
     ],
 )
-def test_files_that_are_no_task(text: str, words: str, tmp_path: Path) -> None:
+def test_files_other_than_tasks_are_refused(text: str, words: str, tmp_path: Path) -> None:
     file = tmp_path / "task"
     file.write_text(text)
     with pytest.raises(JobError, match=words) as caught:
@@ -353,7 +355,7 @@ def test_an_agent_has_a_task_that_fits() -> None:
     assert not going.over
 
 
-def test_what_is_available_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_available_memory_limits_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("host_agent.memory.available_memory", lambda: 4000)
     with pytest.raises(TaskError, match=r"needs 4\.35 kB of memory, and 4 kB are available here"):
         member(task_of(elements=100)).advance(0.0)
@@ -468,7 +470,7 @@ def test_every_algorithm_without_a_planner(algorithm: str) -> None:
         (["--task", "/"], "task /: cannot be read"),
     ],
 )
-def test_what_the_command_refuses_by_itself(options: list[str], words: str) -> None:
+def test_the_command_refuses_without_a_controller(options: list[str], words: str) -> None:
     """Nothing is submitted: there is no controller."""
     done = CliRunner().invoke(app, ["submit", "a", "--controller", "unix:/none", *options])
     assert isinstance(done.exception, InputError), done.exception

@@ -57,7 +57,7 @@ def test_the_barrier_opens_when_all_are_ready() -> None:
     assert tracker.state == "running"
 
 
-def test_what_an_agent_says_at_its_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agents_final_report_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracker_module, "MOST_REPORT_BYTES", 10)
     monkeypatch.setattr(tracker_module, "MOST_REASON", 10)
     tracker = started()
@@ -121,7 +121,7 @@ def test_silence_is_death_only_after_a_while() -> None:
     ("host", "reason"),
     [("h9", "host h9 has no part in job 1"), ("h1", "has an agent in job 1 already")],
 )
-def test_strangers_are_refused(host: str, reason: str) -> None:
+def test_foreign_processes_are_refused(host: str, reason: str) -> None:
     tracker = Tracker(*star())
     tracker.register("h1", 0.0)
     ((_, message),) = tracker.register(host, 0.0)
@@ -147,7 +147,7 @@ def test_a_restarted_controller_takes_agents_back_where_they_were() -> None:
     assert ("ps", "all_done") in kinds(out)
 
 
-def test_whoever_comes_back_after_the_release_is_released() -> None:
+def test_agents_that_return_after_the_release_are_released() -> None:
     tracker = Tracker(*star(1))
     tracker.register("h1", 0.0, pb.RUNNING)
     tracker.receive("h1", FINISHED, 0.0)
@@ -201,7 +201,7 @@ def test_a_server_that_moved_is_expected_on_its_new_host() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["h1", "h2", "h3", "ps"]), st.integers(0, 5))))
-def test_nobody_hears_twice_and_nobody_waits_for_the_dead(steps: list[tuple[str, int]]) -> None:
+def test_news_is_sent_once_and_the_dead_delay_no_one(steps: list[tuple[str, int]]) -> None:
     tracker = Tracker(*star(3))
     heard: dict[tuple[str, str | None], int] = {}
 

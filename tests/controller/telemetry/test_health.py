@@ -11,7 +11,7 @@ from controller.telemetry.health import DampingPolicy, Health, link_element
 POLICY = DampingPolicy(away=3.0, startup=10.0, stable=1.0, half_life=30.0)
 
 
-def test_what_something_waits_for_is_back_as_soon_as_it_is_in_reach() -> None:
+def test_an_awaited_element_is_up_as_soon_as_it_is_reachable() -> None:
     health = Health(POLICY)
     for second, reachable in enumerate([True, False, False, False, False]):
         health.update({"s1": reachable, "s2": reachable}, float(second))
@@ -39,7 +39,7 @@ def test_only_an_element_that_is_away_without_a_break_is_out() -> None:
     assert not health.out
 
 
-def test_what_is_back_is_planned_in_once_it_is_stable() -> None:
+def test_returned_elements_are_planned_in_once_stable() -> None:
     health = Health(POLICY)
     link = link_element("s1", "l2")
     assert link == ("l2", "s1")
@@ -156,6 +156,6 @@ def test_an_element_never_changes_faster_than_the_policy_allows(
         {"ceiling": 1.0},
     ],
 )
-def test_a_policy_that_cannot_be(wrong: dict[str, float]) -> None:
+def test_invalid_damping_policies_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="expected"):
         DampingPolicy(**wrong)

@@ -31,7 +31,7 @@ def test_a_link_is_down_if_either_end_says_so() -> None:
     }
 
 
-def test_agents_tell_of_the_links_of_switches_that_do_not() -> None:
+def test_agents_report_links_of_switches_that_do_not() -> None:
     nodes = Nodes(NETWORK)
     assert link_states(NETWORK, {}, nodes) == {}
     for host, carrier in (("h1", True), ("h2", False)):

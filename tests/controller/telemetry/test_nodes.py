@@ -28,7 +28,7 @@ def test_a_host_has_one_process_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("rate", [-1.0, math.inf, math.nan])
-def test_lies_are_refused_and_not_kept(rate: float) -> None:
+def test_false_reports_are_refused_and_not_kept(rate: float) -> None:
     nodes = Nodes(load_network("star:2", link_rate=1e6))
     nodes.attach("h1", 0.0)
     nodes.take("h1", report("s1", sent=5.0), 1.0)
@@ -51,7 +51,7 @@ def test_silence() -> None:
     assert nodes.silent(29.0) == []
 
 
-def test_a_process_is_told_its_links() -> None:
+def test_a_process_receives_its_links() -> None:
     nodes = Nodes(load_network("star:2", link_rate=1e6))
     assert nodes.links("h1") == [pb.LinkRate(peer="s1", rate=1e6)]
     assert Nodes(load_network("star:2")).links("h1") == [pb.LinkRate(peer="s1", rate=0.0)]

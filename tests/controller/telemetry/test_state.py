@@ -32,7 +32,7 @@ def state(network: Network = NETWORK) -> NetworkState:
     return NetworkState(network)
 
 
-def test_what_is_not_reported_counts_as_free() -> None:
+def test_unreported_bandwidth_counts_as_free() -> None:
     link = state().link(HOST, LEAF, 0.0)
     assert (link.used, link.free, link.age) == (0.0, RATE, None)
 
@@ -76,7 +76,7 @@ def test_a_report_ages_out_and_is_not_smoothed_into_the_next() -> None:
     assert known.link(HOST, LEAF, limit + 0.1).used == 1e7
 
 
-def test_whoever_sees_less_left_is_believed() -> None:
+def test_the_lower_of_two_residuals_counts() -> None:
     known = state()
     known.report(HOST, [InterfaceUse(LEAF, 1e7, 0.0)], 0.0)
     known.report(LEAF, [InterfaceUse(HOST, 0.0, 6e7)], 0.0)
@@ -141,7 +141,7 @@ LIES: list[tuple[Callable[[NetworkState], object], str]] = [
 
 
 @pytest.mark.parametrize(("lie", "message"), LIES)
-def test_a_lie_is_refused_and_changes_nothing(
+def test_a_false_report_is_refused_and_changes_nothing(
     lie: Callable[[NetworkState], object], message: str
 ) -> None:
     known = state()
@@ -155,7 +155,7 @@ def test_a_lie_is_refused_and_changes_nothing(
     known.count(LEAF, [PortBytes(HOST, 0, 0)], 1.0)
 
 
-def test_a_true_interface_does_not_save_the_lie_beside_it() -> None:
+def test_one_valid_interface_does_not_excuse_an_invalid_one() -> None:
     known = state()
     peer = next(peer for peer in NETWORK.ports(LEAF).values() if peer != HOST)
     uses = [InterfaceUse(HOST, 1e7, 1e7), InterfaceUse(peer, -1.0, 0.0)]
@@ -164,7 +164,7 @@ def test_a_true_interface_does_not_save_the_lie_beside_it() -> None:
     assert known.link(LEAF, HOST, 0.0).age is None
 
 
-def test_a_burst_of_the_shaper_is_no_lie() -> None:
+def test_a_burst_of_the_shaper_is_no_false_report() -> None:
     known = state()
     known.report(HOST, [InterfaceUse(LEAF, 1.04 * RATE, 0.0)], 0.0)
     link = known.link(HOST, LEAF, 0.0)
@@ -190,7 +190,7 @@ def test_a_job_that_is_planned_anew_has_its_own_bandwidth_to_give() -> None:
     assert known.free(0.0, {(HOST, LEAF): 9e7})[HOST, LEAF] == Fraction(10) ** 8
 
 
-def test_what_a_job_is_expected_to_send_counts_until_reports_show_it() -> None:
+def test_expected_load_counts_until_reports_show_it() -> None:
     known = state()
     known.report(HOST, [InterfaceUse(LEAF, 4e7, 0.0)], 0.0)
     known.expect(1, {(HOST, LEAF): 4e7}, {(LEAF, HOST): 3e7}, 0.0)
@@ -226,6 +226,6 @@ def test_a_link_without_bandwidth_has_no_free_part() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"smoothing": 0.0}, {"age_limit": -1.0}, {"tolerance": math.nan}, {"grains": 0}]
 )
-def test_options_that_cannot_be(wrong: dict[str, float]) -> None:
+def test_invalid_options_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="expected"):
         StateOptions(**wrong)  # type: ignore[arg-type]

@@ -46,7 +46,7 @@ NETWORK = (
         ('"events": [{"date": "Infinity", "kind": "failed"}]', "date inf of 'failed'"),
     ],
 )
-def test_states_that_cannot_be_shown(part: str, words: str, tmp_path: Path) -> None:
+def test_invalid_states_are_refused(part: str, words: str, tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     file.write_text(f"{{{NETWORK}}}\n{{{part}}}\n")
     with pytest.raises(RecordingError, match=f"line 2: .*{words}"):
@@ -91,7 +91,9 @@ def test_a_file_gives_the_same_states(tmp_path: Path) -> None:
     ],
     ids=["empty", "no network", "bad field", "no such end", "deep", "binary"],
 )
-def test_files_that_are_no_recordings(content: bytes, words: str, tmp_path: Path) -> None:
+def test_files_other_than_recordings_are_refused(
+    content: bytes, words: str, tmp_path: Path
+) -> None:
     file = tmp_path / "run.jsonl"
     file.write_bytes(content)
     with pytest.raises(RecordingError, match=words):
@@ -192,7 +194,7 @@ def shown_job(date: float) -> pb.ClusterState:
 
 @pytest.mark.slow
 @needs_chromium
-def test_what_is_typed_into_the_details_stays_while_states_come() -> None:
+def test_input_in_the_details_survives_updates() -> None:
     recording = Recording([shown_job(10.0)], live=True)
     with web_thread(recording, WebAddress("127.0.0.1", 0)) as url, opened(url) as page:
         page.locator("circle[data-switch=s1]").click()

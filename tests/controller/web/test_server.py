@@ -111,7 +111,7 @@ def test_nothing_can_be_changed(open_world: World) -> None:
         assert refused.value.code == 405
 
 
-def test_failovers_and_replans_are_told_with_their_causes(tmp_path: Path) -> None:
+def test_failovers_and_replans_are_logged_with_their_causes(tmp_path: Path) -> None:
     world = World(tmp_path, "leaf-spine:2x2", web=WebAddress("127.0.0.1", 0))
     try:
         world.agents("h1", "h2", "h3", "ps")
@@ -137,7 +137,7 @@ def test_failovers_and_replans_are_told_with_their_causes(tmp_path: Path) -> Non
         world.close()
 
 
-def test_what_cannot_be_asked(open_world: World) -> None:
+def test_impossible_requests_are_answered_with_an_error(open_world: World) -> None:
     for path, status, words in (
         ("state.json?frame=0", 400, "frame: not a recording"),
         ("slot.json?switch=s1&slot=x", 400, "slot 'x': expected a whole number"),
@@ -219,13 +219,15 @@ def test_a_state_is_encoded_once(
 
 
 @pytest.mark.parametrize("host", ["localhost:99999", "[", "a b", "localhost:x"])
-def test_what_is_no_host(host: str, open_world: World, guarded_world: World) -> None:
+def test_foreign_host_headers_are_refused(
+    host: str, open_world: World, guarded_world: World
+) -> None:
     assert get(f"{open_world.url}state.json", Host=host)[0] == 400
     guarded = guarded_world.url.partition("?")[0]
     assert get(f"{guarded}state.json", Host=host)[0] in (400, 401)
 
 
-def test_tokens_that_are_no_text(guarded_world: World) -> None:
+def test_tokens_outside_ascii_are_refused(guarded_world: World) -> None:
     url = guarded_world.url.partition("?")[0]
     assert get(f"{url}state.json", Authorization="Bearer \xff")[0] == 401
 
@@ -249,7 +251,7 @@ def test_pages_of_other_sites_may_not_read(open_world: World) -> None:
     assert get(f"{open_world.url}state.json", **{"Sec-Fetch-Site": "same-origin"})[0] == 200
 
 
-def test_those_who_ask_at_once_what_a_job_waits_for_share_the_answer() -> None:
+def test_concurrent_stall_queries_share_the_answer() -> None:
     asked: list[int] = []
 
     class Slow(Recording):

@@ -58,7 +58,7 @@ def test_a_page_says_that_the_network_is_starting() -> None:
         assert refused(f"{url}slot.json?switch=s1&slot=0") == "the network is stopping"
 
 
-def test_who_asks_while_the_cluster_ends_is_told() -> None:
+def test_requests_while_the_cluster_ends_are_answered() -> None:
     class Slow(_Cluster):
         async def state(self) -> pb.ClusterState:
             waiting.set()

@@ -267,7 +267,7 @@ def test_nothing_to_start_is_a_timeout_that_names_what_waits(group: Group) -> No
         group[1].next_start(0.05)
 
 
-def test_bytes_that_are_no_frame_end_their_connection_only(group: Group) -> None:
+def test_invalid_frames_end_only_their_connection(group: Group) -> None:
     for member in group:
         member.start()
     own, other = (group[0]._addresses[rank] for rank in (0, 1))
@@ -280,7 +280,7 @@ def test_bytes_that_are_no_frame_end_their_connection_only(group: Group) -> None
     assert {member.next_start(PATIENCE).name for member in group} == {"first"}
 
 
-def test_a_stranger_takes_nobodys_place(group: Group) -> None:
+def test_a_foreign_process_takes_no_place(group: Group) -> None:
     """Who comes from another address than a process's does not speak for it."""
     group[0].start()
     own = group[0]._addresses
@@ -333,7 +333,7 @@ def test_connections_that_have_not_said_whose_they_are_are_bounded(
     assert {member.next_start(PATIENCE).name for member in group} == {"first"}
 
 
-def test_what_started_before_the_end_is_not_lost() -> None:
+def test_operators_started_before_an_error_complete() -> None:
     """Others wait in that operator, so that each has to do it before it raises what ended all."""
     addresses = free_addresses(2)
     with closing(Coordinator(balanced_tree(["a", "b"]), 0, addresses)) as coordinator:

@@ -139,7 +139,7 @@ def test_other_frames_are_left_alone(other: bytes) -> None:
     assert bytes(build(other)) == other
 
 
-def test_its_numbers_and_names_are_those_of_wire() -> None:
+def test_numbers_and_names_are_those_of_wire() -> None:
     for ours, theirs in (
         (hopsum_scapy.KINDS, wire.Kind),
         (hopsum_scapy.FLAGS, wire.Flag),

@@ -63,7 +63,7 @@ def test_worker_and_server_meet_over_a_link(kind: type[MemoryPort]) -> None:
     far.close()
 
 
-def test_what_is_due_wakes_the_loop() -> None:
+def test_timers_wake_the_loop() -> None:
     plan, network = direct_plan()
     near, far = MemoryPort.pair()
     clock = iter(np.arange(0.0, 100.0, 0.004).tolist())
@@ -177,7 +177,7 @@ def test_an_all_reduce_over_interfaces(
 
 
 @pytest.mark.parametrize("open_port", [ScapyPort, PacketPort])
-def test_an_interface_that_is_not_there(open_port: Callable[[str], FramePort]) -> None:
+def test_a_missing_interface_is_named(open_port: Callable[[str], FramePort]) -> None:
     with pytest.raises(InterfaceError, match="nowhere7"):
         open_port("nowhere7")
 

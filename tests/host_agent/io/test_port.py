@@ -132,7 +132,7 @@ WRAPPED = {
 
 
 @pytest.mark.parametrize("others", [NOT_ADMITTED, WRAPPED], ids=["not admitted", "wrapped"])
-def test_what_no_switch_would_have_admitted_is_filtered(
+def test_frames_that_switches_refuse_are_filtered(
     others: dict[str, Frames], veth: tuple[str, str]
 ) -> None:
     sender, receiver = PacketPort(veth[0]), PacketPort(veth[1], udp_port=UDP_PORT)

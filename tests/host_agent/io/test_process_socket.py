@@ -182,7 +182,7 @@ SUM = {
         ({**SUM, "fault": ["odd", 1]}, "fault .*: expected .one of nan, inf, -inf"),
     ],
 )
-def test_what_cannot_be_ends_the_connection(host: Host, said: Any, complaint: str) -> None:
+def test_invalid_messages_end_the_connection(host: Host, said: Any, complaint: str) -> None:
     process = Process(host)
     process.share(4096)
     process.say(said)
@@ -277,7 +277,7 @@ def test_a_job_is_attended_by_processes_of_one_user(host: Host) -> None:
 
 
 @pytest.mark.parametrize("goodbye", [True, False])
-def test_a_process_that_ends_without_a_word_is_named(host: Host, goodbye: bool) -> None:
+def test_a_process_that_ends_silently_is_named(host: Host, goodbye: bool) -> None:
     process = Process(host)
     process.say({"kind": "attend", "job": JOB, "rank": 0})
     if goodbye:
@@ -340,7 +340,7 @@ def test_json_that_nests_deeply_ends_the_connection_only(host: Host) -> None:
     assert Process(host)
 
 
-def test_a_name_that_is_no_text_is_refused(host: Host) -> None:
+def test_a_name_that_is_not_unicode_is_refused(host: Host) -> None:
     process = Process(host)
     process.say(b'{"kind": "submit", "name": "\\ud800", "ranks": ["h1"]}')
     assert "expected name and ranks, texts" in process.hear()["why"]

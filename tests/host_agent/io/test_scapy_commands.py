@@ -127,14 +127,14 @@ def test_a_capture_as_json_and_in_full(capture: Path) -> None:
         (["send", "--interface", "lo", "--kind", "shout"], 1),
     ],
 )
-def test_what_cannot_be_done_ends_with_an_error(
+def test_impossible_commands_end_with_an_error(
     arguments: list[str], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert CliRunner().invoke(app, arguments).exit_code == code
 
 
-def test_what_is_sent_is_heard_at_both_ends(veth: tuple[str, str]) -> None:
+def test_packets_are_seen_at_both_ends(veth: tuple[str, str]) -> None:
     sources = [scapy_commands.packets_of_interface(name, 10.0) for name in veth]
     heard: list[Hopsum] = []
     sending = threading.Thread(

@@ -123,7 +123,7 @@ def test_schedules_between_threads_are_exact(
             np.testing.assert_array_equal(tensors[node][number], expected)
 
 
-def test_what_one_channel_frees_on_another_goes_out_at_once() -> None:
+def test_data_unblocked_by_another_channel_is_sent_at_once() -> None:
     """Node 0 may add what 2 sent only after it has sent to 1, and only then has something for 3."""
     steps = (
         make_step([4, 0], [0, 3], [0, 4], [4, 8], combine=True),
@@ -197,7 +197,7 @@ def test_a_channel_without_a_connection_is_refused() -> None:
     collective.close()
 
 
-def test_those_of_another_collective_at_the_same_port_are_turned_away() -> None:
+def test_connections_of_another_collective_are_refused() -> None:
     addresses = loopback(2)
     met: dict[int, TcpCollective] = {}
 
@@ -227,7 +227,7 @@ def test_those_of_another_collective_at_the_same_port_are_turned_away() -> None:
         collective.close()
 
 
-def test_strangers_neither_take_a_place_nor_hold_up_the_others() -> None:
+def test_foreign_connections_neither_take_a_place_nor_delay_others() -> None:
     """Who comes from another address than the peer's is no peer, whatever it says.
 
     Nor does one hurt that says nothing, half a greeting, or goes at once.
@@ -307,7 +307,7 @@ def test_connections_that_have_not_said_whose_they_are_are_bounded(
         collective.close()
 
 
-def test_a_peer_that_never_comes_is_named() -> None:
+def test_a_missing_peer_is_named() -> None:
     addresses = loopback(RANKS)
     with pytest.raises(
         PeerLost, match=rf"rank 1 at {re.escape(addresses[1])}:\d+ accepted no connection"

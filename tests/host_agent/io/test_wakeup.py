@@ -14,7 +14,7 @@ def readable(descriptor: int) -> bool:
     return bool(poll.poll(0))
 
 
-def test_it_is_readable_from_set_to_clear() -> None:
+def test_a_wakeup_is_readable_from_set_to_clear() -> None:
     wakeup = Wakeup()
     assert not readable(wakeup.fileno())
     wakeup.set()

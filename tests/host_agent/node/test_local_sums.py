@@ -68,7 +68,7 @@ def test_a_host_submits_one_tensor_whatever_its_ranks(ranks: list[str]) -> None:
 
 
 @given(st.lists(st.lists(FLOATS, min_size=4, max_size=4), min_size=1, max_size=8))
-def test_it_makes_no_difference_to_small_sums_which_ranks_share_a_host(
+def test_small_sums_do_not_depend_on_placement(
     columns: list[list[float]],
 ) -> None:
     rows = np.array(columns, np.float32).T.copy()

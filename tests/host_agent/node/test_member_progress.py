@@ -16,7 +16,7 @@ from planning.registry import make_plan
 from protocol import hopsum_pb2 as pb
 
 
-def test_many_tensors_are_told_of_together() -> None:
+def test_progress_of_many_tensors_is_reported_together() -> None:
     told: list[int] = []
     stream: Any = SimpleNamespace(job=1, host="h1", progress=told.append)
     unused: Any = None

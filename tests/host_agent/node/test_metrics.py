@@ -29,7 +29,7 @@ def read(port: int, **headers: str) -> str:
         return str(answer.read().decode())
 
 
-def test_what_an_agent_does() -> None:
+def test_metrics_of_an_agent() -> None:
     agent: Any = _Busy()
     with served_metrics("h1", agent, WebAddress("127.0.0.1", 0)) as port:
         lines = read(port).splitlines()

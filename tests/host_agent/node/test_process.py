@@ -41,7 +41,7 @@ def test_sums_and_barriers_of_all() -> None:
     assert job.over == [True] * 3
 
 
-def test_what_followed_once_is_submitted_along_with_its_check() -> None:
+def test_repeated_calls_are_submitted_with_their_check() -> None:
     """Three maxima again and again: from the second time on no first values wait for a check."""
     job = Job(2)
     for turn in range(3):
@@ -158,7 +158,7 @@ def test_a_value_that_is_not_finite_is_named_at_all(guessed: bool) -> None:
         assert process.ended.get(1, "done") == "done"
 
 
-def test_whoever_calls_for_something_else_is_named_and_the_next_call_works() -> None:
+def test_a_mismatched_call_is_named_and_the_next_one_works() -> None:
     job = Job(4)
     for number, process in enumerate(job.processes):
         if number == 2:

@@ -16,7 +16,7 @@ from tests.packet.hopsum.switches import CPU_PORT, Switch
 @pytest.mark.slow
 @pytest.mark.parametrize("other", [{"job": 2}, {"tree": 1}], ids=str)
 @pytest.mark.parametrize("flags", [0, Flag.STALE, Flag.BYPASS])
-def test_a_job_that_is_not_here_is_dropped(
+def test_packets_of_unknown_jobs_are_dropped(
     switch: Switch, other: dict[str, int], flags: int
 ) -> None:
     star(switch)
@@ -113,7 +113,7 @@ def test_no_stack_leads_to_the_controller_or_out_of_range(
     assert switch.counted() == {Outcome.MALFORMED: 1}
 
 
-def test_a_job_that_left_is_a_stranger(switch: Switch) -> None:
+def test_packets_of_a_finished_job_are_unadmitted(switch: Switch) -> None:
     """H24: the entry goes, and with it the job's way to its slots; others are not touched."""
     star(switch)
     star(switch, job=2, base=4)

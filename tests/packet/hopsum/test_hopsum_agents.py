@@ -122,7 +122,7 @@ def strangers(switch: Switch, frames: Iterable[bytes]) -> dict[Outcome, int]:
 
 
 @pytest.mark.slow
-def test_what_an_agent_takes_is_never_plain_traffic(
+def test_frames_for_agents_are_never_plain_traffic(
     make_switch: Callable[[Build], Switch], engine: str
 ) -> None:
     agents = Agents()

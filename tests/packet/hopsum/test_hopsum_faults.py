@@ -56,7 +56,7 @@ def test_a_lost_contribution_touches_no_slot(switch: Switch) -> None:
     assert switch.counted() == {Outcome.INJECTED_LOSS: 1, Outcome.AGGREGATED: 1}
 
 
-def test_each_copy_throws_its_own_die(switch: Switch) -> None:
+def test_each_copy_is_dropped_independently(switch: Switch) -> None:
     """Half the copies to one port are lost, none of those to the other."""
     switch.multicast(9, (5, 6))
     switch.insert("l2_forward", {"dst_mac": HOST_MAC}, "flood", group=9)

@@ -49,6 +49,6 @@ def test_lanes_are_in_the_bundle() -> None:
     assert wide != make_bundle(HOPSUM_P4, defines={"LANES": "32"})
 
 
-def test_its_packets_go_round_nowhere() -> None:
+def test_no_packet_loops() -> None:
     """Counting the steps of its packets would be in the way."""
     assert not multiplies(compile_file(HOPSUM_P4, defines={"LANES": "32"}))

@@ -77,7 +77,7 @@ def test_a_half_full_slot_and_a_cleared_one(switch: Switch) -> None:
     assert inspect(switch, 10) == Shown(10, 0b101, 2, 3, 1, 1, held)
 
 
-def test_looking_changes_nothing(switch: Switch) -> None:
+def test_show_changes_nothing(switch: Switch) -> None:
     star(switch, tree=9)
     parts = [
         contribution(switch, child, tree=9, epoch=3, reduction=Reduction.AND) for child in (0, 1)
@@ -108,7 +108,7 @@ def test_an_unknown_request_is_malformed(switch: Switch, opcode: int) -> None:
     assert switch.counted() == {Outcome.MALFORMED: 1}
 
 
-def test_a_frame_that_is_no_question_is_malformed(switch: Switch) -> None:
+def test_a_malformed_inspection_is_counted(switch: Switch) -> None:
     short = question(switch)[:-4]
     assert switch.send(CPU_PORT, packet_out(INSPECT, short)) == []
     assert switch.counted() == {Outcome.MALFORMED: 1}

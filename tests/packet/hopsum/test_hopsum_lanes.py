@@ -75,7 +75,7 @@ def test_one_wrapping_lane_is_found_wherever_it_is(built: Switch, sign: int) -> 
     assert built.counted()[Outcome.OVERFLOW] == counted
 
 
-def test_one_step_below_overflow_is_none(built: Switch) -> None:
+def test_sums_one_below_the_limit_do_not_overflow(built: Switch) -> None:
     star(built)
     lanes = built.build.lanes
     rows = [[MAX - 1, MIN + 1] * (lanes // 2), [1, -1] * (lanes // 2)]

@@ -80,7 +80,7 @@ def test_routed_with_ttl_and_checksum(switch: Switch, name: str) -> None:
     assert switch.counted() == {Outcome.PLAIN: 1}
 
 
-def test_what_has_a_vlan_tag_is_not_routed(switch: Switch) -> None:
+def test_tagged_frames_are_not_routed(switch: Switch) -> None:
     switch.insert("l2_forward", {"dst_mac": HOST_MAC}, "forward", port=5)
     switch.insert("ipv4_route", {"dst_addr": (0x0A000002, 32)}, "route", dst_mac=NEXT_MAC, port=6)
     for frame in (frame for name, frame in PLAIN_FRAMES.items() if " in 8" in name):

@@ -69,7 +69,7 @@ def test_a_slot_has_the_lanes_of_its_fragment_only(switch: Switch) -> None:
     assert after.values == tuple(a + b for a, b in zip(*(p.values for p in last), strict=True))
 
 
-def test_who_brings_lanes_to_a_slot_without_them_is_refused(switch: Switch) -> None:
+def test_packets_with_lanes_are_refused_by_slots_without(switch: Switch) -> None:
     star(switch)
     replicate(switch, 1, 2)
     bare, full = parts(switch), contribution(switch, 1)

@@ -92,7 +92,7 @@ def test_each_frame_asks_for_one_the_latest_first(switch: Switch) -> None:
     assert from_child(switch, 8 % 4, 8)[0].sequence == 1, "seven before the newest: once more"
 
 
-def test_what_does_not_come_is_asked_for_again_until_it_is_too_old(switch: Switch) -> None:
+def test_missing_frames_are_requested_again_until_too_old(switch: Switch) -> None:
     star(switch)
     asked = {n: [p.sequence for p in from_child(switch, n % 4, n)] for n in range(1, 80)}
     assert {n for n, numbers in asked.items() if numbers} == {1, 7, 15, 23, 31, 39, 47, 55, 63}
@@ -100,7 +100,7 @@ def test_what_does_not_come_is_asked_for_again_until_it_is_too_old(switch: Switc
 
 
 @pytest.mark.parametrize("repair", [False, True])
-def test_what_comes_late_or_again_is_not_asked_for(switch: Switch, repair: bool) -> None:
+def test_late_and_repeated_frames_are_not_requested(switch: Switch, repair: bool) -> None:
     star(switch)
     from_child(switch, 1, 1)
     send(switch, 1, numbered(contribution(switch), 0, repair=repair))
@@ -114,7 +114,7 @@ def test_an_old_repair_is_no_new_beginning(switch: Switch) -> None:
     assert from_child(switch, 2, 1001) == []
 
 
-def test_a_new_epoch_and_a_neighbour_that_starts_again_begin_anew(switch: Switch) -> None:
+def test_sequence_numbers_restart_with_epochs_and_neighbours(switch: Switch) -> None:
     star(switch)
     for number, epoch, missing in ((500, 1, []), (2, 2, [1]), (1, 1, []), (3, 2, [0]), (0, 2, [])):
         packet = numbered(contribution(switch, 0, epoch=epoch), number)
@@ -170,7 +170,7 @@ def test_a_sum_is_sent_again_under_its_number(switch: Switch) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 4, 65535])
-def test_what_was_not_sent_is_not_answered(switch: Switch, number: int) -> None:
+def test_requests_for_unsent_frames_are_not_answered(switch: Switch, number: int) -> None:
     star(switch)
     [sent] = total(switch)
     assert send(switch, SERVER_PORT, request_of_sum(number, sent)) == []
@@ -347,7 +347,7 @@ def test_a_switch_that_only_forwards_results_keeps_none(switch: Switch) -> None:
     assert switch.counted() == {Outcome.RESULT: 1}
 
 
-def test_what_a_repair_completes_goes_on_without_its_urgency(switch: Switch) -> None:
+def test_a_sum_completed_by_a_repair_is_not_urgent(switch: Switch) -> None:
     star(switch)
     parts = [contribution(switch, child) for child in (0, 1)]
     up(switch, parts[0])
@@ -357,7 +357,7 @@ def test_what_a_repair_completes_goes_on_without_its_urgency(switch: Switch) -> 
     assert sent.on_link == (0, False)
 
 
-def test_what_a_repair_completes_waits_in_its_jobs_queue(switch: Switch) -> None:
+def test_a_sum_completed_by_a_repair_waits_in_its_jobs_queue(switch: Switch) -> None:
     if not isinstance(switch, EngineSwitch):
         pytest.skip("packets of one batch wait for each other in executors only")
     star(switch)

@@ -156,7 +156,7 @@ def test_a_replicated_result_never_goes_back(switch: Switch) -> None:
 
 
 @pytest.mark.parametrize("other", [{"epoch": 2}, {"tree": 1}, {"job": 2}], ids=str)
-def test_what_nobody_subscribed_to_is_not_replicated(switch: Switch, other: dict[str, int]) -> None:
+def test_results_without_a_group_are_not_replicated(switch: Switch, other: dict[str, int]) -> None:
     """H28: by epoch, so that tables of two plans cannot loop a result."""
     star(switch)
     star(switch, job=2)

@@ -128,7 +128,7 @@ def test_fan_in_one_forwards_at_once_and_again(switch: Switch) -> None:
         (0, False, Outcome.FORWARDED),
     ],
 )
-def test_what_is_not_to_be_aggregated_passes(
+def test_packets_not_to_be_aggregated_are_forwarded(
     switch: Switch, flags: int, aggregate: bool, outcome: Outcome
 ) -> None:
     star(switch)
@@ -323,7 +323,7 @@ def test_two_trees_of_a_job_have_sums_of_their_own(switch: Switch) -> None:
     ]
 
 
-def test_an_empty_slot_is_nobodys(switch: Switch) -> None:
+def test_an_empty_slot_has_no_owner(switch: Switch) -> None:
     """S6: (1, 0, epoch 1, fragment 0) joins no zeroed register, whatever the reduction."""
     star(switch)
     values = tuple(-1 for _ in range(switch.build.lanes))
@@ -356,14 +356,14 @@ def test_many_packets_flood_one_slot(switch: Switch) -> None:
 # --- plans that do not agree
 
 
-def test_a_fan_in_that_is_not_the_admitted_one_is_malformed(switch: Switch) -> None:
+def test_a_fan_in_other_than_the_admitted_one_is_malformed(switch: Switch) -> None:
     star(switch, 2)
     assert up(switch, contribution(switch, 0, fan_in=3)) == []
     assert up(switch, contribution(switch, 0, fan_in=1)) == []
     assert switch.counted() == {Outcome.MALFORMED: 2}
 
 
-def test_a_fan_in_that_is_not_the_slots_is_malformed(switch: Switch) -> None:
+def test_a_fan_in_other_than_the_slots_is_malformed(switch: Switch) -> None:
     """The plan changed under a fragment without a new epoch."""
     star(switch, 2)
     up(switch, contribution(switch, 0))
@@ -373,7 +373,7 @@ def test_a_fan_in_that_is_not_the_slots_is_malformed(switch: Switch) -> None:
     assert switch.counted() == {Outcome.AGGREGATED: 1, Outcome.MALFORMED: 1}
 
 
-def test_a_reduction_that_is_not_the_slots_is_malformed(switch: Switch) -> None:
+def test_a_reduction_other_than_the_slots_is_malformed(switch: Switch) -> None:
     star(switch)
     up(switch, contribution(switch, 0))
     assert up(switch, contribution(switch, 1, reduction=Reduction.AND)) == []

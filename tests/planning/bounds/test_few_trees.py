@@ -34,7 +34,7 @@ def test_no_matrix_of_0_and_1_has_a_larger_determinant(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [5, 6, 7])
-def test_there_is_a_matrix_with_the_largest_determinant(size: int) -> None:
+def test_the_largest_determinant_is_attained(size: int) -> None:
     draw = np.random.default_rng(1)
     best = 0.0
     for _ in range(30):
@@ -100,7 +100,7 @@ def test_no_trees_are_faster(graph: PlanningGraph, count: int, seed: int) -> Non
         assert sum(rates.values()) <= bound(graph, count).bound
 
 
-def test_what_bounds_few_trees() -> None:
+def test_bounds_on_few_trees() -> None:
     nsfnet = planning_graph(load_network(str(EXAMPLES / "nsfnet.json")))
     link = Fraction(1_544_000)
     for graph, count, kind, reached in (

@@ -67,7 +67,7 @@ def test_without_latency_the_smallest_chunks_are_best() -> None:
     ("fields", "message"),
     [((0, 1, 1, 1), "height 0"), ((1, 1, 1, 0), "rate 0"), ((1, -1, 1, 1), "latency -1")],
 )
-def test_what_is_no_tree_is_refused(fields: tuple[int, int, int, int], message: str) -> None:
+def test_invalid_trees_are_refused(fields: tuple[int, int, int, int], message: str) -> None:
     height, *rest = fields
     with pytest.raises(PlanError, match=message):
         PipelinedTree(height, *map(Fraction, rest))

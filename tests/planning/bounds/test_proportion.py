@@ -30,5 +30,7 @@ def test_proportions_survive_rounding(numbers: list[int], unit: float, denominat
         ([], 1.0, 12, []),
     ],
 )
-def test_by_hand(values: list[float], unit: float, denominator: int, expected: list[int]) -> None:
+def test_worked_examples(
+    values: list[float], unit: float, denominator: int, expected: list[int]
+) -> None:
     assert whole_proportion(values, unit, denominator) == expected

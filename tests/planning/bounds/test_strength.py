@@ -143,7 +143,7 @@ def test_units_do_not_matter() -> None:
     assert strength(graph_of(edges)).bound == Fraction(10**10) + Fraction(1, 3)
 
 
-def test_a_network_in_pieces_has_none() -> None:
+def test_a_disconnected_network_has_strength_0() -> None:
     proof = strength(graph_of([(0, 1, 2), (2, 3, 2)]))
     assert proof.bound == 0
     assert proof.parts == (("n0", "n1"), ("n2", "n3"))

@@ -53,7 +53,7 @@ TREES = frozenset({Model.IN_NETWORK})
         (replace(GOOD, models=TREES, shares={Model.RING: Fraction(1)}), "not in its models"),
     ],
 )
-def test_demands_that_cannot_be_met(demand: JobDemand, message: str) -> None:
+def test_impossible_demands_are_refused(demand: JobDemand, message: str) -> None:
     with pytest.raises(PlanError, match="job 1") as error:
         check_demands(FREE, [demand], 64)
     assert message in str(error.value)
@@ -131,7 +131,7 @@ def test_options_out_of_range(options: dict[str, float]) -> None:
         Options(**options)  # type: ignore[arg-type]
 
 
-def test_what_no_bandwidth_allows_is_said() -> None:
+def test_topologies_without_bandwidth_are_named() -> None:
     links = {**FREE.links, ("h1", "l1"): Fraction(0)}
     with pytest.raises(PlanError, match=r"job 1: no .*ring.* is possible"):
         plan_embedding(Resources(NETWORK, links, FREE.slots), [GOOD])
@@ -140,7 +140,7 @@ def test_what_no_bandwidth_allows_is_said() -> None:
         plan_embedding(FREE, [alone])
 
 
-def test_weights_that_slots_do_not_allow_are_said() -> None:
+def test_weights_beyond_the_free_slots_are_refused() -> None:
     network = make_topology("leaf-spine:2x3", NetworkOptions(link_rate=1e9, slots=256))
     jobs = [JobDemand(job, GOOD.workers, (8,), models=TREES) for job in (1, 2)]
     with pytest.raises(PlanError, match="free slots, the weights asked for"):

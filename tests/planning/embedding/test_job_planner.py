@@ -180,7 +180,7 @@ def test_networks_of_hosts_have_embeddings_too() -> None:
         (replace(REQUEST, workers=("h1", "h99")), "worker 'h99'"),
     ],
 )
-def test_what_cannot_be_embedded(request_: PlanRequest, words: str) -> None:
+def test_impossible_embeddings_are_refused(request_: PlanRequest, words: str) -> None:
     with pytest.raises(PlanError, match=words):
         make_plan(RACKS, request_, None, EMBEDDING)
 

@@ -82,7 +82,7 @@ def test_few_trees_share_links_too(spec: str) -> None:
     ("bandwidth", "message"),
     [(Fraction(0), "1/1000 of the fastest"), (Fraction(1, 4), "min_rate")],
 )
-def test_a_bandwidth_that_cannot_be_is_refused(bandwidth: Fraction, message: str) -> None:
+def test_an_impossible_bandwidth_is_refused(bandwidth: Fraction, message: str) -> None:
     options = ForestOptions(tree_bandwidth=bandwidth, min_rate=Fraction(1, 3))
     if not bandwidth:
         options = replace(options, min_rate=Fraction(0))

@@ -206,7 +206,7 @@ def test_capacities_without_a_common_unit() -> None:
     assert min(residual(numbered, rates)) >= 0
 
 
-def test_rates_that_are_no_small_fractions_lose_nothing() -> None:
+def test_rates_with_large_denominators_lose_nothing() -> None:
     edges = [("a", "b", 1000003), ("b", "c", 999983), ("a", "c", 900007), ("c", "d", 1299709)]
     graph = network_of([*edges, ("b", "d", 700001), ("a", "d", 611953)])
     numbered = NumberedGraph(graph)
@@ -216,7 +216,7 @@ def test_rates_that_are_no_small_fractions_lose_nothing() -> None:
     assert sum(rates.values()) == strength(graph).bound
 
 
-def test_what_the_programme_gives_too_much_is_taken_back() -> None:
+def test_rates_above_capacity_are_reduced() -> None:
     numbered = NumberedGraph(network_of([("a", "b", 1000003), ("b", "c", 7), ("a", "c", 900007)]))
     trees = list(all_trees(numbered))
     rates = _exact(numbered, [0.5, 0.7, 0.123456789], trees, numbered.capacity)

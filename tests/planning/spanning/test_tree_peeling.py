@@ -63,7 +63,7 @@ def test_the_rest_carries_what_is_left_and_no_more(
         assert strength_without(numbered, tree, more) < whole - more
 
 
-def test_a_share_below_the_one_asked_for_is_not_worked_out() -> None:
+def test_shares_below_the_requested_one_are_not_computed() -> None:
     numbered = NumberedGraph(named("torus:3x3"))
     rest = Rest.of(numbered, strength(numbered.graph).bound)
     tree = next(all_trees(numbered))
@@ -72,7 +72,7 @@ def test_a_share_below_the_one_asked_for_is_not_worked_out() -> None:
     assert largest_share(numbered, rest, tree, share + Fraction(1, 9))[0] <= share + Fraction(1, 9)
 
 
-def test_what_keeps_a_tree_from_more() -> None:
+def test_limiting_edges_of_a_tree() -> None:
     # A triangle on a string: the string is slow, or the tree crosses the triangle too often.
     edges = [("a", "b", 4), ("b", "c", 4), ("a", "c", 4), ("c", "d", 3)]
     numbered = NumberedGraph(network_of(edges))
@@ -95,7 +95,7 @@ def test_trees_learn_what_to_cross_once() -> None:
         assert sum(peeling(numbered, None, seed=seed).trees(whole, NEVER).values()) == whole
 
 
-def test_what_is_left_is_kept_in_whole_units() -> None:
+def test_residuals_are_integer_multiples_of_the_unit() -> None:
     numbered = NumberedGraph(network_of([("a", "b", 3), ("b", "c", 3), ("a", "c", 3)]))
     rest = Rest.of(numbered, Fraction(9, 2))
     rest.take((0, 1), Fraction(4, 3))

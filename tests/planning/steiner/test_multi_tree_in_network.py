@@ -112,7 +112,7 @@ def test_plain_spines_pass_every_flow() -> None:
         ({"servers": ("h1",)}, "host 'h1' cannot be worker and server"),
     ],
 )
-def test_what_cannot_be_planned(choices: dict[str, object], message: str) -> None:
+def test_impossible_requests_are_refused(choices: dict[str, object], message: str) -> None:
     network, request = job()
     with pytest.raises(PlanError, match=message):
         make_plan(network, replace(request, **choices), planner="multi-tree")  # type: ignore[arg-type]

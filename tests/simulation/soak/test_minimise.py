@@ -17,7 +17,7 @@ FAULTS = tuple(ClockJump(float(number), 1.0) for number in range(12))
 
 @settings(max_examples=40)
 @given(st.sets(st.sampled_from(range(12)), max_size=4))
-def test_what_fails_together_is_left(needed: set[int]) -> None:
+def test_faults_that_fail_together_remain(needed: set[int]) -> None:
     schedule = FaultSchedule(1, NetworkEntry("star:3"), (JOB,), FAULTS)
     wanted = {FAULTS[number] for number in needed}
 

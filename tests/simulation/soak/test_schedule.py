@@ -53,7 +53,7 @@ def test_seeds_give_all_that_is_tried() -> None:
         ),
     ],
 )
-def test_what_is_no_schedule(text: str, words: str) -> None:
+def test_invalid_schedules_are_refused(text: str, words: str) -> None:
     with pytest.raises(ScheduleFileError) as error:
         from_json(text)
     assert words in str(error.value)

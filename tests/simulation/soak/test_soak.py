@@ -113,7 +113,7 @@ def test_an_entry_that_stays_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_an_end_that_is_not_recorded_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unrecorded_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A controller that starts anew would run the job again."""
     kept = JobTable.keep
 

@@ -166,7 +166,7 @@ def test_a_failed_compile_leaves_no_object(tmp_path: Path, cache: Path) -> None:
     assert not list(cache.rglob("*.so"))
 
 
-def test_what_is_not_supported_is_refused_with_its_place() -> None:
+def test_unsupported_constructs_are_refused_with_their_place() -> None:
     ahead = """
     headers_t ahead; ahead = p.lookahead<headers_t>();
     """

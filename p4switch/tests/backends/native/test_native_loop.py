@@ -153,7 +153,7 @@ def test_a_port_goes_on_when_its_interface_is_up_again(
         assert hosts[1].recv(2048) == frame(1, 7)
 
 
-def test_what_waits_in_the_interface_is_part_of_the_queue(
+def test_packets_in_the_interface_are_part_of_the_queue(
     hosts: list[socket.socket], loop: PacketLoop, links: list[tuple[str, str]]
 ) -> None:
     port = links[1][0]
@@ -330,7 +330,7 @@ def test_a_loop_can_stop_and_start_again(loop: PacketLoop) -> None:
         loop.stop()
 
 
-def test_the_clock_goes_on(loop: PacketLoop) -> None:
+def test_the_clock_continues(loop: PacketLoop) -> None:
     first = loop.now_us()
     assert loop.now_us() >= first
 

@@ -120,7 +120,7 @@ def test_signs_booleans_and_widths(folder: Path) -> None:
     ],
     ids=["syntax", "missing", "arguments", "constructor"],
 )
-def test_what_the_compiler_refuses_is_said(folder: Path, old: str, new: str, said: str) -> None:
+def test_errors_of_the_c_compiler_are_reported(folder: Path, old: str, new: str, said: str) -> None:
     (folder / "own.c").write_text(C.replace(old, new))
     with pytest.raises(ExternError, match=f"(?s){said}"):
         engine_of(folder)
@@ -140,7 +140,9 @@ def test_a_file_that_is_not_there(folder: Path) -> None:
     ],
     ids=["wide", "string"],
 )
-def test_what_is_pythons_alone(folder: Path, old: str, new: str, said: str) -> None:
+def test_constructs_that_only_python_externs_support(
+    folder: Path, old: str, new: str, said: str
+) -> None:
     text = PROGRAM.replace(old, new)
     text = text.replace("popcount(h.number.value)", "popcount((bit<65>)h.number.value)")
     if "string" in new:

@@ -76,7 +76,7 @@ def test_a_queue_drops_at_its_tail(make: Maker) -> None:
     assert engine.statistics().queue_drops == 2
 
 
-def test_what_waits_in_the_interface_counts_for_all_that_leave_after_it(make: Maker) -> None:
+def test_packets_in_the_interface_delay_all_that_follow(make: Maker) -> None:
     engine = make(priority_queues=4)
     engine.set_waiting(1, [5, 0, 3, 0, 0, 0, 0, 0])
     depths = [frame(1, 3), frame(1, 2), frame(1, 2), frame(1), frame(2)]
@@ -88,7 +88,7 @@ def test_what_waits_in_the_interface_counts_for_all_that_leave_after_it(make: Ma
     assert data[5] == 0
 
 
-def test_what_waits_at_a_port_that_there_is_not_changes_nothing(make: Maker) -> None:
+def test_queue_depths_of_unknown_ports_are_ignored(make: Maker) -> None:
     engine = make(priority_queues=4)
     engine.set_waiting(1 << 24, [5] * 8)
     ((_, data),) = engine.process([(0, frame(1))])

@@ -81,7 +81,7 @@ def test_nothing_is_reached_without_packets() -> None:
     assert not any(coverage.counts.values())
 
 
-def test_what_one_packet_reaches() -> None:
+def test_coverage_of_one_packet() -> None:
     coverage, _ = covered("0205")
     missed = {point.line for point in coverage.missed("statement")}
     assert missed == {line_of("h.more);"), line_of("value = 9"), line_of("mark_to_drop")}

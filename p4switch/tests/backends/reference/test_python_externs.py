@@ -46,7 +46,7 @@ def test_instances_have_their_own_state(folder: Path) -> None:
     assert other.process([(0, twenty)]) == [(1, bytes.fromhex("000000140002"))]
 
 
-def test_what_is_not_defined_is_said(folder: Path) -> None:
+def test_undefined_externs_are_reported(folder: Path) -> None:
     (folder / "own.py").write_text("")
     with pytest.raises(UnsupportedError, match=r"own\.p4:\d+:.*not one of v1model, and .*own\.py"):
         engine_of(folder)
@@ -70,7 +70,7 @@ def test_too_few_values(folder: Path) -> None:
         engine_of(folder).process([(0, bytes(6))])
 
 
-def test_they_are_the_interpreters(folder: Path) -> None:
+def test_python_externs_need_the_interpreter(folder: Path) -> None:
     names = [str(folder / name) for name in ("own.p4", "own.stf", "own.py")]
     arguments = ["stf", *names[:2], "--executor", "native", "--externs", names[2]]
     result = CliRunner().invoke(app, arguments)

@@ -56,7 +56,7 @@ def test_tokens_know_their_place_and_the_space_before() -> None:
     ]
 
 
-def test_what_is_no_token_is_left_to_the_preprocessor() -> None:
+def test_invalid_tokens_are_left_to_the_preprocessor() -> None:
     assert scan('x "open\ny')[1][:2] == (OTHER, '"')
     assert scan("x /* open\ny")[1][:2] == (OTHER, "/* open\ny")
 
