@@ -19,10 +19,10 @@ def engine_maker(
     executor: str | None = None,
     options: EngineOptions | None = None,
 ) -> Callable[[], Engine]:
-    """Return a maker of engines for one program, which is compiled once, now.
+    """Compile a program and return a factory of engines for it.
 
-    `executor`: `native`, `interpreter`, or None for native where a C compiler is, else the
-    interpreter with a line of notice. Raises P4Error; NoCompilerError if native is asked for.
+    `executor`: `native`, `interpreter`, or None for native if there is a C compiler, else the
+    interpreter with a warning. Raises P4Error; NoCompilerError if native is requested without one.
     """
     from p4switch.packet_io.compile import NoCompilerError
 

@@ -1,4 +1,4 @@
-"""From a P4 program to a shared object, by way of C, in the cache of `packet_io.compile`."""
+"""Compiles a P4 program to a shared object by way of C, in the cache of `packet_io.compile`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from p4switch.packet_io.compile import (
 )
 
 if TYPE_CHECKING:
-    # A switch that finds its program compiled needs no generator.
+    # Imported late: a switch whose program is in the cache needs no generator.
     from p4switch import ir
     from p4switch.backends.native.generate import Generated
     from p4switch.backends.native.layout import Layout
@@ -42,7 +42,7 @@ FLAGS = (
     "-fwrapv",
     "-w",
 )
-"""The meaning of `-march=native` is part of an entry's name through `machine`."""
+"""Cache keys contain the meaning of `-march=native` through `machine`."""
 
 LAYOUT = "layout.pickle"
 """The file with the layout of a shared object, kept in the same cache entry."""
@@ -62,7 +62,7 @@ def machine() -> str:
 
 @functools.cache
 def runtime_text() -> str:
-    """Return the C runtime, as part of an entry's name."""
+    """Return the C runtime's source, which is part of cache keys."""
     return "".join(path.read_text() for path in sorted(RUNTIME.iterdir()))
 
 
@@ -81,8 +81,8 @@ def compile_generated(
 ) -> Path:
     """Return the shared object for a C text, compiled or from the cache, with its layout.
 
-    Raises NoCompilerError; ExternError if it is because of `externs` that it does not compile,
-    else CompileError, for a defect of p4switch.
+    Raises NoCompilerError; ExternError for errors in `externs`; CompileError for any other, which
+    is a defect of p4switch.
     """
     from p4switch.backends.native import own_externs
     from p4switch.targets.v1model.engine import ExternError
@@ -112,7 +112,7 @@ def read_layout(path: Path) -> Layout:
 def build(
     program: ir.Program, extra_flags: Sequence[str] = (), externs: CFile | None = None
 ) -> Path:
-    """Generate and compile a program with its own externs; the shared object."""
+    """Generate and compile a program with its own externs; return the shared object."""
     from p4switch.backends.native.generate import generate
 
     compiler()
@@ -122,10 +122,10 @@ def build(
 def load_kept(
     parts: Sequence[str], make: Callable[[], ir.Program], externs: CFile | None = None
 ) -> tuple[ir.Program, Path]:
-    """Return a program and its shared object, from the cache if they are there.
+    """Return a program and its shared object, from the cache if possible.
 
-    `parts` determine the program together with p4switch's own source; `make` is called if it is not
-    kept. Raises what `make` and `build` raise.
+    `parts` and p4switch's own source determine the program; `make` is called if it is not cached.
+    Raises the errors of `make` and `build`.
     """
     if externs is not None:
         parts = (*parts, str(externs.path), externs.text)
@@ -152,9 +152,9 @@ def load(
 ) -> tuple[ir.Program, Path]:
     """Return the program of a file, P4 source or BMv2 JSON, and its shared object.
 
-    Both come from the cache if they are there. The entry is named by the preprocessed source, the
-    defines and p4switch's own source, so a second start needs no front end. Errors are those of the
-    front end, of `generate`, and NoCompilerError.
+    Both come from the cache if possible. Its key is the preprocessed source, the defines and
+    p4switch's own source, so a second start needs no front end. Raises the errors of the front end
+    and of `generate`, and NoCompilerError.
     """
     from p4switch.programs import compile_path, is_bmv2_json, read_file
 

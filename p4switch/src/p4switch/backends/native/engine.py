@@ -50,7 +50,7 @@ def c_file(options: EngineOptions | None) -> CFile | None:
 
 
 class Slots:
-    """Small numbers for what the control plane knows by other ids."""
+    """Small numbers for objects that the control plane knows by other ids."""
 
     def __init__(self) -> None:
         self._slots: dict[int, int] = {}
@@ -74,7 +74,7 @@ class NativeEngine(ControlState):
     """An `Engine` in C. NoCompilerError without a C compiler, UnsupportedError from `generate`.
 
     `compiled`: the shared object from `build.load`, else the program is compiled (or found in
-    the cache). `extra_flags` go to the compiler.
+    the cache). `extra_flags` are passed to the compiler.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class NativeEngine(ControlState):
         self._counters = {name: i for i, name in enumerate(self.layout.counters)}
         self._meters = {name: i for i, name in enumerate(self.layout.meters)}
         self.clock: Callable[[], int] | None = None
-        """The packet loop's clock while there is one."""
+        """The packet loop's clock while it runs."""
         self._load_program()
 
     def close(self) -> None:
@@ -145,7 +145,7 @@ class NativeEngine(ControlState):
     def _process(
         self, count: int, ports: int, offsets: int, lengths: int, data: int | bytes, now_us: int
     ) -> BatchResult:
-        """Run a batch, given by addresses; the result lies in the switch until the next one."""
+        """Run a batch given by addresses; the result stays in the switch until the next one."""
         self.now_us = now_us
         result = BatchResult()
         failed = self.library.process(
@@ -180,7 +180,7 @@ class NativeEngine(ControlState):
             return [Digest(layout.name, values) for layout, values in records]
 
     def log_messages(self) -> None:
-        """Log what `log_msg` and failed assertions have said since the last call."""
+        """Log messages of `log_msg` and failed assertions since the last call."""
         if not self.layout.messages:
             return
         for layout, values in self._records(self.library.take_messages, self.layout.messages):
@@ -195,7 +195,7 @@ class NativeEngine(ControlState):
         count = take(self.switch, None, 0)
         room = 0
         words = (ctypes.c_uint64 * room)()
-        while count > room:  # a packet loop may add records between the calls
+        while count > room:  # A packet loop may add records between these calls.
             room = count
             words = (ctypes.c_uint64 * room)()
             count = take(self.switch, words, room)
@@ -220,7 +220,7 @@ class NativeEngine(ControlState):
     # --- hooks of ControlState
 
     def _action(self, table: int, entry: TableEntry) -> tuple[int, int, int, Words]:
-        """Kind, reference, action and argument words of an entry."""
+        """Return kind, reference, action and argument words of an entry."""
         layout = self.layout.tables[table]
         if entry.action is not None:
             words = _words(layout.pack_arguments(entry.action))
@@ -306,7 +306,7 @@ class NativeEngine(ControlState):
         _check(self.library.value_set(self.switch, index, len(members), _words(rows)))
 
     def _value_set_row(self, index: int, member: tuple[KeyMatch, ...]) -> list[int]:
-        """Low, high, value and mask of each word (actions.h, value_set_has)."""
+        """Return low, high, value and mask of each word (actions.h, value_set_has)."""
         row: list[int] = []
         for part in self.layout.value_sets[index]:
             match = member[part.place]
@@ -396,12 +396,12 @@ def _pairs(
 
 
 def packets_of(result: BatchResult) -> list[Packet]:
-    """Return a copy of frames that lie in the switch, as single packets."""
+    """Return a copy of frames in the switch's memory as single packets."""
     count = result.count
     if not count:
         return []
     ports = (ctypes.c_uint16 * count).from_address(result.ports)
     offsets = (ctypes.c_uint64 * count).from_address(result.offsets)
     lengths = (ctypes.c_uint32 * count).from_address(result.lengths)
-    start = result.data or 0  # no address where all frames are empty
+    start = result.data or 0  # The address is null if all frames are empty.
     return [(ports[i], ctypes.string_at(start + offsets[i], lengths[i])) for i in range(count)]

@@ -29,16 +29,16 @@ HASHES = {
     "xor16": "hash_xor16",
     "identity": "hash_identity",
 }
-"""C functions by HashAlgorithm member; the custom CRCs have BMv2's start values, the plain ones."""
+"""C functions by HashAlgorithm member; custom CRCs begin with the standard ones, as in BMv2."""
 
 NO_FIELD_LIST = 0xFFFF
 
 
 class Externs(Wire):
-    """Translates extern calls; what they mean is written in `v1model.externs`."""
+    """Translates extern calls; `v1model.externs` defines their semantics."""
 
     def call_extern(self, call: ir.CallExtern) -> None:
-        """One call."""
+        """Translate one call."""
         name = call.method
         if call.instance is not None:
             name = f"{call.instance.extern}_{call.method}"
@@ -126,7 +126,7 @@ class Externs(Wire):
     # --- state
 
     def cell(self, call: ir.CallExtern, index: ir.Expression) -> tuple[str, str, bool]:
-        """C text of an index into the call's instance, its check, and whether it may fail."""
+        """Return C texts of an index into the instance and its check, and whether it may fail."""
         assert call.instance is not None
         size = call.instance.number(0)
         at = self.temporary("u64", self.index(index), "i")
@@ -175,7 +175,7 @@ class Externs(Wire):
             self.line(f"if ({inside}) {cell} = {place};")
 
     def register(self, instance: ir.ExternInstance) -> str:
-        """C text of a register's cell, its index written `#`."""
+        """Return the C text of a register's cell, with `#` for its index."""
         group, name = self.unit.register(instance)
         self.register_groups.add(group)
         return f"R{group}[#].{name}"
@@ -190,7 +190,7 @@ class Externs(Wire):
             self.line("cell->bytes += p->input_length;")
 
     def _extern_direct_counter_count(self, call: ir.CallExtern) -> None:
-        """Nothing: the table counts each hit once, called or not (as in BMv2)."""
+        """Do nothing: the table counts each hit once, whether called or not (as in BMv2)."""
 
     def _extern_meter_execute_meter(self, call: ir.CallExtern) -> None:
         assert call.instance is not None
@@ -229,7 +229,7 @@ class Externs(Wire):
                 raise self.unsupported(f"{call.method} with other arguments than bit<64> and less")
 
     def _hash(self, algorithm: ir.Expression, data: ir.Expression, with_payload: bool) -> str:
-        """C text of the hash, a u64."""
+        """Return the C text of the hash, a u64."""
         function = self._hash_function(algorithm)
         if not function:
             return self.temporary("u64", "random_next(&sw->random)")
@@ -252,7 +252,7 @@ class Externs(Wire):
         return HASHES[name]
 
     def selector_hash(self, algorithm: ir.Expression, items: list[Item]) -> str:
-        """C text of an action selector's hash."""
+        """Return the C text of an action selector's hash."""
         function = self._hash_function(algorithm)
         if not function:
             return self.temporary("u64", "random_next(&sw->random)")
@@ -262,7 +262,7 @@ class Externs(Wire):
     def packed(self, data: ir.Expression) -> tuple[str, str]:
         """Return a C array of the data's bits, padded to whole bytes, and its length in bytes.
 
-        Headers that are not valid are left out.
+        Invalid headers are omitted.
         """
         parts: list[tuple[str, list[Item]]] = []
         self._collect(data, parts)
@@ -340,7 +340,7 @@ class Externs(Wire):
         with self.block(f"if ({self.scalar(condition)})"):
             self.store(checksum, self._hash(algorithm, data, with_payload))
 
-    # --- what happens to the packet
+    # --- the packet's fate
 
     def _extern_mark_to_drop(self, call: ir.CallExtern) -> None:
         place = "p->std"
@@ -396,7 +396,7 @@ class Externs(Wire):
         self._record("digests", len(digests) - 1, texts)
 
     def _values(self, data: list[ir.Expression]) -> tuple[list[str], tuple[int, ...]]:
-        """C texts of the words of all leaves, and the leaves' widths."""
+        """Return the C texts of the words of all leaves, and the leaves' widths."""
         texts: list[str] = []
         widths: list[int] = []
         for item in (item for value in data for item in self.value_items(value)):
@@ -418,7 +418,7 @@ class Externs(Wire):
             for i, text in enumerate(texts):
                 self.line(f"record[{i}] = {text};")
 
-    # --- for the programmer
+    # --- assertions and messages
 
     def _extern_assert(self, call: ir.CallExtern) -> None:
         messages = self.unit.layout.messages

@@ -1,4 +1,4 @@
-"""From a program to the text of one C file."""
+"""Translates a program to the text of one C file."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ TABLE_KINDS = {"exact": "TABLE_EXACT", "lpm": "TABLE_LPM", "scan": "TABLE_SCAN"}
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """The C text, and where things lie."""
+    """The C text and its layout."""
 
     text: str
     layout: Layout
 
 
 def generate(program: ir.Program, externs: CFile | None = None) -> Generated:
-    """Translate a program; `externs` are its own, which it may call.
+    """Translate a program; `externs`: its own externs.
 
-    UnsupportedError if it has what the native engine cannot run.
+    UnsupportedError for constructs that the native engine cannot run.
     """
     with deep_recursion():
         return _generate(program, None if externs is None else OwnExterns(externs))
@@ -136,7 +136,7 @@ def _numbers(unit: Unit) -> Iterator[str]:
 
 
 def _standard_metadata(unit: Unit) -> Iterator[str]:
-    """Accessors of standard_metadata; of fields that the program's struct lacks, nothing."""
+    """Yield accessors of standard_metadata, no-ops for fields that the program's struct lacks."""
     assert isinstance(unit.standard, ir.Struct)
     widths = {field.name: scalar_width(field.type) for field in unit.standard.fields}
     for name in STANDARD_FIELDS:
@@ -151,7 +151,7 @@ def _standard_metadata(unit: Unit) -> Iterator[str]:
 
 
 def _field_lists(unit: Unit) -> Iterator[str]:
-    """Yield the lines of a function that copies what carries @field_list(index)."""
+    """Yield the lines of a function that copies the fields annotated with @field_list(index)."""
     lists: dict[int, list[str]] = {}
 
     def visit(kind: ir.Type, path: str) -> None:
@@ -180,7 +180,7 @@ def _field_lists(unit: Unit) -> Iterator[str]:
 
 
 def _specifications(unit: Unit) -> Iterator[str]:
-    """Constant tables that tell the runtime of the program's tables and arrays."""
+    """Yield constant tables that describe the program's tables and arrays to the runtime."""
     layout = unit.layout
     for number, table in enumerate(layout.tables):
         yield from _table_parts(number, table)

@@ -1,7 +1,7 @@
 """Memory layouts: table keys and action data, register rows, records.
 
-The C generator writes code for these layouts, the engine packs what the control plane gives by
-them. They depend on the program alone and are kept with the compiled object.
+The C generator writes code for these layouts, and the engine packs the control plane's data by
+them. They depend only on the program and are cached with the compiled object.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ class TableLayout:
     key_words: int
     fields: tuple[KeyField, ...]
     range_word: int
-    """Range keys have words of their own from here on."""
+    """First word of range keys, which do not share words."""
     arguments: tuple[tuple[int, ...], ...]
-    """For each action the first word of each datum, then the number of words."""
+    """For each action, the first word of each datum, then the number of words."""
 
     @property
     def argument_words(self) -> int:
-        """Words of the longest action data."""
+        """Return the words of the longest action data."""
         return max((words[-1] for words in self.arguments), default=0)
 
     @property
     def direct_bits(self) -> int:
-        """Total width of the keys if the table is indexed directly, else 0."""
+        """Return the total width of the keys if the table is indexed directly, else 0."""
         total = sum(f.width for f in self.fields)
         narrow = all(f.width <= NARROW for f in self.fields)
         return total if narrow and 0 < total <= DIRECT_LIMIT else 0
 
     def pack(self, entry: TableEntry) -> tuple[list[int], list[int]]:
-        """Value and mask words (low and high of ranges); lpm: the prefix length at the end."""
+        """Return value and mask words (ranges: low, high); lpm: followed by the prefix length."""
         extra = 1 if self.kind == "lpm" else 0
         values, masks = [0] * (self.key_words + extra), [0] * (self.key_words + extra)
         for part in self.fields:
@@ -87,7 +87,7 @@ def _bounds(match: KeyMatch, part: KeyField) -> tuple[int, int]:
 
 
 def place_fields(widths: list[int], first_word: int = 0) -> tuple[list[tuple[int, int]], int]:
-    """(word, shift) of each field, narrow ones together and never across a word; and the end."""
+    """Return (word, shift) of each field, packed within words, and the number of words."""
     places = []
     word, used = first_word, 0
     for width in widths:
@@ -133,11 +133,11 @@ def table_layout(table: ir.Table) -> TableLayout:
 
 @dataclass(frozen=True, slots=True)
 class RecordLayout:
-    """A record that the program makes for Python: a digest, or a message with `text`."""
+    """A record that the program writes for Python: a digest, or a message with `text`."""
 
     name: str
     widths: tuple[int, ...]
-    """Of each value; a value takes whole words."""
+    """Width of each value; a value takes whole words."""
     text: str = ""
     position: str = ""
 
@@ -158,7 +158,7 @@ class Layout:
 
     tables: list[TableLayout]
     registers: list[str] = field(default_factory=list)
-    """Names of the registers in the order of the C table; likewise below."""
+    """Names of registers in the order of the C table; likewise below."""
     counters: list[str] = field(default_factory=list)
     meters: list[str] = field(default_factory=list)
     profiles: list[str] = field(default_factory=list)

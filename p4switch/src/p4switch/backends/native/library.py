@@ -1,4 +1,4 @@
-"""The compiled switch's functions, typed for ctypes; calls release the GIL."""
+"""The compiled switch's functions with ctypes signatures; calls release the GIL."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "loop_counts": (None, (c_void_p, c_uint32, _WORDS)),
     "loop_lost": (None, (c_void_p, _WORDS)),
 }
-"""Result and arguments of each exported function, without the prefix `p4_` (control.h)."""
+"""Result and arguments of each exported function, by name without the prefix `p4_` (control.h)."""
 
 
 class Library:

@@ -1,4 +1,4 @@
-"""The packet loop of a native engine: packet sockets in and out, in a thread without Python."""
+"""The packet loop of a native engine: between packet sockets, in a thread without Python."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PortCounts:
 
 @dataclass(frozen=True, slots=True)
 class LostFrames:
-    """Frames for ports without a socket; frames for the CPU that found its ring full."""
+    """Frames for ports without a socket, and frames for the CPU that found its ring full."""
 
     unconnected: int
     cpu: int
@@ -47,7 +47,7 @@ class LostFrames:
 class PacketLoop:
     """Runs a native engine between packet sockets. Close it before the engine.
 
-    While it runs, every call of the engine is allowed but `process`.
+    While it runs, all calls of the engine except `process` are allowed.
     """
 
     def __init__(self, engine: NativeEngine) -> None:
@@ -92,9 +92,9 @@ class PacketLoop:
         return sorted(self._sockets)
 
     def start(self) -> None:
-        """Run in a thread of its own.
+        """Run in a separate thread.
 
-        What `log_msg` says is kept for the engine's `log_messages`, where that is logged.
+        Messages of `log_msg` are kept for the engine's `log_messages` if they are logged.
         """
         self._library.log(self.engine.switch, log.isEnabledFor(logging.INFO))
         self._thread = threading.Thread(target=self._run, name="packet loop", daemon=True)
@@ -104,7 +104,7 @@ class PacketLoop:
         self._failure = self._library.loop_run(self._loop)
 
     def stop(self) -> None:
-        """Stop the thread; OSError if it had ended before by itself."""
+        """Stop the thread; OSError if it had already ended by itself."""
         if self._thread is None:
             return
         self._library.loop_stop(self._loop)
@@ -134,13 +134,13 @@ class PacketLoop:
         return int(self._library.loop_cpu_event(self._loop))
 
     def take_cpu_frames(self) -> list[bytes]:
-        """Frames that left by the CPU port since the last call. For one thread at a time."""
+        """Return frames that left by the CPU port since the last call. For one thread at a time."""
         result = BatchResult()
         self._library.loop_take_cpu(self._loop, self._taken, ctypes.byref(result))
         return [data for _, data in packets_of(result)]
 
     def now_us(self) -> int:
-        """Return the loop's clock, which stamps packets and entries: microseconds."""
+        """Return the loop's clock in microseconds, which timestamps packets and entries."""
         return int(self._library.loop_clock(self._loop))
 
     def counts(self, port: int) -> PortCounts:
@@ -150,7 +150,7 @@ class PacketLoop:
         return PortCounts(*values)
 
     def lost(self) -> LostFrames:
-        """Frames that no port took."""
+        """Return the numbers of frames that no port took."""
         values = (ctypes.c_uint64 * 2)()
         self._library.loop_lost(self._loop, values)
         return LostFrames(*values)

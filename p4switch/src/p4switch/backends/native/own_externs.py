@@ -1,4 +1,4 @@
-"""Externs that a program declares for itself, written in C (docs/externs.md)."""
+"""Externs that a program declares itself, written in C (docs/externs.md)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from p4switch.position import UnsupportedError
 from p4switch.targets.v1model.engine import ExternError
 
 SUFFIX = ".c"
-"""Suffix of a file of externs for the native executor; any other is Python, for the interpreter."""
+"""Suffix of extern files for the native executor; all others are Python, for the interpreter."""
 
 FLAGS = ("-Wl,-z,defs",)
-"""What the file does not define is an error when it is compiled, not when it is loaded."""
+"""Missing definitions are an error when the file is compiled, not when it is loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class CFile:
 
     @classmethod
     def read(cls, path: Path) -> CFile:
-        """Read a file. Raises ExternError if it cannot be read, or is not named as C is."""
+        """Read a file. Raises ExternError if it cannot be read, or lacks the suffix of C files."""
         if path.suffix != SUFFIX:
             raise ExternError(
                 f"{path}: the native executor takes externs in C, in a file FILE{SUFFIX}"
@@ -50,7 +50,7 @@ class OwnExterns:
     """Members of the frame that hold the state of instances."""
 
     def declare(self, call: ir.CallExtern, name: str, result: str, parameters: list[str]) -> None:
-        """Note how a function is called. UnsupportedError if that differs from another call."""
+        """Record how a function is called. UnsupportedError if that differs from another call."""
         text = f"{result} {name}({', '.join(parameters) or 'void'});"
         if self.prototypes.setdefault(name, text) != text:
             raise UnsupportedError(
@@ -64,21 +64,21 @@ class OwnExterns:
         return self.objects.setdefault(instance, f"own{len(self.objects)}")
 
     def head(self) -> Iterator[str]:
-        """Yield the lines of the file itself, whose errors name its own lines."""
+        """Yield the file's lines, such that errors refer to its own line numbers."""
         name = str(self.file.path).replace("\\", "\\\\").replace('"', '\\"')
         yield f'#line 1 "{name}"'
         yield self.file.text
         yield '#line 1 "switch.c"'
 
     def declarations(self) -> Iterator[str]:
-        """Yield prototypes, with which the compiler compares the file's functions."""
+        """Yield prototypes, against which the compiler checks the file's functions."""
         yield from self.prototypes.values()
         for kind, count in {i.extern: len(i.arguments) for i in self.objects}.items():
             parameters = ", ".join([f"extern_{kind} *", *["u64"] * count])
             yield f"void extern_{kind}_init({parameters});"
 
     def start(self) -> Iterator[str]:
-        """Yield statements that make all objects in the frame `f`."""
+        """Yield statements that construct all objects in the frame `f`."""
         for instance, member in self.objects.items():
             numbers = []
             for argument in instance.arguments:
@@ -94,7 +94,7 @@ class OwnExterns:
 
 
 def c_type(kind: ir.Type) -> str | None:
-    """Return the C type of an argument, or None if C has no argument of that type."""
+    """Return the C type of an argument; None if externs in C do not support it."""
     if not is_scalar(kind):
         return None
     return "i64" if is_signed(kind) else "u64"

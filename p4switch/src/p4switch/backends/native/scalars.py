@@ -1,4 +1,4 @@
-"""Expressions that are C integers, and the places that l-values stand for."""
+"""Expressions that are C integers, and the places of l-values."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ COMPARISONS = ("<", ">", "<=", ">=", "==", "!=")
 
 
 class Scalars(Writer, ABC):
-    """Translates expressions; what must come first is written as lines before the statement."""
+    """Translates expressions; preparatory code is written as lines before the statement."""
 
-    # Given by the classes for wide integers and for statements.
+    # Implemented by the classes for wide integers and for statements.
 
     @abstractmethod
     def wide_operand(self, expression: ir.Expression) -> str:
@@ -47,7 +47,7 @@ class Scalars(Writer, ABC):
     def place(self, expression: ir.Expression, *, write: bool = False) -> str:
         """Return the C l-value of an l-value.
 
-        Where there is none, a place for writes to be lost in.
+        For places that do not exist, return one whose writes are lost.
         """
         match expression:
             case ir.Read():
@@ -68,7 +68,7 @@ class Scalars(Writer, ABC):
         raise self.unsupported(f"{type(expression).__name__} as an l-value")
 
     def value_place(self, expression: ir.Expression, write: bool = False) -> str:
-        """Return a place that holds a composite, wide or varbit value: its own, or a temporary."""
+        """Return a place that holds a composite, wide or varbit value: its own or a temporary."""
         if isinstance(expression, ir.Read | ir.Field | ir.Element | ir.StackNext | ir.StackLast):
             return self.place(expression, write=write)
         name = self.name()
@@ -115,7 +115,7 @@ class Scalars(Writer, ABC):
     # --- values
 
     def scalar(self, expression: ir.Expression) -> str:
-        """C text of a Bits of at most 64 bits (of its value type) or of a Bool (0 or 1)."""
+        """Return the C text of a Bits of at most 64 bits (its value type) or a Bool (0 or 1)."""
         match expression:
             case ir.Const():
                 return literal(int(expression.value), scalar_width(expression.type))
@@ -140,7 +140,7 @@ class Scalars(Writer, ABC):
         raise self.unsupported(f"{type(expression).__name__} as a number")
 
     def is_valid(self, expression: ir.Expression) -> str:
-        """C text: whether a header, or a union's or stack's any header, is valid."""
+        """Return the C text of whether a header, or any header of a union or stack, is valid."""
         return self._valid(self.value_place(expression), expression.type)
 
     def _valid(self, place: str, kind: ir.Type) -> str:
@@ -308,6 +308,6 @@ class Scalars(Writer, ABC):
 
 
 def stack_size(expression: ir.Expression) -> int:
-    """Elements of a stack expression."""
+    """Return the number of elements of a stack expression."""
     assert isinstance(expression.type, ir.Stack)
     return expression.type.size

@@ -21,7 +21,7 @@ from p4switch.midend.cycles import has_cycle
 from p4switch.position import NOWHERE, UnsupportedError
 
 PARSER_STATES_LIMIT = 100_000
-"""State transitions of one parser before it counts as endless and rejects with ParserTimeout."""
+"""State transitions after which a parser counts as endless and rejects with ParserTimeout."""
 
 
 class Statements(Tables):
@@ -141,7 +141,7 @@ class Statements(Tables):
             self.build_into(place, value)
 
     def _assign_member(self, target: ir.Field, value: ir.Expression) -> None:
-        """Make a valid header the union's only one; an invalid one leaves none."""
+        """Make a valid header the union's only one; assigning an invalid one clears the union."""
         union = self.place(target.base, write=True)
         name = self.name()
         self.line(f"{self.unit.types.name(value.type)} {name};")
@@ -186,7 +186,7 @@ class Statements(Tables):
                     self.statements(statement.other)
 
     def _switch(self, statement: ir.Switch) -> None:
-        """Write a chain of tests: a C switch would take the `break` of a loop around it."""
+        """Write a chain of tests: in a C switch, `break` would not leave a surrounding loop."""
         kind = statement.subject.type
         with self.block(""):
             if is_wide(kind):
@@ -246,7 +246,7 @@ class Statements(Tables):
     # --- headers
 
     def _set_valid(self, statement: ir.SetValid) -> None:
-        """BMv2 keeps the packet's length in step with setValid and setInvalid, so do we."""
+        """Update the packet's length on setValid and setInvalid, as BMv2 does."""
         header = statement.header
         place = self.place(header, write=True)
         bits = wire_width(header.type)
@@ -336,7 +336,7 @@ class Statements(Tables):
         self.line("return 1;")
 
     def _simple(self, select: ir.Select) -> bool:
-        """One scalar subject, and only constants and defaults."""
+        """Return whether there is one scalar subject, and only constants and defaults."""
         return (
             len(select.subjects) == 1
             and is_scalar(select.subjects[0].type)

@@ -17,7 +17,7 @@ class Tables(Externs):
 
     @abstractmethod
     def statements(self, body: list[ir.Statement] | list[ir.Assign]) -> None:
-        """Write a list of statements; the class for statements has it."""
+        """Write a list of statements; implemented by the class for statements."""
 
     def table(self, table: ir.Table, number: int) -> None:
         """Write the body of the table's function: sets *hit and *run, 1 if the action stopped."""
@@ -96,9 +96,9 @@ class Tables(Externs):
             self.line(f"sw->colors[{number}] = meter_execute(&e->meter, {amount}, sw->now);")
 
     def _choose(self, table: ir.Table, selector: list[Item]) -> None:
-        """Choose an entry's own action, or its member's, or that of a member of its group.
+        """Choose an entry's own action, its member's, or that of a member of its group.
 
-        Of an empty group the default action is run, and it is a hit.
+        An empty group runs the default action and counts as a hit.
         """
         if table.implementation is None:
             self.line("c = &e->own;")

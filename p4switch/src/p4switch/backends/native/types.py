@@ -1,4 +1,4 @@
-"""C types of a program's types: names, declarations, equality; and how fields lie on the wire."""
+"""C types of a program's types: names, declarations and equality; layout of fields on the wire."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ def words(width: int) -> int:
 
 
 def mask_of(width: int) -> int:
-    """All ones in `width` bits."""
+    """Return all ones in `width` bits."""
     return (1 << width) - 1
 
 
 def is_wide(kind: Type) -> bool:
-    """Whether the type is an integer of several words."""
+    """Return whether the type is an integer of several words."""
     return isinstance(kind, Bits) and kind.width > NARROW
 
 
 def is_scalar(kind: Type) -> bool:
-    """Whether the type is a C integer."""
+    """Return whether the type is a C integer."""
     return isinstance(kind, Bool) or (isinstance(kind, Bits) and kind.width <= NARROW)
 
 
 def is_composite(kind: Type) -> bool:
-    """Whether the type has fields or elements."""
+    """Return whether the type has fields or elements."""
     return isinstance(kind, Header | Struct | Union | Stack)
 
 
 def scalar_width(kind: Type) -> int:
-    """Width in bits of a Bits or Bool."""
+    """Return the width in bits of a Bits or Bool."""
     return kind.width if isinstance(kind, Bits) else 1
 
 
@@ -77,7 +77,7 @@ def literal(value: int, width: int) -> str:
 
 
 def is_signed(kind: Type) -> bool:
-    """Whether the type is `int<>`."""
+    """Return whether the type is `int<>`."""
     return isinstance(kind, Bits) and kind.signed
 
 
@@ -85,8 +85,8 @@ def is_signed(kind: Type) -> bool:
 class Leaf:
     """A scalar, wide or varbit field inside a header or struct.
 
-    `path` is the C path with a leading dot; `offset` counts bits from the start, a varbit before
-    it as 0. `after_varbit`: a varbit comes before it.
+    `path` is the C path with a leading dot; `offset` counts bits from the start, with an earlier
+    varbit as 0. `after_varbit`: a varbit precedes it.
     """
 
     path: str
@@ -97,12 +97,12 @@ class Leaf:
 
     @property
     def width(self) -> int:
-        """Width in bits; a varbit's maximum."""
+        """Return the width in bits; of a varbit, the maximum."""
         return self.type.max_width if isinstance(self.type, Varbit) else scalar_width(self.type)
 
 
 def leaves(kind: Type) -> list[Leaf]:
-    """All leaves of a header, struct or stack (or of a plain value, with an empty path)."""
+    """Yield all leaves of a header, struct or stack (or of a plain value, with an empty path)."""
     found: list[Leaf] = []
     offset = 0
     seen_varbit = False
@@ -130,14 +130,14 @@ def leaves(kind: Type) -> list[Leaf]:
 
 
 def has_stack(kind: Type) -> bool:
-    """Whether the type is a stack or has one inside."""
+    """Return whether the type is or contains a stack."""
     if isinstance(kind, Header | Struct | Union):
         return any(has_stack(member.type) for member in kind.fields)
     return isinstance(kind, Stack)
 
 
 def wire_width(kind: Type) -> int:
-    """Bits on the wire, without varbits."""
+    """Return the bits on the wire, without varbits."""
     return sum(leaf.width for leaf in leaves(kind) if not isinstance(leaf.type, Varbit))
 
 
@@ -150,7 +150,7 @@ def varbit_of(kind: Type) -> Leaf | None:
 
 
 class CTypes:
-    """Names and declarations of C types, made when first asked for."""
+    """Names and declarations of C types, made on demand."""
 
     def __init__(self) -> None:
         self.declarations: list[str] = []
@@ -208,7 +208,7 @@ class CTypes:
             clean = "".join(c if c.isalnum() else "_" for c in kind.name)
             name = f"t{len(self._composites)}_{clean}"
             self._composites[id(kind)] = name
-            self._kept.append(kind)  # keeps id(kind) taken
+            self._kept.append(kind)  # Keeps id(kind) in use.
             if isinstance(kind, Header):
                 fields.append("    u8 valid;")
             self.declarations.append(
@@ -217,7 +217,7 @@ class CTypes:
         return name
 
     def zero(self, kind: Type) -> str:
-        """Name of a constant: the type's initial value."""
+        """Return the name of a constant with the type's initial value."""
         name = self.name(kind)
         if name not in self.zeros:
             self.zeros[name] = f"zero_{name}"
@@ -225,7 +225,7 @@ class CTypes:
         return self.zeros[name]
 
     def equals(self, kind: Type) -> str:
-        """Name of a function: whether two values (by pointer) are equal as P4's `==` has it."""
+        """Return the name of a function that compares two values (by pointer) as P4's `==` does."""
         name = self.name(kind)
         known = self._equals.get(name)
         if known is None:

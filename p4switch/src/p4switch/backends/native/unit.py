@@ -1,4 +1,4 @@
-"""One program's C text in the making: what its functions share."""
+"""State of a program's translation that all functions share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ V1MODEL_BLOCKS = ("parser", "verify", "ingress", "egress", "compute", "deparser"
 
 
 def clean(name: str) -> str:
-    """Return a name as part of a C identifier."""
+    """Return a name in a form that can be part of a C identifier."""
     return "".join(c if c.isalnum() else "_" for c in name)
 
 
@@ -28,7 +28,7 @@ class Unit:
     def __init__(self, program: ir.Program, own: OwnExterns | None = None) -> None:
         self.program = program
         self.own = own
-        """Externs of the program's own, if they are there."""
+        """The program's own externs, if any."""
         self.types = CTypes()
         blocks = list(program.package.blocks.values())
         if len(blocks) != len(V1MODEL_BLOCKS) or blocks[0].kind != "parser":
@@ -60,7 +60,7 @@ class Unit:
         self.layout = self._make_layout()
 
     def _bind_blocks(self) -> None:
-        """Let the parameters of all blocks stand for the packet's headers and metadata."""
+        """Bind the parameters of all blocks to the packet's headers and metadata."""
         places = ("p->headers", "p->meta", "p->std")
         types = (self.headers, self.metadata, self.standard)
         for block in self.blocks.values():
@@ -93,13 +93,13 @@ class Unit:
         return not self.place(variable).startswith(("f->", "p->"))
 
     def trash(self, kind: ir.Type) -> str:
-        """Return a place for writes that go nowhere."""
+        """Return a place for writes that are discarded."""
         name = f"trash_{self.types.name(kind)}"
         self.frame[name] = self.types.name(kind)
         return f"f->{name}"
 
     def constant(self, value: Sequence[int]) -> str:
-        """Name of a constant array of words."""
+        """Return the name of a constant array of words."""
         key = tuple(value)
         return self.constants.setdefault(key, f"constant{len(self.constants)}")
 
@@ -114,12 +114,12 @@ class Unit:
         return group, f"r{self.register_groups[size].index(instance)}"
 
     def meters_bytes(self, instance: ir.ExternInstance) -> bool:
-        """Whether a meter or direct meter counts bytes."""
+        """Return whether a meter or direct meter counts bytes."""
         kinds = dict(self.program.enums.get("MeterType", ()))
         return instance.number(-1) == kinds.get("bytes", 1)
 
     def scratch(self, kind: ir.Type) -> ir.Variable:
-        """Return a variable of a type, for a value on its way."""
+        """Return a variable of a type for an intermediate value."""
         name = self.types.name(kind)
         if name not in self._scratch:
             self._scratch[name] = ir.Variable(f"scratch_{name}", kind)
@@ -128,13 +128,13 @@ class Unit:
         return self._scratch[name]
 
     def named(self, name: str, kind: ir.Type) -> ir.Read:
-        """Return what the generator itself declared under a C name, as an expression."""
+        """Return an expression for what the generator itself declared under a C name."""
         variable = ir.Variable(name, kind)
         self._places[variable] = name
         return ir.Read(kind, variable)
 
     def locals_of(self, function: Function) -> list[ir.Variable]:
-        """Variables that are declared in the function."""
+        """Return the variables that are declared in the function."""
         return [
             variable
             for variable in self._usage.locals_of(function)
@@ -196,13 +196,13 @@ def _multiple_of_8(expression: ir.Expression) -> bool:
 
 
 def ir_width(expression: ir.Expression) -> int:
-    """Width of a Bits expression."""
+    """Return the width of a Bits expression."""
     assert isinstance(expression.type, ir.Bits)
     return expression.type.width
 
 
 def headers_in(kind: ir.Type) -> list[ir.Header]:
-    """All header types inside a type."""
+    """Yield all header types inside a type."""
     if isinstance(kind, ir.Header):
         return [kind]
     if isinstance(kind, ir.Stack):

@@ -1,9 +1,9 @@
-"""Storage of each variable: in the packet, in a C function, or in the switch's frame.
+"""Storage of variables: in the packet, in a C function or in the switch's frame.
 
 The parameters of the six v1model blocks are the packet's headers and metadata: all blocks share
-them, so nothing is copied between blocks. A variable that one C function alone uses, and
-always sets before it reads, is a local of that function. All others live in the frame, where, as in
-the reference interpreter, they keep their value until something sets it.
+them, so nothing is copied between blocks. A variable that only one C function uses, and always sets
+before reading, is a local of that function. All others are in the frame where, as in the reference
+interpreter, they keep their value until they are set.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from p4switch.midend.call_graph import Function
 
 
 class Usage:
-    """Which functions use which variables, and which variables may be read before they are set."""
+    """The functions that use each variable, and variables that may be read before they are set."""
 
     def __init__(self, functions: Sequence[Function]) -> None:
         self.users: dict[ir.Variable, set[int]] = {}
@@ -27,11 +27,11 @@ class Usage:
             self._function(function)
 
     def is_local(self, variable: ir.Variable) -> bool:
-        """Whether the variable can be a local of its only function."""
+        """Return whether the variable can be a local of its only function."""
         return variable not in self.exposed and len(self.users.get(variable, ())) <= 1
 
     def locals_of(self, function: Function) -> list[ir.Variable]:
-        """Variables that only this function uses and that can be its locals."""
+        """Return the variables that only this function uses and that can be its locals."""
         return [
             v
             for v, users in self.users.items()

@@ -3,8 +3,8 @@
 Sums, differences, logic, zero-extension, truncation, constant shifts and slices can be computed
 word by word from the least significant one up, so a tree of them becomes a single loop without
 temporaries (`Stream`). A sum whose operands have zero top bits in every word carries nothing
-from word to word; then the loop has no dependency and gcc makes vector instructions of it. This
-is what makes `((a & REST) + (b & REST)) ^ ((a ^ b) & SIGN)` fast. The rest calls the runtime.
+from word to word; then iterations are independent and gcc vectorizes the loop. This makes
+`((a & REST) + (b & REST)) ^ ((a ^ b) & SIGN)` fast. All else calls the runtime.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from p4switch.backends.native.types import NARROW, is_signed, is_wide, mask_of, 
 from p4switch.midend import visit
 
 UNROLLED = 4
-"""Maximum number of words that are written out instead of a loop."""
+"""Maximum number of words that are unrolled instead of looped over."""
 
 WORD = mask_of(64)
 
@@ -29,7 +29,7 @@ LVALUES = (ir.Read, ir.Field, ir.Element, ir.StackNext, ir.StackLast)
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Words `start` to `stop` - 1, where every stream has one form; `index` is the C text."""
+    """Words `start` to `stop` - 1, in which every stream has one form; `index` is the C text."""
 
     start: int
     stop: int
@@ -44,10 +44,10 @@ class Segment:
 
 @dataclass(slots=True)
 class Stream:
-    """A wide value word by word: `word` gives the C text, called once a segment, in order.
+    """A wide value word by word: `word` returns the C text, called once per segment, in order.
 
-    `breaks` are the words where its form changes. `looks_back`: it reads words below
-    the one it gives, so it must not be stored over its own source.
+    `breaks` are the words at which its form changes. `looks_back`: it reads words below the one it
+    returns, so it must not be stored over its own source.
     """
 
     width: int
@@ -94,7 +94,7 @@ class Wide(Scalars):
         self._each_word(stream, lambda s, text: f"{target}[{s.index}] = {text};")
 
     def wide_compare(self, operator: str, left: ir.Expression, right: ir.Expression) -> str:
-        """C text, 0 or 1."""
+        """Return the C text of a comparison, 0 or 1."""
         width = scalar_width(left.type)
         if operator in ("==", "!="):
             difference = self.name("d")
@@ -116,7 +116,7 @@ class Wide(Scalars):
     # --- streams
 
     def _each_word(self, stream: Stream, consume: Callable[[Segment, str], str]) -> None:
-        """Run over all words."""
+        """Write a loop over all words."""
         count = words(stream.width)
         if count <= UNROLLED:
             for i in range(count):
@@ -139,7 +139,7 @@ class Wide(Scalars):
         return self.block("")
 
     def _streams(self, expression: ir.Expression) -> bool:
-        """Whether the expression's own operation can be done word by word."""
+        """Return whether the expression's own operation works word by word."""
         match expression:
             case ir.Const() | ir.Read() | ir.Field() | ir.Element():
                 return True
@@ -296,7 +296,7 @@ class Wide(Scalars):
 
         return self._cut(Stream(width, word, {skip, skip + 1}, looks_back=True))
 
-    # --- what the runtime does
+    # --- operations of the runtime
 
     def _call_into(self, target: str, expression: ir.Expression) -> None:
         width = scalar_width(expression.type)
@@ -365,7 +365,7 @@ class Wide(Scalars):
         name = self.name("w")
         self.line(f"u64 {name}[{words(width)}] = {{0}};")
         low = 0
-        for text, part_width in values:  # the rightmost part first
+        for text, part_width in values:  # The rightmost part first.
             if part_width > NARROW:
                 self.line(f"wide_insert({name}, {low}, {text}, {part_width});")
             elif part_width:
@@ -421,7 +421,7 @@ def word_list(value: int, count: int) -> list[int]:
 
 
 def known_zeros(expression: ir.Expression) -> int:
-    """Return a mask of bits that are surely zero (beyond the width all are)."""
+    """Return a mask of bits that are known to be zero (beyond the width all are)."""
     width = scalar_width(expression.type)
     beyond = -1 << width
     match expression:
@@ -443,7 +443,7 @@ def known_zeros(expression: ir.Expression) -> int:
 
 
 def carries_nothing(expression: ir.Binary) -> bool:
-    """Whether a sum carries nothing out of any 64-bit word, nor out of its width.
+    """Return whether a sum has no carry out of any 64-bit word, nor out of its width.
 
     That is so if the top bit of every word, and of the width, is zero in both operands.
     """

@@ -1,4 +1,4 @@
-"""Headers from and to the wire, and values packed into bytes for hashes and checksums."""
+"""Reading and writing headers, and packing values into bytes for hashes and checksums."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from p4switch.backends.native.types import (
 from p4switch.backends.native.wide import Wide
 
 SHORTEST_RUN = 4
-"""Minimum number of equal neighbouring fields that are read and written by a loop."""
+"""Minimum number of equal adjacent fields that are read and written in a loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Item:
 
 
 class Wire(Wide):
-    """Translates what touches the packet's bytes."""
+    """Translates accesses to the packet's bytes."""
 
     # --- reading
 
@@ -47,7 +47,7 @@ class Wire(Wide):
         """
         found = leaves(kind)
         position = 0
-        shift = ""  # of fields after a varbit
+        shift = ""  # Of fields after a varbit.
         while position < len(found):
             leaf = found[position]
             at = leaf.offset
@@ -107,11 +107,10 @@ class Wire(Wide):
     # --- writing
 
     def write_items(self, items: Sequence[Item], target: str, bit: str | None) -> None:
-        """Put items one behind the other at C pointer `target`.
+        """Write consecutive items at C pointer `target`.
 
-        `bit`: C text of the bit offset there, None if it is 0. Bytes are written whole only if
-        the items fill them; bits beyond the items in a last byte become zero where `bit`
-        is None.
+        `bit`: C text of the bit offset there, None if it is 0. Whole bytes are written only if the
+        items fill them; bits after the items in a last byte become zero if `bit` is None.
         """
         if bit is not None or any(item.kind == "varbit" for item in items):
             self._write_anywhere(items, target, bit or "0")
@@ -160,9 +159,9 @@ class Wire(Wide):
             self.line(f"put_bits({target}, {at}, {item.width}, {item.text});")
 
     def place_items(self, place: str, kind: ir.Type) -> list[Item]:
-        """Items for all leaves of a place of header or struct type."""
+        """Return items for all leaves of a place of header or struct type."""
         if has_stack(kind):
-            # Only its valid elements count, and which these are the packet says.
+            # Only its valid elements count, which are known only at run time.
             raise self.unsupported("a stack as data")
         found = []
         for leaf in leaves(kind):
@@ -176,7 +175,7 @@ class Wire(Wide):
         return found
 
     def value_items(self, expression: ir.Expression) -> Iterator[Item]:
-        """Items for a value: scalars, or all leaves of a tuple or struct."""
+        """Return items for a value: scalars, or all leaves of a tuple or struct."""
         kind = expression.type
         if isinstance(expression, ir.Build):
             for value in expression.values:
@@ -297,7 +296,7 @@ class Wire(Wide):
 
 
 def header_paths(kind: ir.Type, prefix: str = "") -> Iterator[str]:
-    """C paths to the headers in a type."""
+    """Yield C paths to the headers in a type."""
     if isinstance(kind, ir.Header):
         yield prefix
     if isinstance(kind, ir.Header | ir.Struct):
@@ -325,7 +324,7 @@ def run_length(found: Sequence[Leaf], start: int) -> int:
 
 
 def item_run(items: Sequence[Item], start: int) -> int:
-    """`run_length` for items, which must be the leaves of one place."""
+    """Return the `run_length` of items, which must be the leaves of one place."""
     end = start
     run: list[Leaf] = []
     first = items[start].leaf
@@ -341,7 +340,7 @@ def item_run(items: Sequence[Item], start: int) -> int:
 
 
 def run_pointer(place: str, leaf: Leaf) -> str:
-    """Return a pointer to a run of fields, made from their struct so that it may run on."""
+    """Return a pointer to a run of fields, derived from their struct to cover them all."""
     parent = f"{place}{leaf.parent}"
     field = leaf.path.removeprefix(leaf.parent).removeprefix(".")
     kind = storage(leaf.width)
@@ -351,7 +350,7 @@ def run_pointer(place: str, leaf: Leaf) -> str:
 def group_length(items: Sequence[Item], start: int) -> int:
     """Return how many scalars from `start` on fill whole bytes, at most eight; 0 if they do not.
 
-    At the end of the items they need not fill the last byte.
+    At the end of the items, the last byte need not be full.
     """
     total = 0
     for position in range(start, len(items)):
@@ -366,7 +365,7 @@ def group_length(items: Sequence[Item], start: int) -> int:
 
 
 def joined(parts: Sequence[Item], bits: int) -> str:
-    """C text of scalars one behind the other at the top of `bits` bits."""
+    """Return the C text of concatenated scalars at the top of `bits` bits."""
     texts = []
     for part in parts:
         if not part.width:

@@ -1,4 +1,4 @@
-"""The text of one C function in the making."""
+"""Builds the text of one C function."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from p4switch.position import NOWHERE, Position, UnsupportedError
 
 
 class Writer:
-    """Lines of C with indentation, and names for temporaries."""
+    """Lines of C with indentation and names for temporaries."""
 
     def __init__(self, unit: Unit) -> None:
         self.unit = unit
@@ -18,7 +18,7 @@ class Writer:
         self.position: Position = NOWHERE
         """Position of the statement being translated, for errors."""
         self.register_groups: set[int] = set()
-        """Groups of registers that the function uses."""
+        """Register groups that the function uses."""
         self._depth = 1
         self._temporaries = 0
 
@@ -37,7 +37,7 @@ class Writer:
 
     @contextmanager
     def captured(self) -> Iterator[list[str]]:
-        """Collect the lines written inside instead of appending them."""
+        """Collect the lines written in the block instead of appending them."""
         kept, self.lines = self.lines, []
         mine = self.lines
         try:
@@ -46,7 +46,7 @@ class Writer:
             self.lines = kept
 
     def name(self, stem: str = "t") -> str:
-        """Make a fresh C identifier."""
+        """Return a new C identifier."""
         self._temporaries += 1
         return f"{stem}{self._temporaries}"
 
@@ -57,10 +57,10 @@ class Writer:
         return name
 
     def reject(self, condition: str, error: str) -> None:
-        """Leave the parser with an error if the condition holds."""
+        """Write code that leaves the parser with an error if the condition holds."""
         code = self.unit.error(error)
         self.line(f"if (UNLIKELY({condition})) {{ p->parser_error = {code}; return 1; }}")
 
     def unsupported(self, what: str) -> UnsupportedError:
-        """Make an error at the current statement."""
+        """Return an error at the current statement."""
         return UnsupportedError(self.position, f"{what} (native engine)")

@@ -125,7 +125,7 @@ class ProgramBlocks:
 
 
 def _field_lists(kind: ir.Type, prefix: tuple[str, ...] = ()) -> dict[int, list[tuple[str, ...]]]:
-    """Paths of the fields of each @field_list index."""
+    """Return the paths of the fields of each @field_list index."""
     lists: dict[int, list[tuple[str, ...]]] = {}
     if not isinstance(kind, ir.Struct):
         return lists

@@ -13,7 +13,7 @@ from p4switch.backends.reference.values import from_bits, to_bits
 
 
 class Code(Parsers):
-    """A program's callables and tables, each made when it is first asked for.
+    """A program's callables and tables, each made on demand.
 
     Sections are those of the P4_16 specification 1.2.5.
     """
@@ -26,7 +26,7 @@ class Code(Parsers):
     def callee(self, callee: ir.Callable | ir.Block) -> Execute:
         """Return what runs an action (14.1), function (10), control (14.4) or parser (13.10).
 
-        Its parameters are set before. What it returns has no meaning outside.
+        Its parameters are set before the call. Its result is for internal use.
         """
         run = self._callees.get(callee)
         if run is None:
@@ -38,7 +38,7 @@ class Code(Parsers):
         return run
 
     def table(self, table: ir.Table) -> Function[[], tuple[bool, int]]:
-        """Return what applies a table: evaluate the keys, look up, run the action (14.2.2).
+        """Return a function that applies a table: keys, look-up, action (14.2.2).
 
         It returns whether the table hit, and the action's index.
         """
@@ -67,9 +67,9 @@ class Code(Parsers):
         return apply
 
     def _table_action(self, table_action: ir.TableAction) -> Function[..., None]:
-        """Return a function of the action's data, unsigned as the control plane gives it (14.1.1).
+        """Return a function of the action's data, unsigned as in the control plane (14.1.1).
 
-        Arguments that stand in the table's list of actions are bound by copy-in and copy-out.
+        Arguments in the table's list of actions are bound by copy-in and copy-out.
         """
         data = [
             (self.expressions.cell(parameter.variable), parameter.variable.type)

@@ -1,4 +1,4 @@
-"""Coverage of a program by packets: statements, branches, transitions and entries."""
+"""Coverage of a program: statements, branches, transitions and entries reached by packets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS = ("statement", "branch", "transition", "entry")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Point:
-    """Something that can be reached. Instances of one control share those of its source."""
+    """A coverage point. Instances of one control share the points of its source."""
 
     kind: str
     file: str
@@ -48,7 +48,7 @@ class Coverage:
         self.counts[point] += 1
 
     def totals(self, kind: str) -> tuple[int, int]:
-        """Return how many points of a kind were reached, and how many there are."""
+        """Return how many points of a kind were reached, and their total."""
         counts = [count for point, count in self.counts.items() if point.kind == kind]
         return sum(count > 0 for count in counts), len(counts)
 
@@ -87,7 +87,7 @@ class CoveringCode(Code):
         return execute
 
     def transition(self, block: ir.Block, state: ir.State) -> Function[[], str]:
-        """See `Parsers`; a transition is from a state to another, by whatever case."""
+        """See `Parsers`; a transition is from one state to another, by any case."""
         following = super().transition(block, state)
         transition = state.transition
         targets = (

@@ -1,9 +1,9 @@
-"""Evaluation of expressions: a method a kind of node of the intermediate representation.
+"""Evaluation of expressions: one method per kind of node of the intermediate representation.
 
-Each method looks at its node once and returns the function that evaluates it from then on, which
-calls those of its operands ("closure compilation": what depends on the program alone is
-worked out before the first packet). Expressions have no side effects, so the order of
-evaluation (section 8.1) is that of the statements that the front end has made of them.
+Each method inspects its node once and returns a function that evaluates it, which calls those of
+its operands ("closure compilation": what depends only on the program is computed before the first
+packet). Expressions have no side effects; the front end has moved these into statements, in the
+order of evaluation (section 8.1).
 
 Sections are those of the P4_16 specification 1.2.5.
 """
@@ -21,7 +21,7 @@ from p4switch.backends.reference.operators import (
 from p4switch.backends.reference.values import Cell, Shapes, Value
 
 Evaluate = Function[[], Value]
-"""Gives the value of an expression now; of an object, the object itself."""
+"""Returns the present value of an expression; for an object, the object itself."""
 
 
 class Expressions:
@@ -30,12 +30,12 @@ class Expressions:
     def __init__(self) -> None:
         self.shapes = Shapes()
         self.deepest = 0
-        """Levels of the deepest expression so far."""
+        """Depth of the deepest expression so far."""
         self._level = 0
         self._cells: dict[ir.Variable, Cell] = {}
 
     def cell(self, variable: ir.Variable) -> Cell:
-        """Return the place of a variable. There is one: P4 has no recursion (section 10)."""
+        """Return the place of a variable. One is enough: P4 has no recursion (section 10)."""
         cell = self._cells.get(variable)
         if cell is None:
             cell = self._cells[variable] = Cell(self.shapes.fresh(variable.type))
@@ -97,7 +97,7 @@ class Expressions:
     def _field(self, expression: ir.Field) -> Evaluate:
         """`base.name` of a struct (8.16), header (8.17) or union (8.19).
 
-        Of an invalid header it is whatever the field holds (8.25 leaves it open).
+        For an invalid header it is the value that the field holds (8.25 leaves it open).
         """
         name = expression.name
         base = self.evaluator(expression.base)

@@ -66,14 +66,14 @@ def leaves_of(kind: Type) -> Callable[[Any], tuple[int, ...]]:
 
 
 class BudgetSpent(Exception):
-    """The packet in hand has no steps left."""
+    """The current packet has no steps left."""
 
 
 Cell = TypeVar("Cell")
 
 
 class Cells(dict[int, Cell]):
-    """An array of `size` cells that takes memory only for those that were touched."""
+    """An array of `size` cells that uses memory only for those that were accessed."""
 
     def __init__(self, size: int, fresh: Callable[[], Cell]) -> None:
         super().__init__()
@@ -86,17 +86,17 @@ class Cells(dict[int, Cell]):
 
 
 class Externs:
-    """Registers, counters, meters and the rest of one engine's externs."""
+    """The state of one engine's externs: registers, counters, meters and others."""
 
     def __init__(self, program: ir.Program, options: EngineOptions) -> None:
         self.options = options
         self.interrupted = False
-        """No packet has any steps left."""
+        """Set when no packet may take further steps."""
         self.counts_steps = True
-        """Whether packets have a budget at all: not in programs that end by themselves."""
+        """Whether packets have a budget: not in programs that always terminate."""
         self.statistics = EngineStatistics()
         self.packet: PacketState
-        """The packet in hand; the pipeline sets it."""
+        """The current packet; set by the pipeline."""
         self.registers: dict[str, Cells[Any]] = {}
         self.counters: dict[str, Cells[list[int]]] = {}
         self.meters: dict[str, Cells[Meter]] = {}
@@ -242,7 +242,7 @@ class Externs:
         return self._verify(call, with_payload=True)
 
     def _verify(self, call: ir.CallExtern, with_payload: bool) -> BoundExtern:
-        """BMv2 does not verify a checksum that stands in an invalid header."""
+        """Verify a checksum, unless it is in an invalid header, as in BMv2."""
         _, data, checksum, _ = call.arguments
         compute = self._checksum(data.value.type, checksum.value.type, with_payload)
         extra: tuple[ir.Expression, ...] = ()
@@ -287,7 +287,7 @@ class Externs:
 
         return compute
 
-    # --- what happens to the packet
+    # --- the packet's fate
 
     def _bind_mark_to_drop(self, call: ir.CallExtern) -> BoundExtern:
         drop_port = self.options.drop_port
@@ -353,10 +353,10 @@ class Externs:
 
         return BoundExtern(digest)
 
-    # --- for the programmer
+    # --- assertions and messages
 
     def _bind_assert(self, call: ir.CallExtern) -> BoundExtern:
-        """Log and count a false one; the packet continues (BMv2 aborts the switch)."""
+        """Log and count a failed assertion; the packet continues (BMv2 aborts the switch)."""
 
         def check(condition: bool) -> None:
             if not condition:
@@ -385,14 +385,14 @@ class Externs:
         return BoundExtern(log_message)
 
     def step(self) -> None:
-        """Count a step of the packet in hand; raises BudgetSpent when it has none left."""
+        """Count a step of the current packet; raises BudgetSpent when it has none left."""
         work = self.packet.work
         if self.interrupted or (self.counts_steps and work.steps >= self.options.packet_budget):
             raise BudgetSpent
         work.steps += 1
 
     def count_over_budget(self) -> None:
-        """Drop a packet, or a copy that was to be made, for want of steps."""
+        """Drop a packet, or a copy about to be made, for lack of steps."""
         if not self.interrupted:
             self.count("over_budget")
 

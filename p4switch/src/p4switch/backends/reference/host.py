@@ -12,7 +12,7 @@ from p4switch.backends.reference.values import Value
 
 @dataclass(slots=True)
 class BoundExtern:
-    """A call of an extern, ready to run.
+    """A bound call of an extern.
 
     `function` takes the values of the in and inout arguments (objects by reference, to change
     in place) and of `extra`, in order, and returns the new values of the scalar out and inout
@@ -27,19 +27,19 @@ class TableHost(Protocol):
     """A table's entries and look-up."""
 
     actions: list[Function[..., None]]
-    """Functions of the actions' data as the control plane gives them, unsigned."""
+    """Functions of the actions' data, which are unsigned as in the control plane."""
 
     def apply(
         self, key: tuple[int, ...], selector: tuple[tuple[int, int], ...]
     ) -> tuple[bool, int]:
-        """Run the action for a key: whether it hit, and the action's index in the table."""
+        """Run the action for a key; return whether it hit, and the action's index in the table."""
 
 
 class ValueSetHost(Protocol):
     """A parser value set's members."""
 
     def contains(self, values: tuple[int, ...]) -> bool:
-        """Whether any member matches all the values."""
+        """Return whether any member matches all the values."""
 
 
 class Host(Protocol):
@@ -55,7 +55,7 @@ class Host(Protocol):
         """Return a value set."""
 
     def step(self) -> None:
-        """Count a step of the packet in hand; raises BudgetSpent when it has none left."""
+        """Count a step of the current packet; raises BudgetSpent when it has none left."""
 
     def length_changed(self, bits: int) -> None:
         """Note that a header became valid (positive) or invalid by setValid or setInvalid."""

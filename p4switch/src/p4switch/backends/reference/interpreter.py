@@ -1,7 +1,7 @@
-"""The interpreter: the reference of how a v1model program behaves, to be read beside P4's.
+"""The interpreter: the reference for a v1model program's behaviour, written to match P4's text.
 
 `pipeline` takes packets through the program's `blocks`; `parsers`, `statements`, `expressions` and
-`operators` say what each construct does, `tables` and `externs` what the architecture adds.
+`operators` define what each construct does, `tables` and `externs` what the architecture adds.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from p4switch.targets.v1model.engine import (
 from p4switch.targets.v1model.state import ControlState, value_set_widths
 
 DEEP = 100
-"""Levels of an expression from which on Python's own recursion limit is raised."""
+"""Depth of expressions above which Python's recursion limit is raised."""
 
 
 class Interpreter(ControlState):
@@ -53,9 +53,9 @@ class Interpreter(ControlState):
         tracer: Tracer | None = None,
         coverage: Coverage | None = None,
     ) -> None:
-        """Make the program ready to run.
+        """Prepare the program.
 
-        A `tracer` is told what happens to packets, `coverage` what they reach; not both.
+        A `tracer` receives the events of packets, `coverage` the points they reach; not both.
         """
         super().__init__(program, options)
         self.tracer = tracer
@@ -104,7 +104,7 @@ class Interpreter(ControlState):
             return self._pipeline.run(packets, now_us)
 
     def _traced(self, tracer: Tracer, packets: Sequence[Packet], now_us: int) -> list[Packet]:
-        """One packet after the other, so that each has its own events."""
+        """Process one packet after the other, so that each has its own events."""
         sent: list[Packet] = []
         for port, frame in packets:
             tracer.begin(port, frame, now_us)
@@ -151,11 +151,11 @@ class Interpreter(ControlState):
         return self._value_sets[number]
 
     def step(self) -> None:
-        """Count a step of the packet in hand; raises BudgetSpent when it has none left."""
+        """Count a step of the current packet; raises BudgetSpent when it has none left."""
         self._externs.step()
 
     def length_changed(self, bits: int) -> None:
-        """Let BMv2's packet length register follow a header that became valid or invalid."""
+        """Update BMv2's packet length register for a header that became valid or invalid."""
         self._externs.packet.length += bits // 8
 
     def _make_table(self, table: ir.Table) -> TableRuntime:
@@ -232,7 +232,7 @@ class Interpreter(ControlState):
 
 
 def _put(store: dict[int, Any], key: int, value: Any) -> None:
-    """Set or (None) remove."""
+    """Set a value, or remove it if None."""
     if value is None:
         del store[key]
     else:

@@ -25,14 +25,14 @@ COMPARISONS: dict[str, Operation] = {
 """Of numbers by value (8.6, 8.7), of Booleans (8.5), and of varbits with their width (8.10)."""
 
 BITWISE: dict[str, Operation] = {"&": operator.and_, "|": operator.or_, "^": operator.xor}
-"""Bit by bit (8.6); with Python's ints, which are two's complement, right of signed ones too."""
+"""Bitwise (8.6); Python's ints act as two's complement, so this holds for signed ones too."""
 
 WRAPPING: dict[str, Operation] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
-"""The exact result, cut to the width (8.6: "computed modulo 2^W"; 8.7)."""
+"""The exact result, truncated to the width (8.6: "computed modulo 2^W"; 8.7)."""
 
 
 def binary_operation(sign: str, left: Type, right: Type, result: Type) -> Operation:
-    """Return what an operator does to operands of these types. `&&` and `||` are not among them.
+    """Return the function of an operator on operands of these types, except `&&` and `||`.
 
     Raises TypeError for an operator that operands of these types do not have.
     """
@@ -86,13 +86,13 @@ def _saturating(kind: Bits, exact: Operation) -> Operation:
 
 
 def _shift_left(kind: Bits) -> Operation:
-    """`<<`: zeros move in, and all bits are gone after as many places as there are (8.9.2)."""
+    """`<<`: zeros are shifted in; shifts by the width or more give 0 (8.9.2)."""
     width = kind.width
     return lambda a, b: wrap(kind, a << b) if b < width else 0
 
 
 def _shift_right(left: int, right: int) -> int:
-    """`>>`: of an unsigned value zeros move in, of a signed one its sign (8.9.2)."""
+    """`>>`: zeros are shifted into unsigned values, the sign into signed ones (8.9.2)."""
     return left >> right
 
 
@@ -103,7 +103,7 @@ def _concatenation(left: Type, right: Type, result: Type) -> Operation:
 
 
 def unary_operation(sign: str, kind: Type) -> Callable[[Value], Value]:
-    """Return what `!` (8.5), `~` and `-` (8.6, 8.7) do to an operand of a type."""
+    """Return the function of `!` (8.5), `~` or `-` (8.6, 8.7) on an operand of a type."""
     if sign == "!":
         return operator.not_
     if not isinstance(kind, Bits):
@@ -114,7 +114,7 @@ def unary_operation(sign: str, kind: Type) -> Callable[[Value], Value]:
 
 
 def cast_operation(source: Type, target: Type) -> Callable[[Value], Value] | None:
-    """Return an explicit cast (8.11.1); None if it leaves the value as it is.
+    """Return the function of an explicit cast (8.11.1); None if it does not change the value.
 
     `bit` and `int` of one width keep their bits; a change of width truncates, or extends with zeros
     or the sign of the operand.

@@ -31,7 +31,7 @@ class FieldListRequest:
 
 @dataclass(slots=True)
 class Work:
-    """Steps used so far by a received packet and everything made from it."""
+    """Steps used so far by a received packet and all packets derived from it."""
 
     steps: int = 0
 
@@ -40,8 +40,8 @@ class Work:
 class PacketState:
     """A packet in the pipeline.
 
-    `data` is the frame as the parser gets it, `rest` where the parser left it (a
-    `PacketIn`); `headers`, `metadata` and `standard` are the program's structs.
+    `data` is the frame before parsing, `rest` what the parser has not consumed (a `PacketIn`);
+    `headers`, `metadata` and `standard` are the program's structs.
     """
 
     data: bytes
@@ -50,18 +50,18 @@ class PacketState:
     metadata: Any
     standard: Any
     ingress_length: int
-    """Bytes at ingress: what counters and meters count."""
+    """Bytes at ingress, which counters and meters count."""
     length: int
     """BMv2's packet length register: follows setValid and setInvalid, read at egress."""
     now_us: int
     checksum_error: int = 0
     truncate: int | None = None
-    """Bytes that may leave at most."""
+    """Maximum bytes that may leave."""
     clone: CloneRequest | None = None
     resubmit: FieldListRequest | None = None
     recirculate: FieldListRequest | None = None
     turns: int = 0
-    """Number of times it was resubmitted or recirculated."""
+    """How often it was resubmitted or recirculated."""
     work: Work = field(default_factory=Work)
     """Shared with its copies."""
 

@@ -1,4 +1,4 @@
-"""`packet_in` and `packet_out` of core.p4: a cursor over a frame's bits, and a frame in the making.
+"""`packet_in` and `packet_out` of core.p4: a cursor over a frame's bits, and a frame builder.
 
 Sections are those of the P4_16 specification 1.2.5.
 """
@@ -25,7 +25,7 @@ class PacketIn:
         self.end = len(data) * 8
 
     def peek(self, width: int) -> int:
-        """`lookahead<bit<width>>()` (13.8.3): the next bits as a number, the cursor left alone."""
+        """`lookahead<bit<width>>()` (13.8.3): the next bits as a number; the cursor stays."""
         start, end = self.cursor, self.cursor + width
         if end > self.end:
             raise ParserFault("PacketTooShort")
@@ -75,17 +75,17 @@ class PacketIn:
 
 
 class PacketOut:
-    """A frame being put together, header by header (16.1)."""
+    """A frame being built, header by header (16.1)."""
 
     __slots__ = ("_parts", "_pending", "_pending_width")
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
-        self._pending = 0  # bits after the last whole byte
+        self._pending = 0  # Bits after the last whole byte.
         self._pending_width = 0
 
     def emit(self, value: StructValue | StackValue) -> None:
-        """`emit(value)`: append a header if it is valid, of all else the headers in it (16.1)."""
+        """`emit(value)`: append a valid header, or all valid headers of a value (16.1)."""
         for header in value.headers():
             if header.valid:
                 self.append(*header.bits())

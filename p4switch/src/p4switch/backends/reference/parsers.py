@@ -10,7 +10,7 @@ from p4switch.backends.reference.values import ParserFault, to_bits
 from p4switch.midend.cycles import has_cycle
 
 STATES_LIMIT = 100_000
-"""State transitions of one parser before it counts as endless and rejects with ParserTimeout."""
+"""State transitions after which a parser counts as endless and rejects with ParserTimeout."""
 
 Subjects = list[int | bool]
 """Values of a select's expressions."""
@@ -44,7 +44,7 @@ class Parsers(Statements):
         return parse
 
     def state(self, block: ir.Block, state: ir.State) -> Function[[], str]:
-        """Run a state's statements, then its transition: the next state (13.4)."""
+        """Run a state's statements and transition; return the next state (13.4)."""
         body = self.statements(state.body)
         following = self.transition(block, state)
 
@@ -63,7 +63,7 @@ class Parsers(Statements):
         return self._select(transition)
 
     def _select(self, select: ir.Select) -> Function[[], str]:
-        """Return the state of the first case whose sets hold all subjects; none: NoMatch (13.6)."""
+        """Return the state of the first case whose sets contain all subjects, or NoMatch (13.6)."""
         subjects = [self.expressions.evaluator(subject) for subject in select.subjects]
         kinds = [subject.type for subject in select.subjects]
         cases = [(self._case(key_sets, kinds), target) for key_sets, target in select.cases]
@@ -119,5 +119,5 @@ class Parsers(Statements):
 
 
 def _reject() -> str:
-    """`transition reject`: no error goes with it (13.3)."""
+    """`transition reject`: without an error (13.3)."""
     raise RejectSignal(0)

@@ -1,4 +1,4 @@
-"""The way of a packet through a v1model switch: what happens between the program's blocks.
+"""The path of a packet through a v1model switch, between the program's blocks.
 
 After BMv2's simple_switch (targets/simple_switch/simple_switch.cpp and docs/simple_switch.md,
 "after-ingress" and "after-egress" pseudocode), with queues that drain a batch at a time.
@@ -27,7 +27,7 @@ from p4switch.targets.v1model.state import ControlState
 
 
 class Blocks(Protocol):
-    """A program's six blocks, ready to run on a packet, and what makes packets for them."""
+    """A program's six blocks, ready to run, and the factory of their packets."""
 
     standard_fields: frozenset[str]
     """Names of the declared fields of standard_metadata."""
@@ -36,13 +36,13 @@ class Blocks(Protocol):
         """Return a packet with invalid headers and zero metadata."""
 
     def twin(self, packet: PacketState, with_metadata: bool) -> PacketState:
-        """Return a copy of the packet; its metadata zero if not `with_metadata`."""
+        """Return a copy of the packet, with zero metadata unless `with_metadata`."""
 
     def preserve(self, source: PacketState, target: PacketState, field_list: int) -> None:
         """Copy the user metadata fields of a @field_list."""
 
     def parse(self, packet: PacketState) -> int:
-        """Run the parser; the P4 error it ended with (0: none)."""
+        """Run the parser; return its P4 error (0: none)."""
 
     def verify(self, packet: PacketState) -> None:
         """Run VerifyChecksum."""
@@ -61,13 +61,13 @@ class Blocks(Protocol):
 
 
 class Queue:
-    """The queues of one egress port, one a priority."""
+    """The queues of one egress port, one per priority."""
 
     def __init__(self, priorities: int) -> None:
         self.by_priority: list[deque[PacketState]] = [deque() for _ in range(priorities)]
 
     def take(self) -> tuple[PacketState, int] | None:
-        """Return the next packet, of the highest priority, and how many that queue still holds."""
+        """Return the next packet, of the highest priority, and the queue's remaining length."""
         for waiting in reversed(self.by_priority):
             if waiting:
                 return waiting.popleft(), len(waiting)
@@ -86,7 +86,7 @@ class Pipeline:
         self._options = options
         self._queues: dict[int, Queue] = {}
         self.waiting: dict[int, tuple[int, ...]] = {}
-        """By port and priority, packets in its interface."""
+        """Packets in the interface, by port and priority."""
         self._recirculated: list[PacketState] = []
         self._now_us = 0
         self._no_egress_spec = options.drop_port + 1 & 0x1FF
@@ -113,13 +113,13 @@ class Pipeline:
         self._externs.count_over_budget()
         self._dropped("the packet and its copies have used up their steps (--packet-budget)")
 
-    # --- for a pipeline that is traced
+    # --- hooks for a traced pipeline
 
     def _rejected(self, error: int) -> None:
         """Note that the parser ended with an error."""
 
     def _dropped(self, reason: str) -> None:
-        """Note that the packet in hand, or a copy that was to be made of it, goes no further."""
+        """Note that the current packet, or a copy of it that was requested, is dropped."""
 
     # --- standard metadata
 
@@ -143,7 +143,7 @@ class Pipeline:
     # --- ingress
 
     def _ingress(self, packet: PacketState) -> PacketState | None:
-        """Ingress and what follows it; the packet to resubmit, if it is."""
+        """Run ingress and the steps after it; return the packet to resubmit, if any."""
         self._externs.packet = packet
         self._externs.step()
         ingress_port = self._get(packet, "ingress_port")
@@ -179,7 +179,7 @@ class Pipeline:
         return None
 
     def _clone_ingress(self, packet: PacketState, request: CloneRequest, ingress_port: int) -> None:
-        """Clone the packet as it came to ingress, to be parsed again."""
+        """Clone the packet as it entered ingress, to be parsed again."""
         session = self._state.sessions.get(request.session)
         if session is None:
             self._dropped(f"the clone: there is no session {request.session}")
@@ -220,7 +220,7 @@ class Pipeline:
     def _again(
         self, packet: PacketState, data: bytes, request: FieldListRequest, instance_type: int
     ) -> PacketState | None:
-        """Return the packet for another turn from the parser on, its metadata new but for the list.
+        """Return the packet for another pass; its metadata are new except for the field list.
 
         As in BMv2 the ingress port is not preserved.
         """
@@ -253,7 +253,7 @@ class Pipeline:
             self._enqueue(replica.port, copy)
 
     def _enqueue(self, port: int, packet: PacketState) -> None:
-        """Tail-drop when the queue of the port and the packet's priority is full."""
+        """Enqueue the packet; tail-drop if the queue of its port and priority is full."""
         priority = self._get(packet, "priority")
         queue = self._queues.get(port)
         if queue is None:
@@ -273,7 +273,7 @@ class Pipeline:
         waiting.append(packet)
 
     def _drain(self, out: list[Packet]) -> None:
-        """Port by port in ascending order; clones made on the way wait for their port's turn."""
+        """Drain the ports in ascending order; clones made meanwhile wait for their port's turn."""
         while True:
             busy = [port for port, queue in self._queues.items() if any(queue.by_priority)]
             if not busy:

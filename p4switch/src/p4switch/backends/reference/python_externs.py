@@ -1,4 +1,4 @@
-"""Externs that a program declares for itself, written in Python (docs/externs.md)."""
+"""Externs that a program declares itself, written in Python (docs/externs.md)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class PythonExterns:
     """The functions and classes of a file, by the names of the program's externs."""
 
     def __init__(self, path: Path) -> None:
-        """Run the file. Raises ExternError, from what the file raised, if it cannot be run."""
+        """Run the file. Raises ExternError, caused by the file's exception, if that fails."""
         self._path = path
         try:
             self._names: Mapping[str, Any] = runpy.run_path(str(path))
@@ -44,7 +44,7 @@ class PythonExterns:
         return BoundExtern(self._checked(function, outputs, call))
 
     def _holder(self, call: ir.CallExtern) -> Any:
-        """Return the function itself, or the object of an instance; made at its first call."""
+        """Return the function itself, or an instance's object, which is made at its first call."""
         if call.instance is None:
             return self._names.get(call.method)
         if call.instance not in self._objects:
@@ -64,7 +64,7 @@ class PythonExterns:
     def _checked(
         self, function: Callable[..., Any], outputs: int, call: ir.CallExtern
     ) -> Callable[..., Any]:
-        """Return a function that checks how many values come back."""
+        """Return a function that checks the number of returned values."""
 
         def run(*arguments: Any) -> Any:
             values = function(*arguments)

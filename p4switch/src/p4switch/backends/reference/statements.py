@@ -1,9 +1,8 @@
-"""Execution of statements (section 12), and of the calls of core.p4's methods.
+"""Execution of statements (section 12) and of calls of core.p4's methods.
 
-As in `expressions`, a method looks at its node once and returns the function that executes it.
-That returns None when execution goes on with the next statement, or else a `Flow`; `exit` and a
-parser's reject, which leave calls, are exceptions, so that the copy-outs of the calls on the
-way are `finally` clauses.
+As in `expressions`, a method inspects its node once and returns the function that executes it.
+That function returns None if execution continues with the next statement, else a `Flow`; `exit`
+and a parser's reject, which leave calls, are exceptions, so calls copy out in `finally` clauses.
 
 Sections are those of the P4_16 specification 1.2.5.
 """
@@ -31,7 +30,7 @@ from p4switch.backends.reference.values import (
 
 
 class Flow(Enum):
-    """Why the statements that follow are not executed."""
+    """The reason why following statements are not executed."""
 
     BREAK = "break"
     CONTINUE = "continue"
@@ -39,7 +38,7 @@ class Flow(Enum):
 
 
 Execute = Function[[], Flow | None]
-"""Executes a statement, or several."""
+"""Executes one or more statements."""
 
 Store = Function[[Value], None]
 """Stores a value in a place; an object is copied."""
@@ -58,7 +57,7 @@ class RejectSignal(Exception):
 
 
 class Statements(ABC):
-    """The statements of one program; `packet` and `frame` are those in hand."""
+    """The statements of one program; `packet` and `frame` are the current ones."""
 
     packet: PacketIn
     """The input of the parser."""
@@ -75,10 +74,10 @@ class Statements(ABC):
 
     @abstractmethod
     def table(self, table: ir.Table) -> Function[[], tuple[bool, int]]:
-        """Return the function that applies a table: whether it hit, and the action's index."""
+        """Return the function that applies a table and returns hit and the action's index."""
 
     def statements(self, statements: Sequence[ir.Statement]) -> Execute:
-        """Return what executes a block statement (12.3): one after the other."""
+        """Return a function that executes a block statement (12.3) in sequence."""
         steps = tuple(self.statement(statement) for statement in statements)
         if len(steps) == 1:
             return steps[0]
@@ -142,13 +141,13 @@ class Statements(ABC):
         raise TypeError(f"{statement.position}: unknown statement {statement!r}")
 
     def branch(self, owner: ir.Statement, label: str, execute: Execute) -> Execute:
-        """Return what executes one branch of a statement; for those who watch branches."""
+        """Return a function that executes one branch of a statement; hook for observers."""
         return execute
 
     # --- variables and assignments
 
     def _declare(self, variable: ir.Variable) -> Execute:
-        """Return a variable without a value (11.2) to its default, as BMv2 does (8.25)."""
+        """Reset a variable without an initial value (11.2) to its default, as BMv2 does (8.25)."""
         cell = self.expressions.cell(variable)
         if is_object(variable.type):
             return lambda: cell.value.clear()
@@ -169,7 +168,7 @@ class Statements(ABC):
         return lambda: store(value())
 
     def store(self, target: ir.Expression) -> Store:
-        """Return what stores a value in an l-value (6.7)."""
+        """Return a function that stores a value in an l-value (6.7)."""
         evaluator = self.expressions.evaluator
         if isinstance(target, ir.Slice):
             return self._store_slice(target)
@@ -196,7 +195,7 @@ class Statements(ABC):
         return store_variable
 
     def _store_slice(self, target: ir.Slice) -> Store:
-        """`base[high:low] = value` puts the bits between the others of base (8.6)."""
+        """`base[high:low] = value`: replace only these bits of base (8.6)."""
         kind = target.base.type
         assert isinstance(kind, ir.Bits)
         low, hole = target.low, mask_of(target.high - target.low + 1)
@@ -249,9 +248,9 @@ class Statements(ABC):
         return loop
 
     def call(self, run: Execute, copy_out: Sequence[ir.Assign]) -> Execute:
-        """Return what calls (6.8), then copies out and inout parameters back, however it ended.
+        """Return a function that calls (6.8), then always copies out and inout parameters back.
 
-        The copy-in stands before it, as assignments to the parameters.
+        Copy-in precedes it, as assignments to the parameters.
         """
         if not copy_out:
 
@@ -286,7 +285,7 @@ class Statements(ABC):
         return execute
 
     def _call_extern(self, call: ir.CallExtern) -> Execute:
-        """Return what calls an extern (8.22): copy in, run, copy out (6.8)."""
+        """Return a function that calls an extern (8.22): copy in, run, copy out (6.8)."""
         bound = self.host.bind_extern(call)
         function = bound.function
         given: list[Evaluate] = []
@@ -316,8 +315,8 @@ class Statements(ABC):
     def _set_valid(self, statement: ir.SetValid) -> Execute:
         """`setValid()` and `setInvalid()` (8.17), of a union's member too (8.19).
 
-        BMv2 keeps the packet's length in step, and so does the architecture here; it does not
-        count a header with a varbit that becomes valid.
+        As in BMv2, the packet's length follows; a header with a varbit that becomes valid does not
+        count.
         """
         target = statement.header
         kind = target.type

@@ -1,4 +1,4 @@
-"""Table look-up for the interpreter: exact by hash, lpm by prefix length, the rest by priority.
+"""Table look-up for the interpreter: exact by hash, lpm by prefix length, others by priority.
 
 The kinds are BMv2's (docs/simple_switch.md, "Table match kinds supported").
 """
@@ -25,7 +25,7 @@ SelectorBits = tuple[tuple[int, int], ...]
 
 @dataclass(slots=True)
 class InstalledEntry:
-    """An entry in the data plane: `choice` is its action, None if a profile decides."""
+    """An entry in the data plane: `choice` is its action, None if a profile chooses it."""
 
     entry: TableEntry
     choice: ActionChoice | None
@@ -70,7 +70,7 @@ class PrefixLookup:
     def __init__(self, place: int, width: int) -> None:
         self._place = place
         self._width = width
-        self._lengths: list[int] = []  # negative, so that the longest is first
+        self._lengths: list[int] = []  # Negative, so that the longest is first.
         self._items: dict[int, dict[KeyValues, InstalledEntry]] = {}
 
     def insert(self, item: InstalledEntry) -> None:
@@ -102,7 +102,7 @@ class PrefixLookup:
 
 
 class PriorityLookup:
-    """Any kinds: entries in order of priority, larger first, older first among equals."""
+    """Any match kinds: entries by descending priority, among equals the oldest first."""
 
     def __init__(self, kinds: tuple[str, ...], widths: tuple[int, ...]) -> None:
         self._kinds = kinds
@@ -177,7 +177,7 @@ class ProfileRuntime:
     hash: Hash | None = None
 
     def choose(self, entry: TableEntry, selector: SelectorBits) -> ActionChoice | None:
-        """Return the action of an entry's member or group; None of an empty group.
+        """Return the action of an entry's member or group; None for an empty group.
 
         BMv2 takes the selector's hash modulo the group's size (action_profile.cpp,
         get_from_hash).
@@ -220,7 +220,7 @@ class TableRuntime:
         self.actions: list[Callable[..., None]] = []
         self.items: dict[int, InstalledEntry] = {}
         self.color = 0
-        """The direct meter's colour of the last packet; 0, green, for a miss."""
+        """The direct meter's colour for the last packet; 0 (green) for a miss."""
         self._unit_bytes = unit_bytes
         self._clock = clock
         self._observed = bool(table.counters or table.meters or table.support_timeout)
@@ -243,7 +243,7 @@ class TableRuntime:
         self.lookup.delete(self.items.pop(handle).entry)
 
     def apply(self, key: KeyValues, selector: SelectorBits) -> tuple[bool, int]:
-        """Run the action for a key: whether it hit, and the action's index in the table.
+        """Run the action for a key; return whether it hit, and the action's index in the table.
 
         An entry with an empty group runs the default action, and is a hit.
         """

@@ -1,7 +1,7 @@
-"""Traces of packets, step by step: events of the interpreter, their text and JSON.
+"""Step-by-step traces of packets: events of the interpreter, as text and JSON.
 
-One packet at a time goes through the pipeline while it is traced, so that all events between
-its arrival and the next one's are its own or its copies'.
+While tracing, the pipeline processes one packet at a time, so all events between its arrival and
+the next one's belong to it or its copies.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SHOWN_BYTES = 64
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A step: its kind, what it is about, details by name, and the place in the source.
+    """A step: kind, name of the object, details by name, and place in the source.
 
     Kinds: `stage`, `state`, `extract`, `parser_error`, `table`, `action`, `assign`,
     `set_valid`, `set_invalid`, `register_write`, `clone`, `resubmit`, `recirculate`, `digest`,
@@ -49,7 +49,7 @@ class Event:
 
 @dataclass(slots=True)
 class PacketTrace:
-    """A packet that came in, what happened to it and its copies, and what went out."""
+    """A received packet, the events of it and its copies, and the packets sent."""
 
     number: int
     port: int
@@ -59,7 +59,7 @@ class PacketTrace:
     out: Sequence[Packet] = ()
 
     def json(self) -> str:
-        """One line of JSON."""
+        """Return one line of JSON."""
         return json.dumps(
             {
                 "packet": self.number,
@@ -72,7 +72,7 @@ class PacketTrace:
         )
 
     def text(self) -> str:
-        """Lines for people."""
+        """Return lines of text."""
         lines = [f"packet {self.number}: port {self.port}, {frame_text(self.frame)}"]
         lines += [f"  {line}" for event in self.events for line in event_lines(event)]
         lines += [f"  sent: port {port}, {frame_text(frame)}" for port, frame in self.out]
@@ -83,10 +83,10 @@ class PacketTrace:
 
 @dataclass(frozen=True, slots=True)
 class TraceFilter:
-    """Which packets are shown: those that meet each condition that is not empty.
+    """Selection of packets: those that meet every non-empty condition.
 
-    Tables and headers go by their full names or what these end in after a dot. `fields`: (header,
-    field, value as it was extracted); all of them.
+    Tables and headers are given by full names or suffixes after a dot. `fields`: (header, field,
+    extracted value), all of which must match.
     """
 
     ports: frozenset[int] = frozenset()
@@ -95,7 +95,7 @@ class TraceFilter:
     fields: frozenset[tuple[str, str, int]] = frozenset()
 
     def wants(self, trace: PacketTrace) -> bool:
-        """Whether a packet is shown: it came in there, was looked up there, has the header."""
+        """Return whether a packet meets the conditions on port, table and header."""
         return (
             (not self.ports or trace.port in self.ports)
             and (not self.tables or _any(trace, "table", self.tables))
@@ -112,7 +112,7 @@ def _any(trace: PacketTrace, kind: str, wanted: frozenset[str]) -> bool:
 
 
 def _had(trace: PacketTrace, header: str, field: str, value: int) -> bool:
-    """Whether a header came with this value of a field."""
+    """Return whether a header was extracted with this value of a field."""
     return any(
         event.kind == "extract"
         and _is_named(event, header)
@@ -126,7 +126,7 @@ def _is_named(event: Event, name: str) -> bool:
 
 
 def sink_of(form: str, write: Callable[[str], None]) -> Callable[[PacketTrace], None]:
-    """Return what writes traces in one of FORMS; ValueError for another."""
+    """Return a function that writes traces in one of FORMS; ValueError for another form."""
     if form == "text":
         return lambda trace: write(trace.text())
     if form == "json":
@@ -135,7 +135,7 @@ def sink_of(form: str, write: Callable[[str], None]) -> Callable[[PacketTrace], 
 
 
 class Tracer:
-    """Takes events and gives each packet's trace to `sink`, if the filter wants it."""
+    """Collects events and passes each packet's trace to `sink` if it meets the filter."""
 
     def __init__(
         self, sink: Callable[[PacketTrace], None], chosen: TraceFilter | None = None
@@ -154,7 +154,7 @@ class Tracer:
         self._current = PacketTrace(self._count, port, frame, now_us)
 
     def note(self, kind: str, name: str, position: Position = NOWHERE, **details: object) -> None:
-        """Something happens to the packet."""
+        """Record an event of the packet."""
         if self._current is not None:
             self._current.events.append(Event(kind, name, details, position))
 
@@ -168,7 +168,7 @@ class Tracer:
 
 
 class TracedTable(TableRuntime):
-    """A table that tells its keys, what they hit, and the action with its data."""
+    """A table that reports its keys, the entry they hit, and the action with its data."""
 
     def __init__(self, tracer: Tracer, table: Table, *arguments: Any) -> None:
         super().__init__(table, *arguments)
@@ -226,7 +226,7 @@ def match_text(match: KeyMatch, match_kind: str) -> str:
 
 
 class TracedPipeline(Pipeline):
-    """A pipeline that tells the stages a packet comes to, and why it goes no further."""
+    """A pipeline that reports a packet's stages, and why it is dropped."""
 
     tracer: Tracer
     errors: tuple[str, ...]
@@ -258,12 +258,12 @@ class TracedPipeline(Pipeline):
 
 
 def place(position: Position) -> str:
-    """File and line."""
+    """Return file and line."""
     return f"{position.file}:{position.line}"
 
 
 def frame_text(frame: bytes) -> str:
-    """Length and first bytes of a frame."""
+    """Return length and first bytes of a frame as text."""
     shown = frame[:SHOWN_BYTES].hex()
     return f"{len(frame)} bytes {shown}{'...' if len(frame) > SHOWN_BYTES else ''}".rstrip()
 

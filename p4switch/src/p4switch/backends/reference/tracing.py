@@ -1,4 +1,4 @@
-"""Code that tells a tracer what it does."""
+"""Code that reports its steps to a tracer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WATCHED_FIELDS = frozenset({"egress_spec", "mcast_grp"})
 """Fields of standard_metadata whose assignments are events."""
 
 EXTERN_KINDS = ("clone", "resubmit", "recirculate", "digest")
-"""Externs whose names begin so are events of that kind."""
+"""Prefixes of externs whose calls are events of that kind."""
 
 
 class TracingCode(Code):
@@ -32,7 +32,7 @@ class TracingCode(Code):
         }
 
     def _shown(self, expression: ir.Expression) -> str:
-        """Return an l-value as the source has it, more or less."""
+        """Return an l-value approximately as in the source."""
         match expression:
             case ir.Read(variable=variable):
                 return self._parameters.get(variable, variable.name)
@@ -52,7 +52,7 @@ class TracingCode(Code):
                 return "..."
 
     def state(self, block: ir.Block, state: ir.State) -> Any:
-        """See `Parsers`; a state tells first that it was come to."""
+        """See `Parsers`; a state first reports that it was entered."""
         run, label = super().state(block, state), f"{block.name}.{state.name}"
 
         def noted() -> str:
@@ -84,7 +84,7 @@ class TracingCode(Code):
         return lambda: self._tracer.note(kind, name, position)
 
     def _note_extract(self, statement: ir.Extract) -> Execute:
-        """`next` has gone on already: it is the last one now."""
+        """Note an extraction; `next` has already advanced, so its header is `last` now."""
         target, position = statement.target, statement.position
         name = self._shown(target)
         stack: Evaluate | None = None
@@ -155,7 +155,7 @@ def _one_after_the_other(first: Execute, second: Execute) -> Execute:
 
 
 def _plain(value: Any) -> Any:
-    """Return a scalar as it is; a varbit's value; what is left as text."""
+    """Return a scalar unchanged, the value of a varbit, and all else as text."""
     if isinstance(value, (int, str)):
         return value
     if isinstance(value, tuple) and value:

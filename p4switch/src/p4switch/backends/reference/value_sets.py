@@ -7,14 +7,14 @@ from p4switch.targets.v1model.matches import ternary_form
 
 
 class ValueSetRuntime:
-    """A value set: `members` are what the control plane gave."""
+    """A value set: `members` are those of the control plane."""
 
     def __init__(self, match_kinds: tuple[str, ...], widths: tuple[int, ...]) -> None:
         self._forms = tuple(zip(match_kinds, widths, strict=True))
         self.members: tuple[tuple[KeyMatch, ...], ...] = ()
 
     def contains(self, values: tuple[int, ...]) -> bool:
-        """Whether any member matches all the values."""
+        """Return whether any member matches all the values."""
         return any(
             all(
                 matches(match, kind, width, value)
@@ -25,7 +25,7 @@ class ValueSetRuntime:
 
 
 def matches(match: KeyMatch, match_kind: str, width: int, value: int) -> bool:
-    """Whether a value of `width` bits matches."""
+    """Return whether a value of `width` bits matches."""
     if match_kind == "range" and not match.any:
         return match.value <= value <= match.high
     wanted, mask = ternary_form(match, match_kind, width)

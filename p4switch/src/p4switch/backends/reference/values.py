@@ -1,4 +1,4 @@
-"""Values of P4 types, and where variables hold them.
+"""Values of P4 types, and the places of variables.
 
 `bit<W>` and `int<W>` are int (the number, negative if signed), enums and errors the int that the
 intermediate representation makes of them, `bool` is bool, `varbit` a pair (value, width in bits),
@@ -17,7 +17,7 @@ from typing import Any
 from p4switch.ir import Bits, Bool, Header, Stack, String, Struct, Type, Union, Varbit
 
 Value = Any
-"""A value of a P4 type; which one, only the program knows."""
+"""A value of a P4 type, which the program's types determine."""
 
 BitString = tuple[int, int]
 """(value, width in bits)."""
@@ -40,12 +40,12 @@ class Cell:
 
 
 def mask_of(width: int) -> int:
-    """All ones in `width` bits."""
+    """Return all ones in `width` bits."""
     return (1 << width) - 1
 
 
 def is_object(kind: Type) -> bool:
-    """Whether values of the type are mutable objects."""
+    """Return whether values of the type are mutable objects."""
     return isinstance(kind, Header | Struct | Union | Stack)
 
 
@@ -89,7 +89,7 @@ def to_bits(kind: Type, value: Value) -> int:
 
 
 def bit_width(kind: Type) -> int:
-    """Width of a type of fixed width, in bits (section 9; a varbit's counts as 0)."""
+    """Return the width in bits of a type of fixed width (section 9; varbits count as 0)."""
     if isinstance(kind, Bits):
         return kind.width
     if isinstance(kind, Bool):
@@ -122,12 +122,12 @@ class Shape:
 
     @cached_property
     def width(self) -> int:
-        """Width in bits without a varbit's."""
+        """Return the width in bits, without a varbit's."""
         return bit_width(self.kind)
 
     @cached_property
     def max_varbit(self) -> int:
-        """Widest that the varbit may be, in bits; 0 where there is none (7.2.2)."""
+        """Return the maximum width of the varbit in bits; 0 if there is none (7.2.2)."""
         return max((k.max_width for _, k, _ in self.layout if isinstance(k, Varbit)), default=0)
 
     def made_of(self, fields: dict[str, Value]) -> StructValue:
@@ -138,7 +138,7 @@ class Shape:
         return kind(self, fields)
 
     def fresh_fields(self) -> dict[str, Value]:
-        """Return default values of all fields (7.3), objects of their own among them."""
+        """Return default values of all fields (7.3), including new objects."""
         fields = dict(self.zeros)
         for name, kind in self.objects:
             fields[name] = self._shapes.fresh(kind)
@@ -178,12 +178,12 @@ class StructValue:
     __slots__ = ("fields", "shape")
 
     def __init__(self, shape: Shape, fields: dict[str, Value] | None = None) -> None:
-        """Own `fields`, which must not be shared, or default values."""
+        """Take over `fields`, which must not be shared, or use default values."""
         self.shape = shape
         self.fields = shape.fresh_fields() if fields is None else fields
 
     def clear(self) -> None:
-        """Return to the default value (7.3)."""
+        """Reset to the default value (7.3)."""
         self.fields.update(self.shape.zeros)
         for name, _ in self.shape.objects:
             self.fields[name].clear()
@@ -305,7 +305,7 @@ class HeaderValue(StructValue):
         return self.valid
 
     def full_width(self) -> int:
-        """Width in bits, a varbit's present one included, valid or not."""
+        """Return the width in bits with a varbit's present one, valid or not."""
         varbits = (v[1] for v in self.fields.values() if isinstance(v, tuple))
         return self.shape.width + sum(int(width) for width in varbits)
 
@@ -335,7 +335,7 @@ class UnionValue(StructValue):
     __slots__ = ()
 
     def is_valid(self) -> bool:
-        """Whether one of the headers is valid."""
+        """Return whether one of the headers is valid."""
         return any(header.valid for header in self.fields.values())
 
     def only(self, member: str) -> None:
@@ -345,7 +345,7 @@ class UnionValue(StructValue):
                 header.clear()
 
     def set_member(self, member: str, value: HeaderValue) -> None:
-        """Assign a header to a member: a valid one is then the only one, an invalid one clears."""
+        """Assign a header to a member: a valid one becomes the only one, else all are cleared."""
         if value.valid:
             self.fields[member].assign(value)
             self.only(member)
@@ -368,7 +368,7 @@ class StackValue:
         return self._shapes.fresh(self._kind.element)
 
     def at(self, index: int) -> Value:
-        """Return element `index`; out of bounds an invalid one of no consequence (8.18)."""
+        """Return element `index`; out of bounds, a dummy invalid one (8.18)."""
         if 0 <= index < len(self.elements):
             return self.elements[index]
         return self._fresh()
@@ -421,7 +421,7 @@ class StackValue:
         return all(a.equals(b) for a, b in zip(self.elements, other.elements, strict=True))
 
     def is_valid(self) -> bool:
-        """Whether any element is valid."""
+        """Return whether any element is valid."""
         return any(element.is_valid() for element in self.elements)
 
     def headers(self) -> Iterator[HeaderValue]:
