@@ -82,7 +82,7 @@ def test_a_deadlock_is_an_error_that_names_waiting_tasks() -> None:
     async def main() -> None:
         await asyncio.gather(asyncio.create_task(waits_for_ever(), name="the waiting one"))
 
-    with pytest.raises(SimulationError, match=r"nothing is left.*the waiting one \(.*waits_for"):
+    with pytest.raises(SimulationError, match=r"no event is left.*the waiting one \(.*waits_for"):
         run_virtual(main())
 
 

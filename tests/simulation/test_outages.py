@@ -33,7 +33,7 @@ def test_an_outage_is_read(text: str, outage: Outage) -> None:
         ("s1", "expected TROUBLE:WHAT@START"),
         ("fire:s1@1", "with TROUBLE one of switch-down, switch-hangs, link-cut, agent-down"),
         ("switch-down:s1@1..2", "expected seconds after the @"),
-        ("switch-down:s1@2-1", "expected an end that is after its start"),
+        ("switch-down:s1@2-1", "expected an end after its start"),
         ("switch-down:s1@inf", "expected TROUBLE:WHAT@START"),
     ],
 )

@@ -3,13 +3,13 @@
 The checker makes it, the executors run it and P4Info is made from it. It is complete: an executor
 infers nothing and resolves nothing.
 
-* Every variable is a `Variable` object of its own (P4 has no recursion, so each has one place).
+* Every variable is a separate `Variable` object (P4 has no recursion, so each has one place).
   Parameters are variables too: copy-in and copy-out are ordinary assignments around a `Call`.
-  (A parameter that all calls give the same place to, safely, has become that place and is gone.)
-* Expressions have no side effects. Whatever has one (a call, a table's apply, `lookahead`) is a
-  statement that leaves its result in a temporary, in the order of evaluation that the
+  (A parameter for which all calls pass the same place is replaced by that place if it is safe.)
+* Expressions have no side effects. Anything that has one (a call, a table's apply, `lookahead`)
+  is a statement that leaves its result in a temporary, in the order of evaluation that the
   language prescribes (P4_16 specification 1.2.5, section 6.8).
-* Every generic is specialised, every control and parser instance is a `Block` of its own, every
+* Every generic is specialised, every control and parser instance is a separate `Block`, every
   constant is folded, every implicit cast is written out, arbitrary-precision integers are gone.
 * Enums and errors are plain bits: enums without a type `bit<32>` (the index of the member),
   errors `bit<32>` (index into `Program.errors`), serialisable enums their underlying type.
@@ -159,7 +159,7 @@ class Const:
 
 @dataclass(slots=True, eq=False)
 class Read:
-    """The value of a variable; as an l-value, the variable."""
+    """The value of a variable, or as an l-value the variable."""
 
     type: Type
     variable: Variable
@@ -170,7 +170,7 @@ class Field:
     """A field of a header, struct or union. Reading one of an invalid header is unspecified
 
     (here, as in BMv2: the field's last value, zero after `setInvalid` and `Declare`);
-    writing one is allowed and changes nothing that counts.
+    writing one is allowed and has no observable effect.
     """
 
     type: Type
@@ -273,7 +273,7 @@ class IsValid:
 
 @dataclass(slots=True, eq=False)
 class Build:
-    """A whole struct, header (valid) or tuple, a value a field, in order."""
+    """A whole struct, header (valid) or tuple, with a value for each field in order."""
 
     type: Type
     values: tuple[Expression, ...]
@@ -304,7 +304,7 @@ Expression = (
     | Invalid
 )
 # L-values are Read, Field, Element, StackNext, StackLast and Slice, nested. The checker
-# has put run-time indices of l-values that must be evaluated once into temporaries.
+# has saved run-time indices of l-values that must be evaluated once in temporaries.
 
 # --- Statements ------------------------------------------------------------------------------
 
@@ -389,7 +389,7 @@ class Exit(Statement):
 class Call(Statement):
     """Runs a callable whose parameters are set; then `copy_out`, even if it exited or rejected.
 
-    After that an exit (or a parser's reject) goes on outwards.
+    After that an exit (or a parser's reject) propagates outwards.
     """
 
     callee: Callable | Block
@@ -401,7 +401,7 @@ class ApplyTable(Statement):
     """`table.apply()`. `hit` (Bool) and `action_run` (bit<32>) are set if not None.
 
     `action_run` is the index into `table.actions` of the action that ran. Keys are evaluated first.
-    An entry's action runs with its arguments put into the action's `data` parameters.
+    An entry's action runs with its arguments in the action's `data` parameters.
     """
 
     table: Table
@@ -437,7 +437,7 @@ class CallExtern(Statement):
 class Extract(Statement):
     """`packet.extract(target)`; `varbit_width` (bit<32>, bits) if the header has a varbit.
 
-    PacketTooShort, HeaderTooShort and ParserInvalidArgument go to reject with that error.
+    Rejects with PacketTooShort, HeaderTooShort or ParserInvalidArgument.
     """
 
     target: Expression
@@ -484,7 +484,7 @@ class Verify(Statement):
 class SetValid(Statement):
     """`setValid()` or `setInvalid()` of a header or union member.
 
-    setValid leaves the fields as they are; setInvalid zeroes them.
+    setValid does not change the fields; setInvalid zeroes them.
     """
 
     header: Expression
@@ -528,7 +528,7 @@ class Callable:
 
     @property
     def data(self) -> tuple[Parameter, ...]:
-        """The directionless parameters: an action's data, which the control plane gives."""
+        """Return the directionless parameters: an action's data from the control plane."""
         return tuple(p for p in self.parameters if p.direction == "")
 
 
@@ -598,7 +598,7 @@ class State:
 class Block:
     """One instance of a parser or control.
 
-    `parameters` holds all of them but `packet_in`/`packet_out`, which are implicit.
+    `parameters` holds all except `packet_in` and `packet_out`, which are implicit.
     A control has `body`; a parser has `states` and runs `body` (its locals) before `start`.
     """
 
@@ -641,7 +641,7 @@ class Key:
 
     @property
     def width(self) -> int:
-        """Width in bits; a Bool has 1."""
+        """Return the width in bits; 1 for a Bool."""
         kind = self.expression.type
         if isinstance(kind, Bits):
             return kind.width
@@ -694,9 +694,9 @@ class ConstKey:
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """An entry in the source. `priority`: larger numbers win or smaller, as the table says;
+    """An entry in the source. `priority`: larger or smaller numbers win, as the table specifies;
 
-    None where nothing was written (the entry's place in the list decides, first wins).
+    None if not given (then the first entry in the list wins).
     """
 
     keys: tuple[ConstKey, ...]
@@ -728,7 +728,7 @@ class Table:
     """Its direct meters."""
     support_timeout: bool = False
     key_code: list[Statement] = field(default_factory=list)
-    """Runs before the keys are evaluated (calls in key expressions)."""
+    """Code that runs before the keys are evaluated (calls in key expressions)."""
     annotations: tuple[Annotation, ...] = ()
     position: Position = NOWHERE
 
@@ -757,7 +757,7 @@ class ExternInstance:
     position: Position = NOWHERE
 
     def number(self, index: int) -> int:
-        """Return a constructor argument that is a number, a Boolean or an enum's member."""
+        """Return a constructor argument that is a number, a Boolean or an enum member."""
         found = self.arguments[index]
         assert isinstance(found, int), found
         return int(found)
@@ -795,4 +795,4 @@ class Program:
     annotations: tuple[Annotation, ...] = ()
     """Of the package instance: `@pkginfo`."""
     p4info: str = ""
-    """The P4Info (text form) that came with BMv2 JSON; of P4 source it is made of the rest."""
+    """The P4Info (text form) that came with BMv2 JSON; for P4 source it is derived."""

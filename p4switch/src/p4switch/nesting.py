@@ -1,4 +1,4 @@
-"""Maximum nesting of programs, and stack for walking them."""
+"""Maximum nesting of programs, and the recursion limit for walking them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 MOST_TERMS = 2000
-"""Operators in a row, as in `a + b + ...`: each is a level of the tree."""
+"""Maximum operators in a chain such as `a + b + ...`: each is a level of the tree."""
 
 MOST_BRANCHES = 2000
-"""`else if` in a row."""
+"""Maximum chain of `else if`."""
 
 RECURSION = 20_000
-"""Python's recursion limit while it walks programs within these bounds."""
+"""Python's recursion limit for walking programs within these bounds."""
 
 
 @contextmanager
 def deep_recursion() -> Iterator[None]:
-    """Let Python recurse as deeply as a program may nest."""
+    """Raise Python's recursion limit to the nesting of programs while the block runs."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, RECURSION))
     try:

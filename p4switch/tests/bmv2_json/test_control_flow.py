@@ -109,7 +109,7 @@ def test_the_action_that_ran(run: Run) -> None:
 def test_a_pipeline_that_comes_back() -> None:
     """A table after itself is an error."""
     content = document(FIELDS, ADD, tables=[adding(0, "t1"), adding(1, "t0")], init_table="t0")
-    with pytest.raises(P4Error, match="the pipeline comes back to 't0'"):
+    with pytest.raises(P4Error, match="the pipeline returns to 't0'"):
         program(content)
 
 

@@ -25,7 +25,7 @@ def dump(program: ir.Program) -> str:
 
 
 def dump_code(code: Iterable[ir.Statement]) -> str:
-    """Show statements, one a line."""
+    """Show statements, one per line."""
     return "\n".join(_code(code, ""))
 
 

@@ -1,1 +1,1 @@
-"""BMv2's JSON, as p4c-bm2-ss writes it, read as a program (docs/JSON_format.md of BMv2)."""
+"""Reader of BMv2's JSON as p4c-bm2-ss writes it (docs/JSON_format.md of BMv2)."""

@@ -1,7 +1,7 @@
-"""Pipelines: a graph of tables and conditions, made into the nested code that it came from.
+"""Pipelines: restores nested code from a graph of tables and conditions.
 
-Where the branches of a condition, or of a table's actions, meet again is their nearest common
-post-dominator; the code up to there goes into the branches.
+The branches of a condition, or of a table's actions, join at their nearest common post-dominator;
+the code up to that node belongs to the branches.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class ControlFlow:
         return {item.action.name: following.get(item.action.name, base) for item in table.actions}
 
     def _post_dominators(self, first: Name) -> dict[str, Name]:
-        """Return for each node the nearest one that all ways from it lead through."""
+        """Return the immediate post-dominator of each node."""
         joins: dict[str, Name] = {}
         depth: dict[Name, int] = {END: 0}
         for name in self._successors_first(first):
@@ -92,7 +92,7 @@ class ControlFlow:
         return joins
 
     def _successors_first(self, first: Name) -> list[str]:
-        """Return the nodes that can be reached, each after all that follow it."""
+        """Return the reachable nodes, each after all its successors."""
         order: list[str] = []
         done: dict[str, bool] = {}
         stack: list[tuple[str, bool]] = [(first, False)] if first is not None else []
@@ -110,7 +110,7 @@ class ControlFlow:
                 if other is None or done.get(other):
                     continue
                 if other in done and any(item == (other, True) for item in stack):
-                    raise self._document.error(f"the pipeline comes back to {other!r}")
+                    raise self._document.error(f"the pipeline returns to {other!r}")
                 stack.append((other, False))
         return order
 
@@ -121,7 +121,7 @@ class ControlFlow:
         while name != end and name is not None:
             self._count += 1
             if self._count > MOST_NODES:
-                raise self._document.unsupported("a pipeline that makes no nested code of its size")
+                raise self._document.unsupported("a pipeline whose nested code would be too large")
             part = self._node(name)
             if "expression" in part:
                 self._condition(part, self._joins[name], code)

@@ -30,10 +30,10 @@ KINDS = (
 
 
 class ControlPlane:
-    """The P4Info of a program, or the want of one, in which case p4c's own tables are hidden."""
+    """The P4Info of a program; without one, p4c's internal tables are hidden."""
 
     def __init__(self, text: str) -> None:
-        """`text`: in protobuf's text form, empty if there is none. Raises P4Error."""
+        """`text`: the P4Info in protobuf's text form, empty if there is none. Raises P4Error."""
         self.text = text
         self._known: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
         self._headers: list[Any] = []
@@ -55,14 +55,14 @@ class ControlPlane:
         return bool(self.text)
 
     def annotations(self, kind: str, name: str) -> tuple[ir.Annotation, ...]:
-        """Return an object's `@id`, or that it is hidden; nothing if there is no P4Info."""
+        """Return an object's `@id` annotation, or `@hidden`; none if there is no P4Info."""
         if not self.text:
             return ()
         item = self._known[kind].get(name)
         return (HIDDEN,) if item is None else (_id(item.preamble.id),)
 
     def direct_name(self, kind: str, table: str) -> str | None:
-        """Return the name of a table's direct counter or meter; older JSON has another one."""
+        """Return the name of a table's direct counter or meter, which differs in older JSON."""
         owner = self._known["tables"].get(table)
         if owner is None:
             return None
@@ -76,7 +76,7 @@ class ControlPlane:
         )
 
     def counter_unit(self, kind: str, name: str) -> int:
-        """Return which CounterType a counter is; BMv2's count both."""
+        """Return the CounterType of a counter; BMv2's count both."""
         item = self._known[kind].get(name)
         return PACKETS_AND_BYTES if item is None else COUNTER_TYPES[item.spec.unit]
 
@@ -85,7 +85,7 @@ class ControlPlane:
         return self._known[kind]
 
     def actions(self, table: str) -> set[str] | None:
-        """Return the names of the actions that a table has; None if the table is not there."""
+        """Return the names of a table's actions; None for an unknown table."""
         item = self._known["tables"].get(table)
         if item is None:
             return None
@@ -116,7 +116,7 @@ class ControlPlane:
         ]
 
     def action_scopes(self, table: str) -> dict[str, tuple[ir.Annotation, ...]]:
-        """Return by action what a table lets it be: `@defaultonly`, `@tableonly`, or both."""
+        """Return each action's restriction in a table: `@defaultonly`, `@tableonly` or neither."""
         item = self._known["tables"].get(table)
         if item is None:
             return {}
@@ -128,7 +128,7 @@ class ControlPlane:
         }
 
     def is_const(self, table: str) -> bool:
-        """Whether a table that has entries keeps these, as far as is known."""
+        """Return whether a table's entries are const, as far as is known."""
         item = self._known["tables"].get(table)
         return item is None or item.is_const_table
 
@@ -138,7 +138,7 @@ class ControlPlane:
         return None if item is None else (item.size, [(f.name, f.bitwidth) for f in item.match])
 
     def controller_headers(self) -> dict[str, ir.Header]:
-        """Return the headers of packet-ins and packet-outs, as types of their own."""
+        """Return the headers of packet-ins and packet-outs as separate types."""
         return {
             f"{item.preamble.name} controller_header": ir.Header(
                 item.preamble.name,

@@ -1,4 +1,4 @@
-"""The parts of a BMv2 JSON file, with errors that say where something is wrong in it."""
+"""The parts of a BMv2 JSON file, with errors that name the place."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from p4switch.position import P4Error, Position, UnsupportedError
 Part = dict[str, Any]
 """An object of the file."""
 MOST_BITS = 1 << 16
-"""Of a field: numbers take memory and time."""
+"""Maximum width of a field: large numbers take memory and time."""
 
 
 class Document:
@@ -22,7 +22,7 @@ class Document:
         self._start = Position(file, 1, 1)
 
     def parts(self, name: str) -> list[Part]:
-        """Return the objects of a list at the top; none if it is not there."""
+        """Return the objects of a top-level list; none if it is missing."""
         found: list[Part] = self.root.get(name) or []
         return found
 
@@ -34,7 +34,7 @@ class Document:
         return width
 
     def position(self, part: Part | None = None) -> Position:
-        """Return where a part comes from: its P4 source if it says so, else the JSON file."""
+        """Return a part's position: in its P4 source if that is given, else in the JSON file."""
         source = (part or {}).get("source_info")
         if not isinstance(source, dict):
             return self._start
@@ -45,16 +45,16 @@ class Document:
         )
 
     def error(self, message: str, part: Part | None = None) -> P4Error:
-        """Return the error that something in the file is not as it must be."""
+        """Return an error for an invalid part of the file."""
         return P4Error(self.position(part), f"BMv2 JSON: {message}")
 
     def unsupported(self, message: str, part: Part | None = None) -> UnsupportedError:
-        """Return the error that something in the file is not supported."""
+        """Return an error for an unsupported part of the file."""
         return UnsupportedError(self.position(part), f"BMv2 JSON: {message}")
 
 
 class Identifiers:
-    """C identifiers for the names of one scope, each another one."""
+    """Unique C identifiers for the names of one scope."""
 
     def __init__(self) -> None:
         self._made: dict[str, str] = {}
@@ -79,7 +79,7 @@ def number_of(text: str | int) -> int:
 
 
 def unwrapped(value: Part) -> Part:
-    """Return a value without the `expression` objects that only hold another one."""
+    """Return a value without `expression` objects that only wrap another one."""
     while value.get("type") == "expression" and "op" not in value["value"]:
         value = value["value"]
     return value

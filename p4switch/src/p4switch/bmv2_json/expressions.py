@@ -1,9 +1,9 @@
 """Expressions: BMv2 computes with integers of any size, executors with `bit<>` and `int<>`.
 
-A value is wanted either as it is (`exact`: a type is chosen that holds all it can be, which its
-operands tell) or modulo a power of two (`modulo`: what is assigned to a field of so many bits, and
-what the masks of p4c around its arithmetic keep), where sums, products and bit operations need no
-more bits than are wanted. So `(a + b) & 0xff` becomes the sum of bit<8> that it was in P4.
+A value is translated either exactly (`exact`: its type holds the whole range that its operands
+allow) or modulo a power of two (`modulo`: for assignments to a field of that width, and under the
+masks that p4c puts around arithmetic), where sums, products and bit operations need no more bits
+than the result. So `(a + b) & 0xff` becomes the sum of bit<8> that it was in P4.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from p4switch.bmv2_json.document import Document, Part, number_of, unwrapped
 from p4switch.bmv2_json.headers import Headers
 
 WIDEST = 4096
-"""Bits of an exact number; a left shift by an unbounded amount would need more."""
+"""Maximum bits of an exact number; a left shift by an unbounded amount would need more."""
 
 COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
 BOOLEAN = COMPARISONS | {"and", "or", "not", "valid", "valid_union", "d2b"}
@@ -29,7 +29,7 @@ DEREFERENCES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number as it is: `expression` is of a Bits that holds all of low..high."""
+    """An exact number: `expression` is of a Bits that holds all of low..high."""
 
     expression: ir.Expression
     low: int
@@ -70,7 +70,7 @@ def wrapped(value: int, kind: ir.Bits) -> int:
 class Expressions:
     """The expressions of one action, parser or control flow.
 
-    `data`: the variables that `runtime_data` and `local` number.
+    `data`: the variables to which `runtime_data` and `local` refer by number.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Expressions:
     # --- kinds
 
     def is_boolean(self, value: Part) -> bool:
-        """Whether a value is a Boolean rather than a number."""
+        """Return whether a value is a Boolean rather than a number."""
         value = unwrapped(value)
         if value["type"] == "expression":
             inner = value["value"]
@@ -93,7 +93,7 @@ class Expressions:
         return bool(value["type"] == "bool")
 
     def is_header(self, value: Part) -> bool:
-        """Whether a value is a header, stack or union."""
+        """Return whether a value is a header, stack or union."""
         value = unwrapped(value)
         if value["type"] == "expression":
             return value["value"]["op"] in DEREFERENCES
@@ -118,7 +118,7 @@ class Expressions:
                 return self.headers.field_of(member, content[2], value)
             case "expression":
                 return self._place_by_operator(content)
-        raise self.document.error(f"a {value['type']!r} is no header or field", value)
+        raise self.document.error(f"a {value['type']!r} is not a header or field", value)
 
     def _last(self, stack: str, value: Part) -> ir.Expression:
         place = self.headers.stack(stack, value)
@@ -218,7 +218,7 @@ class Expressions:
         return converted(self.exact(value).expression, kind)
 
     def _modulo_operator(self, content: Part, kind: ir.Bits) -> ir.Expression | None:
-        """Return the result of an operator that can do with the wanted bits of its operands."""
+        """Return the result of an operator that needs only the result's bits of its operands."""
         operator, left, right = _operation(content)
         width = kind.width
         match operator:
@@ -249,7 +249,7 @@ class Expressions:
         return None
 
     def _mask_width(self, content: Part) -> tuple[Part, int] | None:
-        """Return what `& 0xff` masks and the bits it keeps; None where it is no such mask."""
+        """Return what `& 0xff` masks and the bits it keeps; None for other operations."""
         for operand, mask in (
             (content["left"], content["right"]),
             (content["right"], content["left"]),
@@ -262,7 +262,7 @@ class Expressions:
         return None
 
     def exact(self, value: Part) -> Number:
-        """Return a number as it is. A Boolean is 0 or 1."""
+        """Return an exact number. A Boolean is 0 or 1."""
         value = unwrapped(value)
         content = value["value"]
         match value["type"]:
@@ -348,7 +348,7 @@ class Expressions:
         return Number(made, low, high)
 
     def _amount(self, value: Part) -> Number:
-        """Return by how many bits to shift."""
+        """Return the amount of a shift in bits."""
         amount = self.exact(value)
         if amount.low < 0:
             return Number(self.modulo(value, ir.BIT32.width), *limits(ir.BIT32))
@@ -392,7 +392,7 @@ class Expressions:
 
 
 def _operation(content: Part) -> tuple[str, Any, Any]:
-    """Return operator and operands; the left one is None of unary ones."""
+    """Return operator and operands; the left one is None for unary operators."""
     return content["op"], content.get("left"), content.get("right")
 
 

@@ -1,4 +1,4 @@
-"""Counters, meters, registers, action profiles; the calculations of hashes and checksums."""
+"""Counters, meters, registers and action profiles; the calculations of hashes and checksums."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ENUMS: dict[str, tuple[tuple[str, int], ...]] = {
         "CloneType": ("I2E", "E2E"),
     }.items()
 }
-"""v1model.p4's, whose members' values the executors know."""
+"""Enums of v1model.p4, whose members' values the executors know."""
 
 SELECTOR_WIDTH = 32
 
@@ -70,7 +70,7 @@ class Arrays:
         self.of_table: dict[str, list[ir.ExternInstance]] = {}
         """Direct counters and meters."""
         self.results: dict[str, ir.Expression] = {}
-        """Destination of the colour of a table's direct meter."""
+        """Destination of the colour of each table's direct meter."""
         for part in document.parts("counter_arrays"):
             self._counter(part)
         for part in document.parts("meter_arrays"):
@@ -83,7 +83,7 @@ class Arrays:
                 self._profile(part)
 
     def find(self, value: Part, extern: str) -> ir.ExternInstance:
-        """Return the instance that a parameter names."""
+        """Return the instance named by a parameter."""
         found = self.instances.get(value["value"])
         if found is None or found.extern != extern:
             raise self._document.error(f"there is no {extern} {value['value']!r}", value)
@@ -153,7 +153,7 @@ def algorithm_of(document: Document, name: str, part: Part) -> int:
 
 
 class Calculations:
-    """Named calculations, and the checksums that are made of them."""
+    """Named calculations and the checksums that use them."""
 
     def __init__(self, document: Document, expressions: Expressions) -> None:
         self._document = document
@@ -171,11 +171,11 @@ class Calculations:
         return self._parts[name]
 
     def with_payload(self, name: str) -> bool:
-        """Whether a calculation is over the payload, too."""
+        """Return whether a calculation includes the payload."""
         return any(item["type"] == "payload" for item in self._part(name)["input"])
 
     def data(self, name: str) -> ir.Build:
-        """Return what a calculation is over, as a tuple."""
+        """Return the input of a calculation as a tuple."""
         values: list[ir.Expression] = []
         for item in self._part(name)["input"]:
             if item["type"] == "hexstr":
@@ -223,7 +223,7 @@ class Calculations:
 
 
 def tuple_of(values: Sequence[ir.Expression], name: str, types: dict[str, ir.Struct]) -> ir.Build:
-    """Return a tuple of values; `types` keeps one type for each name."""
+    """Return a tuple of values; `types` holds one type per name."""
     identifiers = Identifiers()
     if name not in types:
         fields = tuple(
@@ -251,5 +251,5 @@ def call(
 
 
 def constant(value: int) -> ir.Const:
-    """Return a number as a constant of the bits it needs."""
+    """Return a number as a constant of as many bits as it needs."""
     return ir.Const(bits_for(value, value), value)

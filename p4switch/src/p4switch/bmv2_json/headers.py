@@ -1,8 +1,8 @@
-"""Headers and metadata: their types, and the places that the rest of the file names.
+"""Headers and metadata: their types, and the places named by the rest of the file.
 
 Headers, stacks and unions are fields of one struct, metadata of a second one, as v1model's blocks
-take them. BMv2's own metadata become fields of `standard_metadata`, whatever header the file has
-them in: P4_14's `intrinsic_metadata` and `queueing_metadata`, and what `field_aliases` names.
+take them. BMv2's own metadata become fields of `standard_metadata` even if the file has them in
+another header: P4_14's `intrinsic_metadata` and `queueing_metadata`, and those in `field_aliases`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Headers:
 
     @property
     def types(self) -> dict[str, ir.Header | ir.Struct | ir.Union]:
-        """The header types by name."""
+        """Return the header types by name."""
         return dict(self._header_types)
 
     # --- places
@@ -73,7 +73,7 @@ class Headers:
         return self.field_of(self.header(header, part), name, part)
 
     def field_of(self, base: ir.Expression, name: str, part: Part | None = None) -> ir.Expression:
-        """Return a field of what is a header, by its name in the file."""
+        """Return a field of a header expression by its name in the file."""
         assert isinstance(base.type, ir.Header | ir.Struct)
         known = self._fields[base.type.name]
         if name not in known:
@@ -81,7 +81,7 @@ class Headers:
         return ir.Field(known[name].type, base, known[name].name)
 
     def field_at(self, base: ir.Expression, offset: int, part: Part) -> ir.Expression:
-        """Return the field with a number, from 0, of what is a header."""
+        """Return a field of a header expression by its number, from 0."""
         kind = base.type
         if not isinstance(kind, ir.Header | ir.Struct | ir.Union) or offset >= len(kind.fields):
             raise self._document.error(f"there is no member {offset}", part)
@@ -195,7 +195,7 @@ class Headers:
         ]
 
     def _alias_names(self) -> dict[tuple[str, str], str]:
-        """(header, field) of the file to the field of standard_metadata that it is."""
+        """Return (header, field) of the file -> field of standard_metadata."""
         found = {
             (header, name): name
             for header, names in ARCHITECTURE_METADATA.items()
@@ -216,7 +216,7 @@ class Headers:
                     found.setdefault((header, name), []).append(part["id"])
         return found
 
-    # --- where each header is
+    # --- positions of headers
 
     def _place_all(self) -> None:
         document = self._document

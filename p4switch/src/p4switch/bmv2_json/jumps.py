@@ -1,7 +1,7 @@
-"""Jumps between the primitives of an action, made into `if`, `return` and loops.
+"""Converts jumps between the primitives of an action to `if`, `return` and loops.
 
-p4c writes `if` as jumps ahead that nest, and `return` as one to the end. Anything else, such as
-its loops, becomes a loop around the stretches between jumps, with the number of the next one.
+p4c writes `if` as nested forward jumps, and `return` as a jump to the end. Anything else, such as
+its loops, becomes a loop around the stretches between jumps, which selects the next one by number.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ JUMP, JUMP_IF_ZERO = "_jump", "_jump_if_zero"
 
 
 class _NotNestedError(Exception):
-    """The jumps do not come from `if` and `return` alone."""
+    """The jumps are not only those of `if` and `return`."""
 
 
 class Jumps:
-    """The primitives of one action. `one` translates those that do not jump."""
+    """The primitives of one action. `one` translates those other than jumps."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Jumps:
             return self._dispatched()
 
     def _target(self, part: Part) -> int:
-        """Return the number of the primitive that a jump goes to."""
+        """Return the number of a jump's target primitive."""
         value = unwrapped(part["parameters"][-1])
         if value["type"] != "hexstr":
             raise self._document.unsupported("a jump to a computed place", part)
@@ -94,7 +94,7 @@ class Jumps:
         code.append(ir.If(condition, then, rest, position=self._document.position(part)))
         return after
 
-    # --- any others
+    # --- other jumps
 
     def _dispatched(self) -> list[ir.Statement]:
         """Return a loop that runs one stretch after the other."""

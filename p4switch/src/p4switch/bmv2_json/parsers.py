@@ -27,7 +27,7 @@ class Parser:
         variables: Callable[[str, ir.Type], ir.Variable],
         error_value: Callable[[int], int],
     ) -> None:
-        """`error_value` returns the number of an error here, of the file's number."""
+        """`error_value` maps the file's error numbers to this program's."""
         self._document = document
         self._expressions = expressions
         self._primitives = primitives
@@ -92,7 +92,7 @@ class Parser:
             raise self._document.error(f"extraction to a {value['type']!r}", value)
         stack = headers.stack(name, value)
         if not isinstance(stack.type, ir.Stack):
-            raise self._document.error(f"{name!r} is no stack", value)
+            raise self._document.error(f"{name!r} is not a stack", value)
         following = ir.StackNext(stack.type.element, stack)
         if member is None:
             return following
@@ -183,7 +183,7 @@ class Parser:
 
 
 def _state_names(part: Part) -> dict[str, str]:
-    """Return the states' names with `start` for the first one."""
+    """Return the states' names, with `start` for the initial one."""
     first = part["init_state"]
     names = {}
     for state in part["parse_states"]:
@@ -207,7 +207,7 @@ def _has_varbit(kind: ir.Type) -> bool:
 
 
 def _pieces(number: int, subjects: tuple[ir.Expression, ...]) -> list[ir.Expression]:
-    """Take a transition's value apart: each subject's part of it fills whole bytes."""
+    """Split a transition's value: each subject's part fills whole bytes."""
     pieces: list[ir.Expression] = []
     for subject in reversed(subjects):
         kind = subject.type

@@ -1,4 +1,4 @@
-"""Primitives, of which actions consist, and some operations of parsers."""
+"""Primitives of actions, and some operations of parsers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ARITHMETIC = {
     "shift_left": "<<",
     "shift_right": ">>",
 }
-"""P4_14's, with the result in the first parameter."""
+"""Primitives of P4_14, with the result in the first parameter."""
 IN_PLACE = {"add_to_field": "+", "subtract_from_field": "-"}
 
 ASSIGNMENTS = frozenset({"assign", "modify_field", "set"})
@@ -51,7 +51,7 @@ class Primitives:
         calculations: Calculations,
         variables: Callable[[str, ir.Type], ir.Variable],
     ) -> None:
-        """`variables` makes a variable of a name and a type."""
+        """`variables` makes a variable from a name and a type."""
         self._document = document
         self._arrays = arrays
         self._calculations = calculations
@@ -71,7 +71,7 @@ class Primitives:
         )
         return jumps.code()
 
-    # --- one by one
+    # --- single primitives
 
     def statements(self, part: Part, expressions: Expressions) -> list[ir.Statement]:
         """Return the statements of a primitive."""
@@ -113,7 +113,7 @@ class Primitives:
         offset, width = (self._document.width(bits, value) for bits in value["value"])
         ahead = self._variables("ahead", ir.Bits(offset + width))
         read = ir.Read(ahead.type, ahead)
-        # What lies before them is at the upper end.
+        # The bits before them are at the upper end.
         found = ir.Slice(ir.Bits(width), read, width - 1, 0)
         return [
             ir.Lookahead(read, position=position),
@@ -231,7 +231,7 @@ class Primitives:
         types = (target.type, ir.Bits(64), data.type, ir.Bits(64))
         return [call("hash", *arguments, types=types, position=position)]
 
-    # --- what happens to the packet
+    # --- the packet's fate
 
     def _op_mark_to_drop(
         self, expressions: Expressions, parameters: Sequence[Part], position: Position
@@ -306,7 +306,7 @@ class Primitives:
         return expressions.place(item)
 
     def _digest(self, part: Part, values: Sequence[ir.Expression]) -> ir.Build:
-        """Return a struct with the list's name, which is the digest's."""
+        """Return a struct with the list's name, which is also the digest's."""
         name = part["name"]
         if name not in self._types:
             identifiers = Identifiers()
@@ -317,7 +317,7 @@ class Primitives:
             self._types[name] = ir.Struct(name, tuple(fields))
         return ir.Build(self._types[name], tuple(values))
 
-    # --- for the programmer
+    # --- assertions and messages
 
     def _op_assert(
         self, expressions: Expressions, parameters: Sequence[Part], position: Position

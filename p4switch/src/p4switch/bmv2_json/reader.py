@@ -1,4 +1,4 @@
-"""A BMv2 JSON file as a program of the intermediate representation."""
+"""Translates a BMv2 JSON file to the intermediate representation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from p4switch.nesting import deep_recursion
 from p4switch.position import P4Error, Position
 
 NOTES = "p4switch"
-"""The member of a file in which `bundle` keeps its name and its P4Info."""
+"""The member of a file in which `bundle` stores its name and its P4Info."""
 MAJOR_VERSION = 2
 MOST_ERRORS = 1 << 16
 _MALFORMED = (
@@ -30,7 +30,7 @@ _MALFORMED = (
     TypeError,
     ValueError,
 )
-"""What comes of parts that are missing, or are not of the kind that p4c writes."""
+"""Exceptions caused by parts that are missing or of another kind than p4c writes."""
 CORE_ERRORS = (
     "NoError",
     "PacketTooShort",
@@ -43,7 +43,7 @@ CORE_ERRORS = (
 
 
 def bundle(data: bytes, file: str, p4info: str = "") -> bytes:
-    """Return a BMv2 JSON with a P4Info (text form) and its name inside. Raises P4Error."""
+    """Return a BMv2 JSON with an embedded P4Info (text form) and its name. Raises P4Error."""
     root = _parsed(data, file)
     notes = root.setdefault(NOTES, {})
     notes.setdefault("file", file)
@@ -53,7 +53,7 @@ def bundle(data: bytes, file: str, p4info: str = "") -> bytes:
 
 
 def read(data: bytes, file: str = "<BMv2 JSON>") -> ir.Program:
-    """Return the program of a BMv2 JSON, or of what `bundle` made of one. Raises P4Error."""
+    """Return the program of a BMv2 JSON or of a result of `bundle`. Raises P4Error."""
     root = _parsed(data, file)
     notes = root.get(NOTES, {})
     document = Document(root, str(notes.get("file", file)))
@@ -164,7 +164,7 @@ class _Reader:
     def _check_p4info(self) -> None:
         """Refuse a P4Info whose tables have other names or actions than the program's.
 
-        It may name more than the program has: p4c writes it before it removes what is not reached.
+        It may name more than the program has: p4c writes it before it removes unreachable objects.
         """
         names = list(self._control_plane.names("tables"))
         missing = [name for name in names if name not in self._tables.tables]
@@ -175,7 +175,7 @@ class _Reader:
         ]
         if missing and unknown:
             raise self._document.error(
-                f"the P4Info is of another program: its table {missing[0]!r} is not there, and it "
+                f"the P4Info is of another program: its table {missing[0]!r} is missing, and it "
                 f"has no table {unknown[0]!r}"
             )
         for table in self._tables.tables.values():
@@ -197,7 +197,7 @@ class _Reader:
         if len(parts) != 1:
             raise self._document.unsupported(f"{len(parts)} deparsers: expected one")
         code: list[ir.Statement] = []
-        # One by one: a jump to the end would leave the headers out.
+        # One by one: a jump to the end would skip the headers.
         for part in parts[0].get("primitives") or []:
             code += self._primitives.statements(part, self._expressions)
         code += [ir.Emit(self._headers.header(name)) for name in parts[0]["order"]]
@@ -209,7 +209,7 @@ class _Reader:
         return {name: int(number) for name, number in self._document.root.get("errors") or []}
 
     def _errors(self) -> tuple[str, ...]:
-        """Return the errors at the file's numbers, NoError at 0 and what is missing behind them.
+        """Return the errors by the file's numbers, with NoError at 0 and missing ones at the end.
 
         Here no error is always 0; see `_no_error`.
         """
@@ -229,7 +229,7 @@ class _Reader:
         return 0 if number == self._error_numbers().get("NoError", 0) else number
 
     def _no_error(self) -> list[ir.Statement]:
-        """Return what sets parser_error to the file's number of NoError, where that is not 0."""
+        """Return code that sets parser_error to the file's number of NoError, if that is not 0."""
         number = self._error_numbers().get("NoError", 0)
         standard: Part = {"type": "field", "value": ["standard_metadata", "parser_error"]}
         known = self._headers.standard.type

@@ -14,7 +14,7 @@ from p4switch.bmv2_json.headers import Headers
 from p4switch.bmv2_json.primitives import Primitives
 
 OWN_TABLES = re.compile(r"tbl_\w+|switch_\d+_table\w*")
-"""p4c's names of the tables that it makes of calls and assignments, and of switch statements."""
+"""p4c's name prefixes of tables made from calls, assignments and switch statements."""
 NO_ACTION = "NoAction"
 MATCH_KINDS = ("exact", "lpm", "ternary", "range", "valid")
 
@@ -58,7 +58,7 @@ class Tables:
     # --- actions
 
     def _action_numbers(self, part: Part) -> list[int]:
-        """Return the numbers of a table's actions, which old files give by name only."""
+        """Return the numbers of a table's actions, which old files give only by name."""
         numbers: list[int] = part.get("action_ids") or [self._numbers[n] for n in part["actions"]]
         return numbers
 
@@ -85,7 +85,7 @@ class Tables:
         variables = [parameter.variable for parameter in parameters]
         expressions = Expressions(self._document, self._headers, variables)
         annotations = self._control_plane.annotations("actions", name)
-        # What the source names has the name of its control in front.
+        # Names from the source are prefixed with their control's name.
         if not self._control_plane and hidden and "." not in name:
             annotations = (HIDDEN,)
         return ir.Callable(
@@ -172,7 +172,7 @@ class Tables:
         return tuple(keys)
 
     def _selector_keys(self, profile: str | None) -> tuple[ir.Key, ...]:
-        """Return what the selector of an action profile hashes."""
+        """Return the inputs of an action profile's selector hash."""
         keys = []
         for pipeline in self._document.parts("pipelines"):
             for part in pipeline.get("action_profiles") or []:
@@ -183,7 +183,7 @@ class Tables:
         return tuple(keys)
 
     def _colour(self, table: str) -> list[ir.Statement]:
-        """Return what puts the colour of a table's direct meter where it is wanted."""
+        """Return code that stores the colour of a table's direct meter at its destination."""
         if table not in self._arrays.results:
             return []
         target = self._arrays.results[table]
@@ -191,7 +191,7 @@ class Tables:
         return [call("read", ("out", target), instance=meter, types=(target.type,))]
 
     def _default(self, part: Part, actions: list[ir.TableAction]) -> tuple[ir.ActionChoice, bool]:
-        """Return the default action, added to the table's if need be, and whether it is fixed."""
+        """Return the default action, added to the table's if necessary, and whether it is const."""
         entry = part.get("default_entry")
         if entry is not None:
             number = entry["action_id"]

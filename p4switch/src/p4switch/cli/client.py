@@ -1,4 +1,4 @@
-"""A P4Runtime client for the command line: one connection, names in place of ids."""
+"""A P4Runtime client for the command line: one connection, names instead of ids."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import grpc
 from finsy.proto import U128, p4i, p4r, p4r_grpc, rpc_status
 
 SECONDS = 10
-"""For each call."""
+"""Timeout of each call, in seconds."""
 
 INSERT, MODIFY, DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
 
 
 class ClientError(Exception):
-    """A request that the switch refused, or a switch that does not answer; says what to do."""
+    """A switch refused a request or does not answer; the message says what to do."""
 
 
 class Client:
-    """A connection to a P4Runtime server. Becomes primary when it first writes."""
+    """A connection to a P4Runtime server. It becomes primary with its first write."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Client:
             raise self._error(error) from None
 
     def read(self, **entity: Any) -> Iterator[p4r.Entity]:
-        """Yield what matches an entity. Raises ClientError."""
+        """Yield the entities that match one. Raises ClientError."""
         request = p4r.ReadRequest(device_id=self._device_id, entities=[p4r.Entity(**entity)])
         try:
             for answer in self._stub.Read(request, timeout=SECONDS):
@@ -79,7 +79,7 @@ class Client:
         arbitration = p4r.MasterArbitrationUpdate(
             device_id=self._device_id, election_id=U128.encode(self._election_id)
         )
-        # Kept: without it gRPC would end the stream, and with it the primary.
+        # Keep a reference: otherwise gRPC would end the stream and with it the primary role.
         self._stream = self._stub.StreamChannel(iter(self._requests.get, None))
         self._requests.put(p4r.StreamMessageRequest(arbitration=arbitration))
         try:

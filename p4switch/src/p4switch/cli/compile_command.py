@@ -1,4 +1,4 @@
-"""`p4switch compile`: check a program, and write what a controller needs to push it."""
+"""`p4switch compile`: check a program and write the files that a controller pushes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def compile_command(
 
 
 def _checked_source(config: bytes) -> Program:
-    """Return the program of a bundle of P4 source, and say what p4c would warn of or refuse."""
+    """Return the program of a bundle of P4 source; print what p4c would warn of or refuse."""
     from p4switch.frontend.program import compile_program
     from p4switch.frontend.syntax.parser import parse_text
     from p4switch.midend.portability import bmv2_limits

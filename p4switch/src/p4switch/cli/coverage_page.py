@@ -1,4 +1,4 @@
-"""The page of `p4switch stf --coverage`: the source with counts, and what was not reached."""
+"""The page of `p4switch stf --coverage`: the source with counts and unreached points."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pre { margin: 0; font-size: 13px; overflow-x: auto; } h2 { margin-top: 1.6em; }
 
 
 def summary(coverage: Coverage) -> Iterator[str]:
-    """Yield a line for each kind of point: how many were reached."""
+    """Yield a line for each kind of point with the number reached."""
     for kind in KINDS:
         reached, known = coverage.totals(kind)
         share = f"{100 * reached / known:.0f} %" if known else "none there"
@@ -65,7 +65,7 @@ def _page(title: str, coverage: Coverage) -> Iterator[str]:
 
 
 def _source(file: str, coverage: Coverage) -> Iterator[str]:
-    """Yield the lines of a file: red if nothing of it was reached, yellow if not all."""
+    """Yield the lines of a file: red if no point was reached, yellow if not all were."""
     counts: dict[int, list[int]] = {}
     for point, count in coverage.counts.items():
         if point.file == file and point.kind in ("statement", "branch"):

@@ -1,4 +1,4 @@
-"""`p4switch demo`: a router, a few packets, and what happens to them."""
+"""`p4switch demo`: a router, a few packets and their traces."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from p4switch.targets.v1model.engine import EngineOptions, Packet
 ROUTER = Path(__file__).parents[1] / "examples" / "router.p4"
 PORTS = (1, 2, 3)
 PATIENCE = 10.0
-"""Seconds that a frame may take through veth pairs."""
+"""Timeout in seconds for a frame to pass the veth pairs."""
 
 
 class DemoError(RuntimeError):
-    """The demo cannot go on; the message says why."""
+    """The demo cannot continue; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A packet of the demo, and what it is there for."""
+    """A packet of the demo and its purpose."""
 
     title: str
     packet: Packet
@@ -78,7 +78,7 @@ def why_in_process() -> str | None:
 
 
 def run_in_process(show: Callable[[Step, PacketTrace], None]) -> None:
-    """Give each packet to a switch in this process, and its trace to `show`."""
+    """Process each packet by a switch in this process; pass its trace to `show`."""
     traces: list[PacketTrace] = []
     engine = Interpreter(compile_file(ROUTER), None, Tracer(traces.append))
     for step in steps():
@@ -87,7 +87,7 @@ def run_in_process(show: Callable[[Step, PacketTrace], None]) -> None:
 
 
 def run_on_veth(show: Callable[[Step, PacketTrace], None]) -> None:
-    """Send each packet over a veth pair to a switch, and give its trace to `show`.
+    """Send each packet over a veth pair to a switch; pass its trace to `show`.
 
     What the switch sends must come out of the other pair. Raises DemoError, PortError.
     """
@@ -111,7 +111,7 @@ def run_on_veth(show: Callable[[Step, PacketTrace], None]) -> None:
 
 
 def _trace_of(frame: bytes, traces: queue.Queue[PacketTrace]) -> PacketTrace:
-    """Return the trace of a frame; the kernel may have sent others."""
+    """Return the trace of a frame; skip frames sent by the kernel."""
     while True:
         try:
             trace = traces.get(timeout=PATIENCE)
@@ -122,7 +122,7 @@ def _trace_of(frame: bytes, traces: queue.Queue[PacketTrace]) -> PacketTrace:
 
 
 def _await(sock: socket.socket, frame: bytes, where: str) -> None:
-    """Return when a frame has come out; others are passed over."""
+    """Wait until a frame has come out; skip others."""
     while select.select([sock], [], [], PATIENCE)[0]:
         if sock.recv(1 << 16) == frame:
             return
@@ -137,7 +137,7 @@ def _veth_pair(port: int) -> Iterator[tuple[str, str]]:
     _ip("link", "add", names[0], "type", "veth", "peer", "name", names[1])
     try:
         for end in names:
-            # The kernel's own packets to find neighbours would be traced, too.
+            # The kernel's neighbour discovery packets would be traced too.
             Path(f"/proc/sys/net/ipv6/conf/{end}/disable_ipv6").write_text("1")
             _ip("link", "set", end, "up")
         yield names

@@ -20,7 +20,7 @@ def demo(
 ) -> None:
     """Send a few packets through a router and show what happens to each, step by step.
 
-    As root over veth pairs of its own, else in this process.
+    As root over temporary veth pairs, else in this process.
     """
     from p4switch.backends.reference.trace import PacketTrace, sink_of
     from p4switch.cli import demo as demonstration

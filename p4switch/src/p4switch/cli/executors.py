@@ -1,4 +1,4 @@
-"""Which executor a command uses."""
+"""Choice of a command's executor."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from p4switch.cli.options import fail
 
 
 def executor_of_externs(externs: Path, executor: str | None) -> str:
-    """Return the executor that takes a file of externs; an error if another was asked for."""
+    """Return the executor for a file of externs; an error if another was requested."""
     language, taker = ("C", "native") if externs.suffix == ".c" else ("Python", "interpreter")
     if executor not in (None, taker):
         fail(f"externs in {language} run in the {taker} executor: leave --executor {executor} out")
@@ -17,7 +17,7 @@ def executor_of_externs(externs: Path, executor: str | None) -> str:
 
 
 def chosen_executor(executor: str | None) -> str:
-    """Return the executor that was asked for, or the best that this machine can run."""
+    """Return the requested executor, or the best that this machine can run."""
     from p4switch.device.loading import EXECUTORS, default_executor
     from p4switch.packet_io.compile import cache_folder
 
@@ -28,6 +28,6 @@ def chosen_executor(executor: str | None) -> str:
     elif executor not in EXECUTORS:
         fail(f"--executor {executor}: expected one of {', '.join(EXECUTORS)}")
     if executor == "native":
-        # A cache that cannot be trusted is an error now, not at the first push.
+        # Report an untrusted cache now, not at the first push.
         cache_folder()
     return executor

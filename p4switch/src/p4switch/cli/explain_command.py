@@ -1,4 +1,4 @@
-"""`p4switch explain`: what a program does with one packet."""
+"""`p4switch explain`: show what a program does with one packet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def explain(
         ),
     ] = None,
     picture: Annotated[
-        Path | None, typer.Option(metavar="FILE.svg", help="Draw the packet's way into this file.")
+        Path | None, typer.Option(metavar="FILE.svg", help="Draw the packet's path into this file.")
     ] = None,
     form: Annotated[str, typer.Option("--format", metavar="text|json")] = "text",
     defines: Defines = None,

@@ -12,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 
 class Command(NamedTuple):
-    """Location of a subcommand (`module:function`), and its help."""
+    """Location of a subcommand (`module:function`) and its help."""
 
     target: str
     help: str
@@ -78,7 +78,7 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     name="p4switch",
     cls=_Commands,
-    # Plain help: rich would take longer than all the rest of it.
+    # Plain help: importing rich would take longer than all the rest.
     rich_markup_mode=None,
     no_args_is_help=True,
     add_completion=False,
@@ -93,9 +93,9 @@ def p4switch() -> None:
 
 def main() -> None:
     """Run the command line."""
-    # gRPC's own log lines would come before the errors that say what to do.
+    # Suppress gRPC's log lines, which would precede the errors that say what to do.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    # BMv2's target options stand behind a `--`; here they are options like any other.
+    # BMv2's target options follow a `--`; here they are ordinary options.
     arguments = [argument for argument in sys.argv[1:] if argument != "--"]
     app(args=arguments, prog_name="p4switch")
 

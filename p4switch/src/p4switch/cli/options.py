@@ -1,4 +1,4 @@
-"""Options that several commands take, and how values of theirs are read and written."""
+"""Options common to several commands, and helpers for their values."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def fail(message: str) -> NoReturn:
 
 
 def parse_defines(texts: list[str] | None) -> dict[str, str]:
-    """`NAME=VALUE` texts as a mapping; a bare NAME is defined as 1, as compilers do."""
+    """Parse `NAME=VALUE` texts to a mapping; a bare NAME is defined as 1, as in compilers."""
     pairs = (text.partition("=") for text in texts or [])
     return {name: value if equals else "1" for name, equals, value in pairs}
 
@@ -68,7 +68,7 @@ def read_bundle(
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file, and the folders that it needs."""
+    """Write a file and create its folders."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
@@ -77,6 +77,6 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def print_line(text: str) -> None:
-    """Print a line at once, also into a pipe."""
+    """Print a line without buffering, even into a pipe."""
     typer.echo(text)
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""The picture of `p4switch explain`: the way of a packet, from top to bottom, as SVG."""
+"""The picture of `p4switch explain`: the path of a packet from top to bottom, as SVG."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OF_A_STATE = ("extract", "parser_error")
 
 @dataclass(slots=True)
 class Box:
-    """A step of the way: its kind (a class of STYLE), title, lines, and place in the source."""
+    """A step of the path: kind (a class of STYLE), title, lines and place in the source."""
 
     kind: str
     title: str
@@ -42,17 +42,17 @@ class Box:
 
     @property
     def shown(self) -> list[str]:
-        """The lines, broken to fit."""
+        """Return the lines, wrapped to fit."""
         return [part for line in self.lines for part in textwrap.wrap(line, COLUMNS) or [""]]
 
     @property
     def height(self) -> int:
-        """Height of the rectangle, in pixels."""
+        """Return the height of the rectangle in pixels."""
         return 2 * PADDING + LINE * (1 + len(self.shown))
 
 
 def boxes_of(trace: PacketTrace) -> list[Box]:
-    """Return the steps of a packet's way: what one event begins, the next ones may add to."""
+    """Return the steps of a packet's path; several events may form one step."""
     boxes = [Box("port", f"in at port {trace.port}", [frame_text(trace.frame)])]
     for event in trace.events:
         if event.kind in _OF_A_STATE and boxes[-1].kind == "state":
@@ -79,7 +79,7 @@ def _lines(event: Event) -> Iterator[str]:
 
 
 def path_svg(trace: PacketTrace) -> str:
-    """Return the picture of a packet's way."""
+    """Return the picture of a packet's path."""
     boxes = boxes_of(trace)
     height = 2 * MARGIN + sum(box.height for box in boxes) + GAP * (len(boxes) - 1)
     return "\n".join(_picture(boxes, height)) + "\n"
@@ -115,7 +115,7 @@ def _box(box: Box, top: int) -> Iterator[str]:
     title = textwrap.shorten(box.title, COLUMNS, placeholder=" ...")
     yield f'<text class="title" x="{left}" y="{base}">{_text(title)}</text>'
     at = place(box.position).rpartition("/")[2] if box.position != NOWHERE else ""
-    # Next to the title if it fits; the text version names the line in any case.
+    # Next to the title if it fits; the text form always has the line.
     if at and len(title) + len(at) < COLUMNS:
         right = WIDTH - MARGIN - PADDING
         anchor = 'text-anchor="end"'
@@ -126,5 +126,5 @@ def _box(box: Box, top: int) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    """Escape a text, without what XML does not allow at all."""
+    """Escape a text and remove characters that XML does not allow."""
     return escape("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text))

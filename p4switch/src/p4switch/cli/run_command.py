@@ -40,11 +40,11 @@ DEFAULT_DROP_PORT = 511
 MOST_SEND_BUFFER = 1 << 30
 DEFAULT_SEND_BUFFER = 1 << 18
 DEFAULT_PACKET_BUDGET = 1 << 17
-"""As in `EngineOptions`, which is imported late."""
+"""Default as in `EngineOptions`, which is imported late."""
 LARGEST_BUDGET = (1 << 32) - 1
 
 EVENT_SECONDS = 0.05
-"""Between looks whether capture files have ended."""
+"""Polling interval in seconds for the end of capture files."""
 
 LEVELS = {
     "trace": logging.DEBUG,
@@ -54,7 +54,7 @@ LEVELS = {
     "error": logging.ERROR,
     "off": logging.CRITICAL,
 }
-"""BMv2's names."""
+"""Level names of BMv2."""
 
 TraceForm = Annotated[
     str | None,
@@ -70,11 +70,11 @@ TraceFile = Annotated[
 ]
 TracePorts = Annotated[
     list[int] | None,
-    typer.Option("--trace-port", min=0, max=MOST_PORT, help="Only packets that came in here."),
+    typer.Option("--trace-port", min=0, max=MOST_PORT, help="Only packets received at this port."),
 ]
 TraceTables = Annotated[
     list[str] | None,
-    typer.Option("--trace-table", help="Only packets that were looked up in this table."),
+    typer.Option("--trace-table", help="Only packets looked up in this table."),
 ]
 TraceHeaders = Annotated[
     list[str] | None,
@@ -85,7 +85,7 @@ TraceFields = Annotated[
     typer.Option(
         "--trace-field",
         metavar="HEADER.FIELD=NUMBER",
-        help="Only packets that came with this value, such as hdr.ipv4.ttl=64.",
+        help="Only packets received with this field value, such as hdr.ipv4.ttl=64.",
     ),
 ]
 
@@ -106,23 +106,27 @@ def run(
     ] = 1,
     grpc_server_addr: Annotated[
         str | None,
-        typer.Option(help="Where to speak P4Runtime: unix:PATH, or e.g. 0.0.0.0:9559; else not."),
+        typer.Option(
+            help="Address of the P4Runtime server: unix:PATH, or e.g. 0.0.0.0:9559. Default: none."
+        ),
     ] = None,
     grpc_server_ssl: Annotated[
-        bool, typer.Option("--grpc-server-ssl", help="Speak P4Runtime over TLS.")
+        bool, typer.Option("--grpc-server-ssl", help="Serve P4Runtime over TLS.")
     ] = False,
     grpc_server_cert: Annotated[
         Path | None, typer.Option(help="With TLS: the switch's certificate (PEM).")
     ] = None,
     grpc_server_key: Annotated[
-        Path | None, typer.Option(help="The key of that certificate.")
+        Path | None, typer.Option(help="With TLS: the private key of that certificate (PEM).")
     ] = None,
     grpc_server_cacert: Annotated[
-        Path | None, typer.Option(help="Whose certificates of clients are accepted (PEM).")
+        Path | None, typer.Option(help="With TLS: the authority of clients' certificates (PEM).")
     ] = None,
     grpc_server_with_client_auth: Annotated[
         bool,
-        typer.Option("--grpc-server-with-client-auth", help="Clients must have a certificate."),
+        typer.Option(
+            "--grpc-server-with-client-auth", help="With TLS: require certificates of clients."
+        ),
     ] = False,
     cpu_port: Annotated[
         int | None,
@@ -138,7 +142,7 @@ def run(
     send_buffer: Annotated[
         int,
         typer.Option(
-            min=1, max=MOST_SEND_BUFFER, help="Bytes that the kernel may hold for a port."
+            min=1, max=MOST_SEND_BUFFER, help="Bytes that the kernel may queue for a port."
         ),
     ] = DEFAULT_SEND_BUFFER,
     packet_budget: Annotated[
@@ -159,7 +163,7 @@ def run(
     ] = None,
     metrics_addr: Annotated[
         str | None,
-        typer.Option(help="Where to serve Prometheus metrics (/metrics), e.g. 127.0.0.1:9101."),
+        typer.Option(help="Address of Prometheus metrics (/metrics), e.g. 127.0.0.1:9101."),
     ] = None,
     use_files: Annotated[
         float | None,
@@ -173,10 +177,10 @@ def run(
     ] = None,
     entries: Annotated[
         Path | None,
-        typer.Option(help="With --use-files: table entries and so on to begin with, in STF."),
+        typer.Option(help="With --use-files: initial table entries and so on, in STF."),
     ] = None,
     log_level: Annotated[str, typer.Option(help=", ".join(LEVELS))] = "info",
-    log_file: Annotated[Path | None, typer.Option(help="Where to log; default: stderr.")] = None,
+    log_file: Annotated[Path | None, typer.Option(help="Log file; default: stderr.")] = None,
     log_console: Annotated[
         bool, typer.Option("--log-console", help="Log to stderr (the default).")
     ] = False,
@@ -259,7 +263,7 @@ def run(
         )
         loader = make_loader(executor, tracer, options)
         with (
-            # A client that sees the switch answering may end it at once.
+            # A client that sees the switch answer may end it immediately.
             noted_signals() as wait_for_end,
             Device(
                 ports,
@@ -293,14 +297,14 @@ def run(
     ) as error:
         fail(str(error))
     except OSError as error:
-        # Its capture files, and its cache of compiled programs.
+        # Errors of its capture files and of its cache of compiled programs.
         fail(str(error))
 
 
 def _tls(
     ssl: bool, certificate: Path | None, key: Path | None, authority: Path | None, ask: bool
 ) -> Tls | None:
-    """Return the options of TLS, or None without; an error where they do not go together."""
+    """Return the TLS options; None without TLS; an error for inconsistent ones."""
     from p4switch.p4runtime.tls import Tls
 
     if not ssl:
@@ -313,7 +317,7 @@ def _tls(
 
 
 def _with_entries(loader: Loader, entries: Path) -> Loader:
-    """Return a loader whose engines have the entries of an STF file. Raises StfError."""
+    """Return a loader whose engines start with the entries of an STF file. Raises StfError."""
     from p4switch.device.loading import LoaderWithEntries
 
     return LoaderWithEntries(loader, entries)
@@ -321,9 +325,9 @@ def _with_entries(loader: Loader, entries: Path) -> Loader:
 
 @contextlib.contextmanager
 def noted_signals() -> Iterator[Callable[..., None]]:
-    """Within the block SIGTERM and SIGINT end no more than the wait that is yielded.
+    """Make SIGTERM and SIGINT only end the yielded wait while the block runs.
 
-    It takes another event that ends it, and raises typer.Exit if a thread of the switch dies.
+    The wait takes another event that ends it; it raises typer.Exit if a thread of the switch dies.
     """
     died: list[threading.ExceptHookArgs] = []
     before = threading.excepthook
@@ -353,7 +357,7 @@ def noted_signals() -> Iterator[Callable[..., None]]:
 
 
 def start_logging(level: str, file: Path | None) -> None:
-    """Log to a file, or to standard error, from a level of `LEVELS` on."""
+    """Log to a file or to standard error, at a level of `LEVELS` or above."""
     if level not in LEVELS:
         fail(f"--log-level {level}: expected one of {', '.join(LEVELS)}")
     handler: logging.Handler
@@ -372,9 +376,9 @@ def start_logging(level: str, file: Path | None) -> None:
 
 
 def make_loader(executor: str | None, tracer: Tracer | None, options: EngineOptions) -> Loader:
-    """Return a loader: of the interpreter where packets are traced or externs are in Python.
+    """Return a loader of the interpreter, if packets are traced or externs are in Python.
 
-    Of the native executor where they are in C.
+    For externs in C, return a loader of the native executor.
     """
     from p4switch.device.loading import Loader
 

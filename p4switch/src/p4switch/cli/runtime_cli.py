@@ -1,7 +1,7 @@
 """simple_switch_CLI's common commands, over P4Runtime.
 
-What P4Runtime does not have, BMv2's handles of entries and of multicast nodes, is kept here: they
-count from 0 in each session, in the order in which entries were met.
+P4Runtime lacks BMv2's handles of entries and multicast nodes; they are kept here and count from 0
+in each session, in the order in which entries were seen.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class CommandError(Exception):
 
 
 def number(text: str) -> int:
-    """Return a number in decimal, 0x, 0o or 0b, or an IPv4, IPv6 or MAC address's."""
+    """Parse a number in decimal, 0x, 0o or 0b, or an IPv4, IPv6 or MAC address."""
     if _MAC.fullmatch(text):
         return int(text.replace(":", ""), 16)
     try:
@@ -43,7 +43,7 @@ def number(text: str) -> int:
 
 
 class RuntimeCli:
-    """Commands for one switch; `write` takes each line of output."""
+    """Commands for one switch; `write` receives each line of output."""
 
     def __init__(self, client: Client, write: Write) -> None:
         self._client = client
@@ -56,11 +56,11 @@ class RuntimeCli:
         self._groups: dict[int, list[int]] = {}
 
     def commands(self) -> list[str]:
-        """Names of all commands."""
+        """Return the names of all commands."""
         return sorted(name.removeprefix("do_") for name in dir(self) if name.startswith("do_"))
 
     def run(self, line: str) -> bool:
-        """Do a command; False if it ends the session. Raises CommandError and ClientError."""
+        """Run a command; False if it ends the session. Raises CommandError and ClientError."""
         words = line.split("#", 1)[0].split()
         if not words:
             return True
@@ -245,7 +245,7 @@ class RuntimeCli:
             raise CommandError(f"no entry {handle} in table {name}; table_dump lists them")
         return found
 
-    # --- what there is
+    # --- objects of the program
 
     def do_show_tables(self, words: Sequence[str]) -> None:
         """show_tables."""
@@ -443,19 +443,19 @@ def _port(replica: p4r.Replica) -> int:
 
 
 def _ranked(table: p4i.Table) -> bool:
-    """Whether entries of a table have priorities."""
+    """Return whether entries of a table have priorities."""
     return any(f.match_type in (TERNARY, RANGE, OPTIONAL) for f in table.match_fields)
 
 
 def _flipped(priority: int) -> int:
-    """Return P4Runtime's priority, of which the larger wins, for simple_switch_CLI's, or back."""
+    """Convert a priority between P4Runtime (larger wins) and simple_switch_CLI (smaller wins)."""
     if not 0 <= priority < (1 << 31) - 1:
         raise CommandError(f"priority {priority}: expected 0 to {(1 << 31) - 2}")
     return (1 << 31) - 1 - priority
 
 
 def _bare(entry: p4r.TableEntry) -> p4r.TableEntry:
-    """Return what tells an entry from others."""
+    """Return what identifies an entry."""
     return p4r.TableEntry(table_id=entry.table_id, match=entry.match, priority=entry.priority)
 
 
@@ -509,7 +509,7 @@ def _shown(key: p4i.MatchField, match: p4r.FieldMatch | None) -> str:
 
 
 def session(cli: RuntimeCli, lines: Iterable[str], complain: Write) -> bool:
-    """Do all lines until one ends the session; whether all of them could be done."""
+    """Run all lines until one ends the session; return whether all succeeded."""
     good = True
     for line in lines:
         try:

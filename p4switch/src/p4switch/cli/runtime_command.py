@@ -15,24 +15,26 @@ from p4switch.cli.options import MOST_DEVICE_ID, fail, print_line
 def cli_command(
     commands: Annotated[
         list[str] | None,
-        typer.Argument(help="Commands, each in quotes; else they are read from standard input."),
+        typer.Argument(help="Commands, each in quotes; default: read from standard input."),
     ] = None,
     address: Annotated[
-        str, typer.Option("--grpc-server-addr", help="Where the switch speaks P4Runtime.")
+        str, typer.Option("--grpc-server-addr", help="Address of the switch's P4Runtime server.")
     ] = "127.0.0.1:9559",
     device_id: Annotated[
         int, typer.Option(min=0, max=MOST_DEVICE_ID, help="P4Runtime device id.")
     ] = 1,
     election_id: Annotated[
-        int, typer.Option(min=1, help="To become primary with, at the first write.")
+        int, typer.Option(min=1, help="Election id for becoming primary at the first write.")
     ] = 1,
     cacert: Annotated[
-        Path | None, typer.Option(help="Use TLS, and verify the switch by this authority (PEM).")
+        Path | None, typer.Option(help="Use TLS and verify the switch by this authority (PEM).")
     ] = None,
     cert: Annotated[
-        Path | None, typer.Option(help="With TLS: a certificate of one's own (PEM).")
+        Path | None, typer.Option(help="With TLS: the client's certificate (PEM).")
     ] = None,
-    key: Annotated[Path | None, typer.Option(help="The key of that certificate.")] = None,
+    key: Annotated[
+        Path | None, typer.Option(help="With TLS: the private key of that certificate (PEM).")
+    ] = None,
 ) -> None:
     """Talk to a running switch in simple_switch_CLI's commands (`help` lists them)."""
     from p4switch.cli.client import Client, ClientError
@@ -59,7 +61,7 @@ def cli_command(
 
 
 def _prompted(interactive: bool) -> Iterator[str]:
-    """Yield lines of standard input; a prompt before each for people."""
+    """Yield lines of standard input, with a prompt before each on a terminal."""
     while True:
         if interactive:
             typer.echo("RuntimeCmd: ", nl=False)

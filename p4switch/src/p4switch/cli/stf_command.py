@@ -1,4 +1,4 @@
-"""`p4switch stf`: packet tests, and what of a program they reach."""
+"""`p4switch stf`: packet tests and their coverage of a program."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def stf(
 def _covering(
     path: Path, program: Path, options: EngineOptions
 ) -> tuple[EngineFactory, Callable[[], None]]:
-    """Return what makes engines that count, and what writes the page and prints a summary."""
+    """Return a factory of counting engines, and a function that writes page and summary."""
     from p4switch.backends.reference.coverage import Coverage
     from p4switch.backends.reference.interpreter import Interpreter
     from p4switch.cli.coverage_page import page, summary

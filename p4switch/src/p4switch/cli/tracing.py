@@ -1,4 +1,4 @@
-"""The tracer that the options of `p4switch run` ask for."""
+"""The tracer for the options of `p4switch run`."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def make_tracer(
     headers: list[str] | None,
     fields: list[str] | None,
 ) -> Tracer | None:
-    """Return the tracer that `--trace` asks for.
+    """Return the tracer that `--trace` requests.
 
-    `--log-level trace` asks for text in the log, as BMv2's does.
+    `--log-level trace` requests text in the log, as in BMv2.
     """
     if form is None and log_level != "trace":
         if file is not None or ports or tables or headers or fields:
@@ -53,7 +53,7 @@ def make_tracer(
 
 
 def _field(text: str) -> tuple[str, str, int]:
-    """Return header, field and value of `HEADER.FIELD=VALUE`."""
+    """Parse `HEADER.FIELD=VALUE` to header, field and value."""
     name, _, value = text.partition("=")
     header, _, field = name.rpartition(".")
     try:
@@ -63,7 +63,7 @@ def _field(text: str) -> tuple[str, str, int]:
 
 
 def _line_writer(path: Path) -> Callable[[str], None]:
-    """Return what appends lines to a file, each at once."""
+    """Return a function that appends lines to a file without buffering."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("w", encoding="utf-8", buffering=1)
@@ -77,7 +77,7 @@ def _line_writer(path: Path) -> Callable[[str], None]:
 
 
 def check_tables(config: bytes, names: list[str]) -> None:
-    """Refuse names of tables that the program does not have."""
+    """Raise an error for names of unknown tables."""
     from p4switch.device.loading import checked_program
 
     known = [table.name for table in checked_program(config).tables]

@@ -1,9 +1,9 @@
-"""A program as one text that needs no other files: the `p4_device_config` of p4switch.
+"""A program as one self-contained text: the `p4_device_config` of p4switch.
 
 It is the preprocessed source with line markers (`# 12 "file.p4"`), so that errors name the
-original places, and a hash of it names the compiled program in the cache. Tokens keep
-their columns as far as macros allow. Reading one knows no directive but line markers: text
-from the network can neither include files nor expand macros.
+original places, and its hash is the compiled program's key in the cache. Tokens keep their columns
+as far as macros allow. The reader supports no directive other than line markers, so text from the
+network can neither include files nor expand macros.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ HEADER = "// p4switch bundle 1\n"
 MARKER = re.compile(r'#[ \t]*(\d+)[ \t]+"((?:[^"\\\n]|\\.)*)"[ \t\d]*\Z')
 LARGEST_LINE = 1_000_000
 BLANK_LINES = 8
-"""Maximum number of lines skipped by newlines rather than by a line marker."""
+"""Maximum number of lines that are skipped by newlines rather than by a line marker."""
 MERGE = re.compile(r"\w\w|[^\w\s()\[\];,:?]{2}")
-"""Neighbouring characters of two tokens that could read as one token."""
+"""Adjacent characters of two tokens that could be read as one token."""
 
 
 def make_bundle(
@@ -70,14 +70,14 @@ def to_text(tokens: Preprocessed) -> str:
 
 
 def _shown(file: str) -> str:
-    """Return a file's name as line markers have it; p4switch's own files without their folder."""
+    """Return a file's name for line markers; p4switch's own files without their folder."""
     path = Path(file)
     name = path.name if path.parent == SYSTEM_INCLUDES else file
     return name.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def from_text(text: str) -> Preprocessed:
-    """Return the tokens of a bundle. Raises P4Error for anything that is none."""
+    """Return the tokens of a bundle. Raises P4Error for any other text."""
     tokens = Preprocessed()
     base, text = tokens.sources.add_file("<device config>", text)
     in_pragma = False
@@ -115,7 +115,7 @@ def _marker(
     text: str,
     base: int,
 ) -> int:
-    """Take a line marker; return the index of the newline after it."""
+    """Process a line marker; return the index of the newline after it."""
     end = index
     while scanned[end][0] not in ("NEWLINE", END):
         end += 1

@@ -22,7 +22,7 @@ LARGEST_FRAME = 65_536
 class Capture:
     """Writes `INTERFACE_in.pcap` and `INTERFACE_out.pcap` into a folder until closed.
 
-    It listens on sockets of its own, so that the switch's packet loop knows nothing of it.
+    It uses its own sockets, independent of the switch's packet loop.
     """
 
     def __init__(self, interfaces: Sequence[str], folder: Path) -> None:
@@ -39,7 +39,7 @@ class Capture:
         self._thread.start()
 
     def close(self) -> None:
-        """Write what waits and finish the files."""
+        """Write pending frames and finish the files."""
         eventfd_write(self._stop, 1)
         self._thread.join()
         close(self._stop)

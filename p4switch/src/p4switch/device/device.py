@@ -36,13 +36,13 @@ LARGEST_PORT = 510
 log = logging.getLogger(__name__)
 
 _WHY = {
-    "over_budget": "with their copies they took more steps than --packet-budget allows",
+    "over_budget": "they and their copies exceeded --packet-budget",
     "endless_turns": f"resubmitted or recirculated more than {TURNS_LIMIT} times",
 }
 
 
 class PortError(ValueError):
-    """A port number or interface that cannot be used; the message says why."""
+    """A port number or interface cannot be used; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,24 +54,24 @@ class PortName:
 
     @classmethod
     def parse(cls, text: str) -> PortName:
-        """From `PORT@INTERFACE`. Raises PortError."""
+        """Parse `PORT@INTERFACE`. Raises PortError."""
         number, at, interface = text.partition("@")
         if not at or not re.fullmatch("[0-9]+", number) or not interface:
             raise PortError(f"port {text!r:.80}: expected PORT@INTERFACE, as in 1@veth1")
-        # Python refuses to make a number of thousands of digits.
+        # Python refuses to convert thousands of digits to a number.
         if len(number) > 9 or int(number) > LARGEST_PORT:
             raise PortError(f"port {text!r:.80}: numbers are 0..{LARGEST_PORT}")
         return cls(int(number), interface)
 
 
 class Device:
-    """A switch with open ports. With `address` it speaks P4Runtime there, from the start.
+    """A switch with open ports. With `address` it serves P4Runtime there from the start.
 
-    `device_config`: a bundle to run at once. With `files_after` the ports are capture files, whose
-    packets go through so many seconds after the program is there (`FilePlane`); `files_done`
-    is set at their end. With `metrics_address` it serves metrics there. `tls`: of P4Runtime.
-    Raises PortError, TlsError, AddressError, P4Error, PcapError, MetricsAddressError. Use as a
-    context manager.
+    `device_config`: a bundle to run immediately. With `files_after` the ports are capture files,
+    whose packets are processed that many seconds after a program is loaded (`FilePlane`);
+    `files_done` is set at their end. With `metrics_address` it serves metrics there. `tls`: of
+    P4Runtime. Raises PortError, TlsError, AddressError, P4Error, PcapError, MetricsAddressError.
+    Use as a context manager.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ def _make_plane(
 
 
 def _told(service: P4RuntimeService, states: InterfaceService) -> Callable[[int, bool], None]:
-    """Return what lets selectors and clients know of a port's link."""
+    """Return a function that informs selectors and clients of a port's link."""
 
     def changed(port: int, up: bool) -> None:
         service.port_changed(port, up)

@@ -28,7 +28,7 @@ class FilePlane(Plane):
         on_frames: FrameSink,
         on_digests: DigestSink,
     ) -> None:
-        """Read the files; frames go through `wait_seconds` after the first engine is there."""
+        """Read the files; frames are processed `wait_seconds` after the first engine is in use."""
         super().__init__({}, cpu_port, on_frames, on_digests)
         self.done = threading.Event()
         self._frames = _read(names)
@@ -104,7 +104,7 @@ class FilePlane(Plane):
 
 
 def _read(names: Mapping[int, str]) -> list[tuple[float, int, bytes]]:
-    """(seconds, port, frame) of all ports' files, in order."""
+    """Return (seconds, port, frame) of all ports' files, in order."""
     found: list[tuple[float, int, bytes]] = []
     for port, name in sorted(names.items()):
         path = Path(f"{name}_in.pcap")

@@ -1,4 +1,4 @@
-"""Which interfaces have a link, for members of selectors that watch ports."""
+"""Monitors the links of interfaces, for selector members that watch ports."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ LARGEST_MESSAGE = 65_536
 class LinkMonitor:
     """Calls `changed(port, up)` for each port without a link, and at each change, until closed.
 
-    The kernel says over netlink that some link has changed (rtnetlink(7)); the interfaces are then
-    asked (netdevice(7)). The first calls come from the constructor, the others from a thread.
+    The kernel reports over netlink that some link has changed (rtnetlink(7)); the interfaces are
+    then queried (netdevice(7)). The first calls come from the constructor, the others from a
+    thread.
     """
 
     def __init__(self, ports: Mapping[int, str], changed: Callable[[int, bool], None]) -> None:
@@ -50,7 +51,7 @@ class LinkMonitor:
         for descriptor in (self._stop, self._news.fileno()):
             poll.register(descriptor, select.POLLIN)
         while not any(descriptor == self._stop for descriptor, _ in poll.poll()):
-            with suppress(OSError):  # ENOBUFS: messages are no more than a reason to look
+            with suppress(OSError):  # ENOBUFS: a message is only a trigger for a query.
                 self._news.recv(LARGEST_MESSAGE)
             self._look()
 
@@ -66,6 +67,6 @@ class LinkMonitor:
         try:
             answer = fcntl.ioctl(self._asked, SIOCGIFFLAGS, request)
         except OSError:
-            return False  # it is gone
+            return False  # The interface is gone.
         flags: int = struct.unpack_from("16xH", answer)[0]
         return flags & (IFF_UP | IFF_RUNNING) == IFF_UP | IFF_RUNNING

@@ -1,4 +1,4 @@
-"""From a device configuration to an engine that runs it, native where there is a compiler."""
+"""Makes engines from device configurations, native if a compiler is installed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXECUTORS = ("native", "interpreter")
 
 
 def default_executor() -> tuple[str, str]:
-    """`native`, or `interpreter` and why."""
+    """Return `native`, or `interpreter` with the reason."""
     from p4switch.packet_io.compile import NoCompilerError, compiler
 
     try:
@@ -31,7 +31,7 @@ def default_executor() -> tuple[str, str]:
 
 
 class Loader:
-    """Makes engines of bundles; switches of one process that run one program share its code.
+    """Makes engines from bundles; switches of one process that run the same program share its code.
 
     With a `tracer` the executor is always the interpreter: the native one cannot trace.
     """
@@ -54,7 +54,7 @@ class Loader:
 
 
 class LoaderWithEntries(Loader):
-    """A loader whose engines begin with what an STF file says of tables and so on."""
+    """A loader whose engines start with the control-plane state of an STF file."""
 
     def __init__(self, loader: Loader, entries: Path) -> None:
         super().__init__(loader.executor, loader.options, loader.tracer)
@@ -88,12 +88,12 @@ def _native_program(device_config: bytes, externs: CFile | None) -> tuple[Progra
     from p4switch.backends.native.build import load_kept
 
     digest = hashlib.sha256(device_config).hexdigest()
-    # A cached program has been checked before.
+    # Cached programs have been checked.
     return load_kept(("bundle", digest), lambda: checked_program(device_config), externs)
 
 
 def _checked_text(device_config: bytes) -> str:
-    """Return the text of a bundle, known to hold no preprocessor directives."""
+    """Return the text of a bundle after checking that it has no preprocessor directives."""
     from p4switch.device import bundle
 
     if not bundle.is_bundle(device_config):
@@ -109,9 +109,9 @@ def _checked_text(device_config: bytes) -> str:
 def read_program(
     path: Path, include_paths: list[Path], defines: dict[str, str], p4info: Path | None = None
 ) -> bytes:
-    """Return the bundle of a file that is one, or of P4 source or BMv2 JSON. Raises P4Error.
+    """Return the bundle of a file: a bundle, P4 source or BMv2 JSON. Raises P4Error.
 
-    `p4info`: a file (text form) that belongs to BMv2 JSON, which does not have everything of it.
+    `p4info`: the P4Info file (text form) of BMv2 JSON, which lacks some of its data.
     """
     from p4switch.device import bundle
 

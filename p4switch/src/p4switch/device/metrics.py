@@ -1,4 +1,4 @@
-"""Metrics of a running switch, in Prometheus' text format, over HTTP."""
+"""Metrics of a running switch in Prometheus' text format over HTTP."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """https://prometheus.io/docs/instrumenting/exposition_formats/"""
 
 MOST_CELLS = 4096
-"""Cells of one counter that are shown, those that are 0 left out."""
+"""Maximum cells of one counter that are exported, without those that are 0."""
 
 INTERFACE_COUNTS = {
     "p4switch_port_packets_total": ("rx_packets", "tx_packets"),
     "p4switch_port_bytes_total": ("rx_bytes", "tx_bytes"),
     "p4switch_port_dropped_total": ("rx_dropped", "tx_dropped"),
 }
-"""The kernel's counts of a port's interface, in and out."""
+"""The kernel's counters of a port's interface, received and sent."""
 
 Labels = Sequence[tuple[str, str]]
 
 
 class MetricsAddressError(OSError):
-    """Metrics cannot be served at their address; the message says why."""
+    """Metrics cannot be served at their address; the message gives the reason."""
 
 
 def sample(name: str, labels: Labels, value: float) -> str:
@@ -59,7 +59,7 @@ def exposition(
     lines += _family(
         "p4switch_events_total",
         "counter",
-        "Packets that the switch, not the program, dropped or complained of, by reason.",
+        "Packets that the switch, not the program, dropped or reported, by reason.",
         [((("reason", reason),), count) for reason, count in sorted(reasons.items())],
     )
     lines += _family(
@@ -121,7 +121,7 @@ def _program(engine: Engine) -> Iterator[str]:
 
 
 class MetricsServer:
-    """Serves `/metrics` until closed. `port` is the port in use, for an address that ends in `:0`.
+    """Serves `/metrics` until closed. `port` is the actual port, for addresses that end in `:0`.
 
     Raises MetricsAddressError.
     """

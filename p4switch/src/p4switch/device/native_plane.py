@@ -14,11 +14,11 @@ from p4switch.device.plane import DigestSink, FrameSink, Plane
 from p4switch.targets.v1model.engine import ControlError, Engine, EngineStatistics
 
 RECORD_SECONDS = 0.01
-"""Between looks for the digests and log messages that native code has made."""
+"""Polling interval in seconds for digests and log messages of native code."""
 
 
 class NativePlane(Plane):
-    """For native engines: their own loop in C. A thread here waits for what goes to the CPU."""
+    """A plane for native engines, with their loop in C. A thread waits for frames to the CPU."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class NativePlane(Plane):
         self._loop: PacketLoop | None = None
         self._wake = eventfd(0)
         self._closed = False
-        self._changing = threading.Lock()  # held while the loop is used or replaced
+        self._changing = threading.Lock()  # Held while the loop is used or replaced.
         self._thread = threading.Thread(target=self._watch, name="cpu-port", daemon=True)
         self._thread.start()
 
@@ -54,7 +54,7 @@ class NativePlane(Plane):
 
     def interrupt(self) -> None:
         """See `Plane`."""
-        loop = self._loop  # whoever replaces it drops what is under way as well
+        loop = self._loop  # Replacing it also drops the packets in flight.
         if loop is not None:
             loop.engine.interrupt()
 
@@ -77,7 +77,7 @@ class NativePlane(Plane):
         self._closed = True
         eventfd_write(self._wake, 1)
         self._thread.join()
-        # Not earlier: waking a thread that has just ended would write into another file.
+        # Close it last: waking a thread that has just ended would write to another file.
         close(self._wake)
         with self._changing:
             if self._loop is not None:
@@ -94,7 +94,7 @@ class NativePlane(Plane):
                     loop = self._loop
                     for event in watched[1:]:
                         close(event)
-                    # A duplicate, which stays good when the loop is closed during the select.
+                    # A duplicate, which stays valid if the loop is closed during the select.
                     watched[1:] = [dup(loop.cpu_event())] if loop is not None else []
                     layout = loop.engine.layout if loop is not None else None
                     polls = layout is not None and (layout.digests or layout.messages)

@@ -20,7 +20,7 @@ FrameSink = Callable[[Sequence[bytes]], None]
 DigestSink = Callable[[Sequence[Digest]], None]
 
 BATCH = 64
-"""Frames a port gives in one turn of the Python loop."""
+"""Maximum frames taken from a port in one turn of the Python loop."""
 LARGEST_FRAME = 65_536
 
 SOL_PACKET = 263
@@ -54,7 +54,7 @@ class Plane(ABC):
 
     @abstractmethod
     def now_us(self) -> int:
-        """Return the data plane's clock, microseconds."""
+        """Return the data plane's clock in microseconds."""
 
     @abstractmethod
     def use(self, engine: Engine) -> None:
@@ -62,11 +62,11 @@ class Plane(ABC):
 
     @abstractmethod
     def interrupt(self) -> None:
-        """Drop all packets from now on, those under way too; does not wait. For the end."""
+        """Drop all packets from now on, including those in flight, for shutdown; do not wait."""
 
     @abstractmethod
     def statistics(self) -> EngineStatistics:
-        """Return counts of what happened inside the engine in use."""
+        """Return the statistics of the current engine."""
 
     @abstractmethod
     def inject(self, frame: bytes) -> None:
@@ -74,11 +74,11 @@ class Plane(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Stop. The sockets stay open: they are the caller's."""
+        """Stop. The caller's sockets stay open."""
 
 
 class PythonPlane(Plane):
-    """For any engine: a loop over the sockets in Python."""
+    """A plane for any engine: a loop over the sockets in Python."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class PythonPlane(Plane):
         super().__init__(ports, cpu_port, on_frames, on_digests)
         self._start_ns = time.monotonic_ns()
         self._engine: Engine | None = None
-        self._injected: deque[tuple[Engine, bytes]] = deque()  # with the engine they are for
+        self._injected: deque[tuple[Engine, bytes]] = deque()  # With the engine they are for.
         self._wake = eventfd(0)
         self._closed = False
         self._thread = threading.Thread(target=self._loop, name="packet-loop", daemon=True)
@@ -134,7 +134,7 @@ class PythonPlane(Plane):
         self.interrupt()
         eventfd_write(self._wake, 1)
         self._thread.join()
-        # Not earlier: waking a loop that has just ended would write into another file.
+        # Close it last: waking a loop that has just ended would write to another file.
         close(self._wake)
 
     def _loop(self) -> None:
@@ -153,7 +153,8 @@ class PythonPlane(Plane):
                     number, packet_socket = by_descriptor[descriptor]
                     batch += ((number, frame) for frame in _receive(packet_socket))
             injected = [self._injected.popleft() for _ in range(len(self._injected))]
-            engine = self._engine  # after them: who injects for an engine has it in use before
+            # Read after them: a caller that injects for an engine has put it in use before.
+            engine = self._engine
             for meant, frame in injected:
                 if meant is engine and self._cpu_port is not None:
                     batch.append((self._cpu_port, frame))
@@ -175,7 +176,7 @@ class PythonPlane(Plane):
 
 
 def _receive(packet_socket: socket.socket) -> list[bytes]:
-    """Frames that wait at a socket. An interface that went down has none."""
+    """Return the frames that wait at a socket; none if the interface is down."""
     frames: list[bytes] = []
     with suppress(BlockingIOError):
         while len(frames) < BATCH:
@@ -189,7 +190,7 @@ def _receive(packet_socket: socket.socket) -> list[bytes]:
 
 
 def frame_with_tag(frame: bytes, ancillary: Sequence[tuple[int, int, bytes]]) -> bytes:
-    """Return a frame with the VLAN tag that the kernel took out of it, if it had one.
+    """Return a frame with the VLAN tag that the kernel removed, if it had one.
 
     `ancillary`: as `recvmsg` gives it for a socket with PACKET_AUXDATA.
     """
@@ -205,7 +206,7 @@ def frame_with_tag(frame: bytes, ancillary: Sequence[tuple[int, int, bytes]]) ->
 
 
 def _send(packet_socket: socket.socket, frame: bytes) -> None:
-    """Send a frame, or drop it where the port's queue is full or the interface down."""
+    """Send a frame, or drop it if the port's queue is full or the interface is down."""
     try:
         packet_socket.send(frame)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Which blocks, tables, actions and functions call which."""
+"""The call graph of blocks, tables, actions and functions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from p4switch import ir
 from p4switch.midend import visit
 
 Function = ir.Callable | ir.Block | ir.Table
-"""Objects with code of their own."""
+"""Objects that contain code."""
 
 
 def callees(function: Function) -> Iterator[Function]:
@@ -35,7 +35,7 @@ def bodies(function: Function) -> Iterator[Sequence[ir.Statement]]:
 
 
 def reachable(roots: Iterable[ir.Block]) -> list[Function]:
-    """All functions that the roots need, callees before their callers."""
+    """Return all functions that the roots need, callees before their callers."""
     order: list[Function] = []
     seen: set[int] = set()
 

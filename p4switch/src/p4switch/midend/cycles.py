@@ -9,13 +9,13 @@ from p4switch.midend.visit import statements
 AGAIN = ("resubmit", "recirculate")
 """Name prefixes of externs that recirculate packets."""
 COPIES = ("clone", *AGAIN)
-"""The same where a copy meets them: a clone goes through egress, so those in egress can go on."""
+"""The same for copies: a clone goes through egress, so clones in egress can repeat."""
 
 
 def multiplies(program: ir.Program) -> bool:
-    """Whether what a packet costs depends on more than the program: it loops, or comes again.
+    """Return whether a packet's cost is not bounded by the program: it loops or recirculates.
 
-    All other programs take a packet once through each block, and its copies through egress.
+    Other programs process a packet once in each block, and its copies in egress.
     """
     blocks = program.package.blocks
     before = [block for name, block in blocks.items() if name != "eg"]
@@ -38,7 +38,7 @@ def _goes_round(blocks: list[ir.Block], externs: tuple[str, ...]) -> bool:
 
 
 def has_cycle(block: ir.Block) -> bool:
-    """Whether a parser's states can come back to one of them."""
+    """Return whether a parser's state graph has a cycle."""
     done: set[str] = set()
     active: set[str] = set()
 

@@ -1,4 +1,4 @@
-"""Features that run here, and that p4c rejects or changes when it compiles for BMv2."""
+"""Features that work here but that p4c rejects or changes when it compiles for BMv2."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHIFTS = ("<<", ">>")
 
 
 def bmv2_limits(program: ir.Program) -> Iterator[tuple[Position, str]]:
-    """Yield place and description of each construct beyond what p4c takes for BMv2."""
+    """Yield place and description of each construct that p4c does not support for BMv2."""
     for position, expression in _expressions(program):
         for kind in wide_shifts(expression):
             yield (
@@ -72,8 +72,8 @@ def _expressions(program: ir.Program) -> Iterator[tuple[Position, ir.Expression]
 def wide_shifts(expression: ir.Expression) -> Iterator[ir.Bits]:
     """Yield the types of shift amounts in an expression that are wider than BMv2's.
 
-    Constants have no more bits than they need here, so one that is written wider, such as `32w31`,
-    which p4c refuses as well, is not found.
+    Constants have no more bits here than they need, so one written wider, such as `32w31`, which
+    p4c refuses as well, is not found.
     """
     stack = [expression]
     while stack:

@@ -1,9 +1,9 @@
 """Parameters passed by reference where the difference is not observable.
 
-P4 copies arguments in and out. Copying all headers at each sub-control costs more than what most
-sub-controls do, so a parameter of a parser, control or function that is given the same
-variable (or part of one) at each call becomes that variable, unless a call also writes to that
-place by way of another parameter.
+P4 copies arguments in and out. Copying all headers at each sub-control costs more than most
+sub-controls themselves, so a parameter of a parser, control or function to which every call passes
+the same variable (or part of one) is replaced by that variable, unless a call also writes to that
+place through another parameter.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def pass_by_reference(
     callables: Iterable[ir.Callable],
     tables: Iterable[ir.Table],
 ) -> set[ir.Variable]:
-    """Replace parameters by what they are given; return the variables that are no more."""
+    """Replace parameters by their arguments; return the variables removed."""
     blocks, callables, tables = list(blocks), list(callables), list(tables)
     sites: dict[ir.Block | ir.Callable, list[_Site]] = {}
     for code in _all_code(blocks, callables, tables):
@@ -43,7 +43,7 @@ def pass_by_reference(
     places: dict[ir.Variable, ir.Expression] = {}
     for callee, calls in sites.items():
         if isinstance(callee, ir.Callable) and callee.is_action:
-            continue  # it sees the variables of its control, too
+            continue  # It also accesses the variables of its control.
         found = _common_places(callee, calls)
         for site in calls:
             _remove_copies(site, found)
@@ -121,7 +121,7 @@ def _sites(code: list[ir.Statement]) -> Iterator[_Site]:
 def _common_places(
     callee: ir.Block | ir.Callable, calls: Sequence[_Site]
 ) -> dict[ir.Variable, ir.Expression]:
-    """Find the parameters that are given the same place by all calls, and the places."""
+    """Find the parameters to which all calls pass the same place, and these places."""
     found: dict[ir.Variable, ir.Expression] = {}
     for parameter in callee.parameters:
         if parameter.direction not in ("in", "inout"):
@@ -152,7 +152,7 @@ def _fits(site: _Site, parameter: ir.Parameter, path: _Path) -> bool:
 
 
 def _path(expression: ir.Expression) -> _Path | None:
-    """Return which part of which variable this is; None if it is none or varies."""
+    """Return the variable and part that an expression denotes; None if it is none or varies."""
     if isinstance(expression, ir.Read):
         return (expression.variable,)
     if isinstance(expression, ir.Field):

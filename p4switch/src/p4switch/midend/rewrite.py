@@ -8,7 +8,7 @@ from p4switch import ir
 
 
 class Rewriter:
-    """Puts expressions in the place of variables, all over a program."""
+    """Replaces variables by expressions throughout a program."""
 
     def __init__(self, places: Mapping[ir.Variable, ir.Expression]) -> None:
         self._places = places
@@ -103,7 +103,7 @@ class Rewriter:
     # --- Expressions -------------------------------------------------------------------------
 
     def expression(self, expression: ir.Expression) -> ir.Expression:
-        """Rewrite an expression; one that does not change is returned as it is."""
+        """Rewrite an expression; an unchanged one is returned itself."""
         if isinstance(expression, (ir.Const, ir.Invalid)):
             return expression
         if isinstance(expression, ir.Read):
@@ -113,7 +113,7 @@ class Rewriter:
         if known is None:
             known = self._rebuilt(expression)
             self._done[id(expression)] = known
-            self._kept.append(expression)  # so that its id stays its own
+            self._kept.append(expression)  # Keep a reference, so that its id stays unique.
         return known
 
     def _rebuilt(self, old: ir.Expression) -> ir.Expression:

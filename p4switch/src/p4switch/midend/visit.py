@@ -32,7 +32,7 @@ def children(expression: ir.Expression) -> Iterator[ir.Expression]:
 
 
 def reads(expression: ir.Expression) -> Iterator[ir.Variable]:
-    """Every variable an expression mentions."""
+    """Yield every variable that an expression mentions."""
     stack = [expression]
     while stack:
         item = stack.pop()
@@ -70,7 +70,7 @@ def nested(statement: ir.Statement) -> Iterator[Sequence[ir.Statement]]:
 
 
 def statements(body: Sequence[ir.Statement]) -> Iterator[ir.Statement]:
-    """All statements of a list, the nested ones included."""
+    """Yield all statements of a list, including nested ones."""
     for statement in body:
         yield statement
         for inner in nested(statement):
@@ -78,7 +78,7 @@ def statements(body: Sequence[ir.Statement]) -> Iterator[ir.Statement]:
 
 
 def operands(statement: ir.Statement) -> Iterator[ir.Expression]:
-    """Return the expressions that stand directly in a statement, l-values included."""
+    """Return the direct expressions of a statement, including l-values."""
     match statement:
         case ir.CallExtern():
             for argument in statement.arguments:
@@ -93,7 +93,7 @@ def operands(statement: ir.Statement) -> Iterator[ir.Expression]:
 
 
 def block_bodies(block: ir.Block) -> Iterator[Sequence[ir.Statement]]:
-    """Return the statement lists of a block, the states' included."""
+    """Return the statement lists of a block, including those of states."""
     yield block.body
     for state in block.states.values():
         yield state.body
@@ -108,7 +108,7 @@ def table_bodies(table: ir.Table) -> Iterator[Sequence[ir.Statement]]:
 
 
 def select_expressions(select: ir.Select) -> Iterator[ir.Expression]:
-    """Subjects and key sets of a select."""
+    """Yield the subjects and key sets of a select."""
     yield from select.subjects
     for keys, _ in select.cases:
         for key in keys:

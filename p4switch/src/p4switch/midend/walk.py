@@ -1,4 +1,4 @@
-"""Walk through a program's statements."""
+"""Iteration over a program's statements."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from p4switch.ir import CallExtern, If, Loop, Program, Statement, Switch
 
 
 def statements(body: list[Statement]) -> Iterator[Statement]:
-    """Every statement of a body, those inside others too, in order."""
+    """Yield every statement of a body in order, including nested ones."""
     for statement in body:
         yield statement
         match statement:
@@ -26,7 +26,7 @@ def statements(body: list[Statement]) -> Iterator[Statement]:
 
 
 def program_statements(program: Program) -> Iterator[Statement]:
-    """Every statement of a program."""
+    """Yield every statement of a program."""
     for block in program.blocks:
         yield from statements(block.body)
         for state in block.states.values():
@@ -36,7 +36,7 @@ def program_statements(program: Program) -> Iterator[Statement]:
 
 
 def extern_calls(program: Program) -> Iterator[CallExtern]:
-    """Every call of an extern function or method."""
+    """Yield every call of an extern function or method."""
     for statement in program_statements(program):
         if isinstance(statement, CallExtern):
             yield statement
