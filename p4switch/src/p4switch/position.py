@@ -1,4 +1,4 @@
-"""Positions in P4 source, and errors that show them."""
+"""Positions in P4 source, and errors that display them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ NOWHERE = Position("<none>", 0, 0)
 
 
 class P4Error(Exception):
-    """A P4 program is wrong, or uses what is not supported yet.
+    """A P4 program is invalid, or uses an unsupported feature.
 
-    `message` says what was found and what was expected; `source_line` is the line of
-    source the position points at, if known; `kind` is `error` or `unsupported`.
+    `message` says what was found and what was expected; `source_line` is the source line at the
+    position, if known; `kind` is `error` or `unsupported`.
     """
 
     exit_code = 2
-    """Exit code of a command that it ends."""
+    """Exit status of a command that it ends."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class P4Error(Exception):
 
 
 class UnsupportedError(P4Error):
-    """A construct of the language that p4switch does not support yet."""
+    """The program uses a construct that p4switch does not support."""
 
     def __init__(self, position: Position, message: str, *, source_line: str | None = None) -> None:
         super().__init__(position, message, source_line=source_line, kind="unsupported")

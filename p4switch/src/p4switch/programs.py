@@ -1,4 +1,4 @@
-"""A program from a file: P4 source, or BMv2 JSON as p4c writes it."""
+"""Reads programs from files: P4 source, or BMv2 JSON as p4c writes it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def read_file(path: Path) -> bytes:
-    """Return a program's file. Raises P4Error."""
+    """Return the contents of a program's file. Raises P4Error."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -21,7 +21,7 @@ def read_file(path: Path) -> bytes:
 
 
 def is_bmv2_json(data: bytes) -> bool:
-    """Whether a file's content is JSON rather than P4, which cannot begin with a brace."""
+    """Return whether a file's contents are JSON rather than P4, which cannot begin with a brace."""
     return data.lstrip()[:1] == b"{"
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-# Everything else is imported when a test asks for a switch: the plugin is loaded by every run of
-# pytest where p4switch is installed.
+# All else is imported when a test requests a switch: every run of pytest where p4switch is
+# installed loads the plugin.
 if TYPE_CHECKING:
     from p4switch.ir import Program
     from p4switch.targets.v1model.engine import Engine

@@ -1,6 +1,6 @@
-"""STF, the simple test framework of p4c: packets in, packets expected, table entries between.
+"""STF, the simple test framework of p4c: input packets, expected packets and table entries.
 
-The commands and their meaning are those of p4c's tools/stf and backends/bmv2/bmv2stf.py:
+Commands and semantics are those of p4c's tools/stf and backends/bmv2/bmv2stf.py:
 
     packet PORT HEX                      send a packet
     expect PORT [HEX]                    expect one; `*` is any nibble; a trailing `$` forbids
@@ -14,10 +14,10 @@ The commands and their meaning are those of p4c's tools/stf and backends/bmv2/bm
     register_read|write|reset, counter_write, meter_set_rates, meter_array_set_rates
     wait
 
-and one of ours, `check_register NAME(INDEX) == NUMBER`. Names match by suffix, if only one does.
+and an extension, `check_register NAME(INDEX) == NUMBER`. Names match by unique suffix.
 Of two matching entries the one with the larger PRIORITY wins. Values are decimal, 0x, 0b or
 0o; `*` digits are don't-care; `V/LENGTH` is a prefix, `V&&&MASK` a ternary and `LOW..HIGH` a
-range match. Order of packets counts port by port; packets out of ports the file does not
+range match. The order of packets matters per port; packets from ports that the file does not
 mention are ignored.
 """
 
@@ -59,12 +59,12 @@ COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
 
 
 class StfError(Exception):
-    """An STF file that cannot be run: bad syntax, an unknown name, a refused entry."""
+    """An STF file cannot be run: bad syntax, an unknown name or a refused entry."""
 
 
 @dataclass(slots=True)
 class Line:
-    """A command: its words, and its position."""
+    """A command: its words and position."""
 
     command: str
     rest: str
@@ -93,7 +93,7 @@ _CELL = re.compile(
 
 
 def parse_lines(text: str, name: str) -> list[Line]:
-    """Return the commands of an STF file; `name` goes into messages."""
+    """Return the commands of an STF file; `name` is for messages."""
     lines = []
     for number, raw in enumerate(text.splitlines(), 1):
         words = raw.split("#", 1)[0].strip().split(None, 1)
@@ -113,7 +113,7 @@ def parse_number(text: str) -> int:
 
 
 def _starred(text: str) -> tuple[int, int, int]:
-    """(value, mask, leading digits' bits) of a number whose `*` digits are don't-care."""
+    """Return (value, mask, leading digits' bits) of a number whose `*` digits are don't-care."""
     bits = {"0x": 4, "0b": 1, "0o": 3}.get(text[:2].lower())
     if bits is None:
         return int(text), -1, 0
@@ -130,7 +130,7 @@ def _starred(text: str) -> tuple[int, int, int]:
 
 
 def parse_match(text: str, key: Key) -> KeyMatch:
-    """Return what an entry says of a key; StfError if the match kind does not allow it."""
+    """Return an entry's match on a key; StfError if the match kind does not allow it."""
     full = (1 << key.width) - 1
     kind = key.match_kind
     text = "".join(text.split())
@@ -151,7 +151,7 @@ def parse_match(text: str, key: Key) -> KeyMatch:
         raise StfError(f"{text!r} does not fit key {key.name!r}, which is {kind}")
     value, mask, leading = _starred(text)
     if kind == "ternary":
-        # digits that are not written are zeros that must match, unless the value is starred
+        # Omitted digits are zeros that must match, unless the value has stars.
         mask = full if "*" not in text else mask & full
         return KeyMatch(value & mask, mask=mask)
     if kind == "lpm":
@@ -165,7 +165,7 @@ def parse_match(text: str, key: Key) -> KeyMatch:
 
 
 def parse_call(text: str) -> tuple[ActionCall, str | None]:
-    """Return an action call and the entry's id, if it has one."""
+    """Return an action call and the entry's id, if given."""
     found = _CALL.match(text)
     if found is None:
         raise StfError(f"expected ACTION(ARG:VALUE, ...), found {text!r}")
@@ -231,7 +231,7 @@ def find_key(name: str, table: Table) -> int:
 
 
 def compare_packet(expected: str, received: bytes) -> str | None:
-    """Return what differs, or None.
+    """Return the difference, or None.
 
     `expected` is hexadecimal with `*` and perhaps a trailing `$`.
     """
@@ -248,14 +248,14 @@ def compare_packet(expected: str, received: bytes) -> str | None:
 
 @dataclass(slots=True)
 class _Expected:
-    """Expected output of a port: packets in order, or (`any`) anything."""
+    """Expected output of a port: packets in order or, with `any`, anything."""
 
     packets: list[tuple[str, str]] = field(default_factory=list)
     any: bool = False
 
 
 class Session:
-    """The commands of STF on one engine; `failures` has what was not as expected."""
+    """The commands of STF on one engine; `failures` lists unexpected results."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -270,7 +270,7 @@ class Session:
         self._group_sessions: dict[int, int] = {}
 
     def run(self, lines: Sequence[Line]) -> None:
-        """Run all commands, then compare what came out; StfError names the line."""
+        """Run all commands, then compare the output; StfError names the line."""
         for line in lines:
             run = getattr(self, f"_do_{line.command}", None)
             if run is None:
@@ -361,7 +361,7 @@ class Session:
         call, identifier = parse_call(rest)
         priority = 0
         if needs_priority(table):
-            priority = int(found["priority"] or 0) + 1  # STF begins at 0, P4Runtime at 1
+            priority = int(found["priority"] or 0) + 1  # STF begins at 0, P4Runtime at 1.
         entry = TableEntry(tuple(matches), self._choice(table, call), priority)
         self.engine.insert_entry(table.name, entry)
         if identifier is not None:
@@ -497,7 +497,7 @@ class Session:
         self._renew(group)
 
     def _renew(self, group: int) -> None:
-        """Tell the engine a group's replicas, and those of the clone sessions that use it."""
+        """Update the engine's replicas of a group, and of the clone sessions that use it."""
         replicas = [
             Replica(port, instance)
             for instance, ports in (self._nodes[node] for node in self._groups.get(group, []))
@@ -510,7 +510,7 @@ class Session:
 
 
 def _meter_config(rates: Sequence[str]) -> MeterConfig:
-    """`CIR:BURST PIR:BURST`, the rates in units a microsecond, as in BMv2's CLI."""
+    """Parse `CIR:BURST PIR:BURST`, with rates in units per microsecond as in BMv2's CLI."""
     if len(rates) != 2:
         raise StfError(f"a meter needs two RATE:BURST pairs, not {len(rates)}")
     (cir, cburst), (pir, pburst) = (rate.split(":") for rate in rates)
@@ -525,7 +525,7 @@ def _text_of(path: Path) -> str:
 
 
 def run_stf(engine_factory: EngineFactory, program: Program, stf_path: Path) -> list[str]:
-    """Run an STF file on a fresh engine; what failed, one message each. StfError: cannot run."""
+    """Run an STF file on a new engine; return a message per failure. StfError if it cannot run."""
     lines = parse_lines(_text_of(stf_path), stf_path.name)
     run = Session(engine_factory(program))
     run.run(lines)
@@ -533,7 +533,7 @@ def run_stf(engine_factory: EngineFactory, program: Program, stf_path: Path) -> 
 
 
 def prepare(engine: Engine, stf_path: Path) -> list[Packet]:
-    """Do all that an STF file asks of the control plane; return its packets, not sent."""
+    """Run the control-plane commands of an STF file; return its packets without sending them."""
     lines = parse_lines(_text_of(stf_path), stf_path.name)
     checks = ("packet", "expect", "check_counter", "check_register")
     Session(engine).run([line for line in lines if line.command not in checks])

@@ -1,6 +1,6 @@
-"""A switch for unit tests of P4 programs: packets in, packets expected, entries between.
+"""A switch for unit tests of P4 programs: input packets, expected packets and entries.
 
-The pytest plugin (`pytest_plugin`) hands it to tests; it works without pytest as well.
+The pytest plugin (`pytest_plugin`) provides it to tests; it also works without pytest.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from p4switch.stf import Session, StfError, by_suffix, compare_packet, parse_lin
 from p4switch.targets.v1model.engine import ControlError, CounterValue, Digest, Engine
 
 PACKET_GAP_US = 1_000
-"""Between two packets, in microseconds on the switch's clock."""
+"""Time between two packets, in microseconds on the switch's clock."""
 
 Frame = str | bytes | SupportsBytes
-"""A frame: bytes, what `bytes` takes (such as a scapy packet), or hexadecimal digits."""
+"""A frame: bytes, anything that `bytes` accepts (such as a scapy packet), or hexadecimal digits."""
 
 _MAC = re.compile(r"[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){5}")
 
 
 class Switch:
-    """A v1model program on an engine, with a clock that only packets and `wait` move."""
+    """A v1model program on an engine, with a clock that only packets and `wait` advance."""
 
     def __init__(self, engine: Engine, traces: Sequence[str] = ()) -> None:
-        """Take over an engine; `traces` holds the texts of the packets traced so far, if any."""
+        """Use an engine; `traces` holds the texts of packets traced so far, if any."""
         self.engine = engine
         self.now_us = 0
         self._traces = traces
@@ -38,7 +38,7 @@ class Switch:
 
     @property
     def program(self) -> Program:
-        """The checked program."""
+        """Return the checked program."""
         return self.engine.program
 
     # --- packets
@@ -51,11 +51,11 @@ class Switch:
             self._out.setdefault(out_port, deque()).append(data)
 
     def expect(self, port: int, frame: Frame | None = None) -> bytes:
-        """Take the next frame that went out of a port, and return it.
+        """Remove and return the next frame that left a port.
 
-        `frame` is what it must be, all of it: bytes, a scapy packet, or hexadecimal digits with `*`
-        for any digit. AssertionError, with the path of the packet that was sent last, if it is
-        another or there is none.
+        `frame` is the whole expected frame: bytes, a scapy packet, or hexadecimal digits with `*`
+        for any digit. AssertionError, with the path of the packet that was sent last, if it differs
+        or there is none.
         """
         waiting = self._out.get(port)
         if not waiting:
@@ -73,7 +73,7 @@ class Switch:
         return received
 
     def expect_nothing(self, port: int | None = None) -> None:
-        """Check that no frame waits at a port, or at none. AssertionError if one does."""
+        """Check that no frame waits at a port (default: at any). AssertionError if one does."""
         for number, waiting in sorted(self._out.items()):
             if waiting and port in (None, number):
                 frames = "".join(f"\n  {frame.hex()}" for frame in waiting)
@@ -83,7 +83,7 @@ class Switch:
                 )
 
     def take_all(self, port: int | None = None) -> list[bytes]:
-        """Take all frames that left by a port, or by all, port by port."""
+        """Remove and return all frames that left a port (default: all ports, port by port)."""
         ports = sorted(self._out) if port is None else [port]
         return [frame for number in ports for frame in self._out.pop(number, ())]
 
@@ -92,7 +92,7 @@ class Switch:
         self.now_us += round(seconds * 1e6)
 
     def _path(self) -> str:
-        """Text of what the last packet sent went through, where the engine traces."""
+        """Return the trace of the last packet sent, if the engine traces."""
         told = self._traces[self._told :]
         return "".join(f"\n{text}" for text in told)
 
@@ -107,9 +107,9 @@ class Switch:
         priority: int | None = None,
         **data: object,
     ) -> None:
-        """Add an entry; keys that are not named match anything.
+        """Add an entry; keys that are not given match anything.
 
-        Names may be the last part of the full ones. Keys and data are numbers, addresses
+        Names may be suffixes of full ones. Keys and data are numbers, addresses
         (`10.0.0.1`, `2001:db8::1`, `02:00:00:00:00:01`) or their text in STF; prefixes are
         `10.0.0.0/8`, ternary matches `0x0800&&&0xff00`, ranges `1..9`. Of two matching entries
         that with the larger `priority` wins. ValueError if the switch refuses it.
@@ -123,10 +123,10 @@ class Switch:
         self.control(f'setdefault "{table}" {_call(action, data)}')
 
     def control(self, commands: str) -> None:
-        """Do what lines of STF say (`p4switch.stf`): `mirroring_add 5 3`, `remove all`, ...
+        """Run lines of STF (`p4switch.stf`): `mirroring_add 5 3`, `remove all`, ...
 
-        ValueError, with the line, for one that is wrong or refused; AssertionError if a counter or
-        register is not what `check_counter` or `check_register` says.
+        ValueError, with the line, for one that is invalid or refused; AssertionError if
+        `check_counter` or `check_register` fails.
         """
         lines = parse_lines(commands, "control")
         for line in lines:
@@ -150,28 +150,28 @@ class Switch:
             raise ValueError(str(error)) from None
 
     def register(self, name: str, index: int) -> int:
-        """Return a register's cell, unsigned. ValueError if there is none."""
+        """Return a register's cell, unsigned. ValueError for an unknown one."""
         try:
             return self.engine.read_register(self._extern(name, "register"), index)
         except ControlError as error:
             raise ValueError(str(error)) from None
 
     def set_register(self, name: str, index: int, value: int) -> None:
-        """Set a register's cell. ValueError if there is none."""
+        """Set a register's cell. ValueError for an unknown one."""
         try:
             self.engine.write_register(self._extern(name, "register"), index, value)
         except ControlError as error:
             raise ValueError(str(error)) from None
 
     def counter(self, name: str, index: int) -> CounterValue:
-        """Return what a cell of a counter has counted. ValueError if there is none."""
+        """Return the value of a counter's cell. ValueError for an unknown one."""
         try:
             return self.engine.read_counter(self._extern(name, "counter"), index)
         except ControlError as error:
             raise ValueError(str(error)) from None
 
     def digests(self) -> list[Digest]:
-        """Take the digests sent since the last call."""
+        """Remove and return the digests sent since the last call."""
         return self.engine.take_digests()
 
 
@@ -197,7 +197,7 @@ def _call(action: str, data: Mapping[str, object]) -> str:
 
 
 def _match(value: object) -> str:
-    """Return a key's match in STF: numbers and addresses around `/`, `&&&` or `..`."""
+    """Return a key's match in STF form: numbers and addresses around `/`, `&&&` or `..`."""
     if not isinstance(value, str):
         return _number(value)
     parts = re.split(r"\s*(/|&&&|\.\.)\s*", value)
@@ -205,7 +205,7 @@ def _match(value: object) -> str:
 
 
 def _number(value: object) -> str:
-    """Return a number, an address or STF's text of a number as STF has it."""
+    """Return a number, an address or a text of a number in STF form."""
     if isinstance(value, int):
         return str(int(value))
     text = str(value).strip()

@@ -272,5 +272,5 @@ def test_difference_ignores_what_older_compilers_leave_out() -> None:
     assert difference(theirs, ours) is None
     theirs.tables[0].match_fields[0].bitwidth += 1
     assert difference(theirs, ours) == (
-        "table 'TestIngress.exact_table' (id 0x02b16d5c) is another one in the program"
+        "table 'TestIngress.exact_table' (id 0x02b16d5c) differs in the program"
     )

@@ -1,9 +1,9 @@
 """Which client is primary: arbitration by election id (P4Runtime specification 1.5, chapter 5).
 
-One difference from the specification is meant: when the primary leaves, the live client with the
-next highest election id becomes primary at once, as on BMv2. (By the specification nobody is
-primary until a client offers an id at least as high as any before, so that a shell could not
-follow a controller that had a higher id until the switch restarts.)
+One difference from the specification is intended: when the primary leaves, the live client with the
+next highest election id becomes primary immediately, as on BMv2. (By the specification there is no
+primary until a client offers an id at least as high as any before, so a shell could not succeed a
+controller with a higher id until the switch restarts.)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Send = Callable[[p4r.StreamMessageResponse], None]
 class Client:
     """A stream; `role` is None until its first arbitration message.
 
-    `send` must not lose a message, `offer` may, where many wait.
+    `send` must not lose messages; `offer` may, if many are waiting.
     """
 
     send: Send
@@ -37,7 +37,7 @@ class _Role:
     clients: list[Client] = field(default_factory=list)
     primary: Client | None = None
     highest: int | None = None
-    """The primary's id, or that of the last one."""
+    """The id of the primary, or of the last one."""
     config: p4r.Role = field(default_factory=p4r.Role)
 
     def elect(self) -> Client | None:
@@ -54,9 +54,9 @@ class Arbitration:
         self._roles: dict[str, _Role] = {}
 
     def update(self, client: Client, message: p4r.MasterArbitrationUpdate) -> None:
-        """Take a client's arbitration message and tell all whom it concerns.
+        """Process a client's arbitration message and notify all affected clients.
 
-        Raises ControlError, with the code that ends the client's stream.
+        Raises ControlError with the code that ends the client's stream.
         """
         name = message.role.name if message.HasField("role") else ""
         first = client.role is None
@@ -75,7 +75,7 @@ class Arbitration:
         if election_id and any(
             c.election_id == election_id for c in role.clients if c is not client
         ):
-            # finsy knows this case by BMv2's wording.
+            # finsy recognizes this case by BMv2's wording.
             raise ControlError("INVALID_ARGUMENT", "Election id already exists")
         if first:
             client.role = name
@@ -108,7 +108,7 @@ class Arbitration:
     def check_primary(self, role: str, election_id: int) -> None:
         """Raise PERMISSION_DENIED unless the live primary of the role has this election id.
 
-        NOT_FOUND for a role nobody ever arbitrated for.
+        NOT_FOUND for a role for which no client has arbitrated.
         """
         found = self._roles.get(role)
         if found is None and role:
@@ -117,7 +117,7 @@ class Arbitration:
             raise ControlError("PERMISSION_DENIED", "Not primary")
 
     def is_primary(self, client: Client) -> bool:
-        """Whether a client is primary of its role."""
+        """Return whether a client is primary of its role."""
         return client.role is not None and self._roles[client.role].primary is client
 
     def primaries(self) -> list[Client]:

@@ -12,7 +12,7 @@ from p4switch.p4runtime.writer import DELETE, INSERT, MODIFY, Writer
 from p4switch.targets.v1model.engine import ControlError
 
 Outcome = list[ControlError | None]
-"""Results of updates."""
+"""Result of each update."""
 
 
 def write_all(writer: Writer, updates: Sequence[p4r.Update]) -> Outcome:
@@ -48,7 +48,7 @@ def write_or_roll_back(
 
 
 def _inverse(pipeline: Pipeline, reader: Reader, update: p4r.Update) -> list[p4r.Update]:
-    """Return the updates that undo one, to be made from the state before it."""
+    """Return the updates that undo one, computed from the state before it."""
     if update.type == INSERT:
         return [p4r.Update(type=DELETE, entity=update.entity)]
     request = p4r.Entity()
@@ -64,7 +64,7 @@ def _inverse(pipeline: Pipeline, reader: Reader, update: p4r.Update) -> list[p4r
 
 
 def _select_one(request: p4r.TableEntry) -> None:
-    """Leave what names an entry, and ask for its direct resources."""
+    """Reduce an entry to its key, and request its direct resources."""
     for name in ("action", "metadata", "controller_metadata", "time_since_last_hit"):
         request.ClearField(name)
     request.counter_data.SetInParent()
@@ -72,7 +72,7 @@ def _select_one(request: p4r.TableEntry) -> None:
 
 
 def _same_entry(pipeline: Pipeline, entity: p4r.Entity, request: p4r.Entity) -> bool:
-    """Whether a table entry is the one asked for: an empty match selects all of the table."""
+    """Return whether a table entry is the requested one: an empty match selects the whole table."""
     if not entity.HasField("table_entry") or request.table_entry.is_default_action:
         return True
     table = pipeline.entities.table(request.table_entry.table_id)
@@ -81,7 +81,7 @@ def _same_entry(pipeline: Pipeline, entity: p4r.Entity, request: p4r.Entity) -> 
 
 
 def _writable(entity: p4r.Entity) -> p4r.Entity:
-    """Return an entity that was read, in the form in which it can be written."""
+    """Return an entity that was read in a form that can be written."""
     if entity.HasField("table_entry") and entity.table_entry.is_const:
         entity.table_entry.ClearField("is_const")
         entity.table_entry.ClearField("action")
@@ -91,7 +91,7 @@ def _writable(entity: p4r.Entity) -> p4r.Entity:
 def state_updates(pipeline: Pipeline, reader: Reader) -> list[p4r.Update]:
     """Return updates that make a fresh pipeline's forwarding state like this one's.
 
-    Counters, registers and direct counters start anew; what they hold belongs to the old program.
+    Counters, registers and direct counters are reset: their values belong to the old program.
     """
     inserts = [
         p4r.Entity(action_profile_member=p4r.ActionProfileMember()),
@@ -126,7 +126,7 @@ def state_updates(pipeline: Pipeline, reader: Reader) -> list[p4r.Update]:
 
 
 def clear_entries(pipeline: Pipeline) -> None:
-    """Remove the table entries that the program itself has put in and that are not const."""
+    """Remove the non-const table entries of the program itself."""
     engine = pipeline.engine
     for table in pipeline.program.tables:
         for entry in engine.entries(table.name):

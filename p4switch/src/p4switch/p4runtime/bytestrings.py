@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class ByteStringError(ValueError):
-    """A byte string does not fit its field; the message says the width."""
+    """A byte string does not fit its field; the message names the width."""
 
 
 def encode(value: int) -> bytes:
@@ -13,7 +13,7 @@ def encode(value: int) -> bytes:
 
 
 def decode(data: bytes, width: int, what: str = "value") -> int:
-    """Return the number in a byte string, which need not be canonical.
+    """Return the number of a byte string, which need not be canonical.
 
     ByteStringError if too large.
     """
@@ -32,7 +32,7 @@ def encode_signed(value: int) -> bytes:
 
 
 def decode_signed(data: bytes, width: int, what: str = "value") -> int:
-    """Return the `int<width>` number in a byte string; ByteStringError if it does not fit."""
+    """Return the `int<width>` number of a byte string; ByteStringError if it does not fit."""
     if not data:
         raise ByteStringError(f"{what}: an empty byte string; expected at least one byte")
     value = int.from_bytes(data, "big", signed=True)

@@ -21,7 +21,7 @@ class _Unacknowledged:
 
 @dataclass(slots=True)
 class _Stream:
-    """One digest type that a controller listens to. Times are nanoseconds of one clock."""
+    """A digest type to which a controller subscribes. Times are nanoseconds of one clock."""
 
     kind: DigestType
     entry: p4r.DigestEntry
@@ -61,7 +61,7 @@ class Digests:
         return self._types[digest_id]
 
     def insert(self, entry: p4r.DigestEntry) -> None:
-        """Begin to send lists; ALREADY_EXISTS if that was asked before."""
+        """Begin sending lists; ALREADY_EXISTS if already configured."""
         kind = self._kind(entry.digest_id)
         if entry.digest_id in self._streams:
             raise ControlError("ALREADY_EXISTS", f"digest {kind.name!r} is configured already")
@@ -72,12 +72,12 @@ class Digests:
         self._stream(entry.digest_id).entry = self._checked(entry)
 
     def delete(self, entry: p4r.DigestEntry) -> None:
-        """Stop to send lists; NOT_FOUND if none were."""
+        """Stop sending lists; NOT_FOUND if not configured."""
         self._stream(entry.digest_id)
         del self._streams[entry.digest_id]
 
     def read(self, digest_id: int) -> list[p4r.DigestEntry]:
-        """Return the configured entry of an id, or all with 0."""
+        """Return the configured entry of an id, or all for 0."""
         if digest_id:
             self._kind(digest_id)
         return [
@@ -102,7 +102,7 @@ class Digests:
     # --- messages
 
     def add(self, name: str, values: Values, now_ns: int) -> None:
-        """Take a digest from the data plane; one that is unwanted or known is dropped."""
+        """Process a digest from the data plane; unwanted and duplicate ones are dropped."""
         stream = self._streams.get(self._ids.get(name, 0))
         if stream is None or stream.is_sent(values):
             return
@@ -111,7 +111,7 @@ class Digests:
         stream.buffer[values] = None
 
     def due(self, now_ns: int) -> list[p4r.DigestList]:
-        """Return the lists to send now; forgets what was not acknowledged in time."""
+        """Return the lists to send now; forget those not acknowledged in time."""
         lists = []
         for digest_id, stream in self._streams.items():
             for number, sent in list(stream.unacknowledged.items()):
@@ -137,7 +137,7 @@ class Digests:
         return lists
 
     def acknowledge(self, message: p4r.DigestListAck) -> None:
-        """Take a client's acknowledgement; INVALID_ARGUMENT for a digest that is not there."""
+        """Process a client's acknowledgement; INVALID_ARGUMENT for an unknown digest."""
         stream = self._streams.get(message.digest_id)
         if stream is None:
             raise ControlError(
@@ -146,6 +146,6 @@ class Digests:
         stream.unacknowledged.pop(message.list_id, None)
 
     def deadline(self) -> int | None:
-        """Time when `due` has something to send without further events; None: never."""
+        """Return when `due` will have something to send without further events; None: never."""
         deadlines = [d for s in self._streams.values() if (d := s.deadline()) is not None]
         return min(deadlines, default=None)

@@ -1,4 +1,4 @@
-"""P4Runtime entities of tables, and the engine's entries: the way there and back."""
+"""Conversions between P4Runtime's table entities and the engine's entries."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def bad(message: str) -> ControlError:
 
 
 def number(data: bytes, width: int, what: str) -> int:
-    """Return the number in a byte string; INVALID_ARGUMENT if it is none that fits.
+    """Return the number of a byte string; INVALID_ARGUMENT if it is malformed or does not fit.
 
     (Section 8.4 of the specification says OUT_OF_RANGE; the sections on matches and parameters, and
     BMv2, INVALID_ARGUMENT.)
@@ -47,7 +47,7 @@ def number(data: bytes, width: int, what: str) -> int:
 
 
 def check_known(kind: UpdateKind, known: bool, what: str) -> None:
-    """Raise ALREADY_EXISTS for an INSERT of what is known, NOT_FOUND else for what is not."""
+    """Raise ALREADY_EXISTS for an INSERT of a known object, else NOT_FOUND for an unknown one."""
     if kind == p4r.Update.INSERT and known:
         raise ControlError("ALREADY_EXISTS", f"there is {what} already")
     if kind != p4r.Update.INSERT and not known:
@@ -55,7 +55,7 @@ def check_known(kind: UpdateKind, known: bool, what: str) -> None:
 
 
 HIDDEN_IDS = 1 << 32
-"""Members and groups behind one-shot entries have ids from here on, which no client can name."""
+"""First id of members and groups of one-shot entries, outside the range of clients' ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ class Entities:
     # --- entries
 
     def key(self, table: Table, message: p4r.TableEntry) -> TableEntry:
-        """Return the engine's form of what names a table entry: matches and priority."""
+        """Return the engine's form of a table entry's key: matches and priority."""
         return TableEntry(self.matches(table, message.match), None, message.priority)
 
     def entry(self, table: Table, message: p4r.TableEntry) -> TableEntry:

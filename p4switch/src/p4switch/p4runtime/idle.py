@@ -1,4 +1,4 @@
-"""Idle-timeout notices of table entries (P4Runtime specification 1.5, section 16.4)."""
+"""Idle-timeout notifications of table entries (P4Runtime specification 1.5, section 16.4)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Key = tuple[str, TableEntry]
 
 
 class IdleEntries:
-    """Which idle entries to tell of: each once in every lapse of its timeout."""
+    """Idle entries to report: each once per timeout."""
 
     def __init__(
         self, engine: Engine, entry_message: Callable[[Table, TableEntry], p4r.TableEntry]
@@ -23,7 +23,7 @@ class IdleEntries:
         self._told_us: dict[Key, int] = {}
 
     def due(self, now_us: int) -> p4r.IdleTimeoutNotification | None:
-        """Return a notice of the entries that are idle now; None if there are none to tell of."""
+        """Return a notification of the entries that are idle now; None if there are none."""
         notice = p4r.IdleTimeoutNotification()
         told: dict[Key, int] = {}
         for key in self._engine.idle_entries(now_us):

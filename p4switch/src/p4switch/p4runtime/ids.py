@@ -30,7 +30,7 @@ class IdKind(IntEnum):
 
 
 def one_at_a_time(name: str) -> int:
-    """Bob Jenkins' one-at-a-time hash, 32 bits."""
+    """Return Bob Jenkins' one-at-a-time hash, 32 bits."""
     value = 0
     for byte in name.encode():
         value = (value + byte) & 0xFFFFFFFF
@@ -42,9 +42,9 @@ def one_at_a_time(name: str) -> int:
 
 
 def given_id(kind: IdKind, annotations: Iterable[Annotation]) -> int | None:
-    """Return the id that `@id` gives, with the kind's prefix put in if it was left out.
+    """Return the id that `@id` gives, with the kind's prefix added if it is missing.
 
-    None if none.
+    None without `@id`.
     """
     for annotation in annotations:
         if annotation.name != "id" or not annotation.arguments:
@@ -57,7 +57,7 @@ def given_id(kind: IdKind, annotations: Iterable[Annotation]) -> int | None:
         if value >> 24 != kind:
             raise P4Error(
                 NOWHERE,
-                f"@id({value:#x}): its first byte says another kind of object than "
+                f"@id({value:#x}): its first byte is of another kind of object than "
                 f"{kind.name.lower()} ({kind:#04x})",
             )
         return value
@@ -65,7 +65,7 @@ def given_id(kind: IdKind, annotations: Iterable[Annotation]) -> int | None:
 
 
 def assign_ids(kind: IdKind, names: Mapping[str, Iterable[Annotation]]) -> dict[str, int]:
-    """Ids for the objects of one kind: fully qualified name -> annotations, to name -> id."""
+    """Return ids for the objects of one kind by name, given annotations by fully qualified name."""
     ids: dict[str, int] = {}
     for name, written in names.items():
         value = given_id(kind, written)

@@ -1,8 +1,8 @@
-"""State of the ports over gNMI, on the server of P4Runtime: openconfig-interfaces, to read only.
+"""Read-only state of the ports over gNMI, on the P4Runtime server: openconfig-interfaces.
 
-P4Runtime has no word for a port that goes down; controllers ask gNMI (its specification, 0.8), as
-of Stratum. Of every port there is `/interfaces/interface[name=*]/state/` with the leaves `name`,
-`ifindex` and `id`, which both are the number of the port, and `oper-status`, UP or DOWN.
+P4Runtime does not report that a port goes down; controllers use gNMI (specification 0.8), as with
+Stratum. Every port has `/interfaces/interface[name=*]/state/` with the leaves `name`, `ifindex` and
+`id`, both of which are the port number, and `oper-status`, UP or DOWN.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from p4switch.targets.v1model.engine import ControlError
 GNMI_VERSION = "0.8.0"
 MODEL = gnmi.ModelData(name="openconfig-interfaces", organization="OpenConfig working group")
 ENCODINGS = (gnmi.Encoding.PROTO, gnmi.Encoding.JSON)
-"""JSON is asked for by leaving it out, and finsy's subscriptions then expect typed values, as
-Stratum gives them: so all get those."""
+"""JSON is the default, but finsy's subscriptions then expect typed values, as Stratum sends them:
+so all get those."""
 MAX_SUBSCRIPTIONS = 16
-"""Each holds a thread of the server."""
+"""Maximum subscriptions; each holds a thread of the server."""
 STATUS = "oper-status"
 LEAVES = ("name", "ifindex", "id", STATUS)
 
 
 class Subscription:
-    """Subscriptions of one client; `wake` is called, from any thread, when there are events.
+    """Subscriptions of one client; `wake` is called from any thread when there are events.
 
-    A port that changes often while the client is slow is told of once, as it is at last.
+    A port that changes often while the client is slow is reported once, in its last state.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Subscription:
         wake: Callable[[], None],
     ) -> None:
         self.first = first
-        """The state at the beginning, and the mark at its end."""
+        """The initial state, followed by a sync response."""
         self.on_change = on_change
         self.wake = wake
         self.changed: dict[int, None] = {}
@@ -50,8 +50,8 @@ class Subscription:
 class InterfaceService(gnmi_grpc.gNMIServicer):
     """gNMI for ports `names`, by number; `date_ns`: nanoseconds since 1970.
 
-    Whoever serves subscriptions otherwise than by threads, as `Subscribe` does, calls `join`,
-    `news` after each `wake`, and `leave`.
+    Callers that serve subscriptions without a thread each, unlike `Subscribe`, call `join`, `news`
+    after each `wake`, and `leave`.
     """
 
     def __init__(self, names: Mapping[int, str], date_ns: Callable[[], int] = time.time_ns) -> None:
@@ -62,7 +62,7 @@ class InterfaceService(gnmi_grpc.gNMIServicer):
         self._subscriptions: list[Subscription] = []
 
     def port_changed(self, port: int, up: bool) -> None:
-        """Take note that a port has, or has not, a link."""
+        """Record whether a port has a link."""
         with self._lock:
             if self._up[port] == up:
                 return
@@ -84,7 +84,7 @@ class InterfaceService(gnmi_grpc.gNMIServicer):
         )
 
     def Get(self, request: gnmi.GetRequest, context: grpc.ServicerContext) -> gnmi.GetResponse:
-        """Read leaves; NOT_FOUND for a path that leads to none."""
+        """Read leaves; NOT_FOUND for a path without any."""
         try:
             _check_encoding(request.encoding)
             answer = gnmi.GetResponse()
@@ -103,13 +103,13 @@ class InterfaceService(gnmi_grpc.gNMIServicer):
         return answer
 
     def Set(self, request: gnmi.SetRequest, context: grpc.ServicerContext) -> gnmi.SetResponse:
-        """Refuse: interfaces are the operating system's."""
-        fail(context, ControlError("UNIMPLEMENTED", "state of interfaces is to read only"))
+        """Refuse: the operating system configures interfaces."""
+        fail(context, ControlError("UNIMPLEMENTED", "the state of interfaces is read-only"))
 
     def Subscribe(
         self, request_iterator: Iterator[gnmi.SubscribeRequest], context: grpc.ServicerContext
     ) -> Iterator[gnmi.SubscribeResponse]:
-        """Send the state once, or also on each change."""
+        """Send the state once, or on each change as well."""
         news = threading.Event()
         request = next(request_iterator, gnmi.SubscribeRequest())
         try:
@@ -129,9 +129,11 @@ class InterfaceService(gnmi_grpc.gNMIServicer):
     # -- subscriptions
 
     def join(self, request: gnmi.SubscribeRequest, wake: Callable[[], None]) -> Subscription:
-        """Begin a subscription; ControlError for one that cannot be."""
+        """Begin a subscription; ControlError for an unsupported one."""
         if request.WhichOneof("request") != "subscribe":
-            raise ControlError("INVALID_ARGUMENT", "the first message of a client is subscribe")
+            raise ControlError(
+                "INVALID_ARGUMENT", "expected subscribe as the first message of a client"
+            )
         asked = request.subscribe
         _check_encoding(asked.encoding)
         if asked.mode == gnmi.SubscriptionList.POLL:
@@ -158,7 +160,7 @@ class InterfaceService(gnmi_grpc.gNMIServicer):
         return subscription
 
     def news(self, subscription: Subscription) -> list[gnmi.SubscribeResponse]:
-        """Return what has changed since the last call."""
+        """Return the changes since the last call."""
         with self._lock:
             changed, subscription.changed = subscription.changed, {}
             return [

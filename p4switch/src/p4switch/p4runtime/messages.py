@@ -1,4 +1,4 @@
-"""P4Runtime's messages without the rest of the package that has them."""
+"""Import of P4Runtime's messages without the rest of their package."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from types import ModuleType
 
 
 def import_messages() -> None:
-    """Import `finsy.proto` without `finsy` itself, whose controller takes longer than all else.
+    """Import `finsy.proto` without `finsy` itself, whose import takes longer than all else.
 
-    For processes that are nothing but a switch: no other thread may be importing finsy. It can
-    still be imported afterwards. Does nothing if it has been.
+    For processes that only run a switch: no other thread may be importing finsy. It can still be
+    imported afterwards. Does nothing if it is already imported.
     """
     if "finsy" in sys.modules:
         return

@@ -1,4 +1,4 @@
-"""Objects of a program for the control plane, with their ids and aliases."""
+"""A program's objects for the control plane, with ids and aliases."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Annotated(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in the source."""
+        """Return its name in the source."""
 
     @property
     def annotations(self) -> tuple[Annotation, ...]:
-        """All of them."""
+        """Return all annotations."""
 
 
 def annotation(item: Annotated, name: str) -> Annotation | None:
@@ -50,18 +50,18 @@ def annotation(item: Annotated, name: str) -> Annotation | None:
 
 
 def hidden(item: Annotated) -> bool:
-    """Whether the control plane does not see it."""
+    """Return whether it is hidden from the control plane."""
     return annotation(item, "hidden") is not None
 
 
 def shown_name(item: Annotated) -> str:
-    """Return the control plane's name of a parameter or field: what `@name` says, else its own."""
+    """Return the control plane's name of a parameter or field: that of `@name`, else its own."""
     found = annotation(item, "name")
     return str(found.arguments[0]) if found is not None else item.name
 
 
 def field_ids(items: Sequence[Annotated]) -> list[int]:
-    """Ids of keys, parameters or fields: 1, 2, ... but where `@id` says another."""
+    """Return ids of keys, parameters or fields: 1, 2, ..., or those of `@id`."""
     given: list[int | None] = []
     for item in items:
         found = annotation(item, "id")
@@ -82,7 +82,7 @@ def field_ids(items: Sequence[Annotated]) -> list[int]:
 
 
 def value_set_ids(value_set: ValueSet) -> list[int]:
-    """Ids of the match fields of a value set."""
+    """Return the ids of the match fields of a value set."""
     if isinstance(value_set.type, Struct):
         return field_ids(value_set.type.fields)
     return [1]
@@ -103,7 +103,7 @@ def controller_headers(program: Program) -> list[Header]:
 
 
 def controller_name(header: Header) -> str:
-    """`packet_in` or `packet_out`, as `@controller_header` says."""
+    """Return `packet_in` or `packet_out`, by `@controller_header`."""
     found = annotation(header, "controller_header")
     return str(found.arguments[0]) if found and found.arguments else header.name
 
@@ -139,14 +139,14 @@ def _flat(fields: Iterable[FieldType], prefix: str = "") -> Iterator[FieldType]:
 
 @dataclass(frozen=True, slots=True)
 class DigestType:
-    """A type that the program sends as digest; one without a name is called `digest_N`."""
+    """A type that the program sends as a digest; nameless ones are called `digest_N`."""
 
     name: str
     type: Struct
 
     @property
     def annotations(self) -> tuple[Annotation, ...]:
-        """None: what stands at the type is not the digest's."""
+        """Return none: annotations of the type are not the digest's."""
         return ()
 
 
@@ -211,5 +211,5 @@ class Names:
 
 
 def _unique(actions: Iterable[Callable]) -> list[Callable]:
-    """Actions by name, each once (an action has an instance for each control instance)."""
+    """Yield actions by name, each once (an action has an instance for each control instance)."""
     return list({action.name: action for action in actions}.values())

@@ -18,7 +18,7 @@ from p4switch.targets.v1model.engine import ControlError
 
 
 def to_message(kind: Type, values: Iterator[int]) -> p4d.P4Data:
-    """Return the message of a value; `values` gives its scalars in order, unsigned."""
+    """Return the message of a value; `values` yields its scalars in order, unsigned."""
     if isinstance(kind, Struct):
         message = p4d.P4Data()
         members = message.tuple if kind.name.startswith("tuple") else message.struct
@@ -35,7 +35,7 @@ def to_message(kind: Type, values: Iterator[int]) -> p4d.P4Data:
 
 
 def from_message(kind: Type, message: p4d.P4Data, what: str) -> int:
-    """Return the scalar in a message, unsigned; ControlError if it is not of the type."""
+    """Return the scalar of a message, unsigned; ControlError if it is not of the type."""
     given = message.WhichOneof("data")
     expected = "bool" if isinstance(kind, Bool) else "bitstring"
     if given != expected:
@@ -53,5 +53,5 @@ def from_message(kind: Type, message: p4d.P4Data, what: str) -> int:
 
 
 def as_signed(value: int, width: int) -> int:
-    """Return the number that `width` bits mean in two's complement."""
+    """Return the two's complement number of `width` bits."""
     return value - (1 << width) if value >> (width - 1) & 1 else value

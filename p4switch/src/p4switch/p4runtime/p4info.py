@@ -1,4 +1,4 @@
-"""P4Info of a program: what p4c's `--p4runtime-files` writes (P4Runtime specification 1.5, 6)."""
+"""P4Info of a program, as p4c's `--p4runtime-files` writes it (P4Runtime specification 1.5, 6)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ MATCH_TYPES = {
     "range": p4i.MatchField.RANGE,
     "optional": p4i.MatchField.OPTIONAL,
 }
-# Annotations that say what P4Info has fields for.
+# Annotations for which P4Info has fields.
 
 PROFILE_ANNOTATIONS = frozenset({"max_group_size", "selector_size_semantics", "max_member_weight"})
 PACKAGE_ANNOTATIONS = frozenset({"pkginfo", "platform_property"})
@@ -54,14 +54,14 @@ PACKAGE_KEYS = frozenset({"name", "version", "organization", "contact", "url", "
 
 
 def p4info(program: Program) -> p4i.P4Info:
-    """Return the P4Info of a program: the one that came with it, if one did."""
+    """Return the P4Info of a program: the one that came with it, if any."""
     if program.p4info:
         return text_format.Parse(program.p4info, p4i.P4Info())
     return _Builder(program).build()
 
 
 def p4info_text(program: Program) -> str:
-    """Return the P4Info in protobuf text form, headed as p4c's files are."""
+    """Return the P4Info in protobuf text form, with the header of p4c's files."""
     return (
         "# proto-file: p4/config/v1/p4info.proto\n"
         "# proto-message: p4.config.v1.P4Info\n\n" + text_format.MessageToString(p4info(program))
@@ -190,7 +190,7 @@ class _Builder:
             self._cells(kind, extern)
 
     def _direct(self, kind: IdKind, extern: ExternInstance) -> None:
-        """Return a direct counter or meter; one that no table has is not shown."""
+        """Return a direct counter or meter; None if no table uses it."""
         for table in self._names.tables:
             if extern not in table.counters and extern not in table.meters:
                 continue
@@ -273,7 +273,7 @@ class _Builder:
 
 
 def _group_sizes(message: p4i.ActionProfile, extern: ExternInstance) -> None:
-    """Return what annotations say of the size of a selector's groups."""
+    """Return the maximum and total group sizes of a selector from annotations."""
     group_size = annotation(extern, "max_group_size")
     if group_size is not None:
         message.max_group_size = int(group_size.arguments[0])

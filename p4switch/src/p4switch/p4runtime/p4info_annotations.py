@@ -11,7 +11,7 @@ CONSUMED = frozenset({"name", "id", "brief", "description"})
 
 
 def annotation_text(item: Annotation) -> str:
-    """Return an annotation as P4Info has it: `@name(text)`."""
+    """Return an annotation in P4Info's form: `@name(text)`."""
     if item.tokens:
         return f"@{item.name}({' '.join(item.tokens)})"
     if item.arguments:
@@ -28,7 +28,7 @@ def _literal(value: int | str | bool) -> str:
 def annotate(
     message: Any, annotations: Iterable[Annotation], skip: frozenset[str] = frozenset()
 ) -> None:
-    """Write annotations into a message, documentation where it has a field for it."""
+    """Write annotations into a message, and documentation if it has a field for it."""
     for item in annotations:
         if item.structured:
             _structured(message.structured_annotations.add(), item)

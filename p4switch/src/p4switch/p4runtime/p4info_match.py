@@ -1,4 +1,4 @@
-"""Whether a P4Info belongs to a program, apart from what does not change a request's meaning."""
+"""Comparison of a P4Info with a program's, except for parts without effect on requests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from finsy.proto import p4i
 from google.protobuf.descriptor import FieldDescriptor
 
-# Documentation, and what older compilers leave out.
+# Documentation, and fields that older compilers omit.
 COSMETIC = frozenset(
     {
         "alias",
@@ -23,7 +23,7 @@ COSMETIC = frozenset(
 
 
 def difference(given: p4i.P4Info, ours: p4i.P4Info) -> str | None:
-    """Return what first sets a P4Info apart from the program's own; None if they agree."""
+    """Return the first difference of a P4Info from the program's own; None if they agree."""
     left, right = p4i.P4Info(), p4i.P4Info()
     left.CopyFrom(given)
     right.CopyFrom(ours)
@@ -38,7 +38,7 @@ def difference(given: p4i.P4Info, ours: p4i.P4Info) -> str | None:
             if number not in known:
                 return f"the program has no {_name(field, item)}"
             if item != known[number]:
-                return f"{_name(field, item)} is another one in the program"
+                return f"{_name(field, item)} differs in the program"
         for number, item in known.items():
             if number not in theirs:
                 return f"{_name(field, item)} of the program is missing"

@@ -1,4 +1,4 @@
-"""Types in P4Info: descriptions of data, and the named types they refer to."""
+"""Types in P4Info: descriptions of data and the named types to which they refer."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ PLAIN = TypeName()
 
 
 def padded(value: int, width: int) -> bytes:
-    """Return a value in all the bytes of its width, not in canonical form, as p4c writes it."""
+    """Return a value in all bytes of its width, as p4c writes it, not in canonical form."""
     return (value & (1 << width) - 1).to_bytes((width + 7) // 8, "big")
 
 
 class TypeTable:
-    """Enters types into the `type_info` of a P4Info as they are met."""
+    """Adds types to the `type_info` of a P4Info as they occur."""
 
     def __init__(self, program: Program, info: p4i.P4Info) -> None:
         self._program = program
         self._info = info
 
     def note(self) -> None:
-        """Let `type_info` be there, even if empty, as p4c has it from the first typed item on."""
+        """Create `type_info`, even if empty, as p4c does from the first typed item on."""
         self._info.type_info.SetInParent()
 
     def describe(self, message: Any, type_name: TypeName, kind: Type) -> None:
@@ -132,5 +132,5 @@ class TypeTable:
 
 
 def is_tuple(kind: Struct) -> bool:
-    """Whether a struct of the program's representation is a tuple of the source."""
+    """Return whether a struct of the program is a tuple in the source."""
     return kind.name.startswith("tuple")

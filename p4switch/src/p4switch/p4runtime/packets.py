@@ -20,11 +20,11 @@ class _Field:
     name: str
     width: int
     metadata_id: int | None
-    """None for a field that P4Info does not show."""
+    """None for a field that is not in P4Info."""
 
 
 class ControllerHeader:
-    """A header in front of the frames that cross the CPU port; without a type it is empty."""
+    """A header before frames that cross the CPU port; without a type it is empty."""
 
     def __init__(self, header: Header | None) -> None:
         self.name = controller_name(header) if header is not None else ""
@@ -38,7 +38,7 @@ class ControllerHeader:
     def pack(self, metadata: Sequence[p4r.PacketMetadata]) -> bytes:
         """Return the header from packet-out metadata.
 
-        INVALID_ARGUMENT unless each field comes once.
+        INVALID_ARGUMENT unless each field is given once.
         """
         given = {item.metadata_id: item.value for item in metadata}
         expected = [f.metadata_id for f in self._fields if f.metadata_id is not None]

@@ -1,4 +1,4 @@
-"""A pipeline: a program that runs, and what P4Runtime keeps in addition to the engine's state."""
+"""A pipeline: a running program, and P4Runtime's state in addition to the engine's."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def device_config(config: p4r.ForwardingPipelineConfig) -> bytes:
 
 @dataclass(slots=True)
 class OneShot:
-    """An entry programmed in one shot: the message, and the group and members behind it."""
+    """A one-shot entry: its message, group and members."""
 
     message: p4r.ActionProfileActionSet
     profile: str
@@ -45,7 +45,7 @@ class OneShot:
 
 @dataclass(slots=True)
 class EntryNote:
-    """Data of a table entry that a client wrote and the engine does not keep."""
+    """Data of a table entry written by a client that the engine does not keep."""
 
     metadata: bytes = b""
     controller_metadata: int = 0
@@ -54,7 +54,7 @@ class EntryNote:
 
 @dataclass(slots=True)
 class Notes:
-    """Messages as clients wrote them, where the engine's form says less."""
+    """Messages as written by clients, where the engine's form has less information."""
 
     entries: dict[tuple[str, EntryKey], EntryNote] = field(default_factory=dict)
     defaults: dict[str, EntryNote] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Notes:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A member's part in a group: its weight, and the port without which it gets no packets."""
+    """A member of a group: its weight, and the watched port without which it gets no packets."""
 
     member: int
     weight: int
@@ -82,13 +82,13 @@ class Pipeline:
         config: p4r.ForwardingPipelineConfig | None = None,
         down: Set[int] = frozenset(),
     ) -> None:
-        """`config`: as a client gave it, for GetForwardingPipelineConfig.
+        """`config`: as given by a client, for GetForwardingPipelineConfig.
 
         `down`: ports without a link, kept up to date by the owner.
         """
         self.down = down
         self.watched: dict[tuple[str, int], tuple[Share, ...]] = {}
-        """Groups, by profile and number, of which a member watches a port."""
+        """Groups, by profile and number, with a member that watches a port."""
         self.engine = engine
         program: Program = engine.program
         self.program = program
@@ -104,7 +104,7 @@ class Pipeline:
         self.has_timeouts = any(table.support_timeout for table in program.tables)
 
     def entry_key(self, table: Table, entry: TableEntry) -> tuple[str, EntryKey]:
-        """Return what names an entry in `notes`."""
+        """Return the key of an entry in `notes`."""
         canonical = canonical_entry(table, entry)
         return table.name, (canonical.matches, canonical.priority)
 

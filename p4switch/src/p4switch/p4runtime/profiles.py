@@ -1,4 +1,4 @@
-"""Action profiles: members, groups, and entries programmed in one shot (P4Runtime 1.5, 9.2)."""
+"""Action profiles: members, groups and one-shot entries (P4Runtime 1.5, 9.2)."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class ProfileWriter:
         for member, item in zip(ids, items, strict=True):
             if item.weight <= 0:
                 raise bad(f"{where}: weight {item.weight}: expected at least 1")
-            port: int | None = item.watch or None  # the form before P4Runtime 1.3
+            port: int | None = item.watch or None  # The form before P4Runtime 1.3.
             if item.watch_port:
                 port = number(item.watch_port, PORT_BITS, f"{where}: watch port")
             shares.append(Share(member, item.weight, port))
@@ -98,7 +98,7 @@ class ProfileWriter:
     # --- watched ports
 
     def _set_group(self, profile: str, group: int, shares: Sequence[Share] | None) -> None:
-        """Set or (None) remove a group; those whose watched port is down get no packets."""
+        """Set or (None) remove a group; members whose watched port is down get no packets."""
         watched = self._pipeline.watched
         if shares is None:
             self._engine.set_group(profile, group, None)
@@ -115,7 +115,7 @@ class ProfileWriter:
             watched.pop((profile, group), None)
 
     def _with_link(self, shares: Sequence[Share]) -> list[int]:
-        """Return members as often as they weigh, without those whose watched port is down."""
+        """Return members repeated by weight, without those whose watched port is down."""
         return [
             share.member
             for share in shares
@@ -124,13 +124,13 @@ class ProfileWriter:
         ]
 
     def port_changed(self, port: int) -> None:
-        """Give groups that watch a port the members that have a link now."""
+        """Update groups that watch a port to the members that now have a link."""
         for (profile, group), shares in self._pipeline.watched.items():
             if any(share.port == port for share in shares):
                 self._engine.set_group(profile, group, self._with_link(shares))
 
     def _check_unwatched(self, profile: ExternInstance, member: int) -> None:
-        """Raise FAILED_PRECONDITION for a member of a group, which may have no packets just now."""
+        """Raise FAILED_PRECONDITION for a member of a group, even one that gets no packets now."""
         for (name, group), shares in self._pipeline.watched.items():
             if name == profile.name and any(share.member == member for share in shares):
                 raise ControlError(
@@ -152,7 +152,7 @@ class ProfileWriter:
         profile = table.implementation
         where = f"table {table.name!r}"
         if profile is None or profile.extern != "action_selector":
-            raise bad(f"{where} has no action selector: an action set is not for it")
+            raise bad(f"{where} has no action selector: it takes no action sets")
         if message.action_selection_mode or message.size_semantics:
             raise ControlError(
                 "UNIMPLEMENTED", f"{where}: selection mode and size semantics are the selector's"
@@ -187,7 +187,7 @@ class ProfileWriter:
             raise
 
     def drop_one_shot(self, note: EntryNote | None) -> None:
-        """Remove the group and members behind an entry that is gone."""
+        """Remove the group and members of a deleted entry."""
         if note is None or note.one_shot is None:
             return
         made = note.one_shot
@@ -201,6 +201,6 @@ class ProfileWriter:
 
 
 def max_group_size(profile: ExternInstance) -> int:
-    """Return what `@max_group_size` says, or 0."""
+    """Return the value of `@max_group_size`, or 0."""
     found = annotation(profile, "max_group_size")
     return int(found.arguments[0]) if found is not None and found.arguments else 0

@@ -1,4 +1,4 @@
-"""Read requests: entities out of a pipeline, with wildcards (P4Runtime specification 1.5, 11)."""
+"""Read requests for entities of a pipeline, with wildcards (P4Runtime specification 1.5, 11)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Reader:
                     yield p4r.Entity(table_entry=message)
 
     def _selected(self, table: Table, request: p4r.TableEntry) -> Iterator[TableEntry]:
-        """Entries of a table that match and priority select; an empty match selects all."""
+        """Yield entries of a table selected by match and priority; an empty match selects all."""
         matches = self._entities.matches(table, request.match) if request.match else None
         for entry in self._engine.entries(table.name):
             if matches is not None and entry.matches != matches:
@@ -89,7 +89,7 @@ class Reader:
     def _entry_message(
         self, table: Table, entry: TableEntry, request: p4r.TableEntry
     ) -> p4r.TableEntry | None:
-        """Return an entry with the direct resources asked for.
+        """Return an entry with the requested direct resources.
 
         None if the request filters it out.
         """
@@ -127,7 +127,7 @@ class Reader:
         return message
 
     def _direct(self, request: p4r.TableEntry, what: str) -> Iterator[tuple[Table, TableEntry]]:
-        """Tables and entries with a direct counter or meter that a request selects."""
+        """Yield tables and entries with a direct counter or meter that a request selects."""
         for table in self._tables(request.table_id):
             if not (table.counters if what == "counter" else table.meters):
                 if request.table_id:
@@ -205,7 +205,7 @@ class Reader:
     # --- counters, meters, registers
 
     def _cells(self, kind: IdKind, number: int, request: Any) -> Iterator[_Cell]:
-        """Instance, its id and the index of each cell that a request selects."""
+        """Yield instance, id and index of each cell that a request selects."""
         for instance in self._entities.of_kind(kind, number):
             instance_id = self._entities.extern_id(instance)
             if number and request.HasField("index"):

@@ -18,7 +18,7 @@ METADATA_BYTES = 1 << 20
 """Maximum size of trailing metadata: one error for each update of a large batch."""
 
 OTHER_CALLS = 8
-"""Threads in addition to those that streams hold."""
+"""Threads in addition to those of streams."""
 
 
 UNIX = "unix:"
@@ -31,9 +31,10 @@ class AddressError(OSError):
 class P4RuntimeServer:
     """A P4Runtime service that listens on an address, e.g. `0.0.0.0:9559` or `unix:/run/s1`.
 
-    `interfaces`: is served there too. `port` is the port in use, for an address that ends in `:0`.
-    A Unix socket is for this user alone (mode 0600). Whoever else reaches the address may program
-    the switch, unless `tls` asks clients for certificates. Raises AddressError, TlsError.
+    `interfaces`: served there too. `port` is the actual port, for addresses that end in `:0`. A
+    Unix socket is accessible to this user only (mode 0600). Anyone who reaches another address may
+    program the switch, unless `tls` requires certificates of clients. Raises AddressError,
+    TlsError.
     """
 
     def __init__(
@@ -78,14 +79,14 @@ class P4RuntimeServer:
         self._server.start()
 
     def close(self) -> None:
-        """End the server and the calls under way."""
+        """End the server and pending calls."""
         self._server.stop(grace=0.2).wait()
         self._service.close()
         self._pool.shutdown(wait=False)
 
 
 def _refuse_taken(path: str) -> None:
-    """Raise AddressError if somebody listens there: gRPC would take the socket's place."""
+    """Raise AddressError if the socket is in use: gRPC would replace it."""
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(path)

@@ -25,9 +25,9 @@ from p4switch.targets.v1model.engine import ControlError, Digest, Engine
 
 API_VERSION = "1.5.0"
 MAX_STREAMS = 16
-"""Clients with a stream: each holds a thread of the server."""
+"""Maximum clients with a stream; each holds a thread of the server."""
 ENTITIES_A_MESSAGE = 512
-"""Entities per read response: keeps messages below gRPC's default limit of 4 MB."""
+"""Maximum entities per read response, to stay below gRPC's default limit of 4 MB."""
 
 Action = p4r.SetForwardingPipelineConfigRequest
 
@@ -35,10 +35,10 @@ log = logging.getLogger(__name__)
 
 
 class DataPlane(Protocol):
-    """Packet loop of the engine of the pipeline in use."""
+    """The packet loop of the current pipeline's engine."""
 
     def now_us(self) -> int:
-        """Return the data plane's clock, microseconds."""
+        """Return the data plane's clock in microseconds."""
 
     def use(self, engine: Engine) -> None:
         """Run packets through another engine from now on."""
@@ -57,13 +57,13 @@ class Running:
 
 
 class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
-    """All six calls of P4Runtime.
+    """The six calls of P4Runtime.
 
-    `load` makes an engine of a device configuration; it raises P4Error or ControlError. `timers`
-    makes what does the work that time alone makes due.
+    `load` makes an engine from a device configuration; it raises P4Error or ControlError. `timers`
+    makes the object that does timed work.
 
-    Whoever serves streams otherwise than by threads, as `StreamChannel` does, calls `join`,
-    `take` for each message, and `leave`.
+    Callers that serve streams without a thread each, unlike `StreamChannel`, call `join`, `take`
+    for each message, and `leave`.
     """
 
     def __init__(
@@ -76,8 +76,8 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         self.device_id = device_id
         self._load = load
         self._data_plane = data_plane
-        self._state_lock = threading.RLock()  # pipelines: reads, writes, a change of primary
-        self._stream_lock = threading.RLock()  # clients; taken after _state_lock if both are
+        self._state_lock = threading.RLock()  # Pipelines: reads, writes, a change of primary.
+        self._stream_lock = threading.RLock()  # clients; acquired after _state_lock if both are
         self._arbitration = Arbitration(device_id)
         self._streams = 0
         self._down: set[int] = set()
@@ -94,7 +94,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
 
     @property
     def engine(self) -> Engine | None:
-        """The engine in use, if there is a pipeline."""
+        """Return the current engine, if there is a pipeline."""
         running = self._running
         return running.pipeline.engine if running is not None else None
 
@@ -103,7 +103,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         self._timers.close()
 
     def port_changed(self, port: int, up: bool) -> None:
-        """Take note that a port has, or has not, a link: selectors' members may watch it."""
+        """Record whether a port has a link: selectors' members may watch it."""
         with self._state_lock:
             (self._down.discard if up else self._down.add)(port)
             for running in (self._running, self._saved):
@@ -115,7 +115,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         return Running(pipeline, Writer(pipeline), Reader(pipeline, self._data_plane.now_us))
 
     def _verified(self, config: p4r.ForwardingPipelineConfig) -> Running:
-        """Return a pipeline of a client's configuration; INVALID_ARGUMENT if it cannot be."""
+        """Return a pipeline for a client's configuration; INVALID_ARGUMENT if it is invalid."""
         try:
             engine = self._load(device_config(config))
         except P4Error as error:
@@ -139,7 +139,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         """Return the pipeline that requests refer to; FAILED_PRECONDITION if there is none."""
         current = self._saved or self._running
         if current is None:
-            # finsy knows this case by BMv2's wording.
+            # finsy recognizes this case by BMv2's wording.
             raise ControlError(
                 "FAILED_PRECONDITION", "No forwarding pipeline config set for this device"
             )
@@ -188,7 +188,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
             raise ControlError("INVALID_ARGUMENT", f"unknown action {action}")
         if not request.HasField("config"):
             raise ControlError("INVALID_ARGUMENT", "the request has no config")
-        # Compiling can take seconds; only this client waits for it.
+        # Compiling can take seconds, during which only this client waits.
         made = self._verified(request.config)
         with self._state_lock:
             self._check_primary(request)
@@ -201,7 +201,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
                 self._reconcile(made)
 
     def _reconcile(self, made: Running) -> None:
-        """Commit with the forwarding state of before; INVALID_ARGUMENT if it does not fit."""
+        """Commit and keep the previous forwarding state; INVALID_ARGUMENT if it does not fit."""
         if self._running is not None:
             updates = batch.state_updates(self._running.pipeline, self._running.reader)
             batch.clear_entries(made.pipeline)
@@ -273,8 +273,8 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
     ) -> Iterator[p4r.ReadResponse]:
         """See the specification, chapter 11.
 
-        What stands before an entity that cannot be read is sent, then the call ends with that
-        one's code, as BMv2's does (only writes have an error for each part, section 10.4).
+        Entities before one that cannot be read are sent, then the call ends with that one's code,
+        as on BMv2 (only writes have an error for each part, section 10.4).
         """
         found: list[p4r.Entity] = []
         problem: ControlError | None = None
@@ -327,16 +327,16 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         except ControlError as error:
             outbox.close(error)
         except grpc.RpcError:
-            outbox.close()  # the client is gone
+            outbox.close()  # The client is gone.
         except Exception as error:
-            # Not the client's fault, and no reason for the whole switch to end.
+            # A defect, but no reason for the whole switch to end.
             log.exception("a stream message failed")
             outbox.close(ControlError("INTERNAL", f"defect of p4switch: {error!r}"))
         else:
             outbox.close()
 
     def join(self) -> None:
-        """Let another client open a stream; RESOURCE_EXHAUSTED if there are too many."""
+        """Add a client with a stream; RESOURCE_EXHAUSTED if there are too many."""
         with self._stream_lock:
             if self._streams >= MAX_STREAMS:
                 raise ControlError(
@@ -354,7 +354,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         """Process a stream message; ControlError ends the stream."""
         kind = request.WhichOneof("update")
         if kind == "arbitration":
-            # A change of primary waits for the writes of the one before.
+            # A change of primary waits for the writes of the previous one.
             with self._state_lock, self._stream_lock:
                 self._arbitration.update(client, request.arbitration)
             return
@@ -384,7 +384,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         header = self._running_now().pipeline.headers.packet_out.pack(packet.metadata)
         self._data_plane.inject(header + packet.payload)
 
-    # --- from the data plane, in its threads
+    # --- called by the data plane, in its threads
 
     def packets_in(self, frames: Sequence[bytes]) -> None:
         """Send frames that left at the CPU port to the primary clients."""
@@ -399,7 +399,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
             self._offer(p4r.StreamMessageResponse(packet=packet))
 
     def digests(self, digests: Sequence[Digest]) -> None:
-        """Take digests that packets made."""
+        """Process digests generated by packets."""
         running = self._running
         if running is None:
             return
@@ -416,7 +416,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
                 client.offer(message)
 
     def _send_digests(self, running: Running) -> int | None:
-        """Send the lists that are due; return when the next one is, monotonic nanoseconds."""
+        """Send the lists that are due; return when the next one is due (monotonic nanoseconds)."""
         with self._stream_lock:
             for digest_list in running.pipeline.digests.due(self._timers.now_ns()):
                 digest_list.timestamp = self._timers.date_ns()
@@ -424,7 +424,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
             return running.pipeline.digests.deadline()
 
     def _send_due(self, sweep: bool) -> int | None:
-        """Do the timers' work: digest lists, and with `sweep` idle entries."""
+        """Do timed work: digest lists and, with `sweep`, idle entries."""
         running = self._running
         if running is None:
             return None

@@ -12,7 +12,7 @@ from p4switch.targets.v1model.engine import ControlError
 
 DETAILS_KEY = "grpc-status-details-bin"
 MESSAGE_BUDGET = 4096
-"""Bytes of messages in one status: gRPC clients refuse more than 8 kB of metadata by default."""
+"""Maximum bytes of messages in a status: gRPC clients refuse more than 8 kB of metadata."""
 
 
 def fail(context: grpc.ServicerContext, error: ControlError) -> NoReturn:
@@ -22,7 +22,7 @@ def fail(context: grpc.ServicerContext, error: ControlError) -> NoReturn:
 
 
 def fail_parts(context: grpc.ServicerContext, outcome: Sequence[ControlError | None]) -> NoReturn:
-    """End a write some of whose updates failed: UNKNOWN, and an error (or OK) for each."""
+    """End a partly failed write: UNKNOWN, with an error (or OK) for each update."""
     failed = [(position, error) for position, error in enumerate(outcome) if error is not None]
     position, first = failed[0]
     message = f"{len(failed)} of {len(outcome)} updates failed; number {position}: {first}"

@@ -11,11 +11,11 @@ from finsy.proto import p4r
 from p4switch.targets.v1model.engine import ControlError
 
 LARGEST_BACKLOG = 4096
-"""Packet-ins that wait for a slow client; more are dropped."""
+"""Maximum packet-ins that wait for a slow client; further ones are dropped."""
 
 
 class Outbox:
-    """A queue from any thread to the one that answers a stream."""
+    """A queue from any thread to the one that serves a stream."""
 
     def __init__(self) -> None:
         self._messages: deque[p4r.StreamMessageResponse] = deque()
@@ -32,7 +32,7 @@ class Outbox:
             self._changed.notify()
 
     def offer(self, message: p4r.StreamMessageResponse) -> None:
-        """Queue a message, or drop it where too many wait."""
+        """Queue a message, or drop it if too many wait."""
         with self._changed:
             if len(self._messages) >= LARGEST_BACKLOG:
                 self.dropped += 1
@@ -41,7 +41,7 @@ class Outbox:
             self._changed.notify()
 
     def close(self, error: ControlError | None = None) -> None:
-        """End the stream after what is queued."""
+        """End the stream after the queued messages."""
         with self._changed:
             if not self._closed:
                 self._closed = True

@@ -1,4 +1,4 @@
-"""The thread that sends what time alone makes due: digest lists and idle-timeout notices."""
+"""The thread for timed work: digest lists and idle-timeout notifications."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Callable
 from typing import Protocol
 
 SWEEP_SECONDS = 0.25
-"""Between looks for idle table entries."""
+"""Seconds between sweeps for idle table entries."""
 
 Work = Callable[[bool], int | None]
-"""Does what is due (with True also the sweep); returns the next deadline, monotonic ns."""
+"""Does due work (with True also the sweep); returns the next deadline in monotonic ns."""
 
 
 class Clockwork(Protocol):
-    """Does work at its deadlines, and for programs with idle timeouts at every sweep."""
+    """Runs work at its deadlines and, for programs with idle timeouts, at every sweep."""
 
     def now_ns(self) -> int:
-        """Return the clock that deadlines are of, nanoseconds."""
+        """Return the clock of deadlines in nanoseconds."""
 
     def date_ns(self) -> int:
-        """Nanoseconds since 1970."""
+        """Return the nanoseconds since 1970."""
 
     def configure(self, *, sweep: bool) -> None:
         """Set whether idle entries are checked."""
@@ -30,7 +30,7 @@ class Clockwork(Protocol):
         """Recompute the deadlines."""
 
     def close(self) -> None:
-        """Do no more work."""
+        """Stop all work."""
 
 
 class Timers:

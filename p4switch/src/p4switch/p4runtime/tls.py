@@ -1,4 +1,4 @@
-"""TLS of P4Runtime: one's own certificate, and whose the other end must have."""
+"""TLS of P4Runtime: own certificate, and the authority of the peer's."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import grpc
 
 
 class TlsError(ValueError):
-    """Files that cannot be used for TLS; the message says which, and what is expected."""
+    """Files cannot be used for TLS; the message names them and what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
     """PEM files, as of simple_switch_grpc's --grpc-server-ssl.
 
-    `certificate`, `key`: the server's own. `authority`: whose certificates of clients it accepts.
-    `client_auth`: whether a client must have one (mutual TLS).
+    `certificate`, `key`: of the server. `authority`: issuer of accepted clients' certificates.
+    `client_auth`: whether clients must have one (mutual TLS).
     """
 
     certificate: Path
@@ -27,7 +27,7 @@ class Tls:
     client_auth: bool = False
 
     def credentials(self) -> grpc.ServerCredentials:
-        """Return what a gRPC server takes. Raises TlsError for files that are no good."""
+        """Return credentials for a gRPC server. Raises TlsError for unusable files."""
         if self.client_auth and self.authority is None:
             raise TlsError(
                 "--grpc-server-with-client-auth needs --grpc-server-cacert: whose certificates "
@@ -45,7 +45,7 @@ class Tls:
 def channel_credentials(
     authority: Path, certificate: Path | None, key: Path | None
 ) -> grpc.ChannelCredentials:
-    """Return what a client's channel takes. Raises TlsError for files that are no good."""
+    """Return credentials for a client's channel. Raises TlsError for unusable files."""
     _check(ssl.PROTOCOL_TLS_CLIENT, certificate, key, authority)
     return grpc.ssl_channel_credentials(
         authority.read_bytes(),
@@ -57,7 +57,7 @@ def channel_credentials(
 def _check(
     purpose: ssl._SSLMethod, certificate: Path | None, key: Path | None, authority: Path | None
 ) -> None:
-    """Raise TlsError for what gRPC would find out at the first handshake, or end for."""
+    """Raise TlsError for errors that gRPC would find only at the first handshake, or abort for."""
     files = [file for file in (certificate, key, authority) if file is not None]
     for file in files:
         try:
@@ -67,7 +67,7 @@ def _check(
     context = ssl.SSLContext(purpose)
     try:
         if certificate is not None:
-            # Without a password, which it would ask for at the terminal.
+            # An empty password: otherwise it would prompt at the terminal.
             context.load_cert_chain(certificate, key, password="")
         if authority is not None:
             context.load_verify_locations(authority)

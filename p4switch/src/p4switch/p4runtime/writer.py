@@ -1,4 +1,4 @@
-"""Write updates: table entries, and the entities that have one obvious place in the engine."""
+"""Write updates: table entries, and entities with a direct counterpart in the engine."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Writer:
         }
 
     def apply(self, update: p4r.Update) -> None:
-        """Apply an update; ControlError, and nothing changed, if it cannot be."""
+        """Apply an update; ControlError, without any change, if that is not possible."""
         kind = update.entity.WhichOneof("entity")
         if update.type not in (INSERT, MODIFY, DELETE):
             raise bad("the update's type must be INSERT, MODIFY or DELETE")
@@ -141,9 +141,9 @@ class Writer:
             self._profiles.drop_one_shot(notes.pop(key, None))
 
     def _entry(self, table: Table, message: p4r.TableEntry) -> tuple[TableEntry, EntryNote]:
-        """Return the engine's entry and what to remember.
+        """Return the engine's entry and its note.
 
-        A one-shot's members and group exist then.
+        Members and group of a one-shot entry have been created.
         """
         note = EntryNote(message.metadata, message.controller_metadata)
         if message.action.WhichOneof("type") != "action_profile_action_set":
@@ -179,7 +179,7 @@ class Writer:
             notes.pop(self._pipeline.entry_key(table, entry), None)
 
     def port_changed(self, port: int) -> None:
-        """Tell groups that watch a port that its link went up or down."""
+        """Notify groups that watch a port that its link went up or down."""
         self._profiles.port_changed(port)
 
     def _installed(self, table: Table, entry: TableEntry) -> TableEntry:
@@ -197,7 +197,7 @@ class Writer:
         *,
         modify: bool = False,
     ) -> None:
-        """Direct resources of an entry; MODIFY without a meter's configuration resets it."""
+        """Set an entry's direct resources; MODIFY without a meter's configuration resets it."""
         if table.meters and (meter is not None or modify):
             self._engine.set_direct_meter(table.name, entry, meter)
         if count is not None:

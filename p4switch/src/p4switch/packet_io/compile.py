@@ -1,9 +1,9 @@
-"""From C text to a shared object, once, in a cache that many processes share.
+"""Compiles C text to shared objects, in a cache shared by many processes.
 
-An entry of the cache is a folder named by the hash of all that went into it. A file lock an entry
-lets one process build while others wait, so twenty switches start from one compile. The cache
-stands in $XDG_CACHE_HOME/p4switch, or ~/.cache/p4switch. What is there is run:
-only its owner may write there.
+A cache entry is a folder named by the hash of all its inputs. A file lock per entry lets one
+process build while others wait, so twenty switches start from one compile. The cache is in
+$XDG_CACHE_HOME/p4switch, or ~/.cache/p4switch. Its contents are executed, so only its owner may
+write there.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ FLAGS = ("-O2", "-shared", "-fPIC", "-std=gnu11")
 
 
 class NoCompilerError(RuntimeError):
-    """There is no C compiler on PATH; callers have a slower way and say so."""
+    """There is no C compiler on PATH; callers fall back to a slower way and say so."""
 
 
 class CompileError(RuntimeError):
-    """The compiler refused the C text; the message holds what it printed."""
+    """The compiler refused the C text; the message contains its output."""
 
 
 def compiler() -> str:
@@ -43,9 +43,9 @@ def compiler() -> str:
 
 
 def compiler_identity(path: str) -> str:
-    """Return what changes when a compiler is replaced: its file, size and time of change.
+    """Return a compiler's identity: its file, size and modification time.
 
-    Asking it for its version would start a process, at each start of a switch.
+    Querying its version would start a process at each start of a switch.
     """
     file = Path(path).resolve()
     facts = file.stat()
@@ -65,7 +65,7 @@ def cache_folder() -> Path:
 
 
 def cache_entry(*parts: str) -> Path:
-    """Return the folder of what the parts determine; it need not be there yet."""
+    """Return the folder of the entry with these inputs; it need not exist."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part.encode())
@@ -75,7 +75,7 @@ def cache_entry(*parts: str) -> Path:
 
 @contextmanager
 def locked(entry: Path) -> Iterator[None]:
-    """Hold an entry's lock; makes the entry."""
+    """Hold an entry's lock; the entry is created."""
     entry.mkdir(parents=True, exist_ok=True)
     with (entry / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -93,8 +93,8 @@ def compile_shared(
 ) -> Path:
     """Return the shared object of a C text, compiling it unless the cache has it.
 
-    `include_paths` are no part of the entry's name; `depends` is: what else the object depends on,
-    such as the text of headers there. `beside`: files that belong to it, by name, kept in its
+    `depends` is part of the entry's key, `include_paths` are not: it holds further inputs, such as
+    the text of headers there. `beside`: files, by name, that belong to it and are kept in its
     folder. Raises NoCompilerError, CompileError, UnsafePathError.
     """
     path = compiler()

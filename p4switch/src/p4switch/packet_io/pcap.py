@@ -13,11 +13,11 @@ LINKTYPE_ETHERNET = 1
 
 
 class PcapError(ValueError):
-    """A file is not a capture we can read; the message names it."""
+    """A file is not a supported capture; the message names it."""
 
 
 class PcapWriter:
-    """Writes Ethernet frames with their times; use as a context manager."""
+    """Writes Ethernet frames with timestamps; use as a context manager."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,7 +50,7 @@ class PcapWriter:
 
 
 def read_pcap(path: Path) -> Iterator[tuple[float, bytes]]:
-    """Yield times in seconds and frames of a capture; PcapError if it is none."""
+    """Yield times in seconds and frames of a capture; PcapError for other files."""
     data = path.read_bytes()
     for order in "<>":
         if len(data) >= 24:

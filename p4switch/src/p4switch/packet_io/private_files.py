@@ -1,8 +1,8 @@
-"""Files that decide what a process does: no other user may have made them, or may change them.
+"""Files that control a process: no other user may have created them or may change them.
 
-A name in a shared folder such as /tmp can be taken by anybody first, as a folder of theirs or as a
-symbolic link to somewhere else. What is opened here is therefore checked once it is open: owner,
-mode and kind, and links are not followed.
+In a shared folder such as /tmp, anyone may create a name first, as their own folder or as a
+symbolic link to another place. Files are therefore checked after they are opened: owner, mode and
+kind; links are not followed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ANOTHER_PLACE = "choose another place (XDG_RUNTIME_DIR, XDG_CACHE_HOME)"
 
 
 class UnsafePathError(RuntimeError):
-    """There is no place that only this user could have made or can change; the message says why."""
+    """A path is not under this user's sole control; the message gives the reason."""
 
     exit_code = 2
 
@@ -27,8 +27,8 @@ class UnsafePathError(RuntimeError):
 def private_folder(path: Path) -> Path:
     """Return a folder in which only this user can write; it is made (mode 0700) if missing.
 
-    Raises UnsafePathError if another user owns it or may write there, if it is no folder (a
-    symbolic link is none), or if it cannot be made.
+    Raises UnsafePathError if another user owns it or may write there, if it is not a folder (or is
+    a symbolic link), or if it cannot be created.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -43,10 +43,10 @@ def private_folder(path: Path) -> Path:
 
 
 def open_private(path: Path, flags: int) -> int:
-    """Open a regular file of this user, made (mode 0600) under O_CREAT; return its descriptor.
+    """Open a regular file of this user, created (mode 0600) with O_CREAT; return its descriptor.
 
-    Raises UnsafePathError if another user owns it or may write to it, or if it is no regular file;
-    OSError as `os.open` does.
+    Raises UnsafePathError if another user owns it or may write to it, or if it is not a regular
+    file; OSError as `os.open` does.
     """
     try:
         # Without O_NONBLOCK, opening a FIFO in the file's place would block.
@@ -70,7 +70,7 @@ def read_private(path: Path) -> str:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Put a text into a file of a private folder, all at once, in the place of what was there."""
+    """Atomically replace a file of a private folder by a text."""
     made = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = open_private(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:

@@ -1,4 +1,4 @@
-"""Signals that end a process, as a file that becomes readable."""
+"""Signals that end a process, as a file descriptor that becomes readable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NUMBERS = (signal.SIGTERM, signal.SIGINT)
 
 
 class EndSignals(NamedTuple):
-    """The ends of a pipe: `noted` is readable once the process is to end; writing does it too."""
+    """The ends of a pipe: `noted` is readable once the process must end; writing also ends it."""
 
     noted: int
     write: int
@@ -20,11 +20,11 @@ class EndSignals(NamedTuple):
 
 @contextlib.contextmanager
 def end_signals() -> Iterator[EndSignals]:
-    """Let SIGTERM and SIGINT only make a pipe readable while the block runs. For the main thread.
+    """Make SIGTERM and SIGINT only make a pipe readable while the block runs. For the main thread.
 
-    A handler in Python cannot wake whoever waits: CPython runs it in the main thread, between two
-    instructions. A signal that another thread takes, or that comes just before the main thread
-    sleeps, would not be noticed before it wakes. The pipe is written by the handler in C.
+    A handler in Python cannot wake a waiting thread: CPython runs it in the main thread, between
+    two instructions. A signal that another thread receives, or that arrives just before the main
+    thread sleeps, would go unnoticed until it wakes. The handler in C writes to the pipe.
     """
     end = EndSignals(*os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC))
     descriptor = signal.set_wakeup_fd(end.write, warn_on_full_buffer=False)

@@ -15,17 +15,17 @@ SO_SNDBUFFORCE = 32
 SO_RCVBUFFORCE = 33
 SOL_PACKET = 263
 BUFFER_BYTES = 8 << 20
-"""Socket buffers: they hold the frames of a burst while the receiver computes."""
+"""Bytes of socket buffers, which hold the frames of a burst while the receiver computes."""
 
 
 class InterfaceError(OSError):
-    """An interface cannot be opened; the message says which and why."""
+    """An interface cannot be opened; the message gives its name and the reason."""
 
 
 def set_buffer(sock: socket.socket, option: int, size: int) -> None:
-    """Set SO_SNDBUF or SO_RCVBUF to a size in bytes, of which the kernel takes the double.
+    """Set SO_SNDBUF or SO_RCVBUF to a size in bytes, which the kernel doubles.
 
-    Beyond net.core.wmem_max and rmem_max with CAP_NET_ADMIN only; else up to these.
+    Beyond net.core.wmem_max and rmem_max only with CAP_NET_ADMIN; else up to these.
     """
     force = {socket.SO_SNDBUF: SO_SNDBUFFORCE, socket.SO_RCVBUF: SO_RCVBUFFORCE}[option]
     try:
@@ -42,11 +42,11 @@ def attach_filter(sock: socket.socket, program: bytes) -> None:
 
 
 def open_packet_socket(interface: str, program: bytes | None = None) -> socket.socket:
-    """Return a non-blocking packet socket that sees what arrives at an interface, not what leaves
-    it.
+    """Return a non-blocking packet socket that receives an interface's incoming frames
+    only.
 
-    `program`: a classic BPF program that is attached before the first frame can come. Raises
-    InterfaceError without the right to open one, or without the interface.
+    `program`: a classic BPF program that is attached before the first frame can arrive. Raises
+    InterfaceError without the privilege, or without the interface.
     """
     try:
         sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)

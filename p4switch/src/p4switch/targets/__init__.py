@@ -1,1 +1,1 @@
-"""Architectures: their declarations in P4, and what surrounds the blocks of a program."""
+"""Architectures: their declarations in P4, and the parts around a program's blocks."""

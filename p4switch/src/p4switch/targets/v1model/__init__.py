@@ -1,1 +1,1 @@
-"""The v1model architecture: its engine as the control plane sees it, hashes, meters."""
+"""The v1model architecture: the engine's interface and control-plane state, hashes, meters."""

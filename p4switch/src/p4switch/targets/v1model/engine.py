@@ -1,9 +1,8 @@
 """Interface of an executor of a v1model program: packets in and out, and control-plane state.
 
-The P4Runtime server, the STF runner, the simulator and the tests know executors only through
-`Engine`. Two exist: `backends.reference.interpreter.Interpreter` and
-`backends.native.engine.NativeEngine`.
-The semantics are those of BMv2's docs/simple_switch.md.
+The P4Runtime server, the STF runner, the simulator and the tests use executors only through
+`Engine`. There are two: `backends.reference.interpreter.Interpreter` and
+`backends.native.engine.NativeEngine`. The semantics are those of BMv2's docs/simple_switch.md.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pathlib import Path
 from p4switch.ir import ActionChoice, ExternInstance, Program, Table
 
 TURNS_LIMIT = 1000
-"""Resubmissions and recirculations of one packet; one more and it is dropped and counted."""
+"""Maximum resubmissions and recirculations of a packet; beyond it is dropped and counted."""
 
 Packet = tuple[int, bytes]
 """A port number (9 bits) and a frame."""
@@ -40,11 +39,11 @@ class KeyMatch:
 
 @dataclass(frozen=True, slots=True)
 class TableEntry:
-    """An entry: a match a key in the table's order, an action with its data, a priority.
+    """An entry: a match per key in the table's order, an action with its data, a priority.
 
     Keys of kind `selector` have no match.
 
-    `priority`: larger wins, as in P4Runtime; 0 where the table has none.
+    `priority`: larger wins, as in P4Runtime; 0 if the table has none.
     `member` or `group`: action profile member or group id instead of an action.
     """
 
@@ -59,7 +58,7 @@ class TableEntry:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A copy that the replication engine makes: to `port`, with `instance` as egress_rid."""
+    """A copy made by the replication engine: to `port`, with `instance` as egress_rid."""
 
     port: int
     instance: int = 0
@@ -75,7 +74,7 @@ class CloneSession:
 
 @dataclass(frozen=True, slots=True)
 class MeterConfig:
-    """A two-rate three-colour meter: rates in bytes or packets a second, bursts too."""
+    """A two-rate three-colour meter: rates in bytes or packets per second, bursts in these."""
 
     cir: int
     cburst: int
@@ -100,11 +99,11 @@ class Digest:
 
 
 class ExternError(Exception):
-    """A file of externs, or what one of them returned, is not as it must be; says where."""
+    """A file of externs, or the result of one, is invalid; the message names the place."""
 
 
 class ControlError(Exception):
-    """A control-plane request that cannot be met.
+    """A control-plane request cannot be met.
 
     `code` is the name of the gRPC status code, e.g. `NOT_FOUND`, `ALREADY_EXISTS`,
     `INVALID_ARGUMENT`, `PERMISSION_DENIED`, `OUT_OF_RANGE`, `RESOURCE_EXHAUSTED`.
@@ -119,13 +118,14 @@ class ControlError(Exception):
 class EngineOptions:
     """Options of an engine.
 
-    `queue_depth`: packets an egress queue (a port and priority) holds, tail-drop beyond it. BMv2
-    has 64, too few for a burst of a hundred sums that a batch can complete for one port.
+    `queue_depth`: packets that an egress queue (a port and priority) holds; further ones are
+    dropped. BMv2's 64 are too few for a burst of a hundred sums that a batch can complete for one
+    port.
 
-    `packet_budget`: steps that a packet which comes in may take, its copies, resubmissions and
-    recirculations included; whatever is left of it then is dropped and counted. A step is a pass
-    through ingress or egress, a copy, an iteration of a loop, or a state of a parser with loops.
-    Nothing is counted in programs that have no `for`, clone, resubmit or recirculate: they end.
+    `packet_budget`: steps that a received packet may take, including its copies, resubmissions and
+    recirculations; what remains of it then is dropped and counted. A step is a pass through ingress
+    or egress, a copy, an iteration of a loop, or a state of a parser with loops. Steps are not
+    counted in programs without `for`, clone, resubmit and recirculate, which always terminate.
     """
 
     drop_port: int = 511
@@ -147,10 +147,10 @@ class EngineOptions:
 
 @dataclass(slots=True)
 class EngineStatistics:
-    """Statistics of packets inside the engine, apart from the program's own counters.
+    """Statistics of the engine, in addition to the program's own counters.
 
-    `extra`, without those that are 0: `over_budget` (packets and copies dropped for want of steps,
-    see `EngineOptions`), `endless_turns`, `failed_assertions`, `lost_digests`.
+    `extra`, without zeros: `over_budget` (packets and copies dropped for lack of steps, see
+    `EngineOptions`), `endless_turns`, `failed_assertions`, `lost_digests`.
     """
 
     queue_drops: int = 0
@@ -161,20 +161,20 @@ class EngineStatistics:
 class Engine(ABC):
     """A v1model program with its state: tables, registers, counters, replication.
 
-    Every call may come from any thread; an engine locks itself, so that a control-plane
-    write is atomic against a batch of packets.
+    Calls may come from any thread; an engine locks itself, so that control-plane writes are
+    atomic with respect to batches of packets.
     """
 
     program: Program
     options: EngineOptions
     now_us: int
-    """The latest clock known; settable, for entries that come while no packets do."""
+    """The latest known clock; settable, for entries that are added while there are no packets."""
 
     # --- packets
 
     @abstractmethod
     def process(self, packets: Sequence[Packet], now_us: int = 0) -> list[Packet]:
-        """Take packets in, return packets out, in order a port.
+        """Process packets; return those that leave, in order per port.
 
         The batch goes through ingress first and then, queue by queue, through egress.
         `now_us`: the clock for ingress_global_timestamp and meters, microseconds.
@@ -184,22 +184,22 @@ class Engine(ABC):
     def set_waiting(self, port: int, packets: Sequence[int]) -> None:
         """Set how many packets of each priority wait beyond a port's queues, in its interface.
 
-        `enq_qdepth` counts those that leave before a packet. A packet loop finds out by itself.
+        `enq_qdepth` counts those that leave before a packet. A packet loop determines it by itself.
         """
 
     @abstractmethod
     def interrupt(self) -> None:
-        """Drop what is being processed, now, and all packets from then on; does not wait."""
+        """Drop the packets in process and all later ones immediately; does not wait."""
 
     @abstractmethod
     def take_digests(self) -> list[Digest]:
-        """Digests made since the last call."""
+        """Return the digests generated since the last call."""
 
-    # --- tables. `table` is a fully qualified name; ControlError where a request fails.
+    # --- tables. `table` is a fully qualified name; ControlError if a request fails.
 
     @abstractmethod
     def insert_entry(self, table: str, entry: TableEntry) -> None:
-        """Add an entry; ALREADY_EXISTS if one with these matches and priority is there."""
+        """Add an entry; ALREADY_EXISTS if there is one with these matches and priority."""
 
     @abstractmethod
     def modify_entry(self, table: str, entry: TableEntry) -> None:
@@ -211,7 +211,7 @@ class Engine(ABC):
 
     @abstractmethod
     def entries(self, table: str) -> list[TableEntry]:
-        """All entries, in the order of insertion, those of the program first."""
+        """Return all entries in order of insertion, those of the program first."""
 
     @abstractmethod
     def set_default(self, table: str, action: ActionChoice | None) -> None:
@@ -223,11 +223,11 @@ class Engine(ABC):
 
     @abstractmethod
     def idle_entries(self, now_us: int) -> Iterator[tuple[str, TableEntry]]:
-        """Entries (with their tables) that matched nothing for their idle timeout."""
+        """Return entries (with their tables) that matched no packet for their idle timeout."""
 
     @abstractmethod
     def last_hit_us(self, table: str, entry: TableEntry) -> int:
-        """Return the clock when an entry last matched, or else was inserted."""
+        """Return the clock when an entry last matched, or was inserted."""
 
     # --- action profiles
 
@@ -240,15 +240,15 @@ class Engine(ABC):
 
     @abstractmethod
     def members(self, profile: str) -> dict[int, ActionChoice]:
-        """All members."""
+        """Return all members."""
 
     @abstractmethod
     def set_group(self, profile: str, group: int, members: Sequence[int] | None) -> None:
-        """Create or change a group; None removes it. A member listed n times weighs n."""
+        """Create or change a group; None removes it. A member listed n times has weight n."""
 
     @abstractmethod
     def groups(self, profile: str) -> dict[int, tuple[int, ...]]:
-        """All groups."""
+        """Return all groups."""
 
     # --- replication
 
@@ -258,7 +258,7 @@ class Engine(ABC):
 
     @abstractmethod
     def multicast_groups(self) -> dict[int, tuple[Replica, ...]]:
-        """All multicast groups."""
+        """Return all multicast groups."""
 
     @abstractmethod
     def set_clone_session(self, session: int, value: CloneSession | None) -> None:
@@ -266,13 +266,13 @@ class Engine(ABC):
 
     @abstractmethod
     def clone_sessions(self) -> dict[int, CloneSession]:
-        """All clone sessions."""
+        """Return all clone sessions."""
 
     # --- registers, counters, meters, value sets; by instance name
 
     @abstractmethod
     def read_register(self, name: str, index: int) -> int:
-        """One cell, unsigned."""
+        """Return a cell, unsigned."""
 
     @abstractmethod
     def write_register(self, name: str, index: int, value: int) -> None:
@@ -280,7 +280,7 @@ class Engine(ABC):
 
     @abstractmethod
     def read_counter(self, name: str, index: int) -> CounterValue:
-        """One cell of an indirect counter."""
+        """Return a cell of an indirect counter."""
 
     @abstractmethod
     def write_counter(self, name: str, index: int, value: CounterValue) -> None:
@@ -316,7 +316,7 @@ class Engine(ABC):
 
     @abstractmethod
     def statistics(self) -> EngineStatistics:
-        """Return counts of what happened inside."""
+        """Return the engine's statistics."""
 
     # --- look-ups
 
@@ -335,5 +335,5 @@ class Engine(ABC):
         raise ControlError("NOT_FOUND", f"no extern instance {name!r} in the program")
 
     def table_names(self) -> Iterator[str]:
-        """Names of all tables."""
+        """Return the names of all tables."""
         return (table.name for table in self.program.tables)

@@ -15,7 +15,7 @@ Hash = Callable[[int, int], int]
 
 
 def pack_bits(value: int, width: int) -> bytes:
-    """Bits as bytes, the last one padded with zeros."""
+    """Return bits as bytes, the last one padded with zeros."""
     size = (width + 7) // 8
     return (value << (size * 8 - width)).to_bytes(size, "big")
 
@@ -36,12 +36,12 @@ CRC16 = CrcConfig(16, 0x8005, 0x0000, 0x0000, True, True)
 
 
 def reflect(value: int, width: int) -> int:
-    """Return the bits of a number the other way round."""
+    """Return a number with its bits reversed."""
     return int(f"{value:0{width}b}"[::-1], 2)
 
 
 def make_crc(config: CrcConfig) -> Callable[[bytes], int]:
-    """Return a CRC, a table entry a byte."""
+    """Return a CRC function that uses a table entry per byte."""
     top = 1 << (config.width - 1)
     mask = (top << 1) - 1
     table = []
@@ -77,7 +77,7 @@ def csum16(data: bytes) -> int:
 
 
 def xor16(data: bytes) -> int:
-    """Exclusive or of all 16-bit words, the last byte padded on the right."""
+    """Return the exclusive or of all 16-bit words, the last byte padded on the right."""
     if len(data) % 2:
         data += b"\0"
     result = 0
@@ -110,7 +110,7 @@ ones.
 
 
 def hash_of(algorithm: str) -> Hash:
-    """Return the algorithm as a function of packed bits; KeyError if there is no such function."""
+    """Return the algorithm as a function of packed bits; KeyError if there is none."""
     function = ALGORITHMS[algorithm]
 
     def digest(value: int, width: int) -> int:

@@ -1,4 +1,4 @@
-"""Table keys and entries as the control plane gives them: checked and in one canonical form."""
+"""Table keys and entries from the control plane: checks and canonical form."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from p4switch.ir import ActionChoice, Bits, Key, Table
 from p4switch.targets.v1model.engine import ControlError, KeyMatch, TableEntry
 
 DEFAULT_TABLE_SIZE = 1024
-"""Size of a table that states none, as in p4c's P4Info."""
+"""Size of tables without one, as in p4c's P4Info."""
 
 PRIORITY_KINDS = frozenset({"ternary", "range", "optional"})
 
@@ -17,17 +17,17 @@ ANY = KeyMatch(any=True)
 
 
 def match_keys(table: Table) -> tuple[Key, ...]:
-    """Keys that entries match on: all but `selector` ones, which only feed the selector's hash."""
+    """Return the keys that entries match on: all but `selector` ones, which only feed the hash."""
     return tuple(key for key in table.keys if key.match_kind != "selector")
 
 
 def needs_priority(table: Table) -> bool:
-    """Whether entries of the table carry a priority: two of them can match one key."""
+    """Return whether entries of the table have a priority: several may match one key."""
     return any(key.match_kind in PRIORITY_KINDS for key in table.keys)
 
 
 def table_size(table: Table) -> int:
-    """Entries the table holds."""
+    """Return the maximum number of entries of a table."""
     return table.size or DEFAULT_TABLE_SIZE
 
 
@@ -37,7 +37,7 @@ def prefix_mask(prefix_length: int, width: int) -> int:
 
 
 def ternary_form(match: KeyMatch, match_kind: str, width: int) -> tuple[int, int]:
-    """Value and mask of any match but a range."""
+    """Return value and mask of any match but a range."""
     if match.any:
         return 0, 0
     if match_kind == "ternary":
@@ -48,7 +48,7 @@ def ternary_form(match: KeyMatch, match_kind: str, width: int) -> tuple[int, int
 
 
 def canonical_match(match: KeyMatch, match_kind: str, width: int, where: str) -> KeyMatch:
-    """Return the one form of a match, unused parts zero; INVALID_ARGUMENT if it is not legal."""
+    """Return the canonical form of a match, unused parts zero; INVALID_ARGUMENT if not legal."""
 
     def bad(text: str) -> ControlError:
         return ControlError("INVALID_ARGUMENT", f"{where}: {text}")
@@ -162,7 +162,7 @@ def check_choice(owner: str, actions: Sequence[ir.TableAction], choice: ActionCh
 
 
 def scalar_width(kind: ir.Type) -> int:
-    """Bits of a scalar type on the control-plane side; a bool has 1."""
+    """Return the bits of a scalar type in the control plane; a bool has 1."""
     if isinstance(kind, Bits):
         return kind.width
     if isinstance(kind, ir.Varbit):
@@ -171,7 +171,7 @@ def scalar_width(kind: ir.Type) -> int:
 
 
 def program_entries(table: Table) -> list[TableEntry]:
-    """Return the entries that stand in the source, with priorities where larger wins."""
+    """Return the entries in the source, with priorities of which the larger wins."""
     priorities = _program_priorities(table)
     return [
         TableEntry(
@@ -188,10 +188,10 @@ def program_entries(table: Table) -> list[TableEntry]:
 
 
 def _program_priorities(table: Table) -> list[int]:
-    """Priorities of the source's entries, as P4Runtime wants them: larger wins, at least 1.
+    """Return the priorities of the source's entries for P4Runtime: larger wins, at least 1.
 
     The checker gives all entries of a table a priority or none (P4_16 specification, "Entries");
-    where none has one the first entry wins, so the numbers fall.
+    if none has one, the first entry wins, so the numbers decrease.
     """
     if not needs_priority(table):
         return [0] * len(table.entries)

@@ -8,7 +8,7 @@ GREEN, YELLOW, RED = 0, 1, 2
 
 
 class _Bucket:
-    """A token bucket; all tokens since the clock's start are counted, so nothing drifts."""
+    """A token bucket; it counts all tokens since the clock's start, so it does not drift."""
 
     __slots__ = ("burst", "filled_until", "rate", "tokens")
 
@@ -16,10 +16,10 @@ class _Bucket:
         self.rate = rate
         self.burst = burst
         self.tokens = burst
-        self.filled_until = 0  # tokens that came in since clock 0
+        self.filled_until = 0  # Tokens added since clock 0.
 
     def take(self, amount: int, now_us: int) -> bool:
-        """Take `amount` tokens if that many are there."""
+        """Take `amount` tokens if there are as many."""
         since_start = now_us * self.rate // 1_000_000
         self.tokens = min(self.tokens + since_start - self.filled_until, self.burst)
         self.filled_until = since_start
@@ -30,7 +30,7 @@ class _Bucket:
 
 
 class Meter:
-    """One cell. `unit_bytes`: a packet costs its bytes, else 1."""
+    """A meter cell. `unit_bytes`: a packet costs its bytes, else 1."""
 
     __slots__ = ("_committed", "_peak", "unit_bytes")
 
@@ -49,7 +49,7 @@ class Meter:
     def execute(self, length: int, now_us: int) -> int:
         """Return the colour of a packet of `length` bytes: 0 green, 1 yellow, 2 red.
 
-        The peak rate is asked first; a red packet takes nothing from the committed one.
+        The peak rate is checked first; a red packet takes nothing from the committed one.
         """
         if self._peak is None or self._committed is None:
             return GREEN

@@ -1,4 +1,4 @@
-"""Multicast groups and clone sessions of an engine: checked and kept."""
+"""Multicast groups and clone sessions of an engine, with checks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LARGEST_CLONE_SESSION = 0x7FFF
 
 
 class ReplicationState(Engine):
-    """The replication part of `state.ControlState`, and the lock of it all."""
+    """The replication part of `state.ControlState`, and the lock of its whole state."""
 
     def __init__(self, program: Program, options: EngineOptions | None = None) -> None:
         self.program = program
@@ -33,11 +33,11 @@ class ReplicationState(Engine):
 
     @abstractmethod
     def _on_multicast_group(self, group: int, replicas: tuple[Replica, ...] | None) -> None:
-        """Take note that a multicast group comes, changes or (None) goes."""
+        """React to a new, changed or (None) removed multicast group."""
 
     @abstractmethod
     def _on_clone_session(self, session: int, value: CloneSession | None) -> None:
-        """Take note that a clone session comes, changes or (None) goes."""
+        """React to a new, changed or (None) removed clone session."""
 
     def set_multicast_group(self, group: int, replicas: Sequence[Replica] | None) -> None:
         """See `Engine`."""
@@ -102,5 +102,5 @@ def _checked_replicas(where: str, replicas: Sequence[Replica]) -> tuple[Replica,
                 f"{where}: instance {replica.instance} is not in 0..{LARGEST_GROUP}",
             )
     if len(set(replicas)) != len(replicas):
-        raise ControlError("INVALID_ARGUMENT", f"{where}: a port and instance stand there twice")
+        raise ControlError("INVALID_ARGUMENT", f"{where}: a port and instance are given twice")
     return tuple(replicas)

@@ -1,11 +1,11 @@
-"""The control-plane half of an engine: what is installed, checked once for every executor.
+"""The control-plane half of an engine: installed state, with checks common to all executors.
 
 `ControlState` keeps tables, action profiles, multicast groups, clone sessions and value sets, and
-refuses what is not legal. An executor derives from it, implements the data plane and the
-`_on_...` hooks (called with the lock held, after the check and before the change is
-recorded; a hook that raises leaves the state as it was), and calls `_load_program` when it is
-ready to take the program's own entries. Its layers: replication_state, table_state, and here the
-cells of registers, counters and meters, and the value sets.
+refuses illegal requests. An executor derives from it, implements the data plane and the `_on_...`
+hooks (called with the lock held, after the check and before the change is recorded; a hook that
+raises leaves the state unchanged), and calls `_load_program` when it is ready for the program's own
+entries. Its layers: replication_state, table_state and, here, the cells of registers, counters and
+meters, and the value sets.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from p4switch.targets.v1model.matches import canonical_match, scalar_width
 from p4switch.targets.v1model.table_state import PROFILE_EXTERNS, EntryKey, TablesState
 
 LARGEST_ARRAY = 1 << 30
-"""Bytes of one register, counter or meter."""
+"""Maximum bytes of one register, counter or meter."""
 CELL_BYTES = 16
 """Minimum bytes of a cell of a counter or meter."""
 
@@ -50,7 +50,7 @@ class ControlState(TablesState):
 
     @abstractmethod
     def _on_value_set(self, index: int, members: tuple[tuple[KeyMatch, ...], ...]) -> None:
-        """Take note that a parser value set has new members."""
+        """React to new members of a parser value set."""
 
     # --- hooks: cells that live in the derived class. Names and indices are checked.
 
@@ -86,7 +86,7 @@ class ControlState(TablesState):
     # --- cells
 
     def _cell(self, name: str, extern: str, index: int) -> ExternInstance:
-        """Return the instance, of the wanted extern, with `index` inside it."""
+        """Return the instance of an extern after checking that `index` is inside it."""
         instance = self._extern_by_name.get(name)
         if instance is None or instance.extern != extern:
             raise ControlError("NOT_FOUND", f"no {extern} {name!r} in the program")
@@ -170,7 +170,7 @@ class ControlState(TablesState):
             return self._direct_meter_configs.get(self._direct(table, entry, "meter"))
 
     def _direct(self, table: str, entry: TableEntry, what: str) -> tuple[int, int]:
-        """Table index and entry handle, for a table with a direct `what`."""
+        """Return table index and entry handle, for a table with a direct `what`."""
         index, state = self._table_state(table)
         if not (state.table.counters if what == "counter" else state.table.meters):
             raise ControlError("INVALID_ARGUMENT", f"table {table!r} has no direct {what}")
@@ -217,7 +217,7 @@ def _bits(kind: Type) -> int:
 
 
 def value_set_widths(value_set: ValueSet) -> tuple[int, ...]:
-    """Widths in bits of the values a member of the set has."""
+    """Return the widths in bits of the values of a member."""
     fields = getattr(value_set.type, "fields", None)
     if fields is None:
         return (scalar_width(value_set.type),)

@@ -1,4 +1,4 @@
-"""Tables and action profiles of an engine: entries, defaults, members, groups; checked and kept."""
+"""Tables and action profiles of an engine: entries, defaults, members and groups, with checks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PROFILE_EXTERNS = ("action_profile", "action_selector")
 class StoredEntry:
     """An entry and its handle: a number below the table's size + the program's entries, which
 
-    no other entry of the table has at the same time; counters and meters hang on it.
+    is unique among the table's current entries; counters and meters are indexed by it.
     """
 
     handle: int
@@ -79,7 +79,7 @@ class TablesState(ReplicationState):
     def __init__(self, program: Program, options: EngineOptions | None = None) -> None:
         super().__init__(program, options)
         self.now_us = 0
-        """The latest clock that `process` was given; the derived class sets it."""
+        """The latest clock passed to `process`; the derived class sets it."""
         self.table_states = [TableState(t, t.default_action) for t in program.tables]
         self.profile_states = [
             self._make_profile(instance)
@@ -89,38 +89,38 @@ class TablesState(ReplicationState):
         self._table_index = {table.name: i for i, table in enumerate(program.tables)}
         self._profile_index = {p.instance.name: i for i, p in enumerate(self.profile_states)}
 
-    # --- hooks: what the derived class does when the state changes
+    # --- hooks of the derived class for changes of state
 
     @abstractmethod
     def _on_insert(self, table: int, handle: int, entry: TableEntry) -> None:
-        """Note a new entry; its counters and meters are reset."""
+        """React to a new entry; its counters and meters are reset."""
 
     @abstractmethod
     def _on_modify(self, table: int, handle: int, entry: TableEntry) -> None:
-        """Take note that an entry's action changes; counters and meters stay."""
+        """React to a changed action of an entry; counters and meters stay."""
 
     @abstractmethod
     def _on_delete(self, table: int, handle: int, entry: TableEntry) -> None:
-        """Take note that an entry goes."""
+        """React to a removed entry."""
 
     @abstractmethod
     def _on_default(self, table: int, choice: ActionChoice) -> None:
-        """Take note that a table has a new default action."""
+        """React to a new default action of a table."""
 
     @abstractmethod
     def _on_member(self, profile: int, member: int, choice: ActionChoice | None) -> None:
-        """Take note that a member of `profile_states[profile]` comes, changes or (None) goes."""
+        """React to a new, changed or (None) removed member of `profile_states[profile]`."""
 
     @abstractmethod
     def _on_group(self, profile: int, group: int, members: tuple[int, ...] | None) -> None:
-        """Take note that a group comes, changes or (None) goes."""
+        """React to a new, changed or (None) removed group."""
 
     @abstractmethod
     def _last_hit_us(self, table: int, handle: int) -> int:
-        """Return the clock when the entry last matched, or else was inserted (`now_us` then)."""
+        """Return the clock when the entry last matched, or was inserted (`now_us` then)."""
 
     def _on_forget(self, table: int, handle: int) -> None:
-        """Drop what hangs on the handle of an entry that is gone."""
+        """Drop state that is indexed by the handle of a removed entry."""
 
     # --- tables
 
@@ -135,7 +135,7 @@ class TablesState(ReplicationState):
     def _store(self, index: int, state: TableState, entry: TableEntry) -> None:
         key = (entry.matches, entry.priority)
         if key in state.entries:
-            return  # of two equal entries in the source the first wins
+            return  # Of two equal entries in the source, the first wins.
         handle = state.free_handles[-1] if state.free_handles else len(state.entries)
         self._on_insert(index, handle, entry)
         if state.free_handles:
@@ -248,9 +248,9 @@ class TablesState(ReplicationState):
         return stored
 
     def _checked_entry(self, state: TableState, entry: TableEntry) -> TableEntry:
-        """Return the canonical entry, its action or member or group checked.
+        """Return the canonical entry after checking its action, member or group.
 
-        Never a constant one.
+        It is never a const one.
         """
         table = state.table
         owner = f"table {table.name!r}"
