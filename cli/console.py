@@ -1,4 +1,4 @@
-"""Messages for people on standard error."""
+"""Messages to the user on standard error."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Interrupted(BaseException):
 @cache
 def console() -> Console:
     """Return the console of standard error."""
-    # It takes as long to import as a short command takes in all.
+    # Importing it takes as long as a whole short command.
     from rich.console import Console
 
     return Console(stderr=True)

@@ -301,7 +301,7 @@ def doctor(
         findings += check_file(config)
     if controller is not None:
         findings += check_controller(controller)
-    # What a machine has not is no error; a file that cannot be used, or a controller, is.
+    # Missing features of the machine are not errors; an unusable file or controller is.
     failed = (config, controller) != (None, None) and not all(found.ok for found in findings)
     if as_json:
         print_json([finding.to_dict() for finding in findings])

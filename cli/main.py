@@ -18,7 +18,7 @@ from protocol.errors import InputError
 class Command(NamedTuple):
     """Location of a subcommand (`module:function`, or `module:app` of a group), and its help.
 
-    `passes_on`: what stands behind its first argument is for another program, options too.
+    `passes_on`: all after its first argument, including options, is for another program.
     """
 
     target: str

@@ -250,7 +250,7 @@ class Shown:
     top: int
 
     def rate(self, value: Fraction) -> str:
-        """Return a rate for people."""
+        """Return a rate as text."""
         return (
             format_rate(float(value))
             if self.real

@@ -71,7 +71,7 @@ class Siblings(StrEnum):
     RING = "ring"
     """In p - 1 turns around a ring, combining on the way (claim 2)."""
     HIERARCHICAL = "hierarchical"
-    """In one step: each sends every other one that one's target part (claims 3 and 4)."""
+    """In one step: each sends every other child its target part (claims 3 and 4)."""
 
 
 class Shape(StrEnum):

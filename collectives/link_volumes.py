@@ -14,7 +14,7 @@ Path = Callable[[str, str], Sequence[str]]
 
 
 def pair_volumes(schedule: Schedule) -> Iterator[tuple[int, int, int]]:
-    """Source, target and the elements between them in all steps, for every pair that exchanges."""
+    """Return source, target and total elements of every pair that exchanges data."""
     if not schedule.steps:
         return
     keys = np.concatenate([s.sources * schedule.nodes + s.targets for s in schedule.steps])

@@ -153,7 +153,7 @@ def _upward_faults(
             summed = [flow for flows in slots.values() for flow in flows]
             rests = {(flow.stack[0].port, flow.stack[1:]) for flow in summed}
             if len(rests) > 1:
-                yield f"at switch {name}: the packets summed go on by {len(rests)} ways"
+                yield f"at switch {name}: the summed packets leave by {len(rests)} ways"
                 return
             workers = frozenset().union(*(flow.workers for flow in summed))
             leaving.append(_Flow(name, workers, summed[0].stack))

@@ -140,7 +140,7 @@ def make_step(
     repeat: int = 1,
     period: int = 1,
 ) -> Step:
-    """Return a step from anything that makes arrays; scalars stand for every row."""
+    """Return a step from array-like arguments; scalars apply to every row."""
     parts = np.broadcast_arrays(
         *(np.asarray(part, dtype=np.int64) for part in (sources, targets, starts, stops))
     )

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from collectives.schedule import Collective, Numbers, Ranges, Schedule, ScheduleError, Step
 
 Words = NDArray[np.uint64]
-"""Sets as bits, 64 a word, in the last axis."""
+"""Sets as bits, 64 per word, in the last axis."""
 
 _BUDGET = 1 << 26
 """Bytes of sets per pass; more cells take several passes."""
@@ -288,7 +288,7 @@ def _check_races(schedule: Schedule, ancestors: Words) -> None:
     low = np.array([each.low for each in touched])
     high = np.array([each.high for each in touched])
     for number, after in enumerate(touched):
-        # Steps on other ranges are no danger, nor those that this one waits for.
+        # Steps on other ranges do not conflict, nor do those for which this one waits.
         close = np.flatnonzero((low[:number] < after.high) & (high[:number] > after.low))
         if len(close):
             ordered = set(_members(ancestors[number]))

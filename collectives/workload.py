@@ -37,7 +37,7 @@ VERDICT_BYTES = {DataType.INT32: 24, DataType.FLOAT32: 80}
 TENSOR_BYTES = 250
 """Overhead per tensor, regardless of its length."""
 KEPT_BYTES = 1 << 28
-"""Bytes of sums that a worker keeps, to check them when nobody waits for it."""
+"""Bytes of sums that a worker keeps to check them later, when nothing waits for it."""
 
 
 class WorkloadError(InputError):

@@ -7,11 +7,10 @@ from typing import Any, NoReturn
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return the value of a JSON text. Raises ValueError (JSONDecodeError where the syntax is
-    wrong).
+    """Return the value of a JSON text. Raises ValueError (JSONDecodeError for invalid syntax).
 
-    Refused besides wrong syntax: NaN and infinity, which JSON does not have; keys that are there
-    twice; and lists or objects nested deeper than Python's recursion limit.
+    Besides invalid syntax, it refuses NaN and infinity, which JSON does not have, keys that occur
+    twice, and lists or objects nested deeper than Python's recursion limit.
     """
     try:
         return json.loads(text, parse_constant=_no_number, object_pairs_hook=_unique)

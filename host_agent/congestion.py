@@ -32,25 +32,25 @@ NO_QUEUE = 1.5
 class CongestionWindow:
     """The number of fragments that may be in flight: at first and at most `window`.
 
-    It stays as it is until `move` says where frames may have to wait.
+    It does not change until `move` sets a path on which frames may queue.
     """
 
     def __init__(self, window: int) -> None:
         self._window = window
         self._size = float(window)
-        self._way: Way | None = None
+        self._path: StreamPath | None = None
         self._reacted = 0
         """Marks count from this transmission on; the window was halved for earlier ones."""
         self._round = 0
         """The first transmission of the current round trip."""
         self._shortest = float("inf")
 
-    def move(self, way: Way | None) -> None:
+    def move(self, path: StreamPath | None) -> None:
         """Set the path. None: its links have no rate, so frames do not queue.
 
-        Marks do not count there: they are of bursts that a switch took in at once.
+        Marks do not count there: they come from bursts that a switch processes in one batch.
         """
-        self._way = way
+        self._path = path
 
     @property
     def limit(self) -> int:
@@ -70,17 +70,17 @@ class CongestionWindow:
         `newest`: number of the last sending that they answer, `following`: of the next one to be
         made. `in_flight`: with them. `round_trip`: the shortest of theirs (s).
         """
-        if self._way is None:
+        if self._path is None:
             self._size = float(self._window)
-        if self._way is None or not (marked or self.limited):
+        if self._path is None or not (marked or self.limited):
             return
         self._shortest = min(self._shortest, round_trip)
         if marked and newest >= self._reacted:
             self._size = max(min(self._size, in_flight) / 2, min(LEAST_WINDOW, self._window))
             self._reacted = following
         elif newest >= self._round and in_flight >= self.limit:
-            step = self._way.step
-            if self._shortest <= NO_QUEUE * self._way.round_trip:
+            step = self._path.step
+            if self._shortest <= NO_QUEUE * self._path.round_trip:
                 step = max(step, self._size)
             self._size = min(self._size + step, self._window)
         else:
@@ -89,7 +89,7 @@ class CongestionWindow:
         self._shortest = float("inf")
 
 
-class Way(NamedTuple):
+class StreamPath(NamedTuple):
     """Path of a stream's frames."""
 
     round_trip: float
@@ -98,10 +98,10 @@ class Way(NamedTuple):
     """Fragments in a TCP connection's segment."""
 
 
-def way_of(network: Network, plan: JobPlan, tree: TreePlan) -> Way | None:
-    """Return the path along a tree; None if no link of it has a rate.
+def stream_path(network: Network, plan: JobPlan, tree: TreePlan) -> StreamPath | None:
+    """Return the path along a tree; None if none of its links has a rate.
 
-    Nothing comes back before the worker that is furthest away has sent.
+    The farthest worker determines the round trip, since every result waits for it.
     """
     size = frame_bytes(plan.lanes, 0)
 
@@ -110,10 +110,10 @@ def way_of(network: Network, plan: JobPlan, tree: TreePlan) -> Way | None:
             yield network.link(node, tree.parents[node])
             node = tree.parents[node]
 
-    ways = [list(links(worker)) for worker in plan.workers]
-    if all(link.bandwidth is None for way in ways for link in way):
+    paths = [list(links(worker)) for worker in plan.workers]
+    if all(link.bandwidth is None for path in paths for link in path):
         return None
     longest = max(
-        sum(link.latency + 8 * size / (link.bandwidth or inf) for link in way) for way in ways
+        sum(link.latency + 8 * size / (link.bandwidth or inf) for link in path) for path in paths
     )
-    return Way(2 * longest, SEGMENT_FRAME_BYTES / size)
+    return StreamPath(2 * longest, SEGMENT_FRAME_BYTES / size)

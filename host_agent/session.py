@@ -5,7 +5,7 @@ its side of `Cluster.Serve`, the stream of the whole host. A transport drives ei
 number of connections, one after the other:
 
     session.wake = ...                  # called whenever `take_output` has something to send
-    session.connected()                 # a stream begins: what has to be said anew is said first
+    session.connected()                 # a stream begins: state is repeated first
     for message in session.take_output(): ...      # send them in order; again after each `wake`
     session.receive(message)            # whatever the other end says, in order
     session.beat()                      # after `session.heartbeat` seconds of silence of ours

@@ -9,7 +9,7 @@ from mininet_topos.hosts import EmulatedHosts
 from mininet_topos.record import INTERFACES
 
 WAKING = bytes.fromhex("02 00 00 00 00 00  02 00 00 00 00 00  88 b5") + bytes(46)
-"""To nobody, of an ether type for local experiments: switches drop it."""
+"""A frame without a receiver, of an EtherType for local experiments: switches drop it."""
 
 
 class Bmv2Links:

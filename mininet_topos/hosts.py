@@ -24,7 +24,7 @@ class EmulatedHosts(ABC):
 
     @abstractmethod
     def pid(self, host: str) -> int:
-        """Return a process that is in a host's namespaces as long as the emulation is up."""
+        """Return a process that is in a host's namespaces while the emulation is up."""
 
     @abstractmethod
     def popen(self, host: str, arguments: Sequence[str]) -> subprocess.Popen[bytes]:

@@ -172,7 +172,7 @@ class RunRecord:
 
     @classmethod
     def read(cls, path: Path) -> RunRecord:
-        """Return the record in a file. Raises EmulationError if it is none."""
+        """Return the record in a file. Raises EmulationError for other files."""
         try:
             values = json.loads(read_private(path))
             return cls(
@@ -185,7 +185,9 @@ class RunRecord:
                 values.get("folders", []),
             )
         except (ValueError, KeyError, TypeError) as error:
-            raise EmulationError(f"{path} is no record of a run ({error!r}); remove it") from error
+            raise EmulationError(
+                f"{path} is not a record of a run ({error!r}); remove it"
+            ) from error
 
 
 def stop_left_over(folder: Path | None = None) -> list[str]:

@@ -71,7 +71,7 @@ class P4Switch(Switch):
         return grpc_address(self.device_id)
 
     def interfaces(self):
-        """`port@interface` for every port with a link."""
+        """Return `port@interface` for every port with a link."""
         return [
             f"{port}@{interface.name}"
             for port, interface in sorted(self.intfs.items())

@@ -68,7 +68,7 @@ def parse_size(value: str | int) -> int:
 
 
 def format_rate(rate: float | None) -> str:
-    """Return a rate in bits per second for people; None is 'unlimited'."""
+    """Format a rate in bits per second; None is 'unlimited'."""
     if rate is None:
         return "unlimited"
     for step, name in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -85,7 +85,7 @@ def format_si(value: Fraction) -> str:
 
 
 def format_bytes(count: float) -> str:
-    """Return a number of bytes for people, in powers of 1000."""
+    """Format a number of bytes in powers of 1000."""
     for step, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if count >= step:
             return f"{count / step:.4g} {name}"
@@ -93,7 +93,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_time(seconds: float) -> str:
-    """Return a time in seconds for people."""
+    """Format a time in seconds."""
     for step, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
         if seconds >= step:
             return f"{seconds / step:.4g} {name}"

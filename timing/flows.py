@@ -47,7 +47,7 @@ class Table:
         self._parts: list[Integers] = [np.zeros((columns, 0), dtype=np.int64)]
 
     def add(self, *columns: ArrayLike) -> None:
-        """Add rows by their columns (n,); a single number stands for all."""
+        """Add rows by their columns (n,); a scalar applies to all."""
         arrays = np.broadcast_arrays(*(np.asarray(column, np.int64) for column in columns))
         self._parts.append(np.stack([np.atleast_1d(array) for array in arrays]))
 

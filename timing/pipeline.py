@@ -131,7 +131,7 @@ class _Pipeline:
             self.wires[u, v] = _Wire(byte, link.latency)
 
     def run(self, fragments: Sequence[int], prologues: Sequence[bool]) -> float:
-        """Return the seconds until all workers have the results of tensors of so many fragments."""
+        """Return the seconds until all workers have the results of tensors of some fragments."""
         workers, window = len(self.plan.workers), self.plan.in_flight
         done = np.zeros((workers, window))
         first = 0

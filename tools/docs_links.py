@@ -1,4 +1,4 @@
-"""Hook of mkdocs: links to files of the repository that are no pages of the site.
+"""Hook of mkdocs: links to files of the repository that are not pages of the site.
 
 They become the name of the file; one that is not there ends the build.
 """

@@ -1,4 +1,4 @@
-"""Hook of mkdocs: pages of the reference that are made of the code, for as long as a build takes.
+"""Hook of mkdocs: pages of the reference that are generated from the code during a build.
 
 Commands and configuration files from the commands' declarations, errors from their classes.
 """

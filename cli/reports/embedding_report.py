@@ -1,4 +1,4 @@
-"""An embedding plan for people and for programs: topologies, weights, bottlenecks."""
+"""An embedding plan as text and as a dictionary: topologies, weights, bottlenecks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class EmbeddedPlan:
         return self.found.job(self.demand.job)
 
     def time(self, seconds: Fraction | float, real: bool) -> str:
-        """Return a time for people.
+        """Return a time as text.
 
         Where links have no rates (not `real`), in tensors sent on one.
         """

@@ -29,7 +29,7 @@ def network_svg(
 
     `plan`: its trees are drawn bold, summing switches filled. `link_bytes`: shown when the mouse
     rests on a link, by direction. `trees`: the parents in each tree, where there is no plan.
-    Trees that share a link lie side by side.
+    Trees that share a link are drawn side by side.
     """
     drawn = [tree.parents for tree in plan.trees] if plan else trees or ()
     places = positions(network)

@@ -1,4 +1,4 @@
-"""A plan for people (a tree) and for programs (a dictionary)."""
+"""A plan as text (a tree) and as a dictionary."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def schedule_svg(schedule: Schedule) -> str:
 
 
 def _arrow(schedule: Schedule, transfer: Transfer, left: float, place: int) -> str:
-    # Arrows of one turn lie side by side, in eight lanes.
+    # Arrows of one turn are drawn side by side, in eight lanes.
     x = left + 8 + place % 8 * (TURN - 16) / 8
     size = (transfer.stop - transfer.start) / schedule.elements
     hue = 300 * (transfer.start + transfer.stop) / (2 * schedule.elements)

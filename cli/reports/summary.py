@@ -1,4 +1,4 @@
-"""Tables for people: a column a run, a row a figure."""
+"""Tables of results: a column per run, a row per figure."""
 
 from __future__ import annotations
 

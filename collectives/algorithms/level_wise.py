@@ -89,7 +89,7 @@ def level_wise_all_reduce(
 def ranks_as_leaves(tree: RootedTree, ranks: Sequence[str]) -> RootedTree:
     """Return the tree without branches that hold no rank, and with all ranks as leaves.
 
-    A rank that is an inner node hangs below a node in its place, `inner_name`, before its children.
+    A rank that is an inner node becomes the first child of a node in its place, `inner_name`.
     Raises ScheduleError for ranks that are not in the tree, listed twice, or none.
     """
     tree.check_ranks(ranks)
@@ -381,7 +381,7 @@ def _first_to_end(branches: list[list[Held]], shares: _Shares) -> list[_Group]:
     count = len(branches)
     groups: dict[tuple[int, ...], _Group] = {}
     left = [0] * count
-    # Where branches are alike, so are their spans.
+    # Equal branches have equal spans.
     due: dict[Span, list[int]] = {}
     for here, stop, current in _overlaps(branches):
         for j, (start, end, _) in enumerate(current):
@@ -442,7 +442,7 @@ def _ring(
             following = (*group.leaves[1:], group.leaves[0])
             ring = list(zip(group.leaves, following, range(children), strict=True))
             if gather:
-                # In its last turn each row brought the following leaf that one's own part.
+                # In its last turn each row delivered the following leaf's own part.
                 rows += [(v, u, *parts[(i + 1) % children]) for u, v, i in ring[::-1]]
             else:
                 rows += [(u, v, *parts[i - 1]) for u, v, i in ring]
@@ -465,7 +465,7 @@ def _direct(
     gather: bool,
     after: list[int],
 ) -> Step:
-    """One step: every leaf of a group hands every other one that one's target part, or gets it."""
+    """Yield one step: every leaf of a group sends, or receives, every other leaf's target part."""
     rows: list[tuple[int, int, int, int]] = []
     for group in groups:
         for keeper, spans in zip(group.leaves, group.parts, strict=True):

@@ -3,7 +3,7 @@ exchange.
 
 Four things are chosen, by closed forms alone, unless `FormOptions` say:
 
-- target parts by the rates of the links (`target_parts`); 003's own where links are alike;
+- target parts by the rates of the links (`target_parts`); those of 003 where links are equal;
 - siblings by ring, which needs the fewest connections; hierarchically where three or more keep
   unequal parts, and where messages are so short that latency decides: a ring's turns add it up;
 - pieces: many where a level above the lowest is the slowest, which waits for the first of them,
@@ -75,7 +75,7 @@ class Form:
     why: str = ""
 
     def describe(self) -> str:
-        """Return a line for people: flat or how many levels, siblings, target parts, pieces."""
+        """Return a line of text: flat or number of levels, siblings, target parts, pieces."""
         how = "around a ring" if self.siblings is Siblings.RING else "hierarchically"
         pieces = f"{self.pieces} piece{'s' * (self.pieces != 1)}"
         if self.flat:
@@ -115,7 +115,7 @@ def form_for(
         rates[node] = None if rate is None else Fraction(rate)
     for rank in ranks:
         if tree.children[rank]:
-            # From an inner node to where its children meet there is no link.
+            # There is no link from an inner node to the node where its children meet.
             rates[inner_name(rank)] = rates.get(rank)
             rates[rank] = None
     latency = dict.fromkeys(tree.nodes, 0.0)

@@ -117,7 +117,7 @@ def check_ranks(ranks: Sequence[str]) -> None:
 
 
 def heap_tree(names: Sequence[str], degree: int = 2) -> RootedTree:
-    """Return a balanced tree: node i hangs on node (i - 1) // degree."""
+    """Return a balanced tree: the parent of node i is (i - 1) // degree."""
     check_ranks(names)
     if degree < 1:
         raise ScheduleError(f"tree of degree {degree}: expected 1 or more")

@@ -141,7 +141,7 @@ def user(uid: int) -> Caller:
 
 
 def always(caller: Caller = _ANYBODY) -> Identify:
-    """Attribute every call to this caller: nobody else can reach the server."""
+    """Attribute every call to this caller: only it can reach the server."""
     return lambda _: caller
 
 

@@ -64,7 +64,7 @@ Queue = asyncio.Queue[pb.NodeCommand | None]
 class ControllerService(pb_grpc.ControllerServicer):
     """Serve a cluster: `async with ControllerService(cluster).serve(at(address)) as bound`.
 
-    `switches`: those that questions about slots and counters are about; None: there are none.
+    `switches`: those whose slots and counters may be queried; None: there are none.
     """
 
     def __init__(self, cluster: Cluster, switches: SwitchReader | None = None) -> None:
@@ -95,7 +95,7 @@ class ControllerService(pb_grpc.ControllerServicer):
                 self._agents.end_streams()
 
     async def _check(self) -> None:
-        """Drop silent agents and complete pending journal records, for ever."""
+        """Drop silent agents and complete pending journal records, forever."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             now = clock.now()

@@ -66,11 +66,12 @@ async def serve_cluster(
 ) -> AsyncIterator[tuple[Cluster, str]]:
     """Drive a network's switches and serve agents and users; yield their address.
 
-    Jobs that an earlier controller has left in the journal go on. `other_links`: whether links are
-    up of which neither switches nor agents tell. `link_bytes`: where counters of links can be read.
-    `date`: seconds since 1970. `new_key`: of a job with integrity. Switches that do not answer are
-    planned around, at the start too. Raises DriverError or TimeoutError where the others cannot be
-    programmed, JobError, JournalError, Unrecorded for the journal, and what `listen` raises.
+    Jobs that an earlier controller has left in the journal continue. `other_links`: whether links
+    are up of which neither switches nor agents tell. `link_bytes`: where counters of links can be
+    read. `date`: seconds since 1970. `new_key`: of a job with integrity. Switches that do not
+    answer are planned around, at the start too. Raises DriverError or TimeoutError where the others
+    cannot be programmed, JobError, JournalError, Unrecorded for the journal, and what `listen`
+    raises.
     """
     async with contextlib.AsyncExitStack() as stack:
         manager = Manager(
@@ -99,7 +100,7 @@ async def serve_cluster(
 
 
 def _run_in_background(stack: contextlib.AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine as long as the controller; log what ends it."""
+    """Run a coroutine for the controller's lifetime; log the error that ends it."""
     task = asyncio.create_task(work)
     task.add_done_callback(log_defect)
     stack.callback(task.cancel)

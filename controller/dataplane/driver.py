@@ -323,7 +323,7 @@ class Driver:
         self._news.set()
 
     async def _keep(self, link: _Link) -> None:
-        """Keep a switch connected and reconciled, for ever."""
+        """Keep a switch connected and reconciled, forever."""
         connect_by(self._connect)
         pause = FIRST_PAUSE
         while True:

@@ -84,7 +84,7 @@ class _Lease:
                 LOGGER.warning("the lease was not refreshed: %s", error)
 
     def end(self) -> None:
-        """Revoke the lease, so that nobody has to wait for its end."""
+        """Revoke the lease, so that no candidate has to wait until it expires."""
         self._stop.set()
         self._thread.join()
         with contextlib.suppress(EtcdError):
@@ -128,7 +128,7 @@ class Election:
             await asyncio.to_thread(lease.end)
 
     async def _win(self) -> tuple[_Lease, int]:
-        """Wait until nobody leads, and create the key; return the lease and the key's revision."""
+        """Wait until there is no leader, and create the key; return lease and key revision."""
         told = ""
         while True:
             try:

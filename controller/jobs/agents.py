@@ -1,4 +1,4 @@
-"""The agents that attend jobs: a tracker for every job, and the messages sent to agents."""
+"""The agents that attend jobs: a tracker per job, and the messages to agents."""
 
 from __future__ import annotations
 

@@ -215,7 +215,7 @@ class Cluster:
     async def restore(self) -> None:
         """Install the rules of the jobs that an earlier controller has left.
 
-        Those that ran go on as their agents come back; queued ones are tried again.
+        Running jobs continue as their agents return; queued ones are tried again.
         Raises DriverError, TimeoutError where switches do not take rules.
         """
         for job in self.jobs:

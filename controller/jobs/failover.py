@@ -46,7 +46,7 @@ async def fail_over(
     link_states: LinkStates = dict,
     reoptimize: bool = True,
 ) -> None:
-    """Keep the jobs of a manager on working switches and links, for ever.
+    """Keep the jobs of a manager on working switches and links, forever.
 
     Elements that are down for some time are planned around, and used again when they are back; see
     `health` for the times and for flapping. A job that cannot avoid one keeps its plan and waits.

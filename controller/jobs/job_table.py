@@ -44,9 +44,9 @@ NEAR_NAMES = 3
 MANY_LINES = 10 * KEPT
 """Lines above which a journal is compacted to one line per job."""
 RESERVED = "reserved"
-"""In a record that is no job's: no number up to its own is free (`journal_recovery`)."""
+"""In a record without a job: no number up to its own is free (`journal_recovery`)."""
 HISTORY = "history"
-"""In a record that is no job's and has number 0: which of all sequences of job numbers this is."""
+"""In a record without a job and with number 0: identifies this sequence of job numbers."""
 HISTORY_BYTES = 8
 _UNRECORDED = frozenset({JobState.QUEUED, JobState.INSTALLING, JobState.CHANGING})
 """Steps that a restarted controller takes again: a record of the job tells enough."""

@@ -59,7 +59,7 @@ class RealDisk:
     """The files of this machine."""
 
     def read(self, file: Path) -> bytes:
-        """See `Disk`. JournalError for what is no file."""
+        """See `Disk`. JournalError unless it is a regular file."""
         if file.exists() and not file.is_file():
             raise JournalError(f"{file}: expected a file, found something else")
         return file.read_bytes()

@@ -50,7 +50,7 @@ def recover(file: Path) -> Recovery:
     latest: dict[int, Record] = {}
     damaged: list[int] = []
     lost = 0
-    # What a crash has left of the last line is no damage.
+    # A last line cut short by a crash does not count as damage.
     for number, line in enumerate(content.split(b"\n")[:-1], start=1):
         record = _record(line)
         if record is not None:
@@ -77,7 +77,7 @@ def recover(file: Path) -> Recovery:
 
 
 def _record(line: bytes) -> Record | None:
-    """Return the record of a line, None if it is none."""
+    """Return the record of a line; None if it is not a valid record."""
     try:
         record: Record = json.loads(line)
         if HISTORY in record:

@@ -67,7 +67,7 @@ def _rates(network: Network, work: PlanWork, rounds_a_second: float) -> dict[Dir
 
 @dataclass(frozen=True, slots=True)
 class _Due:
-    """Why a job's plan is to be looked at, and what is known then."""
+    """The reason to evaluate a job's plan, and the state at that time."""
 
     cause: Cause
     own: Mapping[DirectedLink, float]
@@ -116,7 +116,7 @@ class Reoptimizer:
             return None if due is None else await self._look(due, round_, elements, now)
 
     def _due(self, round_: int, elements: int, now: float) -> _Due | None:
-        """Return why the plan is to be looked at in the present state; None: it is not."""
+        """Return the reason to evaluate the plan in the present state; None: there is none."""
         plan = self.manager.plan_of(self.job)
         if self.manager.lost_to(self.job) or not plan.trees:
             # It waits for what failed (`failover`), or has nothing to move.

@@ -99,7 +99,7 @@ class Replanner:
         slots: bool = False,
         recovered: bool = False,
     ) -> Cause | None:
-        """Return the reason to look at the plan now; None: there is none.
+        """Return the reason to evaluate the plan now; None: there is none.
 
         `slots`: there are some again at switches that the job had left. `recovered`: switches or
         links that its plan had to avoid are back.

@@ -22,7 +22,7 @@ SILENT_SECONDS = 5.0
 
 @dataclass(slots=True)
 class Progress:
-    """Progress of a job. `began`: when agents were told to attend; `since`: of its last tensor."""
+    """Progress of a job. `began`: when agents were asked to attend; `since`: of its last tensor."""
 
     began: float
     round: int = 0

@@ -18,7 +18,7 @@ SHOWN = 3
 
 
 def element_name(element: Element) -> str:
-    """Return the name of a switch or link for people."""
+    """Return the name of a switch or link for display."""
     return f"switch {element}" if isinstance(element, str) else f"link {'-'.join(element)}"
 
 

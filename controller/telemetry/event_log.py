@@ -65,7 +65,7 @@ class EventLog:
         return iter(self._events)
 
     def add(self, kind: EventKind, text: str, job: int = 0, epoch: int = 0) -> None:
-        """Record an event, as of now."""
+        """Record an event with the present time."""
         self._number += 1
         self.counts[kind] += 1
         self._events.append(Event(self._number, self._date(), kind, text, job, epoch))

@@ -18,7 +18,7 @@ LinkBytes = Callable[[], Mapping[tuple[str, str], int]]
 
 
 async def count_ports(network: Network, link_bytes: LinkBytes, state: NetworkState) -> None:
-    """Update the network's state from port counters, for ever."""
+    """Update the network's state from port counters, forever."""
     while True:
         await asyncio.sleep(REPORT_SECONDS)
         try:

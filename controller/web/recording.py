@@ -100,7 +100,7 @@ class Recording:
 
 
 async def record(source: StateSource, recording: Recording) -> None:
-    """Record states of a source, for ever: on a loop in virtual time, at virtual intervals."""
+    """Record states of a source, forever; on a loop in virtual time, at virtual intervals."""
     while True:
         recording.add(await source.state())
         await asyncio.sleep(recording.interval)

@@ -26,7 +26,7 @@ from protocol.errors import HopsumError, OperationError
 LOGGER = logging.getLogger("hopsum-agent")
 
 NAME = "@hopsum-agent"
-"""Where a host's agent listens unless told otherwise; `@`: in the abstract namespace."""
+"""Default address of a host's agent; `@`: in the abstract namespace."""
 VERSION = 3
 MESSAGE_BYTES = 1 << 17
 TYPES = {"float32": np.dtype(np.float32), "int32": np.dtype(np.int32)}
@@ -205,7 +205,7 @@ class ProcessSocket:
                         f"{MOST_WAITING} at a time"
                     )
                 connection.waiting += 1
-                # It takes as long as the controller takes.
+                # This waits for the controller.
                 threading.Thread(
                     target=self._submit_for, args=(connection, name, ranks), daemon=True
                 ).start()

@@ -183,7 +183,7 @@ def packets_of_file(path: Path) -> Iterator[tuple[float, Packet]]:
 
 
 def packets_of_interface(interface: str, timeout: float | None) -> Iterator[tuple[float, Packet]]:
-    """Yield times and hopsum packets on an interface, both ways, for some seconds (None: for ever).
+    """Yield times and hopsum packets on an interface, both ways, for some seconds (None: forever).
 
     Listens from the call on. Raises InterfaceError.
     """

@@ -56,7 +56,7 @@ class Session(Protocol[Out, _In]):
 class SessionThread(Generic[Out, In]):
     """Connects, and reconnects `pause` seconds after each loss, until the session is over.
 
-    However long that takes: jobs sum without their controller, and another goes on with them.
+    There is no timeout: jobs sum without a controller, and another one may take them over.
 
     Where the session has several addresses, it goes on to the next, and pauses after the last.
     `call`: opens the stream on a channel, for the messages given. `changed` guards the session, and

@@ -20,7 +20,7 @@ class Wakeup:
         """Whether it is readable; setting or clearing again makes no system call."""
 
     def fileno(self) -> int:
-        """Return the descriptor to poll; nobody may poll it after `close`."""
+        """Return the descriptor to poll; it must not be polled after `close`."""
         return self._descriptor
 
     def set(self) -> None:

@@ -1,4 +1,4 @@
-"""A host's connection to the controller: one stream, kept open for ever, by threads."""
+"""A host's connection to the controller: one stream, kept open forever by threads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NodeClient:
 
     `commands` gives what the controller said since; `fileno` is readable when there is something.
     It does not try again once the controller will not have this process (a command says why).
-    Raises ControllerError for TLS files that are no good.
+    Raises ControllerError for unusable TLS files.
     """
 
     def __init__(self, address: str, host: str, tls: Tls | None = None) -> None:

@@ -195,7 +195,7 @@ class Source(Protocol):
 
     @property
     def over(self) -> bool:
-        """Whether there are no more tensors."""
+        """Return whether there are no more tensors."""
 
     def prepare(self) -> None:
         """Start computations that do not need the other hosts."""

@@ -42,7 +42,7 @@ def excess_bits(codes: Sequence[int], ranks: int) -> int:
 
 
 def add_up(request: Request, tensors: Sequence[Tensor], excess: int = 0) -> Tensor:
-    """Combine the tensors of a host's ranks, as one asks, in the first; return what goes on.
+    """Combine the tensors of a host's ranks in the first one; return the tensor to submit.
 
     Other tensors are overwritten too where they are `encode`d. `excess`: the bits by which float32
     values of sums are made smaller.

@@ -9,19 +9,25 @@ import pytest
 
 from collectives.plan import JobPlan
 from host_agent.codec import fragments_of
-from host_agent.congestion import LEAST_WINDOW, SEGMENT_FRAME_BYTES, CongestionWindow, Way, way_of
+from host_agent.congestion import (
+    LEAST_WINDOW,
+    SEGMENT_FRAME_BYTES,
+    CongestionWindow,
+    StreamPath,
+    stream_path,
+)
 from host_agent.stream import WorkerOptions
 from host_agent.worker import Worker
 from network.model import Network
 from protocol.wire import Flag, frame_bytes
 from tests.support.protocol_world import result, star_plan, tree_plan
 
-WAY = Way(round_trip=0.01, step=1.5)
+PATH = StreamPath(round_trip=0.01, step=1.5)
 
 
-def window(size: int = 64, way: Way | None = WAY) -> CongestionWindow:
+def window(size: int = 64, path: StreamPath | None = PATH) -> CongestionWindow:
     made = CongestionWindow(size)
-    made.move(way)
+    made.move(path)
     return made
 
 
@@ -100,7 +106,7 @@ def test_the_window_grows_only_while_it_is_full() -> None:
 
 
 def test_marks_do_not_count_where_links_have_no_rate() -> None:
-    of = window(way=None)
+    of = window(path=None)
     assert answer(of, 10, marked=True) == 64
     of = window()
     answer(of, 10, marked=True)
@@ -113,14 +119,14 @@ def with_rate(network: Network, rate: float) -> Network:
     return replace(network, links=links)
 
 
-def test_the_way_is_that_of_the_worker_that_is_furthest_away() -> None:
+def test_the_path_is_that_of_the_farthest_worker() -> None:
     access = {"w0": "s0", "w1": "s1", "ps": "s1", "spare": "s1"}
     plan, network = tree_plan(access, {"s0": "s1"}, ("s0", "s1"))
     (tree,) = plan.trees
-    assert way_of(network, plan, tree) is None
+    assert stream_path(network, plan, tree) is None
     size = frame_bytes(plan.lanes, 0)
-    way = way_of(with_rate(network, 1e6), plan, tree)
-    assert way == pytest.approx((2 * 3 * (1e-3 + 8 * size / 1e6), SEGMENT_FRAME_BYTES / size))
+    path = stream_path(with_rate(network, 1e6), plan, tree)
+    assert path == pytest.approx((2 * 3 * (1e-3 + 8 * size / 1e6), SEGMENT_FRAME_BYTES / size))
 
 
 def busy_worker(window: int = 8, fragments: int = 40) -> tuple[Worker, JobPlan, Network]:

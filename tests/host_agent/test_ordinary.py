@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from collectives.plan import Results
 from host_agent import ordinary
 from host_agent.codec import Frames, flags_of, reduction_byte, reductions_of
-from host_agent.congestion import Way
+from host_agent.congestion import StreamPath
 from host_agent.fast_path import FastPath
 from host_agent.server import Server
 from host_agent.stream import WorkerOptions
@@ -84,7 +84,7 @@ class Run:
         start = random.choice([0, (1 << 16) - 40])
         stream: Any = self.worker._all[0]
         if random.random() < 0.5:
-            stream._flight.congestion.move(Way(0.002, 1.4))
+            stream._flight.congestion.move(StreamPath(0.002, 1.4))
         for links in (stream._links, self.server._links):
             links.sent.next = start
             links.arrivals[0].newest = start - 1
@@ -242,7 +242,7 @@ def test_nearly_all_batches_are_ordinary_where_nothing_is_lost(
         worker, server = Worker(plan, 0, network), Server(plan, 0, network)
         stream: Any = worker._all[0]
         if marked:
-            stream._flight.congestion.move(Way(0.002, 1.4))
+            stream._flight.congestion.move(StreamPath(0.002, 1.4))
         tensor = np.linspace(-1, 1, 100 * LANES, dtype=np.float32)
         worker.submit(tensor, 0.0)
         while batches := worker.take_output():

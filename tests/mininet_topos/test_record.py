@@ -249,7 +249,7 @@ def test_the_lock_follows_no_link(state: Path, tmp_path: Path) -> None:
 def test_invalid_records_are_reported(state: Path, text: str) -> None:
     path = state / "7.json"
     path.write_text(text)
-    with pytest.raises(EmulationError, match=r"7\.json is no record of a run .*remove it"):
+    with pytest.raises(EmulationError, match=r"7\.json is not a record of a run .*remove it"):
         stop_left_over(state)
 
 

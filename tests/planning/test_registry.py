@@ -394,7 +394,7 @@ def test_the_checker_finds_faults_in_stacks_up() -> None:
         "the entry's fan-in is 3": with_hop(plan, 0, 0, fan_in=3),
         "it would wait": with_hop(plan, 0, 0, aggregate=False),
         "expected 0..31": with_hop(plan, 0, 0, child=32),
-        "summed go on by 2 ways": with_hop(plan, 0, -1, fan_in=2),
+        "summed packets leave by 2 ways": with_hop(plan, 0, -1, fan_in=2),
         "stack ends before the server": broken(
             plan, up=(plan.trees[0].up[0][-1:], *plan.trees[0].up[1:])
         ),

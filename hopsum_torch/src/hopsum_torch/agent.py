@@ -262,7 +262,7 @@ class Agent:
 
 
 def connect(name: str | None = None) -> Agent | None:
-    """Return the agent of this host, None if there is none at `name`.
+    """Connect to the agent of this host; None if there is none at `name`.
 
     `name`: a path, or @ and an abstract name (None: NAME). Raises HopsumError for one that is
     another user's, or speaks otherwise.

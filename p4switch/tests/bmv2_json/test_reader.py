@@ -110,7 +110,7 @@ def test_a_p4info_of_another_program() -> None:
         program(example(), text_format.MessageToString(given))
     given = changed()
     given.tables[0].preamble.name = "Ing.u"
-    with pytest.raises(P4Error, match=r"of another program: its table 'Ing\.u' is not there"):
+    with pytest.raises(P4Error, match=r"of another program: its table 'Ing\.u' is missing"):
         program(example(), text_format.MessageToString(given))
 
 

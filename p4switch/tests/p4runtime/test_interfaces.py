@@ -81,7 +81,7 @@ def test_a_switch_may_have_no_ports() -> None:
 
 def test_nothing_can_be_set(stub: gnmi_grpc.gNMIStub) -> None:
     update = gnmi_update(GNMIPath("interfaces/interface[name=s1-eth1]/config/enabled"), False)
-    with pytest.raises(grpc.RpcError, match="to read only"):
+    with pytest.raises(grpc.RpcError, match="read-only"):
         stub.Set(gnmi.SetRequest(update=[update]), timeout=PATIENCE)
 
 

@@ -1,4 +1,4 @@
-"""The whole program: declarations of the top level, `main`, and what can be reached from it."""
+"""The whole program: top-level declarations, `main`, and what is reachable from it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from p4switch.position import NOWHERE
 def compile_file(
     path: Path, *, include_paths: Sequence[Path] = (), defines: Mapping[str, str] | None = None
 ) -> ir.Program:
-    """Compile a P4 file. Raises P4Error with the place where something is wrong."""
+    """Compile a P4 file. Raises P4Error with the position of an error."""
     return compile_program(parse_program(path, include_paths, dict(defines or {})))
 
 
 def compile_program(source: ast.SourceProgram, *, by_reference: bool = True) -> ir.Program:
-    """Check a program and lower it. Raises P4Error with the place where something is wrong.
+    """Check a program and lower it. Raises P4Error with the position of an error.
 
     Without `by_reference` every parameter is copied in and out (see `references`): the same
     results, slower, and nearer to the source.
@@ -38,7 +38,7 @@ def compile_program(source: ast.SourceProgram, *, by_reference: bool = True) -> 
 
 
 class _Rules:
-    """The rules of all layers, for each to use those above it."""
+    """The rules of all layers, through which each uses those above it."""
 
     expression = staticmethod(expressions.evaluate)
     statement = staticmethod(statements.one)

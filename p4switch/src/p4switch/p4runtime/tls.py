@@ -30,8 +30,8 @@ class Tls:
         """Return credentials for a gRPC server. Raises TlsError for unusable files."""
         if self.client_auth and self.authority is None:
             raise TlsError(
-                "--grpc-server-with-client-auth needs --grpc-server-cacert: whose certificates "
-                "clients must have"
+                "--grpc-server-with-client-auth needs --grpc-server-cacert, the authority "
+                "that issues clients' certificates"
             )
         _check(ssl.PROTOCOL_TLS_SERVER, self.certificate, self.key, self.authority)
         authority = None if self.authority is None else self.authority.read_bytes()

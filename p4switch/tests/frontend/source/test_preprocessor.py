@@ -270,7 +270,7 @@ def test_pragma_annotation_ends_with_its_line() -> None:
         ("#if\n#endif", "t.p4:1:2: error: #if without an expression\n"),
         ("#if 1 +\n#endif", "t.p4:1:2: error: #if: expected a number or '(', found end of line\n"),
         ("#if 1 2\n#endif", "t.p4:1:2: error: #if: expected an operator, found integer 2\n"),
-        ("#if 8w3\n#endif", "t.p4:1:2: error: #if: '8w3' is no integer of the preprocessor\n"),
+        ("#if 8w3\n#endif", "t.p4:1:2: error: #if: '8w3' is not an integer of the preprocessor\n"),
         ("#if 1 / 0\n#endif", "t.p4:1:2: error: #if: division by zero"),
         ("#if defined(A\n#endif", "t.p4:1:2: error: expected 'defined NAME' or 'defined(NAME)'"),
         (

@@ -1,4 +1,4 @@
-"""Checks of parameter lists, wherever they stand."""
+"""Checks of all parameter lists."""
 
 from __future__ import annotations
 

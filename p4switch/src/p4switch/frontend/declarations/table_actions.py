@@ -1,4 +1,4 @@
-"""The actions of a table, as its list, its default action and its entries name them."""
+"""The actions of a table: its list, its default action and those of its entries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ENTRY = "entries"
 
 @dataclass(slots=True, eq=False)
 class Listed:
-    """An action in a table's list, with what is written there."""
+    """An action in a table's list, with its arguments and annotations there."""
 
     name: str
     entity: scope.ActionEntity

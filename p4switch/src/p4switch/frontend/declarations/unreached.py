@@ -1,7 +1,7 @@
 """Checks of declarations that `main` does not reach, and of generic functions for any types.
 
-They are lowered like the others, with opaque types for their type parameters and made-up
-values for their constructor parameters, and the result is thrown away.
+They are lowered like the others, with opaque types for their type parameters and dummy values
+for their constructor parameters, and the result is discarded.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _has_body(kind: types.BlockType) -> bool:
 def _objects(
     parameters: Sequence[ast.Parameter], kinds: Sequence[types.Type]
 ) -> dict[str, scope.Entity]:
-    """Make up the arguments that something is lowered for."""
+    """Return dummy arguments for which to lower something."""
     found: dict[str, scope.Entity] = {}
     for parameter, kind in zip(parameters, kinds, strict=True):
         if isinstance(kind, types.Extern):
@@ -137,7 +137,7 @@ def _object(kind: types.Extern, parameter: ast.Parameter) -> scope.ExternEntity:
 
 
 def _made_up(parameter: ast.Parameter, kind: types.Type) -> scope.Entity | None:
-    """Make something up for a constructor parameter; None where nothing can be."""
+    """Return a dummy for a constructor parameter; None if that is not possible."""
     if isinstance(kind, types.Extern):
         return _object(kind, parameter)
     bare = types.underlying(kind)

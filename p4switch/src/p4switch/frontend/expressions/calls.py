@@ -42,7 +42,7 @@ class Signature:
 
 
 def call(body: Body, node: ast.Call) -> Operand:
-    """Check a call; what it does becomes statements, what it gives is the operand."""
+    """Check a call; its effects become statements, its result the operand."""
     function = evaluation.evaluate(body, node.function)
     if isinstance(function, FunctionsOperand):
         return _functions(body, node, function)
@@ -157,7 +157,7 @@ def choose(
         return candidates[0]
     fitting = [c for c in candidates if arguments.fits(c.parameters, node.arguments)]
     if len(fitting) > 1:
-        # Of those that differ in parameters with default values only, the shortest.
+        # Of those that differ only in parameters with default values, the shortest.
         least = min(len(c.parameters) for c in fitting)
         fitting = [c for c in fitting if len(c.parameters) == least]
     if len(fitting) == 1:
@@ -346,7 +346,7 @@ def _extern_argument(
     if isinstance(bound.operand, DontCareValue):
         raise body.error(bound.operand.position, f"'{parameter.name}' of {what} needs a value")
     value = convert.to_type(body, bound.operand, kind, f"'{parameter.name}' of {what}")
-    # What the control plane gives an action counts as known, as in p4c.
+    # Action data from the control plane count as known, as in p4c.
     known = constants.is_known(value) or value.read_only == arguments.NO_DIRECTION
     if direction is ast.Direction.NONE and not known:
         raise body.error(

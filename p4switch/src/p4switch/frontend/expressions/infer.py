@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def unify(wanted: types.Type, found: types.Type) -> bool:
-    """Bind the unknowns of two types so that the types become equal, if that can be."""
+    """Bind the unknowns of two types so that the types become equal, if possible."""
     wanted, found = types.resolved(wanted), types.resolved(found)
     if wanted is found:
         return True
@@ -53,8 +53,8 @@ def from_operand(
 ) -> None:
     """Learn type arguments from an argument of a call.
 
-    Integers without a width go to `late`: they say something only where nothing else does.
-    What does not fit is left for the conversion of the argument to report.
+    Integers without a width go to `late`: they count only if nothing else determines the type.
+    Mismatches are left for the conversion of the argument to report.
     """
     wanted = types.resolved(wanted)
     if isinstance(operand, Value):

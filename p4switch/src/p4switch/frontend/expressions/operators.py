@@ -1,4 +1,4 @@
-"""Operators: which types they take (specification 1.2.5, section 8) and what they give."""
+"""Operators: operand types (specification 1.2.5, section 8) and results."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def binary(
 
 
 def _bits(operand: Value) -> Value:
-    """See a serialisable enum as its bits."""
+    """Return a serialisable enum as its bits."""
     if isinstance(operand.type, types.Enum) and operand.type.underlying is not None:
         return convert.retyped(operand, operand.type.underlying)
     return operand
@@ -81,7 +81,7 @@ def _numeric(
     elif isinstance(right.type, types.Int) and isinstance(left.type, types.Bits):
         right = convert.to_type(body, right, left.type)
     fits = types.is_numeric(left.type) or (
-        # A newtype of bits cannot be reckoned with, but compared with its like.
+        # A newtype of bits has no arithmetic, but can be compared with its own type.
         operator in _ORDER and isinstance(left.type, types.NewType)
     )
     if not fits or not types.same(left.type, right.type):

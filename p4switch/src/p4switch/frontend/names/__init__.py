@@ -1,1 +1,1 @@
-"""Names, what they stand for, and the place in the program where they do."""
+"""Names, their meanings and their scopes."""

@@ -121,7 +121,7 @@ class Compiler:
         return lines[position.line - 1]
 
     def variable(self, name: str, kind: ir.Type) -> ir.Variable:
-        """Make a variable with a name of its own."""
+        """Make a variable with a unique name."""
         base = _NOT_IN_A_NAME.sub("_", name).strip("_") or "v"
         if base[0].isdigit():
             base = f"v{base}"
@@ -188,7 +188,7 @@ class Body:
 
     @contextmanager
     def capture(self) -> Iterator[list[ir.Statement]]:
-        """Collect the statements made inside in a list of their own."""
+        """Collect the statements made in the block in a separate list."""
         outer, self.code = self.code, []
         try:
             yield self.code

@@ -30,7 +30,7 @@ class EntityOperand(Operand):
 
 @dataclass(slots=True, eq=False)
 class FunctionsOperand(Operand):
-    """The functions a name stands for."""
+    """The functions of a name."""
 
     functions: FunctionEntity
     name: str
@@ -46,7 +46,7 @@ class MethodOperand(Operand):
 
 @dataclass(slots=True, eq=False)
 class ApplyResult(Operand):
-    """`table.apply()` before `.hit`, `.miss` or `.action_run` says what is wanted."""
+    """`table.apply()` before `.hit`, `.miss` or `.action_run` selects a result."""
 
     statement: ir.ApplyTable
     entity: Entity

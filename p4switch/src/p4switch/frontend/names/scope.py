@@ -1,4 +1,4 @@
-"""Names, and what they stand for."""
+"""Names and their meanings."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ class ValueSetEntity(Entity):
 
 
 class Scope:
-    """Names of one scope; lookups go on in the enclosing ones."""
+    """Names of one scope; lookups continue in the enclosing ones."""
 
     __slots__ = ("names", "parent")
 

@@ -1,7 +1,7 @@
 """The integer expressions of `#if` and `#elif` (C11, section 6.10.1).
 
 Values are 64 bits wide, signed unless a literal's suffix or size makes them unsigned, as in
-every C preprocessor of today.
+every current C preprocessor.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class Condition:
     def _literal(self, token: Token) -> _Value:
         match = _LITERAL.match(token[1])
         if match is None:
-            raise self._error(token, f"'{token[1]}' is no integer of the preprocessor")
+            raise self._error(token, f"'{token[1]}' is not an integer of the preprocessor")
         name, base = next((name, base) for name, base in _BASES.items() if match[name] is not None)
         digits = match[name]
         number = int(digits, base) if len(digits) <= 64 else 1 << 64

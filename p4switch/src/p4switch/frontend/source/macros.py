@@ -1,4 +1,4 @@
-"""Macros: what `#define` says, and expansion as GCC's preprocessor does it.
+"""Macros: definitions by `#define`, and expansion as by GCC's preprocessor.
 
 A macro is disabled while the tokens of its expansion are being read; a name met while its
 macro is disabled is *painted* and never expands again, wherever it ends up.
@@ -75,8 +75,8 @@ class Macro:
         self.special = special
 
     def same_as(self, other: Macro) -> bool:
-        """Return whether two definitions are the same but for the amount of white space."""
-        # White space before the body's first token is no part of the definition.
+        """Return whether two definitions are equal except for the amount of white space."""
+        # White space before the body's first token is not part of the definition.
         mine, theirs = (
             [(kind, text, spaced and index > 0) for index, (kind, text, spaced, _) in enumerate(m)]
             for m in (self.body, other.body)

@@ -1,4 +1,4 @@
-"""Statements in a row, and in scopes of their own."""
+"""Sequences of statements, and nested scopes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def several(body: Body, items: Sequence[ast.Statement | ast.Declaration]) -> Non
 
 
 def captured(body: Body, item: ast.Statement | ast.Declaration) -> list[ir.Statement]:
-    """Lower a statement in a scope of its own and return its code."""
+    """Lower a statement in a nested scope and return its code."""
     with body.capture() as code, body.nested_scope():
         body.compiler.rules.statement(body, item)
     return code

@@ -319,7 +319,7 @@ class TupleKeyset(Expression):
 
 @dataclass(slots=True, eq=False)
 class Statement(Node):
-    """A statement (declarations may stand among them)."""
+    """A statement (a block may also contain declarations)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -601,7 +601,7 @@ class TableProperty(Node):
 class TableDeclaration(Declaration):
     """`table name { ... }`; `keys` None when there is no key property.
 
-    `default_action` stands among `properties` with a Call or Name as its value.
+    `default_action` is among `properties`, with a Call or Name as its value.
     """
 
     keys: list[KeyElement] | None

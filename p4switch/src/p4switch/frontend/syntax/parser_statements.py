@@ -1,4 +1,4 @@
-"""Statements of P4_16, and the declarations that may stand among them."""
+"""Statements of P4_16, and the declarations that may occur among them."""
 
 from __future__ import annotations
 
