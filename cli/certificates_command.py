@@ -26,7 +26,7 @@ def certificates(
     ],
     switch: Annotated[
         list[str] | None,
-        typer.Option(help="NAME=ADDRESS: where a switch's P4Runtime is reached (repeatable)."),
+        typer.Option(help="NAME=ADDRESS: P4Runtime address of a switch (repeatable)."),
     ] = None,
     operator: Annotated[
         list[str] | None, typer.Option(help="Name of a person who may do everything (repeatable).")

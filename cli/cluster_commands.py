@@ -155,7 +155,9 @@ def serve(
     tls_certificate: Annotated[
         Path | None, typer.Option(help="Accept only TLS, with this certificate (PEM).")
     ] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="The key of that certificate.")] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(help="The private key of that certificate (PEM).")
+    ] = None,
     tls_authority: Annotated[
         Path | None, typer.Option(help="Accept only clients with a certificate of this authority.")
     ] = None,
@@ -173,7 +175,7 @@ def serve(
     switch: Annotated[
         list[str] | None,
         typer.Option(
-            help="Where a switch speaks P4Runtime: NAME=HOST:PORT or NAME=unix:PATH (one per "
+            help="P4Runtime address of a switch: NAME=HOST:PORT or NAME=unix:PATH (one per "
             "switch). Default: the sockets of `mn --custom`."
         ),
     ] = None,
@@ -258,7 +260,7 @@ def recover(
         f"job numbers up to {found.reserved} are not reused; damaged file: {found.kept_as}"
     )
     if found.ended:
-        tell(f"ended, because what became of them is not known: {', '.join(found.ended)}")
+        tell(f"ended, because their outcome is not known: {', '.join(found.ended)}")
 
 
 def cluster(

@@ -145,7 +145,7 @@ ElementsOption = Annotated[int, typer.Option(min=0, help="Elements of a tensor."
 RoundsOption = Annotated[int, typer.Option(min=1, help="All-reduces, or epochs with --train.")]
 DataTypeOption = Annotated[DataType, typer.Option(help="Element type.")]
 TrainOption = Annotated[str | None, typer.Option(help="Train on a data set (`digits`) instead.")]
-SeedOption = Annotated[int, typer.Option(help="Seed of everything random.")]
+SeedOption = Annotated[int, typer.Option(help="Seed of all random choices.")]
 RanksPerHostOption = Annotated[
     int,
     typer.Option(min=1, max=MOST_RANKS_OF_HOST, help="Number of ranks on each of the hosts."),

@@ -96,7 +96,7 @@ def plan(
     time_limit: Annotated[
         float, typer.Option(min=0, help="Time limit for planning, in seconds.")
     ] = 10.0,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all random choices.")] = 0,
     method: Annotated[Method, typer.Option(help="How multi-hop searches for trees.")] = Method.AUTO,
     max_aggregating: Annotated[
         int | None, typer.Option(min=0, help="Maximum number of switches that sum (multi-hop).")

@@ -318,7 +318,7 @@ def demo(
     world: Annotated[
         WorldKind | None, typer.Option(help="Default: Mininet where it can run, else simulation.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of all random choices.")] = 1,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the report on standard output.")
     ] = False,

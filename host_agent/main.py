@@ -57,7 +57,9 @@ def serve(
     tls_certificate: Annotated[
         Path | None, typer.Option(help="This agent's certificate, if the controller requires one.")
     ] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="The key of that certificate.")] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(help="The private key of that certificate (PEM).")
+    ] = None,
     processes: Annotated[
         str,
         typer.Option(
