@@ -97,7 +97,7 @@ def test_the_picture_of_steps() -> None:
     assert step_times_plot(times) == step_times_plot(times)
 
 
-def test_a_script_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_script_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("protocol.extras.find_spec", lambda name: object())
     script = tmp_path / "train.py"
     script.touch()

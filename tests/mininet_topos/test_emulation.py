@@ -67,7 +67,7 @@ def test_an_interrupt_says_that_everything_was_removed() -> None:
     assert left_over() == []
 
 
-def test_what_programs_on_hosts_have_started_ends_too() -> None:
+def test_descendants_of_host_programs_end_too() -> None:
     with Emulation(prepare(SMALL).network) as emulation:
         emulation.popen("h1", ["sh", "-c", "setsid tail -f /dev/null & exec tail -f /dev/null"])
         until(lambda: len(processes("tail")) == 2, "both programs")
