@@ -19,9 +19,11 @@ struct stream {
     int64_t *log;
     /* Its frames: plain ones, and the constant part of all it sends. */
     const uint8_t *plain, *expected, *prefix;
-    /* By exponent byte: factors to integers and back, 0 where they are not to be used. */
+    /* By exponent byte: factors to integers and back, 0 for those that are converted in double; and the
+     * value of an integer 1. */
     const float *up, *down;
-    int64_t window, lanes, log_size, prefix_bytes, flags, numbered, limit;
+    const double *step;
+    int64_t window, lanes, log_size, prefix_bytes, flags, numbered, limit, bits;
     /* The tensor whose results come. */
     const void *source;
     void *result;
@@ -105,9 +107,6 @@ int ordinary_look(struct stream *s, const uint8_t *frames, uint32_t n, uint64_t 
             return 0;
         if (next >= s->end && next < s->end_of_stream)
             return 0;
-        if (s->prologue && (s->down[s->code[slot]] == 0
-                            || (next < s->end && s->up[frame[EXPONENT]] == 0)))
-            return 0;
         s->last[slot] = i;
         s->marked += (flags & ECN) != 0;
         newest = s->order[slot] > newest ? s->order[slot] : newest;
@@ -126,9 +125,10 @@ int ordinary_look(struct stream *s, const uint8_t *frames, uint32_t n, uint64_t 
     return 1;
 }
 
-static void store(const struct stream *s, int64_t data, const uint8_t *lanes, float factor)
+static void store(const struct stream *s, int64_t data, const uint8_t *lanes, uint8_t code)
 {
     int64_t n = numbers_in(s, data);
+    float factor = s->down[code];
     if (!s->prologue) {
         int32_t *to = (int32_t *)s->result + data * s->lanes;
         for (int64_t i = 0; i < n; i++)
@@ -136,17 +136,31 @@ static void store(const struct stream *s, int64_t data, const uint8_t *lanes, fl
         return;
     }
     float *to = (float *)s->result + data * s->lanes;
-    for (int64_t i = 0; i < n; i++)
-        to[i] = (float)(int32_t)big32(lanes + 4 * i) * factor;
+    if (factor == 0)
+        for (int64_t i = 0; i < n; i++)
+            to[i] = (float)((double)(int32_t)big32(lanes + 4 * i) * s->step[code]);
+    else
+        for (int64_t i = 0; i < n; i++)
+            to[i] = (float)(int32_t)big32(lanes + 4 * i) * factor;
 }
 
-static void load(const struct stream *s, int64_t data, uint8_t *lanes, float factor)
+static void load(const struct stream *s, int64_t data, uint8_t *lanes, uint8_t code)
 {
     int64_t n = numbers_in(s, data);
+    float factor = s->up[code];
     if (!s->prologue) {
         const int32_t *from = (const int32_t *)s->source + data * s->lanes;
         for (int64_t i = 0; i < n; i++)
             put32(lanes + 4 * i, (uint32_t)from[i]);
+    } else if (factor == 0) {
+        const float *from = (const float *)s->source + data * s->lanes;
+        double step = s->step[code], most = (double)((INT64_C(1) << (31 - s->bits)) - 1);
+        for (int64_t i = 0; i < n; i++) {
+            double scaled = rint((double)from[i] / step);
+            scaled = scaled < most ? scaled : most;
+            scaled = scaled > -most ? scaled : -most;
+            put32(lanes + 4 * i, (uint32_t)(int32_t)scaled);
+        }
     } else if (s->limit) {
         const float *from = (const float *)s->source + data * s->lanes;
         float limit = (float)s->limit;
@@ -174,7 +188,7 @@ static void make_frame(struct stream *s, int64_t fragment, uint8_t *made, double
     made[EXPONENT] = s->prologue ? s->announced[fragment - s->first] : 0;
     made[FLAGS] = (uint8_t)s->flags;
     made[REDUCTION] = (uint8_t)s->reduction;
-    load(s, fragment - s->first - s->prologue, made + s->prefix_bytes, s->up[s->code[slot]]);
+    load(s, fragment - s->first - s->prologue, made + s->prefix_bytes, s->code[slot]);
     if (s->numbered) {
         s->log[s->log_next % s->log_size] = wire;
         give_number(made, s->log_next++);
@@ -199,7 +213,7 @@ uint32_t ordinary_take(struct stream *s, const uint8_t *frames, uint32_t n, uint
         const uint8_t *frame = frames + i * stride;
         int64_t wire = big32(frame + FRAGMENT), slot = wire & (s->window - 1);
         int64_t fragment = s->fragment[slot];
-        store(s, fragment - s->first - s->prologue, frame + lanes_at, s->down[s->code[slot]]);
+        store(s, fragment - s->first - s->prologue, frame + lanes_at, s->code[slot]);
         s->result_wire[slot] = wire;
         s->result_code[slot] = s->code[slot] = frame[EXPONENT];
         s->result_reduction[slot] = (uint8_t)s->reduction;
@@ -223,8 +237,6 @@ int ordinary_send(struct stream *s, const int64_t *fragments, uint32_t n, uint8_
     uint64_t length = (uint64_t)(s->prefix_bytes + 4 * s->lanes);
     for (uint32_t i = 0; i < n; i++) {
         if (fragments[i] < s->first + s->prologue || fragments[i] >= s->end)
-            return 0;
-        if (s->prologue && s->up[s->code[fragments[i] & (s->window - 1)]] == 0)
             return 0;
     }
     for (uint32_t i = 0; i < n; i++)

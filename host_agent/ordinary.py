@@ -63,6 +63,7 @@ _POINTERS = {
     "prefix": "_up.prefix",
     "up": "_factors.up",
     "down": "_factors.down",
+    "step": "_factors.step",
 }
 """Arrays of `struct stream`, and where a `Stream` has them."""
 _CONSTANTS = {
@@ -73,6 +74,7 @@ _CONSTANTS = {
     "flags": "_flags",
     "numbered": "_numbered",
     "limit": "_factors.limit",
+    "bits": "_bits",
 }
 """Its scalars."""
 _TENSOR = ["source", "result", "announced"], ["first", "prologue", "end", "elements", "reduction"]
