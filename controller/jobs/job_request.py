@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
+from math import inf
 
 from collectives.choices import MULTI_TREE, Coordination, DataType
 from collectives.messages import shared_tree_message, workload_message
-from collectives.plan import PlanError
+from collectives.plan import WINDOW_EMBEDDED, PlanError
 from collectives.workload import VECTORS, WorkloadSpec
 from controller.jobs.job_placement import place_helpers, place_job
 from controller.jobs.job_spec import JobSpec
@@ -22,12 +23,16 @@ from planning.model.placement import Placement
 from planning.model.request import Algorithm, EmbeddingOptions, PlanRequest
 from planning.registry import EMBEDDING
 from protocol import hopsum_pb2 as pb
-from protocol.wire import Reduction
+from protocol.wire import Reduction, frame_bytes
 
 VECTORS_WINDOW = 4
 """Window of a job of bit vectors: a worker has one vector in flight."""
 WINDOW = 64
-"""Default window: a host's queue of 1000 frames holds the windows of many jobs."""
+"""Default window where all workers' frames meet in one queue, or wait with TCP's: a host's queue of
+1000 frames holds the windows of many jobs."""
+BUSY_SECONDS = 0.02
+"""Round trip for which the default window keeps links busy where switches sum: agents and switches
+in software often wait for a processor for some milliseconds."""
 
 
 def resolve(spec: JobSpec, network: Network) -> JobSpec:
@@ -208,9 +213,27 @@ def make_request(
         request = replace(request, servers=(), embedding=wanted)
     sharing = settings.sharing
     if spec.window is None:
-        window = sharing.window(network, max(1, len(request.servers)), WINDOW)
+        mixed = spec.planner == EMBEDDING
+        wanted_window = WINDOW if mixed else _busy_window(network, request)
+        window = sharing.window(network, max(1, len(request.servers)), wanted_window)
         request = replace(request, window=window)
     sharing.check(network, request)
     room = sharing.trees(network, request.window)
     most = room if spec.forest.max_trees is None else min(room, spec.forest.max_trees)
     return replace(request, forest=replace(request.forest, max_trees=most))
+
+
+def _busy_window(network: Network, request: PlanRequest) -> int:
+    """Return a window of which the half in flight fills the workers' links for `BUSY_SECONDS`.
+
+    A power of two, at least `WINDOW`. All workers go at the rate of the slowest.
+    """
+    rates = [
+        max(link.bandwidth or inf for link in network.links if worker in (link.a, link.b))
+        for worker in request.workers
+    ]
+    in_flight = min(rates) * BUSY_SECONDS / (8 * frame_bytes(request.lanes, 1))
+    window = WINDOW
+    while window < min(2 * in_flight, WINDOW_EMBEDDED):
+        window *= 2
+    return window

@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 
 from collectives.plan import PlanError
-from controller.jobs.job_request import complete_task
+from controller.jobs.job_request import complete_task, make_request, place_spec, resolve
 from controller.jobs.job_spec import JobSpec, spec_from, submission_of
+from controller.jobs.settings import ClusterSettings
+from network.builder import NetworkBuilder
 from network.loaders import load_network
+from network.model import Network
+from planning.model.request import Algorithm
 from protocol import hopsum_pb2 as pb
 
 KEY = bytes(range(32))
@@ -27,3 +31,35 @@ def test_a_job_among_hosts_has_no_sums_to_check() -> None:
     spec = JobSpec("a", 2, algorithm="ring", integrity=True)
     with pytest.raises(PlanError, match=r"integrity .* algorithm ring hosts sum among themselves"):
         complete_task(spec, load_network("star:2"), WORKERS, KEY)
+
+
+@pytest.mark.parametrize(
+    ("rate", "window"), [(1e6, 64), (10e6, 64), (25e6, 128), (50e6, 256), (1e9, 256), (None, 256)]
+)
+def test_a_window_keeps_links_busy_while_processes_wait(rate: float | None, window: int) -> None:
+    network = load_network("star:4", link_rate=rate)
+    assert _window(network, JobSpec("a", 2)) == window
+
+
+def test_windows_of_other_jobs_fit_a_queue_that_all_workers_share() -> None:
+    """A server alone gets all workers' frames, and trees of an embedding share links with TCP."""
+    network = load_network("star:4")
+    assert _window(network, JobSpec("a", 2, algorithm=Algorithm.SERVER)) == 64
+    assert _window(network, JobSpec("a", 2, planner="embedding")) == 64
+    assert _window(network, JobSpec("a", 2, window=32)) == 32
+
+
+def test_the_slowest_worker_decides_on_the_window() -> None:
+    builder = NetworkBuilder("star")
+    builder.add_switch("s1")
+    for name, rate in (("h1", 1e9), ("h2", 10e6), ("h3", None)):
+        builder.link(builder.add_host(name), "s1", rate)
+    network = builder.build()
+    assert _window(network, JobSpec("a", ("h1", "h2"), ("h3",))) == 64
+    assert _window(network, JobSpec("a", ("h1", "h3"), ("h2",))) == 256
+
+
+def _window(network: Network, spec: JobSpec) -> int:
+    spec = resolve(spec, network)
+    placed = place_spec(network, spec, list(network.hosts), {})
+    return make_request(spec, 1, placed, network, ClusterSettings()).window
