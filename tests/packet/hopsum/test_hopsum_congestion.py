@@ -7,11 +7,11 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
 
 from protocol.outcomes import Outcome
+from protocol.tos import LEVELS, tos_of_level
 from protocol.wire import Flag, Kind
 from tests.packet.hopsum import bmv2
 from tests.packet.hopsum.packets import raw_ipv4
@@ -21,6 +21,9 @@ from tests.support.paths import HOPSUM_P4
 
 SOURCE = (HOPSUM_P4.parent / "include" / "congestion.p4").read_text()
 DEPTH = int(re.findall(r"CONGESTED_DEPTH = (\d+);", SOURCE)[0])
+STANDING = int(re.findall(r"STANDING_TIME = (\d+);", SOURCE)[0])
+LONG = (STANDING + 63) // 64 * 64
+"""A time (us) when a queue that has been long since 0 stands, and the threshold is lowest."""
 MANY = 60
 """Packets that a queue of BMv2 holds, with room for the marker."""
 HOST_MAC = 0x02000A000002
@@ -52,34 +55,77 @@ def slow_port(switch: Switch, port: int, monkeypatch: pytest.MonkeyPatch) -> Ite
         rate(0)
 
 
-def test_packets_behind_a_long_queue_are_marked(
-    switch: Switch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def marks(switch: Switch, clock: int, *, waiting: int = 0, count: int = 100) -> list[bool]:
+    """Which of so many packets to the server are marked, behind `waiting` others, at a time (us).
+
+    They leave in the same instant, each behind those before it.
+    """
+    if not isinstance(switch, EngineSwitch):
+        pytest.skip("the clock of BMv2 is its own")
+    switch.engine.set_waiting(SERVER_PORT, [0] * 7 + [waiting])
+    packets = [contribution(switch, 0, f, flags=Flag.BYPASS) for f in range(count)]
+    out = switch.engine.process([(1, packet.frame()) for packet in packets], clock)
+    return [bool(frame[43] & Flag.ECN) for _, frame in out]
+
+
+def stand(switch: Switch, now: int = 0) -> None:
+    """Let the server's port have met a short queue for the last time so long ago."""
+    assert marks(switch, now - STANDING) == [False] * 100
+
+
+def test_a_burst_is_not_marked(switch: Switch, monkeypatch: pytest.MonkeyPatch) -> None:
     star(switch)
     packets = [contribution(switch, 0, f, flags=Flag.BYPASS) for f in range(MANY)]
     with slow_port(switch, SERVER_PORT, monkeypatch):
         out = [packet for _, packet in send(switch, 1, *packets)]
-    marked = [packet.flags == Flag.BYPASS | Flag.ECN for packet in out]
-    # BMv2 sends some of them while the rest come in, and its clock runs.
-    assert not any(marked[:DEPTH])
-    assert any(marked)
+    # BMv2's clock runs meanwhile, and what has waited for so long is marked.
     if isinstance(switch, EngineSwitch):
-        assert all(marked[DEPTH:])
-    unmarked = [replace(packet, flags=Flag.BYPASS) for packet in out]
-    assert unmarked == [packet.popped() for packet in packets]
-    assert switch.counted() == {Outcome.BYPASSED: MANY, Outcome.CONGESTED: sum(marked)}
+        assert out == [packet.popped() for packet in packets]
+        assert switch.counted() == {Outcome.BYPASSED: MANY}
+
+
+def test_packets_behind_a_queue_that_does_not_drain_are_marked(switch: Switch) -> None:
+    star(switch)
+    assert marks(switch, 0, count=1) == [False]
+    for clock in (64, STANDING // 64 * 64 - 64):
+        assert marks(switch, clock, waiting=DEPTH) == [False] * 100
+    assert marks(switch, LONG, waiting=DEPTH) == [True] * 100
+    assert switch.counted() == {Outcome.BYPASSED: 301, Outcome.CONGESTED: 100}
+    # A single packet that meets a short queue shows that it drains.
+    assert marks(switch, LONG + 64, waiting=DEPTH - 1) == [False] * 100
+    assert marks(switch, LONG + STANDING, waiting=DEPTH + 64) == [False] * 100
+    assert marks(switch, LONG + 64 + STANDING, waiting=DEPTH + 64) == [True] * 100
 
 
 @pytest.mark.parametrize("clock", [1, 40, 63, 64, 1000])
 def test_how_long_is_long_depends_on_the_clock(switch: Switch, clock: int) -> None:
+    star(switch)
+    now = clock + LONG
+    stand(switch, now)
+    depth = clock % 64
+    marked = marks(switch, now, waiting=DEPTH)
+    assert marked == [False] * depth + [True] * (100 - depth)
+
+
+def test_the_clock_may_wrap_around(switch: Switch) -> None:
+    star(switch)
+    stand(switch, 1 << 32)
+    assert all(marks(switch, 1 << 32, waiting=DEPTH))
+
+
+def test_a_queue_of_another_priority_does_not_count(switch: Switch) -> None:
+    """What leaves first meets a short queue, while others wait behind it for long."""
+    star(switch)
     if not isinstance(switch, EngineSwitch):
         pytest.skip("the clock of BMv2 is its own")
-    star(switch)
-    packets = [contribution(switch, 0, f, flags=Flag.BYPASS) for f in range(100)]
-    out = switch.engine.process([(1, packet.frame()) for packet in packets], clock)
-    marked = [bool(frame[43] & Flag.ECN) for _, frame in out]
-    depth = DEPTH + clock % 64
-    assert marked == [False] * depth + [True] * (100 - depth)
+    low = contribution(switch, 0, 1, flags=Flag.BYPASS, tos=tos_of_level(LEVELS - 1))
+    high = contribution(switch, 0, 2, flags=Flag.BYPASS, tos=tos_of_level(0))
+    found = []
+    for clock in (0, STANDING):
+        switch.engine.set_waiting(SERVER_PORT, [clock and 100] + [0] * 7)
+        out = switch.engine.process([(1, high.frame()), (1, low.frame())], clock)
+        found.append([bool(frame[43] & Flag.ECN) for _, frame in out])
+    assert found == [[False, False], [False, True]]
 
 
 def test_queues_of_other_ports_do_not_count(switch: Switch) -> None:
@@ -90,22 +136,23 @@ def test_queues_of_other_ports_do_not_count(switch: Switch) -> None:
     assert [packet.flags for _, packet in out] == [0] * len(results)
 
 
-def test_each_copy_of_a_result_has_a_queue_of_its_own(
-    switch: Switch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_copy_of_a_result_has_a_queue_of_its_own(switch: Switch) -> None:
+    if not isinstance(switch, EngineSwitch):
+        pytest.skip("the clock of BMv2 is its own")
     star(switch)
     switch.multicast(7, (1, 2))
     switch.insert("replication", {"job": 1, "tree": 0, "epoch": 1}, "replicate", group=7, clear=1)
-    answers = [result(switch, 0, f, kind=Kind.REPLICATED, hops=()) for f in range(MANY)]
-    with slow_port(switch, 2, monkeypatch):
-        # Port 2 has been fed by its neighbour's results before.
-        alone = [replace(result(switch, 1, f), fragment=f) for f in range(DEPTH)]
-        out = send(switch, SERVER_PORT, *alone, *answers[:DEPTH])
-    flags = {port: [p.flags for at, p in out if at == port] for port in (1, 2)}
-    assert flags[1] == [0] * DEPTH
-    assert flags[2][:DEPTH] == [0] * DEPTH
-    if isinstance(switch, EngineSwitch):
-        assert flags[2][DEPTH:] == [Flag.ECN] * DEPTH
+    answers = [result(switch, 0, f, kind=Kind.REPLICATED, hops=()) for f in range(DEPTH)]
+    frames = [(SERVER_PORT, packet.frame()) for packet in answers]
+    found = []
+    for clock in (0, LONG):
+        # At port 2 others wait for long.
+        switch.engine.set_waiting(2, [0] * 7 + [DEPTH if clock else 0])
+        out = switch.engine.process(frames, clock)
+        found += [bool(frame[43] & Flag.ECN) for at, frame in sorted(out) if at == 1]
+    assert not any(found)
+    marked = [bool(frame[43] & Flag.ECN) for at, frame in out if at == 2]
+    assert marked and all(marked)
 
 
 def test_a_mark_made_below_stays_with_the_sum(switch: Switch) -> None:
@@ -126,16 +173,21 @@ def low_checksum(tos: int) -> bytes:
 
 @pytest.mark.parametrize("ecn", [1, 2, 3])
 def test_plain_packets_that_understand_marks_are_marked(switch: Switch, ecn: int) -> None:
+    if not isinstance(switch, EngineSwitch):
+        pytest.skip("the clock of BMv2 is its own")
     switch.insert("l2_forward", {"dst_mac": HOST_MAC}, "forward", port=5)
-    targets = [bytes([10, 0, number, 2]) for number in range(DEPTH)]
-    targets += [low_checksum(0xE0 | ecn), bytes([10, 0, 0, 9])]
-    out = switch.send(1, *(raw_ipv4(bytes(20), tos=0xE0 | ecn, dst=each) for each in targets))
-    if isinstance(switch, EngineSwitch):
-        tos = [0xE0 | ecn] * DEPTH + [0xE3] * 2
-        expected = [raw_ipv4(bytes(20), tos=t, dst=d) for t, d in zip(tos, targets, strict=True)]
-        assert [frame for _, frame in out] == expected
-        marked = {} if ecn == 3 else {Outcome.CONGESTED: 2}
-        assert switch.counted() == {Outcome.PLAIN: len(targets), **marked}
+    targets = [low_checksum(0xE0 | ecn), bytes([10, 0, 0, 9])]
+
+    def frames(tos: int) -> list[tuple[int, bytes]]:
+        return [(1, raw_ipv4(bytes(20), tos=tos, dst=each)) for each in targets]
+
+    before = [(5, frame) for _, frame in frames(0xE0 | ecn)]
+    assert switch.engine.process(frames(0xE0 | ecn), 0) == before
+    switch.engine.set_waiting(5, [0] * 7 + [DEPTH])
+    after = [(5, frame) for _, frame in frames(0xE3)]
+    assert switch.engine.process(frames(0xE0 | ecn), LONG) == after
+    marked = {} if ecn == 3 else {Outcome.CONGESTED: 2}
+    assert switch.counted() == {Outcome.PLAIN: 4, **marked}
 
 
 def test_plain_packets_are_left_alone(switch: Switch) -> None:
