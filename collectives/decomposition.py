@@ -56,9 +56,11 @@ def decompose(plan: JobPlan, length: int) -> tuple[TensorPart, ...]:
     Cut at whole fragments, as `divide`. A plan with neither trees nor parts of hosts is a mere list
     of workers: all is summed by other means then, and None stands for that. Raises WeightError.
     """
+    if not plan.host_parts:
+        return ((None, 0, length),)
     parts: list[HostPart | None] = [*plan.host_parts]
     weights = [part.weight for part in plan.host_parts]
-    if plan.trees or not parts:
+    if plan.trees:
         parts.insert(0, None)
         weights.insert(0, plan.tree_weight)
     ranges = divide(length, weights, plan.values)

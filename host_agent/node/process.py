@@ -71,6 +71,7 @@ _WAYS = {
     )
 }
 """Codes of operations, by reduction and type."""
+_CODES = {(reduction, TYPES[dtype]): code for (reduction, dtype), code in _WAYS.items()}
 _SUM_INT, _SUM_FLOAT = _WAYS["sum", "int32"], _WAYS["sum", "float32"]
 _KINDS = {_BARRIER: "barrier", _LEAVE: "leave"} | {
     code: f"{reduction} of {dtype}" for (reduction, dtype), code in _WAYS.items()
@@ -256,20 +257,21 @@ class ProcessSource:
         """Prepare the check of the next calls; processes that left take part until all have."""
         if self.over or not all(self._asked[rank] or rank in self._left for rank in self._here):
             return
-        calls = [_Call(each) for each in zip(*map(self._next_of, self._here), strict=True)]
-        while not any(calls[-1].requests):
-            calls.pop()
-        self._checked = calls
+        count = self._most_calls
+        if not self._left:
+            count = min(count, max(map(len, self._asked.values())))
+        asked = [self._next_of(rank, count) for rank in self._here]
+        self._checked = calls = [_Call(each) for each in zip(*asked, strict=True)]
         self._ready.append((_CHECK, calls[0], self._words(calls)))
         calls[0].guess = guess = self._guess()
         if guess is not None:
             self._ready.append((_GUESS, calls[0], self._guessed_values(calls[0], guess)))
 
-    def _next_of(self, rank: int) -> list[Request | None]:
-        """Return a rank's next calls, as many as a check has room for."""
-        asked: list[Request | None] = [*islice(self._asked[rank], self._most_calls)]
+    def _next_of(self, rank: int, count: int) -> list[Request | None]:
+        """Return a rank's next calls, so many."""
+        asked: list[Request | None] = [*islice(self._asked[rank], count)]
         then = _LEFT if rank in self._left else None
-        return asked + [then] * (self._most_calls - len(asked))
+        return asked + [then] * (count - len(asked))
 
     def _words(self, calls: Sequence[_Call]) -> Tensor:
         words = np.zeros((self._most_calls, len(self._ranks), WORDS), np.int32)
@@ -547,6 +549,6 @@ def _added(tensors: Sequence[Tensor]) -> Tensor:
 def wanted(request: Request) -> Wanted:
     """Return the call of a request."""
     if request.tensor is not None:
-        code = _WAYS[request.reduction, request.tensor.dtype.name]
+        code = _CODES[request.reduction, request.tensor.dtype]
         return Wanted(code, len(request.tensor))
     return Wanted(_BARRIER if request.kind == "barrier" else _LEAVE, 0)
