@@ -133,7 +133,8 @@ class Cluster:
         # Another job may have taken its name meanwhile.
         self.jobs.check(spec)
         number = self.jobs.next_number()
-        request = make_request(spec, number, placed, self.network, self.settings)
+        free = self.manager.free_slots()
+        request = make_request(spec, number, placed, self.network, self.settings, free)
         job = Job(number, spec, request, self.date())
         # Known from here on, so that no other gets its name while switches take its rules.
         self.jobs.add(job)

@@ -33,6 +33,8 @@ WINDOW = 64
 BUSY_SECONDS = 0.02
 """Round trip for which the default window keeps links busy where switches sum: agents and switches
 in software often wait for a processor for some milliseconds."""
+SPARE_WINDOWS = 8
+"""Windows that free slots hold before a job gets one above `WINDOW`: others find room, too."""
 
 
 def resolve(spec: JobSpec, network: Network) -> JobSpec:
@@ -175,9 +177,16 @@ def place_spec(
 
 
 def make_request(
-    spec: JobSpec, number: int, placed: Placement, network: Network, settings: ClusterSettings
+    spec: JobSpec,
+    number: int,
+    placed: Placement,
+    network: Network,
+    settings: ClusterSettings,
+    free: int | None = None,
 ) -> PlanRequest:
     """Return the request for a job's first plan: windows and trees within its quota of slots.
+
+    `free`: the fewest slots that a summing switch has left; None: all of them.
 
     Raises PlanError for a job that asks for more, or for other switches.
     """
@@ -215,6 +224,8 @@ def make_request(
     if spec.window is None:
         mixed = spec.planner == EMBEDDING
         wanted_window = WINDOW if mixed else _busy_window(network, request)
+        while free is not None and wanted_window > max(WINDOW, free // SPARE_WINDOWS):
+            wanted_window //= 2
         window = sharing.window(network, max(1, len(request.servers)), wanted_window)
         request = replace(request, window=window)
     sharing.check(network, request)

@@ -110,6 +110,17 @@ class Manager:
             held[job] = held.get(job, 0) + len(slots)
         return held
 
+    def free_slots(self) -> int | None:
+        """Return the fewest slots that a summing switch has left; None: there is no such switch."""
+        return min(
+            (
+                switch.slots - sum(self.slots_held(name).values())
+                for name, switch in self.network.switches.items()
+                if switch.aggregates
+            ),
+            default=None,
+        )
+
     def slot_ranges(self, switch: str) -> dict[tuple[int, int], range]:
         """Return the slots of a switch that each tree of each job holds, by (job, tree)."""
         return {

@@ -59,7 +59,16 @@ def test_the_slowest_worker_decides_on_the_window() -> None:
     assert _window(network, JobSpec("a", ("h1", "h3"), ("h2",))) == 256
 
 
-def _window(network: Network, spec: JobSpec) -> int:
+@pytest.mark.parametrize(
+    ("free", "window"), [(4096, 256), (2048, 256), (2047, 128), (1023, 64), (100, 64), (0, 64)]
+)
+def test_windows_shrink_before_slots_run_out(free: int, window: int) -> None:
+    network = load_network("star:4")
+    assert _window(network, JobSpec("a", 2), free) == window
+    assert _window(network, JobSpec("a", 2, window=256), free) == 256
+
+
+def _window(network: Network, spec: JobSpec, free: int | None = None) -> int:
     spec = resolve(spec, network)
     placed = place_spec(network, spec, list(network.hosts), {})
-    return make_request(spec, 1, placed, network, ClusterSettings()).window
+    return make_request(spec, 1, placed, network, ClusterSettings(), free).window
