@@ -106,7 +106,9 @@ def test_switches_agents_and_links_come_back(up: Running) -> None:
     [before] = up.switch("l2")
     os.kill(before, signal.SIGKILL)
     os.kill(up.agent("h4"), signal.SIGKILL)
-    up.wait_until(lambda: "switch l2 ended (code -9); starting it" in up.log.read_text(), "its end")
+    up.wait_until(
+        lambda: "switch l2 ended (code -9); restarting it" in up.log.read_text(), "its end"
+    )
     up.wait_until(lambda: up.switch("l2") not in ([], [before]), "another switch process")
     up.wait_until(lambda: health()["l2"] == ("ready", ""), "the switch's return")
     up.wait_until(up.attached, "the agent's return")
