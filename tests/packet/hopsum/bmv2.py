@@ -268,6 +268,16 @@ class Bmv2Switch(Switch):
             out += self._collect(sources)
         return sorted(out, key=lambda packet: packet[0])
 
+    def stand_in_queue(self, packets: Iterable[Frame], gone: int) -> list[Frame]:
+        """Send packets; return once so many have left, with these. The next `forward` returns the
+        others too."""
+        for port, frame in packets:
+            self._send(port, frame)
+        out: list[Frame] = []
+        while len(out) < gone:
+            out += self._arrived(only_cpu=False)
+        return out
+
     def insert(
         self, table: str, matches: Mapping[str, Match], action: str, **arguments: int
     ) -> None:
