@@ -60,6 +60,11 @@ def _lines(results: Path) -> Iterator[str]:
     yield _line(
         "a host's fast path, one core", f"{whole} fragments/s of int32, {floats} of float32"
     )
+    step = _only(rows("torch-steps"), training="cnn", ranks=8, backend="switches")
+    yield _line(
+        "PyTorch, a training step of a CNN with 5 million parameters, 8 ranks at 50 Mbit/s",
+        f"{step['times_gloo']:.1f} times as fast as over gloo",
+    )
     jobs = _only(rows("job-completion-mininet"), job="mean")
     yield _line(
         "eight concurrent jobs in Mininet, mean completion time",
