@@ -268,7 +268,7 @@ class ProcessSource:
             self._ready.append((_GUESS, calls[0], self._guessed_values(calls[0], guess)))
 
     def _next_of(self, rank: int, count: int) -> list[Request | None]:
-        """Return a rank's next calls, so many."""
+        """Return the next `count` calls of a rank; _LEFT or None for each that it has not made."""
         asked: list[Request | None] = [*islice(self._asked[rank], count)]
         then = _LEFT if rank in self._left else None
         return asked + [then] * (count - len(asked))

@@ -222,7 +222,7 @@ def test_a_result_of_another_reduction_is_not_taken() -> None:
 def test_nearly_all_batches_are_ordinary_where_nothing_is_lost(
     monkeypatch: pytest.MonkeyPatch, marked: bool, scale: float
 ) -> None:
-    """Whatever the magnitudes: gradients of much of a model are often zero."""
+    """Fragments of any magnitude: many gradients of a model are often zero."""
     took: dict[type, list[bool]] = {FastPath: [], Server: []}
     sent: list[bool] = []
 

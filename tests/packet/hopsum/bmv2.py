@@ -269,8 +269,8 @@ class Bmv2Switch(Switch):
         return sorted(out, key=lambda packet: packet[0])
 
     def stand_in_queue(self, packets: Iterable[Frame], gone: int) -> list[Frame]:
-        """Send packets; return once so many have left, with these. The next `forward` returns the
-        others too."""
+        """Send packets; return the first `gone` to leave, or more. The next `forward` returns the
+        others."""
         for port, frame in packets:
             self._send(port, frame)
         out: list[Frame] = []

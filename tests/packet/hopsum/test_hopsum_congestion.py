@@ -56,9 +56,9 @@ def slow_port(switch: Switch, port: int, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def marks(switch: Switch, clock: int, *, waiting: int = 0, count: int = 100) -> list[bool]:
-    """Which of so many packets to the server are marked, behind `waiting` others, at a time (us).
+    """Return which of `count` packets to the server are marked at `clock` (us).
 
-    They leave in the same instant, each behind those before it.
+    They leave in the same instant, each behind `waiting` others and those before it.
     """
     if not isinstance(switch, EngineSwitch):
         pytest.skip("the clock of BMv2 is its own")
@@ -69,7 +69,7 @@ def marks(switch: Switch, clock: int, *, waiting: int = 0, count: int = 100) -> 
 
 
 def stand(switch: Switch, now: int = 0) -> None:
-    """Let the server's port have met a short queue for the last time so long ago."""
+    """Let the last short queue of the server's port be `STANDING_TIME` before `now` (us)."""
     assert marks(switch, now - STANDING) == [False] * 100
 
 
@@ -78,7 +78,7 @@ def test_a_burst_is_not_marked(switch: Switch, monkeypatch: pytest.MonkeyPatch) 
     packets = [contribution(switch, 0, f, flags=Flag.BYPASS) for f in range(MANY)]
     with slow_port(switch, SERVER_PORT, monkeypatch):
         out = [packet for _, packet in send(switch, 1, *packets)]
-    # BMv2's clock runs meanwhile, and what has waited for so long is marked.
+    # BMv2's clock is real time: on a slow machine the queue stands for long enough to be marked.
     if isinstance(switch, EngineSwitch):
         assert out == [packet.popped() for packet in packets]
         assert switch.counted() == {Outcome.BYPASSED: MANY}

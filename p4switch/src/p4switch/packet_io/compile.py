@@ -94,8 +94,8 @@ def compile_shared(
     """Return the shared object of a C text, compiling it unless the cache has it.
 
     `depends` is part of the entry's key, `include_paths` are not: it holds further inputs, such as
-    the text of headers there. `beside`: files, by name, that belong to it and are kept in its
-    folder. Raises NoCompilerError, CompileError, UnsafePathError.
+    the text of headers there. `beside`: further files, by name, that the cache keeps in the
+    same folder. Raises NoCompilerError, CompileError, UnsafePathError.
     """
     path = compiler()
     beside = beside or {}
