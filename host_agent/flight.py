@@ -34,7 +34,8 @@ class Flight:
         statistics: WorkerStatistics,
         progress: Progress,
     ) -> None:
-        self.fragment = options.first_fragment + np.arange(window, dtype=np.int64)
+        first = options.first_fragment
+        self.fragment = first + (np.arange(window, dtype=np.int64) - first) % window
         self.wire = np.full(window, IDLE, dtype=np.int64)
         self.frames: Frames
         self.open = 0

@@ -61,7 +61,7 @@ class WorkerOptions:
     deadline: float = 60.0
     """Time without a result of a fragment after which the job fails."""
     first_fragment: int = 0
-    """Number of the first fragment, a multiple of the window; not 0 to test the wrap at 2^32."""
+    """Number of the first fragment; not 0 to test the wrap at 2^32."""
     scale_workers: int | None = None
     """Worker count that the float32 scale is made for; None: that of the worker's first plan.
     The same at every worker for the life of the job, and never below the worker count."""

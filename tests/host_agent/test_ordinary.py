@@ -75,7 +75,7 @@ class Run:
         options = WorkerOptions(
             deadline=1e3,
             scale_workers=self.workers,
-            first_fragment=random.choice([0, (1 << 32) - window * 4]),
+            first_fragment=random.choice([0, (1 << 32) - window * 4 + 3]),
         )
         self.worker = Worker(self.plan, 0, network, options)
         self.server = Server(self.plan, 0, network)

@@ -306,16 +306,20 @@ def test_l4_what_is_fixed_for_a_jobs_life_cannot_change(changes: dict[str, Any])
         Server(plan, 0, network).adopt(newer)
 
 
-@pytest.mark.parametrize("first", [1 << 31, (1 << 31) + WINDOW, (1 << 32) - WINDOW])
+@pytest.mark.parametrize(
+    "first", [1 << 31, (1 << 31) + WINDOW, (1 << 32) - WINDOW, (1 << 32) - 1, WINDOW + 1]
+)
 def test_l5_an_empty_server_takes_any_fragment_and_numbers_wrap(first: int) -> None:
     plan, network = star_plan(1)
     worker = Worker(plan, 0, network, WorkerOptions(first_fragment=first))
     server = Server(plan, 0, network)
     tensor = np.arange(3 * WINDOW * LANES, dtype=np.int32)
     call = worker.submit(tensor, 0.0)
-    numbers = []
+    numbers: list[int] = []
     while not worker.done(call):
-        for packet in seen(worker.take_output()):
+        sent = seen(worker.take_output())
+        assert sent, "the worker waits"
+        for packet in sent:
             numbers.append(packet.fragment)
             frames = contribution(plan, network, 0, packet.fragment, 0)
             frames[:, -4 * LANES :] = np.array(packet.lanes, dtype=">i4").view(np.uint8)

@@ -102,7 +102,7 @@ def random_world(random: Random, job: Job) -> World:
         max_timeout=0.1,
         bypass_after=random.choice([1, 2, 4]),
         deadline=1e6,
-        first_fragment=random.choice([0, (1 << 31) - 8, (1 << 32) - 8]),
+        first_fragment=random.choice([0, (1 << 31) - 8, (1 << 32) - 5]),
     )
     plan = job.plans[0]
     workers = [Worker(plan, w, job.network, options) for w in range(len(plan.workers))]
