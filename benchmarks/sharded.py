@@ -25,8 +25,8 @@ Add = Callable[[Scenario], None]
 def measure(workers: int) -> Rows:
     """Return, for each way on star:N, seconds and bytes on a worker's link in each direction.
 
-    Bytes are in units of the tensor. What the protocol lacks is computed: an all-gather that is
-    sent up once and replicated, and a reduce-scatter that sends each sum to one worker.
+    Bytes are in units of the tensor. What is not built is computed: both over trees rooted at the
+    ranks, with a frame without lanes the other way for each fragment (docs/decisions/0013).
     """
     prepared = prepare(
         Experiment(
@@ -43,10 +43,11 @@ def measure(workers: int) -> Rows:
         "both as all-reduces in the switches": [switches, switches],
     }
     rows = [_row(prepared, way, parts) for way, parts in ways.items()]
-    frames = frame_bytes(LANES_DEFAULT, 1) / (LANES_DEFAULT * LANE_BYTES)
-    load = (1 + 1 / workers) * frames
+    load = sum(frame_bytes(lanes, 1) for lanes in (LANES_DEFAULT, 0))
+    load /= LANES_DEFAULT * LANE_BYTES
     seconds = load * ELEMENTS * LANE_BYTES * 8 / LINK_RATE
-    return [*rows, _as_row(workers, "both as they are, in the switches (computed)", seconds, load)]
+    rooted = "both over trees rooted at the ranks (computed)"
+    return [*rows, _as_row(workers, rooted, seconds, load)]
 
 
 def _ring(prepared: Prepared, schedule: Schedule) -> Add:
