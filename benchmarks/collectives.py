@@ -24,8 +24,8 @@ from cli.experiment.prepare import Prepared, prepare
 from cli.experiment.result import RunFailed
 from cli.experiment.session import Running, no_progress, run_job
 from collectives.choices import Algorithm
-from collectives.messages import workload_message
 from collectives.plan import DataType
+from collectives.task_messages import workload_message
 from host_agent.workload import Verdict, call_seconds, intervals_from, verdict_from
 from mininet_topos.emulation import Emulation
 from protocol import hopsum_pb2 as pb

@@ -15,7 +15,7 @@ import torch
 from google.protobuf.json_format import Parse
 from torch import distributed
 
-from collectives.messages import workload_from
+from collectives.task_messages import workload_from
 from host_agent.workload import Verdict, make_workload, verdict_message
 from protocol import hopsum_pb2 as pb
 

@@ -184,7 +184,7 @@ def make_submission(
     the workers' hosts hand to their agents, `ranks_per_host` of them on each named host, which are
     numbered host by host. Raises JobError, WorkloadError.
     """
-    from collectives.messages import form_message, workload_message
+    from collectives.task_messages import form_message, workload_message
     from protocol import hopsum_pb2 as pb
 
     submission = pb.Submission(name=name, algorithm=algorithm)

@@ -1,29 +1,22 @@
-"""Plans, networks and workloads as control messages, and back. A round trip changes nothing."""
+"""Plans, trees and networks as control messages, and back. A round trip changes nothing."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
-from enum import Enum
 from fractions import Fraction
-from typing import Any, TypeVar
-
-from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
-from google.protobuf.message import Message
+from typing import TypeVar
 
 from collectives.algorithms.rooted import RootedTree
 from collectives.algorithms.trees import SharedTree
-from collectives.choices import DataType, FormOptions, Shape, Siblings
 from collectives.plan import HostPart, JobPlan, Results, SwitchPart, TreePlan
-from collectives.workload import WorkloadError, WorkloadSpec
+from collectives.task_messages import choice
 from network.model import Host, Link, Network, Switch
 from protocol import hopsum_pb2 as pb
 from protocol.wire import Hop, Reduction
 
 Key = TypeVar("Key", str, int)
 Value = TypeVar("Value")
-Kind = TypeVar("Kind", bound=Enum)
 
 _FRACTION = re.compile("-?[0-9]{1,1000}(/0*[1-9][0-9]{0,999})?")
 """Python accepts others too, such as 1e9999999, and computes for a long time."""
@@ -180,28 +173,6 @@ def network_from(message: pb.Network) -> Network:
     )
 
 
-def workload_message(spec: WorkloadSpec) -> pb.Workload:
-    """Return the message of a workload."""
-    return pb.Workload(**asdict(spec) | {"dtype": spec.dtype.name})
-
-
-def workload_from(message: pb.Workload) -> WorkloadSpec:
-    """Return the workload of a message. ValueError, or WorkloadError, that names the field."""
-    fields = given(message)
-    needed = [field.name for field in pb.Workload.DESCRIPTOR.fields if field.has_presence]
-    for name in needed:
-        if name not in fields:
-            raise WorkloadError(f"workload: {name} is missing; it has {', '.join(needed)}")
-    fields["dtype"] = choice("workload: dtype", message.dtype, pb.DataType, DataType)
-    fields["ranks"] = tuple(message.ranks)
-    return WorkloadSpec(**fields)
-
-
-def given(message: Message) -> dict[str, Any]:
-    """Return the fields that are set in a message, by name."""
-    return {field.name: value for field, value in message.ListFields()}
-
-
 def shared_tree_message(shared: SharedTree) -> pb.SharedTree:
     """Return the message of a tree and its share."""
     tree = shared.tree
@@ -214,25 +185,3 @@ def shared_tree_from(message: pb.SharedTree) -> SharedTree:
         raise ValueError(f"share {message.share!r:.40}: expected a fraction, such as 3/8")
     tree = RootedTree(message.root, _in_order(message.parents))
     return SharedTree(tree, Fraction(message.share))
-
-
-def form_message(form: FormOptions) -> pb.LevelWise:
-    """Return the message of level-wise options."""
-    siblings = None if form.siblings is None else form.siblings.name
-    return pb.LevelWise(form=form.shape.name, siblings=siblings)
-
-
-def form_from(message: pb.LevelWise) -> FormOptions:
-    """Return the level-wise options of a message. Raises ValueError."""
-    siblings = choice("siblings", message.siblings, pb.LevelWise.Siblings, Siblings)
-    return FormOptions(
-        choice("form", message.form, pb.LevelWise.Shape, Shape),
-        siblings if message.HasField("siblings") else None,
-    )
-
-
-def choice(field: str, number: int, numbers: EnumTypeWrapper, kinds: type[Kind]) -> Kind:
-    """Return the enum member for a protobuf number, which may be invalid."""
-    if number not in numbers.values():
-        raise ValueError(f"{field} {number}: expected one of {', '.join(numbers.keys())}")
-    return kinds[numbers.Name(number)]

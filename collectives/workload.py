@@ -1,7 +1,7 @@
 """Workloads: the number, lengths and contents of the tensors that a job's workers sum.
 
-Pure data, sent by a job's owner to the controller and on to the agents (`collectives.messages`).
-`host_agent.workload` makes the tensors.
+Pure data, sent by a job's owner to the controller and on to the agents
+(`collectives.task_messages`). `host_agent.workload` makes the tensors.
 """
 
 from __future__ import annotations

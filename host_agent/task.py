@@ -9,12 +9,11 @@ from typing import Any
 from collectives.algorithms.catalogue import MULTI_TREE, SCHEDULES
 from collectives.algorithms.trees import SharedTree
 from collectives.choices import DEFAULT_FORM, FormOptions
-from collectives.messages import (
+from collectives.messages import shared_tree_from, shared_tree_message
+from collectives.task_messages import (
     form_from,
     form_message,
     given,
-    shared_tree_from,
-    shared_tree_message,
     workload_from,
     workload_message,
 )

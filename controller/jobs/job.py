@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from collectives.messages import workload_from
 from collectives.plan import JobPlan
+from collectives.task_messages import workload_from
 from controller.jobs.job_spec import JobSpec
 from controller.jobs.job_state import NEXT, JobState
 from controller.jobs.restarting_counter import RestartingCounter

@@ -7,8 +7,9 @@ from dataclasses import asdict, replace
 from math import inf
 
 from collectives.choices import MULTI_TREE, Coordination, DataType
-from collectives.messages import shared_tree_message, workload_message
+from collectives.messages import shared_tree_message
 from collectives.plan import WINDOW_EMBEDDED, PlanError
+from collectives.task_messages import workload_message
 from collectives.workload import VECTORS, WorkloadSpec
 from controller.jobs.job_placement import place_helpers, place_job
 from controller.jobs.job_spec import JobSpec

@@ -7,8 +7,8 @@ from fractions import Fraction
 
 from collectives.algorithms.catalogue import SCHEDULES
 from collectives.choices import DEFAULT_PLANNER, MULTI_TREE, Coordination, Results
-from collectives.messages import choice
 from collectives.plan import PlanError
+from collectives.task_messages import choice
 from controller.jobs.job_state import JobError
 from planning.model.forest import ForestOptions, keep_of
 from planning.model.request import Algorithm

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from collectives.algorithms.catalogue import MULTI_TREE, SCHEDULES
-from collectives.messages import workload_from
+from collectives.task_messages import workload_from
 from collectives.workload import WorkloadSpec
 from controller.jobs.job_spec import JobSpec
 from controller.jobs.job_state import JobError

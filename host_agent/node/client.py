@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from collectives.choices import DataType
-from collectives.messages import workload_message
+from collectives.task_messages import workload_message
 from collectives.workload import PROCESS, WorkloadSpec
 from host_agent.io.session_thread import SessionThread
 from host_agent.memory import machine_id, total_memory

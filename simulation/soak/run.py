@@ -16,7 +16,7 @@ from typing import Any
 import grpc
 
 from collectives.choices import LEVEL_WISE, SCHEDULE_NAMES, DataType
-from collectives.messages import workload_message
+from collectives.task_messages import workload_message
 from collectives.workload import WorkloadSpec
 from controller.dataplane.driver import State
 from controller.dataplane.pipeline import Pipeline

@@ -60,6 +60,20 @@ def test_commands_import_lazily(arguments: list[str]) -> None:
     assert found.stderr == ""
 
 
+@pytest.mark.parametrize("arguments", [["submit", "a"], ["jobs"]])
+def test_commands_that_call_the_controller_import_little_more(arguments: list[str]) -> None:
+    arguments = [*arguments, "--controller", "unix:/nowhere.sock"]
+    code = (
+        "import sys\nfrom cli.main import main\n"
+        f"sys.argv = ['hopsum', *{arguments!r}]\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        f"print(*{HEAVY!r} & set(sys.modules))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "controller at unix:/nowhere.sock" in found.stderr
+    assert set(found.stdout.split()) <= {"asyncio", "google.protobuf", "grpc"}
+
+
 def test_names_in_options_are_those_of_the_registries() -> None:
     assert tuple(SCHEDULES) == SCHEDULE_NAMES
     assert set(PLANNERS) < set(PLANNER_NAMES)

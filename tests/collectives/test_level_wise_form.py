@@ -23,9 +23,9 @@ from collectives.algorithms.ring import ring_all_reduce
 from collectives.algorithms.rooted import RootedTree
 from collectives.algorithms.target_parts import Rates, equal_parts, link_loads, time_of
 from collectives.link_volumes import link_volumes
-from collectives.messages import form_from, form_message
 from collectives.schedule import Schedule, ScheduleError
 from collectives.schedule_checker import check_schedule
+from collectives.task_messages import form_from, form_message
 from network.builder import NetworkBuilder
 from network.loaders import load_network
 from network.model import Network

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from collectives.messages import workload_from, workload_message
 from collectives.plan import DataType
+from collectives.task_messages import workload_from, workload_message
 from host_agent.digits import Digits, DigitsTraining, load_images, train_alone
 from host_agent.workload import (
     WorkloadSpec,

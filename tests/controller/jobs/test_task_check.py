@@ -22,8 +22,8 @@ from collectives.algorithms.catalogue import SCHEDULES
 from collectives.algorithms.rooted import RootedTree
 from collectives.algorithms.trees import SharedTree
 from collectives.choices import FormOptions, Shape, Siblings
-from collectives.messages import workload_from
 from collectives.plan import DataType, JobPlan
+from collectives.task_messages import workload_from
 from collectives.workload import MOST_TENSORS, WorkloadError, WorkloadSpec
 from controller.dataplane.rules import SwitchRules
 from controller.jobs import task_check

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from collectives.choices import DataType
-from collectives.messages import network_message, plan_message, workload_message
+from collectives.messages import network_message, plan_message
+from collectives.task_messages import workload_message
 from collectives.workload import WorkloadSpec
 from host_agent.node.member import PROGRESS_SECONDS, Member
 from host_agent.session import AgentSession

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from collectives.choices import DataType
-from collectives.messages import workload_message
+from collectives.task_messages import workload_message
 from collectives.workload import WorkloadSpec
 from host_agent.node.timing import SLACK, suitable_options
 from host_agent.options import WorkerOptions
