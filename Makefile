@@ -16,7 +16,7 @@ MINUTES ?= 10
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help conformance setup system torch test-tools images wheels docs build run test test-fast test-slow search fuzz soak model-check fuzz-switch bench bench-collectives bench-planning bench-jobs lint format stop clean
+.PHONY: help conformance setup system torch test-tools images wheels docs build run test test-fast test-fast-hopsum test-fast-parts test-slow search fuzz soak model-check fuzz-switch bench bench-collectives bench-planning bench-jobs lint format stop clean
 
 help:  ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -24,12 +24,16 @@ help:  ## print this list
 # A run of pytest for each distribution: hopsum's tests, p4switch's, and hopsum_torch's where torch
 # is installed. One may have none that are meant (pytest's status 5).
 PYTEST = $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder $(if $(TEST),-k '$(TEST)')
-define pytest
-$(PYTEST) $(1) || test $$? -eq 5
+pytest_hopsum = $(PYTEST) $(1) || test $$? -eq 5
+define pytest_parts
 $(PYTEST) $(1) -c p4switch/pyproject.toml p4switch/tests || test $$? -eq 5
 if $(BIN)/python -c 'import torch' 2>/dev/null; then \
 	$(PYTEST) $(1) -c hopsum_torch/pyproject.toml hopsum_torch/tests || test $$? -eq 5; \
 else echo 'hopsum_torch: skipped, torch is not installed (make torch)'; fi
+endef
+define pytest
+$(call pytest_hopsum,$(1))
+$(call pytest_parts,$(1))
 endef
 
 setup: $(READY) system $(VENV)/shell  ## virtual environment, locked dependencies, Mininet where possible
@@ -90,8 +94,17 @@ run: setup  ## train a classifier on digits with gradients summed in the switche
 test: setup  ## all tests this machine allows but the long ones; TEST=name runs those that match
 	$(call pytest,-n 3 -m 'not long')
 
+FAST = -m 'not slow and not network and not long'
+
 test-fast: setup  ## those that are neither slow nor start Mininet: a minute
-	$(call pytest,-n 2 -m 'not slow and not network and not long')
+	@$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target test-fast-hopsum test-fast-parts
+
+test-fast-hopsum:
+	$(call pytest_hopsum,-n 2 $(FAST))
+
+# In one process, beside hopsum's two: they wait now and then.
+test-fast-parts:
+	$(call pytest_parts,-n 0 $(FAST))
 
 test-slow: setup  ## the long ones, which `make test` leaves out: whole systems and all documents
 	$(call pytest,-n 3 -m long --timeout 900)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import sys
+from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -142,6 +143,12 @@ def load(target: str, name: str | None, passes_on: bool = False) -> typer.Typer:
     return app
 
 
+@cache
+def load_command(target: str, name: str, passes_on: bool) -> Any:
+    """Return a subcommand for Click: made once, as Typer evaluates all annotations for it."""
+    return typer.main.get_command(load(target, name, passes_on))
+
+
 class _Deferred(TyperCommand):
     """A subcommand that is imported when it runs, or when its own help is requested."""
 
@@ -149,7 +156,7 @@ class _Deferred(TyperCommand):
     passes_on = False
 
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> Any:
-        command = typer.main.get_command(load(self.target, self.name, self.passes_on))
+        command = load_command(self.target, self.name, self.passes_on)
         return command.make_context(info_name, args, *rest, **extra)
 
 

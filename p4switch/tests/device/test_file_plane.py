@@ -84,6 +84,7 @@ def routed() -> tuple[list[Packet], list[Packet]]:
     return packets, [out for packet in packets for out in engine.process([packet])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["interpreter", "native"])
 def test_the_command(tmp_path: Path, executor: str) -> None:
     packets, expected = routed()

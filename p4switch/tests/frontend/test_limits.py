@@ -59,6 +59,7 @@ def test_arrays_too_large_to_run(line: str, body: str) -> None:
         Interpreter(program_of(body, line))
 
 
+@pytest.mark.slow
 def test_the_largest_allowed_program_runs() -> None:
     terms = " + ".join(["m.i"] * MOST_TERMS)
     program = program_of(

@@ -1,4 +1,4 @@
-"""One way to drive a switch that runs hopsum.p4, whatever executes it.
+"""One way to drive a switch that runs hopsum.p4, on any executor.
 
 `Switch` is what the tests need; `EngineSwitch` runs one of the executors in this process,
 `bmv2.Bmv2Switch` a simple_switch_grpc; the `ReferenceSwitch` of `tests.oracles` is the oracle.
@@ -10,10 +10,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from controller.dataplane.rules import clone_session
+from p4switch.backends.native import build as native
 from p4switch.frontend.program import compile_file
 from p4switch.ir import ActionChoice, Program, Table
+from p4switch.packet_io.compile import NoCompilerError
 from p4switch.stf import engine_factory
 from p4switch.targets.v1model.engine import (
     CloneSession,
@@ -146,9 +149,12 @@ class Switch(ABC):
 
 
 @cache
-def compiled(build: Build) -> Program:
-    """hopsum.p4, checked."""
-    return compile_file(HOPSUM_P4, defines=build.defines)
+def built(build: Build) -> tuple[Program, Path | None]:
+    """hopsum.p4, checked, and its shared object if there is a C compiler: from p4switch's cache."""
+    try:
+        return native.load(HOPSUM_P4, defines=build.defines)
+    except NoCompilerError:
+        return compile_file(HOPSUM_P4, defines=build.defines), None
 
 
 class EngineSwitch(Switch):
@@ -156,10 +162,11 @@ class EngineSwitch(Switch):
 
     def __init__(self, executor: str, build: Build, seed: int = 1) -> None:
         self.build = build
-        self.program = compiled(build)
+        self.program, shared = built(build)
         options = EngineOptions(cpu_port=CPU_PORT, queue_depth=1 << 20, seed=seed)
         factory: Callable[..., Engine] = engine_factory(executor)
-        self.engine = factory(self.program, options)
+        compiled = {"compiled": shared} if executor == "native" else {}
+        self.engine = factory(self.program, options, **compiled)
         for port in PORTS:
             self.engine.set_clone_session(clone_session(port), CloneSession((Replica(port),)))
 

@@ -11,7 +11,7 @@ from cli.experiment.p4c import compile_by_p4c
 from p4switch.ir import Bits, Header, Program
 from protocol import wire
 from protocol.outcomes import Outcome
-from tests.packet.hopsum.switches import Build, compiled
+from tests.packet.hopsum.switches import Build, built
 from tests.support.paths import HOPSUM_P4
 
 INCLUDE = HOPSUM_P4.parent / "include"
@@ -45,7 +45,7 @@ def test_outcomes() -> None:
 
 
 def test_the_counter_has_a_cell_an_outcome() -> None:
-    counter = next(e for e in compiled(Build()).externs if e.name == "outcomes")
+    counter = next(e for e in built(Build())[0].externs if e.name == "outcomes")
     assert counter.arguments[0] == len(Outcome)
 
 
@@ -99,7 +99,7 @@ def header_bytes(program: Program, name: str) -> int:
 @pytest.mark.parametrize("lanes", range(32, 353, 32))
 def test_headers_have_the_lengths_of_the_wire(lanes: int, per_lane: bool) -> None:
     """And every number of lanes compiles, in both forms."""
-    program = compiled(Build(lanes, per_lane))
+    program, _ = built(Build(lanes, per_lane))
     lengths = {
         "ethernet_t": wire.ETHERNET_BYTES,
         "ipv4_t": wire.IPV4_BYTES,

@@ -26,11 +26,21 @@ PROGRAM, PYTHON, STF, C = (BLOCKS[name] for name in ("p4", "python", "text", "c"
 TEN, TWENTY = bytes.fromhex("0000000a0000"), bytes.fromhex("000000140000")
 
 
+def write_example(folder: Path) -> Path:
+    for name, text in (("p4", PROGRAM), ("py", PYTHON), ("stf", STF), ("c", C)):
+        (folder / f"own.{name}").write_text(text)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The document's files where no test changes them: they are compiled once."""
+    return write_example(tmp_path_factory.mktemp("example"))
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name, text in (("p4", PROGRAM), ("py", PYTHON), ("stf", STF), ("c", C)):
-        (tmp_path / f"own.{name}").write_text(text)
-    return tmp_path
+    return write_example(tmp_path)
 
 
 def engine_of(folder: Path, kind: type[NativeEngine | Interpreter] = NativeEngine) -> Engine:
@@ -45,21 +55,22 @@ def stf(folder: Path, externs: str, *options: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_the_example_of_the_document(folder: Path) -> None:
-    assert stf(folder, "own.c") == (0, f"{folder / 'own.stf'}: passed\n")
+def test_the_example_of_the_document(example: Path) -> None:
+    assert stf(example, "own.c") == (0, f"{example / 'own.stf'}: passed\n")
 
 
-def test_both_languages_agree(folder: Path) -> None:
+def test_both_languages_agree(example: Path) -> None:
     packets = [(0, bytes([0, 0, n * 37 % 256, n]) + bytes(2)) for n in range(50)]
-    assert engine_of(folder).process(packets) == engine_of(folder, Interpreter).process(packets)
+    assert engine_of(example).process(packets) == engine_of(example, Interpreter).process(packets)
 
 
-def test_instances_have_their_own_state(folder: Path) -> None:
-    engine, other = engine_of(folder), engine_of(folder)
+def test_instances_have_their_own_state(example: Path) -> None:
+    engine, other = engine_of(example), engine_of(example)
     assert engine.process([(0, TEN), (0, TWENTY)])[1] == (2, bytes.fromhex("0000000f0002"))
     assert other.process([(0, TWENTY)]) == [(1, bytes.fromhex("000000140002"))]
 
 
+@pytest.mark.slow
 def test_a_pushed_program_has_them_and_notices_another_file(folder: Path) -> None:
     loader = Loader("native", EngineOptions(externs=folder / "own.c"))
     bundle = make_bundle(folder / "own.p4")
@@ -94,6 +105,7 @@ u64 extern_Start_get(extern_Start *self) { return self->sum | 1ull << 40; }
 """
 
 
+@pytest.mark.slow
 def test_signs_booleans_and_widths(folder: Path) -> None:
     start = PROGRAM.index("extern bit<16>")
     text = PROGRAM[:start] + SIGNED + PROGRAM[PROGRAM.index("header number_t") :]
@@ -110,6 +122,7 @@ def test_signs_booleans_and_widths(folder: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
