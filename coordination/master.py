@@ -81,11 +81,11 @@ class Master:
         return Response(tuple(start), tuple(failed)) if start or failed else None
 
     def _mismatch(self, want: Wanted) -> str:
-        def told(variant: Variant) -> str:
+        def described(variant: Variant) -> str:
             others = f" and {variant.count - 1} more" if variant.count > 1 else ""
             return f"{variant.operator} at {self._names[variant.first]}{others}"
 
-        shown = "; ".join(map(told, want.variants[:_SHOWN]))
+        shown = "; ".join(map(described, want.variants[:_SHOWN]))
         more = len(want.variants) - _SHOWN
         return (
             f"operator {want.name}: the processes differ: {shown}"

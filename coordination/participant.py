@@ -379,7 +379,7 @@ class Participant:
 
     def _place(self, waiting: Iterable[_Pending], now: float) -> None:
         """Send requests: those in the table by vectors, others along the tree."""
-        asking: list[Wanted] = []
+        requested: list[Wanted] = []
         for pending in list(waiting):
             operator = pending.operator
             known = self._table.find(operator.name)
@@ -388,14 +388,14 @@ class Participant:
                 if not pending.asked and self._cycles.table.find(operator.name) is None:
                     pending.asked = True
                     form = Variant(operator, 1, self.rank)
-                    asking.append(Wanted(self.iteration, operator.name, (form,)))
+                    requested.append(Wanted(self.iteration, operator.name, (form,)))
             elif known != operator and not pending.contested:
                 pending.contested = True
                 self._contest(
                     Contest(self.iteration, operator.name, self._table.version, late=False), now
                 )
-        if asking:
-            self._gather(self.rank, self._table.version, asking, now)
+        if requested:
+            self._gather(self.rank, self._table.version, requested, now)
 
     def _gather(self, member: int, version: int, wanted: Iterable[Wanted], now: float) -> None:
         complete = self._gathering.request(member, version, wanted)

@@ -212,7 +212,9 @@ def sniff(
 ) -> None:
     """Print the hopsum packets on an interface (needs CAP_NET_RAW), or of a capture."""
     if timeout is not None and math.isnan(timeout):
-        raise typer.BadParameter("nan: expected seconds, from 0 on", param_hint="--timeout")
+        raise typer.BadParameter(
+            "nan: expected a number of seconds, 0 or more", param_hint="--timeout"
+        )
     _require_scapy()
     from host_agent.io import scapy_commands as packets
     from p4switch.packet_io.pcap import PcapError

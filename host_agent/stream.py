@@ -444,7 +444,7 @@ class Stream:
             self._fail(
                 int(slots[wrong][0]),
                 "the workers' common exponent was altered on its way to the server (check lanes): "
-                "a bit has flipped in a switch, or somebody forges contributions",
+                "a bit has flipped in a switch, or contributions are forged",
             )
         return genuine
 

@@ -73,7 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 MANY_DESCRIPTORS = 500
-"""Open files of a process of tests that are worth a look for those that nobody needs.
+"""Open files of a test process from which a search for unreferenced ones is worthwhile.
 
 It takes up to a second. One module opens hundreds, and select(2) takes numbers below 1,024 only.
 """

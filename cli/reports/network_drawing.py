@@ -52,9 +52,11 @@ def network_svg(
     for number, parents in enumerate(drawn):
         colour = TREE_COLOURS[number % len(TREE_COLOURS)]
         for node, parent in parents.items():
-            beside = abreast[frozenset((node, parent))]
-            place = beside.index(number) - (len(beside) - 1) / 2
-            (x1, y1), (x2, y2) = _beside(places, node, parent, place * min(4.0, 14 / len(beside)))
+            parallel = abreast[frozenset((node, parent))]
+            place = parallel.index(number) - (len(parallel) - 1) / 2
+            (x1, y1), (x2, y2) = _shifted(
+                places, node, parent, place * min(4.0, 14 / len(parallel))
+            )
             parts.append(
                 f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" '
                 f'stroke="{colour}" stroke-width="3" stroke-opacity=".8">'
@@ -84,7 +86,7 @@ def network_svg(
     return "\n".join(parts)
 
 
-def _beside(places: Mapping[str, Point], a: str, b: str, shift: float) -> tuple[Point, Point]:
+def _shifted(places: Mapping[str, Point], a: str, b: str, shift: float) -> tuple[Point, Point]:
     """Return the ends of the line between two nodes, shifted to its side."""
     # Both directions of a link shift the same way.
     (x1, y1), (x2, y2) = places[min(a, b)], places[max(a, b)]

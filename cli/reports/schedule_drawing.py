@@ -61,10 +61,10 @@ def schedule_svg(schedule: Schedule) -> str:
         kind = "node" if node < schedule.ranks else "node relay"
         parts.append(f'<text x="10" y="{y:g}">{escape(schedule.name(node))}</text>')
         parts.append(f'<line class="{kind}" x1="{LEFT:g}" x2="{width:g}" y1="{y:g}" y2="{y:g}"/>')
-    beside: dict[int, int] = {}
+    stacked: dict[int, int] = {}
     for transfer in transfers:
         column = columns[transfer.turn]
-        place = beside[column] = beside.get(column, -1) + 1
+        place = stacked[column] = stacked.get(column, -1) + 1
         parts.append(_arrow(schedule, transfer, LEFT + TURN * column, place))
     parts.append("</svg>")
     return "\n".join(parts)

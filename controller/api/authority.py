@@ -197,7 +197,7 @@ def _read_authority(certificate: Path, key: Path) -> Authority:
             f"{certificate} and {key}: expected a certificate and its key (PEM), without a password"
         ) from None
     if not isinstance(private, ec.EllipticCurvePrivateKey):
-        raise AuthorityError(f"{key}: expected a key of an elliptic curve")
+        raise AuthorityError(f"{key}: expected an elliptic-curve key")
     if private.public_key() != read.public_key():
         raise AuthorityError(f"{key} is not the key of {certificate}")
     return Authority(read, private)

@@ -102,7 +102,7 @@ def why_not(host: str, context: Context) -> str | None:
     if names is None or host in names:
         return None
     return (
-        f"its certificate is of {', '.join(sorted(names)) or 'nobody'}, not of host {host}; "
+        f"its certificate is for {', '.join(sorted(names)) or 'nobody'}, not of host {host}; "
         f"expected one with the common name {host}, or with DNS:{host} in subjectAltName"
     )
 
@@ -112,9 +112,7 @@ def certified(context: Context) -> Caller:
     identity = context.auth_context()
     common = [value.decode(errors="replace") for value in identity.get("x509_common_name", ())]
     if len(common) != 1 or not common[0]:
-        raise UnknownCallerError(
-            "expected a certificate with one common name, which says who it is"
-        )
+        raise UnknownCallerError("expected a certificate with one common name, the caller's name")
     name = f"CN={common[0]}"
     uris = [value.decode(errors="replace") for value in identity.get("peer_uri", ())]
     roles = [uri.removeprefix(ROLE_URI) for uri in uris if uri.startswith(ROLE_URI)]
@@ -174,7 +172,7 @@ class Guard(grpc.aio.ServerInterceptor):
                         yield answer
 
             return grpc.stream_stream_rpc_method_handler(stream, *coders)
-        assert handler.unary_unary is not None, f"{method}: a kind of call that is not guarded"
+        assert handler.unary_unary is not None, f"{method}: calls of this kind have no access check"
 
         async def answer(request: Any, context: Context) -> Any:
             await self._check(method, context)
@@ -191,6 +189,6 @@ class Guard(grpc.aio.ServerInterceptor):
         if caller.role not in allowed:
             await context.abort(
                 grpc.StatusCode.PERMISSION_DENIED,
-                f"{method}: you are {caller}; it takes {' or '.join(sorted(allowed))}",
+                f"{method}: you are {caller}; it requires role {' or '.join(sorted(allowed))}",
             )
         CALLER.set(caller)

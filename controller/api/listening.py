@@ -119,7 +119,7 @@ def check_access(
         return
     raise AccessError(
         f"listen {address}: without TLS and an authority anyone could operate the cluster; give "
-        "--tls-certificate, --tls-key and --tls-authority, listen on unix:PATH, or say --insecure"
+        "--tls-certificate, --tls-key and --tls-authority, listen on unix:PATH, or give --insecure"
     )
 
 

@@ -124,7 +124,7 @@ class ControllerService(pb_grpc.ControllerServicer):
         """Serve one agent while its stream is open."""
         first = await anext(aiter(request), None)
         if first is None or first.WhichOneof("message") != "register":
-            yield _refused("the first message of an agent is Register")
+            yield _refused("expected Register as an agent's first message")
             return
         asked = first.register
         host, job = asked.host, asked.job
@@ -138,7 +138,7 @@ class ControllerService(pb_grpc.ControllerServicer):
             return
         if tracker.needs_new_epoch(host, asked.state):
             try:
-                await self._cluster.manager.replan(job, why=f"another process serves on {host}")
+                await self._cluster.manager.replan(job, why=f"another agent serves on {host}")
             except (DriverError, PlanError, TimeoutError) as error:
                 # It tries again.
                 await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
@@ -183,7 +183,7 @@ class ControllerService(pb_grpc.ControllerServicer):
         nodes = self._cluster.nodes
         first = await anext(aiter(request), None)
         if first is None or first.WhichOneof("message") != "hello":
-            yield pb.NodeCommand(refused=pb.Refused(reason="the first message is Hello"))
+            yield pb.NodeCommand(refused=pb.Refused(reason="expected Hello as the first message"))
             return
         host = first.hello.host
         if (why := why_not(host, context)) is not None:
@@ -336,8 +336,9 @@ class ControllerService(pb_grpc.ControllerServicer):
         if not may_cancel(caller, job.spec.owner):
             await context.abort(
                 grpc.StatusCode.PERMISSION_DENIED,
-                f"job {job.number} ({job.spec.name}) is of {job.spec.owner or 'nobody known'}, and "
-                f"you are {caller}; its owner cancels it, or an operator",
+                f"job {job.number} ({job.spec.name}) belongs to "
+                f"{job.spec.owner or 'nobody known'}, and you are {caller}; only its owner "
+                "or an operator can cancel it",
             )
         return job_info(self._cluster, await self._cluster.cancel(job))
 

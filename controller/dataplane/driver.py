@@ -131,7 +131,7 @@ class _Link:
     error: DriverError | None = None
     switch: fy.Switch | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    inspecting: asyncio.Lock = field(default_factory=asyncio.Lock)
     answers: deque[float] = field(default_factory=lambda: deque(maxlen=ANSWERS))
     """Durations of recent answers, in seconds."""
     quiet: bool = False
@@ -277,7 +277,7 @@ class Driver:
             raise DriverError(name, f"slot {slot}: it has slots 0 to {self._pipeline.slots - 1}")
         link = self._link(name)
         frame = inspect_frame(self._pipeline.lanes)
-        async with link.asking, _answers(self._connected(name)) as answers:
+        async with link.inspecting, _answers(self._connected(name)) as answers:
             await self.packet_out(name, frame, opcode=OPCODE_INSPECT, slot=slot)
             try:
                 async with asyncio.timeout(INSPECT_SECONDS):

@@ -129,7 +129,7 @@ class Election:
 
     async def _win(self) -> tuple[_Lease, int]:
         """Wait until there is no leader, and create the key; return lease and key revision."""
-        told = ""
+        last_words = ""
         while True:
             try:
                 leader = await asyncio.to_thread(self._etcd.get, self._key)
@@ -141,9 +141,9 @@ class Election:
                 words = f"standing by: {leader.value.decode(errors='replace')} leads"
             except EtcdError as error:
                 words = f"standing by: {error}"
-            if words != told:
+            if words != last_words:
                 self._tell(words)
-                told = words
+                last_words = words
             await asyncio.sleep(POLL_SECONDS)
 
     async def _try(self) -> tuple[_Lease, int] | None:
@@ -175,7 +175,7 @@ async def _watch(lease: _Lease, leadership: Leadership) -> None:
             leadership.lose(f"etcd has not answered for {lease.seconds} s")
             return
         await asyncio.sleep(min(left, POLL_SECONDS))
-    leadership.lose("etcd has let its lease go")
+    leadership.lose("its lease in etcd is gone")
 
 
 def name_of_process(address: str) -> str:

@@ -78,8 +78,8 @@ def etcd_address(text: str) -> EtcdAddress:
     hosts, _, name = rest.partition("/")
     if not _NAME.fullmatch(name):
         raise EtcdAddressError(
-            f"{expected}; the name, of letters, digits, '.', '_' and '-', tells the clusters of "
-            "one etcd apart"
+            f"{expected}; the name (letters, digits, '.', '_', '-') identifies one of the "
+            "clusters that share an etcd"
         )
     endpoints = []
     for host in hosts.split(","):
@@ -87,9 +87,9 @@ def etcd_address(text: str) -> EtcdAddress:
             parts = urlsplit(f"//{host}")
             port = parts.port
         except ValueError:
-            raise EtcdAddressError(f"{expected}; {host!r} is no host and port") from None
+            raise EtcdAddressError(f"{expected}; {host!r} is not HOST:PORT") from None
         if not parts.hostname or parts.netloc != host or "@" in host:
-            raise EtcdAddressError(f"{expected}; {host!r} is no host and port")
+            raise EtcdAddressError(f"{expected}; {host!r} is not HOST:PORT")
         endpoints.append((parts.hostname, port or DEFAULT_PORT))
     return EtcdAddress(tuple(endpoints), name, _tls() if scheme == "etcds" else None)
 

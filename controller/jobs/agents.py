@@ -68,7 +68,7 @@ class AgentRegistry:
     def add(self, tracker: Tracker) -> None:
         """Expect the agents of a job. Raises UnknownJobError if the job exists already."""
         if tracker.plan.job in self._jobs:
-            raise UnknownJobError(f"job {tracker.plan.job} is there already")
+            raise UnknownJobError(f"job {tracker.plan.job} exists already")
         tracker.silence = self._silence
         self._jobs[tracker.plan.job] = _Attendance(tracker, lambda: self.heard(tracker))
 

@@ -119,7 +119,7 @@ def move(
     if to not in NEXT[job.state] or (drained and to is not job.outcome):
         raise ValueError(f"job {job.number} is {job.state} ({job.outcome}): {to} cannot follow")
     if (outcome in NEXT[JobState.DRAINING]) != (to is JobState.DRAINING):
-        raise ValueError(f"job {job.number}: outcome {outcome} of {to}")
+        raise ValueError(f"job {job.number}: outcome {outcome} with state {to}")
     job.state = to
     if drained:
         return

@@ -147,7 +147,7 @@ def vectors_spec(spec: JobSpec, placed: Placement) -> JobSpec | None:
         raise JobError(
             f"job {spec.name}: its vectors are combined by a job of its own, {name}, whose name is "
             f"longer than {MOST_NAME} letters; use a name of at most "
-            f"{MOST_NAME - len('.vectors')}, or another coordination than switches"
+            f"{MOST_NAME - len('.vectors')}, or another coordination, such as tree"
         )
     workload = WorkloadSpec(VECTORS, len(placed.workers), 0, 0, DataType.INT32, 0)
     task = pb.Task(workload=workload_message(workload))

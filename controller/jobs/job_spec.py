@@ -57,8 +57,8 @@ def spec_from(message: pb.Submission) -> JobSpec:
         algorithm, planner = Algorithm.IN_NETWORK, planner or EMBEDDING
         if planner != EMBEDDING:
             raise JobError(
-                f"job {message.name}: algorithm embedding is the planner of that name, and planner "
-                f"{planner} another one; give one of the two"
+                f"job {message.name}: algorithm embedding implies the planner of that name, not "
+                f"planner {planner}; omit one of the two"
             )
     if planner and algorithm in SCHEDULES:
         raise JobError(

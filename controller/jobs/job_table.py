@@ -143,18 +143,18 @@ class JobTable:
         if len(spec.name) > MOST_NAME or not _NAME.fullmatch(spec.name):
             raise JobError(
                 f"job name {spec.name!r}: expected 1 to {MOST_NAME} letters, digits, '.', '_' or "
-                "'-', the first no '.'"
+                "'-', not starting with '.'"
             )
         if spec.name.isdecimal():
             raise JobError(
-                f"job name {spec.name!r} is a number, and jobs have numbers of their own; expected "
-                "a name with something else in it, such as a letter"
+                f"job name {spec.name!r} is a number, which would be read as a job's number; use "
+                "a name with at least one letter"
             )
         for job in self._jobs.values():
             if job.spec.name == spec.name and job.outcome is None:
                 raise JobError(
-                    f"there is a job {spec.name!r} already: number {job.number}, {job.state}; "
-                    "give this one another name, or cancel that one"
+                    f"a job {spec.name!r} exists already: number {job.number}, {job.state}; "
+                    "choose another name, or cancel that job"
                 )
         known = [*Algorithm, *SCHEDULES, MULTI_TREE]
         if spec.algorithm not in known:

@@ -208,7 +208,7 @@ class Manager:
     async def _submit(self, job: Job, view: Network, levels: Levels | None) -> JobPlan:
         request = job.request
         if job.number in self._jobs:
-            raise PlanError(f"job {job.number} is there already")
+            raise PlanError(f"job {job.number} exists already")
         self.check_reach((*request.workers, *request.servers))
         known = dict.fromkeys([*self._jobs, job.number], 0) if levels is None else levels()
         settled = await asyncio.to_thread(

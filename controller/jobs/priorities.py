@@ -41,7 +41,7 @@ def geometric(first: int, factor: int, levels: int = LEVELS) -> tuple[int, ...]:
     if first < 1 or factor < 2 or levels < 2:
         raise ValueError(
             f"thresholds from {first} bytes, times {factor}, for {levels} levels: expected at "
-            "least 1 byte, 2 times, 2 levels"
+            "least 1 byte, a factor of 2, and 2 levels"
         )
     return tuple(first * factor**k for k in range(levels - 2))
 

@@ -213,7 +213,7 @@ class Tracker:
     def decide(self, number: int, plan: JobPlan) -> Outgoing:
         """Decide the plan that partitions tensors from a boundary on; a decision is final."""
         if self._cut is not None and number <= self._cut[0]:
-            raise ValueError(f"job {plan.job}: boundary {number} is decided on")
+            raise ValueError(f"job {plan.job}: boundary {number} is decided already")
         self._cut = number, plan
         return self._tell_cut(self.agents.values())
 

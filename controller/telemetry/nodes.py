@@ -72,8 +72,9 @@ class Nodes:
         node = self.node(host)
         if node.attached:
             raise NodeError(
-                f"host {host} has an agent process already, heard of {now - node.heard:.1f} s ago; "
-                "end it first, or start this one on its own host's name"
+                f"host {host} has an agent process already, last heard "
+                f"{now - node.heard:.1f} s ago; stop it first, or give this one "
+                "the name of its own host"
             )
         node.attached, node.heard, node.since = True, now, now
         node.memory, node.machine = memory, machine

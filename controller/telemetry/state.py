@@ -330,8 +330,8 @@ class NetworkState:
         for u, v in self.network.directed_links():
             if (u, v) not in shares:
                 raise StateError(
-                    f"link {u}-{v} has no bandwidth: what is free of it is not known; give it one "
-                    "(in the file, or --link-rate)"
+                    f"link {u}-{v} has no bandwidth, so its residual bandwidth is unknown; "
+                    "give it one (in the file, or --link-rate)"
                 )
             # A millionth of a grain makes up for rounding in the smoothing.
             steps = math.floor(shares[u, v] * self.options.grains + 1e-6)

@@ -170,4 +170,6 @@ def _check(state: pb.ClusterState) -> None:
         for tree in job.trees:
             strange = {*tree.parents, *tree.parents.values(), *tree.sums} - names
             if strange:
-                raise ValueError(f"job {job.job}, tree {tree.tree}: {min(strange)!r:.40}: no node")
+                raise ValueError(
+                    f"job {job.job}, tree {tree.tree}: {min(strange)!r:.40} is no node"
+                )

@@ -404,7 +404,8 @@ class Coordinator:
         for frame in frames:
             if connection.address and not self._is_at(frame.source, connection.address):
                 self._lost(
-                    connection, f"it speaks for process {frame.source}, which is not its own"
+                    connection,
+                    f"it sent a frame of process {frame.source}, which has another address",
                 )
                 return
             if connection.incarnation == 0 and connection.peer < 0:

@@ -178,8 +178,8 @@ class ProcessSocket:
         ):
             why = (
                 f"{len(self._connections)} processes are connected, {users[connection.user]} of "
-                f"user {connection.user}; at most {MOST_CONNECTIONS} may be, {MOST_OF_USER} of one "
-                "user"
+                f"user {connection.user}; the limits are {MOST_CONNECTIONS}, and "
+                f"{MOST_OF_USER} a user"
             )
             connection.say({"kind": "ended", "why": why})
             connection.close()
@@ -198,7 +198,7 @@ class ProcessSocket:
             case "submit":
                 name, ranks = message.get("name"), message.get("ranks")
                 if not _is_text(name) or not _names(ranks):
-                    raise _Refused(f"submit: {_short(message)}: expected name and ranks, texts")
+                    raise _Refused(f"submit: {_short(message)}: expected name and ranks as strings")
                 if connection.waiting >= MOST_WAITING:
                     raise _Refused(
                         f"submit: {connection.waiting} jobs are being submitted; expected at most "
@@ -235,7 +235,7 @@ class ProcessSocket:
             owner = attendance.user
         if owner is not None and user not in (0, owner):
             raise _Refused(
-                f"job {job} is that of user {owner} on this host; expected a process of that user, "
+                f"job {job} belongs to user {owner} on this host; expected a process of that user, "
                 f"not of user {user}"
             )
         early = sum(

@@ -121,7 +121,7 @@ class SessionThread(Generic[Out, In]):
         self._wakeup.set()
 
     def _run(self) -> None:
-        told: dict[str, str] = {}
+        logged: dict[str, str] = {}
         for address in cycle(self._addresses):
             try:
                 self._attend(address)
@@ -136,9 +136,9 @@ class SessionThread(Generic[Out, In]):
                 self._end_stream()
                 if self.closed or self._session.over:
                     return
-            if why != told.get(address):
+            if why != logged.get(address):
                 LOGGER.warning("%s; trying again", why)
-            told[address] = why
+            logged[address] = why
             if address == self._addresses[-1]:
                 self._closing.wait(self._pause)
 

@@ -106,7 +106,7 @@ class ScheduleExchange:
         self, tensor: Tensor, out: Tensor, now: float, reduction: Reduction | None = None
     ) -> int:
         """Run the schedule in place, on a copy in `out`; a relay's tensor is of zeros."""
-        assert reduction is None, "hosts only add"
+        assert reduction is None, "hosts can only add"
         out[...] = tensor
         assert self._transport is not None
         self._transport.run(lambda: Execution(self._schedule(len(out)), self._rank, out))

@@ -153,7 +153,7 @@ class HostAgent:
             step()
         except Exception as error:  # noqa: BLE001 - one job's end must not be the others'
             LOGGER.error("job %d: %s: %s", member.job, type(error).__name__, error)
-            what = error.told if isinstance(error, PeerGone) else str(error)
+            what = error.for_controller if isinstance(error, PeerGone) else str(error)
             member.stream.failed(f"{type(error).__name__}: {what}")
             self.leave(member.job, str(error))
             self.failures[member.job] = error

@@ -53,12 +53,12 @@ PARTS = 64
 class PeerGone(OperationError):
     """Another agent of the job failed or is gone, and why; names its host and what is missing.
 
-    `told`: the same for the controller, which knows why.
+    `for_controller`: the same for the controller, which knows why.
     """
 
     def __init__(self, job: int, host: str, why: str, missing: str = "") -> None:
         super().__init__(f"job {job}: agent on {host} is lost: {why}{missing}")
-        self.told = f"agent on {host} is lost{missing}"
+        self.for_controller = f"agent on {host} is lost{missing}"
 
 
 @dataclass(eq=False, slots=True)
@@ -277,8 +277,8 @@ class Member:
                 self._make_exchanges(assignment, plan, work)
             elif relays:
                 raise TaskError(
-                    f"job {self.job}: its workers agree on an order of tensors, which relay "
-                    f"{self.stream.host} does not hear of; expected parts of workers alone"
+                    f"job {self.job}: its workers agree on an order of tensors, and relay "
+                    f"{self.stream.host} takes no part in that; expected parts of workers alone"
                 )
             else:
                 work = None
@@ -312,7 +312,7 @@ class Member:
             if at != boundary and self.stream.host in plan.workers:
                 raise ControllerError(
                     f"job {self.job}, host {self.stream.host}: waits at boundary {boundary} and "
-                    f"gets boundary {at}; expected that of tensor {number}"
+                    f"received boundary {at}; expected that of tensor {number}"
                 )
             number = at * period
             if number >= len(work.task.workload.tensor_sizes()):

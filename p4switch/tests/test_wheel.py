@@ -39,7 +39,7 @@ for executor in ("interpreter", "native"):
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from a copy: setuptools leaves `build/` and metadata beside the source."""
+    """The wheel, built from a copy: setuptools leaves `build/` and metadata next to the source."""
     folder = tmp_path_factory.mktemp("wheel")
     unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", ".*")
     shutil.copytree(ROOT, folder / "source", ignore=unwanted)

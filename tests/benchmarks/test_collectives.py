@@ -1,4 +1,4 @@
-"""The table of collectives beside gloo."""
+"""The table that compares collectives with gloo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of the flow simulator beside Mininet."""
+"""The table that compares the flow simulator with Mininet."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_a_job_that_has_sent_little_goes_first() -> None:
 
 
 def test_levels_change_when_agents_report() -> None:
-    # The second has sent ten bytes at 2.5 s, which is heard of at 3 s; they share from then on.
+    # The second has sent ten bytes at 2.5 s, which is reported at 3 s; they share from then on.
     assert ends([job(0, 40), job(1.5, 20)], [10], LAS) == pytest.approx([6, 4])
     quick = simulate_jobs([job(0, 40), job(1.5, 20)], np.array([10.0]), LAS, report_seconds=0.5)
     assert quick.ended.tolist() == pytest.approx([6, 4.5])

@@ -1,4 +1,4 @@
-"""The table of level-wise all-reduce, and the bound beside it."""
+"""The table of level-wise all-reduce, and its bound."""
 
 from __future__ import annotations
 

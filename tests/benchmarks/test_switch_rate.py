@@ -1,4 +1,4 @@
-"""The benchmark of one switch: it may run beside others."""
+"""The benchmark of one switch: it may run while others do."""
 
 from __future__ import annotations
 

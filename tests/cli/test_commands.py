@@ -39,7 +39,7 @@ from tests.support.machine import PATIENCE as WAIT
 
 
 def run(*arguments: str) -> str:
-    """The output of a command; its exception goes on to the test."""
+    """The output of a command; its exception is raised in the test."""
     result = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200"})
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception

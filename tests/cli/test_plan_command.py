@@ -18,7 +18,7 @@ OVERSUBSCRIBED = ("--topology", "leaf-spine:4x4", "--link-rate", "8M", "--uplink
 
 
 def plan(*arguments: str) -> str:
-    """The output of `hopsum plan`; its exception goes on to the test."""
+    """The output of `hopsum plan`; its exception is raised in the test."""
     result = CliRunner().invoke(app, ["plan", *arguments], env={"COLUMNS": "200"})
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception

@@ -68,7 +68,7 @@ class Scene:
         return ServerSet(servers)
 
     def finish(self, server: Server, fragment: int) -> None:
-        """Let a fragment be summed, whatever the server has seen so far."""
+        """Let a fragment be summed in any state of the server."""
         plan, singles = self.plan, server.tree.singles
         for covered in server.tree.server_children:
             server.receive(

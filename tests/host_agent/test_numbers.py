@@ -84,7 +84,7 @@ def test_all_workers_at_the_edge_do_not_wrap(workers: int, sign: int, exponent: 
 
 
 def test_the_bound_is_reached_to_within_a_factor_of_two() -> None:
-    # Halfway between two integers everywhere, beside one value that fixes the exponent.
+    # Halfway between two integers everywhere, with one value that fixes the exponent.
     workers = 8
     step = 2.0 ** (1 + 3 - 31)
     tensors = np.full((workers, LANES), step / 2 + step, dtype=np.float32)

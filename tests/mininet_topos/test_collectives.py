@@ -73,7 +73,7 @@ def test_hosts_forward_what_is_for_others() -> None:
 
 
 def _traffic(run: subprocess.Popen[str]) -> int:
-    """The bytes that have come from the first host of a run that goes on."""
+    """The bytes received so far from the first host of a run."""
     assert run.poll() is None, run.communicate()[0]
     counter = Path("/sys/class/net/s1-eth1/statistics/rx_bytes")
     return int(counter.read_text()) if counter.exists() else 0

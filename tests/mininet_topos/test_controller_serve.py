@@ -167,7 +167,7 @@ def test_jobs_avoid_links_that_switches_and_agents_report(cluster: ServedCluster
 
 @contextlib.contextmanager
 def management(emulation: Emulation, hosts: Iterable[str]) -> Iterator[dict[str, str]]:
-    """Links from this machine to hosts, beside the network; the address at this end, by host."""
+    """Links from this machine to hosts, outside the network; the address at this end, by host."""
     addresses: dict[str, str] = {}
     named = list(hosts)
     interfaces = dict(zip(named, interface_names(*map(str, range(len(named)))), strict=True))
@@ -252,7 +252,7 @@ def test_tls_over_a_management_network_lets_in_who_is_certified(cluster: ServedC
         cluster.agents["h3"].terminate()
         cluster.agents["h3"].wait(PATIENCE)
         cluster.attach("h3", f"{addresses['h3']}:{port}", *tls("agent", "theirs"))
-        # The log goes on after what the agent before it wrote there.
+        # The log is appended to that of the previous agent.
         wrong = "certificate is not one of the authority given"
         until(lambda: wrong in cluster.log("h3"), "complaint of h3 about the controller")
         cluster.stop_controller()

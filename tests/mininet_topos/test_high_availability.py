@@ -120,7 +120,7 @@ def test_a_job_goes_on_in_its_epoch_whichever_controller_leads(pair: Pair) -> No
     pair.send(1, signal.SIGCONT)
     pair.until_said(1, "no longer leader")
 
-    # Without etcd nobody leads; the job goes on all the same.
+    # Without etcd there is no leader; the job continues.
     pair.etcd.pause()
     pair.until_said(0, "no longer leader: etcd has not answered for 3 s")
     pair.etcd.go_on()

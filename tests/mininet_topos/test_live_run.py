@@ -28,7 +28,7 @@ HOPSUM = Path(sys.executable).with_name("hopsum")
 
 
 def wait_until(true: Callable[[], bool], what: str, process: subprocess.Popen[bytes]) -> None:
-    """Ask again and again while the run goes on."""
+    """Repeat a query while the run continues."""
     deadline = time.monotonic() + PATIENCE
     while not true():
         assert time.monotonic() < deadline, f"waited {PATIENCE} s for {what}"

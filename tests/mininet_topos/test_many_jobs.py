@@ -83,7 +83,7 @@ def test_one_jobs_end_is_not_the_others(up: Running) -> None:
     assert "h1: its connection ended" in doomed["reason"]
     up.finished("beside")
 
-    # A server is started again, and its job goes on in a new epoch.
+    # A server is started again, and its job continues in a new epoch.
     assert up.job("steady")["state"] == "running"
     os.kill(up.agent("h6"), signal.SIGKILL)
     steady = up.finished("steady")
@@ -140,7 +140,7 @@ def test_switches_agents_and_links_come_back(up: Running) -> None:
 def test_wrong_jobs_are_refused_at_the_caller(up: Running) -> None:
     first = up.queries.submit(make_submission("a", "h1,h2", rounds=1000))
     wrong = {
-        f"there is a job 'a' already: number {first.job}": make_submission("a", "h1,h3"),
+        f"a job 'a' exists already: number {first.job}": make_submission("a", "h1,h3"),
         "there is no host 'h9'": make_submission("b", "h1,h9"),
         "worker h1 is named more than once": make_submission("b", "h1,h1"),
         "cannot be worker and server": make_submission("b", "h1,h2", "h2"),

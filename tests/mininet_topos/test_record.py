@@ -147,7 +147,7 @@ def test_a_folder_goes_with_its_run(state: Path) -> None:
 
 @contextlib.contextmanager
 def left_folder(state: Path) -> Iterator[Path]:
-    """The folder of a run that has been killed; with this block it goes, whatever became of it."""
+    """The folder of a run that has been killed; it is removed when this block ends."""
     record = RunRecord.create(state)
     with record.temporary_folder() as folder:
         orphan(record)

@@ -268,7 +268,7 @@ def log_of_rank_0(folder: Path) -> list[str]:
 
 
 def wait(process: subprocess.Popen[bytes], true: Callable[[], bool], what: str) -> None:
-    """Ask again and again while a training goes on."""
+    """Repeat a query while a training continues."""
 
     def ask() -> bool:
         assert process.poll() is None, f"the training ended before {what}"

@@ -50,7 +50,7 @@ OPEN = (
     Worker, Stream, Flight, Server, Segment, OpenSegments, Call, History, OpenSums, LinkRepairs,
     ResultChecks, sequencing.SentLog, sequencing.Arrivals,
 )  # fmt: skip
-"""Objects whose attributes are state; those of the reference are told by their module."""
+"""Objects whose attributes are state; those of the reference are recognised by their module."""
 REFERENCE = (reference_switch.__name__, reference_state.__name__)
 
 

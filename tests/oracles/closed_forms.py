@@ -40,7 +40,7 @@ class Fabric:
 
     @property
     def below_top(self) -> tuple[int, ...]:
-        """The sizes of groups that have others beside them."""
+        """The sizes of groups that are not alone at their level."""
         return tuple(group for group in self.groups if group < self.ranks)
 
 

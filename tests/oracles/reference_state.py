@@ -132,7 +132,7 @@ class SentLog:
     next: int = 0
 
     def number(self, packet: Packet) -> int | None:
-        """Return the number of a frame of this packet's owner; None if a newer epoch goes on."""
+        """Return the number of a frame of this packet's owner; None after a newer epoch."""
         owner = packet.job, packet.tree, packet.epoch
         if self.owner[:2] == owner[:2] and serial_newer(self.owner[2], packet.epoch, 16):
             return None

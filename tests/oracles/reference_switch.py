@@ -172,7 +172,7 @@ class ReferenceSwitch(Switch):
         return [(port, _addressed(_rewritten(frame, asked), source, (frame[6:12], frame[26:30])))]
 
     def _number(self, packet: Packet, frame: bytes, sender: Sender, *, up: bool) -> bytes:
-        """The frame of a sum or result that goes on, with its number."""
+        """The frame of a sum or result that is forwarded, with its number."""
         number = self._logs[up][sender.base % self.build.slots].number(packet)
         numbered = _unnumbered(packet)
         if number is not None:

@@ -39,27 +39,27 @@ class RankHost:
     error: str = ""
 
 
-def hosts_of(told: Sequence[RankHost], where: str = NAME) -> list[str] | str:
+def hosts_of(answers: Sequence[RankHost], where: str = NAME) -> list[str] | str:
     """Return the hosts by rank if they can form a job, else why everything goes over gloo.
 
     Several ranks may share a host, but not all.
 
     Raises NoAgreement if some ranks have an agent and others not, with their numbers.
     """
-    wrong = [f"rank {rank}: {each.error}" for rank, each in enumerate(told) if each.error]
+    wrong = [f"rank {rank}: {each.error}" for rank, each in enumerate(answers) if each.error]
     if wrong:
         raise NoAgreement("; ".join(wrong))
-    missing = [rank for rank, each in enumerate(told) if not each.host]
-    if len(missing) == len(told):
+    missing = [rank for rank, each in enumerate(answers) if not each.host]
+    if len(missing) == len(answers):
         return f"no agent listens at {where} on any rank's host"
     if missing:
         raise NoAgreement(
             f"no agent on the host of rank {_numbers(missing)}, but on those of the other ranks; "
             "run `hopsum-agent serve` on all of them, or set HOPSUM_AGENT=none on every rank"
         )
-    if len(told) == 1:
+    if len(answers) == 1:
         return "there is one rank"
-    hosts = [each.host for each in told]
+    hosts = [each.host for each in answers]
     if len(set(hosts)) == 1:
         return f"all {len(hosts)} ranks are on host {hosts[0]}"
     return hosts
@@ -81,8 +81,8 @@ def meet(store: Store, rank: int, size: int, timeout: float) -> Agent | str:
     way, with its number; `store`: for this attempt alone (`turn`); `timeout` in seconds.
     """
     where = os.environ.get(AGENT, NAME)
-    agent, told = _find(where)
-    store.set(f"host/{rank}", json.dumps([told.host, told.error]))
+    agent, answers = _find(where)
+    store.set(f"host/{rank}", json.dumps([answers.host, answers.error]))
     try:
         everyone = [RankHost(*json.loads(store.get(f"host/{r}"))) for r in range(size)]
         hosts = hosts_of(everyone, where)

@@ -18,7 +18,7 @@ HALF = {torch.float16: 1e-2, torch.bfloat16: 5e-2}
 ROUNDED = {"fp16_hook": 1e-3}
 """Gradients that are rounded to 11 bits on the way."""
 ABOUT = ("modules", "made")
-"""What is no operation's result."""
+"""A value that is the result of no operation."""
 
 
 def same(operation: str, found: Any, expected: Any) -> None:

@@ -1,6 +1,6 @@
-"""Run as a rank: rank 1 dies while all others gather over gloo. Prints what a rank was told.
+"""Run as a rank: rank 1 dies while all others gather over gloo. Prints the errors that a rank got.
 
-All stay until all have been told: the end of one would tell the others.
+All stay until every rank has its error: the exit of one would reach the others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Run as a rank: calls that fail stay alone; then rank 1 dies. Prints what it was told, as JSON."""
+"""Run as a rank: calls that fail stay alone; then rank 1 dies. Prints the errors, as JSON."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ EDGES = (0.0, -0.0, 1.5, -1.5, float("inf"), -float("inf"), 6e-8, -6e-8, 60000.0
 
 @operation
 def extremes(rank: int, size: int) -> Any:
-    """Also of numbers of either sign, and of what is no number of its own."""
+    """Also of numbers of either sign, and of values that are not numbers."""
     found = []
     for name in ("float32", "float16", "bfloat16", "int32", "int8", "uint8"):
         dtype = getattr(torch, name)

@@ -32,7 +32,7 @@ class Switch:
         self.engine = engine
         self.now_us = 0
         self._traces = traces
-        self._told = 0
+        self._shown = 0
         self._out: dict[int, deque[bytes]] = {}
         self._session = Session(engine)
 
@@ -46,7 +46,7 @@ class Switch:
     def send(self, port: int, frame: Frame) -> None:
         """Receive a frame at a port. Output waits for `expect`."""
         self.now_us += PACKET_GAP_US
-        self._told = len(self._traces)
+        self._shown = len(self._traces)
         for out_port, data in self.engine.process([(port, as_bytes(frame))], self.now_us):
             self._out.setdefault(out_port, deque()).append(data)
 
@@ -93,8 +93,8 @@ class Switch:
 
     def _path(self) -> str:
         """Return the trace of the last packet sent, if the engine traces."""
-        told = self._traces[self._told :]
-        return "".join(f"\n{text}" for text in told)
+        fresh = self._traces[self._shown :]
+        return "".join(f"\n{text}" for text in fresh)
 
     # --- tables
 

@@ -121,7 +121,7 @@ VALUES = st.fixed_dictionaries(
 @example(operation("two_comp_mod", operation("~", None, field("h", "a")), hexstr(7)), ENDS)
 @given(EXPRESSIONS, st.lists(VALUES, min_size=1, max_size=4))
 def test_expressions_are_those_of_bmv2(expression: Part, packets: list[dict[str, int]]) -> None:
-    """An expression has BMv2's value, whatever its sign and size."""
+    """An expression has BMv2's value, for any sign and size."""
     fields = {**FIELDS, **RESULTS}
     engine = Interpreter(
         program(one_action(fields, *(assign("h", name, expression) for name in RESULTS)))

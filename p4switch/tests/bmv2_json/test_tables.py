@@ -80,7 +80,7 @@ def test_entries_of_every_kind(run: Run) -> None:
 
 
 def test_longest_prefix(run: Run) -> None:
-    """The longer prefix wins, whatever priorities are written."""
+    """The longer prefix wins, independently of the priorities written."""
     content = keyed(
         [key("lpm", "a")],
         "lpm",

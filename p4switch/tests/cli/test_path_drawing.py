@@ -32,7 +32,7 @@ def traced(tmp_path: Path, entries: str) -> PacketTrace:
 
 
 def texts(svg: str) -> list[str]:
-    """All text of a picture; raises ParseError if it is no XML."""
+    """All text of a picture; raises ParseError if it is not XML."""
     name = "{http://www.w3.org/2000/svg}text"
     return [element.text or "" for element in ElementTree.fromstring(svg).iter(name)]
 

@@ -139,7 +139,7 @@ class Generator:
         """A table with constant entries, so that no control plane is needed."""
         self.tables.append(name)
         keys = [self.rng.choice(self.fields) for _ in range(self.rng.randint(1, 2))]
-        # BMv2 matches too few bits of constant lpm entries whose key is no number of whole bytes.
+        # BMv2 matches too few bits of constant lpm entries whose key is not of whole bytes.
         kinds = [
             self.rng.choice(("exact", "ternary", "lpm") if width % 8 == 0 else ("exact", "ternary"))
             for _, width in keys

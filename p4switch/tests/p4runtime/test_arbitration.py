@@ -1,4 +1,4 @@
-"""Who is primary, and what clients are told of it."""
+"""Who is primary, and how clients are notified."""
 
 from __future__ import annotations
 

@@ -268,7 +268,7 @@ class Client:
     # --- entities by name
 
     def id(self, name: str) -> int:
-        """The id of whatever has this alias."""
+        """The id of the object with this alias."""
         for field, items in self.info.ListFields():
             if field.name in ("pkg_info", "type_info"):
                 continue

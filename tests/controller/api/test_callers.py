@@ -69,7 +69,7 @@ def test_a_certificate_is_of_one_host(tmp_path: Path) -> None:
 
     with contextlib.closing(World(tmp_path, tls=files("controller"))) as world:
         world.queries = ControllerClient(world.address, files("person"))
-        words = "its certificate is of h1, localhost, not of host h2; expected one with the common"
+        words = "its certificate is for h1, localhost, not of host h2; expected one with the common"
         ended = world.agent("h2", files("h1"))
         until(lambda: bool(ended), "the end of a stranger's agent")
         assert words in str(ended[0])
@@ -132,7 +132,7 @@ def refusal(ask: Callable[[], object]) -> str:
 
 @pytest.mark.slow
 def test_roles_of_certificates(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Each may do what its role may, and is told who it is where it may not."""
+    """Each caller may do what its role allows; a refusal names caller and role."""
     certify(tmp_path, "ours")
     certify(tmp_path, "controller", "ours")
     certify(tmp_path, "h1", "ours")
@@ -155,18 +155,19 @@ def test_roles_of_certificates(tmp_path: Path, caplog: pytest.LogCaptureFixture)
         mine = user.submit(ring("mine", "h1,h2"))
         assert mine.owner == "CN=a-user"
         assert [job.owner for job in viewer.jobs()] == ["CN=a-user"]
-        words = "PERMISSION_DENIED: Submit: you are CN=a-viewer, viewer; it takes agent or operator"
-        assert words in refusal(lambda: viewer.submit(ring("no", "h1,h2")))
+        words = "Submit: you are CN=a-viewer, viewer; it requires role agent or operator"
+        refused = refusal(lambda: viewer.submit(ring("no", "h1,h2")))
+        assert "PERMISSION_DENIED: " + words in refused
         assert "Cancel: you are CN=a-viewer" in refusal(lambda: viewer.cancel("mine"))
         assert "Cancel: you are CN=h1, agent" in refusal(lambda: host.cancel("mine"))
         assert "Jobs: you are CN=h1, agent" in refusal(host.jobs)
         assert "Inspect: you are CN=a-user" in refusal(lambda: user.slots("s1", 0, 1))
-        words = "job 1 (mine) is of CN=a-user, and you are CN=other, user; its owner cancels it"
+        words = "job 1 (mine) belongs to CN=a-user, and you are CN=other, user; only its owner"
         assert words in refusal(lambda: other.cancel("mine"))
         assert world.state("mine") not in ("cancelled", "draining")
-        # A person is no agent.
+        # A user cannot register as an agent.
         world.agent("h3", files("a-user"))
-        words = "Serve: you are CN=a-user, user; it takes agent or operator"
+        words = "Serve: you are CN=a-user, user; it requires role agent or operator"
         until(lambda words=words: words in caplog.text, "the complaint of an agent that is none")  # type: ignore[misc]
         assert world.attached() == set()
         for name, words in (

@@ -1,4 +1,4 @@
-"""Bad input to a cluster: an error at the caller, and all else goes on."""
+"""Bad input to a cluster: an error for the caller, and everything else continues."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_an_embedding_needs_links_with_bandwidth(world: World) -> None:
 
 def wrong_jobs() -> Iterator[tuple[str, dict[str, Any], str]]:
     """What is wrong, fields of a submission of job `b` on h1 and h2, and what the error says."""
-    yield "name", {"name": "a"}, "there is a job 'a' already: number 1"
+    yield "name", {"name": "a"}, "a job 'a' exists already: number 1"
     yield "letters", {"name": "b c"}, "job name 'b c'"
     yield "worker", {"workers": ["h1", "h9"]}, "there is no host 'h9'"
     yield "server", {"servers": ["h9"]}, "there is no host 'h9'"

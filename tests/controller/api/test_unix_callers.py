@@ -69,10 +69,12 @@ def test_users_of_a_group_own_the_jobs_that_they_submit(open_folder: Path) -> No
         owner = member.submit(ring("mine", "h1,h2")).owner
         assert owner.endswith(f"(uid {NOBODY})")
         assert [job.owner for job in other.jobs()] == [owner]
-        words = rf"job 1 \(mine\) is of .*uid {NOBODY}.*, and you are .*uid {NOBODY - 1}.*, user"
+        words = (
+            rf"job 1 \(mine\) belongs to .*uid {NOBODY}.*, and you are .*uid {NOBODY - 1}.*, user"
+        )
         with pytest.raises(ControllerError, match=words):
             other.cancel("mine")
-        with pytest.raises(ControllerError, match=r"Inspect: you are .* it takes operator"):
+        with pytest.raises(ControllerError, match=r"Inspect: you are .* it requires role operator"):
             member.slots("s1", 0, 1)
         assert member.cancel("mine").outcome == "cancelled"
         member.submit(ring("second", "h1,h2"))

@@ -98,7 +98,7 @@ def test_a_leader_without_its_lease_steps_down(address: EtcdAddress) -> None:
             assert entry is not None
             Etcd(address).revoke(entry.lease)
             await asyncio.wait_for(leadership.lost.wait(), PATIENCE)
-            assert leadership.why == "etcd has let its lease go"
+            assert leadership.why == "its lease in etcd is gone"
 
     asyncio.run(check())
 

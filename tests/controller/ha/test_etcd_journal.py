@@ -20,7 +20,7 @@ pytestmark = needs_etcd
 
 
 async def begin_term(address: EtcdAddress) -> tuple[EtcdJournal, Leadership]:
-    """Lead, as if elected, and end the term of whoever led."""
+    """Lead, as if elected, and end the term of the previous leader."""
     etcd, key = Etcd(address), address.key("leader")
     etcd.change({}, [key])
     etcd.change({key: b""})

@@ -58,7 +58,7 @@ def test_a_boundary_waits_for_a_pending_decision() -> None:
     assert tracker.open_boundary == 1
     assert told(tracker.decide(1, OTHER)) == {"h1": (1, OTHER), "h2": (1, OTHER)}
     assert told(ask(tracker, "h3", 1)) == {"h3": (1, OTHER)}
-    with pytest.raises(ValueError, match="boundary 1 is decided on"):
+    with pytest.raises(ValueError, match="boundary 1 is decided already"):
         tracker.decide(1, PLAN)
 
 

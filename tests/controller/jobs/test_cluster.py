@@ -213,7 +213,7 @@ def test_jobs_queue_for_slots(world: World) -> None:
 
 
 def test_a_new_job_takes_slots_from_one_that_has_run_for_long() -> None:
-    """The older job goes on in a new epoch, without the switch."""
+    """The older job continues in a new epoch, without the switch."""
     network = local("star:4")
     commands: list[tuple[str, str | None]] = []
 

@@ -39,14 +39,14 @@ def test_jobs_go_on_after_a_restart_and_are_exact(world: World) -> None:
         world.stop()
         world.start()
     assert world.state("long") == "running"
-    with pytest.raises(ControllerError, match="there is a job 'long' already: number 2"):
+    with pytest.raises(ControllerError, match="a job 'long' exists already: number 2"):
         world.queries.submit(ring("long", "h1,h2"))
     world.exact("long")
     assert [(job.job, job.name) for job in world.queries.jobs()] == [
         (1, "before"), (2, "long"), (3, "early"),
     ]  # fmt: skip
     world.exact("before")
-    # Its time goes on over the restarts, as its agents do.
+    # Its elapsed time includes the restarts, as its agents do.
     assert world.queries.job("long").started == started
     assert world.state("early") == "waiting"
     until(lambda: {"h1", "h2", "h3"} <= world.attached(), "the agents")

@@ -186,7 +186,7 @@ def test_a_job_that_waits_for_a_recovery_is_planned_after_it() -> None:
 
 @pytest.mark.slow
 def test_a_job_waits_for_a_switch_it_cannot_do_without() -> None:
-    """All others go on, around it, and new ones come; it goes on when the switch is back."""
+    """All other jobs continue, and new ones start; it continues when the switch is back."""
 
     async def test(world: World) -> None:
         plan = await world.submit()

@@ -58,9 +58,9 @@ def test_a_draining_job_becomes_only_what_it_drains_for() -> None:
     job = job_of(PlanRequest(1, 1, ("h1", "h2"), ("ps",)))
     for to in (JobState.INSTALLING, JobState.WAITING):
         move(job, to, 1.0)
-    with pytest.raises(ValueError, match="outcome None of draining"):
+    with pytest.raises(ValueError, match="outcome None with state draining"):
         move(job, JobState.DRAINING, 2.0)
-    with pytest.raises(ValueError, match="outcome failed of running"):
+    with pytest.raises(ValueError, match="outcome failed with state running"):
         move(job, JobState.RUNNING, 2.0, outcome=JobState.FAILED)
     move(job, JobState.DRAINING, 2.0, "enough", JobState.CANCELLED)
     with pytest.raises(ValueError, match=r"draining \(cancelled\): finished cannot follow"):

@@ -58,7 +58,7 @@ def end(table: JobTable, job: Job, outcome: JobState, reason: str = "") -> None:
 def test_names_are_free_again_when_their_job_is_over() -> None:
     table = JobTable()
     first = job(table, "a")
-    with pytest.raises(JobError, match="job 'a' already: number 1, waiting"):
+    with pytest.raises(JobError, match="job 'a' exists already: number 1, waiting"):
         table.check(first.spec)
     end(table, first, JobState.FAILED, "no reason")
     table.check(first.spec)

@@ -46,7 +46,7 @@ def test_jobs_come_and_go() -> None:
         await manager.submit(job_of(request))
         await manager.submit(job_of(replace(request, job=2)))
         assert admissions(installed[-1]["s1"]) == {1, 2}
-        with pytest.raises(PlanError, match="job 2 is there already"):
+        with pytest.raises(PlanError, match="job 2 exists already"):
             await manager.submit(job_of(replace(request, job=2)))
         await manager.remove(1)
         assert admissions(installed[-1]["s1"]) == {2}
@@ -112,7 +112,7 @@ def test_a_failure_that_hits_nobody_changes_no_plan() -> None:
 
 
 def test_epochs_wrap_around_as_serial_numbers() -> None:
-    """All that adds or compares epochs goes on from 65535 with 1, a restarted controller too."""
+    """All that adds or compares epochs wraps from 65535 to 1, a restarted controller too."""
     network, request = star_request()
     request = replace(request, epoch=0xFFFE)
 

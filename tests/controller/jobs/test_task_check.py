@@ -431,7 +431,7 @@ def test_a_job_needs_the_memory_of_its_hosts() -> None:
             "algorithm ring among themselves, and planner embedding would not be used",
         ),
         ({"algorithm": "ring", "planner": "multi-hop"}, "planner multi-hop would not be used"),
-        ({"algorithm": "embedding", "planner": "multi-hop"}, "give one of the two"),
+        ({"algorithm": "embedding", "planner": "multi-hop"}, "omit one of the two"),
     ],
 )
 def test_jobs_that_are_refused(fields: dict[str, Any], words: str) -> None:

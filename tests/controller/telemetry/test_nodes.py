@@ -17,7 +17,7 @@ def report(peer: str = "s1", **rates: float) -> pb.NodeReport:
 def test_a_host_has_one_process_at_a_time() -> None:
     nodes = Nodes(load_network("star:3"))
     nodes.attach("h1", 1.0)
-    with pytest.raises(NodeError, match=r"h1 has an agent process already, heard of 2\.0 s ago"):
+    with pytest.raises(NodeError, match=r"h1 has an agent process already, last heard 2\.0 s ago"):
         nodes.attach("h1", 3.0)
     with pytest.raises(NodeError, match="no host 'h9' in star:3; hosts: h1, h2"):
         nodes.attach("h9", 3.0)

@@ -39,7 +39,7 @@ NETWORK = (
         ('"links": [{"sender": "h1", "receiver": "h9"}]', "'h9': not in the network"),
         ('"links": [{"sender": "h1", "receiver": "s1", "used": "NaN"}]', "carries nan"),
         ('"nodes": [{"host": "h9"}]', "host 'h9': not in the network"),
-        ('"jobs": [{"state": "running", "trees": [{"sums": ["s9"]}]}]', "'s9': no node"),
+        ('"jobs": [{"state": "running", "trees": [{"sums": ["s9"]}]}]', "'s9' is no node"),
         ('"date": "NaN"', "date nan"),
         ('"date": 1e300', "date 1e.300"),
         ('"date": -1', "date -1"),

@@ -273,7 +273,7 @@ def test_a_job_is_attended_by_processes_of_one_user(host: Host) -> None:
     [*_, last] = host.socket._connections.values()
     last.user = 1002
     other.say({"kind": "attend", "job": JOB, "rank": 1})
-    assert "job 7 is that of user 1001 on this host" in other.hear()["why"]
+    assert "job 7 belongs to user 1001 on this host" in other.hear()["why"]
 
 
 @pytest.mark.parametrize("goodbye", [True, False])
@@ -343,7 +343,7 @@ def test_json_that_nests_deeply_ends_the_connection_only(host: Host) -> None:
 def test_a_name_that_is_not_unicode_is_refused(host: Host) -> None:
     process = Process(host)
     process.say(b'{"kind": "submit", "name": "\\ud800", "ranks": ["h1"]}')
-    assert "expected name and ranks, texts" in process.hear()["why"]
+    assert "expected name and ranks as strings" in process.hear()["why"]
     assert not host.submitted
 
 
@@ -413,7 +413,7 @@ def test_a_job_is_attended_by_the_user_who_handed_it_in(
     owner.say({"kind": "submit", "name": "training", "ranks": ["h1"]})
     assert owner.hear() == {"kind": "submitted", "job": JOB}
     other.say({"kind": "attend", "job": JOB, "rank": 0})
-    words = f"job {JOB} is that of user 1001 on this host; expected a process of that user"
+    words = f"job {JOB} belongs to user 1001 on this host; expected a process of that user"
     assert words in other.hear()["why"]
     owner.say({"kind": "attend", "job": JOB, "rank": 0})
     host.socket.attendance(JOB).start(["h1"])

@@ -228,7 +228,7 @@ def test_connections_of_another_collective_are_refused() -> None:
 
 
 def test_foreign_connections_neither_take_a_place_nor_delay_others() -> None:
-    """Who comes from another address than the peer's is no peer, whatever it says.
+    """A connection from an address that is not the peer's is rejected, whatever rank it claims.
 
     Nor does one hurt that says nothing, half a greeting, or goes at once.
     """

@@ -47,7 +47,7 @@ def test_agents_train_in_an_agreed_order() -> None:
     def agent(host: str) -> None:
         try:
             attend(cast(AgentStream, Client(controller, host)), MemoryPort.pair()[0])
-        except Exception:  # noqa: BLE001 - the agent has told the controller why
+        except Exception:  # noqa: BLE001 - the agent has reported the reason to the controller
             controller.barrier.abort()
 
     threads = [

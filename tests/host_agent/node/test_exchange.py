@@ -107,7 +107,7 @@ def test_a_level_that_comes_before_the_connections_is_theirs(pair: Pair, sockets
     pair.wait()
     assert sockets.marks() == {tos_of_level(5)}
     pair.close()
-    # A job that is over is told of its level now and then.
+    # A finished job may still be sent its level.
     for exchange in pair.exchanges:
         exchange.mark(tos_of_level(6))
 

@@ -1,4 +1,4 @@
-"""Several ranks a host: one tensor goes on, every rank gets the total, and errors name a rank."""
+"""Several ranks a host: one tensor leaves it, every rank gets the total, errors name a rank."""
 
 from __future__ import annotations
 

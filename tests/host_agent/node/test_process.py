@@ -305,7 +305,7 @@ CALLS = st.one_of(
 def test_any_calls_in_any_order(
     calls: list[Any], ranks: list[str], seed: int, data: st.DataObject
 ) -> None:
-    """All sources submit the same, whatever one process does; equal calls are summed."""
+    """All sources submit the same in spite of any one process; equal calls are summed."""
     size = len(ranks)
     job = Job(size, Random(seed), ranks)
     odd = data.draw(st.dictionaries(st.integers(0, 11), CALLS, max_size=3))

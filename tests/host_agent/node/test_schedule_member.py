@@ -113,7 +113,7 @@ def run_agents(controller: Controller) -> None:
         ports = MemoryPort.pair()
         try:
             attend(cast(AgentStream, Client(controller, host)), ports[0])
-        except Exception:  # noqa: BLE001 - the agent has told the controller why
+        except Exception:  # noqa: BLE001 - the agent has reported the reason to the controller
             controller.barrier.abort()
             controller.working.abort()
         finally:
@@ -206,7 +206,7 @@ def test_a_worker_cannot_skip_a_boundary() -> None:
     controller.assignment = replace(controller.assignment, plan=plan)
     controller.cut = lambda host, number: (number + 1, plan)
     run_agents(controller)
-    assert "waits at boundary 1 and gets boundary 2" in controller.failures["h1"]
+    assert "waits at boundary 1 and received boundary 2" in controller.failures["h1"]
 
 
 def test_relays_do_not_hear_of_an_agreed_order() -> None:

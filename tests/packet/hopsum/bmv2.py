@@ -112,7 +112,7 @@ class Bmv2Process:
             # Protocol 0 until it is bound: else it hears every interface in between.
             sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
             sock.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
-            # The kernel takes a VLAN tag off a frame and hands it over beside.
+            # The kernel takes a VLAN tag off a frame and passes it in ancillary data.
             sock.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
             sock.bind((b, ETH_P_ALL))
             sock.setblocking(False)

@@ -61,7 +61,7 @@ def test_several_children_behind_one_port(switch: Switch) -> None:
 
 
 def test_a_switch_that_does_not_aggregate_only_forwards(switch: Switch) -> None:
-    """fan-in 0, no children: whatever the packet asks for."""
+    """fan-in 0, no children: independently of what the packet requests."""
     switch.admit_children(1, 0, fan_in=0)
     part = contribution(switch, hops=(Hop(port=4), LAST_HOP))
     assert send(switch, 1, part) == [(4, part.popped())]

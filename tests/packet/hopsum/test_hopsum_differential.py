@@ -209,7 +209,7 @@ def test_as_the_reference(
         configure(reference)
         for number in sequence:
             port, frame = catalogue(build.lanes)[number]
-            # A request and what goes on may leave by one port, in any order.
+            # A request and a forwarded frame may leave by one port, in any order.
             assert sorted(switch.send(port, frame)) == sorted(reference.send(port, frame))
         assert switch.counted() == reference.counted()
 

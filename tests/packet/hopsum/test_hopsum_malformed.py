@@ -1,4 +1,4 @@
-"""What is no packet for this switch is counted and goes nowhere, and no slot is touched."""
+"""Malformed packets are counted and dropped, and touch no slot."""
 
 from __future__ import annotations
 

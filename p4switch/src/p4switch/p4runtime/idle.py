@@ -20,19 +20,19 @@ class IdleEntries:
     ) -> None:
         self._engine = engine
         self._entry_message = entry_message
-        self._told_us: dict[Key, int] = {}
+        self._reported_us: dict[Key, int] = {}
 
     def due(self, now_us: int) -> p4r.IdleTimeoutNotification | None:
         """Return a notification of the entries that are idle now; None if there are none."""
         notice = p4r.IdleTimeoutNotification()
-        told: dict[Key, int] = {}
+        reported: dict[Key, int] = {}
         for key in self._engine.idle_entries(now_us):
             name, entry = key
-            before = self._told_us.get(key)
+            before = self._reported_us.get(key)
             if before is not None and (now_us - before) * 1000 < entry.idle_timeout_ns:
-                told[key] = before
+                reported[key] = before
                 continue
-            told[key] = now_us
+            reported[key] = now_us
             notice.table_entry.append(self._entry_message(self._engine.table(name), entry))
-        self._told_us = told
+        self._reported_us = reported
         return notice if notice.table_entry else None

@@ -89,24 +89,24 @@ def compile_shared(
     *,
     include_paths: Sequence[Path] = (),
     depends: Sequence[str] = (),
-    beside: Mapping[str, bytes] | None = None,
+    companions: Mapping[str, bytes] | None = None,
 ) -> Path:
     """Return the shared object of a C text, compiling it unless the cache has it.
 
     `depends` is part of the entry's key, `include_paths` are not: it holds further inputs, such as
-    the text of headers there. `beside`: further files, by name, that the cache keeps in the
+    the text of headers there. `companions`: further files, by name, that the cache keeps in the
     same folder. Raises NoCompilerError, CompileError, UnsafePathError.
     """
     path = compiler()
-    beside = beside or {}
-    kept = [part for file, data in sorted(beside.items()) for part in (file, data.hex())]
+    companions = companions or {}
+    kept = [part for file, data in sorted(companions.items()) for part in (file, data.hex())]
     entry = cache_entry(name, text, compiler_identity(path), *flags, "", *depends, "", *kept)
     target = entry / f"{name}.so"
     if target.exists():
         return target
     with locked(entry):
         if not target.exists():
-            for file, data in beside.items():
+            for file, data in companions.items():
                 (entry / file).write_bytes(data)
             includes = [f"-I{folder}" for folder in include_paths]
             _compile(path, [*flags, *includes], text, target)

@@ -228,7 +228,7 @@ def test_a_full_port_stalls_no_other_and_drops_beyond_its_queue(
     loop: PacketLoop,
     engine: NativeEngine,
 ) -> None:
-    """Port 1's interface is shaped to next to nothing; port 2 goes on at once."""
+    """Port 1's interface is shaped to almost no rate; port 2 is not delayed."""
     shaped = links[1][0]
     shape(shaped, "8kbit", 2000)
     sent = 1000

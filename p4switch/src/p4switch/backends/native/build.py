@@ -95,7 +95,7 @@ def compile_generated(
             [*FLAGS, *own_flags, *extra_flags],
             include_paths=[RUNTIME],
             depends=(runtime_text(), machine()),
-            beside={LAYOUT: pickle.dumps(generated.layout)},
+            companions={LAYOUT: pickle.dumps(generated.layout)},
         )
     except CompileError as error:
         if externs is not None:
