@@ -16,7 +16,7 @@ The core takes frames and time and returns frames and deadlines; it has no socke
     server.adopt(plan)                       # a restarted server: a new Server of a new epoch
     server.missing()                         # the oldest open fragment, and who is missing
     ServerSet([server, ...])                 # several servers on one host, host_agent.server_set
-    run_worker(worker, port, tensors), run_server(server, port, stop)      # host_agent.io.loop
+    Loop(port, [worker, server]).turn()      # receives, ticks and sends: host_agent.io.loop
 
 Several calls may be open at once; all workers make the same ones in the same order.
 """

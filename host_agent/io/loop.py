@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from host_agent.io.port import FramePort, Frames
-from host_agent.segment import Tensor
-from host_agent.worker import Worker
 
 RETRY_SECONDS = 0.002
 """Pause before frames that a full queue rejected are offered again."""
@@ -144,30 +142,3 @@ class Loop:
                 break
             sent += 1
         del self._backlog[:sent]
-
-
-def run_worker(
-    worker: Worker,
-    port: FramePort,
-    tensors: Iterable[Tensor],
-    *,
-    clock: Callable[[], float] = time.monotonic,
-) -> list[Tensor]:
-    """Sum tensors one after the other; raises JobFailed when the worker gives up."""
-    loop = Loop(port, [worker], clock=clock)
-    sums = []
-    for tensor in tensors:
-        call = worker.submit(tensor, clock())
-        while (total := worker.result(call)) is None:
-            loop.turn()
-        sums.append(total)
-    loop.flush()
-    return sums
-
-
-def run_server(server: Machine, port: FramePort, stop: int) -> None:
-    """Serve until the descriptor `stop` becomes readable (or is closed at its other end)."""
-    loop = Loop(port, [server], watch=[stop])
-    while stop not in loop.turn():
-        pass
-    loop.flush()

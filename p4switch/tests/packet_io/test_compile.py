@@ -36,14 +36,14 @@ def test_cache_keys_contain_all_inputs() -> None:
         compile_shared("answer", TEXT, [*cache.FLAGS, "-g"]),
         compile_shared("answer", TEXT, depends=["a"]),
         compile_shared("answer", TEXT, depends=["a", ""]),
-        compile_shared("answer", TEXT, beside={"a": b""}),
-        compile_shared("answer", TEXT, beside={"a": b"1"}),
+        compile_shared("answer", TEXT, companions={"a": b""}),
+        compile_shared("answer", TEXT, companions={"a": b"1"}),
     ]
     assert len(set(paths)) == len(paths)
 
 
-def test_files_that_belong_to_an_object_lie_beside_it() -> None:
-    path = compile_shared("answer", TEXT, beside={"note": b"hello"})
+def test_files_that_belong_to_an_object_are_kept_with_it() -> None:
+    path = compile_shared("answer", TEXT, companions={"note": b"hello"})
     assert path.with_name("note").read_bytes() == b"hello"
     assert path.with_suffix(".c").read_text() == TEXT
 

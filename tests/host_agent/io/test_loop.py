@@ -6,7 +6,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -14,13 +14,10 @@ import pytest
 
 from collectives.plan import JobPlan
 from host_agent.failure import JobFailed
-from host_agent.io.loop import (
-    Loop,
-    run_server,
-    run_worker,
-)
+from host_agent.io.loop import Loop, Machine
 from host_agent.io.port import FramePort, Frames, MemoryPort, PacketPort
 from host_agent.io.scapy_io import ScapyPort
+from host_agent.segment import Tensor
 from host_agent.server import Server
 from host_agent.stream import WorkerOptions
 from host_agent.worker import Worker
@@ -36,6 +33,33 @@ def direct_plan() -> tuple[JobPlan, Network]:
     plan, network = star_plan(1)
     tree = replace(plan.trees[0], up=((Hop(),),), down=((),))
     return replace(plan, trees=(tree,)), network
+
+
+def run_worker(
+    worker: Worker,
+    port: FramePort,
+    tensors: Iterable[Tensor],
+    *,
+    clock: Callable[[], float] = time.monotonic,
+) -> list[Tensor]:
+    """Sum tensors one after the other; raises JobFailed when the worker gives up."""
+    loop = Loop(port, [worker], clock=clock)
+    sums = []
+    for tensor in tensors:
+        call = worker.submit(tensor, clock())
+        while (total := worker.result(call)) is None:
+            loop.turn()
+        sums.append(total)
+    loop.flush()
+    return sums
+
+
+def run_server(server: Machine, port: FramePort, stop: int) -> None:
+    """Serve until the descriptor `stop` becomes readable (or is closed at its other end)."""
+    loop = Loop(port, [server], watch=[stop])
+    while stop not in loop.turn():
+        pass
+    loop.flush()
 
 
 class FullPort(MemoryPort):
