@@ -43,8 +43,8 @@ def measure(workers: int) -> Rows:
         "both as all-reduces in the switches": [switches, switches],
     }
     rows = [_row(prepared, way, parts) for way, parts in ways.items()]
-    load = sum(frame_bytes(lanes, 1) for lanes in (LANES_DEFAULT, 0))
-    load /= LANES_DEFAULT * LANE_BYTES
+    frames = sum(frame_bytes(lanes, 1) for lanes in (LANES_DEFAULT, 0))
+    load = frames / (LANES_DEFAULT * LANE_BYTES)
     seconds = load * ELEMENTS * LANE_BYTES * 8 / LINK_RATE
     rooted = "both over trees rooted at the ranks (computed)"
     return [*rows, _as_row(workers, rooted, seconds, load)]

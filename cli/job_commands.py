@@ -147,6 +147,7 @@ def submit(
     if results is not None:
         submission.MergeFrom(pb.Submission(results=results.name))
     for option, value in (
+        ("seed", seed),
         ("max_trees", max_trees),
         ("max_height", max_height),
         ("min_rate", rate("min-rate", min_rate)),

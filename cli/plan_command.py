@@ -14,6 +14,7 @@ from cli.cluster_commands import LanesOption
 from cli.command_options import (
     ELEMENTS,
     ROUNDS,
+    SEED,
     DataTypeOption,
     ElementsOption,
     HostsOption,
@@ -29,6 +30,7 @@ from cli.command_options import (
     RateOption,
     ResultsOption,
     RoundsOption,
+    SeedOption,
     TopologyOption,
     TreeBandwidthOption,
     UplinkOption,
@@ -96,7 +98,7 @@ def plan(
     time_limit: Annotated[
         float, typer.Option(min=0, help="Time limit for planning, in seconds.")
     ] = 10.0,
-    seed: Annotated[int, typer.Option(help="Seed of all random choices.")] = 0,
+    seed: SeedOption = SEED,
     method: Annotated[Method, typer.Option(help="How multi-hop searches for trees.")] = Method.AUTO,
     max_aggregating: Annotated[
         int | None, typer.Option(min=0, help="Maximum number of switches that sum (multi-hop).")

@@ -89,6 +89,11 @@ def test_who_stops_waiting_is_told_that_the_job_continues(
     assert "removed" not in said
 
 
+def test_the_seed_is_the_planners_too() -> None:
+    said("submit", "mine", "--seed", "7")
+    assert (SUBMITTED[-1].trees.seed, SUBMITTED[-1].task.workload.seed) == (7, 7)
+
+
 def test_a_job_says_where_it_gave_up_slots_and_why_it_waits() -> None:
     old, new, both = said("jobs").splitlines()[-4:-1]
     assert "bypasses s1, s2" in old
