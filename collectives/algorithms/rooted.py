@@ -128,7 +128,8 @@ def network_tree(network: Network, ranks: Sequence[str], root: str | None = None
     """Return the tree that plain packets from the ranks to `root` follow; ranks may be inner nodes.
 
     `root` None: the switch (where there is none, the rank) with the lowest such tree, the first of
-    equals. Raises NetworkError where there is no way, ScheduleError for ranks that are no nodes.
+    equals. Raises NetworkError where there is no way to `root`, ScheduleError for ranks that are no
+    hosts, or without a switch (or rank) that all of them reach.
     """
     check_ranks(ranks)
     absent = [rank for rank in ranks if rank not in network.hosts]

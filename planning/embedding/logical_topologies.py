@@ -14,6 +14,7 @@ from itertools import pairwise
 
 from collectives.algorithms.rooted import RootedTree, network_tree
 from collectives.plan import PlanError, Results
+from collectives.schedule import ScheduleError
 from network.model import Network, NetworkError
 from network.paths import PlainRoutes
 from network.ring import virtual_ring
@@ -141,7 +142,7 @@ def physical_order(network: Network, workers: Sequence[str]) -> tuple[str, ...]:
         return tuple(workers[i] for i in around)
     try:
         tree = network_tree(network, workers)
-    except NetworkError as error:
+    except (NetworkError, ScheduleError) as error:
         raise PlanError(str(error)) from None
     wanted, order, stack = set(workers), [], [tree.root]
     while stack:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from collectives.algorithms.host_part import host_part_all_reduce
 from collectives.link_volumes import link_volumes
+from collectives.plan import PlanError
 from collectives.schedule_checker import check_schedule
 from network.model import Network
 from network.paths import PlainRoutes
@@ -95,6 +96,12 @@ def test_a_ring_in_another_order_crosses_the_spine_more_often() -> None:
     good = ring(Paths(network), physical_order(network, apart))
     bad = ring(Paths(network), apart)
     assert seconds(network, [(bad, Fraction(1))]) == 4 * seconds(network, [(good, Fraction(1))])
+
+
+def test_workers_that_are_cut_off_have_no_order() -> None:
+    network = make_topology("line:2x1", Options(link_rate=1.0)).without(nodes=["s1"])
+    with pytest.raises(PlanError, match="ranks h1 are not connected"):
+        physical_order(network, ("h1",))
 
 
 def test_the_ring_of_a_torus_is_physical() -> None:
