@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from host_agent.codec import FRAGMENT_AT, STACK_START, Frames
+from host_agent.codec import FRAGMENT_AT, STACK_START, Frames, exponents_of
 from host_agent.flight import Flight
 from host_agent.link_repairs import LinkRepairs
 from host_agent.options import WorkerStatistics
@@ -81,6 +81,7 @@ class FastPath:
         if found is None:
             return None
         count = len(frames)
+        segment.take_remark(exponents_of(frames))
         limited = flight.congestion.limited
         if found.marked or limited:
             flight.heed_congestion(found.newest, now - found.latest, marked=found.marked > 0)

@@ -28,7 +28,7 @@ struct stream {
     const void *source;
     void *result;
     const uint8_t *announced;
-    int64_t first, prologue, end, elements, reduction;
+    int64_t first, prologue, end, elements, reduction, byte;
     /* The batch, and the state of the stream. */
     double now;
     int64_t end_of_stream, arrived, log_next, next, newest, newest_void, open;
@@ -185,7 +185,7 @@ static void make_frame(struct stream *s, int64_t fragment, uint8_t *made, double
     uint64_t length = (uint64_t)(s->prefix_bytes + 4 * s->lanes);
     memcpy(made, s->prefix, (size_t)s->prefix_bytes);
     put32(made + FRAGMENT, (uint32_t)wire);
-    made[EXPONENT] = s->prologue ? s->announced[fragment - s->first] : 0;
+    made[EXPONENT] = s->prologue ? s->announced[fragment - s->first] : (uint8_t)s->byte;
     made[FLAGS] = (uint8_t)s->flags;
     made[REDUCTION] = (uint8_t)s->reduction;
     load(s, fragment - s->first - s->prologue, made + s->prefix_bytes, s->code[slot]);

@@ -77,7 +77,10 @@ _CONSTANTS = {
     "bits": "_bits",
 }
 """Its scalars."""
-_TENSOR = ["source", "result", "announced"], ["first", "prologue", "end", "elements", "reduction"]
+_TENSOR = (
+    ["source", "result", "announced"],
+    ["first", "prologue", "end", "elements", "reduction", "byte"],
+)
 _BATCH = [
     "end_of_stream",
     "arrived",
@@ -224,7 +227,7 @@ class Ordinary(_Pass):
         state.announced = segment.exponents.ctypes.data
         state.first, state.prologue = segment.first, segment.prologue
         state.end, state.elements = segment.end, segment.stop - segment.start
-        state.reduction = segment.reduction
+        state.reduction, state.byte = segment.reduction, segment.byte
 
     def look(self, frames: Frames, **scalars: int) -> _Stream | None:
         """Examine frames (n, length); return None if they are not all ordinary.

@@ -19,6 +19,18 @@ Tensor = NDArray[Any]
 
 
 @dataclass(slots=True)
+class Remark:
+    """A byte that each worker sends along with an int32 tensor, `own`; all get the `maximum`.
+
+    It is in the exponent field of all the tensor's fragments, of which switches and server keep the
+    greatest; the maximum is known once the call is done.
+    """
+
+    own: int = 0
+    maximum: int = 0
+
+
+@dataclass(slots=True)
 class Call:
     """One all-reduce of one tensor. `open_parts`: trees whose part is unfinished.
 
@@ -31,6 +43,7 @@ class Call:
     result: Tensor
     open_parts: int
     prologues: int = 0
+    remark: Remark | None = None
 
 
 class Segment:
@@ -64,6 +77,8 @@ class Segment:
         call.prologues += self.prologue
         self.reduction = reduction_byte(reduction)
         """Reduction byte in frames."""
+        self.byte = 0 if call.remark is None else call.remark.own
+        """Exponent byte in frames of int32."""
         self._lanes = lanes
         self._window = window
         self.source = source[start:stop]
@@ -87,7 +102,13 @@ class Segment:
 
     def announced(self, fragments: NDArray[np.int64]) -> NDArray[np.uint8] | int:
         """Return the exponent bytes to send with fragments of the stream."""
-        return self.exponents[fragments - self.first] if self.scaled else 0
+        return self.exponents[fragments - self.first] if self.scaled else self.byte
+
+    def take_remark(self, codes: NDArray[np.uint8]) -> None:
+        """Take the exponent bytes of results."""
+        remark = self.call.remark
+        if remark is not None:
+            remark.maximum = max(remark.maximum, int(codes.max()))
 
     def reductions(self, data: NDArray[np.int64], *, bare: bool) -> NDArray[np.uint8]:
         """Return the reduction bytes of data fragments (n,).

@@ -342,6 +342,7 @@ class Stream:
             else:
                 segment.store(data, dequantise(values, used, self._bits))
         else:
+            segment.take_remark(codes)
             segment.store(data, values)
         if not segment.open:
             self._close(segment)

@@ -13,7 +13,7 @@ from host_agent.failure import CallError, JobFailed
 from host_agent.job import check_job, check_same_job
 from host_agent.numbers import exponent_codes, worker_bits
 from host_agent.recovery import Progress
-from host_agent.segment import Call, Segment, Tensor
+from host_agent.segment import Call, Remark, Segment, Tensor
 from host_agent.stream import Stream, WorkerOptions, WorkerStatistics
 from network.model import Network
 from protocol.wire import LANE_REDUCTIONS, Reduction, frame_bytes, serial_newer
@@ -88,13 +88,15 @@ class Worker:
         out: Tensor | None = None,
         name: str | None = None,
         reduction: Reduction | None = None,
+        remark: Remark | None = None,
     ) -> int:
         """Start summing a tensor (float32 or int32, any shape); return the number of the call.
 
         `reduction`: how values combine, float32 by SUM alone; None: as the plan says. The tensor
         is read until the call is done and must not change before. `out` (C-contiguous,
-        same shape and type) takes the result; it may be the tensor itself. Raises CallError for a
-        tensor that cannot be sent, NumbersError at a NaN or infinity (nothing is sent then).
+        same shape and type) takes the result; it may be the tensor itself. `remark`: of an int32
+        tensor without check lanes. Raises CallError for a tensor that cannot be sent, NumbersError
+        at a NaN or infinity (nothing is sent then).
         """
         number = self._next_call
         name = name or f"tensor of call {number}"
@@ -124,7 +126,7 @@ class Worker:
         flat = np.ascontiguousarray(tensor).reshape(-1)
         lanes = self.plan.values
         codes = exponent_codes(flat, lanes, name) if scaled else np.zeros(0, dtype=np.uint8)
-        call = Call(number, name, out, 0)
+        call = Call(number, name, out, 0, remark=remark)
         parts = []
         for stream, (start, stop) in zip(
             self._all, tensor_ranges(self._cut, len(flat)), strict=True

@@ -20,7 +20,7 @@ from host_agent.io.process_socket import Request
 from host_agent.node.bandwidth import Counted
 from host_agent.node.operation_pool import Completed
 from host_agent.node.work import Work
-from host_agent.segment import Tensor
+from host_agent.segment import Remark, Tensor
 from host_agent.session import Assignment, Event
 from host_agent.workload import CheckedWorkload
 from network.model import Host, Network
@@ -29,11 +29,15 @@ from protocol.wire import Reduction
 
 
 class Named(NamedTuple):
-    """A flat tensor to sum, and its name; `reduction` None: that of its job's plan."""
+    """A flat tensor to sum, and its name; `reduction` None: that of its job's plan.
+
+    `remark`: goes with all of it, so over trees alone.
+    """
 
     name: str
     tensor: Tensor
     reduction: Reduction | None = None
+    remark: Remark | None = None
 
 
 Then = Callable[[Any, float], None]

@@ -11,7 +11,7 @@ import numpy as np
 from collectives.execution import Channel, Execution, channels
 from collectives.schedule import Schedule
 from host_agent.node.environment import Environment, Meeting, Transport
-from host_agent.segment import Tensor
+from host_agent.segment import Remark, Tensor
 from host_agent.worker import Worker
 from network.model import Network
 from protocol.wire import Reduction
@@ -23,11 +23,16 @@ class Exchange(Protocol):
     several: bool
 
     def begin(
-        self, tensor: Tensor, out: Tensor, now: float, reduction: Reduction | None = None
+        self,
+        tensor: Tensor,
+        out: Tensor,
+        now: float,
+        reduction: Reduction | None = None,
+        remark: Remark | None = None,
     ) -> int:
         """Start summing `tensor` (flat) into `out`, an array like it; return the call's number.
 
-        `reduction`: instead of the plan's, over trees.
+        `reduction`: instead of the plan's, and `remark`: over trees.
         """
 
     def done(self, call: int) -> bool:
@@ -47,10 +52,15 @@ class TreeExchange:
         self._worker = worker
 
     def begin(
-        self, tensor: Tensor, out: Tensor, now: float, reduction: Reduction | None = None
+        self,
+        tensor: Tensor,
+        out: Tensor,
+        now: float,
+        reduction: Reduction | None = None,
+        remark: Remark | None = None,
     ) -> int:
         """Submit a call."""
-        return self._worker.submit(tensor, now, out=out, reduction=reduction)
+        return self._worker.submit(tensor, now, out=out, reduction=reduction, remark=remark)
 
     def done(self, call: int) -> bool:
         """Return, once, whether a call is complete; JobFailed if it never will be."""
@@ -103,7 +113,12 @@ class ScheduleExchange:
         self._transport = environment.transport(Meeting(*self._meeting, self._tos))
 
     def begin(
-        self, tensor: Tensor, out: Tensor, now: float, reduction: Reduction | None = None
+        self,
+        tensor: Tensor,
+        out: Tensor,
+        now: float,
+        reduction: Reduction | None = None,
+        remark: Remark | None = None,
     ) -> int:
         """Run the schedule in place, on a copy in `out`; a relay's tensor is of zeros."""
         assert reduction is None, "hosts can only add"

@@ -27,7 +27,7 @@ from host_agent.node.timing import suitable_options
 from host_agent.node.vectors import SwitchedVectors, VectorQueues
 from host_agent.node.work import Work
 from host_agent.operator_training import OperatorTraining
-from host_agent.segment import Tensor
+from host_agent.segment import Remark, Tensor
 from host_agent.server_set import ServerSet
 from host_agent.session import AgentLost, AllDone, Assignment, JobWaits, PlanChanged
 from host_agent.task import TaskError
@@ -447,14 +447,24 @@ class Member:
         return not self._under_way or all(each.several for each in self._exchanges.values())
 
     def _begin(
-        self, plan: JobPlan, name: str, tensor: Tensor, reduction: Reduction | None = None
+        self,
+        plan: JobPlan,
+        name: str,
+        tensor: Tensor,
+        reduction: Reduction | None = None,
+        remark: Remark | None = None,
     ) -> None:
         """Submit every part of a tensor to its exchange (002, decomposition)."""
         in_place = self._source is not None and self._source.in_place
         result = tensor if in_place else like(tensor)
         self.elements = len(tensor)
         parts = [
-            (exchange, exchange.begin(tensor[start:stop], result[start:stop], self._now, reduction))
+            (
+                exchange,
+                exchange.begin(
+                    tensor[start:stop], result[start:stop], self._now, reduction, remark
+                ),
+            )
             for place, (_, start, stop) in enumerate(decompose(plan, len(tensor)))
             if (exchange := self._exchanges.get(place)) is not None
         ]

@@ -20,6 +20,13 @@ the values follow as above. Whether there is a guess, and which, follows from ca
 on, so all hosts have the same. Small float32 tensors are not guessed: they would wait for their
 exponents as long as for the check.
 
+*Sure guesses.* Once a guess was right SURE times in a row, no check is sent: the values alone are,
+of small float32 as integers by the scale of the last time. A byte goes with them of which all get
+the ranks' maximum (`host_agent.segment.Remark`): OTHER of a host that wants something else or must
+not send its values, which sends zeros, then all begin a check; for float32 the exponent byte of
+the host's magnitude. Where the maximum is another than that of the last time, the sum is not used,
+and the integers are submitted again by the scale that it gives.
+
 *Halves.* Where the magnitudes of int32 tensors could add up to more than 31 bits, their upper and
 lower 16 bits are summed apart, in as many tensors: then it is known which sums overflow.
 
@@ -40,80 +47,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.plan import WINDOW_BMV2, JobPlan
-from host_agent.io.process_socket import FAULTS, REDUCTIONS, TYPES, Request
+from host_agent.io.process_socket import FAULTS, Request
+from host_agent.node.calls import LEAVE, SUM_FLOAT, SUM_INT, Wanted, wanted
 from host_agent.node.environment import Handover, Named
+from host_agent.node.guesses import Following, Guesses
 from host_agent.node.local_sums import GREATEST_CODE, add_up, excess_bits, restore
-from host_agent.node.reductions import COMBINED_BY, decode
+from host_agent.node.reductions import decode
 from host_agent.numbers import dequantise, exponent_codes, quantise, worker_bits
-from host_agent.segment import Tensor
+from host_agent.segment import Remark, Tensor
 from host_agent.workload import CheckedWorkload, Verdict
-from protocol.wire import LANES_DEFAULT, Reduction
+from protocol.wire import LANES_DEFAULT
 
 WORDS = 4
 """Words per rank and call in a check: kind and fault, elements, index of the fault, magnitude."""
 MOST = (1 << 31) - 1
-GUESSED_BYTES = 1 << 16
-"""Of a tensor that is submitted before the check of its call is known. A wrong guess costs as much
-traffic; waiting costs a round trip, which carries about as much."""
-CONFIRMED, CONFIRMED_BYTES = 16, 1 << 18
-"""A guess that was right so often in a row may be of a tensor as long: as many round trips saved
-are worth what it costs to be wrong once."""
 PACKED_ELEMENTS = 1 << 13
 """Maximum elements of a tensor that shares fragments with others, with one scale."""
-GUESSES = 4096
-"""Maximum number of different calls that are remembered."""
 HALF = 16
-_BARRIER, _LEAVE = 1, 2
-_WAYS = {
-    (reduction, dtype): code
-    for code, (dtype, reduction) in enumerate(
-        ((name, each) for name in TYPES for each in REDUCTIONS[name]), 3
-    )
-}
-"""Codes of operations, by reduction and type."""
-_CODES = {(reduction, TYPES[dtype]): code for (reduction, dtype), code in _WAYS.items()}
-_SUM_INT, _SUM_FLOAT = _WAYS["sum", "int32"], _WAYS["sum", "float32"]
-_KINDS = {_BARRIER: "barrier", _LEAVE: "leave"} | {
-    code: f"{reduction} of {dtype}" for (reduction, dtype), code in _WAYS.items()
-}
-_COMBINED_BY = {code: COMBINED_BY.get(reduction) for (reduction, _), code in _WAYS.items()}
-_SUBMITTED_AS = {
-    code: TYPES[dtype if reduction == "sum" else "int32"]
-    for (reduction, dtype), code in _WAYS.items()
-}
+OTHER = 255
+"""Remark of a host that does not make the call expected, or must not send its values."""
 _LEFT = Request("leave")
-_CHECK, _GUESS, _VALUES, _PACK = "check", "guess", "values", "pack"
+_CHECK, _GUESS, _SURE, _VALUES, _PACK = "check", "guess", "sure", "values", "pack"
 _UPPER, _LOWER = "upper", "lower"
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A rank's call: a code of _KINDS, and the number of elements."""
-
-    code: int
-    elements: int
-
-    def __str__(self) -> str:
-        if self.code == _LEAVE:
-            return "has left"
-        if self.code == _BARRIER:
-            return _KINDS[self.code]
-        return f"{_KINDS[self.code]}, {self.elements} elements"
-
-    @property
-    def values(self) -> bool:
-        """Whether it has values to sum."""
-        return self.code in _SUBMITTED_AS and self.elements > 0
-
-    @property
-    def type(self) -> np.dtype[Any]:
-        """Type of the tensor that is submitted for it."""
-        return _SUBMITTED_AS[self.code]
-
-    @property
-    def reduction(self) -> Reduction | None:
-        """Reduction in the switches, if not sums."""
-        return _COMBINED_BY.get(self.code)
 
 
 class _UncheckedWorkload(CheckedWorkload):
@@ -130,13 +85,14 @@ class _UncheckedWorkload(CheckedWorkload):
 class _Call:
     """A call of this host's ranks; `requests`: of each, None: it has not made it yet.
 
-    `guess`: what is submitted along with its check, if anything. `excess`: the bits by which
-    float32 values were made smaller.
+    `guess`: what is submitted along with its check, if anything; `remark`: of what is submitted
+    without one. `excess`: the bits by which float32 values were made smaller.
     """
 
     def __init__(self, requests: Sequence[Request | None]) -> None:
         self.requests = requests
         self.guess: Wanted | None = None
+        self.remark: Remark | None = None
         self.halves: dict[str, Tensor] = {}
         self.excess = 0
 
@@ -164,14 +120,6 @@ class _Pack:
 
     calls: Sequence[_Call]
     codes: Sequence[int]
-
-
-@dataclass(slots=True)
-class _Following:
-    """The successor of a call last time, and how often in a row."""
-
-    wanted: Wanted
-    times: int = 1
 
 
 class ProcessSource:
@@ -219,8 +167,9 @@ class ProcessSource:
         self._ready: deque[tuple[str, _Call | _Pack, Tensor]] = deque()
         self._submitted: dict[str, tuple[str, _Call | _Pack]] = {}
         self._numbers = 0
-        self._last: Wanted | None = None
-        self._follows: dict[Wanted, _Following] = {}
+        self._guesses = Guesses()
+        self._sure: tuple[_Call, Following] | None = None
+        """The call that is submitted without a check, and what it is expected to be."""
         self._guessed: dict[_Call, Tensor | None] = {}
         """Sums of guesses that precede their check, or None for checks that precede their sum."""
 
@@ -240,7 +189,7 @@ class ProcessSource:
                     self._left.add(rank)
                 else:
                     self._asked[rank].append(request)
-        if not self._ready and self._checked is None:
+        if not self._ready and self._checked is None and self._sure is None:
             self._begin()
         if not self._ready:
             return None
@@ -250,22 +199,58 @@ class ProcessSource:
         self._submitted[name] = kind, what
         if isinstance(what, _Pack):
             return Named(name, tensor, None)
+        if kind == _SURE:
+            assert self._sure is not None
+            return Named(name, tensor, self._sure[1].wanted.reduction, what.remark)
         reduced = {_GUESS: what.guess, _VALUES: what.wanted}.get(kind)
         return Named(name, tensor, None if reduced is None else reduced.reduction)
 
     def _begin(self) -> None:
-        """Prepare the check of the next calls; processes that left take part until all have."""
+        """Prepare the next calls; processes that left take part until all have."""
         if self.over or not all(self._asked[rank] or rank in self._left for rank in self._here):
             return
+        following = self._guesses.next()
+        if following is None:
+            self._check(None)
+        elif following.sure(self._packed_elements) and not self._sums_only:
+            self._begin_sure(following)
+        else:
+            self._check(following.guessed(self._packed_elements))
+
+    def _check(self, guess: Wanted | None) -> None:
+        """Prepare the check of the next calls, and what is guessed of the first."""
         count = self._most_calls
         if not self._left:
             count = min(count, max(map(len, self._asked.values())))
         asked = [self._next_of(rank, count) for rank in self._here]
         self._checked = calls = [_Call(each) for each in zip(*asked, strict=True)]
         self._ready.append((_CHECK, calls[0], self._words(calls)))
-        calls[0].guess = guess = self._guess()
+        calls[0].guess = guess
         if guess is not None:
-            self._ready.append((_GUESS, calls[0], self._guessed_values(calls[0], guess)))
+            values = self._guessed_values(calls[0], guess)
+            if values is None:
+                values = np.zeros(guess.elements, guess.type)
+            self._ready.append((_GUESS, calls[0], values))
+
+    def _begin_sure(self, following: Following) -> None:
+        """Submit the next call as it is expected to be, without a check."""
+        guess = following.wanted
+        call = _Call([self._next_of(rank, 1)[0] for rank in self._here])
+        values, remark = None, OTHER
+        # Calls that have come in the meantime share a check, and fragments.
+        if all(len(asked) <= 1 for asked in self._asked.values()):
+            if guess.code != SUM_FLOAT:
+                values = self._guessed_values(call, guess)
+                remark = OTHER if values is None else 0
+            elif self._is_made(call, guess):
+                remark = max(self._magnitude(each, guess) for each in call.requests if each)
+                if remark <= following.magnitude:
+                    values = _added(self._integers(call, following.magnitude))
+        if values is None:
+            values = np.zeros(guess.elements, np.int32)
+        call.remark = Remark(remark)
+        self._sure = call, following
+        self._ready.append((_SURE, call, values))
 
     def _next_of(self, rank: int, count: int) -> list[Request | None]:
         """Return the next `count` calls of a rank; _LEFT or None for each that it has not made."""
@@ -293,7 +278,7 @@ class ProcessSource:
 
     def _magnitude(self, request: Request, asked: Wanted) -> int:
         """Return the magnitude of int32 values, or the exponent byte of float32."""
-        if asked.code != _SUM_FLOAT:
+        if asked.code != SUM_FLOAT:
             return min(request.magnitude, MOST)
         if request.fault is not None:
             return 0
@@ -306,24 +291,17 @@ class ProcessSource:
     def _small(self, agreed: Wanted) -> bool:
         return 0 < agreed.elements <= self._packed_elements
 
-    def _guess(self) -> Wanted | None:
-        """Return the tensor submitted after the check; None: none."""
-        following = None if self._last is None else self._follows.get(self._last)
-        if following is None or not following.wanted.values:
-            return None
-        guess, most = following.wanted, GUESSED_BYTES
-        if following.times >= CONFIRMED:
-            most = CONFIRMED_BYTES
-        packed = guess.code == _SUM_FLOAT and self._small(guess)
-        return None if packed or guess.elements * guess.type.itemsize > most else guess
-
-    def _guessed_values(self, call: _Call, guess: Wanted) -> Tensor:
-        """Return the values if they match the guess and cannot harm the others'; else zeros."""
+    def _is_made(self, call: _Call, guess: Wanted) -> bool:
+        """Whether all ranks here make the call guessed, with values that can be summed."""
         asked = [request for request in call.requests if request is not None]
-        others = any(wanted(each) != guess or each.fault is not None for each in asked)
+        return all(wanted(each) == guess and each.fault is None for each in asked)
+
+    def _guessed_values(self, call: _Call, guess: Wanted) -> Tensor | None:
+        """Return the values if they match the guess and cannot harm the others'."""
+        asked = [request for request in call.requests if request is not None]
         magnitudes = [self._magnitude(each, guess) for each in asked]
-        if others or not self._narrow(guess, magnitudes):
-            return np.zeros(guess.elements, guess.type)
+        if not self._is_made(call, guess) or not self._narrow(guess, magnitudes):
+            return None
         # The processes' own must be as they were if the guess is wrong.
         return add_up(call.request, [np.array(tensor) for tensor in call.tensors])
 
@@ -332,7 +310,7 @@ class ProcessSource:
 
         If so of each host's, then of all.
         """
-        if agreed.code == _SUM_FLOAT:
+        if agreed.code == SUM_FLOAT:
             return not excess_bits(magnitudes, self._most_here)
         return max(magnitudes) * len(self._ranks) <= MOST
 
@@ -355,6 +333,10 @@ class ProcessSource:
                     self._take(call, result)
                 elif self._checked is not None and call is self._checked[0]:
                     self._guessed[call] = result
+            case "sure":
+                assert self._sure is not None
+                (_, following), self._sure = self._sure, None
+                self._settle(call, following, result)
             case "upper" | "lower":
                 call.halves[kind] = result
                 if len(call.halves) == 2:
@@ -368,9 +350,7 @@ class ProcessSource:
         for call, of_call in zip(calls, words, strict=False):
             if not of_call[:, 0].all():
                 break
-            for asked in self._asked.values():
-                if asked:
-                    asked.popleft()
+            self._pass()
             if self._conclude(call, of_call):
                 packed.append((call, int(of_call[:, 3].max())))
             if self.over:
@@ -378,10 +358,33 @@ class ProcessSource:
         if packed:
             self._pack(packed)
 
+    def _pass(self) -> None:
+        """Leave behind a call that all ranks are known to make."""
+        for asked in self._asked.values():
+            if asked:
+                asked.popleft()
+
+    def _settle(self, call: _Call, following: Following, result: Tensor) -> None:
+        """Take the sum of a call without a check, unless the remarks are against it."""
+        assert call.remark is not None
+        remark, expected = call.remark.maximum, following.magnitude
+        if remark == OTHER:
+            following.times = 0
+            self._check(None)
+            return
+        self._pass()
+        self._guesses.remember(following.wanted, remark)
+        if following.wanted.code != SUM_FLOAT:
+            self._take(call, result)
+        elif remark == expected:
+            self._unpack(_Pack([call], [remark]), result)
+        else:
+            self._pack([(call, remark)])
+
     def _pack(self, packed: Sequence[tuple[_Call, int]]) -> None:
         """Prepare the integers of calls as one tensor; `packed`: with each call's magnitude."""
         first = packed[0][0]
-        if len(packed) == 1 and first.wanted.code == _SUM_INT:
+        if len(packed) == 1 and first.wanted.code == SUM_INT:
             self._ready.append((_VALUES, first, add_up(first.request, first.tensors)))
             return
         parts = [_added(self._integers(call, code)) for call, code in packed]
@@ -390,7 +393,7 @@ class ProcessSource:
 
     def _integers(self, call: _Call, code: int) -> Sequence[Tensor]:
         """Return each rank's values of a call as integers to add."""
-        if call.wanted.code != _SUM_FLOAT:
+        if call.wanted.code != SUM_FLOAT:
             return call.tensors
         codes = np.array([code], np.uint8)
         return [quantise(each.reshape(1, -1), codes, self._bits)[0] for each in call.tensors]
@@ -400,7 +403,7 @@ class ProcessSource:
         for call, code in zip(pack.calls, pack.codes, strict=True):
             total = result[start : start + call.wanted.elements]
             start += call.wanted.elements
-            if call.wanted.code == _SUM_FLOAT:
+            if call.wanted.code == SUM_FLOAT:
                 codes = np.array([code], np.uint8)
                 total = dequantise(total.reshape(1, -1), codes, self._bits)[0]
             self._copy(call, total)
@@ -424,7 +427,7 @@ class ProcessSource:
             )
             self._failed(call, why, {})
             return False
-        self._remember(agreed)
+        self._guesses.remember(agreed, int(words[:, 3].max()))
         faults = {
             rank: f"element {index} is {FAULTS[(int(code) >> 8) - 1]}"
             for rank, (code, _, index, _) in enumerate(words)
@@ -439,25 +442,13 @@ class ProcessSource:
                 else "a NaN cannot be compared (look for a diverged gradient)",
                 faults,
             )
-        elif agreed.code == _LEAVE:
+        elif agreed.code == LEAVE:
             self.over = True
         elif not agreed.values:
             self._done(call)
         else:
             return self._sum(call, agreed, [int(each) for each in words[:, 3]])
         return False
-
-    def _remember(self, agreed: Wanted) -> None:
-        """Note the successor of the last call."""
-        if self._last is not None:
-            following = self._follows.get(self._last)
-            if following is not None and following.wanted == agreed:
-                following.times += 1
-            else:
-                if len(self._follows) >= GUESSES:
-                    self._follows.clear()
-                self._follows[self._last] = _Following(agreed)
-        self._last = agreed
 
     def _sum(self, call: _Call, agreed: Wanted, magnitudes: list[int]) -> bool:
         """Prepare a call's tensor; return whether it belongs to the check's pack instead."""
@@ -471,14 +462,14 @@ class ProcessSource:
                 self._guessed[call] = None
             return False
         self._void(call)
-        if agreed.code == _SUM_INT and sum(magnitudes) > MOST:
+        if agreed.code == SUM_INT and sum(magnitudes) > MOST:
             self._ready.append((_UPPER, call, _added([each >> HALF for each in call.tensors])))
             low = (1 << HALF) - 1
             self._ready.append((_LOWER, call, _added([each & low for each in call.tensors])))
         elif agreed.reduction is None and self._small(agreed):
             return True
         else:
-            if agreed.code == _SUM_FLOAT:
+            if agreed.code == SUM_FLOAT:
                 call.excess = excess_bits(magnitudes, self._most_here)
             self._ready.append((_VALUES, call, add_up(call.request, call.tensors, call.excess)))
         return False
@@ -528,7 +519,7 @@ class ProcessSource:
 
     def _disagree(self, call: _Call, calls: list[Wanted]) -> None:
         """Name the ranks whose calls differ from the majority (ties: the first)."""
-        remaining = [each for each in calls if each.code != _LEAVE]
+        remaining = [each for each in calls if each.code != LEAVE]
         most = Counter(remaining).most_common(1)[0][0]
         whose = {rank: str(each) for rank, each in enumerate(calls) if each != most}
         self._failed(call, f"the ranks make different calls; most call: {most}", whose)
@@ -544,11 +535,3 @@ class ProcessSource:
 def _added(tensors: Sequence[Tensor]) -> Tensor:
     """Return the sum of integers, one tensor a rank."""
     return reduce(np.add, tensors)
-
-
-def wanted(request: Request) -> Wanted:
-    """Return the call of a request."""
-    if request.tensor is not None:
-        code = _CODES[request.reduction, request.tensor.dtype]
-        return Wanted(code, len(request.tensor))
-    return Wanted(_BARRIER if request.kind == "barrier" else _LEAVE, 0)

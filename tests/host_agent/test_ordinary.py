@@ -16,6 +16,7 @@ from host_agent import ordinary
 from host_agent.codec import Frames, flags_of, reduction_byte, reductions_of
 from host_agent.congestion import StreamPath
 from host_agent.fast_path import FastPath
+from host_agent.segment import Remark
 from host_agent.server import Server
 from host_agent.stream import WorkerOptions
 from host_agent.worker import Worker
@@ -92,6 +93,7 @@ class Run:
         self.way: list[Frames] = []
         self.sent: list[bytes] = []
         self.snapshots: list[Snapshot] = []
+        self.remarks: list[Remark | None] = []
         self.now = 0.0
 
     def tensor(self) -> NDArray[Any]:
@@ -138,7 +140,15 @@ class Run:
                 reduction = self.random.choice(
                     LANE_REDUCTIONS if tensor.dtype == np.int32 else [Reduction.SUM]
                 )
-                calls.append(self.worker.submit(tensor, self.now, out=out, reduction=reduction))
+                remark = None
+                if tensor.dtype == np.int32 and self.random.random() < 0.5:
+                    remark = Remark(self.random.choice([0, 7, 255]))
+                calls.append(
+                    self.worker.submit(
+                        tensor, self.now, out=out, reduction=reduction, remark=remark
+                    )
+                )
+                self.remarks.append(remark)
             if not waiting and self.worker.idle:
                 break
             self.exchange()
@@ -156,8 +166,9 @@ class Run:
                 self.snapshots.append(snapshot(self))
         self.snapshots.append(snapshot(self))
         assert not waiting and self.worker.idle
-        for call in calls:
+        for call, remark in zip(calls, self.remarks, strict=True):
             self.worker.result(call)
+            assert remark is None or remark.maximum == remark.own
         self.outs = outs
 
     def receive(self, frames: list[Frames]) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from collectives.plan import DataType
 from host_agent.io.process_socket import Request
+from host_agent.node import guesses
+from host_agent.node.process import OTHER, ProcessSource
 from host_agent.node.work import Work
 from host_agent.segment import Tensor
 from host_agent.stream import WorkerOptions
@@ -27,6 +30,8 @@ from simulation.host import VirtualHost
 from tests.support.paths import HOPSUM_P4
 
 LANES = 32
+TIMES = 4
+SETTLE: Any = ProcessSource._settle
 REDUCED_BY = {
     ("int32", "sum"): np.add,
     ("int32", "max"): np.maximum,
@@ -41,28 +46,35 @@ REDUCED_BY = {
 
 
 class Handed:
-    """The process of a host, which makes calls, and leaves."""
+    """The process of a host, which makes calls, at once or one after the other, and leaves."""
 
-    def __init__(self, seed: int, calls: Iterable[tuple[str, str, int]]) -> None:
+    def __init__(
+        self, seed: int, calls: Sequence[tuple[str, str, int]], *, one_by_one: bool = False
+    ) -> None:
         """`calls`: with type, reduction and number of elements."""
+        self._one_by_one = one_by_one
         generator = np.random.default_rng(seed)
         self.given: list[Tensor] = []
         self.tensors: list[Tensor] = []
         self.done_with: list[int] = []
         self._asked: list[Request] = []
-        for dtype, reduction, elements in calls:
-            values = generator.integers(-1000, 1000, elements).astype(dtype)
+        for number, (dtype, reduction, elements) in enumerate(calls):
+            # One rank alone has greater values towards the end.
+            limit = 4000 if seed == 1 and number > len(calls) // 2 else 1000
+            values = generator.integers(-limit, limit, elements).astype(dtype)
             self.given.append(values.copy())
             self.tensors.append(values)
-            # 2^10, of float32 as an exponent byte; sums of whole numbers so small are exact.
-            most = 10 + EXPONENT_BIAS if dtype == "float32" else 1000
+            # 2^12, of float32 as an exponent byte; sums of whole numbers so small are exact.
+            most = 12 + EXPONENT_BIAS if dtype == "float32" else 4000
             magnitude = most if reduction == "sum" else 0
-            number = len(self._asked)
             self._asked.append(Request("sum", number, values, magnitude, None, reduction))
         self._asked.append(Request("leave"))
 
     def take(self) -> list[Request]:
-        taken, self._asked = self._asked, []
+        count = len(self._asked)
+        if self._one_by_one:
+            count = int(len(self.done_with) + count > len(self.given))
+        taken, self._asked = self._asked[:count], self._asked[count:]
         return taken
 
 
@@ -91,10 +103,14 @@ class Hand:
 
 
 def hand_over(
-    ranks: Sequence[str], calls: Sequence[tuple[str, str, int]], monkeypatch: pytest.MonkeyPatch
+    ranks: Sequence[str],
+    calls: Sequence[tuple[str, str, int]],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    one_by_one: bool = False,
 ) -> list[Handed]:
     """The processes that make calls, by rank, on these hosts."""
-    processes = [Handed(rank, calls) for rank in range(len(ranks))]
+    processes = [Handed(rank, calls, one_by_one=one_by_one) for rank in range(len(ranks))]
 
     def of_host(host: VirtualHost, job: int) -> Hand:
         return Hand({rank: each for rank, each in enumerate(processes) if ranks[rank] == host.name})
@@ -106,22 +122,35 @@ def hand_over(
 @pytest.mark.slow
 @pytest.mark.parametrize("places", [(0, 1, 2, 3), (0, 0, 1, 2, 3, 3, 3)])
 @pytest.mark.parametrize(("loss", "reboots"), [(0.0, ()), (0.05, (0.002, 0.01))])
+@pytest.mark.parametrize("one_by_one", [False, True])
 def test_each_call_is_reduced_in_its_own_way(
     loss: float,
     reboots: tuple[float, ...],
     places: tuple[int, ...],
+    one_by_one: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """`places`: of each rank, which worker's host it is on."""
+    """`places`: of each rank, which worker's host it is on.
+
+    `one_by_one`: from the second time on the order is known, and nothing is checked.
+    """
+    monkeypatch.setattr(guesses, "SURE", 1)
+    remarks: set[int] = set()
+
+    def settle(source: Any, call: Any, *rest: Any) -> None:
+        remarks.add(call.remark.maximum)
+        SETTLE(source, call, *rest)
+
+    monkeypatch.setattr(ProcessSource, "_settle", settle)
     network = load_network(
         "leaf-spine:2x2", link_rate=1e8, latency=1e-5, servers=1, workers=4, slots=1024
     )
     placement = place(network, 4, 1)
     request = PlanRequest(1, 1, placement.workers, placement.servers, lanes=LANES, window=8)
     plan = make_plan(network, request)
-    calls = [(*call, 700) for call in REDUCED_BY] * 2
+    calls = [*((*call, 700) for call in REDUCED_BY), ("float32", "sum", 100)] * TIMES
     ranks = tuple(plan.workers[place] for place in places)
-    processes = hand_over(ranks, calls, monkeypatch)
+    processes = hand_over(ranks, calls, monkeypatch, one_by_one=one_by_one)
     switch = next(iter(network.switches))
     faults = Faults(loss=loss, reboots=tuple(Reboot(switch, time) for time in reboots))
     simulation = Simulation(
@@ -134,12 +163,17 @@ def test_each_call_is_reduced_in_its_own_way(
     options = replace(WorkerOptions(), deadline=500.0, max_timeout=0.3)
     simulation.add(plan, Work(Task(spec, options=asdict(options))))
     simulation.run(400.0)
-    for number, (_, combine) in enumerate([*REDUCED_BY.items()] * 2):
-        expected = combine.reduce([process.given[number] for process in processes])
+    for number, (dtype, reduction, _) in enumerate(calls):
+        expected = REDUCED_BY[dtype, reduction].reduce(
+            [process.given[number] for process in processes]
+        )
         for process in processes:
             np.testing.assert_array_equal(process.tensors[number], expected)
     for process in processes:
-        assert sorted(process.done_with) == [*range(2 * len(REDUCED_BY))]
+        assert sorted(process.done_with) == [*range(len(calls))]
+    if one_by_one:
+        # Of integers; of small float32 as expected, and then of one rank; and of goodbyes.
+        assert remarks == {0, 10 + EXPONENT_BIAS, 12 + EXPONENT_BIAS, OTHER}
 
 
 def measured(

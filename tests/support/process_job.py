@@ -152,6 +152,10 @@ class Job:
                     assert dtype == np.int32
                 elif dtype == np.int32:
                     assert np.abs(exact).max(initial=0) <= MOST + 1, "the switches overflow"
+                remarks = [each.remark for each in tensors if each.remark is not None]
+                assert len(remarks) in (0, len(tensors)), "they do not remark the same"
+                for remark in remarks:
+                    remark.maximum = max(each.own for each in remarks)
                 self.summed.append(exact.size)
                 self.types.append((dtype.name, exact.size))
                 self.kinds.add(tensors[0].name.partition(" ")[0])

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from random import Random
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host_agent.node.process import (
-    CONFIRMED,
-    CONFIRMED_BYTES,
-    GUESSED_BYTES,
-    MOST,
-    PACKED_ELEMENTS,
-)
+from host_agent.node import guesses
+from host_agent.node.guesses import CONFIRMED, CONFIRMED_BYTES, GUESSED_BYTES, SURE
+from host_agent.node.process import MOST, PACKED_ELEMENTS
 from host_agent.numbers import error_bound, exponent_codes
 from protocol.wire import LANES_DEFAULT
 from tests.support.process_job import EXPECTED, Job
@@ -81,6 +78,104 @@ def test_longer_tensors_are_guessed_once_it_was_right_again(elements: int, from_
             assert (process.tensors[2 * turn + 1] == 2 * (turn + 1)).all()
 
 
+def repeated(size: int, values: Any, reduction: str = "sum", **options: Any) -> Job:
+    """A job whose next call is expected to be as the last ones, without a check."""
+    job = Job(size, **options)
+    for _ in range(SURE + 1):
+        for process in job.processes:
+            process.sum(values, reduction)
+        job.run()
+        assert "sure" not in job.kinds
+    job.kinds.clear()
+    job.summed.clear()
+    return job
+
+
+@pytest.mark.parametrize("reduction", ["sum", *EXPECTED])
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+def test_what_was_right_again_and_again_needs_no_check(dtype: Any, reduction: str) -> None:
+    if dtype is np.float32 and reduction not in ("sum", "max", "min"):
+        return
+    ranks = ["h1", "h2", "h1", "h3"]
+    job = repeated(4, np.full(5, 7, dtype), reduction, ranks=ranks)
+    combine = EXPECTED.get(reduction, np.add)
+    for turn in range(3):
+        rows = [np.full(5, 6 - rank, dtype) for rank in range(4)]
+        rows[turn][0] = 7
+        calls = [p.sum(row, reduction) for p, row in zip(job.processes, rows, strict=True)]
+        job.run()
+        for process, call in zip(job.processes, calls, strict=True):
+            assert process.ended[call] == "done"
+            np.testing.assert_array_equal(process.tensors[call], combine.reduce(rows))
+    assert job.kinds == {"sure"}
+    assert job.summed == [5] * 3
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.25, 3.0, 1e30])
+def test_integers_of_another_scale_than_expected_are_submitted_again(scale: float) -> None:
+    """As a check and its values would give them, to the last bit."""
+    generator = np.random.default_rng(3)
+    job = repeated(2, np.ones(5, np.float32))
+    rows = [(generator.normal(size=5) * scale).astype(np.float32) for _ in range(2)]
+    alone = Job(2)
+    for each in (job, alone):
+        for process, row in zip(each.processes, rows, strict=True):
+            process.sum(row)
+        each.run()
+    assert job.kinds == {"sure", "pack"}
+    for process in job.processes:
+        np.testing.assert_array_equal(process.tensors[SURE + 1], alone.processes[0].tensors[0])
+    # The scale is expected from now on.
+    job.kinds.clear()
+    for process, row in zip(job.processes, rows, strict=True):
+        process.sum(row)
+    job.run()
+    assert job.kinds == {"sure"}
+
+
+def test_a_call_of_one_rank_is_named_where_another_was_sure_too() -> None:
+    job = repeated(3, np.ones(4, np.float32))
+    job.processes[0].sum(np.ones(4, np.float32))
+    job.processes[1].barrier()
+    job.processes[2].sum(np.ones(4000, np.float32))
+    job.run()
+    for process in job.processes:
+        assert process.ended[SURE + 1] == (
+            "the ranks make different calls; most call: sum of float32, 4 elements; "
+            "1: barrier; 2: sum of float32, 4000 elements"
+        )
+    assert job.processes[0].tensors[SURE + 1].tolist() == [1] * 4
+    for _ in range(2):
+        job.kinds.clear()
+        for process in job.processes:
+            process.sum(np.ones(4, np.float32))
+        job.run()
+        assert job.kinds == {"check", "pack"}
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+def test_several_calls_at_once_share_a_check_rather(dtype: Any) -> None:
+    """Also where only one rank has made them all when it begins."""
+    job = repeated(2, np.ones(4, dtype))
+    for number, process in enumerate(job.processes):
+        for _ in range(2 if number else 1):
+            process.sum(np.ones(4, dtype))
+    job.run()
+    assert "check" in job.kinds
+    job.processes[0].sum(np.ones(4, dtype))
+    job.run()
+    for process in job.processes:
+        assert [process.tensors[SURE + each].tolist() for each in (1, 2)] == [[2] * 4] * 2
+
+
+def test_nothing_is_sure_in_a_job_with_check_lanes() -> None:
+    job = repeated(2, np.ones(4, np.int32), sums_only=True)
+    for process in job.processes:
+        process.sum(np.ones(4, np.int32))
+    job.run()
+    assert job.kinds == {"check", "guess"}
+
+
 def test_small_tensors_share_fragments_and_keep_their_own_scales() -> None:
     generator = np.random.default_rng(1)
     job = Job(3)
@@ -142,20 +237,20 @@ def test_more_calls_than_a_check_has_room_for() -> None:
         assert [tensor[0] for tensor in process.tensors.values()] == [0, 4, 8, 12, 16]
 
 
-@pytest.mark.parametrize("guessed", [False, True])
-def test_a_value_that_is_not_finite_is_named_at_all(guessed: bool) -> None:
+@pytest.mark.parametrize("turns", [1, 3, SURE + 3])
+def test_a_value_that_is_not_finite_is_named_at_all(turns: int) -> None:
     job = Job(3)
-    for turn in range(3 if guessed else 1):
+    for turn in range(turns):
         for number, process in enumerate(job.processes):
             values = np.ones(4, np.float32)
-            if number == 1 and turn in (0, 2):
+            if number == 1 and turn == turns - 1:
                 values[2] = np.nan
             process.sum(values)
         job.run()
-    last = 2 if guessed else 0
+    assert ("sure" in job.kinds) == (turns > SURE)
     for process in job.processes:
-        assert process.ended[last].endswith("1: element 2 is nan")
-        assert process.ended.get(1, "done") == "done"
+        assert process.ended.pop(turns - 1).endswith("1: element 2 is nan")
+        assert set(process.ended.values()) <= {"done"}
 
 
 def test_a_mismatched_call_is_named_and_the_next_one_works() -> None:
@@ -177,7 +272,9 @@ def test_a_mismatched_call_is_named_and_the_next_one_works() -> None:
     assert job.processes[0].tensors[0].tolist() == [1.0] * 4
 
 
-def test_int32_sums_overflow_only_where_they_do() -> None:
+@pytest.mark.parametrize("sure", [1, SURE])
+def test_int32_sums_overflow_only_where_they_do(sure: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guesses, "SURE", sure)
     job = Job(2)
     high, low = MOST, -MOST - 1
     for values in ([high, low, 5], [high, 1, 1], [low, low, 1]):
@@ -193,6 +290,7 @@ def test_int32_sums_overflow_only_where_they_do() -> None:
     job.run()
     assert all(process.ended[3] == "done" for process in job.processes)
     assert job.processes[0].tensors[3].tolist() == [-1, -1, (1 << 16) - 1]
+    assert ("sure" in job.kinds) == (sure == 1)
 
 
 @pytest.mark.parametrize("reduction", EXPECTED)
@@ -300,18 +398,24 @@ CALLS = st.one_of(
     st.lists(CALLS, max_size=12),
     st.lists(st.sampled_from(["h1", "h2", "h3"]), min_size=2, max_size=5),
     st.integers(0, 1 << 32),
+    st.sampled_from([1, 2, SURE]),
     st.data(),
 )
 def test_any_calls_in_any_order(
-    calls: list[Any], ranks: list[str], seed: int, data: st.DataObject
+    calls: list[Any], ranks: list[str], seed: int, sure: int, data: st.DataObject
 ) -> None:
     """All sources submit the same in spite of any one process; equal calls are summed."""
+    with mock.patch.object(guesses, "SURE", sure):
+        _call_in_any_order(calls, ranks, seed, data)
+
+
+def _call_in_any_order(calls: list[Any], ranks: list[str], seed: int, data: st.DataObject) -> None:
     size = len(ranks)
     job = Job(size, Random(seed), ranks)
     odd = data.draw(st.dictionaries(st.integers(0, 11), CALLS, max_size=3))
-    repeated = calls * 2
+    repeated_calls = calls * 3
     for number, process in enumerate(job.processes):
-        for place, call in enumerate(repeated):
+        for place, call in enumerate(repeated_calls):
             mine = odd.get(place, call) if number == 0 else call
             if mine == "barrier":
                 process.barrier()
@@ -324,7 +428,7 @@ def test_any_calls_in_any_order(
         process.leave()
     job.run()
     assert all(job.over)
-    for place, call in enumerate(repeated):
+    for place, call in enumerate(repeated_calls):
         ends = {process.ended[place] for process in job.processes}
         assert len(ends) == 1, ends
         if odd.get(place, call) == call and (call == "barrier" or call[0] == "f"):
