@@ -116,16 +116,16 @@ def test_an_agent_of_another_version_is_reported(server: socket.socket) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to act as another user")
 def test_tensors_are_not_given_to_another_users_process() -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
-        stranger.bind(f"\0hopsum-test-{secrets.token_hex(6)}")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as other_users:
+        other_users.bind(f"\0hopsum-test-{secrets.token_hex(6)}")
         # The kernel reports the user that called listen().
         os.seteuid(12345)
         try:
-            stranger.listen()
+            other_users.listen()
         finally:
             os.seteuid(0)
         with pytest.raises(HopsumError, match=rf"process {os.getpid()} of user 12345 listens"):
-            connect(name_of(stranger))
+            connect(name_of(other_users))
 
 
 def test_a_job_that_does_not_begin_in_time(server: socket.socket) -> None:

@@ -21,7 +21,7 @@ from protocol.wire import Flag, Hop, Kind
 from tests.packet.hopsum.switches import Build, Switch
 from tests.support.protocol_world import contribution, frame, result, star_plan
 
-STRANGERS_PORT = 3
+UNADMITTED_PORT = 3
 HOST_PORT = 5
 TAGS = ("81000005", "81000000", "88a80005", "91000005")
 RANDOM_FRAMES = {"interpreter": 3_000, "native": 12_000, "bmv2": 1_500}
@@ -110,14 +110,14 @@ def disguises(count: int, seed: int) -> list[bytes]:
     return made
 
 
-def strangers(switch: Switch, frames: Iterable[bytes]) -> dict[Outcome, int]:
-    """Let frames in at a port that no job has; what became of them."""
+def unadmitted(switch: Switch, frames: Iterable[bytes]) -> dict[Outcome, int]:
+    """Send frames in at a port of no job; return their outcomes."""
     for host in NETWORK.hosts.values():
         mac = int.from_bytes(host.mac_bytes, "big")
         switch.insert("l2_forward", {"dst_mac": mac}, "forward", port=HOST_PORT)
     group = int.from_bytes(wire.REPLICATED_MAC, "big")
     switch.insert("l2_forward", {"dst_mac": group}, "forward", port=HOST_PORT)
-    assert switch.send(STRANGERS_PORT, *frames) == []
+    assert switch.send(UNADMITTED_PORT, *frames) == []
     return switch.counted()
 
 
@@ -129,7 +129,7 @@ def test_frames_for_agents_are_never_plain_traffic(
     frames = disguises(RANDOM_FRAMES[engine], 1)
     taken = [data for data in frames if agents.take(data)]
     assert len(frames) / 10 < len(taken) < len(frames) * 9 / 10
-    counted = strangers(make_switch(Build()), taken)
+    counted = unadmitted(make_switch(Build()), taken)
     assert set(counted) == {Outcome.MALFORMED, Outcome.NOT_ADMITTED}
     assert sum(counted.values()) == len(taken)
 
@@ -148,7 +148,7 @@ def test_no_value_of_a_byte_gets_around_admission(
                 if agents.take(changed):
                     taken += [changed, with_checksum(changed)]
     assert taken
-    counted = strangers(make_switch(Build()), taken)
+    counted = unadmitted(make_switch(Build()), taken)
     assert Outcome.PLAIN not in counted
     assert sum(counted.values()) == len(taken)
 
@@ -158,4 +158,4 @@ def test_a_tag_hides_nothing(switch: Switch, tag: str) -> None:
     """A kernel takes one tag off: two and three must not become one and two on the way."""
     tags = bytes.fromhex(tag)
     frames = [data[:12] + tags * n + data[12:] for data in as_sent() for n in (1, 2)]
-    assert strangers(switch, frames) == {Outcome.MALFORMED: len(frames)}
+    assert unadmitted(switch, frames) == {Outcome.MALFORMED: len(frames)}

@@ -1,4 +1,4 @@
-"""What somebody at a port can do to jobs that are not theirs: nothing (docs/security.md)."""
+"""A host cannot affect jobs that it has no part in (docs/security.md)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.packet.hopsum.packets import LAST_HOP, Packet, add, lanes_of
 from tests.packet.hopsum.star import SERVER_PORT, WINDOW, contribution, send, star, up
 from tests.packet.hopsum.switches import CPU_PORT, Switch
 
-STRANGER = 5
+UNADMITTED = 5
 """A port that no job admits."""
 KINDS = (Kind.CONTRIBUTION, Kind.RESULT, Kind.REPLICATED, Kind.REQUEST)
 FLAGS = (0, Flag.STALE, Flag.BYPASS, Flag.OVERFLOW)
@@ -48,7 +48,7 @@ def test_a_host_in_no_job_gets_no_frame_anywhere(switch: Switch) -> None:
     sent = 0
     for kind, flags, sequenced, repair in product(KINDS, FLAGS, (False, True), (False, True)):
         forged = frames_of(kind, flags, sequenced=sequenced, repair=repair)
-        assert send(switch, STRANGER, forged) == [], (kind, flags)
+        assert send(switch, UNADMITTED, forged) == [], (kind, flags)
         sent += 1
     assert switch.counted() == {Outcome.NOT_ADMITTED: sent}
     parts = [contribution(switch, child) for child in (0, 1)]
