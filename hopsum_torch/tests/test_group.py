@@ -67,7 +67,7 @@ def test_errors_stay_with_their_calls_until_a_rank_is_gone(
 
 @pytest.mark.slow
 def test_a_rank_that_dies_is_named_in_calls_over_gloo_too() -> None:
-    """Also by who waits for it by way of others: rank 3, in gloo's ring of four."""
+    """Also by a rank that waits for it indirectly: rank 3, in gloo's ring of four."""
     agents = Agents(4)
     processes = start(list(agents.names.values()), SUPPORT / "dying_over_gloo.py")
     printed = [process.communicate() for process in processes]
@@ -150,7 +150,7 @@ def test_broadcasts_in_the_switches() -> None:
 
 
 def fault(values: torch.Tensor, *, finite: bool = True) -> Any:
-    """What is wrong with a value."""
+    """The fault of a value."""
     least, most = (each.item() for each in torch.aminmax(values))
     return _fault(values, least, most, finite=finite)
 

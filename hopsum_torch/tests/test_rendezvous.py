@@ -86,7 +86,7 @@ def test_each_attempt_has_keys_of_its_own() -> None:
 
 
 def met(names: list[str], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What each rank comes to, in threads that have one environment and agents of their own."""
+    """The result of each rank, in threads with one environment and separate agents."""
     store, by_thread = Store(), threading.local()
     monkeypatch.setattr("hopsum_torch.rendezvous.connect", lambda _: connect(by_thread.name))
 

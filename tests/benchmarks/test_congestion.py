@@ -1,4 +1,4 @@
-"""Jobs and TCP connections that share a link get the same of it, within 20 %."""
+"""Jobs and TCP connections that get equal shares of a link, within 20 %."""
 
 from __future__ import annotations
 

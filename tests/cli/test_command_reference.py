@@ -1,4 +1,4 @@
-"""What is made of the commands' declarations: pages of the site, and man pages."""
+"""Pages of the site and man pages, made from the commands' declarations."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def certificates(tmp_path: Path) -> Path:
 
 
 def checked(tmp_path: Path, text: str) -> dict[str, tuple[bool, str]]:
-    """What is found of a file: whether it is good, and what is said."""
+    """The findings for a file: whether it is valid, and the messages."""
     path = tmp_path / "hopsum.toml"
     path.write_text(text)
     return {f.name: (f.ok, f.found if f.ok else f.without) for f in check_file(path)}

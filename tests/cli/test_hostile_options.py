@@ -389,7 +389,7 @@ FINE = {
     "stf": ("empty",),
     "serve": ("empty", "zeros"),
 }
-"""What a command takes."""
+"""The parameters of a command."""
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What people see of jobs and slots."""
+"""Output of the commands about jobs and slots."""
 
 from __future__ import annotations
 

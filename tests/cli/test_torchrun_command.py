@@ -1,4 +1,4 @@
-"""What `hopsum torchrun` makes of a training."""
+"""`hopsum torchrun`: the processes of a training, and their output."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ STALL = OPTIONS.stall
 
 @dataclass(frozen=True)
 class Slip:
-    """What one process does otherwise than the others in one iteration."""
+    """How one process deviates from the others in one iteration."""
 
     rank: int
     iteration: int
@@ -196,7 +196,7 @@ def processes_with(
 
 
 def agree(processes: list[Process]) -> bool:
-    """Whether every process calls for the same, once, in every iteration."""
+    """Whether all processes request the same operators, once, in every iteration."""
     longest = max(len(process.calls) for process in processes)
     everywhere = [
         tuple(tuple(sorted(names)) for names in [*p.calls, *[[]] * (longest - len(p.calls))])
@@ -270,7 +270,7 @@ def test_iterations_are_never_mixed(
 
 
 def error_at_all(group: VirtualGroup) -> str:
-    """What every process fails with; none is left waiting."""
+    """The error with which every process fails; none is left waiting."""
     found = {str(p.failure) for p in group.participants}
     assert len(found) == 1
     assert isinstance(group.participants[0].failure, IterationMismatch)
@@ -355,7 +355,7 @@ def test_a_slow_process_is_no_error() -> None:
 
 
 def test_numbers_may_be_left_out() -> None:
-    """An iteration that has operators nowhere is none that anybody misses."""
+    """An iteration without operators at any process may be left out."""
     group = group_of(3)
     iterate(group, 5, "a")
     for number in (6, 7):

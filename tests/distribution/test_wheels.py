@@ -74,7 +74,7 @@ def _dependencies(name: str) -> list[metadata.Distribution]:
 
 
 def run(binaries: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """What became of a command of the environment, in a folder; nothing points at the checkout."""
+    """The result of a command of the environment, in a folder; nothing refers to the checkout."""
     environment = {
         name: value
         for name, value in os.environ.items()

@@ -42,7 +42,7 @@ def command() -> typer.Typer:
 
 
 def given(folder: Path, text: str, *arguments: str) -> dict[str, Any]:
-    """What the command gets from a file, and from arguments."""
+    """The options that the command gets from a file, and from arguments."""
     path = folder / "options.toml"
     path.write_text(text)
     done = CliRunner().invoke(command(), ["--config", str(path), *arguments])

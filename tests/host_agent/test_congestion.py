@@ -1,4 +1,4 @@
-"""The window of a stream that meets long queues."""
+"""The window of a stream behind long queues."""
 
 from __future__ import annotations
 

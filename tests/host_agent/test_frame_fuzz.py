@@ -121,7 +121,7 @@ def count(request: pytest.FixtureRequest) -> int:
 
 
 def bases(scene: Scene) -> list[Frames]:
-    """One frame of each form that an agent of the job takes, and some that it does not."""
+    """One frame of each form that an agent of the job accepts, and some that it rejects."""
     plan, network = scene.plan, scene.network
     up = contribution(plan, network, 0, 0, 7, reduction=plan.reduction)
     deeper = frame(plan, network, Kind.CONTRIBUTION, 0, 7, (Hop(aggregate=True, fan_in=2), Hop()))
@@ -228,7 +228,7 @@ def test_workers_survive_any_frames_and_go_on(name: str, count: int) -> None:
 
 
 def go_on(scene: Scene, worker: Worker) -> None:
-    """What a worker has in flight, and what it sends then, is summed as ever."""
+    """A worker's fragments in flight, and those it sends later, are summed as usual."""
     newer = replace(scene.plan, epoch=2)
     worker.adopt(newer, 1e6)
     while not worker.idle:

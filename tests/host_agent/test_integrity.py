@@ -41,7 +41,7 @@ NOT_LAST = np.zeros(4, np.uint8)
 
 
 def sums(workers: int, values: NDArray[np.int64], needed: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """What switches make of values (workers, fragments, VALUES), check lanes and all."""
+    """The sums of values (workers, fragments, VALUES) in switches, with check lanes."""
     total = np.zeros((values.shape[1], LANES), dtype=np.int32)
     for worker in range(workers):
         lanes = np.zeros_like(total)
@@ -266,7 +266,7 @@ def test_a_switch_that_always_gives_wrong_sums_is_gone_around(singles: bool) -> 
 
 
 def test_forged_results_are_ignored() -> None:
-    """A switch that makes results up, with any lanes, flags and exponent, stops nobody."""
+    """A switch that forges results, with any lanes, flags and exponent, stops no worker."""
     plan, network = chain()
     tensors = int_tensors(plan)
     made = world(plan, network, tensors)
@@ -288,7 +288,7 @@ def test_forged_results_are_ignored() -> None:
 
 
 def test_without_integrity_the_same_makes_a_wrong_sum() -> None:
-    """What the tests here alter would be taken."""
+    """The frames that these tests alter would be accepted unaltered."""
     plan, network = chain()
     plan = replace(plan, integrity=False)
     tensors = int_tensors(plan)

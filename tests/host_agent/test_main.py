@@ -13,7 +13,7 @@ from host_agent import main
 def complaint(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> str:
-    """What the command says before it ends with an error."""
+    """The command's output before it ends with an error."""
     monkeypatch.setattr("sys.argv", ["hopsum-agent", *arguments])
     with pytest.raises(SystemExit) as ended:
         main.main()

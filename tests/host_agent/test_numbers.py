@@ -32,7 +32,7 @@ DENORMAL = st.integers(-(1 << 23), 1 << 23).map(lambda n: n * 2.0**-149)
 
 
 def all_reduce(tensors: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
-    """What the network makes of tensors (workers, n), and the common exponent bytes."""
+    """The network's sum of tensors (workers, n), and the common exponent bytes."""
     workers = len(tensors)
     bits = worker_bits(workers)
     codes = np.maximum.reduce([exponent_codes(tensor, LANES, "t") for tensor in tensors])

@@ -284,7 +284,7 @@ def test_an_answer_to_one_worker_clears_nothing_where_results_are_replicated() -
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_losses_in_mid_stream_cost_no_timeout(seed: int) -> None:
-    """And nobody but the neighbours of a lossy link hears of them."""
+    """Only the neighbours of a lossy link take part."""
     access = {"w0": "a", "w1": "a", "w2": "b", "w3": "b", "ps": "r"}
     plan, network = tree_plan(access, {"a": "r", "b": "r"}, ("a", "b", "r"), window=64)
     workers = [Worker(plan, w, network) for w in range(4)]

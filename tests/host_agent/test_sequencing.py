@@ -1,4 +1,4 @@
-"""Numbers between neighbours: what is asked for, and what a number stands for."""
+"""Sequence numbers between neighbours: requests, and what a number identifies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent and the controller say to each other, over streams that end and begin."""
+"""Messages between agent and controller, over streams that end and are opened again."""
 
 from __future__ import annotations
 

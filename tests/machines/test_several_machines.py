@@ -191,7 +191,7 @@ def test_the_page_works_on_machines(tmp_path: Path) -> None:
 
 
 def everybody_is_here(up: Machines) -> None:
-    """Wait for the agents, as somebody does who starts them by hand."""
+    """Wait for the agents, as a person who starts them by hand does."""
     tls = {
         f"HOPSUM_TLS_{part}": str(up.home("admin") / "certificates" / name)
         for part, name in (

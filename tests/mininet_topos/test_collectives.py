@@ -29,7 +29,7 @@ ROUNDS = 2
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logs, builds and records of a test lie in its own folder."""
+    """Keep logs, builds and records of a test in its own folder."""
     monkeypatch.chdir(tmp_path)
 
 

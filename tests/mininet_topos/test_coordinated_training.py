@@ -31,7 +31,7 @@ pytestmark = pytest.mark.network
 
 HOPSUM = Path(sys.executable).with_name("hopsum")
 SENT_AGAIN = ("duplicate", "re_emitted", "stale", "bypassed", "taken_over")
-"""What becomes at a switch of a fragment that is sent more than once."""
+"""The outcomes at a switch of a fragment that is sent more than once."""
 
 
 class Run:

@@ -49,7 +49,7 @@ SMALL = Experiment(
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logs, builds and records of a test lie in its own folder; nothing is left running."""
+    """Keep logs, builds and records of a test in its own folder; nothing is left running."""
     monkeypatch.chdir(tmp_path)
 
 

@@ -56,7 +56,7 @@ class Pair:
             process.wait()
 
     def rounds(self) -> int:
-        """How far the job is; the last that was known while nobody answers."""
+        """The job's progress; the last known while no controller answers."""
         try:
             return ControllerClient(self.addresses).job("long").round
         except ControllerError:

@@ -38,7 +38,7 @@ def wait_until(true: Callable[[], bool], what: str, process: subprocess.Popen[by
 
 
 def hopsum(*arguments: str) -> Any:
-    """What a command of `hopsum` says in JSON; in this process, as starting one takes its time."""
+    """A command's JSON output; in this process, since starting another takes long."""
     result = CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)

@@ -98,7 +98,7 @@ def test_one_jobs_end_is_not_the_others(up: Running) -> None:
 
 
 def test_switches_agents_and_links_come_back(up: Running) -> None:
-    """Nobody needs them while they are away, and a job that waits for them says so."""
+    """Jobs do without them, and a job that has to wait for them says so."""
 
     def health() -> dict[str, tuple[str, str]]:
         return {switch.name: (switch.state, switch.health) for switch in up.queries.switches()}

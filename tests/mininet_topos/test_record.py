@@ -1,4 +1,4 @@
-"""What a run notes of itself, and how it is undone."""
+"""The record of a run, and how its network is removed."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def ranks(cluster: Running, script: Path) -> list[subprocess.Popen[str]]:
 
 
 def run(folder: Path, command: list[str]) -> str:
-    """What a command that must end well prints on standard output."""
+    """Standard output of a command that must succeed."""
     while True:
         ended = subprocess.run(
             command,
@@ -262,7 +262,7 @@ def begin(folder: Path, command: list[str]) -> subprocess.Popen[bytes]:
 
 
 def log_of_rank_0(folder: Path) -> list[str]:
-    """What rank 0 says of its steps."""
+    """The steps that rank 0 reports."""
     log = folder / "logs/rank-0.log"
     return re.findall("^step .*", log.read_text(), re.MULTILINE) if log.exists() else []
 

@@ -45,7 +45,7 @@ FIXED = {
     "_matcher", "_all", "source", "_whole_source", "_fast", "_ordinary", "build",
     "admission", "replication", "groups", "routes", "l2", "counts",
 }  # fmt: skip
-"""What follows from plan and epoch, which are part of a state by themselves."""
+"""Attributes that follow from plan and epoch, which are part of a state themselves."""
 OPEN = (
     Worker, Stream, Flight, Server, Segment, OpenSegments, Call, History, OpenSums, LinkRepairs,
     ResultChecks, sequencing.SentLog, sequencing.Arrivals,
@@ -171,7 +171,7 @@ def sent_by(host: Worker | Server) -> Sent:
 
 
 def rows(frame: bytes) -> Frames:
-    """One frame as hosts take it."""
+    """One frame in the form that hosts receive."""
     return np.frombuffer(frame, dtype=np.uint8)[None, :].copy()
 
 

@@ -16,7 +16,7 @@ class Violated(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Explored:
-    """What an exploration has seen. `complete`: all states within the budget."""
+    """Result of an exploration. `complete`: all states within the budget."""
 
     name: str
     states: int

@@ -36,7 +36,7 @@ from tests.oracles.reference_switch import ReferenceSwitch
 from tests.support.protocol_world import SERVER
 
 FAIR_ROUNDS = 40
-"""Of deliveries and timeouts, in which everything ends once nothing goes wrong any more."""
+"""Deliveries and timeouts within which everything ends once no more faults occur."""
 
 
 class Budget(NamedTuple):
@@ -52,7 +52,7 @@ class Budget(NamedTuple):
 
 @dataclass(frozen=True)
 class Setting:
-    """What is explored. `plans`: of epochs 1, 2, ...; `new_servers`: epochs with an empty one."""
+    """A scenario. `plans`: of epochs 1, 2, ...; `new_servers`: epochs whose server is empty."""
 
     name: str
     network: Network
@@ -215,7 +215,7 @@ class Model:
     # -- transitions
 
     def deliver(self, state: State, at: int, *, keep: bool = False) -> State:
-        """Let a frame in flight arrive; `keep`: a copy of it stays on the way."""
+        """Deliver a frame in flight; `keep`: a copy of it stays in flight."""
         link, number = state.frames[at]
         if not keep:
             state = state._replace(frames=(*state.frames[:at], *state.frames[at + 1 :]))

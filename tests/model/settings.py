@@ -1,4 +1,4 @@
-"""What is explored: small jobs, and how much may go wrong at once."""
+"""The scenarios to explore: small jobs, and budgets of faults."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_hosts_with_two_switches_do_not_connect_them() -> None:
 
 @st.composite
 def networks(draw: st.DrawFn) -> Network:
-    """Up to six switches linked at will, and hosts that may have several links or none."""
+    """Up to six switches with arbitrary links, and hosts that may have several links or none."""
     builder = NetworkBuilder("random")
     switches = [builder.add_switch(f"s{i}") for i in range(draw(st.integers(1, 6)))]
     hosts = [builder.add_host() for _ in range(draw(st.integers(2, 5)))]

@@ -1,4 +1,4 @@
-"""What every all-reduce puts on a star, a leaf-spine and a fat-tree, in closed form.
+"""Bytes of every all-reduce on a star, a leaf-spine and a fat-tree, in closed form.
 
 The table with its derivation is in `docs/collectives.md`; a test holds these formulas against what
 `schedule_bytes` and `prediction` count. All are exact, for tensors of any size: parts and halves

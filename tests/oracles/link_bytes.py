@@ -1,4 +1,4 @@
-"""What an all-reduce puts on the links at least, however they are used."""
+"""Lower bounds on the bytes of an all-reduce on the links, however they are used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the oracle's switch remembers: slots, what came from neighbours, and what was sent."""
+"""State of the oracle's switch: slots, arrivals from neighbours, and frames sent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SUMMED_FLAGS = Flag.OVERFLOW | Flag.ECN
 
 @dataclass
 class Slot:
-    """What a slot holds, and of which fragment; job 0 is nobody."""
+    """The contents of a slot, and their fragment; job 0: unused."""
 
     job: int = 0
     tree: int = 0

@@ -36,7 +36,7 @@ COMBINED_BY = {
 
 @dataclass(frozen=True)
 class Sender:
-    """What admission says of a port."""
+    """The admission entry of a port."""
 
     results: bool
     base: int
@@ -181,7 +181,7 @@ class ReferenceSwitch(Switch):
         return _urgent(_rewritten(frame, numbered), urgent=False)
 
     def _request(self, packet: Packet, frame: bytes, port: int, sender: Sender) -> list[Frame]:
-        """What the parent asks for is a sum, with its stack; what a child asks for is a result."""
+        """The parent requests sums, with their stack; a child requests results."""
         up = sender.results
         if bool(packet.hops) != up:
             return self._dropped(Outcome.MALFORMED)
@@ -454,7 +454,7 @@ def _without(frame: bytes, entries: int) -> bytes:
 
 
 def _fitted(frame: bytearray) -> bytes:
-    """The frame with its lengths as it is long."""
+    """The frame with its lengths corrected."""
     total = len(frame) - 14
     frame[16:18] = total.to_bytes(2, "big")
     frame[38:40] = (total - 20).to_bytes(2, "big")
@@ -476,7 +476,7 @@ def _urgent(frame: bytes, *, urgent: bool) -> bytes:
 
 
 def _checked(frame: bytearray) -> bytes:
-    """The frame with its IPv4 checksum made anew."""
+    """The frame with its IPv4 checksum recomputed."""
     frame[24:26] = bytes(2)
     frame[24:26] = wire.ipv4_checksum(bytes(frame[14:34])).to_bytes(2, "big")
     return bytes(frame)

@@ -276,7 +276,7 @@ def test_a_program_pushed_over_another_replicates_to_its_own_ports_only(
     here, there = open_packet_socket(veth[1]), open_packet_socket(other_veth[1])
 
     def arrived() -> list[bytes]:
-        """What leaves at port 2 of a broadcast and the marker behind it."""
+        """Frames that leave port 2 for a broadcast and the marker behind it."""
         here.send(frame_to(BROADCAST))
         here.send(frame_to(MARKER))
         frames: list[bytes] = []

@@ -1,4 +1,4 @@
-"""What a client is told when the two ends of a channel do not agree on TLS."""
+"""A client's error when the two ends of a channel do not agree on TLS."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def secure(tmp_path: Path) -> Iterator[tuple[str, Tls, Tls]]:
 
 
 def complaint(address: str, tls: Tls | None) -> str:
-    """What a call without an answer says."""
+    """The error of a call without an answer."""
     with open_channel(address, tls) as channel, pytest.raises(grpc.RpcError) as caught:
         pb_grpc.ControllerStub(channel).Status(pb.StatusRequest(), timeout=PATIENCE)
     return in_words(caught.value)
@@ -69,7 +69,7 @@ def test_tls_to_a_server_without(tmp_path: Path) -> None:
 
 
 def test_invalid_tls_files_are_refused(tmp_path: Path) -> None:
-    """Each is told of at once, at both ends: gRPC finds out late, or aborts the process."""
+    """Each is reported at once, at both ends: gRPC notices late, or aborts the process."""
     ours, theirs = certify(tmp_path, "ours"), certify(tmp_path, "theirs")
     (tmp_path / "junk").write_bytes(b"\xff\x00-----BEGIN CERTIFICATE-----")
     (tmp_path / "empty").touch()

@@ -72,7 +72,7 @@ def test_a_switch_that_flaps_is_held_down(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_job_goes_on_around_a_switch_that_hangs_within_three_seconds(tmp_path: Path) -> None:
-    """Its connections stay open: it is late with an answer, as nobody else is."""
+    """Its connections stay open: it alone is late with an answer."""
 
     async def test(cluster: VirtualCluster) -> None:
         await submit(cluster, "a", "h1,h3", rounds=100)

@@ -143,7 +143,7 @@ def test_jobs_go_on_over_a_restart_of_the_controller(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_server_that_restarts_while_no_controller_is_there_costs_an_epoch(tmp_path: Path) -> None:
-    """It has no sums, and nobody saw it go; only what it says when it comes tells."""
+    """It has no sums, and its failure went unnoticed; only its registration shows it."""
 
     async def test(cluster: VirtualCluster) -> None:
         await submit(cluster, "a", "h1,h2", rounds=75)
@@ -195,7 +195,7 @@ def test_a_server_that_another_host_replaces_costs_an_epoch(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_a_partition_from_the_controller_is_survived(tmp_path: Path) -> None:
-    """Agents and switches go on; nobody is told, so nobody is planned around."""
+    """Agents and switches continue; no failure is reported, so none is planned around."""
 
     async def test(cluster: VirtualCluster) -> None:
         await submit(cluster, "a", "h1,h2,h3", rounds=75)

@@ -1,4 +1,4 @@
-"""What loss costs in virtual time: losses are repaired without waiting for timeouts."""
+"""The cost of loss in virtual time: losses are repaired without waiting for timeouts."""
 
 from __future__ import annotations
 

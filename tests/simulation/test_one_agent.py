@@ -1,4 +1,4 @@
-"""What the agent does in real time is done in virtual time by the same code: whole jobs of it."""
+"""Whole jobs of the agent in virtual time, with the code that runs in real time."""
 
 from __future__ import annotations
 

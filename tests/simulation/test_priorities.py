@@ -186,7 +186,7 @@ class Cluster:
         return all(worker.done(0) for worker in self._workers[job])
 
     def run(self, *jobs: int) -> None:
-        """Until these jobs have finished; every sum is held against numpy's."""
+        """Run until these jobs have finished; compare every sum with numpy's."""
 
         def over() -> bool:
             for job in self._workers.keys() - self.finished.keys():
@@ -245,7 +245,7 @@ def test_a_job_of_high_priority_hardly_sees_the_other() -> None:
 
 @pytest.mark.slow
 def test_results_have_priority_on_their_way_down() -> None:
-    """The server's own link is where results of both jobs meet."""
+    """Results of both jobs share the server's own link."""
     slow_down = both((1, 5))
     assert slow_down[2] > 2 * both((5, 1))[2]
 

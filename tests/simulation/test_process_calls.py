@@ -1,4 +1,4 @@
-"""What processes call for, through the real P4 program and agents, in virtual time."""
+"""Calls of processes, through the real P4 program and agents, in virtual time."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_each_call_is_reduced_in_its_own_way(
 def measured(
     ranks: Sequence[str], sizes: Sequence[int], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[float, Mapping[tuple[str, str], int]]:
-    """What two hosts' float32 sums of these sizes cost, submitted at once; `ranks`: their hosts.
+    """The cost of two hosts' float32 sums of these sizes, submitted at once; `ranks`: their hosts.
 
     Seconds, and bytes by link and direction.
     """

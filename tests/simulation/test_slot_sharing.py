@@ -90,7 +90,7 @@ class Live:
         return self._loop.run_until_complete(work)
 
     async def _install(self, rules: Mapping[str, SwitchRules]) -> None:
-        """One switch after the other; between them packets move on."""
+        """One switch after the other, with packets moving in between."""
         check_plans(self.network, self.manager.plans())
         names = list(rules)
         self._random.shuffle(names)
@@ -148,7 +148,7 @@ class Live:
             self.world.flush(host)
 
     def tell(self) -> None:
-        """Let agents hear of their jobs' newer epochs, each after a while of its own."""
+        """Send agents their jobs' newer epochs, each after a different delay."""
         for plan in self.manager.plans():
             if plan.epoch == self._told[plan.job]:
                 continue
@@ -302,7 +302,7 @@ def test_sums_are_exact_while_jobs_come_and_go(
 @pytest.mark.parametrize("pause", [3e-4, 1e-3, 2e-3, 4e-3])
 @pytest.mark.parametrize("anew", [False, True])
 def test_a_restart_of_the_controller_in_mid_run(pause: float, anew: bool) -> None:
-    """The first job's end leaves a gap, so plans made anew have other slots than before."""
+    """The first job's end leaves a gap, so new plans have other slots than before."""
     with live(64, 0.03, 2) as cluster:
         for job in (1, 2, 3):
             asked = request(job, SLOTS, ("h1", "h2", "h5"), "h8")

@@ -1,4 +1,4 @@
-"""One host of a job, which is attended alone until it is over."""
+"""An agent of one host that attends a single job until it ends."""
 
 from __future__ import annotations
 

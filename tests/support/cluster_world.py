@@ -81,7 +81,7 @@ class World:
             until(self._answers, "an answer of the controller")
 
     def _answers(self) -> bool:
-        """Whether it can be asked: gRPC tries again only a second after it found nobody."""
+        """Whether it answers: gRPC tries again only a second after a refused connection."""
         try:
             ControllerClient(self.address).jobs()
         except ControllerError:

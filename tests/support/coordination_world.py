@@ -49,7 +49,7 @@ def rough(random: Random, loss: float, doubled: float, spread: float) -> object:
 
 @dataclass
 class Work:
-    """What one process does: per iteration its operators, each after a pause, in its own order."""
+    """One process's work: per iteration its operators, each after a pause, in its own order."""
 
     rank: int
     iterations: list[list[tuple[float, Operator]]]

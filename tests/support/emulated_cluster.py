@@ -1,4 +1,4 @@
-"""`hopsum cluster` as a process, and what tests ask of it."""
+"""`hopsum cluster` as a process, and queries of tests to it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Running:
             )
 
     def said(self) -> str:
-        """What it has said when its controller is there, or it has ended."""
+        """Its output once its controller is up, or it has ended."""
 
         def is_there() -> bool:
             there = "its controller at" in self.log.read_text()
@@ -65,7 +65,7 @@ class Running:
             time.sleep(0.05)
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """What became of a command."""
+        """The result of a command."""
         return subprocess.run(
             [str(HOPSUM), *arguments], capture_output=True, text=True, check=False
         )

@@ -1,4 +1,4 @@
-"""One emulation at a time on a machine, whoever has it up."""
+"""One emulation at a time on a machine, of any user."""
 
 from __future__ import annotations
 

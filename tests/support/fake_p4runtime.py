@@ -20,7 +20,7 @@ OK, NOT_FOUND, ALREADY_EXISTS, INVALID_ARGUMENT = 0, 5, 6, 3
 
 
 def entity_key(entity: p4r.Entity) -> bytes:
-    """What tells entities apart: all but action and replicas."""
+    """The identity of an entity: all but action and replicas."""
     key = p4r.Entity()
     if entity.HasField("table_entry"):
         key.table_entry.table_id = entity.table_entry.table_id

@@ -33,7 +33,7 @@ class Machines:
     def run(
         self, name: str, command: Sequence[str], **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        """What became of a command on a machine, in its folder."""
+        """The result of a command on a machine, in its folder."""
         return subprocess.run(
             ["ip", "netns", "exec", self.namespaces[name], *command],
             cwd=self.home(name),

@@ -20,7 +20,7 @@ SWITCHES: dict[Reduction | None, np.ufunc] = {
     Reduction.MAX: np.maximum,
     Reduction.XOR: np.bitwise_xor,
 }
-"""What switches do to 32-bit lanes."""
+"""The operations of switches on 32-bit lanes."""
 EXPECTED = {
     "max": np.maximum,
     "min": np.minimum,
@@ -122,7 +122,7 @@ class Job:
         self.types: list[tuple[str, int]] = []
         """The same with their types."""
         self.kinds: set[str] = set()
-        """What sources submit them as."""
+        """The operations that sources submit for them."""
         self._random = random or Random(0)
         self._waiting: list[list[Named]] = [[] for _ in hosts]
 

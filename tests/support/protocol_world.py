@@ -209,7 +209,7 @@ def lanes_in(batch: Frames, lanes: int) -> int:
 def contribution(
     plan: JobPlan, network: Network, worker: int, fragment: int, value: int, **fields: Any
 ) -> Frames:
-    """What the server gets from a worker's path: a sum if `weight` is that of the subtree."""
+    """A frame to the server on a worker's path: a sum if `weight` is that of the subtree."""
     last = plan.trees[0].up[worker][-1]
     return frame(
         plan, network, Kind.CONTRIBUTION, fragment, value, (last,), worker=worker, **fields
@@ -219,7 +219,7 @@ def contribution(
 def result(
     plan: JobPlan, network: Network, fragment: int, value: int | Sequence[int], **fields: Any
 ) -> Frames:
-    """What a worker gets of the server."""
+    """A frame from the server to a worker."""
     fields = {"weight": len(plan.workers), **fields}
     return frame(plan, network, Kind.RESULT, fragment, value, **fields)
 

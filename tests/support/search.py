@@ -1,4 +1,4 @@
-"""How far the tests search that draw their cases at random: a little way, or all of it."""
+"""Number of examples of random searches: a few, or all."""
 
 from __future__ import annotations
 

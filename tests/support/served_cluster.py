@@ -42,7 +42,7 @@ class ServedCluster:
 
     @property
     def log_file(self) -> Path:
-        """What the controller prints."""
+        """The controller's output."""
         return self.folder / "controller.log"
 
     def serve(self, listen: str, *options: str) -> None:
@@ -62,7 +62,7 @@ class ServedCluster:
         self.address = self.log_file.read_text().strip().rpartition(" at ")[2]
 
     def told_address(self) -> bool:
-        """Whether the controller, which must not have ended, has said where it is."""
+        """Whether the controller, which must not have ended, has printed its address."""
         assert self.controller is not None
         assert self.controller.poll() is None, self.log_file.read_text()
         return " at " in self.log_file.read_text()
@@ -89,7 +89,7 @@ class ServedCluster:
         return self.emulation.interface(host, self.network.access_switch(host))
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """What became of a command."""
+        """The result of a command."""
         return subprocess.run(
             [str(HOPSUM), *arguments, "--controller", self.address],
             capture_output=True,
@@ -100,7 +100,7 @@ class ServedCluster:
         )
 
     def ask(self, *arguments: str) -> Any:
-        """What a command says in JSON."""
+        """A command's JSON output."""
         done = self.run(*arguments, "--json")
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
@@ -111,5 +111,5 @@ class ServedCluster:
         return {node.host for node in nodes if node.attached}
 
     def log(self, host: str) -> str:
-        """What a host's agent has said."""
+        """The output of a host's agent."""
         return self.emulation.log_tail(host)

@@ -26,7 +26,7 @@ def train(net: torch.nn.Module, images: torch.Tensor, targets: torch.Tensor) -> 
 
 
 def refused(tensor: torch.Tensor) -> str:
-    """What a sum is refused with."""
+    """The error of a sum that is refused."""
     try:
         dist.all_reduce(tensor)
     except RuntimeError as error:

@@ -25,7 +25,7 @@ from simulation.loop import run_virtual
 LANES = 32
 SLOTS = 1024
 LINK_RATE = 2.5e5
-"""Slow, so that a job of few packets is under way for seconds."""
+"""Slow links, so that a job of few packets takes seconds."""
 
 Test = Callable[[VirtualCluster], Awaitable[None]]
 

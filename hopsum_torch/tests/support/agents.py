@@ -40,7 +40,7 @@ class Agents:
         self.sums: list[tuple[str, int]] = []
         """Reductions that were made, and their elements."""
         self.refusal = ""
-        """What a submission is refused with."""
+        """The reason with which a submission is refused."""
         self._hosts: list[str] = []
         """Of the job's ranks."""
         self._attending: dict[int, socket.socket] = {}

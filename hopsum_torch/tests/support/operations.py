@@ -74,7 +74,7 @@ EDGES = (0.0, -0.0, 1.5, -1.5, float("inf"), -float("inf"), 6e-8, -6e-8, 60000.0
 
 @operation
 def extremes(rank: int, size: int) -> Any:
-    """Also of numbers of either sign, and of values that are not numbers."""
+    """Also for numbers of either sign, and NaNs."""
     found = []
     for name in ("float32", "float16", "bfloat16", "int32", "int8", "uint8"):
         dtype = getattr(torch, name)
@@ -173,7 +173,7 @@ def broadcast(rank: int, size: int) -> Any:
 
 @operation
 def broadcast_of_types(rank: int, size: int) -> Any:
-    """Also of an odd number of bytes, of columns, of infinities and NaNs."""
+    """Also for an odd number of bytes, columns, infinities and NaNs."""
     found = [tensor(rank, getattr(torch, name), 4103) for name in TYPES]
     found += [tensor(rank, torch.int32, 5003) % 2 == 0, tensor(rank, torch.float32, 30, 50).t()]
     found += [torch.complex(tensor(rank, torch.float32, 700), tensor(rank + 1, torch.float32, 700))]
@@ -319,7 +319,7 @@ def objects(rank: int, size: int) -> Any:
 
 @operation
 def sub_groups(rank: int, size: int) -> Any:
-    """Of ranks that may share a host, of ranks that may not, and of all."""
+    """For ranks that may share a host, ranks that may not, and all ranks."""
     pair, ends = dist.new_group([0, 1]), dist.new_group([0, size - 1])
     mine = tensor(rank)
     if rank in (0, size - 1):

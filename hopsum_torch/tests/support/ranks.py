@@ -90,7 +90,7 @@ def act(environment: Mapping[str, str], printed: str, command: Sequence[str]) ->
 
 
 def run(agents: Sequence[str], script: Path, *arguments: str, **environment: str) -> list[str]:
-    """What ranks print, all of which must end well."""
+    """The output of ranks, all of which must succeed."""
     processes = start(agents, script, *arguments, **environment)
     printed = [process.communicate() for process in processes]
     for process, text in zip(processes, printed, strict=True):

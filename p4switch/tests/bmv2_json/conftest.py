@@ -1,4 +1,4 @@
-"""What the tests of BMv2 JSON share: engines for documents."""
+"""Fixtures for BMv2 JSON: engines for documents."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_return_inside_an_if(run: Run) -> None:
 
 
 def test_a_loop(run: Run) -> None:
-    """Jumps back are a loop; one ahead out of it is its break."""
+    """A jump back makes a loop; a jump forward out of it is its break."""
     code = [
         unless(operation(">", field("h", "a"), hexstr(0)), 5),
         add("r", 3),

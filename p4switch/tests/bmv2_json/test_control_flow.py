@@ -45,7 +45,7 @@ def sums(run: Run, content: Part, count: int = 8) -> list[int]:
 
 
 def test_branches_meet_again(run: Run) -> None:
-    """What follows an if and its else is there once."""
+    """The code after an if and its else occurs once."""
     content = document(
         FIELDS,
         ADD,
@@ -93,7 +93,7 @@ def test_hit_and_miss(run: Run) -> None:
 
 
 def test_the_action_that_ran(run: Run) -> None:
-    """What follows a table may depend on the action."""
+    """The next node after a table may depend on the action."""
     keyed = {
         **table(0, "k", ADD[:3], ADD[2], {"add0": "t3", "add1": None, "add2": "t3"}),
         "key": [{"match_type": "exact", "name": "a", "target": ["h", "a"], "mask": None}],
@@ -114,7 +114,7 @@ def test_a_pipeline_that_comes_back() -> None:
 
 
 def test_an_unknown_node_is_refused() -> None:
-    """What follows must be in the pipeline."""
+    """The next node must be in the pipeline."""
     content = document(FIELDS, ADD, tables=[adding(0, "t9")], init_table="t0")
     with pytest.raises(P4Error, match="the pipeline has no node 't9'"):
         program(content)

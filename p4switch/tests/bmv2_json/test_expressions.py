@@ -206,6 +206,6 @@ def test_shift_by_a_field_needs_a_mask() -> None:
     ],
 )
 def test_errors_of_expressions(value: Part, message: str) -> None:
-    """What an expression names must be there, and be supported."""
+    """Everything that an expression names must exist and be supported."""
     with pytest.raises(P4Error, match=message):
         program(one_action({"a": 8}, assign("h", "a", value)))

@@ -229,7 +229,7 @@ def test_commands_take_files(file: Path, info_file: Path, tmp_path: Path) -> Non
 
 
 def test_p4info_belongs_to_json(info_file: Path, tmp_path: Path) -> None:
-    """P4 source needs none, and says so."""
+    """P4 source needs none, and the error says so."""
     source = tmp_path / "prog.p4"
     source.write_text("// nothing\n")
     code, text = invoke("compile", source, "--p4info", info_file)
@@ -267,7 +267,7 @@ def test_a_client_pushes_another_programs_p4info(world: World) -> None:
 
 
 def test_a_bundle_is_read_as_the_file() -> None:
-    """What `bundle` made goes through it again, and keeps its name and P4Info."""
+    """The output of `bundle` can be bundled again, and keeps its name and P4Info."""
     text = text_format.MessageToString(changed())
     once = bundle(json.dumps(example()).encode(), "prog.json", text)
     assert bundle(once, "elsewhere.json") == once

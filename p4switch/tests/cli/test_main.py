@@ -226,7 +226,7 @@ def test_a_signal_before_the_wait_ends_it(number: signal.Signals) -> None:
 
 
 def test_a_switch_that_does_not_start_gives_the_signals_back() -> None:
-    """What runs after it in the process is interrupted by them again."""
+    """Afterwards they interrupt the process again."""
 
     def handlers() -> tuple[object, ...]:
         descriptor = signal.set_wakeup_fd(-1)

@@ -41,7 +41,7 @@ class Case:
 
     @property
     def title(self) -> str:
-        """What known_failures.txt calls it."""
+        """Its name in known_failures.txt."""
         return f"{self.suite}/{self.name}"
 
 
@@ -110,7 +110,7 @@ SUITES: dict[str, tuple[str, Callable[[Path, str], Iterator[Case]]]] = {
 
 
 P4C = "p4c-bm2-ss"
-"""What makes BMv2's JSON; suites that need it are left out where it is not installed."""
+"""The compiler for BMv2's JSON; suites that need it are skipped where it is not installed."""
 
 
 def available() -> list[str]:

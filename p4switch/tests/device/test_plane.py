@@ -55,7 +55,7 @@ def program(answer: int) -> str:
 
 
 class Rig:
-    """A plane without ports, and what came out of it."""
+    """A plane without ports, and its output."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind

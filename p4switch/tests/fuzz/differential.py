@@ -1,4 +1,4 @@
-"""One generated program and its packets on every executor: what they disagree about."""
+"""Differences between executors on one generated program and its packets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BMV2_GAPS_SECONDS = (0.001, 0.01, 0.03)
 machine, as its egress queues hold 64."""
 
 BMV2_FRAMES = 300
-"""Of a program's frames, those that BMv2 gets too: it takes them slowly."""
+"""The number of a program's frames that are sent to BMv2 too, which is slow."""
 
 BMV2_SECONDS = 5
 """Without a frame from BMv2 until it counts as done."""
@@ -33,7 +33,7 @@ BMV2_SECONDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to compare with the interpreter."""
+    """The executors to compare with the interpreter."""
 
     frames: int = 3000
     sanitize: bool = False

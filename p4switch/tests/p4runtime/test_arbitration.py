@@ -1,4 +1,4 @@
-"""Who is primary, and how clients are notified."""
+"""Election of the primary client, and how clients are notified."""
 
 from __future__ import annotations
 

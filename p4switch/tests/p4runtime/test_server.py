@@ -1,4 +1,4 @@
-"""Who reaches the P4Runtime server: users at a Unix socket, clients with certificates."""
+"""Access to the P4Runtime server: users at a Unix socket, clients with certificates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What decides what a process does is taken from files of its own user only."""
+"""A process reads what it executes from files of its own user only."""
 
 from __future__ import annotations
 

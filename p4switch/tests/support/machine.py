@@ -1,4 +1,4 @@
-"""What tests take of the machine they share with other tests, and with other runs of them.
+"""Resources of a machine that several tests, and runs of tests, share.
 
 Addresses, ports and names come from here, so that nothing is used twice at the same moment: not by
 the workers of pytest-xdist, and not by a concurrent run of the suite. A name in the abstract
@@ -48,12 +48,12 @@ def _takes_frames(interface: str) -> bool:
 
 
 def unique(stem: str) -> str:
-    """Return a name that nobody else has."""
+    """Return a unique name."""
     return f"{stem}-{secrets.token_hex(6)}"
 
 
 def interface_names(*stems: str) -> list[str]:
-    """Return names of interfaces that nobody else has; a stem has at most five characters."""
+    """Return unique names of interfaces; a stem has at most five characters."""
     token = secrets.token_hex(5)
     return [f"{token}{stem}" for stem in stems]
 

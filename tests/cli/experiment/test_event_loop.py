@@ -1,4 +1,4 @@
-"""Runs of one process share an event loop, and clean up after themselves all the same."""
+"""Runs of one process share an event loop, and still clean up after themselves."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def test_the_command_prints_and_draws(tmp_path: Path) -> None:
 
 
 def test_captures_tell_the_same(tmp_path: Path) -> None:
-    """What goes to a host, or comes from one, is seen by its switch alone."""
+    """Frames to and from a host are seen by its switch only."""
     experiment = replace(SMALL, topology="leaf-spine:2x2", workers=4, loss=0.2)
     trace = FragmentTrace(3)
     run_experiment(experiment, pcap=tmp_path, trace=trace)
@@ -176,7 +176,7 @@ def test_traces_of_switches_show_what_they_counted(tmp_path: Path) -> None:
 
 
 def trace_line(port: int, frame: bytes, counted: list[Outcome]) -> str:
-    """What `p4switch run --trace json` writes, in short."""
+    """An excerpt of the output of `p4switch run --trace json`."""
     events: list[dict[str, object]] = [{"kind": "state", "name": "HopsumParser.start"}]
     for outcome in counted:
         given = {"index": int(outcome)}

@@ -87,7 +87,7 @@ def test_a_process_that_ends_is_restarted_at_once() -> None:
 
 @pytest.mark.parametrize("kind", ["broken", "blocked"])
 def test_a_process_that_keeps_failing_is_restarted_ever_more_rarely(kind: str) -> None:
-    """And the other one is kept up all the same."""
+    """The other one is still kept running."""
     world = World(**{kind: {"a"}})
 
     async def test() -> None:
@@ -123,7 +123,7 @@ class Process:
 
 @dataclass
 class Emulated:
-    """What an emulation is asked for."""
+    """The calls that an emulation receives."""
 
     network: Any
     processes: dict[str, list[Process]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Who is let in to the controller, as whom, and what each role may do."""
+"""Authentication of the controller's callers, and what each role may do."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_every_method_says_who_may_call_it() -> None:
 
 
 def refusal(ask: Callable[[], object]) -> str:
-    """What a call that is not allowed says."""
+    """The error of a call that is not allowed."""
     with pytest.raises(ControllerError) as caught:
         ask()
     return str(caught.value)

@@ -26,7 +26,7 @@ def test_an_embedding_needs_links_with_bandwidth(world: World) -> None:
 
 
 def wrong_jobs() -> Iterator[tuple[str, dict[str, Any], str]]:
-    """What is wrong, fields of a submission of job `b` on h1 and h2, and what the error says."""
+    """The fault, fields of a submission of job `b` on h1 and h2, and the error."""
     yield "name", {"name": "a"}, "a job 'a' exists already: number 1"
     yield "letters", {"name": "b c"}, "job name 'b c'"
     yield "worker", {"workers": ["h1", "h9"]}, "there is no host 'h9'"

@@ -167,7 +167,7 @@ def test_calls_are_answered(seed: int) -> None:
 @settings(max_examples=examples(8, of=200), deadline=None, derandomize=True)
 @given(seed=st.integers(0, 1 << 32))
 def test_streams_are_answered(seed: int, caplog_of_errors: list[logging.LogRecord]) -> None:
-    """Of agents that say anything in any order, in the name of hosts and of none."""
+    """From agents that send anything in any order, for known and unknown hosts."""
     rng = random.Random(seed)
 
     async def hold(stub: Any, kind: str) -> None:
@@ -196,7 +196,7 @@ def test_streams_are_answered(seed: int, caplog_of_errors: list[logging.LogRecor
 
 @pytest.fixture(scope="module")
 def caplog_of_errors() -> Any:
-    """What is logged with an exception."""
+    """Log records with an exception."""
     found: list[logging.LogRecord] = []
 
     class Keep(logging.Handler):

@@ -1,4 +1,4 @@
-"""Where commands find the controller: an address in a folder that nobody else may write."""
+"""Where commands find the controller: an address in a folder that only its user can write."""
 
 from __future__ import annotations
 

@@ -248,7 +248,7 @@ def test_an_impossible_address_is_refused(tmp_path: Path) -> None:
 
 
 class Nobody:
-    """The context of a call without a certificate, that nobody ends."""
+    """The context of a call without a certificate, which is never cancelled."""
 
     def auth_context(self) -> dict[str, list[bytes]]:
         return {}

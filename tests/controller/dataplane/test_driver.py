@@ -454,7 +454,7 @@ def test_a_slot_without_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Heard:
-    """A listener that waits for a switch to say something."""
+    """A listener that waits for an event of a switch."""
 
     def __init__(self, words: str) -> None:
         self.words = words

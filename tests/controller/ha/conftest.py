@@ -1,4 +1,4 @@
-"""One etcd for the tests of a module; each has a name of its own in it."""
+"""One etcd for the tests of a module; each uses a separate name in it."""
 
 from __future__ import annotations
 

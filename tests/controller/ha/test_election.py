@@ -1,4 +1,4 @@
-"""Of several controllers one leads; another one does when it ends, hangs, or is cut off."""
+"""One of several controllers leads; another takes over when it exits, hangs, or is cut off."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from protocol import hopsum_pb2 as pb
 
 
 def test_an_agent_that_does_not_read_loses_its_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is kept for it is bounded; it comes again, and begins anew."""
+    """Its message queue is bounded; it reconnects, and starts over."""
     monkeypatch.setattr(agents, "MOST_MESSAGES", 5)
     network = load_network("star:2")
     plan = make_plan(network, PlanRequest(1, 1, ("h1", "h2"), ("ps",), window=32))

@@ -1,4 +1,4 @@
-"""Boundaries of a job: when the controller decides how tensors are cut, and who hears of it."""
+"""Boundaries of a job: when the controller cuts tensors anew, and whom it informs."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("time_to_plan")
 
 @pytest.mark.slow
 def test_an_embedding_with_helping_hosts(tmp_path: Path) -> None:
-    """Of a torus four hosts work; others sum for them, as far as they have an agent."""
+    """Four hosts of a torus are workers; others sum for them if they have an agent."""
     world = World(tmp_path, "torus:3x3", link_rate=1e8)
     workers = "h1,h3,h5,h9"
     try:

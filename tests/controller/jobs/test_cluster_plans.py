@@ -1,4 +1,4 @@
-"""On what a cluster plans jobs: what others leave free of the links, or the network as it is."""
+"""The bandwidth a cluster plans jobs with: the residual one of the links, or all of it."""
 
 from __future__ import annotations
 

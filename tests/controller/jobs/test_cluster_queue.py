@@ -39,7 +39,7 @@ class Switches:
 
 
 async def steps(count: int = 50) -> None:
-    """Let everybody else go on."""
+    """Let all other tasks run."""
     for _ in range(count):
         await asyncio.sleep(0)
 

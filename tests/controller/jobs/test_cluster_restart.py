@@ -68,7 +68,7 @@ def test_a_job_that_ends_while_no_controller_is_there(world: World) -> None:
 def test_a_controller_that_dies_as_a_job_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The end is written down before the agents know of it, who leave then."""
+    """The end is recorded before the agents are informed and leave."""
     monkeypatch.setattr("controller.jobs.cluster.WATCH_SECONDS", 3600.0)
     with contextlib.closing(World(tmp_path)) as world:
         world.agents("h1", "h2")
@@ -82,7 +82,7 @@ def test_a_controller_that_dies_as_a_job_ends(
 
 
 def all_finished(world: World) -> bool:
-    """Whether every agent here has said its last word, to nobody."""
+    """Whether every agent here has sent its last message, with no controller to receive it."""
     clients = [member.stream for node in world.nodes for member in node.agent.members.values()]
     return all(client._session.state == pb.FINISHED for client in clients)
 

@@ -306,7 +306,7 @@ def test_a_held_down_switch_is_shown() -> None:
 
 @pytest.mark.slow
 def test_switches_that_refuse_are_asked_again() -> None:
-    """What stands in the way of a failover ends neither it nor the return of a switch."""
+    """An error during a failover ends neither it nor the return of a switch."""
 
     async def test(world: World) -> None:
         (spine,) = spines(await world.submit())

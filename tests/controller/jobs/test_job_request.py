@@ -1,4 +1,4 @@
-"""What the controller makes of a job that is submitted: its key."""
+"""Completion of a submitted job: its key."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ VALUES = (None, True, 0, -1, 1.5, 1 << 70, "", "x", [], {}, [1], {"a": 1}, "runn
 
 @cache
 def journal() -> bytes:
-    """What a controller keeps of two jobs, in several steps."""
+    """The records of two jobs, in several steps."""
     from cli.soak_command import make_kit
     from simulation.soak import run as soak_run
     from simulation.soak.schedule import FaultSchedule, JobEntry, NetworkEntry

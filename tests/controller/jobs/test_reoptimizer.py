@@ -26,7 +26,7 @@ RATE = 1e8
 
 
 async def install(rules: Mapping[str, SwitchRules]) -> None:
-    """Nothing is there to take rules."""
+    """There are no switches to install rules on."""
 
 
 def spines() -> Network:

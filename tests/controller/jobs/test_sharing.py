@@ -51,7 +51,7 @@ def give_way(
     plans: dict[int, JobPlan],
     victims: Mapping[int, frozenset[str]],
 ) -> None:
-    """What a manager does with the answer of `preempt`."""
+    """Apply the result of `preempt`, as a manager does."""
     for job, switches in victims.items():
         old = plans[job]
         request = replace(request_of(network, job, old.window), epoch=old.epoch + 1)

@@ -1,4 +1,4 @@
-"""What a job asks of its hosts: refused where it cannot be, and ended when nobody waits for it."""
+"""A job's demands on its hosts: refused if impossible, and ended when nobody waits for them."""
 
 from __future__ import annotations
 
@@ -372,7 +372,7 @@ async def install(rules: Mapping[str, SwitchRules]) -> None:
 
 
 def submitted(submission: Any, memory: int = 8 << 30, machines: str = "one") -> str | JobState:
-    """What a cluster on hosts with so much memory answers."""
+    """The answer of a cluster whose hosts have this much memory."""
 
     async def main() -> str | JobState:
         cluster = Cluster(Manager(load_network("star:4", link_rate="1G"), install))

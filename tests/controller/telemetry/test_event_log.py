@@ -1,4 +1,4 @@
-"""What happened: the last events, and how many there were of each kind."""
+"""The event log: the last events, and the number of each kind."""
 
 from __future__ import annotations
 

@@ -281,7 +281,7 @@ def test_invalid_frames_end_only_their_connection(group: Group) -> None:
 
 
 def test_a_foreign_process_takes_no_place(group: Group) -> None:
-    """Who comes from another address than a process's does not speak for it."""
+    """A connection from another address than a process's is not accepted as its own."""
     group[0].start()
     own = group[0]._addresses
     [elsewhere] = loopback(1)

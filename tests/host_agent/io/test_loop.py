@@ -109,7 +109,7 @@ class Streaming:
         self.deferrable = deferrable
 
     def receive(self, frames: Frames, now: float) -> None:
-        """Nothing comes of them."""
+        """They have no effect."""
 
     def tick(self, now: float) -> None:
         """Nothing is due."""

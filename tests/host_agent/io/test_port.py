@@ -128,7 +128,7 @@ WRAPPED = {
     "MPLS": inside(bytes.fromhex("00001140"), 0x8847),
     "a length in place of a type": inside(bytes.fromhex("aaaa030000000800"), 0x00D0),
 }
-"""What switches take for plain traffic, and forward."""
+"""Frames that switches take for plain traffic, and forward."""
 
 
 @pytest.mark.parametrize("others", [NOT_ADMITTED, WRAPPED], ids=["not admitted", "wrapped"])

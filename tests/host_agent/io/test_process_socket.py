@@ -89,7 +89,7 @@ def host() -> Iterator[Host]:
 
 
 def test_the_documents_examples(host: Host) -> None:
-    """What the process says is understood, and what the agent says is what stands there."""
+    """The agent understands the process's messages, and its answers are those of the document."""
     assert len(EXAMPLES) >= 14
     process = Process(host)
     attendance = host.socket.attendance(JOB)

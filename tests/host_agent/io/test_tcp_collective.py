@@ -174,7 +174,7 @@ def test_a_timeout_begins_anew_while_the_network_is_known_to_be_out_of_order(
     news = [102.0, 109.0]
 
     def select(timeout: float) -> list[object]:
-        """Nothing moves; twice there is news that it cannot."""
+        """No progress; twice there is news that none is possible."""
         nonlocal now
         end = now + timeout
         while news and news[0] < end:

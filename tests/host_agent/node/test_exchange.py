@@ -66,14 +66,14 @@ class Pair:
         ]
 
     def connect(self) -> None:
-        """Let each meet the other."""
+        """Let the two run against each other."""
         for exchange in self.exchanges:
             environment = RealEnvironment(HOSTS[0], lambda number: None, lambda number: None)
             self._environments.append(environment)
             exchange.connect(environment)
 
     def wait(self) -> None:
-        """Return when nothing is under way."""
+        """Return when nothing is in flight."""
         until(lambda: all(exchange.done() for exchange in self.exchanges), "the exchanges")
 
     def close(self) -> None:

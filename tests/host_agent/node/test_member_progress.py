@@ -1,4 +1,4 @@
-"""What a member tells the controller of its progress, and when it is over."""
+"""A member's reports of its progress and its end to the controller."""
 
 from __future__ import annotations
 

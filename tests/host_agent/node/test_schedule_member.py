@@ -50,7 +50,7 @@ class Controller:
 
 
 class Client:
-    """What an agent asks of its controller, without a wire between them."""
+    """An agent's requests to its controller, without a network between them."""
 
     def __init__(self, controller: Controller, host: str) -> None:
         self.host = host
@@ -251,7 +251,7 @@ def test_a_share_is_a_fraction(share: str) -> None:
 def test_a_job_that_waits_for_the_network_does_not_time_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The controller's news reach the connections of what is under way."""
+    """The controller's news reach the connections of operations in progress."""
     postponed: list[TcpTransport] = []
     monkeypatch.setattr(TcpTransport, "postpone", lambda transport: postponed.append(transport))
     ready = Client.ready

@@ -32,7 +32,7 @@ def admit(switch: Switch) -> None:
 
 
 def turn(switch: Switch, number: int) -> list[Frame]:
-    """What all children send in a window."""
+    """The contributions of all children in a window."""
     return [
         (child + 1, contribution(switch, child, number * WINDOW + slot, fan_in=FAN_IN).frame())
         for slot in range(WINDOW)

@@ -247,7 +247,7 @@ class Bmv2Switch(Switch):
         self.process = process
         process.push(build)
         self.noise: Counter[Outcome] = Counter()
-        """What the markers added to the outcomes."""
+        """The markers' part of the outcomes."""
         self.lossy: dict[str, set[int]] = {"ingress_loss": set(), "egress_loss": set()}
         process.replicate([_clone_entity(port) for port in PORTS])
         for port in (*PORTS, CPU_PORT):
@@ -335,7 +335,7 @@ class Bmv2Switch(Switch):
             self.process.sockets[port].send(frame)
 
     def _collect(self, sources: set[int]) -> list[Frame]:
-        """What leaves before the markers from these ports; accounts for the markers."""
+        """Frames that leave these ports before the markers; accounts for the markers."""
         out: list[Frame] = []
         waiting = {(source, to) for source in sources for to in (*PORTS, CPU_PORT)}
         lossy = {

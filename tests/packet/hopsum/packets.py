@@ -1,4 +1,4 @@
-"""hopsum packets as values: made, sent as frames, read back, and held against the rules of IP."""
+"""hopsum packets as values: made, sent as frames, read back, and checked by the rules of IP."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def worker_address(worker: int) -> wire.Address:
 
 @dataclass(frozen=True)
 class Packet:
-    """What a hopsum frame says, the addresses left out."""
+    """The contents of a hopsum frame without addresses."""
 
     values: tuple[int, ...]
     """Lanes, signed."""
@@ -44,7 +44,7 @@ class Packet:
     sequence: int = field(default=0, compare=False)
     sequenced: bool = field(default=False, compare=False)
     repair: bool = field(default=False, compare=False)
-    """What matters on one link only: `on_link` shows it for comparison."""
+    """Fields of one link only: `on_link` shows them for comparison."""
 
     @property
     def on_link(self) -> tuple[int | None, bool]:
@@ -82,7 +82,7 @@ class Packet:
 
     @classmethod
     def read(cls, frame: bytes) -> Packet:
-        """What a frame says; ValueError if lengths, checksum or layout are wrong."""
+        """The contents of a frame; ValueError if lengths, checksum or layout are wrong."""
         check_frame(frame)
         hops = frame[49]
         lanes = lane_count(frame)

@@ -31,7 +31,7 @@ def star(switch: Switch, fan_in: int = 2, *, job: int = 1, tree: int = 0, base: 
 def contribution(
     switch: Switch, child: int = 0, fragment: int = 0, *, fan_in: int = 2, **fields: object
 ) -> Packet:
-    """What child `child` of the star sends as its part of a fragment."""
+    """The contribution of child `child` of the star to a fragment."""
     packet = Packet(
         values=lanes_of(switch.build.lanes, 100 * fragment + child),
         fragment=fragment,

@@ -43,7 +43,7 @@ Match = int | tuple[int, int]
 
 @dataclass(frozen=True)
 class Build:
-    """What is chosen when hopsum.p4 is compiled."""
+    """Compile-time options of hopsum.p4."""
 
     lanes: int = 32
     per_lane: bool = False
@@ -100,7 +100,7 @@ class Switch(ABC):
         return self.send_all([(port, frame) for frame in frames])
 
     def send_all(self, packets: Iterable[Frame]) -> list[Frame]:
-        """`forward`, and every hopsum frame that leaves is held against the rules of IP."""
+        """`forward`, and check every hopsum frame that leaves by the rules of IP."""
         out = self.forward(packets)
         for left_at, frame in out:
             if left_at != CPU_PORT and is_hopsum(frame):

@@ -26,7 +26,7 @@ def test_packets_of_unknown_jobs_are_dropped(
 
 @pytest.mark.parametrize("port", [2, 3, SERVER_PORT])
 def test_a_child_comes_in_at_its_own_port(switch: Switch, port: int) -> None:
-    """H29: another's port, a port of nobody, the server's."""
+    """H29: another child's port, a port of no job, the server's."""
     star(switch)
     forged = contribution(switch, 0)
     assert send(switch, port, forged) == []

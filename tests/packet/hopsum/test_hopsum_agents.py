@@ -50,7 +50,7 @@ class Agents:
 
 
 def as_sent() -> list[bytes]:
-    """What agents take, and what switches make of it at the last hop."""
+    """Frames that agents accept, and their form after the last hop."""
     own = wire.Hop(aggregate=True, fan_in=3, port=HOST_PORT)
     frames = [
         contribution(PLAN, NETWORK, 0, 0, 7, weight=3),
@@ -111,7 +111,7 @@ def disguises(count: int, seed: int) -> list[bytes]:
 
 
 def unadmitted(switch: Switch, frames: Iterable[bytes]) -> dict[Outcome, int]:
-    """Send frames in at a port of no job; return their outcomes."""
+    """Send frames in at a port of no job; return the outcomes counted."""
     for host in NETWORK.hosts.values():
         mac = int.from_bytes(host.mac_bytes, "big")
         switch.insert("l2_forward", {"dst_mac": mac}, "forward", port=HOST_PORT)

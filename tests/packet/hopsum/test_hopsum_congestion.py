@@ -134,7 +134,7 @@ def test_the_clock_may_wrap_around(switch: Switch) -> None:
 
 
 def test_a_queue_of_another_priority_does_not_count(switch: Switch) -> None:
-    """What leaves first meets a short queue, while others wait behind it for long."""
+    """The first frame leaves a short queue, while others wait behind it for long."""
     star(switch)
     if not isinstance(switch, EngineSwitch):
         pytest.skip("the clock of BMv2 is its own")

@@ -183,7 +183,7 @@ def total(lane_count: int) -> Frame:
 
 
 def request(sequence: int, lane_count: int) -> Frame:
-    """What the parent sends that misses a sum of job 1."""
+    """The request of a parent that misses a sum of job 1."""
     packet = Packet((0,) * lane_count, kind=Kind.REQUEST, hops=STACK, tos=URGENT)
     return 8, replace(packet, sequence=sequence, sequenced=True).frame()
 

@@ -1,4 +1,4 @@
-"""What p4switch makes of hopsum.p4: P4Info as p4c writes it, bundles, what it need not count."""
+"""hopsum.p4 in p4switch: P4Info as p4c writes it, bundles, counters that are left out."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def frames_of(kind: Kind, flags: int, *, sequenced: bool, repair: bool, job: int
 
 
 def test_a_host_in_no_job_gets_no_frame_anywhere(switch: Switch) -> None:
-    """Of no kind, with no flag: neither to a slot nor past it, and nothing comes back."""
+    """Frames of every kind, with any flag, reach no slot, and cause no answer."""
     star(switch)
     switch.multicast(9, (1, 2))
     owner = {"job": 1, "tree": 0, "epoch": 1}
@@ -75,7 +75,7 @@ def test_a_member_speaks_in_its_own_part_only(
 
 
 def test_addresses_in_a_frame_make_nobody_another(switch: Switch) -> None:
-    """Who speaks is told by the port: with the addresses of child 1 it is still child 0."""
+    """The port identifies the sender: with the addresses of child 1 it is still child 0."""
     star(switch)
     parts = [contribution(switch, child) for child in (0, 1)]
     frames = [bytearray(part.frame()) for part in parts]

@@ -24,7 +24,7 @@ def udp(dst_port: int, payload: bytes = b"hello") -> bytes:
 
 
 def routed(frame: bytes, mac: int = NEXT_MAC) -> bytes:
-    """What a router makes of a frame: ttl and checksum worked out anew."""
+    """A frame after a router: ttl and checksum updated."""
     header = bytearray(frame[14 : 14 + 4 * (frame[14] & 15)])
     header[8] -= 1
     header[10:12] = bytes(2)
@@ -123,7 +123,7 @@ def test_checksums_through_all_their_values(switch: Switch) -> None:
 
 
 def test_a_broken_checksum_stays_broken(switch: Switch) -> None:
-    """A router that makes checksums anew hides what happened to the header."""
+    """A router that recomputes checksums hides changes of the header."""
     switch.insert("ipv4_route", {"dst_addr": (0x0A000002, 32)}, "route", dst_mac=NEXT_MAC, port=6)
     frame = bytearray(raw_ipv4(bytes(20)))
     frame[5 + 20] ^= 0x40

@@ -23,7 +23,7 @@ def numbered(packet: Packet, sequence: int, *, repair: bool = False, **fields: o
 
 
 def from_child(switch: Switch, fragment: int, sequence: int, child: int = 0) -> list[Packet]:
-    """What leaves by the child's own port when it sends a fragment under a number."""
+    """Frames sent back to a child that sends a fragment under a sequence number."""
     packet = numbered(contribution(switch, child, fragment), sequence)
     return [sent for port, sent in send(switch, child + 1, packet) if port == child + 1]
 
@@ -34,7 +34,7 @@ def total(switch: Switch, fragment: int = 0) -> list[Packet]:
 
 
 def request_of_sum(sequence: int, at_server: Packet) -> Packet:
-    """What the parent sends when a sum like this shows that one before it is missing."""
+    """The parent's request when a sum like this shows that an earlier one is missing."""
     return numbered(at_server, sequence, kind=Kind.REQUEST, tos=URGENT)
 
 
@@ -53,7 +53,7 @@ def total_down(switch: Switch, fragment: int = 0, **fields: object) -> Packet:
 
 
 def request_of_result(sequence: int, switch: Switch) -> Packet:
-    """What a child sends that misses a result."""
+    """The request of a child that misses a result."""
     packet = contribution(switch, 0, kind=Kind.REQUEST, hops=(), tos=URGENT)
     return numbered(packet, sequence)
 

@@ -17,7 +17,7 @@ GROUP = 17
 
 
 def replicated(switch: Switch, fragment: int = 0, **fields: object) -> Packet:
-    """The server's answer to everybody."""
+    """The server's result for all workers."""
     packet = result(switch, fragment=fragment, kind=Kind.REPLICATED, hops=())
     return replace(packet, **fields)  # type: ignore[arg-type]
 

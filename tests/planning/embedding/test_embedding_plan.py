@@ -57,7 +57,7 @@ def models_of(embedding: JobEmbedding) -> set[Model]:
 
 
 def check_answer(resources: Resources, answer: Embedding, options: Options) -> None:
-    """What holds of every answer."""
+    """Invariants of every answer."""
     capacities = Capacities(resources)
     for job in answer.jobs:
         assert sum(part.weight for part in job.parts) == 1

@@ -30,7 +30,7 @@ def edges_of(forest: Forest) -> list[list[tuple[str, str]]]:
 
 
 def raw(graph: PlanningGraph, bandwidth: Fraction | None) -> Fraction:
-    """What the trees of step 1 add up to before step 3, with b or (None) by the paper's rule."""
+    """The total rate of step 1's trees before step 3, with b or (None) by the paper's rule."""
     numbered = NumberedGraph(graph)
     growth = _Growth(numbered, numbered.hops, ForestOptions(), monotonic() + 60, bandwidth)
     steps = sum(each.rate for each in growth.trees(numbered.size))

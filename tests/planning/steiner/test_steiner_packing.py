@@ -247,7 +247,7 @@ def test_more_hosts_than_a_fan_in_leave_a_switch_in_several_flows() -> None:
 
 
 def test_a_worker_at_the_server_host_does_not_bound_the_others() -> None:
-    """Nothing need leave the server, nor the workers that hang at it."""
+    """Nothing need leave the server, nor workers attached to it."""
     builder = NetworkBuilder("at the server", 4.0)
     builder.add_host("ps")
     for name in ("w1", "w2"):

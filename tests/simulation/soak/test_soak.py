@@ -58,7 +58,7 @@ def test_a_quiet_schedule_carries_the_bytes_that_are_predicted() -> None:
 
 
 def mutated(tmp_path: Path, file: str, old: str, new: str) -> Kit:
-    """What loads hopsum.p4 with some words of one of its files replaced."""
+    """A loader of hopsum.p4 with some words of one of its files replaced."""
     source = tmp_path / "p4src"
     shutil.copytree(pipelines.PROGRAM.parent, source)
     text = (source / file).read_text()
@@ -114,7 +114,7 @@ def test_an_entry_that_stays_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_an_unrecorded_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A controller that starts anew would run the job again."""
+    """A controller without its journal would run the job again."""
     kept = JobTable.keep
 
     def forgetful(self: JobTable, job: Job) -> None:

@@ -105,7 +105,7 @@ def random_entry(table: Table, rng: random.Random) -> TableEntry:
 
 
 def attempt(engine: Engine, change: str, table: str, entry: TableEntry) -> str | None:
-    """What was refused."""
+    """The error of what was refused."""
     try:
         getattr(engine, change)(table, entry)
     except ControlError as error:

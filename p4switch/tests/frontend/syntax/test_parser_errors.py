@@ -1,4 +1,4 @@
-"""What the parser says of texts that are no P4."""
+"""The parser's errors for texts that are not P4."""
 
 from __future__ import annotations
 
