@@ -21,6 +21,7 @@ from coordination.operators import Operator
 from coordination.participant import Participant
 from coordination.reduction import ExternalAnd
 from coordination.tree import CoordinationTree
+from host_agent.io.tcp_collective import no_progress
 from host_agent.node.bandwidth import Counted
 from host_agent.node.environment import Handover, Meeting, NodeStream, Stream
 from host_agent.node.host import HostAgent
@@ -276,11 +277,14 @@ class StreamTransport:
         self.stream = StreamMember(meeting.rank, addresses, host.now, port, buffer)
         self.stream.tos = meeting.tos
         self._host = host
+        self._rank = meeting.rank
         self._execution: Execution | None = None
 
     @property
     def busy(self) -> bool:
-        """Return whether a schedule is in progress."""
+        """Return whether a schedule is in progress. Raises PeerLost if nothing moves any more."""
+        if self.stream.stalled(self._host.now):
+            raise no_progress(self._rank)
         return self._execution is not None and not self._execution.done
 
     def run(self, make: Callable[[], Execution]) -> None:
@@ -293,7 +297,8 @@ class StreamTransport:
         self.stream.tos = tos
 
     def postpone(self) -> None:
-        """Do nothing: segments are retransmitted forever."""
+        """Restart the timeout of the schedule in progress."""
+        self.stream.postpone(self._host.now)
 
     @property
     def sent_bytes(self) -> int:
@@ -307,6 +312,7 @@ class StreamTransport:
 
     def close(self) -> None:
         """Close: start nothing more, but retransmit sent data until it has arrived."""
+        self.stream.abort()
 
 
 class Group:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.execution import Channel, Execution
+from host_agent.io.tcp_collective import PROGRESS_SECONDS
 from network.model import Network
 from protocol.wire import ETHERNET_BYTES, ETHERTYPE_IPV4, IPV4_BYTES, Address, ipv4_checksum
 from timing.tcp_segments import SEGMENT_BYTES
@@ -280,6 +281,8 @@ class StreamMember:
         self._senders: dict[Channel, Sender] = {}
         self._receivers: dict[Channel, Receiver] = {}
         self._output: list[bytes] = []
+        self._still_since = start
+        """Time when bytes last moved, or the timeout was postponed."""
 
     @property
     def retransmissions(self) -> int:
@@ -302,11 +305,28 @@ class StreamMember:
         """Begin a schedule; the streams of an earlier one continue."""
         self._execution = execution
         self._now = now
+        self.postpone(now)
         for peer in execution.targets:
             self._senders.setdefault(peer, Sender())
         for peer in execution.sources:
             self._receivers.setdefault(peer, Receiver())
         self._fill()
+
+    def postpone(self, now: float) -> None:
+        """Restart the timeout of the schedule in progress."""
+        self._still_since = now
+
+    def stalled(self, now: float) -> bool:
+        """Return whether nothing of the schedule in progress has moved for PROGRESS_SECONDS."""
+        return self._in_progress and now >= self._still_since + PROGRESS_SECONDS
+
+    def abort(self) -> None:
+        """Give up the schedule in progress; what was sent is still retransmitted."""
+        self._execution = None
+
+    @property
+    def _in_progress(self) -> bool:
+        return self._execution is not None and not self._execution.done
 
     def receive(self, frames: Frames, now: float) -> None:
         """Process frames (n, length)."""
@@ -379,6 +399,8 @@ class StreamMember:
         """Return the time of the next timer."""
         times = [s.deadline for s in self._senders.values()]
         times += [r.deadline for r in self._receivers.values()]
+        if self._in_progress:
+            times.append(self._still_since + PROGRESS_SECONDS)
         return min((time for time in times if time is not None), default=None)
 
     def take_output(self) -> list[Frames]:
@@ -427,6 +449,8 @@ class StreamMember:
                 while sender.room and (data := execution.outgoing(peer, SEGMENT_BYTES)):
                     self._output.append(self._frame(peer, *sender.send(data, self._now)))
                     moved = True
+            if moved:
+                self.postpone(self._now)
         for sender in self._senders.values():
             sender.wait_for_window(self._now)
 

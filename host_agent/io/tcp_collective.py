@@ -22,8 +22,17 @@ MOST_GREETING = 256
 """Maximum number of connections that have not identified themselves."""
 
 
+PROGRESS_SECONDS = 30.0
+"""Time without progress after which a peer is lost."""
+
+
 class PeerLost(ConnectionError):
     """A peer was lost or never connected; the message names its rank and address."""
+
+
+def no_progress(rank: int, seconds: float = PROGRESS_SECONDS) -> PeerLost:
+    """Return the error of a rank that has neither sent nor received anything for so long."""
+    return PeerLost(f"rank {rank}: no progress for {seconds:g} s")
 
 
 @dataclass(slots=True)
@@ -55,7 +64,7 @@ class TcpCollective:
         sources: Sequence[Channel],
         port: int | Sequence[int] = BASE_PORT,
         server: socket.socket | None = None,
-        timeout: float = 30.0,
+        timeout: float = PROGRESS_SECONDS,
         tos: int = 0,
         whose: int = 0,
     ) -> None:
@@ -199,7 +208,7 @@ class TcpCollective:
             if events := self._selector.select(left):
                 self.postpone()
                 return events
-        raise PeerLost(f"rank {self.rank}: no progress for {self._timeout:g} s")
+        raise no_progress(self.rank, self._timeout)
 
     def postpone(self) -> None:
         """Restart the timeout, from any thread, since the network is known to have failed."""
