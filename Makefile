@@ -76,7 +76,7 @@ wheels: setup  ## build the wheels of hopsum and its three parts into dist/
 	@tools/build-wheels dist
 
 docs: setup  ## build the documentation's site in build/site, with all links checked
-	$(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo build/site/index.html
 
 build: setup  ## compile the P4 program (with p4c too where it is installed)

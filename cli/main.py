@@ -152,27 +152,21 @@ def load_command(target: str, name: str, passes_on: bool) -> Any:
 class _Deferred(TyperCommand):
     """A subcommand that is imported when it runs, or when its own help is requested."""
 
-    target = ""
-    passes_on = False
+    def __init__(self, name: str, entry: Command) -> None:
+        super().__init__(name, help=entry.help)
+        self.entry = entry
 
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> Any:
-        command = load_command(self.target, self.name, self.passes_on)
+        command = load_command(self.entry.target, self.name, self.entry.passes_on)
         return command.make_context(info_name, args, *rest, **extra)
 
 
 class _Commands(TyperGroup):
     """The subcommands of `COMMANDS`, in that order."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | None:
-        entry = COMMANDS.get(cmd_name)
-        if entry is None:
-            return None
-        command = _Deferred(cmd_name, help=entry.help)
-        command.target, command.passes_on = entry.target, entry.passes_on
-        return command
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = {name: _Deferred(name, entry) for name, entry in COMMANDS.items()}
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         # Whole sentences: the base class cuts them off.

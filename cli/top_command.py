@@ -25,7 +25,7 @@ SHOWN_LINKS = 8
 SHOWN_EVENTS = 8
 SHOWN_JOBS = 20
 """Maximum number of jobs shown, the newest."""
-BAR = 12
+BAR = 6
 """Characters of a bar from empty to full."""
 
 
@@ -44,11 +44,12 @@ def top(
             raise InputError("controller and replay: expected one of them")
         from controller.web.recording import read_recording
 
-        state = read_recording(replay).frames()[-1]
+        frames = read_recording(replay).frames()
+        state, start = frames[-1], frames[0].date
         once = True
     else:
         client = connect(controller)
-        state = client.state()
+        state, start = client.state(), None
     if as_json:
         print_json(
             MessageToDict(
@@ -58,7 +59,7 @@ def top(
         return
     console = Console()
     if once:
-        console.print(Group(*view(state, None)))
+        console.print(Group(*view(state, None, start)))
         return
     with Live(console=console, auto_refresh=False, screen=True) as shown:
         before: pb.ClusterState | None = None
@@ -68,10 +69,15 @@ def top(
             before, state = state, client.state()
 
 
-def view(state: pb.ClusterState, before: pb.ClusterState | None) -> Iterator[RenderableType]:
-    """Return the display of a state; with rates, if there is a previous one."""
+def view(
+    state: pb.ClusterState, before: pb.ClusterState | None, start: float | None = None
+) -> Iterator[RenderableType]:
+    """Return the display of a state; with rates, if there is a previous one.
+
+    Dates are in seconds after `start`, where it is given: virtual time has no date.
+    """
     yield (
-        f"[bold]{escape(state.network.name)}[/]  {_clock(state.date)} UTC  "
+        f"[bold]{escape(state.network.name)}[/]  {_clock(state.date, start)}  "
         f"jobs {state.active_jobs} of {len(state.jobs)} active  "
         f"switches {state.usable_switches} of {len(state.switches)} in use  "
         f"agents {state.attached_agents} of {len(state.nodes)}"
@@ -83,29 +89,18 @@ def view(state: pb.ClusterState, before: pb.ClusterState | None) -> Iterator[Ren
     yield _switches(state, before)
     yield _links(state)
     for event in list(state.events)[-SHOWN_EVENTS:]:
-        yield f"[dim]{_clock(event.date)}[/]  {event.kind:<10} {escape(event.text)}"
+        yield f"[dim]{_clock(event.date, start)}[/]  {event.kind:<10} {escape(event.text)}"
 
 
 def _jobs(state: pb.ClusterState) -> RenderableType:
     return make_table(
-        (
-            "job",
-            "name",
-            "state",
-            "priority",
-            "progress",
-            "tensors",
-            "epoch",
-            "sent",
-            "retransmissions",
-        ),
+        ("job", "name", "state", "priority", "tensors", "epoch", "sent", "resent"),
         [
             (
                 job.job,
                 job.name,
                 job.state,
                 "" if job.over else job.level,
-                _bar(job.round, job.tensors),
                 f"{job.round} of {job.tensors}" if job.tensors else job.round,
                 job.epoch,
                 format_bytes(job.sent_bytes),
@@ -174,5 +169,7 @@ def _bar(part: float, whole: float) -> str:
     return "█" * full + "░" * (BAR - full)
 
 
-def _clock(date: float) -> str:
-    return datetime.fromtimestamp(date, UTC).strftime("%H:%M:%S.%f")[:-4]
+def _clock(date: float, start: float | None) -> str:
+    if start is not None:
+        return f"{max(0.0, date - start):.2f} s"
+    return datetime.fromtimestamp(date, UTC).strftime("%H:%M:%S.%f")[:-4] + " UTC"

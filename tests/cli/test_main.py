@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from importlib import import_module
@@ -72,6 +73,28 @@ def test_commands_that_call_the_controller_import_little_more(arguments: list[st
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "controller at unix:/nowhere.sock" in found.stderr
     assert set(found.stdout.split()) <= {"asyncio", "google.protobuf", "grpc"}
+
+
+def test_a_mistyped_command_is_told_the_one_meant() -> None:
+    result = CliRunner().invoke(app, ["clster"])
+    assert result.exit_code == 2
+    assert "No such command 'clster'. Did you mean 'cluster'?" in result.output
+
+
+def test_an_interrupt_during_imports_leaves_no_traceback() -> None:
+    code = """if True:
+        import os, signal, sys
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        class Interrupts:
+            def find_spec(self, name, *rest):
+                if name == "cli.main":
+                    os.kill(os.getpid(), signal.SIGINT)
+        sys.meta_path.insert(0, Interrupts())
+        from cli.entry import main
+        main()
+    """
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (-signal.SIGINT, "")
 
 
 def test_names_in_options_are_those_of_the_registries() -> None:

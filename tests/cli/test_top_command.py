@@ -37,8 +37,8 @@ def state() -> pb.ClusterState:
     return made
 
 
-def shown(now: pb.ClusterState, before: pb.ClusterState | None = None) -> str:
-    console = Console(width=140, record=True)
+def shown(now: pb.ClusterState, before: pb.ClusterState | None = None, width: int = 140) -> str:
+    console = Console(width=width, record=True)
     console.print(Group(*view(now, before)))
     return console.export_text()
 
@@ -47,11 +47,18 @@ def test_what_the_terminal_shows() -> None:
     text = shown(state())
     for words in (
         "jobs 1 of 2 active", "switches 1 of 1 in use", "agents 1 of 1", "h1 cut off [now]",
-        "5 of 10", "██████░░░░░░", "25 of 100", "███░░░░░░░░░", "500 kbit/s", "s1 unreachable",
+        "5 of 10", "25 of 100", "██░░░░", "███░░░", "500 kbit/s", "s1 unreachable",
         "not measured",
         "failover", "around switch s2",
     ):  # fmt: skip
         assert words in text, (words, text)
+
+
+def test_a_terminal_of_80_columns_shows_whole_words() -> None:
+    text = shown(state(), width=80)
+    for words in ("running", "finished", "priority", "resent", "duplicates", "25 of 100"):
+        assert words in text
+    assert "…" not in text
 
 
 def test_rates_are_of_two_states() -> None:
@@ -79,6 +86,7 @@ def test_a_recording_in_json_and_as_text(tmp_path: Path) -> None:
     assert document["network"]["name"] == "star:2"
     done = CliRunner().invoke(app, ["top", "--replay", str(file)])
     assert "mine waits" in done.stdout
+    assert "UTC" not in done.stdout and re.search(r"0\.00 s +failover", done.stdout)
     refused = CliRunner().invoke(
         app, ["top", "--replay", str(file), "--controller", "unix:/nowhere"]
     )

@@ -2,7 +2,7 @@
 
 import { chart, shape } from "./drawing.js";
 import {
-  amount, bits, bytes, clock, fetchMissing, fetchSlot, jobColour, jobOf, linkOf, measured, number, packets,
+  amount, bits, bytes, clock, clockName, fetchMissing, fetchSlot, jobColour, jobOf, linkOf, measured, number, packets,
   perSecond, slotsOf, sums, switchOf,
 } from "./state.js";
 import { element, figures } from "./tables.js";
@@ -61,8 +61,8 @@ function switchPanel(history, name, pick, tell) {
       ["state", found.state + since], ["health", found.health || "ok"], ["P4Runtime", found.address],
       ["packets", amount(packets(found))], ["sums", amount(sums(found))],
       ...(found.counters_error ? [["counters", found.counters_error]] : []),
-      ...Object.entries(found.outcomes).filter(([, count]) => number(count))
-        .map(([outcome, count]) => [outcome.replaceAll("_", " "), number(count).toLocaleString("en")]),
+      ...Object.entries(found.outcomes).filter(([, count]) => number(count)).sort()
+        .map(([outcome, count]) => [outcome.replace(/^re_/, "re-").replaceAll("_", " "), amount(number(count))]),
     ]));
     const rates = history.rates((each) => sums(switchOf(each, name)));
     parts.push(chart([{ colour: "#0b7285", points: rates }], (most) => `${perSecond(most)} sums`));
@@ -129,7 +129,7 @@ function host(history, name) {
   for (const each of node.report?.interfaces ?? [])
     pairs.push([`to ${each.peer}`, `sends ${bits(each.sent)}, receives ${bits(each.received)}`]);
   for (const each of node.report?.jobs ?? [])
-    pairs.push([`job ${each.job}`, `${number(each.round)} tensors, ${bytes(number(each.sent_bytes))}, ${number(each.retransmissions)} retransmissions`]);
+    pairs.push([`job ${each.job}`, `${number(each.round)} tensors, ${bytes(number(each.sent_bytes))}, ${amount(number(each.retransmissions))} retransmissions`]);
   return [figures(pairs)];
 }
 
@@ -149,8 +149,8 @@ function job(history, id, pick, tell) {
     ["name", found.name], ["state", found.state], ["waits for", why], ["algorithm", found.algorithm],
     ["priority", found.over ? "" : found.level], ["epoch", found.epoch],
     ["tensors", `${number(found.round)} of ${number(found.tensors) || "?"}`], ["running", span],
-    ["submitted", `${clock(found.submitted)} UTC`], ["workers", found.workers.join(", ")], ["servers", found.servers.join(", ")],
-    ["sent", bytes(number(found.sent_bytes))], ["retransmissions", number(found.retransmissions)],
+    ["submitted", `${clock(found.submitted)} ${clockName()}`], ["workers", found.workers.join(", ")], ["servers", found.servers.join(", ")],
+    ["sent", bytes(number(found.sent_bytes))], ["retransmissions", amount(number(found.retransmissions))],
     ["sums at", [...new Set(found.trees.flatMap((tree) => tree.sums))].sort().join(", ")],
     ["bypasses", found.bypassed.join(", ")],
   ].filter(([, value]) => value !== "")), chart([{ colour: jobColour(id), points: rates }], bits)];

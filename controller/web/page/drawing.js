@@ -1,6 +1,6 @@
 // Pictures: the topology with loads and trees, the timeline, and small charts. Plain SVG.
 
-import { clock, jobColour, jobOf, linkOf, load, measured, number, perSecond, slotsOf, sums, switchOf } from "./state.js";
+import { clock, jobColour, jobOf, linkOf, load, measured, number, perSecond, slotsOf, sums, switchOf, works } from "./state.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const RAMP = [[0xc3, 0xcc, 0xd5], [0x4d, 0xab, 0xf7], [0xe8, 0x59, 0x0c], [0xc9, 0x2a, 0x2a]];
@@ -61,7 +61,7 @@ export function drawTopology(svg, history, layout, picked, pick) {
     const ends = beside(places, link.a, link.b, 0);
     parts.push(shape("line", {
       ...ends, class: `link${health ? " down" : ""}${chosen("link", id) ? " picked-shape" : ""}`,
-      stroke: directions.some(measured) ? loadColour(part ?? 0) : UNMEASURED, "stroke-width": 1.5 + 9 * (part ?? 0),
+      stroke: directions.some(measured) ? loadColour(part ?? 0) : UNMEASURED, "stroke-width": (health ? 5 : 1.5) + 9 * (part ?? 0),
     }));
     const hit = titled(shape("line", { ...ends, class: "hit pick", "data-link": id }),
       `${link.a} - ${link.b}: ${health || (!directions.some(measured) ? "not measured" : part === null ? "no rate" : `${Math.round(100 * part)} %`)}`);
@@ -108,7 +108,7 @@ export function drawTopology(svg, history, layout, picked, pick) {
   for (const { name, aggregates } of state.network.switches) {
     const [x, y] = places[name];
     const found = switchOf(state, name);
-    const down = found && (found.state !== "ready" || found.health);
+    const down = found && (!works(found) || found.health);
     const use = slotsOf(state, name);
     const circle = titled(shape("circle", {
       class: `switch pick${aggregates ? "" : " plain"}${summing.has(name) ? " sums" : ""}${down ? " down" : ""}`
@@ -160,14 +160,14 @@ export function drawTimeline(svg, state, pick) {
     });
     for (const event of events) {
       const dot = titled(shape("circle", { cx: x(event.date), cy: y, r: 5, fill: kindColour(event.kind), class: "pick", "data-event": event.kind }),
-        `${clock(event.date)} UTC ${event.text}`);
+        `${clock(event.date)}: ${event.text}`);
       if (event.job) dot.addEventListener("click", () => pick({ kind: "job", id: event.job }));
       parts.push(dot);
     }
   });
   for (const part of [0, 0.25, 0.5, 0.75, 1]) {
     const date = start + part * (state.date - start);
-    parts.push(shape("text", { class: "small", x: x(date) - (part === 1 ? 15 : 0), y: lane * lanes.length + 10 }, clock(date)));
+    parts.push(shape("text", { class: "small", x: x(date) - (part === 1 ? 22 : 0), y: lane * lanes.length + 10 }, clock(date)));
   }
   svg.replaceChildren(...parts);
 }

@@ -3,10 +3,10 @@
 import { detail } from "./detail.js";
 import { drawTimeline, drawTopology, kindColour } from "./drawing.js";
 import {
-  History, amount, bytes, clock, fetchFrame, fetchFrames, fetchLayout, fetchState, follow, jobColour, number,
-  packets, slotsOf, sums,
+  History, amount, bytes, clock, clockName, countFrom, fetchFrame, fetchFrames, fetchLayout, fetchState, follow, jobColour, number,
+  packets, slotsOf, sums, works,
 } from "./state.js";
-import { element, row } from "./tables.js";
+import { element, row, table } from "./tables.js";
 
 const $ = (id) => document.getElementById(id);
 const history = new History();
@@ -35,8 +35,9 @@ function show() {
   }
   $("network").textContent = state.network.name;
   const { active_jobs: active, usable_switches: usable, attached_agents: attached } = state;
-  $("summary").textContent = `${clock(state.date)} UTC  ${active} of ${state.jobs.length} jobs active, `
+  $("summary").textContent = `${clock(state.date)} ${clockName()}: ${active} of ${state.jobs.length} jobs active, `
     + `${usable} of ${state.switches.length} switches ready, ${attached} of ${state.nodes.length} agents attached`;
+  $("unit").textContent = `(${clockName()})`;
   drawTopology($("topology"), history, layout, picked, pick);
   drawTimeline($("timeline"), state, pick);
   showJobs(state);
@@ -80,21 +81,21 @@ function progress(job) {
 }
 
 function showJobs(state) {
-  const head = row("th", ["job", "name", "state", "priority", "progress", "epoch", "sent", "retransmissions", ""]);
+  const names = ["job", "name", "state", "priority", "progress", "epoch", "sent", "retransmissions", ""];
   const rows = [...state.jobs].reverse().map((job) => {
     const name = element("td", job.name);
     name.style.color = jobColour(job.job);
     const why = element("td", [job.reason, job.bypassed.length ? `bypasses ${job.bypassed.join(", ")}` : ""].filter(Boolean).join("; "));
     why.className = job.state === "failed" ? "bad" : job.over ? "" : "waits";
     const made = row("td", [job.job, name, element("td", job.state), job.over ? "" : job.level,
-      progress(job), job.epoch, bytes(number(job.sent_bytes)), number(job.retransmissions), why]);
+      progress(job), job.epoch, bytes(number(job.sent_bytes)), amount(number(job.retransmissions)), why]);
     made.className = `pick${picked?.kind === "job" && picked.id === job.job ? " picked" : ""}`;
     made.dataset.job = job.name;
     made.addEventListener("click", () => pick({ kind: "job", id: job.job }));
     return made;
   });
   $("nothing").hidden = rows.length > 0;
-  $("jobs").replaceChildren(head, ...rows);
+  $("jobs").replaceChildren(...table(names, rows));
 }
 
 function showEvents(state) {
@@ -109,22 +110,23 @@ function showEvents(state) {
 }
 
 function showSwitches(state) {
-  const head = row("th", ["switch", "state", "packets", "sums", "duplicates", "stale", "injected loss", "slots held"]);
+  const names = ["switch", "state", "packets", "sums", "duplicates", "stale", "injected loss", "slots held"];
   const rows = state.switches.map((each) => {
     const use = slotsOf(state, each.name);
     const condition = element("td", each.health ? `${each.state}, ${each.health}` : each.state);
-    condition.className = each.state === "ready" && !each.health ? "good" : "bad";
+    condition.className = !works(each) || each.health ? "bad" : each.state === "ready" ? "good" : "waits";
     const known = sums(each) !== undefined;
-    const count = (name) => amount(known ? number(each.outcomes[name]) : undefined);
-    const made = row("td", [element("td", each.name), condition, amount(packets(each)),
-      amount(sums(each)), count("duplicate"), count("stale"), count("injected_loss"),
+    const shown = (count) => count === undefined ? "–" : amount(count);
+    const count = (name) => shown(known ? number(each.outcomes[name]) : undefined);
+    const made = row("td", [element("td", each.name), condition, shown(packets(each)),
+      shown(sums(each)), count("duplicate"), count("stale"), count("injected_loss"),
       use ? `${use.taken} of ${use.slots}` : "none"]);
     made.className = `pick${picked?.kind === "switch" && picked.id === each.name ? " picked" : ""}`;
     made.dataset.switch = each.name;
     made.addEventListener("click", () => pick({ kind: "switch", id: each.name }));
     return made;
   });
-  $("switches").replaceChildren(head, ...rows);
+  $("switches").replaceChildren(...table(names, rows));
 }
 
 // -- Where states come from
@@ -160,6 +162,7 @@ async function lookForFrames() {
   } catch {
     return;  // the stream of states says it
   }
+  if (frames.length && countFrom(frames[0])) show();
   if (open) connected();
   $("replay").hidden = frames.length === 0;
   $("frame").max = Math.max(0, frames.length - 1);

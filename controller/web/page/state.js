@@ -25,7 +25,17 @@ export function bytes(count) {
   return `${count} B`;
 }
 export const perSecond = (rate) => `${rate >= 100 ? Math.round(rate).toLocaleString("en") : rate.toFixed(1)}/s`;
-export const clock = (date) => new Date(date * 1000).toISOString().slice(11, 22);
+
+// A recording counts from its first frame, as its slider does: virtual time has no date.
+let origin;
+export function countFrom(date) {
+  const changed = origin !== date;
+  origin = date;
+  return changed;
+}
+export const clock = (date) => origin === undefined
+  ? new Date(date * 1000).toISOString().slice(11, 22) : `${Math.max(0, date - origin).toFixed(2)} s`;
+export const clockName = () => origin === undefined ? "UTC" : "since the start";
 
 export class History {
   constructor() { this.states = []; }
@@ -63,6 +73,8 @@ export class History {
 export const switchOf = (state, name) => state.switches.find((each) => each.name === name);
 export const linkOf = (state, u, v) => state.links.find((each) => each.sender === u && each.receiver === v);
 export const jobOf = (state, id) => state.jobs.find((each) => each.job === id);
+// A plan that changes is no outage.
+export const works = (found) => ["ready", "writing rules"].includes(found.state);
 export const slotsOf = (state, name) => state.slots.find((each) => each.switch === name);
 
 // Whether an agent at an end of the link reports what it carries in that direction.

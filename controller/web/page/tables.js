@@ -15,10 +15,19 @@ export function row(kind, cells) {
       continue;
     }
     const cell = element(kind, String(value));
-    if (typeof value === "number" || /^[\d,]+$/.test(value)) cell.className = "number";
+    if (typeof value === "number" || /^([\d,]+|–)$/.test(value)) cell.className = "number";
     made.append(cell);
   }
   return made;
+}
+
+// The rows of a table under their heads, which stand as their columns do.
+export function table(names, rows) {
+  const head = row("th", names);
+  [...head.cells].forEach((cell, i) => {
+    if (rows.some((each) => each.cells[i].className === "number")) cell.className = "number";
+  });
+  return [head, ...rows];
 }
 
 // Names with their values; values may be elements.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,8 @@ def test_a_recording_is_replayed_with_a_slider(recorded: Path) -> None:
         slider.fill(str(last // 2))
         page.locator("tr[data-job=run]").get_by_text("running").wait_for()
         assert page.locator("#connection").inner_text() == "replay"
+        assert page.locator("#unit").inner_text() == "(since the start)"
+        assert re.fullmatch(r"\d\.\d\d s", page.locator("#events time").last.inner_text())
         assert f"{last // 2 + 1} of {last + 1}" in page.locator("#frame-time").inner_text()
         assert page.locator("line[data-tree]").count() >= 5
         page.locator("#latest").click()
@@ -206,6 +209,27 @@ def test_input_in_the_details_survives_updates() -> None:
             line.get_by_text(str(date), exact=True).wait_for()
         assert field.input_value() == "17"
         assert page.evaluate("document.activeElement.id") == "slot"
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_long_details_move_nothing_else() -> None:
+    state = shown_job(10.0)
+    state.switches[0].state = "writing rules"
+    for number in range(40):
+        state.switches[0].outcomes[f"outcome_{number}"] = 1
+    recording = Recording([state])
+    with web_thread(recording, WebAddress("127.0.0.1", 0)) as url, opened(url) as page:
+        switch = page.locator("circle[data-switch=s1]")
+        switch.wait_for()
+        heads = page.locator("h2", has_text=re.compile("Jobs|Timeline|Switches"))
+        places = [head.bounding_box() for head in heads.all()]
+        switch.click()
+        page.locator("#detail").get_by_text("outcome 39").wait_for()
+        assert [head.bounding_box() for head in heads.all()] == places
+        assert len(places) == 3
+        # A change of plan is no outage.
+        assert page.locator("circle.down").count() == 0
 
 
 @pytest.mark.slow
