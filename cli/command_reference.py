@@ -72,12 +72,12 @@ def _root(program: str) -> Any:
 
 def _loaded(command: Any, name: str) -> Any:
     """Import a lazily loaded subcommand and return it."""
-    target = getattr(command, "target", "")
-    if not target:
+    entry = getattr(command, "entry", None)
+    if entry is None:
         return command
     from cli.main import load
 
-    return typer.main.get_command(load(target, name))
+    return typer.main.get_command(load(entry.target, name))
 
 
 def _below(words: str, command: Any) -> Iterator[Command]:

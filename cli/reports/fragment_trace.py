@@ -42,7 +42,8 @@ def _in_order(trace: FragmentTrace) -> list[Hop]:
 
 
 def _result(hop: Hop) -> str:
-    words = ", ".join(outcome.name.lower().replace("_", " ") for outcome in hop.outcomes)
+    names = ", ".join(outcome.name.lower() for outcome in hop.outcomes)
+    words = names.replace("re_", "re-").replace("_", " ")
     return f"; {hop.target}: {words}" if words else ""
 
 

@@ -95,6 +95,8 @@ def test_a_wrong_packet_is_reported_with_its_line(tmp_path: Path) -> None:
 def test_missing_and_surplus_packets_are_reported(tmp_path: Path) -> None:
     assert run(tmp_path, "loops", "expect 1 00") == ["port 1: 0 packets, expected 1"]
     surplus = run(tmp_path, "loops", "packet 1 00 00 0000")
+    elsewhere = run(tmp_path, "loops", "packet 0 00000000\nexpect 2 00000000")
+    assert elsewhere == ["port 2: 0 packets, expected 1\n  port 1 got 00000000"]
     assert surplus == ["port 1: 1 packets, expected 0\n  got 00000000"]
 
 

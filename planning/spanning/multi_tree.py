@@ -20,6 +20,7 @@ from time import monotonic, perf_counter
 import numpy as np
 
 from collectives.plan import PlanError
+from network.units import format_si
 from planning.bounds.few_trees import bound_of_few, fractions_below, largest_determinant
 from planning.bounds.strength import strength
 from planning.model.forest import Certificate, Forest, ForestOptions, Verdict
@@ -394,7 +395,7 @@ class _Planning:
     def _tighten(self, kind: str, bound: Fraction | float, why: str) -> None:
         """Adopt a tighter bound; a search that had no time knows only an infinite one."""
         if bound < self.certificate.bound:
-            text = f"no plan is faster than {float(bound):g}: {why}"
+            text = f"no plan is faster than {format_si(Fraction(bound))}: {why}"
             self.certificate = Certificate(kind, Fraction(bound), (), text)
 
 

@@ -19,6 +19,7 @@ from typing import NoReturn
 
 from collectives.plan import JobPlan, PlanError, Results
 from network.model import Network, NetworkError
+from network.units import format_si
 from planning.model.allocation import Allocator
 from planning.model.forest import Certificate, Verdict
 from planning.model.job_plans import check_request, job_plan
@@ -260,7 +261,7 @@ class _Search:
         """Return the certificate of the bound."""
         exact = rate if reached <= bound.time * (1 + _CERTAIN) else 1 / Fraction(bound.time)
         names = tuple(self.problem.switches[v] for v in bound.cut)
-        shown = f"{float(exact):.6g}"
+        shown = format_si(Fraction(exact))
         text = {
             "cut": f"at more than {shown} the flows of the workers at or behind "
             f"{', '.join(names[:8])}{', ...' if len(names) > 8 else ''} do not fit the links "

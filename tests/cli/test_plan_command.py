@@ -225,6 +225,11 @@ def test_runs_take_their_rates_from_the_file(tmp_path: Path) -> None:
     assert "no path from h1 to h11" in str(runner.invoke(app, run).exception)
 
 
+def test_a_bound_is_a_rate_for_people() -> None:
+    text = plan("--topology", "star:2", "--link-rate", "100M", "--explain")
+    assert "some host's own link carries no more than 100M" in text
+
+
 SLOW_SERVER = ("--topology", "leaf-spine:2x3", "--link-rate", "8M", "--planner", "embedding")
 
 

@@ -323,6 +323,12 @@ class Session:
                     self.failures.append(f"{where}: port {port}: {difference}")
             if len(sent) != len(expected.packets):
                 extra = "".join(f"\n  got {f.hex()}" for f in sent[len(expected.packets) :])
+                if len(sent) < len(expected.packets):
+                    extra += "".join(
+                        f"\n  port {other} got {f.hex()}"
+                        for other in sorted(self._sent.keys() - self._ports)
+                        for f in self._sent[other]
+                    )
                 self.failures.append(
                     f"port {port}: {len(sent)} packets, expected {len(expected.packets)}{extra}"
                 )
