@@ -25,8 +25,14 @@ _T = TypeVar("_T")
 @cache
 def _runner() -> asyncio.Runner:
     runner = asyncio.Runner()
-    atexit.register(runner.close)
+    atexit.register(_close, runner)
     return runner
+
+
+def _close(runner: asyncio.Runner) -> None:
+    # Python 3.12.1 refuses the thread that waits for those of `to_thread` (python/cpython#113964).
+    with contextlib.suppress(RuntimeError):
+        runner.close()
 
 
 def run_async(coroutine: Coroutine[Any, Any, _T]) -> _T:

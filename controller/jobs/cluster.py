@@ -438,6 +438,7 @@ class Cluster:
             self._progress[job.number],
             self.manager.why_waiting(job.number) or self._cut_off(job),
             clock.now(),
+            job.tensors,
         )
 
     def _cut_off(self, job: Job) -> str:

@@ -38,17 +38,26 @@ class Progress:
 
 
 def why_stalled(
-    tracker: Tracker, nodes: Mapping[str, Node], progress: Progress, outages: str, now: float
+    tracker: Tracker,
+    nodes: Mapping[str, Node],
+    progress: Progress,
+    outages: str,
+    now: float,
+    tensors: int = 0,
 ) -> str:
     """Return what a planned job waits for, and for how long; empty if it makes progress.
 
-    `outages`: what of the network it lacks.
+    `outages`: what of the network it lacks. `tensors`: how many it has, 0 if unknown.
     """
     reasons = [outages, _absent_agents(tracker, nodes, progress.began, now)]
     if not any(reasons) and tracker.state == "running":
         seconds = now - progress.since
         if seconds >= STALLED_SECONDS:
-            reasons.append(f"no tensor completed for {seconds:.0f} s")
+            reasons.append(
+                f"all tensors are summed; its workers have been checking them for {seconds:.0f} s"
+                if 0 < tensors <= progress.round
+                else f"no tensor completed for {seconds:.0f} s"
+            )
     return "; ".join(filter(None, reasons))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -20,6 +22,19 @@ def test_runs_share_a_loop_that_stays_open() -> None:
     first = run_async(loop_in_use())
     assert run_async(loop_in_use()) is first
     assert not first.is_closed()
+
+
+def test_an_exit_that_can_start_no_thread_is_silent() -> None:
+    code = """if True:
+        import asyncio, threading
+        from cli.experiment.event_loop import run_async
+        run_async(asyncio.to_thread(int))
+        def refuse(thread):
+            raise RuntimeError("can't create new thread at interpreter shutdown")
+        threading.Thread.start = refuse
+    """
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_errors_come_out_and_the_next_run_works() -> None:

@@ -103,9 +103,9 @@ def attending(
     return tracker, nodes
 
 
-def why(tracker: Tracker, nodes: Nodes, now: float, outages: str = "") -> str:
+def why(tracker: Tracker, nodes: Nodes, now: float, outages: str = "", tensors: int = 0) -> str:
     known = {node.host: node for node in nodes}
-    return why_stalled(tracker, known, Progress(10.0), outages, now)
+    return why_stalled(tracker, known, Progress(10.0), outages, now, tensors)
 
 
 HOSTS = ("h1", "h3", "ps")
@@ -127,6 +127,13 @@ def test_agents_that_are_missing_silent_or_not_ready() -> None:
     for host in HOSTS:
         tracker.receive(host, pb.AgentMessage(heartbeat=pb.Heartbeat()), 40.0)
     assert why(tracker, nodes, 41.0) == "no tensor completed for 31 s"
+    assert why(tracker, nodes, 41.0, tensors=1) == "no tensor completed for 31 s"
+    summed = Progress(10.0)
+    summed.note(3, 20.0)
+    known = {node.host: node for node in nodes}
+    assert why_stalled(tracker, known, summed, "", 41.0, tensors=3) == (
+        "all tensors are summed; its workers have been checking them for 21 s"
+    )
 
 
 def test_a_server_that_is_lost_is_named() -> None:
