@@ -1,4 +1,4 @@
-"""Two controllers of one cluster, with etcd: one is killed, one hangs, etcd is away."""
+"""Controllers of one cluster, with etcd: leaders are killed, one hangs, etcd is away."""
 
 from __future__ import annotations
 
@@ -20,47 +20,71 @@ from tests.support.jobs import GOING
 from tests.support.machine import until
 from tests.support.served_cluster import LINK_RATE, TOPOLOGY, ServedCluster
 
-pytestmark = [pytest.mark.network, pytest.mark.long, needs_etcd]
+pytestmark = [pytest.mark.network, needs_etcd]
 
 LEADS = "controller of star:4 at "
 ROUNDS = 320
+ELEMENTS = 10_000
 
 
 @dataclass
-class Pair:
-    """Two controllers, and a client that knows of both."""
+class Controllers:
+    """Three controllers, and a client that knows of all."""
 
     etcd: EtcdServer
-    controllers: list[ServedCluster]
+    served: list[ServedCluster]
 
     @property
     def addresses(self) -> str:
-        return ",".join(f"unix:{each.folder}/controller" for each in self.controllers)
+        return ",".join(f"unix:{each.folder}/controller" for each in self.served)
 
     def start(self, number: int) -> None:
-        one = self.controllers[number]
+        one = self.served[number]
         one.serve(f"unix:{one.folder}/controller", "--jobs", str(self.etcd.address))
         one.address = self.addresses
 
     def said(self, number: int) -> str:
-        return self.controllers[number].log_file.read_text()
+        return self.served[number].log_file.read_text()
 
     def until_said(self, number: int, what: str) -> None:
         until(lambda: what in self.said(number), f"{what!r} of controller {number}")
 
     def send(self, number: int, what: signal.Signals) -> None:
-        process = self.controllers[number].controller
+        process = self.served[number].controller
         assert process is not None
         process.send_signal(what)
         if what is signal.SIGKILL:
             process.wait()
 
     def rounds(self) -> int:
-        """The job's progress; the last known while no controller answers."""
+        """The job's progress; 0 while no controller answers."""
         try:
             return ControllerClient(self.addresses).job("long").round
         except ControllerError:
             return 0
+
+    def check_end(self, rounds: int) -> None:
+        """Wait until the job has ended, in its first epoch and with exact sums."""
+        client = ControllerClient(self.addresses)
+        until(lambda: client.job("long").state not in GOING, "the end")
+        job = self.served[0].ask("job", "long")
+        assert job["state"] == "finished", job
+        assert (job["checked"], job["wrong"]) == (3 * rounds * ELEMENTS, 0)
+        assert job["epoch"] == 1
+
+    def attach_all(self) -> None:
+        """Start an agent on each host, and wait until the leader knows them."""
+        one = self.served[0]
+        for host in one.network.hosts:
+            one.attach(host, self.addresses)
+        until(lambda: one.attached() == set(one.network.hosts), "all agents")
+
+    def submit(self, rounds: int) -> None:
+        """Submit a job by a command that asks the controllers in reverse order."""
+        last = self.served[-1]
+        last.address = ",".join(reversed(self.addresses.split(",")))
+        options = ("--rounds", str(rounds), "--elements", str(ELEMENTS))
+        last.ask("submit", "long", "--workers", "h1,h2,h3", *options)
 
     def go_on(self) -> None:
         """Wait until the job has gone on for some rounds."""
@@ -70,67 +94,71 @@ class Pair:
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
+def controllers(tmp_path: Path) -> Iterator[Controllers]:
     network = load_network(TOPOLOGY, link_rate=LINK_RATE)
     environment = {**os.environ, "COLUMNS": "200"}
-    folders = [tmp_path / name for name in ("one", "two")]
+    folders = [tmp_path / name for name in ("one", "two", "three")]
     for folder in folders:
         folder.mkdir()
     with etcd_server(tmp_path) as etcd, Emulation(network) as emulation:
-        controllers = [
+        served = [
             ServedCluster(
                 folder, network, emulation, environment | {"XDG_RUNTIME_DIR": str(folder)}
             )
             for folder in folders
         ]
         try:
-            yield Pair(etcd, controllers)
+            yield Controllers(etcd, served)
         finally:
-            for each in controllers:
+            for each in served:
                 if each.controller is not None and each.controller.poll() is None:
                     each.controller.kill()
                     each.controller.wait()
 
 
-def test_a_job_goes_on_in_its_epoch_whichever_controller_leads(pair: Pair) -> None:
-    one, two = pair.controllers
-    pair.start(0)
-    pair.start(1)
-    assert LEADS in pair.said(0)
-    pair.until_said(1, f"standing by: the controller at unix:{one.folder}/controller")
-    for host in one.network.hosts:
-        one.attach(host, pair.addresses)
-    until(lambda: one.attached() == set(one.network.hosts), "all agents")
-    options = ("--rounds", str(ROUNDS), "--elements", "10000")
-    # Its options name the one that stands by first: commands go on to the one that leads.
-    two.address = ",".join(reversed(pair.addresses.split(",")))
-    two.ask("submit", "long", "--workers", "h1,h2,h3", *options)
-    pair.go_on()
+def test_a_job_goes_on_in_its_epoch_as_leaders_are_killed(controllers: Controllers) -> None:
+    rounds = ROUNDS // 2
+    for number in range(3):
+        controllers.start(number)
+    assert LEADS in controllers.said(0)
+    standing_by = {1, 2}
+    for number in standing_by:
+        controllers.until_said(number, "standing by: the controller at")
+    controllers.attach_all()
+    controllers.submit(rounds)
+    leader = 0
+    while standing_by:
+        controllers.go_on()
+        controllers.send(leader, signal.SIGKILL)
+        until(lambda: any(LEADS in controllers.said(n) for n in standing_by), "another leader")
+        [leader] = [number for number in standing_by if LEADS in controllers.said(number)]
+        standing_by.remove(leader)
+    controllers.check_end(rounds)
 
-    pair.send(0, signal.SIGKILL)
-    pair.until_said(1, LEADS)
-    pair.go_on()
+
+@pytest.mark.long
+def test_a_job_goes_on_as_a_leader_hangs_and_without_etcd(controllers: Controllers) -> None:
+    one = controllers.served[0]
+    controllers.start(0)
+    controllers.start(1)
+    controllers.until_said(1, f"standing by: the controller at unix:{one.folder}/controller")
+    controllers.attach_all()
+    controllers.submit(ROUNDS)
+    controllers.go_on()
 
     # One that hangs keeps its connections; its lease ends, and agents ask in vain.
-    pair.start(0)
-    pair.until_said(0, "standing by")
-    pair.send(1, signal.SIGSTOP)
-    pair.until_said(0, LEADS)
-    pair.go_on()
-    pair.send(1, signal.SIGCONT)
-    pair.until_said(1, "no longer leader")
+    controllers.send(0, signal.SIGSTOP)
+    controllers.until_said(1, LEADS)
+    controllers.go_on()
+    controllers.send(0, signal.SIGCONT)
+    controllers.until_said(0, "no longer leader")
 
     # Without etcd there is no leader; the job continues.
-    pair.etcd.pause()
-    pair.until_said(0, "no longer leader: etcd has not answered for 3 s")
-    pair.etcd.go_on()
-    pair.go_on()
-
-    until(lambda: ControllerClient(pair.addresses).job("long").state not in GOING, "the end")
-    job = one.ask("job", "long")
-    assert job["state"] == "finished", job
-    assert (job["checked"], job["wrong"]) == (3 * ROUNDS * 10_000, 0)
-    assert job["epoch"] == 1
-    kept = Etcd(pair.etcd.address).below(pair.etcd.address.key("jobs", ""))
+    controllers.etcd.pause()
+    controllers.until_said(1, "no longer leader: etcd has not answered for 3 s")
+    controllers.etcd.go_on()
+    controllers.go_on()
+    controllers.check_end(ROUNDS)
+    kept = Etcd(controllers.etcd.address).below(controllers.etcd.address.key("jobs", ""))
     # The history of job numbers, and the job.
-    assert list(kept) == [pair.etcd.address.key("jobs", f"{n:08}") for n in (0, 1)]
+    assert list(kept) == [controllers.etcd.address.key("jobs", f"{n:08}") for n in (0, 1)]

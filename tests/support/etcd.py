@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from controller.ha.etcd import Etcd, EtcdAddress, EtcdError
+from protocol.channel import Tls
+from tests.support.certificates import certify
 from tests.support.machine import loopback, until
 
 needs_etcd = pytest.mark.skipif(
@@ -38,19 +40,33 @@ class EtcdServer:
 
 
 @contextlib.contextmanager
-def etcd_server(folder: Path) -> Iterator[EtcdServer]:
-    """Run an etcd, whose files are in a folder."""
+def etcd_server(folder: Path, *, tls: bool = False) -> Iterator[EtcdServer]:
+    """Run an etcd, whose files are in a folder.
+
+    `tls`: its clients need certificates; a folder has those of an authority `ca` and a `client`.
+    """
     [host] = loopback(1)
-    clients, peers = f"http://{host}:2379", f"http://{host}:2380"
+    clients, peers = f"http{'s' * tls}://{host}:2379", f"http://{host}:2380"
+    secure: list[str] = []
+    ours = None
+    if tls:
+        certify(folder, "ca")
+        certify(folder, "server", "ca", names=f"IP:{host}")
+        certify(folder, "client", "ca")
+        secure = [
+            "--client-cert-auth", f"--trusted-ca-file={folder / 'ca.pem'}",
+            f"--cert-file={folder / 'server.pem'}", f"--key-file={folder / 'server.key'}",
+        ]  # fmt: skip
+        ours = Tls(*(folder / file for file in ("ca.pem", "client.pem", "client.key")))
     with (folder / "etcd.log").open("wb") as log:
         process = subprocess.Popen(
             ["etcd", "--data-dir", str(folder / "etcd"),
              "--listen-client-urls", clients, "--advertise-client-urls", clients,
              "--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers,
-             "--initial-cluster", f"default={peers}"],
+             "--initial-cluster", f"default={peers}", *secure],
             stdout=log, stderr=log,
         )  # fmt: skip
-    server = EtcdServer(process, EtcdAddress(((host, 2379),), f"test-{secrets.token_hex(4)}"))
+    server = EtcdServer(process, EtcdAddress(((host, 2379),), f"test-{secrets.token_hex(4)}", ours))
     etcd = Etcd(server.address)
 
     def answers() -> bool:

@@ -20,7 +20,8 @@ from controller.ha.etcd import (
 )
 from protocol.channel import Tls
 from protocol.extras import MissingExtraError
-from tests.support.etcd import EtcdServer, needs_etcd
+from tests.support.certificates import certify
+from tests.support.etcd import EtcdServer, etcd_server, needs_etcd
 from tests.support.machine import loopback
 
 
@@ -139,3 +140,30 @@ def test_endpoints_that_are_away_are_passed_over(server: EtcdServer, address: Et
         refused, no_answer = f"{host}:1: connection refused", "no answer within 1 s"
         with pytest.raises(EtcdError, match=f"{refused}; {host}:.*: {no_answer}"):
             away.get(address.key("a"))
+
+
+@needs_etcd
+def test_tls_and_a_certificate_of_the_authority(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with etcd_server(tmp_path, tls=True) as server:
+        plain = replace(server.address, tls=None)
+        for name, file in (("AUTHORITY", "ca.pem"), ("CERTIFICATE", "client.pem")):
+            monkeypatch.setenv(f"HOPSUM_ETCD_{name}", str(tmp_path / file))
+        monkeypatch.setenv("HOPSUM_ETCD_KEY", str(tmp_path / "client.key"))
+        ours = etcd_address(str(server.address))
+        assert ours == server.address
+        key = ours.key("leader")
+        Etcd(ours).create(key, "one", Etcd(ours).grant(3))
+        found = Etcd(ours).get(key)
+        assert found is not None
+        assert found.value == b"one"
+        certify(tmp_path, "other")
+        certify(tmp_path, "stranger", "other")
+        files = [tmp_path / file for file in ("ca.pem", "stranger.pem", "stranger.key")]
+        for address in (plain, replace(ours, tls=Tls(files[0])), replace(ours, tls=Tls(*files))):
+            with pytest.raises(EtcdError, match="etcd"):
+                Etcd(address).get(key)
+        wrong = Tls(tmp_path / "other.pem", *files[1:])
+        with pytest.raises(EtcdError):
+            Etcd(replace(ours, tls=wrong)).get(key)
