@@ -183,11 +183,11 @@ def make_request(
     placed: Placement,
     network: Network,
     settings: ClusterSettings,
-    free: int | None = None,
+    free: float = inf,
 ) -> PlanRequest:
     """Return the request for a job's first plan: windows and trees within its quota of slots.
 
-    `free`: the fewest slots that a summing switch has left; None: all of them.
+    `free`: the fewest slots that a summing switch has left.
 
     Raises PlanError for a job that asks for more, or for other switches.
     """
@@ -215,19 +215,18 @@ def make_request(
         return request
     if spec.planner == EMBEDDING:
         # Servers are its own choice, and it sums less in the switches rather than wait.
-        wanted = EmbeddingOptions(
+        embedding = EmbeddingOptions(
             auxiliary=placed.servers,
             relays=not coordinated(spec),
             period=settings.replanning.period,
         )
-        request = replace(request, servers=(), embedding=wanted)
+        request = replace(request, servers=(), embedding=embedding)
     sharing = settings.sharing
     if spec.window is None:
-        mixed = spec.planner == EMBEDDING
-        wanted_window = WINDOW if mixed else _busy_window(network, request)
-        while free is not None and wanted_window > max(WINDOW, free // SPARE_WINDOWS):
-            wanted_window //= 2
-        window = sharing.window(network, max(1, len(request.servers)), wanted_window)
+        wanted = WINDOW
+        if spec.planner != EMBEDDING:
+            wanted = _default_window(network, request, free)
+        window = sharing.window(network, max(1, len(request.servers)), wanted)
         request = replace(request, window=window)
     sharing.check(network, request)
     room = sharing.trees(network, request.window)
@@ -235,17 +234,19 @@ def make_request(
     return replace(request, forest=replace(request.forest, max_trees=most))
 
 
-def _busy_window(network: Network, request: PlanRequest) -> int:
+def _default_window(network: Network, request: PlanRequest, free: float) -> int:
     """Return a window of which the half in flight fills the workers' links for `BUSY_SECONDS`.
 
-    A power of two, at least `WINDOW`. All workers go at the rate of the slowest.
+    A power of two from `WINDOW` to `WINDOW_EMBEDDED`; above `WINDOW` only if `SPARE_WINDOWS` of it
+    fit the `free` slots. All workers go at the rate of the slowest.
     """
     rates = [
         max(link.bandwidth or inf for link in network.links if worker in (link.a, link.b))
         for worker in request.workers
     ]
     in_flight = min(rates) * BUSY_SECONDS / (8 * frame_bytes(request.lanes, 1))
+    most = min(WINDOW_EMBEDDED, free / SPARE_WINDOWS)
     window = WINDOW
-    while window < min(2 * in_flight, WINDOW_EMBEDDED):
+    while window < 2 * in_flight and 2 * window <= most:
         window *= 2
     return window

@@ -110,15 +110,15 @@ class Manager:
             held[job] = held.get(job, 0) + len(slots)
         return held
 
-    def free_slots(self) -> int | None:
-        """Return the fewest slots that a summing switch has left; None: there is no such switch."""
+    def free_slots(self) -> float:
+        """Return the fewest slots that a summing switch has left; inf: there is no such switch."""
         return min(
             (
                 switch.slots - sum(self.slots_held(name).values())
                 for name, switch in self.network.switches.items()
                 if switch.aggregates
             ),
-            default=None,
+            default=inf,
         )
 
     def slot_ranges(self, switch: str) -> dict[tuple[int, int], range]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 
 from collectives.plan import PlanError
@@ -68,7 +70,7 @@ def test_windows_shrink_before_slots_run_out(free: int, window: int) -> None:
     assert _window(network, JobSpec("a", 2, window=256), free) == 256
 
 
-def _window(network: Network, spec: JobSpec, free: int | None = None) -> int:
+def _window(network: Network, spec: JobSpec, free: float = inf) -> int:
     spec = resolve(spec, network)
     placed = place_spec(network, spec, list(network.hosts), {})
     return make_request(spec, 1, placed, network, ClusterSettings(), free).window
