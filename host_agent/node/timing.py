@@ -8,7 +8,7 @@ from math import inf
 from types import MappingProxyType
 from typing import Any
 
-from collectives.plan import JobPlan, TreePlan
+from collectives.plan import JobPlan, Results, TreePlan
 from host_agent.options import WorkerOptions
 from host_agent.recovery import STEADY_PROBES
 from network.model import Network
@@ -55,7 +55,7 @@ def suitable_options(
     hops = max(HOPS_DEFAULT, *stacks, 0)
     packet = 8 * frame_bytes(plan.lanes, hops) / min(rates) if rates else 0.0
     latency = max((link.latency for link in network.links), default=0.0)
-    flows = max(map(_server_flows, plan.trees), default=1)
+    flows = max((_server_flows(tree, plan.results) for tree in plan.trees), default=1)
     window = flows * plan.in_flight * packet
     windows = sharing * len(plan.trees) * window
     if plan.host_parts:
@@ -76,6 +76,8 @@ def suitable_options(
     return replace(chosen, **given)
 
 
-def _server_flows(tree: TreePlan) -> int:
-    """Return the number of flows of a tree on its server's link."""
-    return len(tree.up) if tree.singles else len(tree.server_children)
+def _server_flows(tree: TreePlan, results: Results) -> int:
+    """Return the number of flows of a tree on its server's link, in the direction that has more."""
+    if tree.singles or results is Results.UNICAST:
+        return len(tree.up)
+    return len(tree.server_children)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from collectives.choices import DataType
+from collectives.plan import Results
 from collectives.task_messages import workload_message
 from collectives.workload import WorkloadSpec
 from host_agent.node.timing import SLACK, suitable_options
@@ -58,3 +59,12 @@ def test_a_fragment_bypasses_the_switches_before_its_job_fails(rate: float) -> N
         assert worker.deadline is not None
         worker.tick(worker.deadline)
         assert worker.failure is None
+
+
+def test_results_of_their_own_for_each_worker_share_the_servers_link() -> None:
+    network = network_of(1e6)
+    request = PlanRequest(1, 1, ("h1", "h2", "h5"), ("h6",), lanes=32, window=64)
+    plan = make_plan(network, request)
+    copied = suitable_options(network, plan, slack=0.0)
+    single = replace(plan, results=Results.UNICAST)
+    assert suitable_options(network, single, slack=0.0).min_timeout == 3 * copied.min_timeout
