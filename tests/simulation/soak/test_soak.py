@@ -1,4 +1,4 @@
-"""Random schedules pass; with a bug planted in the product, or in its P4 program, they do not."""
+"""With a bug planted in the product, or in its P4 program, schedules do not pass."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from controller.jobs.job import Job
 from controller.jobs.job_table import JobTable
 from controller.jobs.manager import Manager
 from host_agent.stream import Stream
-from simulation.soak.campaign import failure_of, run_one, soak
+from simulation.soak.campaign import failure_of, run_one
 from simulation.soak.oracles import Oracle
 from simulation.soak.run import Kit
 from simulation.soak.schedule import (
@@ -27,20 +27,12 @@ from simulation.soak.schedule import (
     Noise,
     from_json,
 )
-from tests.support.search import examples
 
 FOUND = sorted(Path(__file__).with_name("found").glob("*.json"))
 NETWORK = NetworkEntry("star:4", 1e6, latency=1e-4)
 JOB = JobEntry("a", 0.0, ("h1", "h2", "h3"), ("ps",), elements=200, rounds=6)
 CLOCK = ClockJump(0.1, -60.0)
 NOISE = Noise("", 0.0, 20.0, loss=0.05, duplicate=0.1, reorder=0.1, hold=0.05)
-
-
-@pytest.mark.slow
-def test_random_schedules_pass() -> None:
-    summary = soak(range(1, 1 + examples(8, of=200)), make_kit, 1)
-    assert [failure.violations for failure in summary.failures] == []
-    assert summary.jobs["finished"] > summary.schedules / 2
 
 
 @pytest.mark.slow

@@ -1,0 +1,18 @@
+"""The first 200 random schedules pass; `hopsum soak` runs more."""
+
+from __future__ import annotations
+
+import pytest
+
+from cli.soak_command import make_kit
+from simulation.soak.campaign import soak
+
+SCHEDULES, PART = 200, 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(1, 1 + SCHEDULES, PART))
+def test_random_schedules_pass(first: int) -> None:
+    summary = soak(range(first, first + PART), make_kit, 1)
+    assert [failure.violations for failure in summary.failures] == []
+    assert summary.jobs["finished"] > summary.schedules / 2
