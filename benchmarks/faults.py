@@ -22,7 +22,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from cli.experiment.description import Engine
 from cli.job_commands import make_submission
+from collectives.plan import WINDOW_BMV2
 from controller.api.client import ControllerClient
 from host_agent.workload import call_seconds, intervals_from
 from mininet_topos.emulation import Emulation
@@ -34,9 +36,9 @@ from protocol.channel import ControllerError
 TOPOLOGY = "leaf-spine:2x3x2"
 WORKERS = "h1,h2,h4,h5"
 SERVER = "h3"
-LINK_RATE = "25Mbit"
+LINK_RATE = {Engine.EMBEDDED: "25Mbit", Engine.BMV2: "5Mbit"}
 ELEMENTS = 20_000
-ROUNDS = 250
+ROUNDS = {Engine.EMBEDDED: 250, Engine.BMV2: 60}
 """Tensors of a job: some ten seconds."""
 BEFORE = 2.0
 """Seconds of a job before the failure."""
@@ -233,14 +235,17 @@ def small_disk(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def processes(network: Network, *serve: str) -> Iterator[Processes]:
+def processes(
+    network: Network, *serve: str, engine: Engine = Engine.EMBEDDED
+) -> Iterator[Processes]:
     """Start a network, its controller and its agents. `serve`: as of `Processes`."""
     with (
         tempfile.TemporaryDirectory() as name,
         small_disk(Path(name, "disk")) as disk,
-        Emulation(network) as emulation,
+        Emulation(network, engine=engine.value) as emulation,
     ):
-        up = Processes(network, emulation, Path(name), disk / "jobs", serve)
+        options = (*serve, "--engine", engine.value)
+        up = Processes(network, emulation, Path(name), disk / "jobs", options)
         try:
             up.start_controller()
             for host in network.hosts:
@@ -269,12 +274,13 @@ def wait(true: Callable[[], bool], what: str) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def measure(cases: tuple[Case, ...] = CASES) -> list[dict[str, Any]]:
+def measure(engine: Engine, cases: tuple[Case, ...] = CASES) -> list[dict[str, Any]]:
     """Return a row per case; each has its own network."""
     rows = []
-    network = load_network(TOPOLOGY, link_rate=LINK_RATE)
+    rate = LINK_RATE[engine]
+    network = load_network(TOPOLOGY, link_rate=rate)
     for case in cases:
-        with processes(network, TOPOLOGY, "--link-rate", LINK_RATE) as up:
+        with processes(network, TOPOLOGY, "--link-rate", rate, engine=engine) as up:
             rows.append(_measure(case, up))
     return rows
 
@@ -288,7 +294,11 @@ def _look(up: Processes) -> pb.JobInfo | None:
 
 
 def _measure(case: Case, up: Processes) -> dict[str, Any]:
-    up.client.submit(make_submission("job", WORKERS, SERVER, elements=ELEMENTS, rounds=ROUNDS))
+    engine = Engine(up.emulation.engine)
+    submission = make_submission("job", WORKERS, SERVER, elements=ELEMENTS, rounds=ROUNDS[engine])
+    if engine is Engine.BMV2:
+        submission.window = WINDOW_BMV2
+    up.client.submit(submission)
     wait(lambda: (info := _look(up)) is not None and info.round > 0, "the first sum")
     time.sleep(BEFORE)
     before = _look(up)

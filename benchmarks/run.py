@@ -103,8 +103,17 @@ def flow_level(seconds: float, folder: Path) -> Rows:
 def faults(seconds: float, folder: Path) -> Rows:
     """Measure failures in Mininet: time until noticed, time until the job continues, sums."""
     from benchmarks.faults import measure
+    from cli.experiment.description import Engine
 
-    return measure()
+    return measure(Engine.EMBEDDED)
+
+
+def faults_bmv2(seconds: float, folder: Path) -> Rows:
+    """Measure the same failures with BMv2."""
+    from benchmarks.faults import measure
+    from cli.experiment.description import Engine
+
+    return measure(Engine.BMV2)
 
 
 def sharded(seconds: float, folder: Path) -> Rows:
@@ -176,6 +185,7 @@ BENCHMARKS: dict[str, tuple[bool, Callable[[float, Path], Rows]]] = {
     "agents": (True, agents),
     "goodput": (True, goodput),
     "faults": (True, faults),
+    "faults-bmv2": (True, faults_bmv2),
     "collectives": (True, collectives),
     "flow-level": (True, flow_level),
     "torch-operations": (True, torch_operations),
@@ -194,6 +204,8 @@ def main() -> None:
     asked = parser.parse_args()
     reason = why_unavailable()
     skipped = {n: reason for n, (root, _) in BENCHMARKS.items() if root} if reason else {}
+    if not (shutil.which("simple_switch_grpc") and shutil.which("p4c")):
+        skipped["faults-bmv2"] = "p4c and simple_switch_grpc are not on PATH"
     if find_spec("torch") is None:
         without = "PyTorch is not installed (make torch)"
         skipped |= {name: without for name in BENCHMARKS if name.startswith("torch-")}
