@@ -6,7 +6,8 @@ import argparse
 import sys
 import time
 
-from tests.model.explore import Explored, Violated, breadth_first, random_walks
+from tests.model.explore import Explored, breadth_first, random_walks
+from tests.model.p4_traces import follow
 from tests.model.settings import beyond, exhaustive
 
 
@@ -24,25 +25,27 @@ def main() -> int:
             for setting in beyond()
         ),
     ]
-    print(f"{'setting':<45} {'states':>9} {'steps':>9} {'all':>4} {'s':>6}  of components")
+    heads = f"{'setting':<50} {'states':>9} {'steps':>9} {'all':>4} {'s':>6} {'in P4':>7}"
+    print(f"{heads}  of components")
     broken = 0
     for setting, explore in works:
         began = time.monotonic()
         try:
             seen = explore(setting)
-        except Violated as error:
+            followed = follow(seen.model)
+        except AssertionError as error:
             broken += 1
-            print(f"{setting.name:<45} breaks:\n{error}\n")
+            print(f"{setting.name:<50} breaks:\n{error}\n")
             continue
-        print(_row(seen, time.monotonic() - began), flush=True)
+        print(_row(seen, followed, time.monotonic() - began), flush=True)
     return int(broken > 0)
 
 
-def _row(seen: Explored, seconds: float) -> str:
+def _row(seen: Explored, followed: int, seconds: float) -> str:
     whole = "yes" if seen.complete else "-"
     return (
-        f"{seen.name:<45} {seen.states:>9,} {seen.transitions:>9,} {whole:>4} {seconds:>6.0f}  "
-        f"{seen.components}"
+        f"{seen.model.setting.name:<50} {seen.states:>9,} {seen.transitions:>9,} {whole:>4} "
+        f"{seconds:>6.0f} {followed:>7,}  {seen.model.sizes}"
     )
 
 

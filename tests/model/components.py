@@ -7,7 +7,7 @@ with its clock standing still, so that only the model decides what is late.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -105,6 +105,12 @@ class Automaton:
 
     def __len__(self) -> int:
         return len(self._objects)
+
+    @property
+    def transitions(self) -> Iterator[tuple[int, Event, int, Sent]]:
+        """All that were worked out: a state, what happened, the state after it, what was sent."""
+        for (state, event), (after, sent) in self._known.items():
+            yield state, event, after, sent
 
     def step(self, state: int, event: Event, act: Callable[[Any], Sent]) -> tuple[int, Sent]:
         """Return the state after an event, and what is sent."""

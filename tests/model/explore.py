@@ -18,11 +18,10 @@ class Violated(AssertionError):
 class Explored:
     """Result of an exploration. `complete`: all states within the budget."""
 
-    name: str
+    model: Model
     states: int
     transitions: int
     complete: bool
-    components: str
 
 
 def breadth_first(setting: Setting, most: int = 1 << 30) -> Explored:
@@ -54,7 +53,7 @@ def breadth_first(setting: Setting, most: int = 1 << 30) -> Explored:
             if step.after not in before:
                 before[step.after] = state, step.what
                 queue.append(step.after)
-    return Explored(setting.name, len(before), transitions, not queue, model.sizes)
+    return Explored(model, len(before), transitions, not queue)
 
 
 def random_walks(setting: Setting, walks: int, seed: int = 1) -> Explored:
@@ -80,7 +79,7 @@ def random_walks(setting: Setting, walks: int, seed: int = 1) -> Explored:
             model.fair_end(state, {})
         except Unsafe as error:
             raise Violated("\n".join([*way, str(error)])) from None
-    return Explored(setting.name, states, transitions, False, model.sizes)
+    return Explored(model, states, transitions, False)
 
 
 def _told(before: dict[State, tuple[State, str] | None], state: State, end: str) -> str:

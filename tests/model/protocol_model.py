@@ -321,6 +321,17 @@ class Model:
         ]
         raise Unsafe(f"after {FAIR_ROUNDS} rounds without faults: {', '.join(waits)}")
 
+    # -- switches
+
+    @property
+    def switches(self) -> Iterator[tuple[str, Automaton]]:
+        """The switches, by name."""
+        return zip(self._names, self._switches, strict=True)
+
+    def content(self, number: int) -> bytes:
+        """Return a frame by its number."""
+        return self._contents[number]
+
     # -- words
 
     def describe(self, number: int) -> str:

@@ -12,6 +12,7 @@ from host_agent.history import EMPTY
 from host_agent.server import Server
 from host_agent.stream import Stream
 from tests.model.explore import Violated, breadth_first, random_walks
+from tests.model.p4_traces import follow
 from tests.model.protocol_model import Budget, Setting
 from tests.model.settings import STAR, TWO_LEVELS, beyond, setting
 from tests.oracles.reference_switch import ReferenceSwitch
@@ -32,12 +33,14 @@ def test_nothing_breaks_within_a_small_budget(small: Setting) -> None:
     explored = breadth_first(small)
     assert explored.complete
     assert explored.states > 100
+    assert follow(explored.model) > 20
 
 
 @pytest.mark.slow
 def test_nothing_breaks_on_random_walks() -> None:
     for large in beyond():
-        random_walks(large, examples(1, of=20))
+        explored = random_walks(large, examples(1, of=20))
+        assert follow(explored.model) > 20
 
 
 # -- Without a rule

@@ -36,7 +36,7 @@ from protocol.wire import (
     ipv4_checksum,
 )
 from tests.oracles.reference_switch import ReferenceSwitch
-from tests.packet.hopsum.switches import Build
+from tests.packet.hopsum.switches import Build, Switch
 
 LANES = 32
 SLOTS = 1024
@@ -305,6 +305,11 @@ def install(switch: ReferenceSwitch, plan: JobPlan, name: str) -> None:
     for admitted in list(switch.admission):
         if admitted[0] == plan.job:
             del switch.admission[admitted]
+    grant(switch, plan, name)
+
+
+def grant(switch: Switch, plan: JobPlan, name: str) -> None:
+    """Add a switch's entries of a plan."""
     for tree in plan.trees:
         part = tree.parts.get(name)
         if part is None:
@@ -325,6 +330,15 @@ def install(switch: ReferenceSwitch, plan: JobPlan, name: str) -> None:
             group=group,
             clear=int(part.aggregate),
         )
+
+
+def withdraw(switch: Switch, plan: JobPlan, name: str) -> None:
+    """Remove a switch's admission entries of a plan."""
+    for tree in plan.trees:
+        part = tree.parts.get(name)
+        for port in () if part is None else (*part.ports_up, part.port_server):
+            key = {"job": plan.job, "tree": tree.tree, "ingress_port": port}
+            switch.delete("admission", key)
 
 
 def popped(packet: np.void, lanes: int, hops: int) -> Frames:
