@@ -12,6 +12,8 @@ from tests.support.protocol_world import make_tree, tree_plan
 
 STAR = {"w0": "r", "w1": "r", "ps": "r"}
 TWO_LEVELS = {"w0": "a", "w1": "a", "w2": "r", "ps": "r"}
+STAR_OF_4 = {"w0": "r", "w1": "r", "w2": "r", "w3": "r", "ps": "r"}
+TWO_PAIRS = {"w0": "a", "w1": "a", "w2": "b", "w3": "b", "ps": "r"}
 THREE_LEVELS = {"w0": "a", "w1": "a", "w2": "b", "w3": "r", "ps": "r"}
 
 
@@ -72,6 +74,14 @@ def exhaustive() -> Iterator[Setting]:
     )
     yield setting("two levels: fewer sums", TWO_LEVELS, up, [["a", "r"], ["r"]], Budget(), 1)
     yield setting("two levels: a new plan", TWO_LEVELS, up, [["a"], ["a", "r"]], Budget(), 1)
+    for what, budget in (
+        ("a loss and a reboot", Budget(1, reboots=1)),
+        ("a copy", Budget(0, 1)),
+    ):
+        yield setting(f"star of 4: {what}", STAR_OF_4, {}, ["r"], budget)
+        sums = [["a", "b", "r"]]
+        yield setting(f"two pairs: {what}", TWO_PAIRS, {"a": "r", "b": "r"}, sums, budget)
+    yield setting("star of 4: a loss, sent again", STAR_OF_4, {}, ["r"], Budget(1, 0, 1), 1)
 
 
 def beyond() -> Iterator[Setting]:
