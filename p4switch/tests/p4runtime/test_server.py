@@ -16,7 +16,7 @@ from p4switch.device.loading import Loader
 from p4switch.p4runtime.server import AddressError, P4RuntimeServer
 from p4switch.p4runtime.service import P4RuntimeService
 from p4switch.p4runtime.tls import Tls, TlsError, channel_credentials
-from p4switch.targets.v1model.engine import EngineOptions
+from p4switch.targets.v1model.engine import ControlError, EngineOptions
 from tests.support.p4runtime_world import DEVICE, MemoryPlane
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not on PATH")
@@ -112,3 +112,12 @@ def test_invalid_tls_files_are_refused(tmp_path: Path) -> None:
             tls.credentials()
     with pytest.raises(TlsError, match="none cannot be read"):
         channel_credentials(tmp_path / "none", None, None)
+
+
+def test_so_many_clients_have_streams_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("p4switch.p4runtime.service.MAX_STREAMS", 2)
+    service = P4RuntimeService(DEVICE, Loader("interpreter", EngineOptions()), MemoryPlane())
+    for _ in range(2):
+        service.join()
+    with pytest.raises(ControlError, match="2 clients are connected already"):
+        service.join()

@@ -28,7 +28,8 @@ from host_agent.session import AgentLost, AllDone, PlanChanged
 from network.loaders import load_network
 from network.model import Network
 from protocol import hopsum_pb2 as pb
-from protocol.channel import ControllerError
+from protocol import hopsum_pb2_grpc as pb_grpc
+from protocol.channel import MESSAGE_BYTES, ControllerError
 from tests.support.jobs import job_of, star_request
 from tests.support.machine import PATIENCE as WAIT
 from tests.support.machine import until
@@ -286,6 +287,19 @@ def test_an_agent_that_does_not_read_is_disconnected(
         return len([told async for told in stream])
 
     assert asyncio.run(asyncio.wait_for(main(), WAIT)) == 20
+
+
+def test_a_message_above_the_limit_is_refused_and_harms_nobody(tmp_path: Path) -> None:
+    unlimited = [("grpc.max_send_message_length", -1)]
+    with (
+        Running(tmp_path / "controller", load_network("star:2")) as running,
+        grpc.insecure_channel(running.address, unlimited) as channel,
+    ):
+        submit = pb_grpc.ControllerStub(channel).Submit
+        with pytest.raises(grpc.RpcError) as refused:
+            submit(pb.Submission(name="x" * MESSAGE_BYTES), timeout=WAIT)
+        assert "larger than max" in refused.value.details()
+        assert ControllerClient(running.address).jobs() == []
 
 
 def test_so_many_slots_are_read_in_one_call_and_no_more() -> None:

@@ -168,6 +168,7 @@ SUM = {
         ({"kind": "attend", "job": 70000}, "job 70000: expected a number, 0 to 65535"),
         ({"kind": "attend", "job": 7}, "rank None: expected a number, 0 to 65535"),
         ({"kind": "memory", "memory": 1}, "0 descriptors received; expected one"),
+        ({"kind": "memory", "memory": 4096}, "memory 4096: expected a number, 0 to 4095"),
         ({**SUM, "type": "int64"}, "type 'int64': expected float32 or int32"),
         ({**SUM, "memory": 5}, "in memory 5: there is none of that number"),
         ({**SUM, "elements": 1025}, "1025 int32 in memory 0: there is 4096 bytes"),
