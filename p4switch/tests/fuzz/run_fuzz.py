@@ -5,17 +5,19 @@ Each seed is a program and its packets. Two processes run side by side: one comp
 interpreter with native code and, where p4c and simple_switch_grpc are installed, with BMv2; the
 other one with native code under ASan and UBSan. As root each sends the packets through the packet
 loop on veth pairs, too. A difference is written to out/fuzz/SEED/ and ends
-the run with status 1; `--seed N` does one seed again.
+the run with status 1; `--seed N` does one seed again. SIGINT and SIGTERM end a run early: it
+prints what it has compared so far and returns status 130.
 """
 
 from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import subprocess
 import sys
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from tests.fuzz import wires
@@ -24,21 +26,26 @@ from tests.fuzz.programs import frames_of, program_of
 from tests.support.sanitizers import address_sanitizer, sanitized_environment
 
 OUT = Path("out/fuzz")
+INTERRUPTED = 130
+"""A shell's status of a command that SIGINT ended."""
 
 
 def work(first: int, step: int, minutes: float, options: Options) -> int:
     """Do seeds first, first + step, ... until the time is over; the status."""
     end = time.monotonic() + minutes * 60
-    seed, packets = first, 0
+    seed, packets, interrupted = first, 0, False
     difference: str | None = None
     label = "sanitized" if options.sanitize else "BMv2" if options.bmv2 else "native"
-    with wires.wires() if wires.possible() else nullcontext() as links:
+    with suppress(KeyboardInterrupt), wires.wires() if wires.possible() else nullcontext() as links:
+        interrupted = True
+        print(f"{label}: seeds {first}, {first + step}, ...", flush=True)
         while time.monotonic() < end or seed == first:
             difference = compare(seed, options, links)
             if difference is not None:
                 break
             packets += options.frames * (1 if links is None else 2)
             seed += step
+        interrupted = False
     if difference is not None:
         folder = OUT / str(seed)
         folder.mkdir(parents=True, exist_ok=True)
@@ -49,9 +56,10 @@ def work(first: int, step: int, minutes: float, options: Options) -> int:
         print(f"seed {seed} ({label}): {difference}\nwritten to {folder}", flush=True)
         return 1
     count = (seed - first) // step
-    looped = "" if links is None else ", half of them through the packet loop"
-    print(f"{label}: {count} programs, {packets} packets{looped}, no difference", flush=True)
-    return 0
+    looped = ", half of them through the packet loop" if wires.possible() else ""
+    ended = " (interrupted)" if interrupted else ""
+    print(f"{label}: {count} programs, {packets} packets{looped}, no difference{ended}", flush=True)
+    return INTERRUPTED if interrupted else 0
 
 
 def main() -> int:
@@ -63,6 +71,8 @@ def main() -> int:
     parser.add_argument("--frames", type=int, default=3000, help="packets of each program")
     parser.add_argument("--sanitize", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell ignores it for its jobs.
     bmv2 = all(shutil.which(command) for command in ("p4c", "simple_switch_grpc"))
     chosen = Options(options.frames, options.sanitize, bmv2 and not options.sanitize)
     if options.sanitize:
@@ -70,7 +80,6 @@ def main() -> int:
     if options.seed is not None:
         return work(options.seed, 1, 0, chosen)
     first = int(time.time()) * 1000 if options.first is None else options.first
-    print(f"first seed {first}, {'with' if bmv2 else 'without'} BMv2", flush=True)
     library = address_sanitizer()
     other = None
     if library is None:
@@ -82,7 +91,12 @@ def main() -> int:
             [*command, str(options.frames)], env=sanitized_environment(library)
         )
     status = work(first, 2, options.minutes, chosen)
-    return max(status, other.wait() if other is not None else 0)
+    if other is None:
+        return status
+    if status == INTERRUPTED:
+        other.terminate()
+    found = other.wait()
+    return 1 if 1 in (status, found) else max(status, found)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import operator
+import re
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +17,7 @@ from p4switch.frontend.syntax.parser import parse_text
 from tests.fuzz import wires
 from tests.fuzz.differential import Options, compare, program_outputs
 from tests.fuzz.programs import CELLS, frames_of, program_of
+from tests.fuzz.run_fuzz import INTERRUPTED
 
 SEEDS = range(100, 140)
 
@@ -84,3 +89,18 @@ def test_a_fault_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(operators.WRAPPING, sign, wrong)
     found = [compare(seed, Options(frames=60)) for seed in SEEDS[:10]]
     assert any(text is not None and text.startswith("batch") for text in found)
+
+
+def test_an_interrupted_run_says_what_it_compared() -> None:
+    """SIGTERM at its parent alone, as `kill` and `timeout` send it."""
+    command = [sys.executable, "-m", "tests.fuzz.run_fuzz", "--minutes", "60", "--frames", "10"]
+    with subprocess.Popen(
+        command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stdout is not None
+        while not re.match(r"(BMv2|native): seeds ", run.stdout.readline()):
+            pass
+        run.terminate()
+        said = run.stdout.read()
+    assert run.returncode == INTERRUPTED
+    assert re.search(r"^(BMv2|native): \d+ programs, \d+ packets.* \(interrupted\)$", said, re.M)
