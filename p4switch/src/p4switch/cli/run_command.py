@@ -42,6 +42,7 @@ DEFAULT_SEND_BUFFER = 1 << 18
 DEFAULT_PACKET_BUDGET = 1 << 17
 """Default as in `EngineOptions`, which is imported late."""
 LARGEST_BUDGET = (1 << 32) - 1
+MOST_PACKET_THREADS = 16
 
 EVENT_SECONDS = 0.05
 """Polling interval in seconds for the end of capture files."""
@@ -154,6 +155,14 @@ def run(
             "that is made of it may take; it is dropped and counted then.",
         ),
     ] = DEFAULT_PACKET_BUDGET,
+    packet_threads: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=MOST_PACKET_THREADS,
+            help="Threads that receive, each from ports of its own, and send (native executor).",
+        ),
+    ] = 1,
     defines: Defines = None,
     includes: Includes = None,
     executor: Executor = None,
@@ -258,6 +267,7 @@ def run(
             cpu_port=cpu_port,
             priority_queues=priority_queues,
             send_buffer=send_buffer,
+            packet_threads=packet_threads,
             packet_budget=packet_budget,
             externs=externs,
         )

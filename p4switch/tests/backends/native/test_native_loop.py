@@ -49,9 +49,9 @@ def frame(port: int, mark: int, size: int = 60) -> bytes:
     return port.to_bytes(2, "big") + bytes([mark]) + bytes(9) + b"\x88\xb5" + bytes(size - 14)
 
 
-@pytest.fixture
-def engine() -> Iterator[NativeEngine]:
-    options = EngineOptions(cpu_port=CPU_PORT, queue_depth=32)
+@pytest.fixture(params=[1, 3], ids=["one-thread", "three-threads"])
+def engine(request: pytest.FixtureRequest) -> Iterator[NativeEngine]:
+    options = EngineOptions(cpu_port=CPU_PORT, queue_depth=32, packet_threads=request.param)
     made = NativeEngine(compile_program(parse_text(TEXT, "program.p4")), options)
     yield made
     made.close()

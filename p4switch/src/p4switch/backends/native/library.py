@@ -81,7 +81,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "statistics": (None, (c_void_p, _WORDS)),
     "output_create": (c_void_p, ()),
     "output_destroy": (None, (c_void_p,)),
-    "loop_create": (c_void_p, (c_void_p, c_uint32)),
+    "loop_create": (c_void_p, (c_void_p, c_uint32, c_uint32)),
     "loop_destroy": (None, (c_void_p,)),
     "loop_add_port": (c_int, (c_void_p, c_uint32, c_int)),
     "loop_remove_port": (None, (c_void_p, c_uint32)),

@@ -1,4 +1,4 @@
-"""The packet loop of a native engine: between packet sockets, in a thread without Python."""
+"""The packet loop of a native engine: between packet sockets, in threads without Python."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ class PacketLoop:
         self.cpu_port = engine.options.cpu_port
         self._library = engine.library
         number = NO_CPU_PORT if self.cpu_port is None else self.cpu_port
-        self._loop = self._library.loop_create(engine.switch, number)
+        self._loop = self._library.loop_create(
+            engine.switch, number, engine.options.packet_threads
+        )
         self._taken = self._library.output_create()
         if not self._loop or not self._taken:
             raise MemoryError("no memory or descriptors for the packet loop")
@@ -92,7 +94,7 @@ class PacketLoop:
         return sorted(self._sockets)
 
     def start(self) -> None:
-        """Run in a separate thread.
+        """Run in threads of their own.
 
         Messages of `log_msg` are kept for the engine's `log_messages` if they are logged.
         """
@@ -104,7 +106,7 @@ class PacketLoop:
         self._failure = self._library.loop_run(self._loop)
 
     def stop(self) -> None:
-        """Stop the thread; OSError if it had already ended by itself."""
+        """Stop the threads; OSError if they had already ended by themselves."""
         if self._thread is None:
             return
         self._library.loop_stop(self._loop)

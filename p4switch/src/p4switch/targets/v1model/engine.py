@@ -137,6 +137,8 @@ class EngineOptions:
     """Bytes that the kernel may hold for a port: some hundred frames. Beyond them the egress queues
     fill. Where the interface's own queues have priorities, it must be more than those may hold: a
     frame that goes before them is of no use while it waits for room."""
+    packet_threads: int = 1
+    """Threads of the native packet loop, each with ports of its own, assigned in turn."""
     seed: int = 0
     """Seed of `random()`."""
     externs: Path | None = None

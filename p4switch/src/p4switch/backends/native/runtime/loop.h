@@ -1,18 +1,23 @@
 /* The packet loop: packet sockets in, the switch, packet sockets out, without Python.
 
-   One thread runs p4_loop_run. It sleeps in epoll, which tells of new frames only (EPOLLET),
-   takes batches of up to 64 frames from a port through ingress, and queues through egress into
-   the port's stage, which sendmmsg empties. A port whose socket is full keeps its stage and its
-   queues (tail drop beyond the queue depth) until EPOLLOUT, or for a millisecond if the kernel
-   said ENOBUFS, which no event ends; other ports go on. Frames for the CPU port go into a ring
-   that Python empties when the event descriptor `cpu_event` says so; frames from it come in by
-   p4_loop_inject. */
+   A packet thread sleeps in epoll, which tells of new frames only (EPOLLET), takes batches of up
+   to 64 frames from a port through ingress, and queues through egress into the port's stage, which
+   sendmmsg empties. A port whose socket is full keeps its stage and its queues (tail drop beyond
+   the queue depth) until EPOLLOUT, or for a millisecond if the kernel said ENOBUFS, which no event
+   ends; other ports go on. Frames for the CPU port go into a ring that Python empties when the
+   event descriptor `cpu_event` says so; frames from it come in by p4_loop_inject.
+
+   With several packet threads, each receives from ports of its own. The program runs under the
+   switch's lock, so its state is as exact as with one; system calls that receive and send run
+   beside it. One thread at a time runs egress for a port and sends its stage (`sending`), so that
+   frames leave in the order of their queue. */
 #ifndef P4_LOOP_H
 #define P4_LOOP_H
 
 #include <errno.h>
 #include <linux/if_packet.h>
 #include <linux/sockios.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
@@ -31,6 +36,8 @@
 /* What the kernel counts for a frame of 600 to 1500 bytes: a block of 2048, and the sk_buff. */
 #define KERNEL_FRAME 2304
 #define WAKE_DATA 0xffffffffu
+/* Rounds over the queues before a thread looks at its own ports again: others fill them, too. */
+#define PUMP_ROUNDS 4
 
 typedef struct {
     u64 rx_packets, rx_bytes, tx_packets, tx_bytes;
@@ -39,20 +46,36 @@ typedef struct {
 
 typedef struct {
     int fd;
+    u32 thread;                /* whose epoll tells of it */
     u8 open, blocked, watches_output;
+    u8 receiving, sending;     /* a thread uses the descriptor without the lock */
     u32 sent;                  /* frames of the stage that are gone */
     output stage;
     port_counts counts;
 } loop_port;
 
+/* What one packet thread sleeps in, and what its system calls fill. */
+typedef struct {
+    struct packet_loop *loop;
+    pthread_t id;
+    int epoll, wake_event, failed;
+    u8 pumps;                  /* it left frames in queues */
+    u64 unread[PORTS / 64];    /* ports that may have frames; epoll tells of new ones only */
+    u8 *frames;                /* BATCH of FRAME_ROOM, FRAME_STRIDE apart */
+    struct mmsghdr receive[BATCH], send[BATCH];
+    struct iovec receive_parts[BATCH], send_parts[BATCH];
+    u8 control[BATCH][CMSG_SPACE(sizeof(struct tpacket_auxdata))];
+} loop_thread;
+
 typedef struct packet_loop {
     p4_switch *sw;
-    int epoll, wake_event, cpu_event;
+    loop_thread *threads;
+    u32 thread_count, next_thread;
+    int cpu_event;
     u32 cpu_port;
     atomic_int stopping;
     struct timespec start;
     loop_port ports[PORTS];
-    u64 unread[PORTS / 64];    /* ports that may have frames; epoll tells of new ones only */
     u64 retrying[PORTS / 64];  /* blocked ports that no event will free */
     u64 waiting[PORTS / 64];   /* ports whose interface may hold frames back */
     port_counts cpu;           /* rx: injected; tx: taken by Python */
@@ -60,12 +83,6 @@ typedef struct packet_loop {
     packet *injected, **injected_last;
     output cpu_ring, nowhere;
     u64 cpu_lost;
-
-    /* What recvmmsg fills. */
-    u8 *frames;                /* BATCH of FRAME_ROOM, FRAME_STRIDE apart */
-    struct mmsghdr receive[BATCH], send[BATCH];
-    struct iovec receive_parts[BATCH], send_parts[BATCH];
-    u8 control[BATCH][CMSG_SPACE(sizeof(struct tpacket_auxdata))];
 } packet_loop;
 
 EXPORT void p4_loop_destroy(packet_loop *l);
@@ -76,28 +93,40 @@ static u64 loop_now(const packet_loop *l) {
     return (u64)((t.tv_sec - l->start.tv_sec) * 1000000 + (t.tv_nsec - l->start.tv_nsec) / 1000);
 }
 
-EXPORT packet_loop *p4_loop_create(p4_switch *sw, u32 cpu_port) {
+/* 0, or -1 without memory or descriptors. */
+static int thread_prepare(packet_loop *l, loop_thread *t) {
+    t->loop = l;
+    t->frames = malloc((size_t)BATCH * FRAME_STRIDE);
+    t->wake_event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    t->epoll = epoll_create1(EPOLL_CLOEXEC);
+    struct epoll_event wake = {.events = EPOLLIN, .data.u32 = WAKE_DATA};
+    if (!t->frames || t->wake_event < 0 || t->epoll < 0
+        || epoll_ctl(t->epoll, EPOLL_CTL_ADD, t->wake_event, &wake))
+        return -1;
+    for (u32 i = 0; i < BATCH; i++) {
+        t->receive_parts[i] = (struct iovec){t->frames + (size_t)i * FRAME_STRIDE + VLAN_ROOM,
+                                             FRAME_ROOM - VLAN_ROOM};
+        t->receive[i].msg_hdr = (struct msghdr){
+            .msg_iov = &t->receive_parts[i], .msg_iovlen = 1,
+            .msg_control = t->control[i], .msg_controllen = sizeof t->control[i]};
+    }
+    return 0;
+}
+
+EXPORT packet_loop *p4_loop_create(p4_switch *sw, u32 cpu_port, u32 threads) {
     packet_loop *l = calloc(1, sizeof *l);
     if (!l) return NULL;
     l->sw = sw;
     l->cpu_port = cpu_port;
-    l->epoll = epoll_create1(EPOLL_CLOEXEC);
-    l->wake_event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    l->cpu_event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    l->frames = malloc((size_t)BATCH * FRAME_STRIDE);
     l->injected_last = &l->injected;
-    struct epoll_event wake = {.events = EPOLLIN, .data.u32 = WAKE_DATA};
-    if (l->epoll < 0 || l->wake_event < 0 || l->cpu_event < 0 || !l->frames
-        || epoll_ctl(l->epoll, EPOLL_CTL_ADD, l->wake_event, &wake)) {
+    l->cpu_event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    l->threads = calloc(threads, sizeof *l->threads);
+    int failed = l->cpu_event < 0 || !l->threads;
+    while (!failed && l->thread_count < threads)
+        failed = thread_prepare(l, &l->threads[l->thread_count++]);
+    if (failed) {
         p4_loop_destroy(l);
         return NULL;
-    }
-    for (u32 i = 0; i < BATCH; i++) {
-        l->receive_parts[i] = (struct iovec){l->frames + (size_t)i * FRAME_STRIDE + VLAN_ROOM,
-                                             FRAME_ROOM - VLAN_ROOM};
-        l->receive[i].msg_hdr = (struct msghdr){
-            .msg_iov = &l->receive_parts[i], .msg_iovlen = 1,
-            .msg_control = l->control[i], .msg_controllen = sizeof l->control[i]};
     }
     clock_gettime(CLOCK_MONOTONIC, &l->start);
     switch_lock(sw);
@@ -125,16 +154,20 @@ EXPORT void p4_loop_destroy(packet_loop *l) {
     switch_unlock(l->sw);
     output_free(&l->cpu_ring);
     output_free(&l->nowhere);
-    if (l->epoll >= 0) close(l->epoll);
-    if (l->wake_event >= 0) close(l->wake_event);
+    for (u32 i = 0; i < l->thread_count; i++) {
+        loop_thread *t = &l->threads[i];
+        if (t->epoll >= 0) close(t->epoll);
+        if (t->wake_event >= 0) close(t->wake_event);
+        free(t->frames);
+    }
     if (l->cpu_event >= 0) close(l->cpu_event);
-    free(l->frames);
+    free(l->threads);
     free(l);
 }
 
-static void loop_wake(packet_loop *l) {
+static void thread_wake(const loop_thread *t) {
     u64 one = 1;
-    while (write(l->wake_event, &one, sizeof one) < 0 && errno == EINTR) {}
+    while (write(t->wake_event, &one, sizeof one) < 0 && errno == EINTR) {}
 }
 
 static void mark_port(u64 *ports, u32 port, int on) {
@@ -157,7 +190,7 @@ static void loop_watch_output(packet_loop *l, u32 port, int wanted) {
     lp->watches_output = (u8)wanted;
     struct epoll_event event = {.events = EPOLLET | EPOLLIN | (wanted ? EPOLLOUT : 0),
                                 .data.u32 = port};
-    epoll_ctl(l->epoll, EPOLL_CTL_MOD, lp->fd, &event);
+    epoll_ctl(l->threads[lp->thread].epoll, EPOLL_CTL_MOD, lp->fd, &event);
 }
 
 static void stage_reset(packet_loop *l, u32 port) {
@@ -174,8 +207,12 @@ EXPORT int p4_loop_add_port(packet_loop *l, u32 port, int fd) {
     switch_lock(l->sw);
     loop_port *lp = &l->ports[port];
     struct epoll_event event = {.events = EPOLLET | EPOLLIN, .data.u32 = port};
-    int failed = lp->open ? EEXIST : epoll_ctl(l->epoll, EPOLL_CTL_ADD, fd, &event) ? errno : 0;
+    u32 thread = l->next_thread % l->thread_count;
+    int epoll = l->threads[thread].epoll;
+    int failed = lp->open ? EEXIST : epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) ? errno : 0;
     if (!failed) {
+        l->next_thread++;
+        lp->thread = thread;
         lp->fd = fd;
         lp->open = 1;
         lp->blocked = lp->watches_output = 0;
@@ -189,40 +226,51 @@ EXPORT void p4_loop_remove_port(packet_loop *l, u32 port) {
     switch_lock(l->sw);
     loop_port *lp = &l->ports[port];
     if (lp->open) {
-        epoll_ctl(l->epoll, EPOLL_CTL_DEL, lp->fd, NULL);
+        loop_thread *t = &l->threads[lp->thread];
+        epoll_ctl(t->epoll, EPOLL_CTL_DEL, lp->fd, NULL);
         lp->open = 0;
-        mark_port(l->unread, port, 0);
+        while (lp->receiving || lp->sending) {  /* system calls that do not block */
+            switch_unlock(l->sw);
+            sched_yield();
+            switch_lock(l->sw);
+        }
+        mark_port(t->unread, port, 0);
         l->unconnected += lp->stage.count - lp->sent;
         stage_reset(l, port);
     }
     switch_unlock(l->sw);
 }
 
-/* --- sending. The lock is held. */
+/* --- sending. The lock is held, but for the system call. */
 
 /* Sends staged packets until all are sent or the socket is full. */
-static void stage_send(packet_loop *l, u32 port) {
+static void stage_send(loop_thread *t, u32 port) {
+    packet_loop *l = t->loop;
     loop_port *lp = &l->ports[port];
     output *o = &lp->stage;
+    lp->sending = 1;
     while (lp->open && lp->sent < o->count) {
         u32 count = o->count - lp->sent < BATCH ? o->count - lp->sent : BATCH;
         for (u32 i = 0; i < count; i++) {
             u32 at = lp->sent + i;
-            l->send_parts[i] = (struct iovec){o->bytes + o->offsets[at], o->lengths[at]};
-            l->send[i].msg_hdr =
-                (struct msghdr){.msg_iov = &l->send_parts[i], .msg_iovlen = 1};
+            t->send_parts[i] = (struct iovec){o->bytes + o->offsets[at], o->lengths[at]};
+            t->send[i].msg_hdr =
+                (struct msghdr){.msg_iov = &t->send_parts[i], .msg_iovlen = 1};
         }
-        int done = sendmmsg(lp->fd, l->send, count, MSG_DONTWAIT);
+        switch_unlock(l->sw);
+        int done = sendmmsg(lp->fd, t->send, count, MSG_DONTWAIT), failed = errno;
+        switch_lock(l->sw);
         for (int i = 0; i < done; i++) {
             lp->counts.tx_packets++;
             lp->counts.tx_bytes += o->lengths[lp->sent++];
         }
         if (done > 0) continue;
-        if (errno == EINTR) continue;
-        if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS) {
+        if (failed == EINTR) continue;
+        if (lp->open && (failed == EAGAIN || failed == EWOULDBLOCK || failed == ENOBUFS)) {
+            lp->sending = 0;
             lp->blocked = 1;
-            mark_port(l->retrying, port, errno == ENOBUFS);
-            loop_watch_output(l, port, errno != ENOBUFS);
+            mark_port(l->retrying, port, failed == ENOBUFS);
+            loop_watch_output(l, port, failed != ENOBUFS);
             l->sw->staged[port] = o->count - lp->sent;
             return;
         }
@@ -231,10 +279,10 @@ static void stage_send(packet_loop *l, u32 port) {
     }
     if (!lp->open) l->unconnected += o->count - lp->sent;
     stage_reset(l, port);
+    lp->sending = 0;
 }
 
 /* Looks how much of what was sent the interfaces still hold back. The kernel says how many bytes,
-
    not which: where its queues have priorities, those of the highest have left. */
 static void look_at_interfaces(packet_loop *l) {
     p4_switch *sw = l->sw;
@@ -327,26 +375,26 @@ EXPORT int p4_loop_inject(packet_loop *l, const u8 *bytes, u32 length) {
         free(b);
     }
     switch_unlock(l->sw);
-    loop_wake(l);
+    thread_wake(&l->threads[0]);
     return p ? 0 : -1;
 }
 
 /* --- from queues to sockets */
 
 /* Egress for every port whose socket takes frames, until all queues but those of full ports are
-
-   empty. */
-static void loop_pump(packet_loop *l) {
+   empty. Ports that another thread sends from are left to it. */
+static void loop_pump(loop_thread *t) {
+    packet_loop *l = t->loop;
     p4_switch *sw = l->sw;
     int progress = 1;
-    while (progress) {
+    for (u32 round = 0; progress && (l->thread_count == 1 || round < PUMP_ROUNDS); round++) {
         progress = 0;
         for (u32 word = 0; word < PORTS / 64; word++)
             for (u64 busy = sw->busy_ports[word]; busy; busy &= busy - 1) {
                 u32 port = word * 64 + (u32)__builtin_ctzll(busy);
                 loop_port *lp = &l->ports[port];
                 packet *p;
-                if (lp->blocked) continue;
+                if (lp->blocked || lp->sending) continue;
                 progress = 1;
                 int to_cpu = port == l->cpu_port;
                 sw->out = to_cpu || !lp->open ? &l->nowhere : &lp->stage;
@@ -356,7 +404,7 @@ static void loop_pump(packet_loop *l) {
                 }
                 if (sw->out == &lp->stage) {
                     mark_port(l->waiting, port, 1);
-                    stage_send(l, port);
+                    stage_send(t, port);
                 } else {
                     if (to_cpu) cpu_take(l, &l->nowhere);
                     else l->unconnected += l->nowhere.count;
@@ -368,6 +416,7 @@ static void loop_pump(packet_loop *l) {
             progress = 1;
         }
     }
+    t->pumps = (u8)progress;
 }
 
 /* Packets of full ports outlive the batch: give them bytes of their own. */
@@ -412,25 +461,31 @@ static u8 *frame_start(struct msghdr *m, u8 *frame, u32 *length) {
 }
 
 /* One batch from a port; its frames are gone from `frames` when this returns. */
-static void loop_receive(packet_loop *l, u32 port) {
+static void loop_receive(loop_thread *t, u32 port) {
+    packet_loop *l = t->loop;
     p4_switch *sw = l->sw;
     loop_port *lp = &l->ports[port];
-    int count = recvmmsg(lp->fd, l->receive, BATCH, MSG_DONTWAIT, NULL);
+    lp->receiving = 1;
+    switch_unlock(sw);
+    int count = recvmmsg(lp->fd, t->receive, BATCH, MSG_DONTWAIT, NULL), failed = errno;
+    switch_lock(sw);
+    lp->receiving = 0;
+    if (!lp->open) return;
     if (count <= 0) {
         /* Nothing there, or a pending error of the socket (the interface went down), now read. */
-        if (count < 0 && errno != EAGAIN && errno != EINTR) lp->counts.rx_errors++;
-        mark_port(l->unread, port, errno != EAGAIN && errno != EBADF);
+        if (count < 0 && failed != EAGAIN && failed != EINTR) lp->counts.rx_errors++;
+        mark_port(t->unread, port, failed != EAGAIN && failed != EBADF);
         return;
     }
-    mark_port(l->unread, port, count == BATCH);
+    mark_port(t->unread, port, count == BATCH);
     if (atomic_load(&sw->interrupted)) return;
     look_at_interfaces(l);
     sw->now = loop_now(l);
     for (int i = 0; i < count; i++) {
-        u32 length = l->receive[i].msg_len;
-        struct msghdr *m = &l->receive[i].msg_hdr;
-        u8 *frame = frame_start(m, l->receive_parts[i].iov_base, &length);
-        m->msg_controllen = sizeof l->control[i];  /* as it was before recvmmsg */
+        u32 length = t->receive[i].msg_len;
+        struct msghdr *m = &t->receive[i].msg_hdr;
+        u8 *frame = frame_start(m, t->receive_parts[i].iov_base, &length);
+        m->msg_controllen = sizeof t->control[i];  /* as it was before recvmmsg */
         if (m->msg_flags & MSG_TRUNC) {
             lp->counts.rx_errors++;
             continue;
@@ -440,26 +495,28 @@ static void loop_receive(packet_loop *l, u32 port) {
         packet *p = packet_arrives(sw, port, NULL, frame, length);
         if (p) ingress_packet(sw, p);
     }
-    loop_pump(l);
+    loop_pump(t);
     loop_keep_queued(l);
 }
 
 /* A batch from each port that may have one. Others may take the lock between two ports. */
-static void loop_receive_all(packet_loop *l) {
+static void loop_receive_all(loop_thread *t) {
+    packet_loop *l = t->loop;
     u64 unread[PORTS / 64];
     switch_lock(l->sw);
-    memcpy(unread, l->unread, sizeof unread);
+    memcpy(unread, t->unread, sizeof unread);
     switch_unlock(l->sw);
     for (u32 word = 0; word < PORTS / 64; word++)
         for (u64 left = unread[word]; left; left &= left - 1) {
             u32 port = word * 64 + (u32)__builtin_ctzll(left);
             switch_lock(l->sw);
-            if (l->ports[port].open) loop_receive(l, port);
+            if (l->ports[port].open) loop_receive(t, port);
             switch_unlock(l->sw);
         }
 }
 
-static void loop_take_injected(packet_loop *l) {
+static void loop_take_injected(loop_thread *t) {
+    packet_loop *l = t->loop;
     packet *p = l->injected;
     l->injected = NULL;
     l->injected_last = &l->injected;
@@ -469,7 +526,7 @@ static void loop_take_injected(packet_loop *l) {
         ingress_packet(l->sw, p);
         p = next;
     }
-    loop_pump(l);
+    loop_pump(t);
     loop_keep_queued(l);
 }
 
@@ -480,37 +537,47 @@ static void loop_allow(p4_switch *sw) {
 }
 
 /* Tries ports that no event will free. The lock is held. */
-static void loop_retry_all(packet_loop *l) {
+static void loop_retry_all(loop_thread *t) {
+    packet_loop *l = t->loop;
     for (u32 word = 0; word < PORTS / 64; word++)
         for (u64 left = l->retrying[word]; left; left &= left - 1) {
             u32 port = word * 64 + (u32)__builtin_ctzll(left);
+            if (!l->ports[port].blocked) continue;  /* another thread was first */
             l->ports[port].blocked = 0;
             mark_port(l->retrying, port, 0);
-            stage_send(l, port);
+            stage_send(t, port);
         }
     l->sw->now = loop_now(l);
-    loop_pump(l);
+    loop_pump(t);
 }
 
-/* Runs until p4_loop_stop. 0, or the errno of what ended it. */
-EXPORT int p4_loop_run(packet_loop *l) {
-    struct epoll_event events[BATCH];
+/* Packets in progress are dropped: a batch could take long. */
+EXPORT void p4_loop_stop(packet_loop *l) {
+    atomic_store(&l->sw->budget, 0);
+    atomic_store(&l->stopping, 1);
+    for (u32 i = 0; i < l->thread_count; i++) thread_wake(&l->threads[i]);
+}
+
+/* One packet thread, until p4_loop_stop. */
+static void *thread_run(void *argument) {
+    loop_thread *t = argument;
+    packet_loop *l = t->loop;
     p4_switch *sw = l->sw;
-    int failed = 0;
-    loop_allow(sw);
+    struct epoll_event events[BATCH];
     while (!atomic_load(&l->stopping)) {
         switch_lock(sw);
-        int unread = any_port(l->unread), retries = any_port(l->retrying);
+        int unread = any_port(t->unread) || t->pumps, retries = any_port(l->retrying);
         switch_unlock(sw);
-        int count = epoll_wait(l->epoll, events, BATCH, unread ? 0 : retries ? 1 : -1);
+        int count = epoll_wait(t->epoll, events, BATCH, unread ? 0 : retries ? 1 : -1);
         if (count < 0) {
             if (errno == EINTR) continue;
-            failed = errno;
+            t->failed = errno;
+            p4_loop_stop(l);
             break;
         }
         if (retries) {
             switch_lock(sw);
-            loop_retry_all(l);
+            loop_retry_all(t);
             switch_unlock(sw);
         }
         for (int i = 0; i < count; i++) {
@@ -518,32 +585,49 @@ EXPORT int p4_loop_run(packet_loop *l) {
             switch_lock(sw);
             if (port == WAKE_DATA) {
                 u64 ignored;
-                while (read(l->wake_event, &ignored, sizeof ignored) < 0 && errno == EINTR) {}
-                loop_take_injected(l);
+                while (read(t->wake_event, &ignored, sizeof ignored) < 0 && errno == EINTR) {}
+                loop_take_injected(t);
             } else if (l->ports[port].open) {
                 if (events[i].events & EPOLLOUT && l->ports[port].blocked) {
                     l->ports[port].blocked = 0;
-                    stage_send(l, port);
+                    stage_send(t, port);
                     sw->now = loop_now(l);
-                    loop_pump(l);
+                    loop_pump(t);
                 }
                 if (events[i].events & (EPOLLIN | EPOLLERR | EPOLLHUP))
-                    mark_port(l->unread, port, 1);
+                    mark_port(t->unread, port, 1);
             }
             switch_unlock(sw);
         }
-        loop_receive_all(l);
+        loop_receive_all(t);
+        if (t->pumps) {
+            switch_lock(sw);
+            sw->now = loop_now(l);
+            loop_pump(t);
+            switch_unlock(sw);
+        }
     }
-    atomic_store(&l->stopping, 0);
-    loop_allow(sw);
-    return failed;
+    return NULL;
 }
 
-/* Packets in progress are dropped: a batch could take long. */
-EXPORT void p4_loop_stop(packet_loop *l) {
-    atomic_store(&l->sw->budget, 0);
-    atomic_store(&l->stopping, 1);
-    loop_wake(l);
+/* Runs all packet threads, the first of them in the caller's, until p4_loop_stop. 0, or the errno
+   of what ended it. */
+EXPORT int p4_loop_run(packet_loop *l) {
+    u32 running = 1;
+    int failed = 0;
+    loop_allow(l->sw);
+    while (!failed && running < l->thread_count) {
+        loop_thread *t = &l->threads[running];
+        failed = pthread_create(&t->id, NULL, thread_run, t);
+        if (!failed) running++;
+    }
+    if (failed) p4_loop_stop(l);
+    thread_run(&l->threads[0]);
+    for (u32 i = 1; i < running; i++) pthread_join(l->threads[i].id, NULL);
+    for (u32 i = 0; i < running && !failed; i++) failed = l->threads[i].failed;
+    atomic_store(&l->stopping, 0);
+    loop_allow(l->sw);
+    return failed;
 }
 
 EXPORT int p4_loop_cpu_event(const packet_loop *l) { return l->cpu_event; }
