@@ -16,8 +16,9 @@ from p4switch.backends.reference.interpreter import Interpreter
 from p4switch.device.plane import AUXDATA_ROOM, PACKET_AUXDATA, SOL_PACKET, frame_with_tag
 from p4switch.ir import Program
 from p4switch.packet_io.sockets import open_packet_socket
+from p4switch.targets.v1model.engine import EngineOptions
 from tests.fuzz.programs import PORTS
-from tests.support.machine import interface_names, wait_until_up
+from tests.support.machine import interface_names, until, wait_until_up
 
 SHORTEST = 14
 """Bytes of a frame that a veth takes."""
@@ -63,13 +64,18 @@ def wires() -> Iterator[Wires]:
 
 
 def difference(
-    program: Program, flags: Sequence[str], frames: Sequence[bytes], links: Wires
+    program: Program,
+    flags: Sequence[str],
+    frames: Sequence[bytes],
+    links: Wires,
+    threads: int = 1,
 ) -> str | None:
     """Send frames in bursts through the packet loop; what it sends differently, or None.
 
     Programs keep state at ingress alone, so bursts come out as single frames do, port by port.
     """
-    engine, reference = NativeEngine(program, extra_flags=flags), Interpreter(program)
+    engine = NativeEngine(program, EngineOptions(packet_threads=threads), extra_flags=flags)
+    reference = Interpreter(program)
     loop = PacketLoop(engine)
     try:
         for port, (near, _) in enumerate(links):
@@ -83,6 +89,9 @@ def difference(
             if found is not None:
                 return f"packet loop, frames {done} to {done + len(burst) - 1}: {found}"
             done, step = done + size, step + 1
+        # What it has not read yet would reach the next program.
+        sent = sum(_passes(frame) for frame in frames)
+        until(lambda: loop.counts(0).rx_packets == sent, "all frames received")
         left = [port for port, (_, far) in enumerate(links) if select.select([far], [], [], 0)[0]]
         return f"packet loop: more frames than expected at ports {left}" if left else None
     finally:

@@ -1,4 +1,4 @@
-"""Several packet threads (as root): no frame, register write or count is lost, no flow reordered."""
+"""Several packet threads (as root): nothing is lost or counted twice, flows stay in order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from p4switch.backends.native.engine import NativeEngine
 from p4switch.backends.native.loop import PacketLoop
 from p4switch.frontend.program import compile_program
 from p4switch.frontend.syntax.parser import parse_text
-from p4switch.packet_io.sockets import open_packet_socket
 from p4switch.targets.v1model.engine import EngineOptions
 from tests.fuzz import wires
 from tests.support.machine import PATIENCE

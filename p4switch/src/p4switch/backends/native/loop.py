@@ -55,9 +55,7 @@ class PacketLoop:
         self.cpu_port = engine.options.cpu_port
         self._library = engine.library
         number = NO_CPU_PORT if self.cpu_port is None else self.cpu_port
-        self._loop = self._library.loop_create(
-            engine.switch, number, engine.options.packet_threads
-        )
+        self._loop = self._library.loop_create(engine.switch, number, engine.options.packet_threads)
         self._taken = self._library.output_create()
         if not self._loop or not self._taken:
             raise MemoryError("no memory or descriptors for the packet loop")
