@@ -16,7 +16,7 @@ MINUTES ?= 10
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help conformance setup system torch test-tools images wheels docs build run test test-fast test-fast-hopsum test-fast-parts test-slow search fuzz soak model-check fuzz-switch bench bench-collectives bench-planning bench-jobs lint format stop clean
+.PHONY: help conformance setup system torch test-tools images wheels docs build run test test-fast test-fast-hopsum test-fast-parts test-slow search fuzz soak model-check fuzz-switch bench bench-switch bench-collectives bench-planning bench-jobs lint format stop clean
 
 help:  ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -126,6 +126,9 @@ fuzz-switch: setup  ## p4switch's executors (and BMv2) on generated programs; MI
 
 bench: setup  ## measure; prints tables, writes out/bench/*.json
 	$(BIN)/python -m benchmarks.run --output out/bench
+
+bench-switch: setup  ## measure p4switch: look-ups beside BMv2's, packet threads, start and memory
+	$(BIN)/python -m benchmarks.switch_goals --output out/bench
 
 bench-planning: setup  ## measure the planners alone: quality against bounds, and time
 	$(BIN)/python -m benchmarks.planning --output out/bench

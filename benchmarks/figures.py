@@ -24,6 +24,7 @@ All that the benchmarks have measured, from `benchmarks/results/*.json`;
 has the few that matter most.
 """
 TARGETS = {
+    "switch-": "bench-switch",
     "collectives": "bench-collectives",
     "flow-level": "bench-collectives",
     "job-completion": "bench-jobs",

@@ -62,19 +62,22 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def switch_process(engine: Engine, interfaces: list[str], log: Path) -> Iterator[RunningSwitch]:
-    """Provide a switch on one core with ports 1, 2, ... on the interfaces."""
+def switch_process(
+    engine: Engine, interfaces: list[str], log: Path, threads: int = 1
+) -> Iterator[RunningSwitch]:
+    """Provide a switch with ports 1, 2, ... on the interfaces, on one core if it has one thread."""
     ports = [f"-i{n}@{name}" for n, name in enumerate(interfaces, start=1)]
     grpc_port, thrift_port = free_ports(2)
     address = f"127.0.0.1:{grpc_port}"
     if engine is Engine.EMBEDDED:
         command = [str(Path(sys.executable).with_name("p4switch")), "run", "--no-p4", *ports]
         command += ["--device-id", "1", "--grpc-server-addr", address, "--cpu-port", "510"]
+        command += ["--packet-threads", str(threads)]
     else:
         command = ["simple_switch_grpc", "--no-p4", "--device-id", "1"]
         command += ["--thrift-port", str(thrift_port)]
         command += [*ports, "--", "--grpc-server-addr", address, "--cpu-port", "510"]
-    if shutil.which("taskset") and engine is Engine.EMBEDDED:
+    if shutil.which("taskset") and engine is Engine.EMBEDDED and threads == 1:
         command = ["taskset", "-c", str(CPU_SWITCH), *command]
     with log.open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output)
@@ -85,19 +88,37 @@ def switch_process(engine: Engine, interfaces: list[str], log: Path) -> Iterator
         process.wait()
 
 
-def measure(engine: Engine, lanes: int, seconds: float, folder: Path) -> dict[str, Any]:
-    """Measure packets per second, with `lanes` values per packet."""
+@dataclass(frozen=True)
+class Load:
+    """A switch that sums a job, and what its hosts send."""
+
+    switch: RunningSwitch
+    plan: JobPlan
+    ports: dict[int, PacketPort]
+    frames: dict[int, Frames]
+    """A window of contributions for each child's port; senders set the fragments' numbers."""
+    sink: PacketPort
+    """Receives the sums."""
+    hops: int
+
+
+@contextmanager
+def aggregating_switch(
+    engine: Engine, lanes: int, folder: Path, window: int, threads: int = 1, stem: str = "hsb"
+) -> Iterator[Load]:
+    """Provide a switch that runs hopsum.p4, with its rules and the sockets of its hosts."""
     network = load_network(f"star:{CHILDREN}")
     placement = place(network, CHILDREN)
-    window = WINDOW if engine is Engine.EMBEDDED else 32
     plan = make_plan(
         network,
         PlanRequest(1, 1, placement.workers, placement.servers, lanes=lanes, window=window),
     )
-    pipeline = compile_pipeline(engine, lanes, slots_of(network))
+    pipeline = compile_pipeline(engine, lanes, max(slots_of(network), window))
     with (
-        veth_pairs("hsb", CHILDREN + 1) as pairs,
-        switch_process(engine, [pair[0] for pair in pairs], folder / f"{engine}.log") as switch,
+        veth_pairs(stem, CHILDREN + 1) as pairs,
+        switch_process(
+            engine, [pair[0] for pair in pairs], folder / f"{stem}-{engine}.log", threads
+        ) as switch,
     ):
 
         async def program() -> None:
@@ -106,17 +127,26 @@ def measure(engine: Engine, lanes: int, seconds: float, folder: Path) -> dict[st
                 await driver.apply(rules_for(network, [plan]), 60)
 
         run_async(program())
+        ports = {n: PacketPort(pair[1]) for n, pair in enumerate(pairs, start=1)}
+        sink = ports[network.port("s1", plan.trees[0].server)]
+        hops = len(plan.trees[0].up[0])
+        yield Load(switch, plan, ports, contributions(network, plan), sink, hops)
+        for port in ports.values():
+            port.close()
+
+
+def measure(engine: Engine, lanes: int, seconds: float, folder: Path) -> dict[str, Any]:
+    """Measure packets per second, with `lanes` values per packet."""
+    window = WINDOW if engine is Engine.EMBEDDED else 32
+    with aggregating_switch(engine, lanes, folder, window) as load:
         if engine is Engine.EMBEDDED:
             os.sched_setaffinity(0, {CPU_HOSTS})
         try:
-            ports = {n: PacketPort(pair[1]) for n, pair in enumerate(pairs, start=1)}
-            before = cpu_seconds(switch.pid)
-            rate, elapsed = blast(network, plan, ports, seconds)
-            busy = (cpu_seconds(switch.pid) - before) / elapsed
+            before = cpu_seconds(load.switch.pid)
+            rate, elapsed = blast(load, seconds)
+            busy = (cpu_seconds(load.switch.pid) - before) / elapsed
         finally:
             os.sched_setaffinity(0, range(os.cpu_count() or 1))
-        for port in ports.values():
-            port.close()
     return {
         "engine": engine.value,
         "lanes": lanes,
@@ -132,14 +162,11 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def blast(
-    network: Network, plan: JobPlan, ports: dict[int, PacketPort], seconds: float
-) -> tuple[float, float]:
-    """Keep a window of fragments in flight; return contributions per second and the time."""
+def contributions(network: Network, plan: JobPlan) -> dict[int, Frames]:
+    """Return a window of frames of each worker, by the switch's port."""
     tree = plan.trees[0]
     server = network.hosts[tree.server]
     there = Address(server.mac_bytes, server.ip_bytes)
-    window = plan.window
     frames: dict[int, Frames] = {}
     for worker, name in enumerate(plan.workers):
         host = network.hosts[name]
@@ -147,11 +174,25 @@ def blast(
         template = frame_template(
             Address(host.mac_bytes, host.ip_bytes), there, header, tree.up[worker], plan.lanes
         )
-        rows = np.tile(template, (window, 1))
+        rows = np.tile(template, (plan.window, 1))
         frame_view(rows, plan.lanes, len(tree.up[worker]))["lanes"] = worker + 1
         frames[network.port("s1", name)] = rows
-    sink = ports[network.port("s1", tree.server)]
-    hops = len(tree.up[0])
+    return frames
+
+
+def send_fragments(load: Load, first: int, count: int) -> None:
+    """Send each child's contributions to fragments from `first` on, within the window."""
+    slot = first % load.plan.window
+    numbers = np.arange(first, first + count, dtype=np.uint32)
+    for port, rows in load.frames.items():
+        batch = rows[slot : slot + count]
+        frame_view(batch, load.plan.lanes, load.hops)["fragment"] = numbers
+        load.ports[port].send(batch)
+
+
+def blast(load: Load, seconds: float) -> tuple[float, float]:
+    """Keep a window of fragments in flight; return contributions per second and the time."""
+    window, sink = load.plan.window, load.sink
     batch_size = min(BATCH, window // 2)
     sent = summed = 0
     started = time.perf_counter()
@@ -162,12 +203,7 @@ def blast(
         if now > stop:
             break
         if sent - summed + batch_size <= window:
-            slot = sent % window
-            numbers = np.arange(sent, sent + batch_size, dtype=np.uint32)
-            for port, rows in frames.items():
-                batch = rows[slot : slot + batch_size]
-                frame_view(batch, plan.lanes, hops)["fragment"] = numbers
-                ports[port].send(batch)
+            send_fragments(load, sent, batch_size)
             sent += batch_size
         received = sum(len(group) for group in sink.receive())
         summed += received
