@@ -99,10 +99,11 @@ def frame(destination: int, source: int) -> bytes:
 def entries(kind: str) -> tuple[list[p4r.TableEntry], list[bytes]]:
     """Return the entries of a table, and a frame for each."""
     dice = random.Random(7)
+    key: tuple[int, int]
     made: dict[tuple[int, int], p4r.TableEntry] = {}
     frames: list[bytes] = []
     while len(made) < (ENTRIES if kind == "lpm" else MASKS):
-        destination, source, masks = dice.getrandbits(32), dice.getrandbits(32), (0, 0)
+        destination, source = dice.getrandbits(32), dice.getrandbits(32)
         entry = p4r.TableEntry()
         if kind == "lpm":
             length = dice.randint(16, 32)
@@ -116,11 +117,13 @@ def entries(kind: str) -> tuple[list[p4r.TableEntry], list[bytes]]:
                 entry.match.add(field_id=number).exact.value = value.to_bytes(4, "big")
         else:
             # Each entry has masks of its own, of three quarters of the bits.
-            masks = tuple(dice.getrandbits(32) | dice.getrandbits(32) | 1 for _ in range(2))
-            key = masks
+            key = (
+                dice.getrandbits(32) | dice.getrandbits(32) | 1,
+                dice.getrandbits(32) | dice.getrandbits(32) | 1,
+            )
             entry.priority = 1 + len(made)
             for number, (value, mask) in enumerate(
-                zip((destination, source), masks, strict=True), start=1
+                zip((destination, source), key, strict=True), start=1
             ):
                 field = entry.match.add(field_id=number).ternary
                 field.value = (value & mask).to_bytes(4, "big")
