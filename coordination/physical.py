@@ -48,8 +48,6 @@ def plan_coordination(
     processes: Sequence[tuple[str, str]],
     *,
     fan_out: int = DEFAULT_FAN_OUT,
-    height: int | None = None,
-    reach: int | None = None,
 ) -> CoordinationTree:
     """Build the tree, and the virtual ring if there is one, of processes (name, host), by rank.
 
@@ -58,5 +56,5 @@ def plan_coordination(
     names = [name for name, _ in processes]
     hosts = [host for _, host in processes]
     distances = distances_between(network, hosts)
-    tree = balanced_tree(names, distances, fan_out=fan_out, height=height, reach=reach)
+    tree = balanced_tree(names, distances, fan_out=fan_out)
     return replace(tree, ring=virtual_ring(network, hosts))

@@ -203,7 +203,7 @@ class VirtualHost:
     def too_much(self, needed: int, what: str) -> str | None:
         """Return None: memory is not modelled."""
 
-    def put(self, job: int, work: Callable[[], Any], *, apart: bool = False) -> int:
+    def put(self, job: int, work: Callable[[], Any]) -> int:
         """Execute an operation immediately."""
         self._operations += 1
         try:

@@ -61,10 +61,8 @@ def _amounts(links: LinkArrays, flows: TreeFlows, lanes: int, fragment: int) -> 
     return amounts
 
 
-def add_plan(
-    scenario: Scenario, plan: JobPlan, elements: int, data_type: DataType, start: float = 0.0
-) -> None:
-    """Add one all-reduce of a tensor through a plan's trees, from `start` on, s."""
+def add_plan(scenario: Scenario, plan: JobPlan, elements: int, data_type: DataType) -> None:
+    """Add one all-reduce of a tensor through a plan's trees."""
     first = scenario.add_routes(tree_routes(scenario.links, plan))
     fragment = plan.values * LANE_BYTES
     for number, (begin, stop) in enumerate(tensor_ranges(plan, elements)):
@@ -76,10 +74,10 @@ def add_plan(
         last = row + _TRIP
         if data_type is DataType.FLOAT32:
             # The prologue: no worker sends data before it has the first exponents.
-            before = [scenario.flows.add(row + _PROLOGUE, fragment, start=start)]
+            before = [scenario.flows.add(row + _PROLOGUE, fragment)]
             last = row + _AFTER_PROLOGUE
             count -= 1
         full = (count - 1) // plan.in_flight * plan.in_flight
-        bulk = scenario.flows.add(row + _BULK, full * fragment, delivered=before, start=start)
+        bulk = scenario.flows.add(row + _BULK, full * fragment, delivered=before)
         rest = scenario.flows.add(row + _REST, (count - 1 - full) * fragment, sent=[bulk])
         scenario.flows.add(last, fragment, sent=[rest])

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from network.model import Network, shorten
-from planning.model.demand import DirectedLink, Resources
+from planning.model.demand import DirectedLink
 from protocol import hopsum_pb2 as pb
 from protocol.errors import InputError
 
@@ -355,15 +355,3 @@ class NetworkState:
                 given_up = min(own.get(link, 0.0), max(0.0, state.used + more)) if own else 0.0
                 shares[link] = min(1.0, max(0.0, state.free - more + given_up) / bandwidth)
         return shares
-
-    def resources(
-        self,
-        now: float,
-        slots: Mapping[str, int],
-        own: Mapping[DirectedLink, float] | None = None,
-    ) -> Resources:
-        """Return the resources for an embedding plan: `free`, and free slots of switches.
-
-        Raises StateError as `free` does, PlanError for slots that cannot be.
-        """
-        return Resources(self.network, self.free(now, own), slots)

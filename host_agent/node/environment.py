@@ -261,8 +261,8 @@ class Environment(Protocol):
     def too_much(self, needed: int, what: str) -> str | None:
         """Return why `needed` bytes of memory for `what` are too many; None if they are not."""
 
-    def put(self, job: int, work: Callable[[], Any], *, apart: bool = False) -> int:
-        """Start an operation of a job, `apart` if it waits for others; return its number."""
+    def put(self, job: int, work: Callable[[], Any]) -> int:
+        """Start an operation of a job; return its number."""
 
     def completed(self) -> Sequence[Completed]:
         """Return and clear the completed operations."""

@@ -250,8 +250,8 @@ class Member:
         while not true():
             yield
 
-    def _operate(self, work: Callable[[], Any], then: Then, *, apart: bool = False) -> None:
-        self._then[self._environment.put(self.job, work, apart=apart)] = then
+    def _operate(self, work: Callable[[], Any], then: Then) -> None:
+        self._then[self._environment.put(self.job, work)] = then
 
     def _operation(self, work: Callable[[], Any]) -> Generator[None, None, Any]:
         """Wait for an operation; return its value."""

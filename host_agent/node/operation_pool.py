@@ -65,27 +65,12 @@ class OperationPool:
     def put(self, job: int, work: Callable[[], Any]) -> int:
         """Queue a task of a job and return its number; tasks of a lower level go first."""
         with self._changed:
-            task = self._number(self._levels.get(job, 0), job, work)
+            self._next += 1
+            self._awaited[self._next] = job
+            task = _Task(self._levels.get(job, 0), self._next, job, work)
             heapq.heappush(self._tasks, task)
             self._changed.notify()
         return task.number
-
-    def put_apart(self, job: int, work: Callable[[], Any]) -> int:
-        """Run a task in a thread of its own: waiting for other hosts would block the pool.
-
-        (Two hosts that took two such tasks in different orders would wait for each other.)
-        """
-        with self._changed:
-            task = self._number(0, job, work)
-        threading.Thread(
-            target=self._execute, args=(task,), name=f"operation of job {job}", daemon=True
-        ).start()
-        return task.number
-
-    def _number(self, level: int, job: int, work: Callable[[], Any]) -> _Task:
-        self._next += 1
-        self._awaited[self._next] = job
-        return _Task(level, self._next, job, work)
 
     def completed(self) -> list[Completed]:
         """Empty the completion queue, in order of completion."""

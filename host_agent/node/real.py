@@ -86,9 +86,9 @@ class RealEnvironment:
         """As `host_agent.memory`."""
         return too_much(needed, what)
 
-    def put(self, job: int, work: Callable[[], Any], *, apart: bool = False) -> int:
-        """Queue an operation, or start it in a thread of its own."""
-        return (self.pool.put_apart if apart else self.pool.put)(job, work)
+    def put(self, job: int, work: Callable[[], Any]) -> int:
+        """Queue an operation."""
+        return self.pool.put(job, work)
 
     def completed(self) -> Sequence[Completed]:
         """Empty the completion queue."""

@@ -23,7 +23,7 @@ from functools import cached_property
 
 from collectives.plan import Results
 from network.model import Network
-from planning.model.routes import LinkLoads, Route, link_loads, make_route
+from planning.model.routes import Route, link_loads, make_route
 from planning.steiner.candidate_trees import Tree
 from protocol.wire import HOPS_DEFAULT, MAX_CHILDREN
 
@@ -261,9 +261,8 @@ def build_model(
     network: Network,
     tasks: Sequence[TreeTask],
     limits: Limits | None = None,
-    others: LinkLoads | None = None,
 ) -> Problem:
-    """Return tasks on numbered switches; `others`: frames of other jobs on links.
+    """Return tasks on numbered switches.
 
     Links without a bandwidth count as unlimited, or all as 1 if none has one. NetworkError if a
     host does not have exactly one link.
@@ -271,7 +270,7 @@ def build_model(
     limits = limits or Limits()
     number = {name: v for v, name in enumerate(network.switches)}
     capacity_of = _Capacities(network)
-    fixed = dict(others or {})
+    fixed: dict[tuple[str, str], float] = {}
     for task in tasks:
         share = float(task.share)
         down = share * (len(task.workers) if task.results is Results.UNICAST else 1)

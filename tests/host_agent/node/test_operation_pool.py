@@ -98,13 +98,6 @@ def test_nothing_is_heard_of_a_job_that_was_dropped(pool: OperationPool) -> None
     assert pool.completed() == []
 
 
-def test_a_task_apart_holds_up_no_other(pool: OperationPool) -> None:
-    met = threading.Barrier(2, timeout=WAIT)
-    numbers = {pool.put_apart(1, met.wait), pool.put_apart(2, met.wait)}
-    quick = pool.put(3, lambda: None)
-    assert {done.number for done in collect(pool, 3)} == numbers | {quick}
-
-
 def test_the_descriptor_is_quiet_when_all_is_taken(pool: OperationPool) -> None:
     pool.put(1, lambda: None)
     collect(pool, 1)

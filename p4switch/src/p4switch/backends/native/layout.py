@@ -86,10 +86,10 @@ def _bounds(match: KeyMatch, part: KeyField) -> tuple[int, int]:
     return ternary_form(match, part.match_kind, part.width)
 
 
-def place_fields(widths: list[int], first_word: int = 0) -> tuple[list[tuple[int, int]], int]:
+def place_fields(widths: list[int]) -> tuple[list[tuple[int, int]], int]:
     """Return (word, shift) of each field, packed within words, and the number of words."""
     places = []
-    word, used = first_word, 0
+    word, used = 0, 0
     for width in widths:
         if width > NARROW or used + width > 64:
             if used:
