@@ -47,7 +47,10 @@ _SOURCE_PORT = ETHERNET_BYTES + IPV4_BYTES
 _WINDOW = _SEQUENCE + 10
 _FLAGS = _SEQUENCE + 9
 _TOS = ETHERNET_BYTES + 1
+_TIMESTAMPS = _SEQUENCE + 20
 _WINDOW_SCALE = 6
+_TIMESTAMP_OPTION = 0x0101080A
+"""Two NOPs, then the kind and the length of the option (RFC 7323, appendix A)."""
 
 
 def receive_buffer(network: Network, host: str) -> int:
@@ -68,11 +71,13 @@ def segment(
     window: int = 0,
     tos: int = 0,
     flags: int = ACK,
+    sent_at: int = 0,
+    echoed: int = 0,
 ) -> bytes:
     """One frame. `end`: the sender's rank, by the source port, and the chain, by the target's.
 
     Both count from `first_port`. Sequence numbers count bytes from 0. `window`: bytes that may
-    follow those acknowledged.
+    follow those acknowledged. `sent_at` and `echoed`: TSval and TSecr (RFC 7323), in microseconds.
     """
     total = IPV4_BYTES + TCP_BYTES + len(data)
     ipv4 = bytearray(
@@ -82,7 +87,7 @@ def segment(
     )
     ipv4[10:12] = ipv4_checksum(bytes(ipv4)).to_bytes(2, "big")
     tcp = struct.pack(
-        ">HHIIBBHHH12x",
+        ">HHIIBBHHHIII",
         first_port + end.peer,
         first_port + end.chain,
         sequence & 0xFFFFFFFF,
@@ -92,6 +97,9 @@ def segment(
         min(window >> _WINDOW_SCALE, 0xFFFF),
         0,
         0,
+        _TIMESTAMP_OPTION,
+        sent_at,
+        echoed,
     )
     return target.mac + source.mac + ETHERTYPE_IPV4.to_bytes(2, "big") + ipv4 + tcp + data
 
@@ -106,7 +114,6 @@ class Sender:
         self.window = INITIAL_WINDOW
         self._threshold = MAX_WINDOW
         self._segments: dict[int, bytes] = {}
-        self._sent_at: dict[int, float] = {}
         self._duplicates = 0
         self._recover = 0
         self._srtt: float | None = None
@@ -132,17 +139,23 @@ class Sender:
         """Record a new segment; return its sequence number and data."""
         sequence = self.next
         self._segments[sequence] = data
-        self._sent_at[sequence] = now
         self.next += len(data)
         if self.deadline is None:
             self.deadline = now + self._timeout
         return sequence, data
 
-    def acknowledge(self, upto: int, now: float, window: int) -> list[tuple[int, bytes]]:
-        """Process an acknowledgement with the receiver's window; return segments to retransmit."""
+    def acknowledge(
+        self, upto: int, now: float, window: int, echoed: int
+    ) -> list[tuple[int, bytes]]:
+        """Process an acknowledgement; return segments to retransmit.
+
+        `window`: the receiver's. `echoed`: timestamp of the segment that caused it, which gives a
+        sample of the round-trip time after retransmissions too (RFC 7323, section 4).
+        """
         opened = upto + window > self._allowed
         self._allowed = max(self._allowed, upto + window)
         if upto > self.unacknowledged:
+            self._measure((_microseconds(now) - echoed) % (1 << 32) / 1e6)
             return self._advance(upto, now)
         if upto == self.unacknowledged and self._segments and not opened:
             self._duplicates += 1
@@ -165,12 +178,8 @@ class Sender:
             self.reduced = True
 
     def _advance(self, upto: int, now: float) -> list[tuple[int, bytes]]:
-        sent_at = self._sent_at.get(self.unacknowledged)
-        if sent_at is not None:
-            self._measure(now - sent_at)
         for sequence in [s for s in self._segments if s < upto]:
             del self._segments[sequence]
-            self._sent_at.pop(sequence, None)
             if self.window < self._threshold:
                 self.window = min(self.window + 1, MAX_WINDOW)
             else:
@@ -191,7 +200,6 @@ class Sender:
 
     def _again(self) -> list[tuple[int, bytes]]:
         sequence = min(self._segments)
-        self._sent_at.pop(sequence, None)  # Karn: no sample from segments that were sent twice
         self.retransmissions += 1
         return [(sequence, self._segments[sequence])]
 
@@ -227,9 +235,15 @@ class Receiver:
         """The window advertised last."""
         self.marked = False
         """Whether data was marked and the sender has not confirmed it yet (by CWR)."""
+        self._last_acknowledged = 0
+        self.echoed = 0
+        """Timestamp to echo: TS.Recent of RFC 7323, section 4.3."""
 
-    def take(self, sequence: int, data: bytes, now: float) -> bytes:
-        """Process a segment; return the bytes that are now in order."""
+    def take(self, sequence: int, data: bytes, now: float, sent_at: int) -> bytes:
+        """Process a segment with its timestamp; return the bytes that are now in order."""
+        newer = (sent_at - self.echoed) % (1 << 32) < 1 << 31
+        if sequence <= self._last_acknowledged and newer:
+            self.echoed = sent_at
         if sequence != self.expected:
             self.acknowledge_now = True
             if sequence > self.expected:
@@ -250,6 +264,7 @@ class Receiver:
     def answered(self) -> None:
         """Record that an acknowledgement has been sent."""
         self._unanswered = 0
+        self._last_acknowledged = self.expected
         self.acknowledge_now = False
         self.deadline = None
 
@@ -340,22 +355,24 @@ class StreamMember:
             if peer.peer not in self._addresses:
                 continue
             sequence, acknowledged = struct.unpack_from(">II", frame, _SEQUENCE)
+            sent_at, echoed = struct.unpack_from(">II", frame, _TIMESTAMPS)
             data = frame[HEADER_BYTES:]
             if data:
-                self._take(peer, sequence, data, now)
+                self._take(peer, sequence, data, now, sent_at)
                 self._react_to_marks(self._receivers[peer], frame)
             elif (sender := self._senders.get(peer)) is not None:
                 upto = _absolute(acknowledged, sender.unacknowledged)
                 if frame[_FLAGS] & ECN_ECHO:
                     sender.marked(upto)
                 (window,) = struct.unpack_from(">H", frame, _WINDOW)
-                again = sender.acknowledge(upto, now, window << _WINDOW_SCALE)
+                again = sender.acknowledge(upto, now, window << _WINDOW_SCALE, echoed)
                 self._send_again(peer, again)
         self._fill()
 
-    def _take(self, peer: Channel, sequence: int, data: bytes, now: float) -> None:
+    def _take(self, peer: Channel, sequence: int, data: bytes, now: float, sent_at: int) -> None:
         receiver = self._receivers.setdefault(peer, Receiver())
-        receiver.waiting += receiver.take(_absolute(sequence, receiver.expected), data, now)
+        absolute = _absolute(sequence, receiver.expected)
+        receiver.waiting += receiver.take(absolute, data, now, sent_at)
 
     def _react_to_marks(self, receiver: Receiver, frame: bytes) -> None:
         """Echo a mark until the sender confirms it (RFC 3168)."""
@@ -420,8 +437,20 @@ class StreamMember:
         if data and self._senders[peer].reduced:
             flags |= WINDOW_REDUCED
             self._senders[peer].reduced = False
-        port = self._first_port
-        return segment(here, there, end, sequence, expected, data, port, window, tos, flags)
+        return segment(
+            here,
+            there,
+            end,
+            sequence,
+            expected,
+            data,
+            self._first_port,
+            window,
+            tos,
+            flags,
+            _microseconds(self._now),
+            0 if receiver is None else receiver.echoed,
+        )
 
     def _acknowledge(self, peer: Channel, receiver: Receiver) -> None:
         receiver.answered()
@@ -453,6 +482,10 @@ class StreamMember:
                 self.postpone(self._now)
         for sender in self._senders.values():
             sender.wait_for_window(self._now)
+
+
+def _microseconds(now: float) -> int:
+    return round(now * 1e6) % (1 << 32)
 
 
 def _absolute(wire: int, near: int) -> int:

@@ -425,7 +425,14 @@ class _Run:
         return any(isinstance(fault, (Outage, DiskFault)) for fault in self.schedule.faults)
 
     def _excused(self, job: Job) -> bool:
-        """Return whether the schedule may end a job: an agent's state is lost for good."""
+        """Return whether the schedule may end a job.
+
+        An agent's state is lost for good; or frames of a part over TCP are lost, whose timeout
+        doubles with each loss in a row until nothing moves for PROGRESS_SECONDS.
+        """
+        over_tcp = job.spec.among_hosts or (job.plan is not None and bool(job.plan.host_parts))
+        if over_tcp and any(isinstance(f, Noise) and f.loss for f in self.schedule.faults):
+            return True
         fatal = {Trouble.AGENT_DOWN, Trouble.CONTROLLER_DOWN, Trouble.PARTED}
         return any(
             isinstance(fault, DiskFault) or (isinstance(fault, Outage) and fault.trouble in fatal)

@@ -7,7 +7,7 @@ import numpy as np
 from collectives.algorithms.ring import ring_all_reduce
 from collectives.execution import Execution
 from protocol.wire import Address
-from simulation.stream import StreamMember
+from simulation.stream import HEADER_BYTES, StreamMember
 
 ADDRESSES = {
     rank: Address(bytes([2, 0, 0, 0, 0, rank]), bytes([10, 0, 0, rank])) for rank in (0, 1)
@@ -46,3 +46,28 @@ def test_a_known_failure_of_the_network_postpones_the_timeout() -> None:
     assert not member.stalled(50.0)
     # What was sent is still retransmitted.
     assert member.deadline is not None
+
+
+def test_timeouts_of_one_segment_do_not_add_to_those_of_the_next() -> None:
+    """Every segment of a ring of two is lost once; the timeout follows the measured round trip."""
+    members = [StreamMember(rank, ADDRESSES) for rank in (0, 1)]
+    now, sent = 0.0, [0, 0]
+    for _ in range(8):
+        for rank, member in enumerate(members):
+            member.start(Execution(ring_all_reduce(2, 8), rank, np.ones(8, np.int32)), now)
+        while any(not member.done for member in members) and now < 60:
+            frames = [member.take_output() for member in members]
+            if not any(frames):
+                now = min(due for m in members if (due := m.deadline) is not None)
+                for member in members:
+                    member.tick(now)
+                continue
+            now += 0.001
+            for rank, output in enumerate(frames):
+                for frame in output:
+                    sent[rank] += frame.shape[1] > HEADER_BYTES
+                    if frame.shape[1] == HEADER_BYTES or sent[rank] % 2 == 0:
+                        members[1 - rank].receive(frame, now)
+    # 16 segments a rank, one after the other; the first waits for the initial timeout of 1 s.
+    assert sent == [32, 32]
+    assert now < 1.0 + 16 * 0.3
