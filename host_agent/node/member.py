@@ -285,9 +285,20 @@ class Member:
         self.stream.ready()
         yield from self._until(lambda: self.stream.started)
         if work is not None:
-            yield from self._connect()
-            yield from self._relay(assignment, work, plan)
+            yield from self._unless_released(self._connect())
+            yield from self._unless_released(self._relay(assignment, work, plan))
         while not self._released:
+            yield
+
+    def _unless_released(self, script: Script) -> Script:
+        """Run a script to its end, or until the job no longer needs this host.
+
+        The last tensors may be complete while this host waits for a boundary: the message that it
+        reached the boundary, or the answer, was lost.
+        """
+        for _ in script:
+            if self._released:
+                return
             yield
 
     def _cross(

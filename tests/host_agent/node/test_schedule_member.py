@@ -42,7 +42,7 @@ class Controller:
         self.clients: list[Client] = []
         self.reports: dict[str, pb.Report] = {}
         self.failures: dict[str, str] = {}
-        self.cut: Callable[[str, int], tuple[int, JobPlan]] | None = None
+        self.cut: Callable[[str, int], tuple[int, JobPlan] | None] | None = None
 
     def _release(self) -> None:
         for client in self.clients:
@@ -172,9 +172,12 @@ def test_agents_sum_parts_of_a_tensor_over_several_topologies(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("told", [1, 2, 7])
-def test_an_idle_relay_goes_on_from_the_boundary_it_hears_of(told: int) -> None:
-    """Workers have a boundary after the second of four tensors, and one at the end."""
+@pytest.mark.parametrize("heard", [1, 2, 7, None])
+def test_an_idle_relay_goes_on_from_the_boundary_it_hears_of(heard: int | None) -> None:
+    """Workers have a boundary after the second of four tensors, and one at the end.
+
+    None: the relay hears of none before the job is over.
+    """
     network = local_network()
     ranks, relay = tuple(network.hosts)[:RANKS], tuple(network.hosts)[RANKS]
     ring = HostPart(Fraction(1), order=ranks)
@@ -186,11 +189,11 @@ def test_an_idle_relay_goes_on_from_the_boundary_it_hears_of(told: int) -> None:
     controller.hosts = (*ranks, relay)
     controller.barrier = threading.Barrier(RANKS + 1, timeout=PATIENCE)
 
-    def cut(host: str, number: int) -> tuple[int, JobPlan]:
+    def cut(host: str, number: int) -> tuple[int, JobPlan] | None:
         if host == relay:
-            return told, replace(plan, host_parts=(star,))
+            return None if heard is None else (heard, replace(plan, host_parts=(star,)))
         # Whoever tells the relay of a later boundary has had no use for it at the first one.
-        return number, replace(plan, host_parts=(star if told == 1 else ring,))
+        return number, replace(plan, host_parts=(star if heard == 1 else ring,))
 
     controller.cut = cut
     run_agents(controller)
