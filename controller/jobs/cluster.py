@@ -190,8 +190,8 @@ class Cluster:
             await self._release(job)
             return
         self.jobs.move(job, JobState.WAITING)
-        self._begin_watch(job)
         self._summon(job)
+        self._begin_watch(job)
 
     def _begin_watch(self, job: Job, *, restored: bool = False) -> None:
         self._progress[job.number] = Progress(clock.now(), job.round)
@@ -335,6 +335,7 @@ class Cluster:
         lost_since: float | None = None
         all_back = not restored
         reoptimizer: Reoptimizer | None = None
+        summoned = tracker.plan.epoch
         while job.outcome is None:
             self._note(job, tracker)
             plan = tracker.plan
@@ -368,6 +369,10 @@ class Cluster:
                 return
             if tracker.released:
                 break
+            if tracker.plan.epoch != summoned:
+                # Whoever replanned it, and though a switch may not have taken the new rules yet.
+                summoned = tracker.plan.epoch
+                self._summon(job)
             await asyncio.sleep(WATCH_SECONDS)
         self._end_soon(job, JobState.FINISHED)
 
@@ -391,7 +396,6 @@ class Cluster:
             return {host: f"{why}; {error}" for host, why in lost.items()}
         for host, other in others.items():
             LOGGER.warning("job %d: %s serves in place of %s", job.number, other, host)
-        self._summon(job)
         return {}
 
     async def _reoptimize(self, job: Job, last: Reoptimizer | None) -> Reoptimizer:
@@ -403,14 +407,13 @@ class Cluster:
             )
         if now - last.at >= REPORT_SECONDS:
             try:
-                cause = await last.look(job.round, job.elements, now)
+                cause = await last.look(job.round, job.elements, job.sent_bytes, now)
             except (DriverError, PlanError, TimeoutError) as error:
                 # It continues under its current plan, as far as that is installed.
                 LOGGER.warning("job %d keeps its plan: %s", job.number, error)
                 return last
             if cause is not None:
                 LOGGER.info("job %d: a new epoch after a %s", job.number, cause)
-                self._summon(job)
         return last
 
     async def _decide(self, job: Job, tracker: Tracker, state: Reoptimizer, restored: bool) -> None:

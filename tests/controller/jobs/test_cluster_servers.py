@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from controller.dataplane.rules import SwitchRules
+from controller.jobs.cluster import Cluster
+from controller.jobs.job_spec import JobSpec
+from controller.jobs.manager import Manager
+from controller.jobs.settings import ClusterSettings
+from network.loaders import load_network
 from protocol import hopsum_pb2 as pb
 from tests.support.cluster_world import World, in_network
-from tests.support.machine import until
+from tests.support.machine import PATIENCE, until
 
 
 @pytest.mark.slow
@@ -45,3 +53,34 @@ def test_a_server_that_comes_back_in_time_stays(tmp_path: Path) -> None:
         world.agents("h3")
         until(lambda: world.queries.job("a").epoch == 2, "a new epoch")
         assert list(world.queries.job("a").servers) == ["h3"]
+
+
+def test_a_new_server_is_summoned_though_a_switch_did_not_take_its_rules() -> None:
+    """Agents get the new plan all the same, so the server must be there."""
+
+    async def main() -> None:
+        broken = False
+        summoned: asyncio.Queue[str] = asyncio.Queue()
+
+        async def install(rules: Mapping[str, SwitchRules]) -> None:
+            if broken:
+                raise TimeoutError("s1 does not answer")
+
+        def send(host: str, command: pb.NodeCommand) -> None:
+            if command.HasField("attend"):
+                summoned.put_nowait(host)
+
+        cluster = Cluster(Manager(load_network("star:4"), install), ClusterSettings())
+        cluster.send = send
+        await cluster.submit(JobSpec("a", ("h1", "h2"), ("h3",)))
+        async with asyncio.timeout(PATIENCE):
+            assert {await summoned.get() for _ in range(3)} == {"h1", "h2", "h3"}
+            broken = True
+            with pytest.raises(TimeoutError):
+                await cluster.manager.replan(1, ("h4",))
+            # None of the job's hosts has come, so all are summoned again.
+            while await summoned.get() != "h4":
+                pass
+        await cluster.close()
+
+    asyncio.run(main())
