@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
@@ -65,6 +66,17 @@ def _rates(network: Network, work: PlanWork, rounds_a_second: float) -> dict[Dir
     return {link: 8 * count * rounds_a_second for link, count in links.items()}
 
 
+def sending_rate(network: Network, plan: JobPlan, elements: int, sent: float) -> float:
+    """Return the rounds a second of a job whose hosts send `sent` bytes a second, all together.
+
+    At most what its links allow: a count may jump when its host reports again.
+    """
+    predicted = estimate(network, PlanWork(plan, [(elements, DataType.INT32)]))
+    a_round = sum(count for (node, _), count in predicted.links.items() if node in network.hosts)
+    fastest = 1 / predicted.seconds if predicted.seconds else math.inf
+    return min(sent / a_round, fastest) if a_round else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class _Due:
     """The reason to evaluate a job's plan, and the state at that time."""
@@ -86,10 +98,11 @@ class Reoptimizer:
     state: NetworkState
     job: int
     replanner: Replanner
-    round: int
     at: float
+    sent: int = 0
+    """Bytes that the job's hosts had sent at the previous look."""
     rate: float = 0.0
-    """Rounds per second since the previous look."""
+    """Rounds per second by what they send, smoothed as the load of links is."""
     recut_at: float = 0.0
 
     @classmethod
@@ -98,22 +111,32 @@ class Reoptimizer:
     ) -> Reoptimizer:
         """For a job that has just been planned."""
         replanner = Replanner(policy, 0, state.shares(now), now)
-        return cls(manager, state, job, replanner, 0, now, recut_at=now)
+        return cls(manager, state, job, replanner, now, recut_at=now)
 
-    async def look(self, round_: int, elements: int, now: float) -> Cause | None:
+    async def look(self, round_: int, elements: int, sent: int, now: float) -> Cause | None:
         """Start a new epoch if the state calls for it; return the reason, or None.
 
-        `elements`: of its tensors. Raises DriverError, TimeoutError where switches do not take it.
+        `elements`: of its tensors. `sent`: bytes that its hosts have sent so far. Rounds would not
+        do: a long one, or a window that is sent again in a new epoch, would pass for the load of
+        others. Raises DriverError, TimeoutError where switches do not take it.
         """
-        if now > self.at:
-            self.rate = (round_ - self.round) / (now - self.at)
-        self.round, self.at = round_, now
+        self._measure(elements, sent, now)
         if self._due(round_, elements, now) is None:
             # Others that decide at present need not be waited for.
             return None
         async with self.manager.reoptimizing:
             due = self._due(round_, elements, now)
             return None if due is None else await self._look(due, round_, elements, now)
+
+    def _measure(self, elements: int, sent: int, now: float) -> None:
+        if now > self.at and elements:
+            seconds = now - self.at
+            plan = self.manager.plan_of(self.job)
+            a_second = max(0, sent - self.sent) / seconds
+            rate = sending_rate(self.manager.network, plan, elements, a_second)
+            weight = -math.expm1(-seconds / self.state.options.smoothing) if self.rate else 1.0
+            self.rate += weight * (rate - self.rate)
+        self.sent, self.at = sent, now
 
     def _due(self, round_: int, elements: int, now: float) -> _Due | None:
         """Return the reason to evaluate the plan in the present state; None: there is none."""
@@ -146,6 +169,7 @@ class Reoptimizer:
             round_cost(view, plan, elements), round_cost(view, candidate, elements)
         ):
             why = f"{due.cause}"
+            self.replanner.replaced(round_)
             newer = await self.manager.replan(self.job, on=view, regain=regained, why=why)
             # Jobs that decide next must not go where this one does.
             after = own_rates(network, newer, elements, self.rate)

@@ -5,6 +5,8 @@ conditions apply. A change counts only if some link differs from the last look b
 for some time (a burst does not); looks are separated by a pause; and a new plan is adopted only if
 it is faster by a margin. A load that oscillates inside the band, or faster than `hold`, never
 causes a look; a slower one causes at most one look per `pause`, and an epoch only for a real gain.
+An epoch in which no iteration completes doubles the pause: what a job sends again at its start may
+look like the load of others, and must not keep it from ever getting further.
 
 Failed links and switches are planned around at once (`failover`), independently of this module.
 """
@@ -74,7 +76,7 @@ class Replanner:
     """One job's. `iteration`, `shares`, `now`: as its present plan was made.
 
     Ask `due` whenever there is news. If it gives a cause, make a plan for the present state, ask
-    `worth` whether it is worth an epoch, and say `looked` either way.
+    `worth` whether it is worth an epoch, say `looked` either way, and `replaced` if it was.
     """
 
     def __init__(
@@ -90,6 +92,10 @@ class Replanner:
         self._at = now
         self._since: float | None = None
         """Time since which some link has been out of its band."""
+        self._replaced_at: int | None = None
+        """Iteration in which the plan was replaced last."""
+        self._fruitless = 0
+        """Epochs in a row, the present one included, that began in that iteration."""
 
     def due(
         self,
@@ -109,7 +115,8 @@ class Replanner:
             self._since = None
         elif self._since is None:
             self._since = now
-        if now - self._at < policy.pause:
+        pauses = 1 if iteration != self._replaced_at else 2**self._fruitless
+        if now - self._at < policy.pause * pauses:
             return None
         if slots:
             return Cause.SLOTS
@@ -147,3 +154,8 @@ class Replanner:
         self._shares = dict(shares)
         self._at = now
         self._since = None
+
+    def replaced(self, iteration: int) -> None:
+        """Note that a new epoch has begun."""
+        self._fruitless = self._fruitless + 1 if iteration == self._replaced_at else 1
+        self._replaced_at = iteration

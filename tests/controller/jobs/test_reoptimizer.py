@@ -57,7 +57,7 @@ def test_a_busy_spine_is_left_once_and_not_for_a_burst() -> None:
         for second in range(1, 21):
             # Other traffic: a burst at 5 s, and a lasting load from 10 s on.
             load(state, used, 0.95 if second == 5 or second >= 10 else 0.0, float(second))
-            causes.append(await looking.look(0, 100_000, float(second)))
+            causes.append(await looking.look(0, 100_000, 0, float(second)))
         assert [cause for cause in causes if cause] == [Cause.CHANGE]
         assert causes.index(Cause.CHANGE) >= 11
         plan = manager.plan_of(1)
@@ -83,16 +83,16 @@ def test_slots_come_back_to_who_gave_them_up_and_not_at_once(rate: float | None)
         state = NetworkState(network)
         looking = Reoptimizer.begin(manager, state, 1, POLICY, 0.0)
         for second in range(1, 10):
-            assert await looking.look(0, 100_000, float(second)) is None
+            assert await looking.look(0, 100_000, 0, float(second)) is None
         await manager.remove(2)
         assert manager.regained(1) == given_up
-        assert await looking.look(0, 100_000, 10.0) is Cause.SLOTS
+        assert await looking.look(0, 100_000, 0, 10.0) is Cause.SLOTS
         again = manager.plan_of(1)
         assert (again.epoch, manager.bypassed(1)) == (3, frozenset())
         assert again.trees[0].parts.keys() == plan.trees[0].parts.keys()
         assert again.trees[0].parts["l1"].aggregate
         for second in range(11, 20):
-            assert await looking.look(0, 100_000, float(second)) is None
+            assert await looking.look(0, 100_000, 0, float(second)) is None
 
     asyncio.run(main())
 
@@ -111,14 +111,22 @@ def test_changing_slots_cause_one_evaluation_per_pause() -> None:
                 await manager.submit(job_of(newer), levels=lambda: levels)
             else:
                 await manager.remove(2)
-            await looking.look(0, 100_000, float(second))
+            await looking.look(0, 100_000, 0, float(second))
         # Each pause one return, and one leave after it.
         assert manager.plan_of(1).epoch <= 2 * (40 / POLICY.pause) + 2
 
     asyncio.run(main())
 
 
-def test_a_jobs_own_traffic_does_not_move_it() -> None:
+def round_bytes(manager: Manager, job: int, elements: int) -> float:
+    """Return what the hosts of a job send in a round."""
+    tensors = [(elements, DataType.INT32)]
+    links = estimate(manager.network, PlanWork(manager.plan_of(job), tensors)).links
+    return sum(count for (node, _), count in links.items() if node in manager.network.hosts)
+
+
+@pytest.mark.parametrize("completes", [True, False])
+def test_a_jobs_own_traffic_does_not_move_it(completes: bool) -> None:
     async def main() -> None:
         network = spines()
         manager, used, _ = await submitted(network)
@@ -135,8 +143,11 @@ def test_a_jobs_own_traffic_does_not_move_it() -> None:
                 ],
                 float(second),
             )
-            done = second * rounds_a_second
-            assert await looking.look(done, elements, float(second)) is None
+            # Tensors of any size: it need not have completed one.
+            sent = int(second * rounds_a_second * round_bytes(manager, 1, elements))
+            done = second * rounds_a_second if completes else 0
+            assert await looking.look(done, elements, sent, float(second)) is None
+        assert looking.rate == pytest.approx(rounds_a_second, 0.01)
         assert max(own.values()) > 0.5 * RATE
 
     asyncio.run(main())
@@ -154,7 +165,13 @@ def test_of_two_jobs_that_look_at_the_same_moment_one_moves() -> None:
         for second in range(1, 41):
             report_jobs(manager, state, elements, rounds_a_second, float(second))
             done = second * rounds_a_second
-            await asyncio.gather(*(each.look(done, elements, float(second)) for each in looking))
+            sent = [int(done * round_bytes(manager, job, elements)) for job in (1, 2)]
+            await asyncio.gather(
+                *(
+                    each.look(done, elements, count, float(second))
+                    for each, count in zip(looking, sent, strict=True)
+                )
+            )
         assert sorted(manager.plan_of(job).epoch for job in (1, 2)) == [1, 2]
         spine_of = {
             job: {"s1", "s2"} & set(manager.plan_of(job).trees[0].parents) for job in (1, 2)
@@ -171,7 +188,7 @@ def test_a_job_with_nothing_due_waits_for_no_other() -> None:
         state = NetworkState(network)
         looking = Reoptimizer.begin(manager, state, 1, POLICY, 0.0)
         async with manager.reoptimizing:
-            task = asyncio.create_task(looking.look(0, 100_000, 1.0))
+            task = asyncio.create_task(looking.look(0, 100_000, 0, 1.0))
             await asyncio.sleep(0)
             assert task.done()
             assert task.result() is None
@@ -291,16 +308,33 @@ def test_returned_elements_are_used_if_that_is_faster() -> None:
         looking.replanner.looked(0, state.shares(10.0), 10.0)
         await manager.fail(["l1"])
         assert manager.lost_to(1) == {"l1"}
-        assert await looking.look(0, 100_000, 20.0) is None
+        assert await looking.look(0, 100_000, 0, 20.0) is None
         await manager.recover(["l1"])
-        assert await looking.look(0, 100_000, 21.0) is None
+        assert await looking.look(0, 100_000, 0, 21.0) is None
         await manager.recover([used])
         load(state, other, 0.5, 21.5)
-        assert await looking.look(0, 100_000, 22.0) is Cause.RECOVERY
+        assert await looking.look(0, 100_000, 0, 22.0) is Cause.RECOVERY
         plan = manager.plan_of(1)
         assert used in plan.trees[0].parts
         assert plan.epoch == 3
         assert not manager.avoided(1)
-        assert await looking.look(0, 100_000, 40.0) is None
+        assert await looking.look(0, 100_000, 0, 40.0) is None
+
+    asyncio.run(main())
+
+
+def test_counts_that_jump_are_no_faster_than_the_links() -> None:
+    """After a restart of the controller hosts report what they have sent since long before."""
+
+    async def main() -> None:
+        manager, _, _ = await submitted(spines())
+        looking = Reoptimizer.begin(manager, NetworkState(manager.network), 1, POLICY, 0.0)
+        await looking.look(0, 100_000, 10**12, 1.0)
+        tensors = [(100_000, DataType.INT32)]
+        fastest = 1 / estimate(manager.network, PlanWork(manager.plan_of(1), tensors)).seconds
+        assert looking.rate == pytest.approx(fastest)
+        # A host that has been replaced takes its count along.
+        await looking.look(0, 100_000, 0, 2.0)
+        assert 0 < looking.rate < fastest
 
     asyncio.run(main())

@@ -33,6 +33,24 @@ def test_on_change_subscriptions_send_only_changes() -> None:
     assert job.due(10**9, {UP: 0.8}, 1e9) is None
 
 
+def test_epochs_without_an_iteration_come_ever_later() -> None:
+    job = replanner(ReplanningPolicy(every=0, hold=0.0, pause=10.0))
+    epochs = []
+    busy = 0.1
+    for second in range(1, 200):
+        if job.due(3, {UP: busy}, second) is not None:
+            job.looked(3, {UP: busy}, second)
+            job.replaced(3)
+            epochs.append(second)
+            busy = 1.0 - busy
+    assert epochs == [10, 30, 70, 150]
+    # It has got further.
+    assert job.due(4, {UP: busy}, 160.0) is Cause.CHANGE
+    job.looked(4, {UP: busy}, 160.0)
+    job.replaced(4)
+    assert job.due(5, {UP: 1.0 - busy}, 170.0) is Cause.CHANGE
+
+
 def test_a_change_counts_when_it_lasts() -> None:
     job = replanner()
     changed = {UP: 0.5, DOWN: 0.5}
