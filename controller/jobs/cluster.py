@@ -195,7 +195,10 @@ class Cluster:
 
     def _begin_watch(self, job: Job, *, restored: bool = False) -> None:
         self._progress[job.number] = Progress(clock.now(), job.round)
-        watching = asyncio.create_task(self._watch(job, restored), name=f"watch job {job.number}")
+        assert job.plan is not None
+        watching = asyncio.create_task(
+            self._watch(job, job.plan.epoch, restored), name=f"watch job {job.number}"
+        )
         watching.add_done_callback(log_defect)
         self._watching[job.number] = watching
 
@@ -326,16 +329,17 @@ class Cluster:
 
     # -- the life of a job
 
-    async def _watch(self, job: Job, restored: bool) -> None:
-        """Follow a job to its end; `restored`: it had started under an earlier controller.
+    async def _watch(self, job: Job, summoned: int, restored: bool) -> None:
+        """Follow a job to its end.
 
         A server that is lost may come back for a while; then another host takes its place.
+        `summoned`: the epoch whose hosts have been summoned. `restored`: the job had started under
+        an earlier controller.
         """
         tracker = self.manager.agents.tracker(job.number)
         lost_since: float | None = None
         all_back = not restored
         reoptimizer: Reoptimizer | None = None
-        summoned = tracker.plan.epoch
         while job.outcome is None:
             self._note(job, tracker)
             plan = tracker.plan
