@@ -27,6 +27,7 @@ from controller.jobs.priorities import ONE_LEVEL
 from controller.jobs.replanning import ReplanningPolicy
 from controller.jobs.settings import ClusterSettings
 from controller.jobs.sharing import SharingPolicy
+from host_agent.node.timing import suitable_options
 from network.builder import NetworkBuilder
 from network.model import Network
 from network.topologies import Options, make_topology
@@ -364,11 +365,22 @@ class _Run:
             if now - over_since > SETTLE_SECONDS:
                 self.violations |= dict.fromkeys(left)
                 break
-            if now > limit:
+            if now > limit + self._longest_timeouts(controller):
                 self._still_going(controller)
                 return
         assert controller is not None
         self._check_outcome(controller)
+
+    def _longest_timeouts(self, controller: Cluster | None) -> float:
+        """Return the seconds of two longest timeouts: minutes, where a window takes that long.
+
+        What links cannot repair is sent again only then, the second time past the switches.
+        """
+        if controller is None:
+            return 0.0
+        plans = [job.plan for job in controller.jobs if job.active and job.plan is not None]
+        options = (suitable_options(self.network, plan, slack=0.0) for plan in plans)
+        return 2 * max((each.max_timeout for each in options), default=0.0)
 
     def _look(self, controller: Cluster) -> None:
         for job in controller.jobs:
