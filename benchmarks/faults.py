@@ -26,8 +26,10 @@ from cli.experiment.description import Engine
 from cli.job_commands import make_submission
 from collectives.plan import WINDOW_BMV2
 from controller.api.client import ControllerClient
+from controller.api.rendezvous import find_controller
 from host_agent.workload import call_seconds, intervals_from
 from mininet_topos.emulation import Emulation
+from mininet_topos.hosts import EmulatedHosts, hosts_of_controller
 from network.loaders import load_network
 from network.model import Network
 from protocol import hopsum_pb2 as pb
@@ -52,7 +54,10 @@ class Processes:
     """A running network, its controller and its agents."""
 
     network: Network
-    emulation: Emulation
+    engine: Engine
+    hosts: EmulatedHosts
+    address: str
+    """The controller's address."""
     folder: Path
     journal: Path
     serve: tuple[str, ...]
@@ -61,9 +66,10 @@ class Processes:
     controller: subprocess.Popen[bytes] | None = None
 
     @property
-    def address(self) -> str:
-        """Return the controller's address."""
-        return f"unix:{self.folder}/controller"
+    def emulation(self) -> Emulation:
+        """Return the emulation, where it is of this process."""
+        assert isinstance(self.hosts, Emulation)
+        return self.hosts
 
     @property
     def client(self) -> ControllerClient:
@@ -105,7 +111,7 @@ class Processes:
 
     def set_link(self, a: str, b: str, state: str) -> None:
         """Set the link of two switches up or down."""
-        interface = self.emulation.interface(a, b)
+        interface = self.hosts.interface(a, b)
         subprocess.run(["ip", "link", "set", interface, state], check=True)
 
 
@@ -117,6 +123,7 @@ class Case:
     seconds: float
     begin: Callable[[Processes], None]
     end: Callable[[Processes], None]
+    of_a_link: bool = False
 
 
 def _nothing(up: Processes) -> None:
@@ -181,7 +188,7 @@ CASES = (
     Case("nothing", 0.0, _nothing, _nothing),
     Case("spine: kill -9, back after 5 s", 5.0, _kill_spine, _restart_switches),
     Case("spine: SIGSTOP for 15 s", 15.0, _stop_spine, _continue_spines),
-    Case("link leaf-spine: down for 5 s", 5.0, _cut, _join),
+    Case("link leaf-spine: down for 5 s", 5.0, _cut, _join, of_a_link=True),
     Case(
         "leaf: power-cycled, away 1 s",
         1.0,
@@ -245,12 +252,20 @@ def processes(
         Emulation(network, engine=engine.value) as emulation,
     ):
         options = (*serve, "--engine", engine.value)
-        up = Processes(network, emulation, Path(name), disk / "jobs", options)
+        up = Processes(
+            network,
+            engine,
+            emulation,
+            f"unix:{name}/controller",
+            Path(name),
+            disk / "jobs",
+            options,
+        )
         try:
             up.start_controller()
             for host in network.hosts:
                 up.start_agent(host)
-            wait(lambda: _attached(up) == set(network.hosts), "all agents")
+            wait(lambda: _attached(up.address) == set(network.hosts), "all agents")
             yield up
         finally:
             if up.controller is not None and up.controller.poll() is None:
@@ -258,9 +273,34 @@ def processes(
                 up.controller.wait()
 
 
-def _attached(up: Processes) -> set[str]:
+@contextmanager
+def one_process(network: Network, *serve: str, engine: Engine) -> Iterator[Processes]:
+    """Start all of it as `hopsum cluster`, which knows the interfaces of its switches.
+
+    BMv2 reports no link between switches that is down, and has to be woken when it is up again.
+    """
+    with tempfile.TemporaryDirectory() as name, Path(name, "log").open("wb") as log:
+        folder = Path(name)
+        # There the controller's address is announced (`controller.api.rendezvous`).
+        environment = {**os.environ, "XDG_RUNTIME_DIR": name}
+        arguments = [str(BIN / "hopsum"), "cluster", *serve, "--engine", engine.value]
+        cluster = subprocess.Popen(arguments, stdout=log, stderr=log, env=environment, cwd=folder)
+        try:
+            announced = folder / "hopsum-controller"
+            wait(lambda: find_controller(announced) is not None, "a controller")
+            address = find_controller(announced)
+            assert address is not None
+            wait(lambda: _attached(address) == set(network.hosts), "all agents")
+            hosts = hosts_of_controller(network, address)
+            yield Processes(network, engine, hosts, address, folder, folder, serve)
+        finally:
+            cluster.send_signal(signal.SIGINT)
+            cluster.wait()
+
+
+def _attached(address: str) -> set[str]:
     try:
-        return {node.host for node in up.client.nodes() if node.attached}
+        return {node.host for node in ControllerClient(address).nodes() if node.attached}
     except ControllerError:
         return set()
 
@@ -280,7 +320,8 @@ def measure(engine: Engine, cases: tuple[Case, ...] = CASES) -> list[dict[str, A
     rate = LINK_RATE[engine]
     network = load_network(TOPOLOGY, link_rate=rate)
     for case in cases:
-        with processes(network, TOPOLOGY, "--link-rate", rate, engine=engine) as up:
+        start = one_process if engine is Engine.BMV2 and case.of_a_link else processes
+        with start(network, TOPOLOGY, "--link-rate", rate, engine=engine) as up:
             rows.append(_measure(case, up))
     return rows
 
@@ -294,7 +335,7 @@ def _look(up: Processes) -> pb.JobInfo | None:
 
 
 def _measure(case: Case, up: Processes) -> dict[str, Any]:
-    engine = Engine(up.emulation.engine)
+    engine = up.engine
     submission = make_submission("job", WORKERS, SERVER, elements=ELEMENTS, rounds=ROUNDS[engine])
     if engine is Engine.BMV2:
         submission.window = WINDOW_BMV2
@@ -347,4 +388,4 @@ def _tells(before: pb.JobInfo, info: pb.JobInfo | None, up: Processes) -> bool:
         return False
     if info.epoch != before.epoch or info.reason or info.over:
         return True
-    return _attached(up) != set(up.network.hosts)
+    return _attached(up.address) != set(up.network.hosts)
