@@ -378,7 +378,7 @@ class _Run:
         """
         if controller is None:
             return 0.0
-        plans = [job.plan for job in controller.jobs if job.active and job.plan is not None]
+        plans = [job.plan for job in controller.jobs if job.plan is not None]
         options = (suitable_options(self.network, plan, slack=0.0) for plan in plans)
         return 2 * max((each.max_timeout for each in options), default=0.0)
 
