@@ -192,10 +192,7 @@ def with_lanes(frames: Frames, lanes: int) -> list[Frames]:
     if not some(bare):
         return [frames]
     size = LANE_BYTES * lanes
-    return [
-        np.pad(_resized(run, size), ((0, 0), (0, size))) if bare[start] else run
-        for start, run in _runs(frames, bare)
-    ]
+    return [_resized(run, size) if bare[start] else run for start, run in _runs(frames, bare)]
 
 
 def without_lanes(batches: Sequence[Frames], lanes: int) -> list[Frames]:
@@ -211,19 +208,27 @@ def without_lanes(batches: Sequence[Frames], lanes: int) -> list[Frames]:
             sent.append(frames)
             continue
         for start, run in _runs(frames, bare):
-            sent.append(_resized(run[:, :-size], -size) if bare[start] else run)
+            sent.append(_resized(run, -size) if bare[start] else run)
     return sent
 
 
 def _runs(frames: Frames, mask: NDArray[np.bool_]) -> list[tuple[int, Frames]]:
     """Split frames where a mask (n,) changes; return the runs and their starts."""
+    if every(mask):
+        return [(0, frames)]
     starts = [0, *(np.flatnonzero(np.diff(mask)) + 1).tolist()]
     return list(zip(starts, np.split(frames, starts[1:]), strict=True))
 
 
 def _resized(frames: Frames, change: int) -> Frames:
-    """Return copies of frames whose headers have `change` more bytes (RFC 1624 checksum)."""
-    resized = frames.copy()
+    """Return copies of frames with `change` more bytes at their ends, zeros, or fewer.
+
+    Their headers say so (RFC 1624 checksum).
+    """
+    count, length = frames.shape
+    kept = min(length, length + change)
+    resized = np.zeros((count, length + change), dtype=np.uint8)
+    resized[:, :kept] = frames[:, :kept]
     total, udp, checksum = (
         resized[:, at : at + 2].view(_U16)[:, 0]
         for at in (_TOTAL_LENGTH_AT, _UDP_LENGTH_AT, _CHECKSUM_AT)
