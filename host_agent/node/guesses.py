@@ -1,13 +1,17 @@
 """Guesses of a job's next call, from the order of those before: the same at all hosts.
 
-A training makes the same calls in the same order again and again. So after call A it is guessed
-that what followed A the last time follows again. All that is kept here comes from calls that all
-ranks agreed on, or from results that all hosts have.
+A training makes the same calls in the same order again and again. So it is guessed that what
+followed the last calls follows them again. How many of the last calls tell apart what follows
+depends on the model: in a step that reduces layers of sizes A, A and B, A is followed by A and by
+B, but two As by B. So what followed is kept for contexts of several lengths, and the longest one
+known decides (as in prediction by partial matching, Cleary and Witten, 1984). All that is kept here
+comes from calls that all ranks agreed on, or from results that all hosts have.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from host_agent.node.calls import SUM_FLOAT, Wanted
 
@@ -19,14 +23,16 @@ CONFIRMED, CONFIRMED_BYTES = 16, 1 << 18
 are worth what it costs to be wrong once."""
 SURE = 8
 """A guess that was right so often in a row needs no check. One that is wrong costs a round trip."""
-GUESSES = 4096
-"""Maximum number of different calls that are remembered."""
+CONTEXTS = 1 << 14
+"""Maximum number of contexts that are remembered."""
+LENGTHS = (1, 2, 4, 8, 16, 32)
+"""Numbers of calls of contexts."""
 
 
 @dataclass(slots=True)
 class Following:
-    """The successor of a call last time, the ranks' greatest magnitude, and how often in a row it
-    has followed."""
+    """The successor of a context, the ranks' greatest magnitude, and how often in a row it has
+    followed."""
 
     wanted: Wanted
     magnitude: int
@@ -57,25 +63,50 @@ class Following:
 
 
 class Guesses:
-    """What followed each call of a job the last time."""
+    """What followed the last calls of a job before."""
 
     def __init__(self) -> None:
-        self._last: Wanted | None = None
-        self._follows: dict[Wanted, Following] = {}
+        self._last: tuple[int, ...] = ()
+        """The last calls, each as one number."""
+        self._follows: dict[tuple[int, ...], Following] = {}
 
     def next(self) -> Following | None:
-        """Return what is expected to follow the last call."""
-        return None if self._last is None else self._follows.get(self._last)
+        """Return what is expected to follow the last calls.
+
+        `times`: as of the context that has been right most often.
+        """
+        known = list(self._known())
+        if not known:
+            return None
+        longest = known[-1]
+        times = max(each.times for each in known if each.wanted == longest.wanted)
+        return replace(longest, times=times)
+
+    def doubt(self) -> None:
+        """Count anew how often what follows the last calls is right."""
+        for following in self._known():
+            following.times = 0
 
     def remember(self, agreed: Wanted, magnitude: int) -> None:
-        """Note the successor of the last call, and the ranks' greatest magnitude."""
-        if self._last is not None:
-            following = self._follows.get(self._last)
+        """Note the successor of the last calls, and the ranks' greatest magnitude."""
+        if len(self._follows) > CONTEXTS - len(LENGTHS):
+            self._follows.clear()
+        for context in self._contexts():
+            following = self._follows.get(context)
             if following is not None and following.wanted == agreed:
                 following.times += 1
                 following.magnitude = magnitude
+            elif following is not None and following.times > 1:
+                # An exception, such as a loss that is averaged every ten steps?
+                following.times = 0
             else:
-                if len(self._follows) >= GUESSES:
-                    self._follows.clear()
-                self._follows[self._last] = Following(agreed, magnitude)
-        self._last = agreed
+                self._follows[context] = Following(agreed, magnitude)
+        number = agreed.elements << 8 | agreed.code
+        self._last = (*self._last, number)[-LENGTHS[-1] :]
+
+    def _contexts(self) -> Iterator[tuple[int, ...]]:
+        """Return the last calls, more and more of them."""
+        return (self._last[-length:] for length in LENGTHS if length <= len(self._last))
+
+    def _known(self) -> Iterator[Following]:
+        return (self._follows[each] for each in self._contexts() if each in self._follows)

@@ -12,9 +12,9 @@ added up (`host_agent.node.local_sums`); then the next check.
 known from it, are summed as the integers of one tensor: they share fragments, no exponents travel
 ahead of float32, and it makes no difference which ranks share a host.
 
-*Guesses.* A training makes the same calls in the same order again and again. After call A the hosts
-guess that what followed A the last time follows again. If that is a tensor of moderate length, its
-values are submitted right behind the check, without waiting for it. A host where a rank wants
+*Guesses.* A training makes the same calls in the same order again and again. So the hosts guess
+that what followed the last calls before follows them again. If that is a tensor of moderate length,
+its values are submitted right behind the check, without waiting for it. A host where a rank wants
 something else submits zeros of the length guessed. If the guess was wrong, the sum is not used, and
 the values follow as above. Whether there is a guess, and which, follows from calls that all agreed
 on, so all hosts have the same. Small float32 tensors are not guessed: they would wait for their
@@ -369,7 +369,7 @@ class ProcessSource:
         assert call.remark is not None
         remark, expected = call.remark.maximum, following.magnitude
         if remark == OTHER:
-            following.times = 0
+            self._guesses.doubt()
             self._check(None)
             return
         self._pass()

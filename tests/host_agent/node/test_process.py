@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 from unittest import mock
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from host_agent.node import guesses
+from host_agent.node.calls import SUM_FLOAT, Wanted
 from host_agent.node.guesses import CONFIRMED, CONFIRMED_BYTES, GUESSED_BYTES, SURE
 from host_agent.node.process import MOST, PACKED_ELEMENTS
 from host_agent.numbers import error_bound, exponent_codes
@@ -57,6 +59,51 @@ def test_repeated_calls_are_submitted_with_their_check() -> None:
     job.run()
     assert sorted(job.summed[before:]) == [3, 9, CHECK]
     assert [process.tensors[9].tolist() for process in job.processes] == [[2] * 9] * 2
+
+
+@pytest.mark.parametrize("sizes", [(3, 3, 4), (3, 4, 3, 5), (3,) * 9 + (4,), (3, 4) * 12 + (5,)])
+def test_what_follows_is_told_by_as_many_calls_as_that_takes(sizes: Sequence[int]) -> None:
+    """Layers of a model, some of them equal: one call before does not tell what comes next."""
+    job = Job(2)
+
+    def step(turn: int, *more: int) -> None:
+        for elements in (*sizes, *more):
+            calls = [
+                process.sum(np.full(elements, turn, np.int32), "max") for process in job.processes
+            ]
+            job.run()
+            for process, call in zip(job.processes, calls, strict=True):
+                assert (process.tensors[call] == turn).all()
+
+    for turn in range(3):
+        step(turn)
+    job.kinds.clear()
+    job.summed.clear()
+    with mock.patch.object(guesses, "SURE", 100):
+        step(3)
+    assert job.kinds == {"check", "guess"}
+    assert sorted(job.summed) == sorted([*sizes, *[CHECK] * len(sizes)])
+
+
+def test_an_exception_is_not_expected_again() -> None:
+    """The loss that is averaged every ten steps does not follow the next step's gradients."""
+    found = guesses.Guesses()
+    step = [Wanted(SUM_FLOAT, 300), Wanted(SUM_FLOAT, 200)]
+    loss = Wanted(SUM_FLOAT, 1)
+    for _ in range(3):
+        for call in step:
+            found.remember(call, 0)
+    for call in (loss, *step):
+        found.remember(call, 0)
+    expected = found.next()
+    assert expected is not None
+    assert (expected.wanted, expected.times) == (step[0], 0)
+    # Twice in a row it is the rule.
+    for call in (loss, *step):
+        found.remember(call, 0)
+    expected = found.next()
+    assert expected is not None
+    assert expected.wanted == loss
 
 
 @pytest.mark.parametrize(
