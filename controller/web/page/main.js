@@ -36,7 +36,7 @@ function show() {
   $("network").textContent = state.network.name;
   const { active_jobs: active, usable_switches: usable, attached_agents: attached } = state;
   $("summary").textContent = `${clock(state.date)} ${clockName()}: ${active} of ${state.jobs.length} jobs active, `
-    + `${usable} of ${state.switches.length} switches ready, ${attached} of ${state.nodes.length} agents attached`;
+    + `${usable} of ${state.switches.length} switches ready${activities(state)}, ${attached} of ${state.nodes.length} agents attached`;
   $("unit").textContent = `(${clockName()})`;
   drawTopology($("topology"), history, layout, picked, pick);
   drawTimeline($("timeline"), state, pick);
@@ -44,6 +44,14 @@ function show() {
   showEvents(state);
   showSwitches(state);
   detail($("detail"), history, picked, pick);
+}
+
+// What switches that are not ready do, as " (3 writing rules, 1 connecting)".
+function activities(state) {
+  const counts = new Map();
+  for (const { state: what } of state.switches)
+    if (what !== "ready") counts.set(what, (counts.get(what) ?? 0) + 1);
+  return counts.size ? ` (${[...counts].map(([what, count]) => `${count} ${what}`).join(", ")})` : "";
 }
 
 // Fetch where the nodes are drawn; until that is known, try every second and say why not.

@@ -230,6 +230,7 @@ def test_long_details_move_nothing_else() -> None:
         assert len(places) == 3
         # A change of plan is no outage.
         assert page.locator("circle.down").count() == 0
+        page.locator("#summary").get_by_text("0 of 1 switches ready (1 writing rules)").wait_for()
 
 
 @pytest.mark.slow
