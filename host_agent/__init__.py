@@ -8,7 +8,7 @@ The core takes frames and time and returns frames and deadlines; it has no socke
     worker.tick(now)                         # at `worker.deadline` (seconds, or None)
     for frames in worker.take_output(): ...  # batches to send, in order; yours to keep
     worker.done(call), worker.result(call)   # None until complete; raise JobFailed
-    worker.adopt(plan, now)                  # a newer epoch; server_kept=True spares hand-overs
+    worker.adopt(plan, now)                  # a newer epoch
     worker.failure, worker.statistics, worker.idle
 
     server = Server(plan, tree_number, network)                 # host_agent.server

@@ -532,8 +532,6 @@ class Stream:
         worker: int,
         network: Network,
         now: float,
-        *,
-        server_kept: bool,
     ) -> None:
         """Go on under a new epoch: send again what is in flight, hand over the last results."""
         flight, former = self._flight, self._flight.frames
@@ -554,7 +552,7 @@ class Stream:
             self._up.values(frames)[slots] = lane_values
         flight.send_all_again(now)
         kept = self._results.filled
-        if not server_kept and len(kept):
+        if len(kept):
             self._handing[kept] = True
             self._handing_since = now
             self._handing_timeout = flight.round_trip.timeout

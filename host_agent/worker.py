@@ -296,13 +296,12 @@ class Worker:
         """
         self._cut = plan
 
-    def adopt(self, plan: JobPlan, now: float, *, server_kept: bool = False) -> None:
+    def adopt(self, plan: JobPlan, now: float) -> None:
         """Go on under a newer epoch of the plan; an older or the same one is ignored.
 
-        What is in flight is sent again; unless `server_kept` (every server of the plan is the one
-        of the epoch that this worker has followed so far, and has run on since), the last window
-        of results is handed to the server, which may be a new one without history. Raises
-        PlanError for a plan that changes what is fixed for a job's life, or leaves this host out.
+        What is in flight is sent again, and the last window of results is handed to the server,
+        which may be a new one without history. Raises PlanError for a plan that changes what is
+        fixed for a job's life, or leaves this host out.
         """
         if not serial_newer(plan.epoch, self.plan.epoch, 16):
             return
@@ -315,9 +314,7 @@ class Worker:
         self.plan = plan
         index = plan.workers.index(self.host)
         for tree in plan.trees:
-            self._streams[tree.tree].adopt(
-                plan, tree, index, self._network, now, server_kept=server_kept
-            )
+            self._streams[tree.tree].adopt(plan, tree, index, self._network, now)
 
     def _check_scale(self, plan: JobPlan) -> None:
         if len(plan.workers) > self._scale_workers:

@@ -154,7 +154,7 @@ def test_a_new_epoch_forgets_how_far_timeouts_had_backed_off() -> None:
         now = worker.deadline
         worker.tick(now)
     before = worker.statistics.probes
-    worker.adopt(replace(plan, epoch=2), now, server_kept=True)
+    worker.adopt(replace(plan, epoch=2), now)
     end = now + 5 * WorkerOptions().max_timeout
     while worker.deadline is not None and worker.deadline < end:
         worker.tick(worker.deadline)

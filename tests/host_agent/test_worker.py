@@ -514,16 +514,6 @@ def test_a_new_epoch_sends_everything_in_flight_again_on_its_new_path() -> None:
     assert worker.take_output() == []
 
 
-def test_with_the_server_kept_no_results_are_handed_over() -> None:
-    worker, plan, network = alone()
-    worker.submit(ones(LANES), 0.0)
-    worker.receive(result(plan, network, 0, 1), 0.0)
-    worker.take_output()
-    worker.adopt(replace(plan, epoch=2), 1.0, server_kept=True)
-    assert worker.take_output() == []
-    assert worker.deadline is None
-
-
 def test_a_newer_result_in_the_slot_answers_the_hand_over_too() -> None:
     worker, plan, network = alone()
     worker.submit(ones(5 * LANES), 0.0)

@@ -162,10 +162,7 @@ class Model:
                 case ("frame", int(number)):
                     worker.receive(rows(self._contents[number]), 0.0)
                 case ("adopt", int(epoch)):
-                    kept = not any(
-                        worker.plan.epoch < new <= epoch for new in self.setting.new_servers
-                    )
-                    worker.adopt(self.setting.plans[epoch - 1], 0.0, server_kept=kept)
+                    worker.adopt(self.setting.plans[epoch - 1], 0.0)
                 case ("hand",):
                     hand_over(worker)
                 case (str(how), int(slot)):

@@ -178,7 +178,7 @@ class Cluster:
         [server] = {tree.server for tree in plan.trees}
         self._servers[plan.job].adopt(plan, server, self.network)
         for host, worker in zip(plan.workers, self._workers[plan.job], strict=True):
-            worker.adopt(plan, self.world.queue.now, server_kept=True)
+            worker.adopt(plan, self.world.queue.now)
             self.world.flush(host)
 
     def done(self, job: int) -> bool:

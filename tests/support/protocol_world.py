@@ -428,7 +428,7 @@ class World:
                     there.adopt(plan)
 
         def at_worker(worker: Worker) -> None:
-            worker.adopt(plan, self.now, server_kept=worker.plan.epoch >= since)
+            worker.adopt(plan, self.now)
 
         def at_switch(name: str) -> None:
             if self._installed[name] < plan.epoch:
