@@ -49,8 +49,8 @@ def main() -> None:
     # Every rank has the same sums; checking them on all would take most of the time.
     verdict = workload.verdict() if rank == "0" else Verdict()
     partial = Path(f"{report}.partial")
-    told = pb.Report(verdict=verdict_message(verdict), intervals=intervals)
-    partial.write_bytes(told.SerializeToString())
+    message = pb.Report(verdict=verdict_message(verdict), intervals=intervals)
+    partial.write_bytes(message.SerializeToString())
     partial.rename(report)
     distributed.destroy_process_group()
 

@@ -46,23 +46,23 @@ def test_errors_stay_with_their_calls_until_a_rank_is_gone(
     )
     agents.close()
     for text in (printed[0], *printed[2:]):
-        [line] = [line for line in text.splitlines() if line.startswith("told ")]
-        told = json.loads(line.removeprefix("told "))
-        assert "all-reduce 0 (float32, shape [2, 3]): " in told["infinite"]
-        assert f"rank 1 ({host}): element 3 is -inf" in told["infinite"]
-        assert f"rank 1 ({host}): " in told["shape"]
-        assert f"rank 1 ({host}): " in told["type"]
-        assert f"rank 1 ({host}): " in told["operation"]
-        assert told["reduce"].startswith("reduce ")
-        assert f"rank 1 ({host}): element 3 is -inf" in told["reduce"]
-        assert told["scatter"].startswith("reduce-scatter ")
-        assert "rank 0 (h1): element 0 is nan" in told["scatter"]
-        assert told["broadcast"].startswith("broadcast ")
-        assert f"rank 1 ({host}): " in told["broadcast"]
-        assert "rank 0 (h1): element 0 is nan" in told["future"]
-        assert f"{gone} disconnected without leaving ({named})" in told["dead"]
-        assert float(told["seconds"]) < 5
-        assert named in told["afterwards"]
+        [line] = [line for line in text.splitlines() if line.startswith("errors ")]
+        errors = json.loads(line.removeprefix("errors "))
+        assert "all-reduce 0 (float32, shape [2, 3]): " in errors["infinite"]
+        assert f"rank 1 ({host}): element 3 is -inf" in errors["infinite"]
+        assert f"rank 1 ({host}): " in errors["shape"]
+        assert f"rank 1 ({host}): " in errors["type"]
+        assert f"rank 1 ({host}): " in errors["operation"]
+        assert errors["reduce"].startswith("reduce ")
+        assert f"rank 1 ({host}): element 3 is -inf" in errors["reduce"]
+        assert errors["scatter"].startswith("reduce-scatter ")
+        assert "rank 0 (h1): element 0 is nan" in errors["scatter"]
+        assert errors["broadcast"].startswith("broadcast ")
+        assert f"rank 1 ({host}): " in errors["broadcast"]
+        assert "rank 0 (h1): element 0 is nan" in errors["future"]
+        assert f"{gone} disconnected without leaving ({named})" in errors["dead"]
+        assert float(errors["seconds"]) < 5
+        assert named in errors["afterwards"]
 
 
 @pytest.mark.slow
@@ -74,8 +74,8 @@ def test_a_rank_that_dies_is_named_in_calls_over_gloo_too() -> None:
     assert [process.returncode for process in processes] == [0, -9, 0, 0], printed
     agents.close()
     for rank in (0, 2, 3):
-        [line] = [line for line in printed[rank].splitlines() if line.startswith("told ")]
-        seconds, *texts = json.loads(line.removeprefix("told "))
+        [line] = [line for line in printed[rank].splitlines() if line.startswith("errors ")]
+        seconds, *texts = json.loads(line.removeprefix("errors "))
         assert seconds < 5
         for text in texts:
             assert "the process on h2 disconnected without leaving (h2 is rank 1)" in text

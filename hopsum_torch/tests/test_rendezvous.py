@@ -43,7 +43,7 @@ class Store:
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("ranks", "expected"),
     [
         ([RankHost("h1"), RankHost("h2")], ["h1", "h2"]),
         ([RankHost(), RankHost()], "no agent listens at @hopsum-agent"),
@@ -52,8 +52,8 @@ class Store:
         ([RankHost("h1")] * 3, "all 3 ranks are on host h1"),
     ],
 )
-def test_which_hosts_make_a_job(told: list[RankHost], expected: Any) -> None:
-    found = hosts_of(told)
+def test_which_hosts_make_a_job(ranks: list[RankHost], expected: Any) -> None:
+    found = hosts_of(ranks)
     if isinstance(expected, str):
         assert isinstance(found, str)
         assert expected in found
@@ -62,7 +62,7 @@ def test_which_hosts_make_a_job(told: list[RankHost], expected: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "complaint"),
+    ("ranks", "complaint"),
     [
         (
             [RankHost("h1"), RankHost(), RankHost("h3"), RankHost()],
@@ -72,9 +72,9 @@ def test_which_hosts_make_a_job(told: list[RankHost], expected: Any) -> None:
         ([RankHost("h1"), *[RankHost()] * 20], r"rank 1, .*, 8, \.\.\. \(20 in all\)"),
     ],
 )
-def test_ranks_that_do_not_fit_are_named(told: list[RankHost], complaint: str) -> None:
+def test_ranks_that_do_not_fit_are_named(ranks: list[RankHost], complaint: str) -> None:
     with pytest.raises(NoAgreement, match=complaint):
-        hosts_of(told)
+        hosts_of(ranks)
 
 
 def test_each_attempt_has_keys_of_its_own() -> None:

@@ -20,20 +20,20 @@ dist.all_gather(parts, torch.ones(1000))
 if rank == 1:
     os.kill(os.getpid(), signal.SIGKILL)
 began = time.monotonic()
-told = []
+errors = []
 try:
     while True:
         dist.all_gather(parts, torch.ones(1000))
 except RuntimeError as error:
-    told += [time.monotonic() - began, str(error)]
+    errors += [time.monotonic() - began, str(error)]
 try:
     dist.all_reduce(torch.ones(3, dtype=torch.float64))
 except RuntimeError as error:
-    told.append(str(error))
-print("told", json.dumps(told), flush=True)
+    errors.append(str(error))
+print("errors", json.dumps(errors), flush=True)
 store = dist.distributed_c10d._get_default_store()
-store.set(f"told/{rank}", "")
-store.wait([f"told/{each}" for each in range(size) if each != 1])
+store.set(f"errors/{rank}", "")
+store.wait([f"errors/{each}" for each in range(size) if each != 1])
 # Rank 0 has the store: it leaves last.
 store.add("left", 1)
 while rank == 0 and store.add("left", 0) < size - 1:

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 dist.init_process_group("hopsum")
 rank, size = dist.get_rank(), dist.get_world_size()
-told: dict[str, str] = {}
+errors: dict[str, str] = {}
 
 
 def refused(
@@ -22,7 +22,7 @@ def refused(
     try:
         call(tensor)
     except RuntimeError as error:
-        told[name] = str(error)
+        errors[name] = str(error)
 
 
 values = torch.ones(2, 3)
@@ -40,7 +40,7 @@ refused("reduce", values.clone(), lambda tensor: dist.reduce(tensor, 2))
 parts = torch.full((size, 2), float("nan") if rank == 0 else 1.0)
 refused("scatter", parts, lambda tensor: dist.reduce_scatter_tensor(torch.empty(2), tensor))
 refused("broadcast", torch.ones(2000 + rank), lambda tensor: dist.broadcast(tensor, 0))
-assert len(told) == 7, told
+assert len(errors) == 7, errors
 
 after = torch.full((5,), rank + 1.0)
 dist.all_reduce(after)
@@ -50,14 +50,14 @@ work = dist.all_reduce(torch.tensor([float("nan")]), async_op=True)
 try:
     work.get_future().wait()
 except RuntimeError as error:
-    told["future"] = str(error)
+    errors["future"] = str(error)
 assert not work.is_success()
 
 if rank == 1:
     os.kill(os.getpid(), signal.SIGKILL)
 began = time.monotonic()
 refused("dead", torch.ones(4))
-told["seconds"] = str(time.monotonic() - began)
+errors["seconds"] = str(time.monotonic() - began)
 refused("afterwards", torch.ones(4))
-print("told", json.dumps(told), flush=True)
+print("errors", json.dumps(errors), flush=True)
 dist.destroy_process_group()

@@ -163,7 +163,7 @@ def test_matches_are_shown_as_key_sets() -> None:
 
 def test_nothing_is_noted_without_a_tracer(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
-        raise AssertionError("a tracer was told something")
+        raise AssertionError("a tracer received an event")
 
     monkeypatch.setattr(Tracer, "note", fail)
     plain = Interpreter(PROGRAM)
