@@ -26,7 +26,15 @@ def check_plans(network: Network, plans: Iterable[JobPlan]) -> None:
     """Check plans that are installed together; PlanError lists every fault found."""
     plans = list(plans)
     faults = [fault for plan in plans for fault in plan_faults(network, plan)]
-    faults += _shared_resource_faults(network, plans)
+    _refuse([*faults, *_shared_resource_faults(network, plans)])
+
+
+def check_together(network: Network, plans: Iterable[JobPlan]) -> None:
+    """Check the slots and groups of plans that hold each by itself, as `check_plans`."""
+    _refuse(list(_shared_resource_faults(network, list(plans))))
+
+
+def _refuse(faults: Sequence[str]) -> None:
     if faults:
         raise PlanError("the plan does not hold:\n  " + "\n  ".join(faults))
 

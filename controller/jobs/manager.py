@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from collectives.plan import JobPlan, PlanError
-from collectives.plan_checker import check_plans
+from collectives.plan_checker import check_plans, check_together
 from controller import clock
 from controller.dataplane.driver import DriverError
 from controller.dataplane.rules import Loss, SwitchRules, rules_for
@@ -216,7 +216,6 @@ class Manager:
         )
         self._check([*settled.preempted.values(), settled.plan])
         await self._preempt(settled)
-        self._check([settled.plan])
         self._take_in(job, _Next(request, settled.plan, frozenset()))
         with ExitStack() as undo:
             undo.callback(self._forget, job)
@@ -261,6 +260,7 @@ class Manager:
         if job.avoided or deepest > job.request.max_hops:
             return False
         try:
+            check_plans(self.network, [plan])
             self._check([plan])
         except PlanError as error:
             LOGGER.warning("job %d needs another plan: %s", job.number, error)
@@ -270,11 +270,11 @@ class Manager:
     def _check(self, newer: Iterable[JobPlan]) -> None:
         """Check next plans together with those of all other jobs; PlanError lists every fault.
 
-        Others may use what failed, if they wait for it.
+        `make_plan` has checked each by itself.
         """
         newer = list(newer)
         jobs = {plan.job for plan in newer}
-        check_plans(self.network, [*(p for p in self.plans() if p.job not in jobs), *newer])
+        check_together(self.network, [*(p for p in self.plans() if p.job not in jobs), *newer])
 
     def _plan_on(
         self, job: Job, request: PlanRequest, bypassed: frozenset[str], network: Network

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from collectives.plan import PlanError
+from collectives import plan_checker
+from collectives.plan import JobPlan, PlanError
 from controller.dataplane.rules import Loss, SwitchRules, losses_on
 from controller.jobs.agents import UnknownJobError
 from controller.jobs.manager import Manager
@@ -17,6 +18,8 @@ from host_agent.server import Server
 from host_agent.worker import Worker
 from network.loaders import load_network
 from network.model import Network
+from planning import registry
+from planning.model.allocation import Allocator
 from planning.model.placement import place
 from planning.model.request import PlanRequest
 from tests.support.jobs import job_of, star_request
@@ -52,6 +55,32 @@ def test_jobs_come_and_go() -> None:
         assert admissions(installed[-1]["s1"]) == {2}
         with pytest.raises(PlanError, match="there is no job 1; jobs: 2"):
             await manager.replan(1)
+
+    run_manager(network, test)
+
+
+def test_a_submission_is_planned_once_and_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, request = star_request()
+    planned: list[int] = []
+    checked: list[int] = []
+    plan_multi_hop, faults = registry.PLANNERS["multi-hop"], plan_checker.plan_faults
+
+    def counted(network: Network, request: PlanRequest, allocator: Allocator) -> JobPlan:
+        planned.append(request.job)
+        return plan_multi_hop(network, request, allocator)
+
+    def counted_faults(network: Network, plan: JobPlan) -> list[str]:
+        checked.append(plan.job)
+        return faults(network, plan)
+
+    monkeypatch.setattr(registry, "PLANNERS", {**registry.PLANNERS, "multi-hop": counted})
+    monkeypatch.setattr(plan_checker, "plan_faults", counted_faults)
+
+    async def test(manager: Manager, installed: list[Mapping[str, SwitchRules]]) -> None:
+        await manager.submit(job_of(request))
+        assert (planned, checked) == ([1], [1])
+        await manager.submit(job_of(replace(request, job=2)))
+        assert (planned, checked) == ([1, 2], [1, 2])
 
     run_manager(network, test)
 
