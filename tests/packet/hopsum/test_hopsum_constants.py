@@ -147,3 +147,28 @@ def test_no_statement_that_p4c_compiles_wrongly() -> None:
 @pytest.mark.parametrize("per_lane", [False, True])
 def test_p4c_compiles_it_without_a_warning(per_lane: bool) -> None:
     assert compile_by_p4c(HOPSUM_P4, Build(32, per_lane).defines).messages == ""
+
+
+def test_the_contract_of_the_control_plane_has_ids() -> None:
+    """Tables that a controller writes, their keys and their actions."""
+    text = "\n".join(file.read_text() for file in sorted(INCLUDE.glob("*.p4")))
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
+    annotations = r"((?:@\w+(?:\([^)]*\))?\s+)*)"
+    written = 0
+    for marks, name, body in re.findall(
+        annotations + r"table (\w+) \{(.*?)\n    \}", text, re.DOTALL
+    ):
+        if "const entries" in body:
+            continue
+        written += 1
+        assert "@id(" in marks, f"table {name}"
+        [keys] = re.findall(r"key = \{(.*?)\}", body, re.DOTALL)
+        for key in filter(None, map(str.strip, keys.split(";"))):
+            assert "@id(" in key, f"table {name}, key {key}"
+        [actions] = re.findall(r"actions = \{(.*?)\}", body, re.DOTALL)
+        for action in re.findall(r"(\w+);", actions):
+            declared = re.findall(annotations + rf"action {action}\(", text)
+            assert action == "NoAction" or any("@id(" in each for each in declared), (
+                f"table {name}, action {action}"
+            )
+    assert written >= 5
