@@ -92,8 +92,17 @@ LossOption = Annotated[
     float, typer.Option(help="Probability that a packet is lost, on each link: 0 to below 1.")
 ]
 RateOption = Annotated[str | None, typer.Option(help="Rate of every link, e.g. 100M.")]
+LinkRateOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Rate of every link, e.g. 100M; `none`: unlimited, or what a file says. Default: "
+        "what a file says, 25Mbit in a network by name."
+    ),
+]
 UplinkOption = Annotated[str | None, typer.Option(help="Rate of links between switches.")]
-LatencyOption = Annotated[str | None, typer.Option(help="Latency of every link, e.g. 20us.")]
+LatencyOption = Annotated[
+    str | None, typer.Option(help="Latency of every link, e.g. 20us; Mininet has none.")
+]
 PlainOption = Annotated[
     list[str] | None,
     typer.Option(help="A switch that only forwards (repeatable), or `all`."),
@@ -119,7 +128,11 @@ KeepOption = Annotated[
 MOST = 0xFFFF
 """Maximum number of trees of a job, and of links of a path."""
 PlannerOption = Annotated[
-    str | None, typer.Option(help=f"One of {', '.join(PLANNER_NAMES)}; default multi-hop.")
+    str | None,
+    typer.Option(
+        help=f"One of {', '.join(PLANNER_NAMES)}; default: multi-hop in switches, multi-tree "
+        "among hosts."
+    ),
 ]
 ResultsOption = Annotated[
     Results | None,
@@ -177,6 +190,16 @@ SiblingsOption = Annotated[
 def rate(option: str, text: str | None) -> float | None:
     """Return a rate in bit/s; None if absent or `none`. InputError if invalid."""
     return None if text in (None, "none") else _parsed(option, text, parse_rate)
+
+
+def link_rate_of(topology: str, text: str | None) -> float | None:
+    """Return the rate of a `LinkRateOption` in bit/s; None: as a file says, or unlimited.
+
+    InputError if invalid.
+    """
+    from network.topologies import is_topology
+
+    return rate("link-rate", "25Mbit" if text is None and is_topology(topology) else text)
 
 
 def exact_rate(option: str, text: str | None) -> Fraction | None:

@@ -21,13 +21,14 @@ from cli.command_options import (
     JsonOption,
     KeepOption,
     LatencyOption,
+    LinkRateOption,
     MaxHeightOption,
     MaxHopsOption,
     MaxTreesOption,
     MinRateOption,
     NamedServersOption,
     PlainOption,
-    RateOption,
+    PlannerOption,
     ResultsOption,
     RoundsOption,
     SeedOption,
@@ -37,6 +38,7 @@ from cli.command_options import (
     WindowOption,
     exact_rate,
     hosts,
+    link_rate_of,
     print_json,
     print_table,
     seconds,
@@ -59,7 +61,7 @@ from network.loaders import load_network
 from network.model import Network
 from network.topologies import is_topology
 from network.units import format_bytes, format_rate, format_time
-from planning.answers import NAMES, Answer, answer, check_without_mtree
+from planning.answers import Answer, answer, check_without_mtree
 from planning.model.forest import ForestOptions, keep_of
 from planning.model.graph import planning_graph
 from planning.model.placement import place_ranks
@@ -72,13 +74,7 @@ from timing.work import PlanWork
 
 def plan(
     topology: TopologyOption = "fat-tree:4",
-    planner: Annotated[
-        str | None,
-        typer.Option(
-            help=f"One of {', '.join(NAMES)}. Default: multi-hop, or multi-tree where there are "
-            "no switches."
-        ),
-    ] = None,
+    planner: PlannerOption = None,
     workers: Annotated[
         str | None, typer.Option(help="How many, or their names: h1,h2. Default: all hosts.")
     ] = None,
@@ -113,7 +109,7 @@ def plan(
     lanes: LanesOption = 256,
     window: WindowOption = None,
     max_hops: MaxHopsOption = None,
-    link_rate: RateOption = None,
+    link_rate: LinkRateOption = None,
     uplink_rate: UplinkOption = None,
     latency: LatencyOption = None,
     plain: PlainOption = None,
@@ -138,7 +134,7 @@ def plan(
     named_servers = hosts("servers", servers)
     loaded = load_network(
         topology,
-        link_rate=link_rate,
+        link_rate=link_rate_of(topology, link_rate),
         uplink_rate=uplink_rate,
         latency=latency,
         workers=named_workers if isinstance(named_workers, int) else None,

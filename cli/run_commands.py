@@ -25,8 +25,11 @@ from cli.command_options import (
     DataTypeOption,
     ElementsOption,
     IntegrityOption,
+    JsonOption,
     KeepOption,
+    LatencyOption,
     LevelWiseFormOption,
+    LinkRateOption,
     LossOption,
     MaxHeightOption,
     MaxHopsOption,
@@ -46,6 +49,7 @@ from cli.command_options import (
     WebOption,
     WindowOption,
     hosts,
+    link_rate_of,
     rate,
     seconds,
     web_option,
@@ -65,8 +69,8 @@ from collectives.choices import (
 )
 from files.output import check_writable, write_file
 from mininet_topos.loader import why_unavailable
-from network.topologies import is_topology
 from protocol.errors import InputError
+from protocol.extras import require
 from protocol.web_address import WebAddress
 from simulation.faults import outage_from
 
@@ -87,17 +91,9 @@ def run(
     engine: EngineOption = Engine.EMBEDDED,
     dtype: DataTypeOption = DataType.FLOAT32,
     results: ResultsOption = None,
-    link_rate: Annotated[
-        str | None,
-        typer.Option(
-            help="Rate of every link, e.g. 25Mbit; `none` does not shape. Default: what a file "
-            "says, 25Mbit in a network by name."
-        ),
-    ] = None,
+    link_rate: LinkRateOption = None,
     uplink_rate: UplinkOption = None,
-    latency: Annotated[
-        str | None, typer.Option(help="Latency of every link, e.g. 20us (simulation only).")
-    ] = None,
+    latency: LatencyOption = None,
     loss: LossOption = 0.0,
     outage: Annotated[
         list[str] | None,
@@ -126,7 +122,10 @@ def run(
     coordination: CoordinationOption = Coordination.AUTO,
     integrity: IntegrityOption = False,
     limit: Annotated[float, typer.Option(help="Give up after this many seconds.")] = 600.0,
-    report: Annotated[Path | None, typer.Option(help="Write the JSON report to this file.")] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(help="Write the report to this file: JSON, or a page if it ends in .html."),
+    ] = None,
     record: Annotated[
         Path | None,
         typer.Option(help="Record the run to this file, for `hopsum dashboard --replay`."),
@@ -143,13 +142,9 @@ def run(
     ] = None,
     dashboard: DashboardOption = False,
     web: WebOption = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the report on standard output.")
-    ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Run all-reduce of random tensors (or a training) and check every element and byte."""
-    if link_rate is None and is_topology(topology):
-        link_rate = "25Mbit"
     named_workers, named_servers = hosts("workers", workers), hosts("servers", servers)
     experiment = Experiment(
         topology=topology,
@@ -162,7 +157,7 @@ def run(
         engine=engine,
         dtype=dtype,
         results=results,
-        link_rate=rate("link-rate", link_rate),
+        link_rate=link_rate_of(topology, link_rate),
         uplink_rate=rate("uplink-rate", uplink_rate),
         latency=seconds("latency", latency),
         loss=loss,
@@ -188,17 +183,27 @@ def run(
         limit=limit,
     )
     trace = _trace_of(trace_fragment, trace_svg)
+    page = report if report is not None and report.suffix == ".html" else None
     with ExitStack() as stack:
         address = web_option(dashboard, web)
         recording = _recording(stack, record, address)
+        if page is not None:
+            from cli.reports.run_page import Run, recording_for, run_page
+
+            require("matplotlib", "report")
+            check_writable(page)
+            recording = recording or recording_for(world)
         try:
-            finished = _recorded_run(experiment, report, recording, record, pcap, trace)
+            values = None if page else report
+            finished = _recorded_run(experiment, values, recording, record, pcap, trace)
         except Exception as error:
             if address is not None:
                 complain("failed", str(error))
                 _keep_page()
             raise
         _show(finished, as_json)
+        if page is not None and recording is not None:
+            write_file(page, run_page(Run(finished, recording.frames())))
         if trace is not None:
             _show_trace(trace, trace_svg)
         if address is not None:
@@ -214,12 +219,13 @@ def _recording(
     if record is None and address is None:
         return None
     from controller.web.recording import Recording
-    from controller.web.server import web_thread
 
     if record is not None:
         check_writable(record)
     recording = Recording(live=True)
     if address is not None:
+        from controller.web.server import web_thread
+
         url = stack.enter_context(web_thread(recording, address))
         tell(f"dashboard at {url}")
     return recording
@@ -319,9 +325,7 @@ def demo(
         WorldKind | None, typer.Option(help="Default: Mininet where it can run, else simulation.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of all random choices.")] = 1,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the report on standard output.")
-    ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Train on digits with in-network sums, and compare with a parameter server and a ring."""
     from cli.demo import demo_experiments, run_demo
@@ -331,7 +335,11 @@ def demo(
         world = WorldKind.SIMULATION if reason else WorldKind.MININET
         if reason:
             tell(f"in simulation: {reason}")
-    finished = run_demo(demo_experiments(world, seed), lambda e: run_with_progress(e, None), output)
+    finished = run_demo(
+        demo_experiments(world, seed),
+        lambda e, recording: run_with_progress(e, None, recording),
+        output,
+    )
     if as_json:
         sys.stdout.write(json.dumps(finished.to_dict(), indent=1) + "\n")
     else:

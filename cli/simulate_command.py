@@ -14,10 +14,16 @@ from rich.console import Console
 from rich.table import Table
 
 from cli.command_options import (
+    DataTypeOption,
+    JsonOption,
     KeepOption,
+    LatencyOption,
     LevelWiseFormOption,
+    ServersOption,
     SiblingsOption,
+    TopologyOption,
     TreeBandwidthOption,
+    UplinkOption,
 )
 from cli.experiment.comparison import (
     ALGORITHMS,
@@ -47,9 +53,7 @@ _T = TypeVar("_T")
 
 
 def simulate(
-    topology: Annotated[
-        str, typer.Option(help="Name (star:8, leaf-spine:4x4, fat-tree:4, ...) or file.")
-    ] = "fat-tree:4",
+    topology: TopologyOption = "fat-tree:4",
     algorithm: Annotated[
         str | None, typer.Option(help=f"Any of {', '.join(ALGORITHMS)}; default: all.")
     ] = None,
@@ -60,11 +64,9 @@ def simulate(
     link_rate: Annotated[
         str | None, typer.Option(help="Rate of every link; `none`: what the file says.")
     ] = "25Mbit",
-    uplink_rate: Annotated[
-        str | None, typer.Option(help="Rate of links between switches (oversubscription).")
-    ] = None,
-    latency: Annotated[str | None, typer.Option(help="Latency of every link, e.g. 20us.")] = None,
-    servers: Annotated[int, typer.Option(help="Parameter servers; each roots a tree.")] = 1,
+    uplink_rate: UplinkOption = None,
+    latency: LatencyOption = None,
+    servers: ServersOption = 1,
     planner: Annotated[
         str,
         typer.Option(help="Planner of in-network trees; mtree: of the hosts' trees (multi-tree)."),
@@ -77,7 +79,7 @@ def simulate(
     window: Annotated[
         int | None, typer.Option(help="Slots of a tree; half as many fragments are in flight.")
     ] = None,
-    dtype: Annotated[DataType, typer.Option(help="Element type.")] = DataType.FLOAT32,
+    dtype: DataTypeOption = DataType.FLOAT32,
     block: Annotated[
         str | None, typer.Option(help="Bytes that agents forward at once; default: a TCP segment.")
     ] = None,
@@ -87,9 +89,7 @@ def simulate(
         typer.Option(help="Other traffic: h1-h5, h1-h5:10Mbit or h1-h5:20MB; may be repeated."),
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Write a picture (PNG) to this file.")] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the report on standard output.")
-    ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Time all-reduce algorithms at flow level: max-min fair rates, latency, background traffic."""
     comparison = Comparison(

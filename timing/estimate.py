@@ -16,12 +16,12 @@ from collectives.decomposition import decompose
 from collectives.schedule import Schedule
 from network.model import Network
 from timing.flow_simulator import TimingError
-from timing.pipeline import pipeline
+from timing.pipeline import pipeline, switch_loads
 from timing.routes import LinkArrays
 from timing.scenario import Scenario
 from timing.schedules import add_schedule, agents_transport
 from timing.trees import add_plan
-from timing.work import Background, DirectedLink, PlanWork, ScheduleWork, Work
+from timing.work import Background, DirectedLink, PlanWork, ScheduleWork, SwitchLoad, Work
 
 
 class Fidelity(StrEnum):
@@ -45,7 +45,8 @@ class Estimate:
     `links`: bytes of Ethernet frames without FCS on each directed link; those without any are left
     out. `seconds_a_round`: of each of the `rounds`. `limit`: the directed link that sends for
     longest, None where none has a bandwidth. `busy`: for which part of the time; where that is not
-    near 1, latency, windows or what waits for what limit the work.
+    near 1, latency, windows or what waits for what limit the work. `switches`: loads of those of a
+    plan's trees in closed form, exact as the bytes.
     """
 
     links: dict[DirectedLink, int]
@@ -53,6 +54,7 @@ class Estimate:
     rounds: int
     limit: DirectedLink | None
     busy: float
+    switches: dict[str, SwitchLoad] | None = None
 
     @property
     def seconds(self) -> float:
@@ -85,6 +87,7 @@ def estimate(
     flow level the tensors of a round follow each other. Raises NetworkError for a transfer without
     a path, TimingError for work that never ends or has no closed form.
     """
+    switches = None
     closed = isinstance(work, PlanWork) and not work.plan.host_parts and not background
     if fidelity is None:
         fidelity = Fidelity.CLOSED_FORM if closed else Fidelity.FLOWS
@@ -95,6 +98,7 @@ def estimate(
     elif isinstance(work, PlanWork) and closed:
         links, seconds = pipeline(network, work.plan, work.tensors)
         links = {link: work.rounds * size for link, size in links.items()}
+        switches = switch_loads(network, work.plan, work.tensors, work.rounds)
     else:
         raise TimingError(
             "what hosts send each other, and background, have no closed form: expected a plan of "
@@ -107,7 +111,7 @@ def estimate(
     }
     limit = max(times, key=lambda link: (times[link], link), default=None)
     busy = times[limit] / (work.rounds * seconds) if limit and seconds else 0.0
-    return Estimate(links, seconds, work.rounds, limit, busy)
+    return Estimate(links, seconds, work.rounds, limit, busy, switches)
 
 
 def _flows(

@@ -10,6 +10,7 @@ their bytes on it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -28,7 +29,7 @@ from collectives.plan import (
 )
 from network.model import Network
 from protocol.wire import frame_bytes
-from timing.work import DirectedLink, Tensor
+from timing.work import DirectedLink, SwitchLoad, Tensor
 
 Times = NDArray[np.float64]
 
@@ -43,14 +44,7 @@ def pipeline(
     The tensors of a round are submitted together. Links without any bytes are left out.
     """
     flows = [tree_flows(network, plan, tree) for tree in plan.trees]
-    counts = [
-        [
-            fragment_count(stop - start, plan.values, data_type)
-            for elements, data_type in tensors
-            for start, stop in [tensor_ranges(plan, elements)[number]]
-        ]
-        for number in range(len(plan.trees))
-    ]
+    counts = _fragments(plan, tensors)
     prologues = [data_type is DataType.FLOAT32 for _, data_type in tensors]
     by_tree: list[dict[DirectedLink, int]] = []
     for tree, fragments in zip(flows, counts, strict=True):
@@ -72,6 +66,39 @@ def pipeline(
         packets = _Pipeline(network, plan, tree_plan, tree, shares)
         seconds = max(seconds, packets.run(fragments, prologues))
     return total, seconds
+
+
+def switch_loads(
+    network: Network, plan: JobPlan, tensors: Sequence[Tensor], rounds: int
+) -> dict[str, SwitchLoad]:
+    """Return the load of a plan's trees at each of their switches, over all rounds.
+
+    Exact for a run without retransmissions, as the bytes of `pipeline`.
+    """
+    loads: dict[str, SwitchLoad] = {}
+    for tree, fragments in zip(plan.trees, _fragments(plan, tensors), strict=True):
+        flows, count = tree_flows(network, plan, tree), rounds * sum(fragments)
+        entering = Counter(flow.v for flow in flows.all())
+        for name, part in tree.parts.items():
+            before = loads.get(name, SwitchLoad())
+            loads[name] = SwitchLoad(
+                before.packets + count * entering[name],
+                before.sums + (count if flows.summed[name] else 0),
+                before.slots + (plan.window if part.aggregate else 0),
+            )
+    return loads
+
+
+def _fragments(plan: JobPlan, tensors: Sequence[Tensor]) -> list[list[int]]:
+    """Return the fragments of each tensor, by tree."""
+    return [
+        [
+            fragment_count(stop - start, plan.values, data_type)
+            for elements, data_type in tensors
+            for start, stop in [tensor_ranges(plan, elements)[number]]
+        ]
+        for number in range(len(plan.trees))
+    ]
 
 
 def round_trips(

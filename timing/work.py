@@ -57,3 +57,12 @@ class Background:
     rate: float | None = None
     size: float = inf
     start: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchLoad:
+    """Packets of a plan that enter a switch, sums that it sends, and slots that it holds."""
+
+    packets: int = 0
+    sums: int = 0
+    slots: int = 0

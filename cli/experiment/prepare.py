@@ -152,7 +152,12 @@ def prepare(experiment: Experiment) -> Prepared:
         vectors,
         workload,
         # The numbers of TCP's segments and acknowledgements are not predictable.
-        Predicted(links, estimated.seconds, plan is not None and not plan.host_parts),
+        Predicted(
+            links,
+            estimated.seconds,
+            plan is not None and not plan.host_parts,
+            estimated.switches,
+        ),
         forms,
     )
 

@@ -12,9 +12,10 @@ from typing import Any
 from cli.experiment.description import Experiment, WorldKind
 from collectives.choices import Coordination
 from files.output import write_file
-from host_agent.workload import Verdict
+from host_agent.workload import Interval, Verdict, call_seconds
 from protocol.errors import OperationError
 from protocol.outcomes import Outcome
+from timing.work import SwitchLoad
 
 DirectedLink = tuple[str, str]
 
@@ -28,12 +29,14 @@ class Predicted:
     """Predicted bytes on every link by direction, and seconds.
 
     `exact`: without loss, bytes are exactly these; otherwise hosts sum over TCP and bytes are an
-    estimate.
+    estimate. `switches`: loads of the switches of the plan's trees, exact likewise; None where
+    hosts sum.
     """
 
     links: Mapping[DirectedLink, int]
     seconds: float
     exact: bool = True
+    switches: Mapping[str, SwitchLoad] | None = None
 
 
 @dataclass(slots=True)
@@ -42,8 +45,9 @@ class Measured:
 
     `seconds`: time spent in all-reduces; virtual time in simulation. `switches`: outcome counters
     by switch. `retransmissions`: fragments (or segments) that agents sent again; of a ring over
-    the kernel's TCP, as the kernel counts them. `calls`: seconds of each all-reduce in turn.
-    `events`: events of the job, switches and links, with seconds since its submission.
+    the kernel's TCP, as the kernel counts them. `intervals`: when each all-reduce began and ended
+    at each worker, workers first, by a clock of their own. `events`: events of the job, switches
+    and links, with seconds since its submission.
     """
 
     seconds: float
@@ -52,8 +56,13 @@ class Measured:
     retransmissions: int
     verdict: Verdict
     outcome: Mapping[str, Any] = field(default_factory=dict)
-    calls: Sequence[float] = ()
+    intervals: Sequence[Sequence[Interval]] = ()
     events: Sequence[tuple[float, str]] = ()
+
+    @property
+    def calls(self) -> list[float]:
+        """Seconds of each all-reduce in turn."""
+        return call_seconds(self.intervals)
 
     @property
     def link_repairs(self) -> int:
@@ -76,6 +85,8 @@ class Report:
     measured: Measured | None = None
     forms: tuple[str, ...] = ()
     """Forms of the algorithm level-wise."""
+    steps: int = 1
+    """Rounds of the same tensors: of a training its steps."""
 
     @property
     def differing_links(self) -> list[DirectedLink]:

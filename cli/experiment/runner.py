@@ -46,7 +46,11 @@ def run_experiment(
     if pcap is not None:
         prepare_captures(prepared.network, pcap)
     report = Report(
-        prepared.experiment, prepared.tensor_elements, prepared.predicted, forms=prepared.forms
+        prepared.experiment,
+        prepared.tensor_elements,
+        prepared.predicted,
+        forms=prepared.forms,
+        steps=prepared.workload.steps,
     )
     if report_path is not None:
         report.write(report_path)

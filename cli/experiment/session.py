@@ -18,7 +18,6 @@ from controller.jobs.job import Job
 from controller.jobs.job_state import JobState
 from host_agent.workload import (
     Verdict,
-    call_seconds,
     intervals_from,
     reduce_seconds,
     verdict_from,
@@ -185,6 +184,6 @@ def measured(
         retransmissions=sum(report.retransmissions for report in reports),
         verdict=verdict,
         outcome=MessageToDict(reports[0].outcome, preserving_proto_field_name=True),
-        calls=call_seconds(intervals),
+        intervals=intervals,
         events=events,
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from cli.experiment.comparison import ALGORITHMS, Compared
+from cli.reports.plotting import png
 from network.units import format_bytes
 
 COLOURS = dict(
@@ -34,10 +34,7 @@ def comparison_plot(compared: Sequence[Compared]) -> bytes:
     _panel(panels[2], by_workers, lambda c: c.workers, lambda c: c.hottest_bytes)
     panels[2].set(xlabel="workers", ylabel="bytes on the busiest link", title=format_bytes(size))
     panels[0].legend(frameon=False, fontsize=8)
-    buffer = io.BytesIO()
-    # Without the version in it, the same comparison gives the same picture.
-    figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
-    return buffer.getvalue()
+    return png(figure)
 
 
 def _panel(

@@ -1,7 +1,8 @@
-"""One self-contained HTML page about a demo: summary, the tree, the bytes on each link."""
+"""Parts of a self-contained HTML page: tables, figures, lists."""
 
 from __future__ import annotations
 
+import base64
 import html
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ th:first-child, td:first-child { text-align: left; }
 th { color: var(--soft); font-weight: 600; }
 .good { color: var(--good); } .bad { color: var(--bad); font-weight: 600; }
 figure { margin: 1rem 0; overflow-x: auto; } figcaption { color: var(--soft); }
+img { max-width: 100%; }
 details { margin: .8rem 0; } summary { cursor: pointer; color: var(--accent); }
 """
 
@@ -63,6 +65,24 @@ def links_table(run: Mapping[str, Any]) -> str:
             (f"{link['from']} → {link['to']}", f"{expected:,}", f"{measured:,}", difference)
         )
     return table(("link", "predicted bytes", "measured bytes", "difference"), rows)
+
+
+def compared(measured: int | None, predicted: int) -> tuple[str, str]:
+    """Return two cells of a table; the prediction is marked if it is right. None: unknown."""
+    text = f"{predicted:,}"
+    right = f'<span class="good">{text}</span>' if measured == predicted else text
+    return "-" if measured is None else f"{measured:,}", right
+
+
+def bad_list(lines: Sequence[str]) -> str:
+    """Return a list of problems."""
+    return f'<ul class="bad">{"".join(f"<li>{html.escape(line)}</li>" for line in lines)}</ul>'
+
+
+def image(png: bytes, alt: str) -> str:
+    """Return an image that is part of the page."""
+    encoded = base64.b64encode(png).decode()
+    return f'<img alt="{html.escape(alt)}" src="data:image/png;base64,{encoded}">'
 
 
 def figure(content: str, caption: str) -> str:

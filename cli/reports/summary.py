@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rich.table import Table
 
@@ -17,9 +17,9 @@ def si(value: float, unit: str) -> str:
     return f"{value:.3g} {unit}"
 
 
-def _goodput(report: Report, measured: Measured) -> str:
+def _goodput(report: Report, seconds: float) -> str:
     bits = 32 * report.tensor_elements
-    return si(bits / measured.seconds if measured.seconds else 0.0, "bit/s")
+    return si(bits / seconds if seconds else 0.0, "bit/s")
 
 
 def _as_predicted(report: Report, measured: Measured) -> str:
@@ -36,7 +36,7 @@ def _as_predicted(report: Report, measured: Measured) -> str:
 ROWS: tuple[tuple[str, Callable[[Report, Measured], str]], ...] = (
     ("seconds", lambda r, m: f"{m.seconds:.3f}"),
     ("seconds predicted", lambda r, m: f"{r.predicted.seconds:.3f}"),
-    ("goodput of a worker", _goodput),
+    ("goodput of a worker", lambda r, m: _goodput(r, m.seconds)),
     ("bytes on all links", lambda r, m: si(sum(m.links.values()), "B")),
     ("bytes on the busiest link", lambda r, m: si(max(m.links.values(), default=0), "B")),
     ("bytes as predicted", _as_predicted),
@@ -49,6 +49,30 @@ ROWS: tuple[tuple[str, Callable[[Report, Measured], str]], ...] = (
 )
 
 
+NOT_PREDICTED = "not predicted"
+
+
+def _lossless(report: Report) -> str:
+    """Nothing is sent again where nothing is lost; over TCP the kernel decides."""
+    experiment = report.experiment
+    none = report.predicted.exact and not experiment.loss and not experiment.outages
+    return "0" if none else NOT_PREDICTED
+
+
+PREDICTED: Mapping[str, Callable[[Report, Measured], str]] = {
+    "seconds": lambda r, m: f"{r.predicted.seconds:.3f}",
+    "goodput of a worker": lambda r, m: _goodput(r, r.predicted.seconds),
+    "bytes on all links": lambda r, m: si(sum(r.predicted.links.values()), "B"),
+    "bytes on the busiest link": lambda r, m: si(max(r.predicted.links.values(), default=0), "B"),
+    "packets retransmitted": lambda r, m: _lossless(r),
+    "repairs on links": lambda r, m: _lossless(r),
+    "elements checked": lambda r, m: f"{r.experiment.workers * r.tensor_elements:,}",
+    "elements wrong": lambda r, m: "0",
+    "largest error": lambda r, m: f"at most {m.verdict.error_bound:.3g}",
+}
+"""Predictions of rows. The other rows compare measurements with predictions themselves."""
+
+
 def figures(reports: Sequence[Report]) -> list[list[str]]:
     """Return the rows of the summary: a label, then a cell a run."""
     rows = [
@@ -56,14 +80,31 @@ def figures(reports: Sequence[Report]) -> list[list[str]]:
         for label, cell in ROWS
     ]
     if any(r.measured and "accuracy" in r.measured.outcome for r in reports):
-        rows.insert(
-            0,
-            [
-                "accuracy",
-                *(f"{r.measured.outcome['accuracy']:.4f}" if r.measured else "-" for r in reports),
-            ],
+        accuracies = (
+            f"{r.measured.outcome['accuracy']:.4f}" if r.measured else "-" for r in reports
         )
+        rows.insert(0, ["accuracy", *accuracies])
     return rows
+
+
+def predicted_figures(reports: Sequence[Report]) -> list[list[str]]:
+    """Return a row for each predicted figure: a label, then measurement and prediction a run."""
+    return [
+        [
+            label,
+            *(
+                text
+                for r in reports
+                for text in (
+                    (cell(r, r.measured), PREDICTED[label](r, r.measured))
+                    if r.measured
+                    else ("-", "-")
+                )
+            ),
+        ]
+        for label, cell in ROWS
+        if label in PREDICTED
+    ]
 
 
 def run_table(reports: Sequence[Report]) -> Table:

@@ -40,16 +40,24 @@ class Recording:
     One thread may add while another reads.
     """
 
-    def __init__(self, states: Sequence[pb.ClusterState] = (), *, live: bool = False) -> None:
+    def __init__(
+        self,
+        states: Sequence[pb.ClusterState] = (),
+        *,
+        live: bool = False,
+        interval: float = FIRST_SECONDS,
+        most: int = MOST_FRAMES,
+    ) -> None:
         self._states = list(states)
         self._live = live
-        self.interval = FIRST_SECONDS
+        self._most = most
+        self.interval = interval
         """Seconds until the next state is recorded."""
 
     def add(self, state: pb.ClusterState) -> None:
         """Record the next state."""
         states = [*self._states, state]
-        if len(states) > MOST_FRAMES:
+        if len(states) > self._most:
             states = [*states[:-1:2], states[-1]]
             self.interval *= 2
         self._states = states

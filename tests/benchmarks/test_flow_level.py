@@ -19,7 +19,9 @@ CASE = Case("star:5", 4)
     ("calls", "within"), [((1.0, 1.15, 9.0), True), ((0.8, 1.16, 1.16), False)]
 )
 def test_the_median_counts(calls: tuple[float, ...], within: bool) -> None:
-    measured = Measured(sum(calls), {}, {}, 2, Verdict(100, 1), calls=calls)
+    measured = Measured(
+        sum(calls), {}, {}, 2, Verdict(100, 1), intervals=[[(0.0, c) for c in calls]]
+    )
     found = row(CASE, Algorithm.RING, 1.0, measured)
     assert found["measured"] == found["ratio"] == calls[1]
     assert (found["within_goal"], found["best"]) == (within, calls[0])

@@ -79,7 +79,7 @@ def test_plan_as_text() -> None:
     assert "c1: sums 2, slots 0 to 255" in text
     assert "bytes on links (3 of 34" in text
     assert "predicted time 1.044 s" in text
-    text = run("plan", "--topology", "star:2")
+    text = run("plan", "--topology", "star:2", "--link-rate", "none")
     assert "multi-hop: 1 link of 1 link at most" in text
     assert "predicted time none: links have no rate" in text
     assert "passes 8" in run("plan", "--topology", "star:40")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -170,11 +171,36 @@ def test_bad_input_is_one_clear_message(
     assert "Traceback" not in err
 
 
+def test_the_report_of_a_run_may_be_a_page(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "run.html"
+    code, _, _ = call(
+        ["run", "--topology", "star:2", "--workers", "2", "--elements", "100000", "--dtype",
+         "int32", "--report", str(path)],
+        monkeypatch,
+        capsys,
+    )  # fmt: skip
+    assert code == 0
+    page = path.read_text()
+    assert [f"<h2>{heading} over time</h2>" in page for heading in ("Goodput", "Slots")] == [
+        True
+    ] * 2
+    # Measured and predicted: 3 rounds of 1 + 390 fragments from 2 hosts, and their results.
+    for cell in ("256", "3,519", "1,173"):
+        assert f'<td>{cell}</td><td><span class="good">{cell}</span></td>' in page
+    assert page.count('src="data:image/png') == 3
+
+
 @pytest.mark.slow
 def test_the_demo_writes_report_plots_and_page(tmp_path: Path) -> None:
     base = Experiment(topology="star:2", workers=2, train="digits", rounds=1, link_rate=1e9)
     experiments = [replace(base, algorithm=algorithm) for algorithm in ALGORITHMS]
-    demo = run_demo(experiments, run_experiment, tmp_path)
+    demo = run_demo(
+        experiments,
+        lambda experiment, recording: run_experiment(experiment, recording=recording),
+        tmp_path,
+    )
     assert demo.problems == []
     report = json.loads((tmp_path / "report.json").read_text())
     assert [run["algorithm"] for run in report["runs"]] == ["in-network", "server", "ring"]
@@ -184,4 +210,10 @@ def test_the_demo_writes_report_plots_and_page(tmp_path: Path) -> None:
     assert "<svg" in page
     assert "s1 → ps" in page
     assert 'src="http' not in page
-    assert {"time.png", "bytes.png", "loss.png"} <= {p.name for p in tmp_path.iterdir()}
+    plots = {"time.png", "bytes.png", "goodput.png", "slots-in-network.png", "loss.png"}
+    assert plots == {p.name for p in tmp_path.iterdir() if p.suffix == ".png"}
+    assert "ring: no slots to show, no switch sums for it" in page
+    cells = re.findall(r"<tr><td>s1</td>(.*?)</tr>", page)
+    # Slots, packets and sums of s1 in-network, then with a server: all as predicted.
+    assert len(cells) == 2
+    assert all(row.count('class="good"') == 3 for row in cells), cells
