@@ -44,7 +44,7 @@ Script = Generator[None, None, None]
 
 PROCESS_SECONDS = 1e6
 """Deadline of a fragment whose tensors come from processes, which have timeouts of their own."""
-PROGRESS_SECONDS = 0.05
+PROGRESS_SECONDS = 0.25
 """Seconds between two progress messages to the controller."""
 PARTS = 64
 """Number of meetings of a job: one for each part of a tensor, and new ones after a boundary."""
