@@ -13,6 +13,7 @@ import typer
 from cli.command_options import (
     DashboardOption,
     HostsOption,
+    LinkRateOption,
     LossOption,
     MaxHopsOption,
     PcapOption,
@@ -23,6 +24,7 @@ from cli.command_options import (
     UplinkOption,
     WebOption,
     WorkersOption,
+    link_rate_of,
     web_option,
 )
 from cli.console import tell
@@ -268,7 +270,7 @@ def cluster(
     engine: EngineOption = Engine.EMBEDDED,
     lanes: LanesOption = 256,
     max_hops: MaxHopsOption = None,
-    link_rate: RateOption = "25Mbit",
+    link_rate: LinkRateOption = None,
     uplink_rate: UplinkOption = None,
     workers: WorkersOption = None,
     servers: ServersOption = 1,
@@ -292,7 +294,7 @@ def cluster(
     """Bring up a cluster in Mininet that jobs can be submitted to, until interrupted (root)."""
     loaded = load_network(
         network,
-        link_rate=link_rate,
+        link_rate=link_rate_of(network, link_rate),
         uplink_rate=uplink_rate,
         workers=workers,
         servers=servers,

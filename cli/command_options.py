@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from controller.api.client import ControllerClient
+
+_T = TypeVar("_T")
 
 _TOPOLOGY = "Name (star:8, leaf-spine:4x4, fat-tree:4, ...) or file."
 TopologyArgument = Annotated[str, typer.Argument(help=_TOPOLOGY)]
@@ -189,7 +191,7 @@ SiblingsOption = Annotated[
 
 def rate(option: str, text: str | None) -> float | None:
     """Return a rate in bit/s; None if absent or `none`. InputError if invalid."""
-    return None if text in (None, "none") else _parsed(option, text, parse_rate)
+    return None if text in (None, "none") else parsed(option, text, parse_rate)
 
 
 def link_rate_of(topology: str, text: str | None) -> float | None:
@@ -204,13 +206,13 @@ def link_rate_of(topology: str, text: str | None) -> float | None:
 
 def exact_rate(option: str, text: str | None) -> Fraction | None:
     """Return a rate in bit/s as it is written; None if absent. InputError as `rate`."""
-    found = _parsed(option, text, parse_rate)
+    found = parsed(option, text, parse_rate)
     return None if found is None else Fraction(str(found))
 
 
 def seconds(option: str, text: str | None) -> float | None:
     """Return a time in seconds; None if absent. InputError if invalid."""
-    return _parsed(option, text, parse_time)
+    return parsed(option, text, parse_time)
 
 
 PcapOption = Annotated[
@@ -226,7 +228,8 @@ def web_option(dashboard: bool, web: str | None) -> WebAddress | None:
     return web_address("web", WEB_ADDRESS if web is None else web)
 
 
-def _parsed(option: str, text: str | None, parse: Callable[[str], float]) -> float | None:
+def parsed(option: str, text: str | None, parse: Callable[[str], _T]) -> _T | None:
+    """Return the value of an option; None if absent. InputError if invalid."""
     try:
         return None if text is None else parse(text)
     except ValueError as error:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import threading
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -50,6 +48,7 @@ from cli.command_options import (
     WindowOption,
     hosts,
     link_rate_of,
+    print_json,
     rate,
     seconds,
     web_option,
@@ -280,7 +279,7 @@ def _keep_page() -> None:
 
 def _show(finished: Report, as_json: bool) -> None:
     if as_json:
-        sys.stdout.write(json.dumps(finished.to_dict(), indent=1) + "\n")
+        print_json(finished.to_dict())
     else:
         Console().print(run_table([finished]))
         if finished.measured is not None and finished.experiment.outages:
@@ -341,7 +340,7 @@ def demo(
         output,
     )
     if as_json:
-        sys.stdout.write(json.dumps(finished.to_dict(), indent=1) + "\n")
+        print_json(finished.to_dict())
     else:
         Console().print(run_table(finished.reports))
         Console().print(

@@ -16,6 +16,7 @@ from cli.command_options import (
     TreeBandwidthOption,
     exact_rate,
     form_options,
+    rate,
 )
 from cli.reports.schedule_drawing import schedule_svg
 from collectives.algorithms.catalogue import LEVEL_WISE, SCHEDULES, make_schedule
@@ -79,8 +80,9 @@ def make(
 ) -> None:
     """Make the schedule of an all-reduce on a topology, as JSON, and prove it first."""
     needed = servers if algorithm in WITH_SERVERS else 0
-    rate = None if link_rate == "none" else link_rate
-    network = load_network(topology, link_rate=rate, workers=workers, servers=needed)
+    network = load_network(
+        topology, link_rate=rate("link-rate", link_rate), workers=workers, servers=needed
+    )
     placement = place(network, workers, needed) if needed else without_servers(network, workers)
     options = ForestOptions(
         max_trees=max_trees,

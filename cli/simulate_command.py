@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
@@ -24,6 +22,10 @@ from cli.command_options import (
     TopologyOption,
     TreeBandwidthOption,
     UplinkOption,
+    parsed,
+    print_json,
+    rate,
+    seconds,
 )
 from cli.experiment.comparison import (
     ALGORITHMS,
@@ -36,7 +38,7 @@ from cli.experiment.description import ExperimentError
 from cli.reports.summary import si
 from collectives.choices import DataType, FormOptions, Shape
 from files.output import check_writable, write_file
-from network.units import format_bytes, format_time, parse_rate, parse_size, parse_time
+from network.units import format_bytes, format_time, parse_size
 from protocol.extras import require
 
 COLUMNS: tuple[tuple[str, Literal["left", "right"]], ...] = (
@@ -97,19 +99,19 @@ def simulate(
         sizes=_each("size", size, parse_size),
         workers=_each("workers", workers, int),
         algorithms=_each("algorithm", algorithm, str),
-        link_rate=None if link_rate == "none" else _one("link-rate", link_rate, parse_rate),
-        uplink_rate=_one("uplink-rate", uplink_rate, parse_rate),
-        latency=_one("latency", latency, parse_time),
+        link_rate=rate("link-rate", link_rate),
+        uplink_rate=rate("uplink-rate", uplink_rate),
+        latency=seconds("latency", latency),
         servers=servers,
         planner=planner,
-        tree_bandwidth=_one("tree-bandwidth", tree_bandwidth, parse_rate),
+        tree_bandwidth=rate("tree-bandwidth", tree_bandwidth),
         keep=keep,
         form=FormOptions(level_wise_form, siblings),
         lanes=lanes,
         window=window,
         dtype=dtype,
-        block=_one("block", block, parse_size),
-        overhead=_one("overhead", overhead, parse_time) or 0.0,
+        block=parsed("block", block, parse_size),
+        overhead=seconds("overhead", overhead) or 0.0,
         background=tuple(parse_background(text) for text in background or ()),
     )
     if plot is not None:
@@ -128,7 +130,7 @@ def simulate(
             "latency": comparison.latency,
             "results": [case.to_dict() for case in compared],
         }
-        sys.stdout.write(json.dumps(report, indent=1) + "\n")
+        print_json(report)
     else:
         Console().print(comparison_table(compared))
         for line in form_lines(compared):
@@ -164,18 +166,9 @@ def form_lines(compared: Sequence[Compared]) -> list[str]:
     ]
 
 
-def _one(name: str, text: str | None, parse: Callable[[str], _T]) -> _T | None:
-    if text is None:
-        return None
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise ExperimentError(f"{name}: {error}") from None
-
-
 def _each(name: str, text: str | None, parse: Callable[[str], _T]) -> tuple[_T, ...]:
     parts = [] if text is None else _parts(name, text)
-    values = (_one(name, part, parse) for part in parts)
+    values = (parsed(name, part, parse) for part in parts)
     return tuple(value for value in values if value is not None)
 
 

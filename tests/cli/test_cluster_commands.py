@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from cli.cluster_commands import switch_addresses
 from cli.main import app
 from controller.jobs.priorities import ONE_LEVEL
 from controller.jobs.settings import ClusterSettings
-from network.loaders import load_network
+from network.loaders import load_network, save_network
+from network.model import Network
 from protocol.errors import InputError
 
 
@@ -41,6 +43,21 @@ def test_priorities_can_be_left_out(
     assert without.priorities == ONE_LEVEL
     # Which thresholds suit is for the cluster to say, that knows the network.
     assert with_levels.priorities is None
+
+
+def test_a_cluster_of_a_file_has_the_rates_of_the_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started: list[Network] = []
+    monkeypatch.setattr(
+        cluster_commands, "run_emulated_cluster", lambda network, *rest: started.append(network)
+    )
+    file = tmp_path / "network.json"
+    save_network(load_network("star:2", link_rate="8M"), file)
+    for arguments in ([str(file)], ["star:2"], [str(file), "--link-rate", "5M"]):
+        done = CliRunner().invoke(app, ["cluster", *arguments])
+        assert done.exit_code == 0, done.output
+    assert [network.links[0].bandwidth for network in started] == [8e6, 25e6, 5e6]
 
 
 def test_switches_have_one_address_each() -> None:
