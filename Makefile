@@ -36,19 +36,25 @@ $(call pytest_hopsum,$(1))
 $(call pytest_parts,$(1))
 endef
 
-setup: $(READY) system $(VENV)/shell  ## virtual environment, locked dependencies, Mininet where possible
+setup: $(READY) $(VENV)/tools system $(VENV)/shell  ## virtual environment, locked dependencies, Mininet where possible
 
-$(READY): requirements.lock pyproject.toml p4switch/pyproject.toml hopsum_scapy/pyproject.toml hopsum_torch/pyproject.toml protocol/hopsum.proto
+# What running needs: a first sum waits for nothing else. The lock is a constraint here.
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+$(READY): requirements.lock pyproject.toml p4switch/pyproject.toml protocol/hopsum.proto
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hopsum needs Python 3.11 or newer; set PYTHON=")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
 		echo "cannot make a virtual environment; on Debian: apt-get install python3-venv"; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e ./p4switch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e ./hopsum_scapy
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e ./hopsum_torch
+	$(PIP) -c requirements.lock setuptools grpcio-tools
+	$(PIP) -c requirements.lock --no-build-isolation -e ./p4switch -e '.[demo]'
 	$(BIN)/python -m protocol.generate
-	@touch $(READY)
+	@touch $@
+
+# What tests, documents and the other extras need besides: all of the lock.
+$(VENV)/tools: $(READY) hopsum_scapy/pyproject.toml hopsum_torch/pyproject.toml
+	$(PIP) -r requirements.lock
+	$(PIP) --no-deps --no-build-isolation -e ./hopsum_scapy -e ./hopsum_torch
+	@touch $@
 
 system:
 	@tools/install-system-packages
@@ -62,8 +68,8 @@ torch: $(VENV)/torch  ## PyTorch, for hopsum_torch and its tests: 200 MB where p
 
 # Which build pip finds is up to its configuration: the index of all packages has one with CUDA, of
 # gigabytes, and PyTorch's own (pytorch.org, Get Started) one for the CPU; PIP_EXTRA_INDEX_URL adds it.
-$(VENV)/torch: $(READY) hopsum_torch/requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -r hopsum_torch/requirements.lock
+$(VENV)/torch: $(VENV)/tools hopsum_torch/requirements.lock
+	$(PIP) -c requirements.lock -r hopsum_torch/requirements.lock
 	@touch $@
 
 test-tools:  ## install what a few tests need: Prometheus, etcd, tshark, a headless Chromium (as root)
@@ -79,7 +85,7 @@ docs: setup  ## build the documentation's site in build/site, with all links che
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo build/site/index.html
 
-build: setup  ## compile the P4 program (with p4c too where it is installed)
+build: $(READY)  ## compile the P4 program (with p4c too where it is installed)
 	@mkdir -p build
 	$(BIN)/p4switch compile p4src/hopsum.p4 -D LANES=$(LANES) --p4runtime-files build/hopsum.p4info.txtpb
 	@if command -v p4c >/dev/null; then \
@@ -88,7 +94,7 @@ build: setup  ## compile the P4 program (with p4c too where it is installed)
 		echo "p4c: build/hopsum.json"; \
 	else echo "p4c is not installed: skipped (the embedded switch needs none)"; fi
 
-run: setup  ## train a classifier on digits with gradients summed in the switches
+run: $(READY) system  ## train a classifier on digits with gradients summed in the switches
 	$(BIN)/hopsum demo --output out/run
 
 test: setup  ## all tests this machine allows but the long ones; TEST=name runs those that match

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import tomllib
+from importlib import metadata
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from typer.testing import CliRunner
 
 from cli.main import app
@@ -65,6 +68,26 @@ def test_only_the_scapy_layer_imports_scapy() -> None:
         if imports.search(path.read_text())
     }
     assert found == {"hopsum_scapy/src/hopsum_scapy/__init__.py"}
+
+
+def test_all_that_make_run_installs_is_locked() -> None:
+    """The lock is a constraint there: what is not in it would come in any version."""
+    locked = {
+        canonicalize_name(line.partition("==")[0])
+        for line in (ROOT / "requirements.lock").read_text().splitlines()
+    }
+    found: set[tuple[str, str]] = set()
+    open_ = [("hopsum", "demo"), ("grpcio-tools", ""), ("setuptools", "")]
+    while open_:
+        name, extra = entry = open_.pop()
+        if entry in found:
+            continue
+        found.add(entry)
+        for requirement in map(Requirement, metadata.requires(name) or ()):
+            if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+                needed = canonicalize_name(requirement.name)
+                open_ += [(needed, other) for other in ("", *requirement.extras)]
+    assert {name for name, _ in found} - {"hopsum", "p4switch"} <= locked
 
 
 def test_versions_agree() -> None:
