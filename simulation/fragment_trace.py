@@ -43,8 +43,8 @@ class Hop:
         """Return the frame in a few words."""
         flags = f" [{'+'.join(self.flags)}]" if self.flags else ""
         of = f" of worker {self.worker}" if self.weight <= 1 and "contribution" in self.kind else ""
-        number = "" if self.sequence is None else f" #{self.sequence}"
-        return f"{self.kind}{number}{of}, weight {self.weight}{flags}"
+        number = "" if self.sequence is None else f", sequence {self.sequence}"
+        return f"{self.kind}{of}, weight {self.weight}{number}{flags}"
 
 
 @dataclass

@@ -27,9 +27,9 @@ def test_a_fragment_is_followed_through_a_run_in_mininet(
     done = CliRunner().invoke(app, [*base, "--trace-fragment", "3"])
     assert done.exit_code == 0, done.output
     for way, label, outcome in (
-        ("ps -> s1", "replicated #", "cleared"),
-        ("h. -> s1", "contribution #", "aggregated"),
-        ("h. -> s1", "contribution #", "completed"),
+        ("ps -> s1", "replicated, weight 2, sequence ", "cleared"),
+        ("h. -> s1", "contribution of worker", "aggregated"),
+        ("h. -> s1", "contribution of worker", "completed"),
     ):
         assert re.search(rf"{way} +{label}.*; s1: {outcome}$", done.output, re.MULTILINE)
     traced = CliRunner().invoke(app, ["trace", "pcap", "3", "--json"])

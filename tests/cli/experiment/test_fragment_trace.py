@@ -81,6 +81,8 @@ def test_times_are_in_order() -> None:
 def test_words_for_a_frame() -> None:
     hop = Hop("h1", "s1", 0.0, None, "contribution", 0, 1, 7, 1, ("bypass",))
     assert hop.label() == "contribution of worker 7, weight 1 [bypass]"
+    sequenced = replace(hop, sequence=5)
+    assert sequenced.label() == "contribution of worker 7, weight 1, sequence 5 [bypass]"
 
 
 def test_nothing_was_sent() -> None:
@@ -93,7 +95,7 @@ def test_the_command_prints_and_draws(tmp_path: Path) -> None:
     options = ["--trace-fragment", "3", "--trace-svg", str(picture)]
     done = CliRunner().invoke(app, [*base, *options])
     assert done.exit_code == 0, done.output
-    assert "h1 -> s1  contribution #3 of worker 0, weight 1; s1: aggregated" in done.output
+    assert "h1 -> s1  contribution of worker 0, weight 1, sequence 3; s1: aggregated" in done.output
     ElementTree.fromstring(picture.read_text())
     refused = CliRunner().invoke(app, [*base, "--trace-svg", str(picture)])
     assert isinstance(refused.exception, InputError)
