@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from finsy.proto import U128
+from finsy.proto import U128, p4r
 
 from tests.support.p4runtime_world import DEVICE, CallError, World, multicast, served
 
@@ -121,3 +121,30 @@ def test_too_many_streams_are_refused(world: World) -> None:
         world.client(election_id=number).arbitrate()
     with pytest.raises(CallError, match="RESOURCE_EXHAUSTED"):
         world.client(election_id=17).arbitrate()
+
+
+def test_a_role_s_config_is_refused(world: World) -> None:
+    client = world.client(role="monitor")
+    message = p4r.MasterArbitrationUpdate(device_id=DEVICE, election_id=U128.encode(1))
+    message.role.name = "monitor"
+    message.role.config.type_url = "type.example/partition"
+    client.send(arbitration=message)
+    with pytest.raises(CallError, match="INVALID_ARGUMENT: role 'monitor'"):
+        client.receive("arbitration")
+
+
+def test_a_backup_can_overtake_the_primary(world: World) -> None:
+    first, second = world.start(), world.client(election_id=0)
+    second.arbitrate()
+    assert second.arbitrate(8).status.code == OK
+    assert first.receive("arbitration").status.code == ALREADY_EXISTS
+    with pytest.raises(CallError, match="PERMISSION_DENIED: Not primary"):
+        first.insert(multicast(1, (1, 0)))
+    second.insert(multicast(1, (1, 0)))
+
+
+def test_reads_need_no_stream(world: World) -> None:
+    world.start().insert(multicast(1, (1, 0)))
+    stranger = world.client(election_id=None)
+    assert stranger.read(multicast(0)) == [multicast(1, (1, 0))]
+    assert stranger.get_pipeline("COOKIE_ONLY") == p4r.ForwardingPipelineConfig()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -173,3 +176,54 @@ def test_atomic_batches_are_not_supported(started: Started) -> None:
 def test_an_empty_batch_is_fine(started: Started) -> None:
     _, client = started
     client.write()
+
+
+# --- requests at the same time -----------------------------------------------------------------
+
+
+@pytest.fixture
+def _eager_threads() -> Iterator[None]:
+    """Threads take turns at every chance, so that a missing lock is noticed."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+GROUPS = 20
+
+
+def groups(kind: int) -> list[tuple[int, p4r.Entity]]:
+    return [(kind, multicast(number, (1, 0))) for number in range(1, GROUPS + 1)]
+
+
+@pytest.mark.usefixtures("_eager_threads")
+def test_batches_do_not_mix(started: Started) -> None:
+    """Each inserts what another would find there, had it begun before the other's end."""
+    _, client = started
+
+    def write() -> None:
+        for _ in range(20):
+            client.write(*groups(INSERT), *groups(DELETE))
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(write) for _ in range(4)]:
+            done.result()
+
+
+@pytest.mark.usefixtures("_eager_threads")
+def test_a_read_sees_a_whole_batch_or_none_of_it(started: Started) -> None:
+    _, client = started
+
+    def write() -> None:
+        for _ in range(40):
+            client.write(*groups(INSERT))
+            client.write(*groups(DELETE))
+
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(write)
+        sizes = {len(client.read(multicast(0)))}
+        while not done.done():
+            sizes.add(len(client.read(multicast(0))))
+        done.result()
+    assert sizes <= {0, GROUPS}

@@ -137,6 +137,45 @@ def test_counters_inside_table_entries(started: Started) -> None:
     assert client.read(asked)[0].table_entry.counter_data.packet_count == 0
 
 
+def test_every_action_counts_as_on_bmv2(started: Started) -> None:
+    """In v1model an entry counts its packets whether or not its action says so."""
+    world, client = started
+    count = p4r.CounterData(packet_count=5)
+    drop = client.entry("lpm_table", client.action("drop"), lpm=PREFIX, counter_data=count)
+    client.insert(drop)
+    world.plane.process([(3, PACKET)])
+    [cell] = client.read(direct_counter(client))
+    assert cell.direct_counter_entry.data.packet_count == 6
+
+
+@pytest.mark.parametrize("how", ["insert", "delete"])
+def test_direct_resources_are_only_modified(started: Started, how: str) -> None:
+    _, client = started
+    client.insert(client.entry("lpm_table", client.action("drop"), lpm=PREFIX))
+    assert refused(client, direct_counter(client), how) == "INVALID_ARGUMENT"
+    key = client.entry("metered_table", exact={"source": 1}).table_entry
+    direct = p4r.Entity(direct_meter_entry=p4r.DirectMeterEntry(table_entry=key))
+    assert refused(client, direct, how) == "INVALID_ARGUMENT"
+
+
+def test_a_direct_meter_needs_its_entry(started: Started) -> None:
+    _, client = started
+    key = client.entry("metered_table", exact={"source": 1}).table_entry
+    direct = p4r.Entity(direct_meter_entry=p4r.DirectMeterEntry(table_entry=key))
+    assert refused(client, direct) == "NOT_FOUND"
+    assert refused(client, direct, "read") == "NOT_FOUND"
+
+
+def test_default_entries_have_no_direct_resources(started: Started) -> None:
+    _, client = started
+    key = client.entry("lpm_table", is_default_action=True).table_entry
+    count = p4r.CounterData(packet_count=1)
+    entry = p4r.DirectCounterEntry(table_entry=key, data=count)
+    assert refused(client, p4r.Entity(direct_counter_entry=entry)) == "UNIMPLEMENTED"
+    inside = client.entry("lpm_table", is_default_action=True, counter_data=count)
+    assert refused(client, inside) == "UNIMPLEMENTED"
+
+
 CONFIG = p4r.MeterConfig(cir=1, cburst=1, pir=2, pburst=3)
 
 
@@ -211,6 +250,16 @@ def test_registers_are_read_and_written(started: Started) -> None:
     assert [cell.register_entry.data.bitstring for cell in cells[1:]] == [b"\0"] * 3
 
 
+def test_a_register_without_index_is_the_whole_array(started: Started) -> None:
+    _, client = started
+    client.modify(register(client, "totals", data=p4d.P4Data(bitstring=b"\7")))
+    cells = client.read(register(client, "totals"))
+    assert [cell.register_entry.data.bitstring for cell in cells] == [b"\7"] * 4
+    every = client.read(p4r.Entity(register_entry=p4r.RegisterEntry()))
+    assert len(every) == len(cells) + 4
+    assert all(cell in every for cell in cells)
+
+
 @pytest.mark.parametrize(
     ("written", "read"),
     [
@@ -279,3 +328,4 @@ def test_bad_value_sets_are_refused(started: Started) -> None:
     assert refused(client, value_set(client, 1, 2, 3)) == "RESOURCE_EXHAUSTED"
     assert refused(client, value_set(client, 1, 1)) == "ALREADY_EXISTS"
     assert refused(client, value_set(client, 1), "insert") == "INVALID_ARGUMENT"
+    assert refused(client, value_set(client, 1), "delete") == "INVALID_ARGUMENT"

@@ -237,5 +237,39 @@ def test_bad_watch_ports_are_refused(started: Started) -> None:
     actions = entry.table_entry.action.action_profile_action_set.action_profile_actions
     actions[0].watch_port = bytes(4) + b"\1" * 5
     assert refused(client, entry) == "INVALID_ARGUMENT"
+    actions[0].watch_port = (600).to_bytes(2, "big")
+    assert refused(client, entry) == "INVALID_ARGUMENT"
     world.service.port_changed(3, False)
     assert refused(client, watching(group(client, 2, (7, 1)), 3)) == "NOT_FOUND"
+
+
+def test_a_member_of_several_groups_is_modified_in_all(started: Started) -> None:
+    world, client = started
+    client.insert(member(client, "paths", 1, 1))
+    client.insert(group(client, 1, (1, 1)), group(client, 2, (1, 3)))
+    client.insert(*(indirect(client, "path_table", n, group=n) for n in (1, 2)))
+    client.modify(member(client, "paths", 1, 5))
+    assert used(world, 1) == used(world, 2) == {5}
+
+
+def test_members_of_a_group_may_have_different_actions(started: Started) -> None:
+    world, client = started
+    drop = member(client, "paths", 2)
+    drop.action_profile_member.action.CopyFrom(client.action("drop"))
+    client.insert(member(client, "paths", 1, 4), drop)
+    client.insert(group(client, 1, (1, 1), (2, 1)), indirect(client, "path_table", 1, group=1))
+    assert used(world) == {4}
+    assert len(world.plane.sent) < 40
+
+
+def test_an_empty_group_is_no_error(started: Started) -> None:
+    world, client = started
+    client.insert(group(client, 1), indirect(client, "path_table", 1, group=1))
+    assert used(world) == set()
+
+
+def test_delete_looks_at_ids_alone(started: Started) -> None:
+    _, client = started
+    client.insert(member(client, "paths", 1, 1), group(client, 1, (1, 1), size=4))
+    client.delete(group(client, 1, (9, 0), size=77))
+    client.delete(member(client, "paths", 1, 511))

@@ -18,7 +18,7 @@ started = pytest.fixture(running)
 world = pytest.fixture(served)
 Started = tuple[World, Client]
 
-INVALID_ARGUMENT, PERMISSION_DENIED, FAILED_PRECONDITION = 3, 7, 9
+INVALID_ARGUMENT, PERMISSION_DENIED, FAILED_PRECONDITION, UNIMPLEMENTED = 3, 7, 9, 12
 SECOND_NS = 1_000_000_000
 SECOND_US = 1_000_000
 
@@ -110,6 +110,14 @@ def test_a_backup_cannot_send_packets(started: Started) -> None:
     backup.send(packet=packet_out(1, b"x"))
     assert backup.receive("error").canonical_code == PERMISSION_DENIED
     assert world.plane.sent == []
+
+
+def test_an_empty_message_is_reported_and_the_stream_goes_on(started: Started) -> None:
+    _, client = started
+    client.send()
+    error = client.receive("error")
+    assert (error.canonical_code, error.WhichOneof("details")) == (UNIMPLEMENTED, "other")
+    assert client.arbitrate().status.code == 0
 
 
 def test_without_a_pipeline_a_packet_out_fails(world: World) -> None:

@@ -123,6 +123,39 @@ def test_modify_without_an_action_is_refused(started: Started) -> None:
     assert client.read(client.entry("lpm_table")) == [old]
 
 
+def test_modify_gives_an_entry_s_whole_state(started: Started) -> None:
+    _, client = started
+    lpm = {"destination": (0xAB << 40, 8)}
+    drop = client.action("drop")
+    client.insert(
+        client.entry(
+            "lpm_table", drop, lpm=lpm, metadata=b"m", controller_metadata=4, idle_timeout_ns=7
+        )
+    )
+    client.modify(client.entry("lpm_table", drop, lpm=lpm))
+    assert client.read(client.entry("lpm_table")) == [client.entry("lpm_table", drop, lpm=lpm)]
+
+
+def test_no_object_has_id_0(started: Started) -> None:
+    _, client = started
+    no_action = client.entry("exact_table", p4r.Action(), exact={"destination": 7})
+    for entity in (
+        p4r.Entity(table_entry=p4r.TableEntry()),
+        no_action,
+        p4r.Entity(action_profile_member=p4r.ActionProfileMember(member_id=1)),
+        p4r.Entity(action_profile_group=p4r.ActionProfileGroup(group_id=1)),
+        p4r.Entity(counter_entry=p4r.CounterEntry()),
+        p4r.Entity(direct_counter_entry=p4r.DirectCounterEntry()),
+        p4r.Entity(meter_entry=p4r.MeterEntry()),
+        p4r.Entity(direct_meter_entry=p4r.DirectMeterEntry()),
+        p4r.Entity(register_entry=p4r.RegisterEntry()),
+        p4r.Entity(value_set_entry=p4r.ValueSetEntry()),
+    ):
+        assert refused(client, entity, how="modify").codes() == ["INVALID_ARGUMENT"], entity
+    digest = p4r.Entity(digest_entry=p4r.DigestEntry())
+    assert refused(client, digest).codes() == ["NOT_FOUND"]
+
+
 @pytest.mark.parametrize("how", ["insert", "modify"])
 def test_negative_idle_timeouts_are_refused(started: Started, how: str) -> None:
     _, client = started
@@ -302,6 +335,28 @@ def test_const_entries_can_be_read_with_priorities_as_p4c_gives_them(started: St
     assert all(e.table_entry.is_const for e in entries)
 
 
+def test_const_tables_cannot_be_written(started: Started) -> None:
+    _, client = started
+    [entry, _] = client.read(client.entry("const_table"))
+    entry.table_entry.is_const = False
+    for how in ("insert", "modify", "delete"):
+        assert refused(client, entry, how=how).codes() == ["PERMISSION_DENIED"], how
+    entry.table_entry.ClearField("action")
+    client.modify(entry)  # Its direct resources, had it any.
+    client.modify(client.entry("const_table", client.action("NoAction"), is_default_action=True))
+
+
+def test_entries_of_one_priority_may_overlap(started: Started) -> None:
+    world, client = started
+    client.insert(
+        client.entry("ternary_table", client.action("forward", port=1), priority=4),
+        ternary_entry(client, client.action("forward", port=2), priority=4),
+    )
+    packet = bytes(6) + (0x25).to_bytes(6, "big") + b"\0\x07"
+    [(port, _)] = world.plane.process([(3, packet)])
+    assert port in (1, 2)
+
+
 # --- wildcard reads ----------------------------------------------------------------------------
 
 
@@ -318,6 +373,62 @@ def test_reads_filter_by_match_priority_action_and_metadata(started: Started) ->
     by_action = client.entry("ternary_table")
     by_action.table_entry.action.action.action_id = client.id("drop")
     assert client.read(by_action) == [one, three]
+
+
+def test_reads_filter_by_controller_metadata(started: Started) -> None:
+    _, client = started
+    one, two = (
+        client.entry(
+            "exact_table", client.action("drop"), exact={"destination": n}, controller_metadata=n
+        )
+        for n in (1, 2)
+    )
+    client.insert(one, two)
+    assert client.read(client.entry("exact_table", controller_metadata=2)) == [two]
+
+
+def test_reads_of_defaults_take_no_key_and_no_times(started: Started) -> None:
+    _, client = started
+    time = p4r.TableEntry.IdleTimeout()
+    for entity in (
+        client.entry("exact_table", exact={"destination": 1}, is_default_action=True),
+        client.entry("ternary_table", priority=1, is_default_action=True),
+        client.entry("lpm_table", idle_timeout_ns=1, is_default_action=True),
+        client.entry("lpm_table", time_since_last_hit=time, is_default_action=True),
+    ):
+        with pytest.raises(CallError, match="INVALID_ARGUMENT"):
+            client.read(entity)
+
+
+def test_times_are_read_only_where_there_are_timeouts(started: Started) -> None:
+    _, client = started
+    time = p4r.TableEntry.IdleTimeout()
+    with pytest.raises(CallError, match="INVALID_ARGUMENT"):
+        client.read(client.entry("exact_table", time_since_last_hit=time))
+    client.insert(client.entry("lpm_table", client.action("drop")))
+    assert not client.read(client.entry("lpm_table"))[0].table_entry.HasField("time_since_last_hit")
+    written = client.entry(
+        "lpm_table",
+        client.action("drop"),
+        lpm={"destination": (1 << 40, 8)},
+        time_since_last_hit=time,
+    )
+    assert refused(client, written).codes() == ["INVALID_ARGUMENT"]
+
+
+def test_a_read_names_a_kind_that_there_is(started: Started) -> None:
+    _, client = started
+    with pytest.raises(CallError, match="INVALID_ARGUMENT"):
+        client.read(p4r.Entity())
+    with pytest.raises(CallError, match="UNIMPLEMENTED"):
+        client.read(p4r.Entity(extern_entry=p4r.ExternEntry()))
+
+
+def test_the_same_entity_may_be_read_twice(started: Started) -> None:
+    _, client = started
+    entry = client.entry("exact_table", client.action("drop"), exact={"destination": 1})
+    client.insert(entry)
+    assert client.read(entry, client.entry("exact_table")) == [entry, entry]
 
 
 def test_defaults_of_all_tables(started: Started) -> None:

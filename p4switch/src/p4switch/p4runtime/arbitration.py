@@ -38,7 +38,6 @@ class _Role:
     primary: Client | None = None
     highest: int | None = None
     """The id of the primary, or of the last one."""
-    config: p4r.Role = field(default_factory=p4r.Role)
 
     def elect(self) -> Client | None:
         """Return the client with the highest id above 0."""
@@ -70,6 +69,11 @@ class Arbitration:
                 "FAILED_PRECONDITION",
                 f"role {name!r}: this stream has role {client.role!r}; open another one",
             )
+        if message.role.HasField("config"):
+            raise ControlError(
+                "INVALID_ARGUMENT",
+                f"role {name!r}: every role has access to the whole pipeline; send no role.config",
+            )
         role = self._roles.setdefault(name, _Role(name))
         election_id = U128.decode(message.election_id) if message.HasField("election_id") else None
         if election_id and any(
@@ -84,8 +88,6 @@ class Arbitration:
         was_primary = role.primary is client
         before = role.primary
         role.primary = role.elect()
-        if role.primary is client and message.HasField("role"):
-            role.config.CopyFrom(message.role)
         if role.primary is not None:
             role.highest = role.primary.election_id
         if role.primary is not before or was_primary:
@@ -129,8 +131,7 @@ class Arbitration:
             response = p4r.StreamMessageResponse()
             message = response.arbitration
             message.device_id = self.device_id
-            if role.config.ByteSize() or role.name:
-                message.role.CopyFrom(role.config)
+            if role.name:
                 message.role.name = role.name
             if role.highest is not None:
                 message.election_id.CopyFrom(U128.encode(role.highest))

@@ -14,6 +14,7 @@ from p4switch.p4runtime.names import annotation
 from p4switch.p4runtime.pipeline import EntryNote, OneShot, Pipeline, Share
 from p4switch.p4runtime.replication import PORT_BITS
 from p4switch.targets.v1model.engine import ControlError
+from p4switch.targets.v1model.replication_state import LARGEST_PORT
 
 
 class ProfileWriter:
@@ -68,7 +69,13 @@ class ProfileWriter:
         ids = [member.member_id for member in message.members]
         if len(set(ids)) != len(ids):
             raise bad(f"{where}: a member is given twice; use weights")
-        shares = self._shares(where, ids, message.members, message.max_size)
+        shares = self._shares(where, ids, message.members)
+        size = group_size(profile, shares, where)
+        if message.max_size and size > message.max_size:
+            raise ControlError(
+                "RESOURCE_EXHAUSTED",
+                f"{where}: size {size} exceeds its max_size {message.max_size}",
+            )
         self._set_group(profile.name, number, shares)
         kept = p4r.ActionProfileGroup()
         kept.CopyFrom(message)
@@ -78,7 +85,7 @@ class ProfileWriter:
         return self._entities.extern(number, IdKind.ACTION_PROFILE)
 
     @staticmethod
-    def _shares(where: str, ids: Sequence[int], items: Any, max_size: int) -> list[Share]:
+    def _shares(where: str, ids: Sequence[int], items: Any) -> list[Share]:
         shares: list[Share] = []
         for member, item in zip(ids, items, strict=True):
             if item.weight <= 0:
@@ -86,13 +93,9 @@ class ProfileWriter:
             port: int | None = item.watch or None  # The form before P4Runtime 1.3.
             if item.watch_port:
                 port = number(item.watch_port, PORT_BITS, f"{where}: watch port")
+            if port is not None and not 0 <= port <= LARGEST_PORT:
+                raise bad(f"{where}: watch port {port} is not in 0..{LARGEST_PORT}")
             shares.append(Share(member, item.weight, port))
-        total = sum(share.weight for share in shares)
-        if max_size and total > max_size:
-            raise ControlError(
-                "RESOURCE_EXHAUSTED",
-                f"{where}: the weights' sum {total} exceeds its size {max_size}",
-            )
         return shares
 
     # --- watched ports
@@ -164,10 +167,10 @@ class ProfileWriter:
         ]
         ids = [self._new_id() for _ in choices]
         limit = max_group_size(profile)
-        shares = self._shares(where, ids, message.action_profile_actions, 0)
-        total = sum(share.weight for share in shares)
-        if limit and total > limit:
-            raise bad(f"{where}: the weights' sum {total} exceeds {limit}")
+        shares = self._shares(where, ids, message.action_profile_actions)
+        size = group_size(profile, shares, where)
+        if limit and size > limit:
+            raise bad(f"{where}: size {size} exceeds {limit}")
         kept = p4r.ActionProfileActionSet()
         kept.CopyFrom(message)
         made = OneShot(kept, profile.name, self._new_id(), tuple(ids))
@@ -198,6 +201,22 @@ class ProfileWriter:
     def _new_id(self) -> int:
         self._next_id += 1
         return self._next_id
+
+
+def group_size(profile: ExternInstance, shares: Sequence[Share], where: str) -> int:
+    """Return a group's size by the selector's semantics: its weights' sum, or its members.
+
+    INVALID_ARGUMENT for a weight beyond `@max_member_weight`, which only the latter has.
+    """
+    semantics = annotation(profile, "selector_size_semantics")
+    if semantics is None or str(semantics.arguments[0]).lower() != "sum_of_members":
+        return sum(share.weight for share in shares)
+    largest = annotation(profile, "max_member_weight")
+    limit = int(largest.arguments[0]) if largest is not None else 0
+    for share in shares:
+        if limit and share.weight > limit:
+            raise bad(f"{where}: weight {share.weight} exceeds {limit}")
+    return len(shares)
 
 
 def max_group_size(profile: ExternInstance) -> int:

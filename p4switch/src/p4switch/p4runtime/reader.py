@@ -65,6 +65,10 @@ class Reader:
         if request.HasField("meter_counter_data"):
             raise ControlError("UNIMPLEMENTED", "meters have no counters for each colour")
         timed = request.HasField("time_since_last_hit")
+        if request.is_default_action and (
+            request.match or request.priority or request.idle_timeout_ns or timed
+        ):
+            raise bad("a default entry has no match, no priority and no times")
         if timed and request.table_id and not self._tables(request.table_id)[0].support_timeout:
             raise bad(f"table {self._tables(request.table_id)[0].name!r} has no support_timeout")
         for table in self._tables(request.table_id):
