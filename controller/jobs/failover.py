@@ -121,6 +121,10 @@ async def _adapt(manager: Manager, failed: bool, reoptimize: bool) -> bool:
     except (DriverError, PlanError, TimeoutError) as error:
         LOGGER.error("failover incomplete: %s; retrying", error)
         return False
+    except Exception:
+        # What is wrong with one job or planner must not end the failover of all.
+        LOGGER.exception("failover failed by a defect; retrying")
+        return False
     return True
 
 

@@ -526,7 +526,8 @@ class Manager:
                 self._failed |= back
                 raise
             for job in waited:
-                if not self.waits(job):
+                # Jobs among hosts may have been removed meanwhile.
+                if job in self._jobs and not self.waits(job):
                     self.agents.resume(job)
         if back:
             self.table.events.add(EventKind.RECOVERY, f"{_names(back)} back in use")

@@ -194,9 +194,10 @@ def pack_trees(problem: PackingProblem, options: ForestOptions) -> Forest:
     start = time.monotonic()
     _check_slots(problem)
     usable = _near_enough(_thick_enough(problem, options), options.max_delay)
+    shallow = _shallowest(usable, options)
     pool = _Pool(usable)
     pricing = Pricing(usable, options.max_height, options.max_delay)
-    for tree in _shallowest(usable, options):
+    for tree in shallow:
         pool.add(tree)
     end = start + options.time_limit
     proofs = [cut_bound(usable)]

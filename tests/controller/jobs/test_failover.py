@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -355,6 +355,41 @@ def test_losses_at_links_that_failed_are_left_out() -> None:
         assert len(losses) == 1
 
     asyncio.run(main())
+
+
+def test_a_defect_in_one_plan_does_not_end_failover(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken() -> list[JobPlan]:
+        monkeypatch.undo()
+        raise ValueError("max() arg is an empty sequence")
+
+    async def test(world: World) -> None:
+        (spine,) = spines(await world.submit())
+        monkeypatch.setattr(world.manager, "fail", broken)
+        world.kill(spine)
+        plan = await world.epoch(2)
+        assert spines(plan) == {"s1", "s2"} - {spine}
+
+    run("leaf-spine:2x2x2", test)
+
+
+def test_a_job_among_hosts_may_be_removed_during_a_recovery() -> None:
+    """Its removal needs no rules, so it does not wait for the switches."""
+
+    async def main() -> None:
+        world = World(load_network("leaf-spine:2x2x2"))
+        job = job_of(PlanRequest(1, 1, ("h1", "h2"), ()))
+        job.spec = replace(job.spec, algorithm="ring")
+        await world.manager.submit(job)
+        await world.manager.fail(["l1"])
+        assert world.manager.waits(1)
+        world.installing.clear()
+        recovering = asyncio.create_task(world.manager.recover(["l1"]))
+        await world.installing.wait()
+        await world.manager.remove(1)
+        await recovering
+        assert not world.manager.failed
+
+    run_virtual(main())
 
 
 @pytest.mark.slow
