@@ -91,7 +91,7 @@ class Manager:
         """Jobs whose rules the switches should have."""
         self._losses = tuple(losses)
         self._failed: frozenset[Element] = frozenset()
-        self._waiting: set[asyncio.Timeout] = set()
+        self._waiting: list[asyncio.Timeout] = []
         """Installations in progress; they restart when a switch fails (`mark_failed`)."""
         self._changing = asyncio.Lock()
 
@@ -554,7 +554,7 @@ class Manager:
             waiting = asyncio.timeout(None)
             try:
                 async with waiting:
-                    self._waiting.add(waiting)
+                    self._waiting.append(waiting)
                     try:
                         await self._install(rules)
                     finally:
