@@ -104,7 +104,10 @@ def sections(runs: Sequence[Run], images: Mapping[str, bytes]) -> list[tuple[str
     """Return headings and HTML: summary, trees, tables of links and switches, and the `plots`."""
     head = ["", *(text for run in runs for text in (run.name, "predicted"))]
     return [
-        ("Measured and predicted", page.table(head, predicted_figures([r.report for r in runs]))),
+        (
+            "Measured and predicted",
+            page.table(head, predicted_figures([r.report for r in runs])) + _undisturbed(runs),
+        ),
         (
             "Time and bytes" if "time.png" in images else "Bytes",
             "".join(
@@ -135,6 +138,14 @@ def sections(runs: Sequence[Run], images: Mapping[str, bytes]) -> list[tuple[str
             "".join(page.folded(r.name, page.links_table(r.report.to_dict())) for r in runs),
         ),
     ]
+
+
+def _undisturbed(runs: Sequence[Run]) -> str:
+    """Say that predictions are of runs without loss and outages, where there are some."""
+    experiments = [run.report.experiment for run in runs]
+    if not any(each.loss or each.outages for each in experiments):
+        return ""
+    return "<p>All predictions are for a run without loss and outages.</p>"
 
 
 def time_plot(runs: Sequence[Run]) -> bytes:

@@ -190,6 +190,21 @@ def test_the_report_of_a_run_may_be_a_page(
     for cell in ("256", "3,519", "1,173"):
         assert f'<td>{cell}</td><td><span class="good">{cell}</span></td>' in page
     assert page.count('src="data:image/png') == 3
+    assert "without loss and outages" not in page
+
+
+def test_a_page_says_that_predictions_are_without_loss(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "run.html"
+    code, _, _ = call(
+        ["run", "--topology", "star:2", "--workers", "2", "--elements", "1000", "--loss", "0.01",
+         "--report", str(path)],
+        monkeypatch,
+        capsys,
+    )  # fmt: skip
+    assert code == 0
+    assert "All predictions are for a run without loss and outages." in path.read_text()
 
 
 @pytest.mark.slow
