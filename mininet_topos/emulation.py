@@ -16,7 +16,12 @@ from typing import IO, Any
 
 from mininet_topos.failures import EmulationError
 from mininet_topos.hosts import EmulatedHosts
-from mininet_topos.interfaces import neighbour_lines, offload_command, route_lines
+from mininet_topos.interfaces import (
+    neighbour_lines,
+    offload_command,
+    ordered_command,
+    route_lines,
+)
 from mininet_topos.lifetime import END_WITH_STARTER
 from mininet_topos.link_queues import HYSTERESIS, SEND_BUFFER, shaping_lines
 from mininet_topos.loader import load_mininet
@@ -98,6 +103,8 @@ class Emulation(EmulatedHosts):
         self._marking = contextlib.ExitStack()
         self._logs: list[IO[bytes]] = []
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._ordered = 0
+        """Interfaces whose frames one processor receives."""
         self._logged: set[str] = set()
         """Hosts whose programs have printed something since the network's start."""
 
@@ -199,6 +206,7 @@ class Emulation(EmulatedHosts):
                 self._check(["sysctl", "-qw", f"net.ipv6.conf.{interface}.disable_ipv6=1"])
                 self._check(["ip", "link", "set", interface, "arp", "off", "up"])
                 self._offloads_off(interface, None)
+                self._keep_order(interface, None)
                 rate = self.network.link(switch, neighbour).bandwidth
                 if rate is not None:
                     root_lines += shaping_lines(interface, rate)
@@ -226,6 +234,7 @@ class Emulation(EmulatedHosts):
         for port, peer in self.network.ports(name).items():
             interface = f"{name}-eth{port}"
             self._offloads_off(interface, name)
+            self._keep_order(interface, name)
             # Mininet gives the first interface the address, and takes up that one only.
             neighbours.append(f"link set {interface} up")
             neighbours += neighbour_lines(interface, others)
@@ -255,6 +264,13 @@ class Emulation(EmulatedHosts):
             self._check(["sysctl", "-qw", *settings], host=name)
             lines = route_lines(hosts[name].ip, routes[name])
             self._check(["ip", "-batch", "-"], host=name, stdin="\n".join(lines))
+
+    def _keep_order(self, interface: str, host: str | None) -> None:
+        """Receive the interface's frames on one processor; interfaces take turns at these."""
+        processors = sorted(os.sched_getaffinity(0))
+        processor = processors[self._ordered % len(processors)]
+        self._ordered += 1
+        self._check(ordered_command(interface, processor), host=host)
 
     def _offloads_off(self, interface: str, host: str | None) -> None:
         # Some features are fixed on some kernels: ethtool then says so and sets the others.

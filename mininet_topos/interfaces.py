@@ -19,6 +19,17 @@ def offload_command(interface: str) -> list[str]:
     return command
 
 
+def ordered_command(interface: str, processor: int) -> list[str]:
+    """Return the command that has one processor receive all frames of an interface.
+
+    A frame on a veth is received by the processor that sends it, which on a shaped link is now the
+    sender's and now that of the link's timer: frames overtake each other, as on no cable, and their
+    neighbour asks for those that it takes for lost. Receive packet steering keeps their order.
+    """
+    queues = f"/sys/class/net/{interface}/queues/rx-*/rps_cpus"
+    return ["sh", "-c", f"for mask in {queues}; do echo {1 << processor:x} > $mask; done"]
+
+
 def neighbour_lines(interface: str, others: Iterable[tuple[str, str]]) -> list[str]:
     """Return lines for `ip -batch` that make the (IPv4, MAC) of the others permanent neighbours."""
     return [

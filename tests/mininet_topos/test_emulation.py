@@ -88,6 +88,26 @@ def test_switches_speak_to_root_alone() -> None:
         assert not [line for line in listening.stdout.splitlines() if pids_of(line) & own]
 
 
+def test_frames_of_an_interface_are_received_by_one_processor() -> None:
+    """Frames of a shaped link do not overtake each other, on their way to hosts and to switches."""
+    with Emulation(prepare(SMALL).network) as emulation:
+        masks = [
+            *(
+                path.read_text()
+                for path in Path("/sys/class/net").glob("s1-eth*/queues/*/rps_cpus")
+            ),
+            *(
+                emulation.run(
+                    host, ["cat", f"/sys/class/net/{host}-eth{port}/queues/rx-0/rps_cpus"]
+                )
+                for host in emulation.network.hosts
+                for port in emulation.network.ports(host)
+            ),
+        ]
+    assert len(masks) >= 2 * len(emulation.network.links)
+    assert [int(mask.replace(",", ""), 16).bit_count() for mask in masks] == [1] * len(masks)
+
+
 def test_switches_and_agents_keep_little_of_root() -> None:
     network = prepare(SMALL).network
     kept = sum(1 << capability for capability in (CAP_DAC_READ_SEARCH, CAP_NET_ADMIN, CAP_NET_RAW))
