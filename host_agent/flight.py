@@ -235,9 +235,10 @@ class Flight:
         return overdue
 
     def _expire(self, slots: NDArray[np.intp], now: float) -> int | None:
-        waited = now - self.first_sent_at[slots]
-        if float(waited.max()) >= self._options.deadline:
-            return int(slots[np.argmax(waited)])
+        # Compared as `due` is computed: differences are rounded, and might never be enough.
+        oldest = int(slots[np.argmin(self.first_sent_at[slots])])
+        if self.first_sent_at[oldest] + self._options.deadline <= now:
+            return oldest
         self.round_trip.back_off(now, float(self.recovery.sent_at[slots].max()))
         self._statistics.timeouts += len(slots)
         self.timeouts[slots] += 1

@@ -561,7 +561,8 @@ class Stream:
     def _hand_over(self, now: float) -> None:
         """Send the last results that the new server has not answered yet."""
         slots = np.flatnonzero(self._handing)
-        if now - self._handing_since >= self._options.deadline:
+        latest = self._handing_since + self._options.deadline
+        if latest <= now:
             wire = int(self._results.fragment[slots[0]])
             self._fail_with(
                 wire,
@@ -573,9 +574,7 @@ class Stream:
         flags_of(frames)[...] = Flag.BYPASS
         self._output.append(frames)
         self._statistics.handed_over += len(slots)
-        self._handing_due = min(
-            now + self._handing_timeout, self._handing_since + self._options.deadline
-        )
+        self._handing_due = min(now + self._handing_timeout, latest)
         self._handing_timeout = min(2 * self._handing_timeout, self._options.max_timeout)
 
     def _handed(self, slots: NDArray[np.intp]) -> None:

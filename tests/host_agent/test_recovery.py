@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from collectives.plan import JobPlan
 from host_agent.options import WorkerOptions
@@ -171,3 +172,41 @@ def test_ordinary_loss_is_no_reason_to_bypass_but_timeouts_and_many_tries_are() 
         slow.tick(slow.deadline or 0.0)
         timed += [p.flags for p in seen(slow.take_output())]
     assert timed == [0, Flag.BYPASS, Flag.BYPASS]
+
+
+ROUNDED = 4.149580931019631
+"""A time for which (ROUNDED + 30) - ROUNDED is less than 30."""
+
+
+@pytest.mark.parametrize("start", [0.0, ROUNDED])
+def test_a_worker_without_answers_fails_at_its_deadline(start: float) -> None:
+    assert ROUNDED + 30 - ROUNDED < 30
+    plan, network = star_plan(1)
+    worker = Worker(plan, 0, network, replace(OPTIONS, deadline=30.0))
+    worker.submit(np.ones(LANES, dtype=np.int32), start)
+    times = ticks_until_failure(worker)
+    assert times[-1] == start + 30
+    assert len(set(times)) == len(times), "no second look at one time"
+
+
+def test_a_hand_over_without_answers_fails_at_its_deadline() -> None:
+    plan, network = star_plan(1)
+    worker = Worker(plan, 0, network, replace(OPTIONS, deadline=30.0))
+    worker.submit(np.ones(LANES, dtype=np.int32), 0.0)
+    worker.receive(result(plan, network, 0, 1), TRIP)
+    worker.adopt(replace(plan, epoch=2), ROUNDED)
+    times = ticks_until_failure(worker)
+    assert times[-1] == ROUNDED + 30
+    assert len(set(times)) == len(times), "no second look at one time"
+
+
+def ticks_until_failure(worker: Worker) -> list[float]:
+    """Let deadlines pass until the worker gives up: their times."""
+    times: list[float] = []
+    while worker.failure is None:
+        assert worker.deadline is not None
+        assert len(times) < 100, "never over"
+        times.append(worker.deadline)
+        worker.tick(worker.deadline)
+        worker.take_output()
+    return times
