@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import shutil
 import signal
@@ -33,6 +34,8 @@ class EtcdServer:
     def pause(self) -> None:
         """Let it answer nothing, as if it were cut off."""
         self.process.send_signal(signal.SIGSTOP)
+        # A thread on another processor runs on until it takes the signal.
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
 
     def go_on(self) -> None:
         """End a pause."""

@@ -353,7 +353,8 @@ def test_a_switch_that_hangs_while_it_is_connected_is_connected_again(
             await driver.wait(timeout=WAIT)
             assert same(held(fake), star_rules())
         assert states[0] == (State.CONNECTING, "TimeoutError: no answer while connecting")
-        assert caplog.records == []
+        # gRPC has one poller a process, which may still call the closed loop of an earlier test.
+        assert [r for r in caplog.records if "PollerCompletionQueue" not in r.getMessage()] == []
 
     with caplog.at_level("ERROR"):
         run(test)
