@@ -104,7 +104,7 @@ class Emulation(EmulatedHosts):
         self._logs: list[IO[bytes]] = []
         self._processes: list[subprocess.Popen[bytes]] = []
         self._ordered = 0
-        """Interfaces whose frames one processor receives."""
+        """Number of interfaces assigned to a processor so far (`_keep_order`)."""
         self._logged: set[str] = set()
         """Hosts whose programs have printed something since the network's start."""
 
@@ -266,7 +266,7 @@ class Emulation(EmulatedHosts):
             self._check(["ip", "-batch", "-"], host=name, stdin="\n".join(lines))
 
     def _keep_order(self, interface: str, host: str | None) -> None:
-        """Receive the interface's frames on one processor; interfaces take turns at these."""
+        """Receive an interface's frames on one processor; processors are assigned in turn."""
         processors = sorted(os.sched_getaffinity(0))
         processor = processors[self._ordered % len(processors)]
         self._ordered += 1

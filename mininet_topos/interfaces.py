@@ -22,12 +22,14 @@ def offload_command(interface: str) -> list[str]:
 def ordered_command(interface: str, processor: int) -> list[str]:
     """Return the command that has one processor receive all frames of an interface.
 
-    A frame on a veth is received by the processor that sends it, which on a shaped link is now the
-    sender's and now that of the link's timer: frames overtake each other, as on no cable, and their
-    neighbour asks for those that it takes for lost. Receive packet steering keeps their order.
+    A veth's frames are received on the processor that sent them: on a shaped link either the
+    sender's or that of HTB's timer. Frames reorder, as on no cable, and the neighbour requests what
+    is not lost. Receive packet steering keeps their order (the kernel's networking/scaling.rst).
     """
     queues = f"/sys/class/net/{interface}/queues/rx-*/rps_cpus"
-    return ["sh", "-c", f"for mask in {queues}; do echo {1 << processor:x} > $mask; done"]
+    # A mask is hexadecimal, in groups of 32 processors.
+    mask = f"{1 << processor % 32:x}" + ",00000000" * (processor // 32)
+    return ["sh", "-c", f"for queue in {queues}; do echo {mask} > $queue || exit; done"]
 
 
 def neighbour_lines(interface: str, others: Iterable[tuple[str, str]]) -> list[str]:
