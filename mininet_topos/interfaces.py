@@ -24,12 +24,17 @@ def ordered_command(interface: str, processor: int) -> list[str]:
 
     A veth's frames are received on the processor that sent them: on a shaped link either the
     sender's or that of HTB's timer. Frames reorder, as on no cable, and the neighbour requests what
-    is not lost. Receive packet steering keeps their order (the kernel's networking/scaling.rst).
+    is not lost. Receive packet steering keeps their order (the kernel's networking/scaling.rst); a
+    kernel without it (CONFIG_RPS) changes nothing, and only costs needless repairs.
     """
     queues = f"/sys/class/net/{interface}/queues/rx-*/rps_cpus"
     # A mask is hexadecimal, in groups of 32 processors.
     mask = f"{1 << processor % 32:x}" + ",00000000" * (processor // 32)
-    return ["sh", "-c", f"for queue in {queues}; do echo {mask} > $queue || exit; done"]
+    return [
+        "sh",
+        "-c",
+        f"for queue in {queues}; do test ! -e $queue || echo {mask} > $queue || exit; done",
+    ]
 
 
 def neighbour_lines(interface: str, others: Iterable[tuple[str, str]]) -> list[str]:
