@@ -32,6 +32,9 @@ STEADY_PROBES = 8
 shows a gap, however many frames were lost in a row."""
 PROBE_FRAGMENTS = 4
 """Number of fragments in a probe, those sent last."""
+PROBE_AGAIN = 0.25
+"""Least seconds from which the intervals of further probes grow, unless the first came sooner: a
+process may be off the processor for tenths of a second."""
 ASK_EVERY = 3
 """Of consecutive probes, one in this many asks the server, bypassing the switches. If all other
 workers have the result, or bypass, and a switch has lost its slots, contributions would wait there
@@ -198,14 +201,22 @@ class Recovery:
 
     @property
     def probe_due(self) -> float:
-        """Time when the next probe is due, if anything is in flight."""
+        """Time when the next probe is due, if anything is in flight.
+
+        The first comes when a silence exceeds the longest queue; the next ones wait for answers.
+        """
         shortest = self._shortest
         if shortest == NEVER:
             if not self._link_patience:
                 return NEVER
             shortest = self._round_trip.timeout / 2
         doublings = max(0, self._probes - STEADY_PROBES) if self._link_patience else self._probes
-        patience = max(self._min_probe, 2 * shortest) * 2.0**doublings
+        least = self._min_probe
+        if self._probes and self._round_trip.smoothed:
+            # Queues were empty at the first probe, so its answer was due after a round trip.
+            shortest = max(shortest, self._round_trip.smoothed)
+            least = min(least, PROBE_AGAIN)
+        patience = max(least, 2 * shortest) * 2.0**doublings
         # A probe puts the timeout off, and must not come again and again before it.
         most = 8 * self._max_probe if self._link_patience else self._max_probe
         return max(self._progress.at, self._last_sent_at) + min(patience, most)
@@ -232,7 +243,7 @@ class Recovery:
         self._probes = 0
 
     def probe(self, in_flight: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Return the slots of a probe; the next probe waits twice as long."""
+        """Return the slots of a probe; the next one comes later, see `probe_due`."""
         self._probes = min(self._probes + 1, 30)
         if len(in_flight) <= PROBE_FRAGMENTS:
             return in_flight

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -25,6 +26,8 @@ REPEAT_EVERY = 50
 """One in this many schedules runs twice and must have the same history."""
 RUNS = 200
 """Maximum number of runs to minimise a failure."""
+MINIMISE_SECONDS = 600.0
+"""CPU time after which no further run minimises a failure: each may be as stuck as the first."""
 
 
 class _Stuck(Exception):
@@ -102,9 +105,17 @@ def fails_like(result: SoakResult, kit: Kit) -> Callable[[FaultSchedule], bool]:
     return fails
 
 
-def failure_of(result: SoakResult, kit: Kit, runs: int = RUNS) -> Failure:
-    """Minimise a schedule that fails."""
-    smallest = minimise(result.schedule, fails_like(result, kit), runs)
+def failure_of(
+    result: SoakResult, kit: Kit, runs: int = RUNS, seconds: float = MINIMISE_SECONDS
+) -> Failure:
+    """Minimise a schedule that fails, as far as `runs` and `seconds` of CPU time allow."""
+    fails = fails_like(result, kit)
+    until = time.process_time() + seconds
+
+    def fails_in_time(schedule: FaultSchedule) -> bool:
+        return time.process_time() < until and fails(schedule)
+
+    smallest = minimise(result.schedule, fails_in_time, runs)
     found = run_one(smallest, kit, twice=True).violations
     return Failure(result.schedule, result.violations, smallest, found)
 

@@ -127,6 +127,16 @@ def test_a_lost_tail_is_probed_and_then_repaired() -> None:
     assert worker.statistics.timeouts == 0
 
 
+def test_further_probes_wait_for_round_trips_and_not_for_queues() -> None:
+    worker, plan, network = busy(fragments=16)
+    come(worker, plan, network, TRIP, *range(12))
+    probes = [tick(worker) for _ in range(4)]
+    assert [numbers for _, numbers in probes] == [[12, 13, 14, 15]] * 4
+    times = [round(now, 9) for now, _ in probes]
+    assert times == [5.1, 5.6, 6.6, 8.6]
+    assert worker.statistics.timeouts == 0
+
+
 def test_workers_take_turns_at_repairing_what_all_miss() -> None:
     times = []
     for index in range(4):

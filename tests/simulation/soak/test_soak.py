@@ -97,6 +97,7 @@ def test_an_entry_that_stays_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = (small, replace(small, name="b"))
     result = run_one(FaultSchedule(1, NETWORK, jobs, (NOISE,)), make_kit())
     assert {violation.oracle for violation in result.violations} == {Oracle.LEAK}
+    assert failure_of(result, make_kit(), seconds=0.0).minimised == result.schedule
     failure = failure_of(result, make_kit())
     assert failure.minimised.faults == ()
     [job] = failure.minimised.jobs
