@@ -11,7 +11,7 @@ from p4switch.device.bundle import make_bundle
 from p4switch.frontend.program import compile_program
 from p4switch.frontend.syntax.parser import parse_text
 from p4switch.p4runtime.p4info import p4info
-from tests.support.p4runtime_world import CallError, Client, World, frame, served
+from tests.support.p4runtime_world import Client, World, frame, refused, served
 
 world = pytest.fixture(served)
 
@@ -72,12 +72,6 @@ def client(world: World, tmp_path: Path) -> Client:
     primary.arbitrate()
     primary.push(info, config)
     return primary
-
-
-def refused(client: Client, entity: p4r.Entity, how: str = "insert") -> str:
-    with pytest.raises(CallError, match="UNKNOWN") as caught:
-        getattr(client, how)(entity)
-    return caught.value.codes()[0]
 
 
 # --- entries in the program --------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from finsy.proto import p4r
 
-from tests.support.p4runtime_world import CallError, Client, World, frame, running
+from tests.support.p4runtime_world import Client, World, frame, refused, running
 
 started = pytest.fixture(running)
 Started = tuple[World, Client]
@@ -47,12 +47,6 @@ def one_shot(client: Client, destination: int, *ports: tuple[int, int]) -> p4r.E
         action = actions.action_profile_actions.add(weight=weight)
         action.action.CopyFrom(client.action("forward", port=port))
     return entity
-
-
-def refused(client: Client, entity: p4r.Entity, how: str = "insert") -> str:
-    with pytest.raises(CallError, match="UNKNOWN") as caught:
-        getattr(client, how)(entity)
-    return caught.value.codes()[0]
 
 
 def test_members_of_a_profile(started: Started) -> None:

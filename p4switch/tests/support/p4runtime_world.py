@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import grpc
+import pytest
 from finsy.proto import U128, p4i, p4r, p4r_grpc, rpc_status
 
 from p4switch.backends.reference.interpreter import Interpreter
@@ -375,3 +376,10 @@ def running() -> Iterator[tuple[World, Client]]:
     """A world that runs `everything.p4`, and its primary client, for a fixture."""
     for world in served():
         yield world, world.start()
+
+
+def refused(client: Client, entity: p4r.Entity, how: str = "insert") -> str:
+    """Return the status code of a write of one entity, which must be refused."""
+    with pytest.raises(CallError, match="UNKNOWN") as caught:
+        getattr(client, how)(entity)
+    return caught.value.codes()[0]
