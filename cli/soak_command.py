@@ -164,7 +164,7 @@ def _show(summary: Summary, output: Path) -> None:
         ("virtual time", f"{summary.seconds:,.0f} s, {summary.events:,} events"),
         ("jobs", _counts(summary.jobs)),
         ("schedules with", _counts(summary.faults)),
-        ("befell them", _counts(summary.injected)),
+        ("injected", _counts(summary.injected)),
         ("failures", str(len(summary.failures))),
         *(
             [("interrupted", f"after {summary.schedules:,} schedules")]
