@@ -173,6 +173,8 @@ def _check_nodes(network: Network, demand: JobDemand) -> None:
                     f"job {demand.job}, {role} {name!r}: there is no such host in {network.name}; "
                     f"hosts: {shorten(network.hosts)}"
                 )
+            if not network.ports(name):
+                raise PlanError(f"job {demand.job}, {role} {name!r}: no link leads to it")
         twice = [name for name, count in Counter(names).items() if count > 1]
         if twice:
             raise PlanError(f"job {demand.job}: {role} {twice[0]!r} is named twice")
