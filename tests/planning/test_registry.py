@@ -14,10 +14,11 @@ from collectives.plan_checker import check_plans, plan_faults
 from network.builder import NetworkBuilder
 from network.loaders import load_network
 from network.model import Network
+from network.topologies import make_topology
 from planning.model.allocation import Allocator, TreeNeeds
 from planning.model.placement import place
 from planning.model.request import Algorithm, PlanRequest
-from planning.registry import make_plan
+from planning.registry import PLANNERS, make_plan
 from planning.steiner.candidate_trees import SwitchGraph, nearest
 from protocol.wire import Hop
 
@@ -27,6 +28,15 @@ def request(
 ) -> PlanRequest:
     placement = place(network, workers, servers)
     return replace(PlanRequest(1, 1, placement.workers, placement.servers), **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("planner", PLANNERS)
+def test_networks_whose_links_have_all_failed_are_refused(planner: str, workers: int) -> None:
+    """A job waits then; any other error would end it."""
+    star = make_topology("star:4")
+    with pytest.raises(PlanError, match=r"no path|no link|no root|0 links"):
+        make_plan(replace(star, links=()), request(star, workers), planner=planner)
 
 
 def link_loads(network: Network, plan: JobPlan) -> dict[tuple[str, str], int]:

@@ -49,13 +49,6 @@ def test_where_switches_have_slots_they_sum() -> None:
     assert any(part.aggregate for tree in plan.trees for part in tree.parts.values())
 
 
-def test_a_worker_without_a_link_is_refused_even_alone() -> None:
-    star = make_topology("star:4", Options(2e5, 2e5, slots=16))
-    cut = replace(star, links=())
-    with pytest.raises(PlanError, match="worker 'ps': no link leads to it"):
-        embedded(cut, PlanRequest(1, 1, ("ps",), ("h4",), window=4))
-
-
 def test_without_free_slots_hosts_sum() -> None:
     allocator = Allocator(RACKS)
     full = PlanRequest(9, 1, ("h1", "h2", "h5"), ("ps",), window=256)
