@@ -82,7 +82,7 @@ class Cluster:
         self.send: Send = lambda host, command: None
         self.date = date
         self._new_key = new_key
-        self._watching: dict[int, asyncio.Task[None]] = {}
+        self._watching: dict[int, asyncio.Task[object]] = {}
         self._progress: dict[int, Progress] = {}
         self._open_since = math.inf
         """Time from which agents could attend jobs."""
@@ -196,11 +196,9 @@ class Cluster:
     def _begin_watch(self, job: Job, *, restored: bool = False) -> None:
         self._progress[job.number] = Progress(clock.now(), job.round)
         assert job.plan is not None
-        watching = asyncio.create_task(
-            self._watch(job, job.plan.epoch, restored), name=f"watch job {job.number}"
+        self._watching[job.number] = self._start_in_background(
+            self._watch(job, job.plan.epoch, restored), f"watch job {job.number}"
         )
-        watching.add_done_callback(log_defect)
-        self._watching[job.number] = watching
 
     async def _plan(self, job: Job) -> None:
         """Plan a job on free resources, and install its rules.
@@ -483,10 +481,9 @@ class Cluster:
 
     def _end_soon(self, job: Job, state: JobState, reason: str = "") -> None:
         """Finish a job from its own watch task."""
-        self._watching[job.number] = self._start(self._end(job, state, reason))
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        return asyncio.create_task(work)
+        self._watching[job.number] = self._start_in_background(
+            self._end(job, state, reason), f"end job {job.number}"
+        )
 
     def _start_in_background(
         self, work: Coroutine[Any, Any, object], name: str
@@ -494,6 +491,7 @@ class Cluster:
         task = asyncio.create_task(work, name=name)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        task.add_done_callback(log_defect)
         return task
 
     async def _end(self, job: Job, state: JobState, reason: str = "") -> None:
@@ -560,7 +558,7 @@ class Cluster:
 
     async def close(self) -> None:
         """Stop watching; the jobs are left as they are."""
-        tasks = [*self._watching.values(), *self._background]
+        tasks = [*self._background]
         self._watching.clear()
         for task in tasks:
             task.cancel()

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from cli.job_commands import make_submission
+from controller import clock
 from controller.dataplane.rules import SwitchRules
 from controller.jobs.cluster import MOST_FEATURES, Cluster
 from controller.jobs.job_spec import JobSpec
+from controller.jobs.job_state import JobState
 from controller.jobs.manager import Manager
 from controller.jobs.settings import ClusterSettings
 from controller.jobs.sharing import SharingPolicy
@@ -131,6 +133,34 @@ def test_levels_follow_progress_and_reach_the_hosts(tmp_path: Path) -> None:
         await cluster.cancel(cluster.jobs.find(1))
         report("h1", 11, 6.0)
         await cluster.close()
+
+    asyncio.run(main())
+
+
+def test_a_job_that_is_ending_ends_no_more_after_close() -> None:
+    """Else a controller that stops writes to the journal of its successor."""
+    released = asyncio.Event()
+    ending = asyncio.Event()
+
+    async def main() -> None:
+        async def install(rules: Mapping[str, SwitchRules]) -> None:
+            if job is not None:
+                ending.set()
+                await released.wait()
+
+        job = None
+        cluster = Cluster(Manager(local("star:3"), install))
+        job = await cluster.submit(JobSpec("a", ("h1", "h2"), ("h3",)))
+        tracker = cluster.manager.agents.tracker(job.number)
+        tracker.register("h1", clock.now())
+        cluster.manager.agents.receive(
+            "h1", job.number, pb.AgentMessage(failed=pb.Failed(reason="broken")), clock.now()
+        )
+        await asyncio.wait_for(ending.wait(), 60)
+        await cluster.close()
+        released.set()
+        await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
+        assert job.state is JobState.DRAINING
 
     asyncio.run(main())
 
