@@ -106,6 +106,7 @@ class AgentRegistry:
         queue: MessageQueue = asyncio.Queue()
         messages = entry.tracker.register(host, now, state, round_)
         if messages[0][1].HasField("refused"):
+            entry.send(messages[1:])
             return queue, messages[0][1]
         entry.queues[host] = queue
         entry.send(messages)

@@ -250,7 +250,7 @@ class Cluster:
         # A worker that restarts now would be at another round than the others.
         tracker.started = job.state is JobState.RUNNING
         self.priorities.add(job.number, clock.now(), job.request.workers)
-        self._begin_watch(job, restored=tracker.started)
+        self._begin_watch(job, restored=True)
 
     def opened(self) -> None:
         """Note that agents can attend jobs from now on."""
@@ -331,8 +331,8 @@ class Cluster:
         """Follow a job to its end.
 
         A server that is lost may come back for a while; then another host takes its place.
-        `summoned`: the epoch whose hosts have been summoned. `restored`: the job had started under
-        an earlier controller.
+        `summoned`: the epoch whose hosts have been summoned. `restored`: an earlier controller has
+        installed the job.
         """
         tracker = self.manager.agents.tracker(job.number)
         lost_since: float | None = None
@@ -355,7 +355,8 @@ class Cluster:
             }
             absent = self._missing(job)
             all_back = all_back or not absent
-            if not all_back and now > self._open_since + self.settings.grace:
+            # The journal may lack that it had started; then the first agent that is back says so.
+            if tracker.started and not all_back and now > self._open_since + self.settings.grace:
                 failures = dict.fromkeys(absent, "not attached since the restart") | failures
             fatal = {
                 host: why

@@ -42,6 +42,8 @@ class Agent:
     heard: float = 0.0
     joined: float = 0.0
     """Time when its stream opened."""
+    fresh: bool = False
+    """Whether it was a new process then."""
     fell: int = 0
     """Number of its loss or failure among those of the job."""
 
@@ -95,8 +97,9 @@ class Tracker:
             return [(host, _refused(f"host {host} has an agent in job {self.plan.job} already"))]
         if agent.role != "server" and self.started and state not in (pb.RUNNING, pb.FINISHED):
             why = f"job {self.plan.job} has started; a {agent.role} cannot join it again"
-            return [(host, _refused(why))]
+            return [(host, _refused(why)), *self._fail_restarted(agent)]
         agent.connected, agent.heard, agent.reason = True, now, ""
+        agent.fresh = state == pb.EXPECTED
         agent.replaces = False
         agent.joined = now
         # Its last message, with the report or the reason, comes next: until then it has not ended.
@@ -109,11 +112,24 @@ class Tracker:
             heartbeat_seconds=HEARTBEAT_SECONDS,
         )
         out: Outgoing = [(host, pb.ControllerMessage(welcome=welcome))]
-        if agent.state >= pb.RUNNING:
+        if agent.state >= pb.RUNNING and not self.started:
+            # It had started under an earlier controller, which could not record that.
             self.started = True
+            for other in self.agents.values():
+                if other.connected and other.fresh and other.role != "server":
+                    out += self._fail_restarted(other)
         if self.released:
             out.append((host, self._release()))
         return out + self._advance()
+
+    def _fail_restarted(self, agent: Agent) -> Outgoing:
+        """Note that another process of a started job's worker or relay has come for the first.
+
+        It would be at another round than the others.
+        """
+        if agent.over:
+            return []
+        return self._fall(agent, pb.FAILED, "it restarted while the job was running")
 
     def needs_new_epoch(self, host: str, state: pb.AgentState) -> bool:
         """Whether a host that registers, in `state`, is a server of a started job without sums.

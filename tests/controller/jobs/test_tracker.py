@@ -135,6 +135,19 @@ def test_a_worker_cannot_start_afresh_in_a_started_job() -> None:
     assert "a worker cannot join it again" in message.refused.reason
 
 
+@pytest.mark.parametrize("first", ["h1", "h2"])
+def test_a_worker_that_restarts_with_the_controller_fails_its_job(first: str) -> None:
+    """h1 restarts, h2 runs; the controller's journal does not say that the job had started."""
+    tracker = Tracker(*star())
+    tracker.register("ps", 0.0, pb.READY)
+    out = []
+    for host in (first, "h2" if first == "h1" else "h1"):
+        out += tracker.register(host, 0.0, pb.RUNNING if host == "h2" else pb.EXPECTED)
+    assert ("h2", "lost") in kinds(out)
+    assert tracker.failures() == {"h1": "it restarted while the job was running"}
+    assert tracker.agents["h1"].state == pb.FAILED
+
+
 def test_a_restarted_controller_takes_agents_back_where_they_were() -> None:
     tracker = Tracker(*star())
     tracker.register("h1", 0.0, pb.RUNNING, 7)
