@@ -120,7 +120,8 @@ class AgentSession:
     def assignment(self) -> Assignment | None:
         """The assignment of this agent, or None until the controller has sent it.
 
-        Raises what is wrong with it.
+        Its plan is the newest when this is first read; later ones are events. Raises what is wrong
+        with it.
         """
         welcome = self._welcome
         if self._assignment is None and welcome is not None:
@@ -248,8 +249,12 @@ class AgentSession:
             self._new_plan(welcome.plan)
 
     def _new_plan(self, message: pb.Plan) -> None:
-        if message.epoch != self._epoch:
-            self._epoch = message.epoch
+        if self._welcome is None or message.epoch == self._epoch:
+            return
+        self._epoch = message.epoch
+        if self._assignment is None:
+            self._welcome.plan.CopyFrom(message)
+        else:
             self._events.append(PlanChanged(plan_from(message)))
 
 

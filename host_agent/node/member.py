@@ -211,13 +211,12 @@ class Member:
 
     def _adopt(self, plan: JobPlan) -> None:
         assignment = self.stream.assignment
-        # Before the job has begun here, it begins under the newest plan.
-        if assignment is not None and self._plan is not None:
-            self._plan = plan
-            if self._worker is not None:
-                self._worker.adopt(plan, self._now)
-            key = assignment.task.key or None
-            self._servers.adopt(plan, self.stream.host, assignment.network, key)
+        assert assignment is not None
+        self._plan = plan
+        if self._worker is not None:
+            self._worker.adopt(plan, self._now)
+        key = assignment.task.key or None
+        self._servers.adopt(plan, self.stream.host, assignment.network, key)
 
     def _lost(self, event: AgentLost) -> None:
         """Process the loss of an agent: fatal for a worker; a server may be restarted or replaced.

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from host_agent.session import AgentLost, AgentSession, AllDone, NodeSession
+from collectives.messages import network_message, plan_message
+from host_agent.session import AgentLost, AgentSession, AllDone, NodeSession, PlanChanged
+from network.loaders import load_network
+from planning.model.request import PlanRequest
+from planning.registry import make_plan
 from protocol import hopsum_pb2 as pb
 from protocol.channel import ControllerError
 
@@ -64,6 +70,24 @@ def test_news_is_delivered_and_the_end_is_known() -> None:
     assert refused.over
     with pytest.raises(ControllerError, match="rejected by the controller: no such job"):
         refused.events()
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_plan_that_follows_the_welcome_closely_is_not_lost(late: bool) -> None:
+    """An agent begins under the newest plan; afterwards a newer one is an event."""
+    network = load_network("star:2")
+    request = PlanRequest(1, 1, ("h1",), ("ps",), window=32)
+    old, new = (make_plan(network, replace(request, epoch=epoch)) for epoch in (1, 2))
+    session = AgentSession("here", 1, "h1")
+    session.connected()
+    welcome = pb.Welcome(network=network_message(network), plan=plan_message(old))
+    session.receive(pb.ControllerMessage(welcome=welcome))
+    if late:
+        assert session.assignment is not None
+    session.receive(pb.ControllerMessage(plan=plan_message(new)))
+    assert session.events() == ([PlanChanged(new)] if late else [])
+    assert session.assignment is not None
+    assert session.assignment.plan == (old if late else new)
 
 
 def test_a_host_says_hello_on_every_stream_and_reports_on_none() -> None:
