@@ -95,7 +95,8 @@ class Tracker:
             return [(host, _refused(f"host {host} has no part in job {self.plan.job}"))]
         if agent.connected:
             return [(host, _refused(f"host {host} has an agent in job {self.plan.job} already"))]
-        if agent.role != "server" and self.started and state not in (pb.RUNNING, pb.FINISHED):
+        # A ready one has missed Start: an earlier controller failed between record and message.
+        if agent.role != "server" and self.started and state < pb.READY:
             why = f"job {self.plan.job} has started; a {agent.role} cannot join it again"
             return [(host, _refused(why)), *self._fail_restarted(agent)]
         agent.connected, agent.heard, agent.reason = True, now, ""

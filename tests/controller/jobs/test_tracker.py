@@ -160,6 +160,23 @@ def test_a_restarted_controller_takes_agents_back_where_they_were() -> None:
     assert ("ps", "all_done") in kinds(out)
 
 
+def test_agents_that_missed_the_start_are_started_by_the_next_controller() -> None:
+    """The one before recorded that the job had started, and failed before it told all of them."""
+    tracker = Tracker(*star())
+    tracker.started = True
+    assert kinds(tracker.register("h1", 0.0, pb.READY)) == [("h1", "welcome"), ("h1", "start")]
+    tracker.register("h2", 0.0, pb.RUNNING)
+    assert tracker.state == "running"
+
+
+def test_the_next_controller_hears_why_an_agent_failed() -> None:
+    tracker = Tracker(*star())
+    tracker.started = True
+    assert kinds(tracker.register("h1", 0.0, pb.FAILED)) == [("h1", "welcome")]
+    tracker.receive("h1", say(failed=pb.Failed(reason="its disk is full")), 0.0)
+    assert tracker.failures() == {"h1": "its disk is full"}
+
+
 def test_agents_that_return_after_the_release_are_released() -> None:
     tracker = Tracker(*star(1))
     tracker.register("h1", 0.0, pb.RUNNING)
