@@ -334,7 +334,7 @@ class VirtualCluster:
 
     def restore_link(self, u: str, v: str) -> None:
         """Restore a link."""
-        self._tell(f"{u}-{v}", "is mended")
+        self._tell(f"{u}-{v}", "is restored")
         self.world.channels[u, v].cut = self.world.channels[v, u].cut = False
         self._tell_ends(u, v, up=True)
 
