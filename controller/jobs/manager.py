@@ -240,12 +240,14 @@ class Manager:
         """Add a job of an earlier controller; `refresh` installs its rules.
 
         It goes on in its epoch if its plan holds as it is, else in the next one; where slots that
-        it had are taken by others now it gives them up. Raises PlanError.
+        it had are taken by others now it gives them up. A job that has not started according to
+        the journal may have ended since then, unrecorded: new agents would repeat the sequence
+        numbers of its epoch, so it starts in the next one. Raises PlanError.
         """
         plan = _plan(job)
         if job.spec.among_hosts:
             return self._take_in(job, _Next(job.request, plan, frozenset()))
-        if self._holds(job):
+        if self._holds(job) and job.state is not JobState.WAITING:
             return self._expect(job)
         request = next_request(job.request, plan)
         first = self._plan_on(job, request, job.bypassed, self.working())

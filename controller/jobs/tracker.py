@@ -124,13 +124,14 @@ class Tracker:
         return out + self._advance()
 
     def _fail_restarted(self, agent: Agent) -> Outgoing:
-        """Note that another process of a started job's worker or relay has come for the first.
+        """Note that a worker or relay of a started job comes without what it has done.
 
         It would be at another round than the others.
         """
         if agent.over:
             return []
-        return self._fall(agent, pb.FAILED, "it restarted while the job was running")
+        why = "it lost its part in the job: it restarted, or the job had ended without a record"
+        return self._fall(agent, pb.FAILED, why)
 
     def needs_new_epoch(self, host: str, state: pb.AgentState) -> bool:
         """Whether a host that registers, in `state`, is a server of a started job without sums.

@@ -144,7 +144,7 @@ def test_a_worker_that_restarts_with_the_controller_fails_its_job(first: str) ->
     for host in (first, "h2" if first == "h1" else "h1"):
         out += tracker.register(host, 0.0, pb.RUNNING if host == "h2" else pb.EXPECTED)
     assert ("h2", "lost") in kinds(out)
-    assert tracker.failures() == {"h1": "it restarted while the job was running"}
+    assert tracker.failures()["h1"].startswith("it lost its part in the job: it restarted, or")
     assert tracker.agents["h1"].state == pb.FAILED
 
 
