@@ -43,7 +43,7 @@ class Agent:
     joined: float = 0.0
     """Time when its stream opened."""
     fresh: bool = False
-    """Whether it was a new process then."""
+    """Whether it came then without having been ready before."""
     fell: int = 0
     """Number of its loss or failure among those of the job."""
 
@@ -100,7 +100,7 @@ class Tracker:
             why = f"job {self.plan.job} has started; a {agent.role} cannot join it again"
             return [(host, _refused(why)), *self._fail_restarted(agent)]
         agent.connected, agent.heard, agent.reason = True, now, ""
-        agent.fresh = state == pb.EXPECTED
+        agent.fresh = state < pb.READY
         agent.replaces = False
         agent.joined = now
         # Its last message, with the report or the reason, comes next: until then it has not ended.

@@ -135,14 +135,17 @@ def test_a_worker_cannot_start_afresh_in_a_started_job() -> None:
     assert "a worker cannot join it again" in message.refused.reason
 
 
-@pytest.mark.parametrize("first", ["h1", "h2"])
-def test_a_worker_that_restarts_with_the_controller_fails_its_job(first: str) -> None:
+@pytest.mark.parametrize("order", [("h1", "h2"), ("h2", "h1")])
+@pytest.mark.parametrize("state", [pb.EXPECTED, pb.PREPARING])
+def test_a_worker_that_restarts_with_the_controller_fails_its_job(
+    order: tuple[str, str], state: pb.AgentState
+) -> None:
     """h1 restarts, h2 runs; the controller's journal does not say that the job had started."""
     tracker = Tracker(*star())
     tracker.register("ps", 0.0, pb.READY)
     out = []
-    for host in (first, "h2" if first == "h1" else "h1"):
-        out += tracker.register(host, 0.0, pb.RUNNING if host == "h2" else pb.EXPECTED)
+    for host in order:
+        out += tracker.register(host, 0.0, pb.RUNNING if host == "h2" else state)
     assert ("h2", "lost") in kinds(out)
     assert tracker.failures()["h1"].startswith("it lost its part in the job: it restarted, or")
     assert tracker.agents["h1"].state == pb.FAILED
