@@ -247,7 +247,7 @@ class Manager:
         plan = _plan(job)
         if job.spec.among_hosts:
             return self._take_in(job, _Next(job.request, plan, frozenset()))
-        if self._holds(job) and job.state is not JobState.WAITING:
+        if job.state is not JobState.WAITING and self._holds(job):
             return self._expect(job)
         request = next_request(job.request, plan)
         first = self._plan_on(job, request, job.bypassed, self.working())
