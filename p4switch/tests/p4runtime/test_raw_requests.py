@@ -171,7 +171,7 @@ def test_a_message_beyond_the_limit_is_refused(started: Started) -> None:
 @settings(max_examples=200)
 @given(st.data())
 def test_damaged_writes_have_a_status(started: Started, data: st.DataObject) -> None:
-    """A valid request with some bytes changed is answered with a status, whatever it contains."""
+    """The server answers a request with corrupted bytes with a status, and keeps running."""
     world, client = started
     request = p4r.WriteRequest(device_id=DEVICE, election_id=U128.encode(1))
     entry = client.entry("exact_table", client.action("forward", port=2), exact={"destination": 7})
