@@ -239,10 +239,15 @@ class Flight:
         oldest = int(slots[np.argmin(self.first_sent_at[slots])])
         if self.first_sent_at[oldest] + self._options.deadline <= now:
             return oldest
-        self.round_trip.back_off(now, float(self.recovery.sent_at[slots].max()))
+        again = self.round_trip.back_off(now, float(self.recovery.sent_at[slots].max()))
         self._statistics.timeouts += len(slots)
         self.timeouts[slots] += 1
-        self.try_again(slots, now, quiet=True)
+        if again and self.recovery.timed_out():
+            slots = slots[np.argsort(self.fragment[slots])]
+            self.try_again(slots[:PROBE_FRAGMENTS], now, quiet=True, ask=True)
+            slots = slots[PROBE_FRAGMENTS:]
+        if len(slots):
+            self.try_again(slots, now, quiet=True)
         return None
 
     def try_again(

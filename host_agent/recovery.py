@@ -238,6 +238,14 @@ class Recovery:
         """Whether the last probe asks the server for the results."""
         return self._probes > 0 and self._probes % ASK_EVERY == 0
 
+    def timed_out(self) -> bool:
+        """Count a round of timeouts, if it takes the place of a probe: none is due before the first
+        round trip where links do not repair their losses. Returns whether it asks the server."""
+        if self.probe_due < NEVER:
+            return False
+        self._probes += 1
+        return self.asks_server
+
     def restart(self) -> None:
         """Restart the probe timer at a new epoch."""
         self._probes = 0

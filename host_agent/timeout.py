@@ -35,9 +35,14 @@ class RoundTrip:
         """Forget the back-off: a new epoch."""
         self.timeout = min(self._most, self.timeout)
 
-    def back_off(self, now: float, last_sent: float) -> None:
-        """Something sent last at `last_sent` has timed out: double the timeout."""
-        if last_sent >= self._backed_off_at:
-            factor, most = (4, 8 * self._most) if self.patient else (2, self._most)
-            self.timeout = min(most, factor * self.timeout)
-            self._backed_off_at = now
+    def back_off(self, now: float, last_sent: float) -> bool:
+        """Double the timeout: something sent last at `last_sent` has timed out.
+
+        Returns whether a new round of timeouts begins with it.
+        """
+        if last_sent < self._backed_off_at:
+            return False
+        factor, most = (4, 8 * self._most) if self.patient else (2, self._most)
+        self.timeout = min(most, factor * self.timeout)
+        self._backed_off_at = now
+        return True

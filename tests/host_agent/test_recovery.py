@@ -137,6 +137,23 @@ def test_further_probes_wait_for_round_trips_and_not_for_queues() -> None:
     assert worker.statistics.timeouts == 0
 
 
+def test_without_a_round_trip_every_third_round_of_timeouts_asks_the_server() -> None:
+    worker, plan, _ = busy(initial_timeout=1.0, min_timeout=1.0, max_timeout=8.0)
+
+    def asked(now: float) -> list[int]:
+        worker.tick(now)
+        packets = seen(worker.take_output())
+        assert [p.fragment for p in packets] == [*range(16)]
+        return [p.fragment for p in packets if p.flags & Flag.BYPASS]
+
+    times = (1.0, 3.0, 7.0, 15.0, 23.0)
+    assert [asked(now) for now in times] == [[], [], [0, 1, 2, 3], [], []]
+    worker.adopt(replace(plan, epoch=2), 24.0)
+    worker.take_output()
+    assert [asked(now) for now in (32.0, 40.0, 48.0)] == [[], [], [0, 1, 2, 3]]
+    assert worker.statistics.probes == 0
+
+
 def test_workers_take_turns_at_repairing_what_all_miss() -> None:
     times = []
     for index in range(4):
