@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import hashlib
 import json
 import re
 import threading
@@ -35,11 +37,22 @@ MOST_STREAMS = 32
 MOST_SLOTS = 1 << 20
 """Upper bound of a slot number in a request; no switch has as many."""
 PAGE = Path(__file__).with_name("page")
+SAME = b"event: same\ndata: .\n\n"
+"""Says to a page that its state is still the newest, and to the server whether the page is gone."""
+
+
+def _inline_script(page: str) -> str:
+    """Return the hash of a page's inline script, as Content-Security-Policy takes it."""
+    script = page.partition("<script>")[2].partition("</script>")[0]
+    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
+
+
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     # The page loads what this server has, and nothing else.
-    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; "
+    f"script-src 'self' '{_inline_script((PAGE / 'index.html').read_text())}'",
 }
 
 
@@ -300,17 +313,16 @@ async def _events(request: web.Request) -> web.StreamResponse:
                 present, state = await source.state_json()
             except StateError as error:
                 why = " ".join(str(error).split())
-                sent = ": the same\n\n"
+                sent = SAME
                 if why != unavailable:
-                    sent = f"event: unavailable\ndata: {why}\n\n"
+                    sent = f"event: unavailable\ndata: {why}\n\n".encode()
                 date, unavailable = None, why
             else:
-                # The comment shows whether the reader is still there.
-                sent = ": the same\n\n"
+                sent = SAME
                 if present != date:
-                    sent = f"event: state\ndata: {state}\n\n"
+                    sent = f"event: state\ndata: {state}\n\n".encode()
                 date, unavailable = present, ""
-            await response.write(sent.encode())
+            await response.write(sent)
             await asyncio.sleep(EVENT_SECONDS)
     return response
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Error, Page, sync_playwright
 
 from tests.support.machine import PATIENCE
 
@@ -19,26 +20,54 @@ needs_chromium = pytest.mark.skipif(
 )
 IMAGES = "HOPSUM_IMAGES"
 """Names the folder that gets the documents' pictures; `make images` sets it."""
+NETWORK_CHANGED = "net::ERR_NETWORK_CHANGED"
+"""Why Chromium fails requests while interfaces come and go, as in tests that run beside."""
+LOST = "net::ERR_CONNECTION_RESET"
 
 
 @contextmanager
-def opened(url: str) -> Iterator[Page]:
-    """Open a page; what it logs as an error, or raises, fails the test."""
-    troubles: list[str] = []
+def opened(url: str, lost: Collection[str] | None = None) -> Iterator[Page]:
+    """Open a page; what it logs as an error, or raises, fails the test.
+
+    Requests whose path ends in a name of `lost` fail for as long as it is there. These, and those
+    that fail since the machine's interfaces change, are no errors: a page must recover.
+    """
+    logged: list[str] = []
+
+    def log(kind: str, text: str) -> None:
+        if kind == "error":
+            logged.append(text)
+
     with sync_playwright() as playwright:
         # Root has no sandbox.
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1200, "height": 740})
         page.set_default_timeout(1000 * PATIENCE)
-        page.on("pageerror", lambda error: troubles.append(str(error)))
-        page.on(
-            "console",
-            lambda message: troubles.append(message.text) if message.type == "error" else None,
-        )
-        page.goto(url)
-        yield page
+        page.on("pageerror", lambda error: logged.append(str(error)))
+        page.on("console", lambda message: log(message.type, message.text))
+        if lost is not None:
+            page.route(
+                lambda asked: urlsplit(asked).path.rpartition("/")[2] in lost,
+                lambda route: route.abort("connectionreset"),
+            )
+        _go(page, url)
+        try:
+            yield page
+        except Exception as error:
+            error.add_note(f"{page.url} logged {logged}: {page.locator('body').all_inner_texts()}")
+            raise
         browser.close()
-    assert not troubles
+    assert not [text for text in logged if NETWORK_CHANGED not in text and LOST not in text]
+
+
+def _go(page: Page, url: str) -> None:
+    while True:
+        try:
+            page.goto(url)
+            return
+        except Error as error:
+            if NETWORK_CHANGED not in error.message:
+                raise
 
 
 def take_picture(page: Page, name: str, folder: Path) -> None:

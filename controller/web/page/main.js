@@ -4,7 +4,7 @@ import { detail } from "./detail.js";
 import { drawTimeline, drawTopology, kindColour } from "./drawing.js";
 import {
   History, amount, bytes, clock, clockName, countFrom, fetchFrame, fetchFrames, fetchLayout, fetchState, follow, jobColour, number,
-  packets, slotsOf, sums, works,
+  packets, pause, slotsOf, sums, works,
 } from "./state.js";
 import { element, row, table } from "./tables.js";
 
@@ -20,6 +20,7 @@ let open = false;  // the stream of states
 let live = true;  // false: what is shown is over
 let unavailable = "";  // why no state comes
 let noLayout = "";  // why a state cannot be drawn
+let noFrame = "";  // why the state that the slider says does not come
 
 function pick(what) {
   picked = what;
@@ -67,7 +68,7 @@ async function layOut(network) {
   } catch (error) {
     noLayout = error.message;
     connected();
-    await new Promise((wake) => setTimeout(wake, 1000));
+    await pause(1);
   } finally {
     layingOut = false;
   }
@@ -148,7 +149,7 @@ function take(state) {
 
 function connected({ on = open, why = unavailable } = {}) {
   [open, unavailable] = [on, why];
-  const problem = unavailable || noLayout;
+  const problem = unavailable || noLayout || noFrame;
   const shown = $("connection");
   const kind = !open || problem ? "off" : following && live ? "on" : "replay";
   shown.textContent = !open ? "no connection" : problem || (kind === "on" ? "live" : "replay");
@@ -160,8 +161,23 @@ async function showFrame(number) {
   connected();
   $("frame").value = number;
   $("frame-time").textContent = `${(frames[number] - frames[0]).toFixed(2)} s, ${number + 1} of ${frames.length}`;
-  history.add(await fetchFrame(number));
-  show();
+  const wanted = () => !following && Number($("frame").value) === number;
+  await showFetched(fetchFrame(number), wanted);
+}
+
+// Show a state that was asked for, unless another is wanted by the time it is here.
+async function showFetched(fetched, wanted) {
+  try {
+    const state = await fetched;
+    noFrame = "";
+    if (!wanted()) return;
+    history.add(state);
+    show();
+  } catch (error) {
+    noFrame = error.message;
+  } finally {
+    connected();
+  }
 }
 
 async function lookForFrames() {
@@ -200,7 +216,7 @@ $("latest").addEventListener("click", async () => {
   connected();
   $("frame-time").textContent = "";
   // A run that is over sends no more states.
-  take(await fetchState());
+  await showFetched(fetchState(), () => following);
 });
 
 follow(take, connected);

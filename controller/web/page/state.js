@@ -88,8 +88,19 @@ export function load(state, link) {
   return Math.min(1, Math.max(...uses.map((use) => use.used)) / link.bandwidth);
 }
 
+export const pause = (seconds) => new Promise((wake) => setTimeout(wake, 1000 * seconds));
+
+// A request that fails in the browser, as while interfaces come and go, is made again.
 async function json(url) {
-  const answer = await fetch(url);
+  let answer;
+  for (let tries = 3; !answer; tries--) {
+    try {
+      answer = await fetch(url);
+    } catch {
+      if (tries === 1) throw new Error("no connection");
+      await pause(1);
+    }
+  }
   if (!answer.ok) throw new Error((await answer.text()).trim());
   return answer.json();
 }
@@ -100,14 +111,27 @@ export const fetchFrame = (frame) => json(`state.json?frame=${frame}`);
 export const fetchSlot = (name, slot) => json(`slot.json?switch=${encodeURIComponent(name)}&slot=${slot}`);
 export const fetchMissing = (job) => json(`missing.json?job=${job}`);
 
+// Give what the server streams. It speaks every second: a stream that falls silent is opened again.
+const SILENCE = 10;  // seconds
+
 export function follow(take, connected) {
   const stream = new EventSource("events");
-  stream.onopen = () => connected({ on: true });
-  stream.onerror = () => {
+  let heard = Date.now();
+  const on = (kind, act) => stream.addEventListener(kind, (event) => {
+    heard = Date.now();
+    act(event.data);
+  });
+  on("open", () => connected({ on: true }));
+  on("same", () => connected({ on: true }));
+  on("unavailable", (why) => connected({ on: true, why }));
+  on("state", (state) => take(JSON.parse(state)));
+  // Where the connection is lost the browser tries again, where the server refuses it does not.
+  stream.onerror = () => connected({ on: false, why: "" });
+  const watch = setInterval(() => {
+    if (Date.now() - heard < 1000 * SILENCE) return;
+    clearInterval(watch);
+    stream.close();
     connected({ on: false, why: "" });
-    // A refusal is final for the browser; a connection that is lost is not.
-    if (stream.readyState === EventSource.CLOSED) setTimeout(() => follow(take, connected), 5000);
-  };
-  stream.addEventListener("unavailable", (event) => connected({ on: true, why: event.data }));
-  stream.addEventListener("state", (event) => take(JSON.parse(event.data)));
+    follow(take, connected);
+  }, 1000);
 }

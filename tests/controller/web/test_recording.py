@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -193,6 +195,71 @@ def shown_job(date: float) -> pb.ClusterState:
     ):  # fmt: skip
         made.events.add(number=number, date=when, kind=kind, job=job, epoch=epoch, text=kind)
     return made
+
+
+@pytest.mark.slow
+@needs_chromium
+@pytest.mark.parametrize("part", ["style.css", "main.js", "drawing.js", "layout.json", "events"])
+def test_a_page_recovers_from_requests_that_fail(part: str) -> None:
+    recording = Recording([shown_job(10.0)])
+    lost = {part}
+    with (
+        web_thread(recording, WebAddress("127.0.0.1", 0)) as url,
+        opened(url, lost) as page,
+    ):
+        connection = page.locator("#connection")
+        connection.get_by_text(re.compile("a part of this page did not|no connection")).wait_for()
+        lost.clear()
+        connection.get_by_text("replay").wait_for()
+        page.locator("circle[data-switch=s1]").wait_for()
+        assert page.locator("header").evaluate("each => getComputedStyle(each).display") == "flex"
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_the_slider_recovers_from_requests_that_fail() -> None:
+    recording = Recording([shown_job(date) for date in (10.0, 11.0, 12.0)])
+    lost: set[str] = set()
+    with (
+        web_thread(recording, WebAddress("127.0.0.1", 0)) as url,
+        opened(url, lost) as page,
+    ):
+        connection = page.locator("#connection")
+        page.locator("circle[data-switch=s1]").wait_for()
+        lost.add("state.json")
+        page.locator("#frame").fill("1")
+        connection.get_by_text("no connection").wait_for()
+        lost.clear()
+        page.locator("#latest").click()
+        connection.get_by_text("replay").wait_for()
+        page.locator("#frame").fill("1")
+        page.locator("#summary").get_by_text("1.00 s since the start").wait_for()
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_a_silent_server_is_no_connection() -> None:
+    speaks = threading.Event()
+    speaks.set()
+
+    class Source(Recording):
+        async def state(self) -> pb.ClusterState:
+            while not speaks.is_set():
+                await asyncio.sleep(0.01)
+            return await super().state()
+
+    recording = Source([shown_job(10.0)], live=True)
+    with web_thread(recording, WebAddress("127.0.0.1", 0)) as url, opened(url) as page:
+        connection = page.locator("#connection")
+        connection.get_by_text("live").wait_for()
+        page.clock.install()
+        speaks.clear()
+        page.clock.fast_forward(60_000)
+        connection.get_by_text("no connection").wait_for()
+        speaks.set()
+        recording.add(shown_job(11.0))
+        page.locator("#summary").get_by_text("1.00 s since the start").wait_for()
+        assert connection.inner_text() == "live"
 
 
 @pytest.mark.slow
