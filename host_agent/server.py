@@ -95,6 +95,7 @@ class Server:
         self._sizes = np.full(max(_MOST_CHILDREN, len(groups)), _NO_WEIGHT, dtype=np.int64)
         self._sizes[: len(groups)] = [size or _NO_WEIGHT for size in groups]
         self._all_single = tree.singles
+        self._summed = any(hop.aggregate for stack in tree.up for hop in stack[:-1])
         self._numbers[:] = EMPTY
         self._replicates = plan.results is Results.REPLICATED
         self._child_of = np.full(workers, EMPTY, dtype=np.int64)
@@ -447,9 +448,13 @@ class Server:
         and send none.
         """
         slots = self._history.oldest_first()
-        if len(slots):
-            frames = self._history.make(self._forms.replicated, slots)
-            self._numbers[slots] = self._links.number(frames, self._history.fragment[slots])
+        if not len(slots):
+            return
+        forms = self._forms
+        for form in [forms.replicated] if self._replicates else forms.unicast:
+            frames = self._history.make(form, slots)
+            if self._replicates:
+                self._numbers[slots] = self._links.number(frames, self._history.fragment[slots])
             self._output.append(frames)
             self.statistics.answered += len(slots)
 
@@ -569,7 +574,7 @@ class Server:
         if (plan.epoch - self.plan.epoch) & 0xFFFF != 1:
             self._own[:] = False  # another server may have been at work in between
         self._bind(plan, self.tree.tree)
-        if self._replicates:
+        if self._replicates or self._summed:
             self._send_history()
 
     def missing(self) -> Missing | None:

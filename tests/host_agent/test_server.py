@@ -81,6 +81,26 @@ def test_unicast_results_go_to_every_worker_by_its_stack() -> None:
         assert record["dst_ip"].tobytes() == host.ip_bytes
 
 
+def test_unicast_results_go_to_all_again_in_a_new_epoch_where_switches_sum() -> None:
+    server, plan, network = pair_and_one(results=Results.UNICAST)
+    for worker, weight in ((0, 2), (2, 1)):
+        server.receive(contribution(plan, network, worker, 5, 4, weight=weight), 0.0)
+    server.take_output()
+    server.adopt(replace(plan, epoch=2))
+    assert [(p.kind, p.worker, p.epoch, p.value) for p in answers(server)] == [
+        (Kind.RESULT, worker, 2, 8) for worker in range(3)
+    ]
+
+
+def test_nothing_waits_in_switches_that_do_not_sum_so_the_history_is_not_sent() -> None:
+    server, plan, network = star(2, results=Results.UNICAST)
+    for worker in range(2):
+        server.receive(contribution(plan, network, worker, 0, 4), 0.0)
+    server.take_output()
+    server.adopt(replace(plan, epoch=2))
+    assert answers(server) == []
+
+
 def test_batches_of_many_children_and_fragments_in_any_order() -> None:
     server, plan, network = star(4)
     frames = [
@@ -144,7 +164,7 @@ def test_results_name_the_reduction_whenever_they_are_sent(results: Results) -> 
     server.receive(contribution(plan, network, 1, 0, -3, **late), 0.0)
     assert reductions(server) == [2]
     server.adopt(replace(plan, epoch=2))
-    assert reductions(server) == ([2, 0, 3] if results is Results.REPLICATED else [])
+    assert reductions(server) == [2, 0, 3] * each
 
 
 def test_fragments_of_several_reductions_come_in_one_batch() -> None:
