@@ -291,10 +291,10 @@ def print_table(
 
 
 def make_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
-    """Rows as a table; columns of numbers to the right."""
+    """Rows as a table, without a head if all columns are nameless; numbers to the right."""
     from rich.table import Table
 
-    table = Table()
+    table = Table(show_header=any(columns))
     for i, column in enumerate(columns):
         numeric = all(isinstance(row[i], (int, float)) for row in rows)
         table.add_column(column, justify="right" if numeric and rows else "left")

@@ -162,7 +162,7 @@ def commands_page() -> str:
                 lines += ["", "| | value | what | default |", "| --- | --- | --- | --- |"]
             for p in command.parameters:
                 names = " ".join(f"`{name}`" for name in p.names)
-                kind = f"`{p.kind}`".replace("|", "\\|") if p.kind else ""
+                kind = ", ".join(f"`{each}`" for each in p.kind.split("|")) if p.kind else ""
                 default = "required" if p.required else f"`{p.default}`" if p.default else ""
                 lines.append(f"| {names} | {kind} | {_escaped(p.help)} | {default} |")
     return "\n".join(lines) + "\n"

@@ -33,14 +33,14 @@ def check_file(path: Path) -> list[Finding]:
     try:
         tables = read_tables(path)
     except OptionsFileError as error:
-        return [Finding(str(path), "", "everything", str(error))]
+        return [Finding("configuration file", "", "everything", str(error))]
     strange = [name for name in tables if name not in checks]
     if strange or not tables:
         found = f"[{strange[0]:.80}]" if strange else "nothing"
         words = (
             f"{path}: expected the tables [controller] and [agent], or one of them; found {found}"
         )
-        return [Finding(str(path), "", "everything", words)]
+        return [Finding("configuration file", "", "everything", words)]
     findings: list[Finding] = []
     for table in tables:
         try:

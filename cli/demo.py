@@ -12,7 +12,7 @@ from cli.experiment.result import Report, write_json
 from cli.reports import page
 from cli.reports.plotting import panels, png
 from cli.reports.run_page import Run, plots, problems_section, recording_for, sections
-from cli.reports.summary import si
+from cli.reports.summary import setting
 from collectives.choices import Algorithm, DataType
 from controller.web.recording import Recording
 from files.output import check_writable, write_file
@@ -119,8 +119,7 @@ def _page(demo: Demo, images: Mapping[str, bytes]) -> str:
     if not first.differing_links:
         checks += ", bytes in-network as predicted on every link"
     lead = (
-        f"{experiment.workers} workers train a digit classifier on {experiment.topology} at "
-        f"{si(experiment.link_rate or 0, 'bit/s')} a link, in {experiment.world.value}; "
+        f"A digit classifier, trained by {setting(experiment)}; "
         f"{checks if not demo.problems else 'with problems, see below'}."
     )
     accuracy = (

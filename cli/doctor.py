@@ -115,8 +115,8 @@ def examine() -> list[Finding]:
             f"{WEB_ADDRESS} is taken; give --web another address",
         ),
         Finding(
-            "clock",
-            "synchronized" if _clock_is_synchronized() else "",
+            "synchronized clock",
+            "yes" if _clock_is_synchronized() else "",
             "dates of events on several machines",
             "this machine's clock is not synchronized; timedatectl set-ntp true",
         ),

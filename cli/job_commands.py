@@ -56,7 +56,7 @@ from collectives.choices import (
 from collectives.workload import DATA_SETS, WorkloadSpec
 from controller.jobs.job_state import JobError, JobState
 from files.json_text import parse_json
-from network.units import format_rate
+from network.units import format_load
 
 if TYPE_CHECKING:
     from controller.api.client import ControllerClient
@@ -281,7 +281,10 @@ def jobs(controller: ControllerOption = None, as_json: JsonOption = False) -> No
         for info in found
     ]
     columns = ("job", "name", "state", "epoch", "workers", "round", "seconds", "why")
-    print_table("jobs", columns, rows)
+    if rows:
+        print_table("jobs", columns, rows)
+    else:
+        typer.echo("no job yet; `hopsum submit NAME --workers 4` submits one")
 
 
 def nodes(controller: ControllerOption = None, as_json: JsonOption = False) -> None:
@@ -312,8 +315,8 @@ def _why(info: pb.JobInfo) -> str:
 def _rates(info: pb.NodeInfo) -> tuple[str, str]:
     interfaces = info.report.interfaces
     return (
-        ", ".join(format_rate(interface.sent) for interface in interfaces),
-        ", ".join(format_rate(interface.received) for interface in interfaces),
+        ", ".join(format_load(interface.sent) for interface in interfaces),
+        ", ".join(format_load(interface.received) for interface in interfaces),
     )
 
 

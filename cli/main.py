@@ -7,7 +7,7 @@ import signal
 import sys
 from functools import cache
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -194,8 +194,23 @@ app = typer.Typer(
 )
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from protocol.version import version
+
+        typer.echo(f"hopsum {version()}")
+        raise typer.Exit
+
+
 @app.callback()
-def hopsum() -> None:
+def hopsum(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
     """Gradients summed hop by hop inside the network."""
 
 

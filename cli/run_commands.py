@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -57,7 +58,7 @@ from cli.console import complain, console, tell
 from cli.experiment.description import Engine, Experiment, PacketIo, WorldKind
 from cli.experiment.result import Report
 from cli.experiment.runner import run_experiment
-from cli.reports.summary import run_table
+from cli.reports.summary import reservation, run_table, setting
 from collectives.choices import (
     DEFAULT_PLANNER,
     Algorithm,
@@ -281,7 +282,7 @@ def _show(finished: Report, as_json: bool) -> None:
     if as_json:
         print_json(finished.to_dict())
     else:
-        Console().print(run_table([finished]))
+        _print_summary([finished])
         if finished.measured is not None and finished.experiment.outages:
             for seconds_after, text in finished.measured.events:
                 Console().print(f"{seconds_after:.3f} s: {text}", highlight=False, markup=False)
@@ -291,6 +292,17 @@ def _show(finished: Report, as_json: bool) -> None:
         tell(missed)
     for problem in finished.problems:
         complain("failed", problem)
+
+
+def _print_summary(reports: Sequence[Report]) -> None:
+    """Print what ran where, the table of its figures, and what its predictions leave out."""
+    experiments = [report.experiment for report in reports]
+    out = Console(highlight=False, soft_wrap=True)
+    out.print(setting(experiments[0]), markup=False)
+    Console().print(run_table(reports))
+    said = reservation(experiments)
+    if said:
+        out.print(said)
 
 
 def run_with_progress(
@@ -307,7 +319,11 @@ def run_with_progress(
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=console(), transient=True, refresh_per_second=4) as bar:
+    # Elsewhere than on a terminal it would leave an empty line.
+    out, hidden = console(), not console().is_terminal
+    with Progress(
+        *columns, console=out, transient=True, refresh_per_second=4, disable=hidden
+    ) as bar:
         task = bar.add_task(f"{experiment.algorithm.value} on {experiment.topology}", total=None)
 
         def progress(done: int, total: int) -> None:
@@ -342,7 +358,7 @@ def demo(
     if as_json:
         print_json(finished.to_dict())
     else:
-        Console().print(run_table(finished.reports))
+        _print_summary(finished.reports)
         Console().print(
             f"accuracy {finished.accuracy:.4f} with gradients summed in the switches, "
             f"{finished.single_process_accuracy:.4f} in a single process\n"

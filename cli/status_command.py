@@ -19,7 +19,7 @@ from cli.command_options import (
     make_table,
     print_json,
 )
-from network.units import format_rate
+from network.units import format_load
 from protocol import hopsum_pb2 as pb
 
 if TYPE_CHECKING:
@@ -104,8 +104,8 @@ def _links(use: pb.UseReply, everything: bool) -> Table:
         [
             (
                 f"{link.sender} -> {link.receiver}",
-                format_rate(link.used),
-                format_rate(link.free) if link.HasField("free") else "unlimited",
+                format_load(link.used),
+                format_load(link.free) if link.HasField("free") else "unlimited",
                 f"{link.age:.1f} s ago" if link.HasField("age") else "never",
                 link.health or "ok",
             )

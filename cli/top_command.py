@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.markup import escape
 
 from cli.command_options import ControllerOption, JsonOption, connect, make_table, print_json
-from network.units import format_bytes, format_rate
+from network.units import format_bytes, format_load
 from protocol import hopsum_pb2 as pb
 from protocol.errors import InputError
 
@@ -153,7 +153,7 @@ def _links(state: pb.ClusterState) -> RenderableType:
                 _bar(link.used, rates[frozenset((link.sender, link.receiver))])
                 if link.HasField("age")
                 else "",
-                format_rate(link.used) if link.HasField("age") else "not measured",
+                format_load(link.used) if link.HasField("age") else "not measured",
                 link.health or "ok",
             )
             for link in sorted(shown, key=lambda link: -link.used)

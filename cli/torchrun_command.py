@@ -106,16 +106,22 @@ def _show(trained: Trained, where: str, ranks: int) -> None:
     def row(what: str, say: Callable[[Trained], str]) -> tuple[str, ...]:
         return (what, *(say(each) for each in columns))
 
+    def of_switches(say: Callable[[Trained], str]) -> Callable[[Trained], str]:
+        return lambda each: "-" if each is trained.gloo else say(each)
+
     def share(each: Trained) -> str:
         part = 100 * each.in_switches / each.sent if each.sent else 0.0
         return f"{format_bytes(each.in_switches)}, {part:.0f} %"
 
     rows = [
         row("time", lambda each: f"{each.seconds:.1f} s"),
-        row("of it sums in the switches", lambda each: f"{each.summing:.2f} s"),
-        row("tensors that the switches summed", lambda each: f"{each.sums}, checks included"),
+        row("of it sums in the switches", of_switches(lambda each: f"{each.summing:.2f} s")),
+        row(
+            "tensors that the switches summed",
+            of_switches(lambda each: f"{each.sums}, checks included"),
+        ),
         row("sent by its hosts", lambda each: format_bytes(each.sent)),
-        row("of it for the switches", share),
+        row("of it for the switches", of_switches(share)),
         row("restarts", lambda each: str(each.restarts)),
         row("errors", lambda each: "\n".join(each.errors) or "none"),
     ]

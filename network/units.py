@@ -77,6 +77,11 @@ def format_rate(rate: float | None) -> str:
     return f"{rate:g} bit/s"
 
 
+def format_load(rate: float) -> str:
+    """Format a measured rate in bits per second, with three significant digits."""
+    return format_rate(float(f"{rate:.3g}"))
+
+
 def format_si(value: Fraction) -> str:
     """Return a rate without its unit for people: `40M`, and `3/2` below 1000."""
     if value < 1000:

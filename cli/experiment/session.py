@@ -95,7 +95,8 @@ async def _run_job(running: Running, prepared: Prepared, progress: Progress) -> 
         await cluster.cancel(job, "it exceeded the time limit")
         raise RunFailed(
             f"not done after {limit:g} s: {job.round} tensors are summed"
-            f"{f'; {why}' if why else ''}; raise --limit to allow more"
+            f"{f'; {why}' if why else ''}; all-reduce was predicted to take "
+            f"{prepared.predicted.seconds:.3g} s; raise --limit to allow more"
         ) from None
     if job.state is not JobState.FINISHED:
         raise RunFailed("\n".join([f"the job {job.state}: {job.reason}", *running.notes]))

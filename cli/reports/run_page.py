@@ -18,7 +18,7 @@ from cli.reports import page
 from cli.reports.network_drawing import network_svg
 from cli.reports.plotting import panels, png
 from cli.reports.run_series import SwitchSlots, goodput, slots
-from cli.reports.summary import predicted_figures
+from cli.reports.summary import predicted_figures, reservation, setting
 from controller.web.recording import FIRST_SECONDS, Recording
 from protocol import hopsum_pb2 as pb
 from protocol.outcomes import Outcome, packets, sums
@@ -72,7 +72,7 @@ def run_page(run: Run) -> str:
     """Return the page of one run."""
     e, problems = run.report.experiment, run.report.problems
     lead = (
-        f"{run.name} among {e.workers} workers on {e.topology}, in {e.world.value}; "
+        f"{run.name}: {setting(e)}; "
         f"{'with problems, see below' if problems else 'every sum checked'}."
     )
     return page.page(
@@ -106,7 +106,7 @@ def sections(runs: Sequence[Run], images: Mapping[str, bytes]) -> list[tuple[str
     return [
         (
             "Measured and predicted",
-            page.table(head, predicted_figures([r.report for r in runs])) + _undisturbed(runs),
+            page.table(head, predicted_figures([r.report for r in runs])) + _reservation(runs),
         ),
         (
             "Time and bytes" if "time.png" in images else "Bytes",
@@ -140,12 +140,9 @@ def sections(runs: Sequence[Run], images: Mapping[str, bytes]) -> list[tuple[str
     ]
 
 
-def _undisturbed(runs: Sequence[Run]) -> str:
-    """Say that predictions are of runs without loss and outages, where there are some."""
-    experiments = [run.report.experiment for run in runs]
-    if not any(each.loss or each.outages for each in experiments):
-        return ""
-    return "<p>All predictions are for a run without loss and outages.</p>"
+def _reservation(runs: Sequence[Run]) -> str:
+    said = reservation([run.report.experiment for run in runs])
+    return f"<p>{said[0].upper()}{said[1:]}.</p>" if said else ""
 
 
 def time_plot(runs: Sequence[Run]) -> bytes:

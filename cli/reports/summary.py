@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rich.table import Table
 
+from cli.experiment.description import Experiment, WorldKind
 from cli.experiment.result import Measured, Report
 
 
@@ -15,6 +16,31 @@ def si(value: float, unit: str) -> str:
         if abs(value) >= factor:
             return f"{value / factor:.3g} {prefix}{unit}"
     return f"{value:.3g} {unit}"
+
+
+WORLDS = {WorldKind.SIMULATION: "in virtual time", WorldKind.MININET: "in Mininet"}
+
+
+def setting(experiment: Experiment) -> str:
+    """Describe an experiment: `8 workers on fat-tree:4, 25 Mbit/s a link, in virtual time`."""
+    e = experiment
+    parts = [f"{e.workers} worker{'s' if e.workers > 1 else ''} on {e.topology}"]
+    if e.link_rate is not None:
+        parts.append(f"{si(e.link_rate, 'bit/s')} a link")
+    if e.uplink_rate is not None:
+        parts.append(f"{si(e.uplink_rate, 'bit/s')} between switches")
+    if e.loss:
+        parts.append(f"{100 * e.loss:g} % loss on every link")
+    if e.outages:
+        parts.append("an outage" if len(e.outages) == 1 else f"{len(e.outages)} outages")
+    return ", ".join((*parts, WORLDS[e.world]))
+
+
+def reservation(experiments: Sequence[Experiment]) -> str:
+    """Say that predictions are of runs without loss and outages, where there are some; else ''."""
+    if not any(each.loss or each.outages for each in experiments):
+        return ""
+    return "all predictions are for a run without loss and outages"
 
 
 def _goodput(report: Report, seconds: float) -> str:

@@ -15,8 +15,10 @@ from collectives.plan import JobPlan
 from controller import clock
 from controller.dataplane.driver import DriverError, State, SwitchTarget
 from controller.dataplane.slots import SlotState
+from controller.jobs.agents import UnknownJobError
 from controller.jobs.cluster import Cluster
 from controller.jobs.job import Job
+from controller.jobs.job_state import JobState
 from controller.telemetry.diagnosis import condition, link_condition
 from controller.telemetry.slot_diagnosis import Missing, find_missing, read_slots
 from protocol import hopsum_pb2 as pb
@@ -217,7 +219,11 @@ async def _count(switches: SwitchReader, status: pb.SwitchStatus) -> None:
 async def missing_children(cluster: Cluster, switches: SwitchReader, job: int) -> list[Missing]:
     """Read all slots of a job; return the missing children of incomplete ones.
 
-    Raises UnknownJobError, and DriverError where a slot cannot be read.
+    Raises UnknownJobError, also for a job that has no slots, and DriverError where a slot cannot
+    be read.
     """
+    found = cluster.jobs.get(job)
+    if found is not None and (found.state.over or found.state is JobState.QUEUED):
+        raise UnknownJobError(f"job {found.spec.name} is {found.state}: it has no slots")
     plan = cluster.manager.agents.tracker(job).plan
     return find_missing(cluster.network, plan, await read_slots(plan, switches.inspect))

@@ -24,9 +24,9 @@ from planning.model.demand import DirectedLink
 class Cause(StrEnum):
     """Reason for reconsidering a job's plan."""
 
-    ITERATIONS = "iterations"
+    ITERATIONS = "regular look at the links"
     """Enough iterations have passed since the last look."""
-    CHANGE = "change of state"
+    CHANGE = "change of what is free on links"
     """The free share of some link has differed from that at the last look for long enough."""
     SLOTS = "return of slots"
     """Switches where the job was preempted have slots for it again."""

@@ -16,6 +16,8 @@ from protocol import hopsum_pb2 as pb
 
 STALLED_SECONDS = 10.0
 """A running job that has completed no tensor for this long counts as stalled."""
+JOINING_SECONDS = 1.0
+"""Seconds in which an agent that is attached may join a job before it is reported."""
 SILENT_SECONDS = 5.0
 """Seconds of silence after which an agent is reported: it sends a message every second."""
 
@@ -71,6 +73,8 @@ def _absent_agents(tracker: Tracker, nodes: Mapping[str, Node], began: float, no
         absent = now - max(began, node.since)
         if not agent.connected and not node.attached:
             words.append(f"no agent attached on {agent.host} for {absent:.0f} s")
+        elif not agent.connected and not tracker.started and absent < JOINING_SECONDS:
+            words.append(f"agent on {agent.host} joining the job")
         elif not agent.connected:
             what = "come back to" if tracker.started else "joined"
             words.append(

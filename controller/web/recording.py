@@ -129,9 +129,10 @@ def read_recording(path: Path) -> Recording:
         try:
             state = Parse(line, pb.ClusterState())
         except (ParseError, RecursionError) as error:
+            why = " ".join(str(error).split()).rstrip(".")
             raise RecordingError(
-                f"{path}, line {number}: {' '.join(str(error).split()):.200}; expected a state as "
-                "`hopsum run --record` writes it"
+                f"{path}, line {number}: {why:.200}; expected a state as `hopsum run --record` "
+                "writes it"
             ) from None
         if not (states or state.network.hosts):
             raise RecordingError(

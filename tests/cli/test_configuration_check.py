@@ -155,6 +155,12 @@ def test_an_unusable_file_is_reported(tmp_path: Path, text: str, words: str) -> 
     assert any(words in said for ok, said in found.values() if not ok), found
 
 
+def test_a_missing_file_is_named_once(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["doctor", "--config", str(tmp_path / "none.toml")])
+    assert done.exit_code == 1
+    assert "".join(done.output.split("\n")).count("none.toml") == 1
+
+
 def test_the_command_ends_with_what_it_found(tmp_path: Path) -> None:
     path = tmp_path / "hopsum.toml"
     path.write_text("[controller]\nnetwork = 'star:2'")

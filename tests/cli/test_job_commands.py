@@ -103,6 +103,16 @@ def test_a_job_says_where_it_gave_up_slots_and_why_it_waits() -> None:
     assert [job["bypasses"] for job in shown] == [["s1", "s2"], [], ["s4"]]
 
 
+def test_no_jobs_are_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Answers, "jobs", lambda _: [])
+    assert said("jobs") == "no job yet; `hopsum submit NAME --workers 4` submits one\n"
+    assert said("jobs", "--json") == "[]\n"
+
+
+def test_figures_of_a_job_have_no_empty_head() -> None:
+    assert said("submit", "mine").splitlines()[1].startswith("┌")
+
+
 def test_status_shows_unreachable_elements() -> None:
     lines = [" ".join(line.split()) for line in said("status").splitlines()]
     assert "waits: switch s3 away" in lines

@@ -18,6 +18,7 @@ from collectives.choices import PLANNER_NAMES, SCHEDULE_NAMES
 from planning.answers import NAMES
 from planning.registry import PLANNERS
 from protocol.errors import HopsumError, InputError, OperationError
+from protocol.version import version
 
 HEAVY = {
     "numpy",
@@ -107,3 +108,7 @@ def test_errors_are_input_or_operation() -> None:
     assert (InputError.exit_code, OperationError.exit_code) == (2, 1)
     assert issubclass(InputError, (HopsumError, ValueError))
     assert issubclass(OperationError, (HopsumError, RuntimeError))
+
+
+def test_the_version_is_printed() -> None:
+    assert CliRunner().invoke(app, ["--version"]).stdout == f"hopsum {version()}\n"

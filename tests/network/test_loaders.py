@@ -10,7 +10,7 @@ import pytest
 
 from network.loaders import load_network, node_link, save_network
 from network.model import NetworkError
-from network.units import format_rate, format_si, parse_rate, parse_time
+from network.units import format_load, format_rate, format_si, parse_rate, parse_time
 from tests.support.paths import EXAMPLES
 
 TUTORIAL: dict[str, Any] = {
@@ -297,3 +297,4 @@ def test_rates_for_people() -> None:
     assert format_si(Fraction(65_000_000, 3)) == "21.6667M"
     assert (format_si(Fraction(40_000)), format_si(Fraction(7, 2))) == ("40k", "7/2")
     assert format_rate(None) == "unlimited"
+    assert (format_load(13_734_217.0), format_load(999.9)) == ("13.7 Mbit/s", "1 kbit/s")

@@ -175,9 +175,9 @@ export function drawTimeline(svg, state, pick) {
 // Lines over time: [{name, colour, points: [[date, value]]}], from 0 to `top` or the most there is.
 export function chart(lines, format, top = 0) {
   const [width, height] = [340, 80];
-  const svg = shape("svg", { viewBox: `0 0 ${width} ${height + 16}`, class: "chart" });
   const points = lines.flatMap((line) => line.points);
-  if (points.length < 2) return svg;
+  if (points.length < 2) return shape("svg", { viewBox: `0 0 ${width} 1` });
+  const svg = shape("svg", { viewBox: `0 0 ${width} ${height + 16}`, class: "chart" });
   const dates = points.map(([date]) => date);
   const [first, last] = [Math.min(...dates), Math.max(...dates)];
   const most = Math.max(top, ...points.map(([, value]) => value)) || 1;

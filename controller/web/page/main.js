@@ -143,6 +143,8 @@ function showSwitches(state) {
 function take(state) {
   connected({ on: true, why: "" });
   if (!following) return;
+  // A recording says how its time is counted.
+  if (!history.latest) lookForFrames();
   history.add(state);
   show();
 }

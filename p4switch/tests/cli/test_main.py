@@ -391,3 +391,7 @@ def test_commands_import_lazily(arguments: list[str]) -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stderr == ""
+
+
+def test_the_version_is_printed() -> None:
+    assert CliRunner().invoke(app, ["--version"]).stdout.startswith("p4switch 0.")

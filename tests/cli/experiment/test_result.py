@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from cli.experiment.description import Experiment, WorldKind
 from cli.experiment.result import Measured, Predicted, Report
-from cli.reports.summary import figures
+from cli.reports.summary import figures, reservation, setting
 from collectives.choices import Coordination
 from host_agent.workload import Verdict
 from simulation.faults import outage_from
@@ -87,3 +87,22 @@ def test_an_outage_after_the_end_of_the_job_is_told() -> None:
         "outage link-cut:l1-s1@1 did not happen: the job ended after 0.609 s; choose an earlier"
     )
     assert not Report(Experiment(outages=outages), 100, Predicted({}, 1.0), None).missed_outages
+
+
+def test_what_ran_where_is_said_in_one_line() -> None:
+    assert setting(Experiment()) == "8 workers on fat-tree:4, 25 Mbit/s a link, in virtual time"
+    hostile = Experiment(
+        topology="leaf-spine:2x2",
+        workers=1,
+        link_rate=None,
+        uplink_rate=5e6,
+        loss=0.01,
+        outages=(outage_from("link-cut:l1-s1@1"),),
+    )
+    assert setting(hostile) == (
+        "1 worker on leaf-spine:2x2, 5 Mbit/s between switches, 1 % loss on every link, "
+        "an outage, in virtual time"
+    )
+    assert "in Mininet" in setting(Experiment(world=WorldKind.MININET))
+    assert not reservation([Experiment()])
+    assert "without loss and outages" in reservation([Experiment(), hostile])

@@ -197,14 +197,19 @@ def test_a_page_says_that_predictions_are_without_loss(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     path = tmp_path / "run.html"
-    code, _, _ = call(
+    code, shown, logged = call(
         ["run", "--topology", "star:2", "--workers", "2", "--elements", "1000", "--loss", "0.01",
          "--report", str(path)],
         monkeypatch,
         capsys,
     )  # fmt: skip
     assert code == 0
-    assert "All predictions are for a run without loss and outages." in path.read_text()
+    assert shown.startswith("2 workers on star:2, ")
+    assert shown.endswith("all predictions are for a run without loss and outages\n")
+    assert not logged
+    page = path.read_text()
+    assert "All predictions are for a run without loss and outages." in page
+    assert "2 workers on star:2, 25 Mbit/s a link, 1 % loss on every link, in virtual time" in page
 
 
 @pytest.mark.slow

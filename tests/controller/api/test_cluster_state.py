@@ -7,11 +7,14 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from controller import clock
-from controller.api.cluster_state import MOST_ENDED, cluster_state, recent_jobs
+from controller.api.cluster_state import MOST_ENDED, cluster_state, missing_children, recent_jobs
 from controller.dataplane.driver import DriverError, State, SwitchTarget
 from controller.dataplane.rules import SwitchRules
 from controller.dataplane.slots import SlotState
+from controller.jobs.agents import UnknownJobError
 from controller.jobs.cluster import Cluster
 from controller.jobs.job_spec import JobSpec
 from controller.jobs.job_state import JobState
@@ -101,3 +104,20 @@ def test_a_state_has_all_active_jobs_and_the_last_finished_ones() -> None:
     ]
     found = [job.number for job in recent_jobs(jobs)]
     assert found == [1, 2, *range(20, MOST_ENDED + 20)]
+
+
+def test_jobs_without_slots_have_no_missing_children() -> None:
+    async def install(rules: Mapping[str, SwitchRules]) -> None:
+        pass
+
+    async def main() -> None:
+        cluster = Cluster(Manager(local("star:4"), install))
+        await cluster.submit(JobSpec("a", ("h1", "h2"), ("ps",)))
+        await cluster.cancel(cluster.jobs.find(1))
+        with pytest.raises(UnknownJobError, match="job a is cancelled: it has no slots"):
+            await missing_children(cluster, _Mute(), 1)
+        with pytest.raises(UnknownJobError, match="there is no job 2"):
+            await missing_children(cluster, _Mute(), 2)
+        await cluster.close()
+
+    asyncio.run(main())

@@ -55,6 +55,7 @@ def test_a_job_says_which_agent_has_not_joined(world: World) -> None:
         until(lambda: "h3" in world.attached(), "the agent of h3")
         world.queries.submit(ring("mute", "h1,h2,h3,h4"))
         until(lambda: world.queries.job("mute").reason.count("agent") == 2, "the others")
+        until(lambda: "joining" not in world.queries.job("mute").reason, "patience with h3")
         assert re.fullmatch(
             r"agent on h3 attached but has not joined the job for \d+ s, "
             r"no agent attached on h4 for \d+ s",

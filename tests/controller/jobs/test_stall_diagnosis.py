@@ -116,6 +116,7 @@ def test_agents_that_are_missing_silent_or_not_ready() -> None:
     assert why(tracker, nodes, 15.0).startswith("no agent attached on h1 for 5 s, no agent")
     tracker, nodes = attending(HOSTS, ("h1", "ps"), ("h1", "ps"))
     assert why(tracker, nodes, 16.0) == ("agent on h3 attached but has not joined the job for 4 s")
+    assert why(tracker, nodes, 12.9) == "agent on h3 joining the job"
     tracker, nodes = attending(HOSTS, HOSTS, ("h1", "ps"))
     assert why(tracker, nodes, 17.0) == "agent on h3 preparing for 3 s"
     tracker, nodes = attending(HOSTS, HOSTS, HOSTS)

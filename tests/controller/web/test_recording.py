@@ -84,6 +84,7 @@ def test_a_file_gives_the_same_states(tmp_path: Path) -> None:
     [
         (b"", "it is empty"),
         (b"{}\n", "line 1: it has no network"),
+        (b"# A page\n", "line 1: .*[^.]; expected a state"),
         (b'{"network": {"hosts": [{"name": "h1"}]}}\n{"date": "x"}\n', "line 2: .*date"),
         (
             b'{"network": {"hosts": [{"name": "h1"}], "links": [{"a": "h1", "b": "s9"}]}}\n',
@@ -92,7 +93,7 @@ def test_a_file_gives_the_same_states(tmp_path: Path) -> None:
         (b"[" * 100_000, "line 1"),
         (bytes(range(256)), "cannot be read"),
     ],
-    ids=["empty", "no network", "bad field", "no such end", "deep", "binary"],
+    ids=["empty", "no network", "no JSON", "bad field", "no such end", "deep", "binary"],
 )
 def test_files_other_than_recordings_are_refused(
     content: bytes, words: str, tmp_path: Path
