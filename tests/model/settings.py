@@ -65,6 +65,15 @@ def exhaustive() -> Iterator[Setting]:
     yield setting("star of 2, window 2: a loss", STAR, {}, ["r"], Budget(1), 3, 2)
     yield setting("star of 2: a plan without sums", STAR, {}, ["r", ""], Budget(1), 1)
     yield setting("star of 2: a plan, a loss", STAR, {}, ["r", "r"], Budget(1), 1)
+    yield setting(
+        "star of 2: a plan, a loss, unicast",
+        STAR,
+        {},
+        ["r", "r"],
+        Budget(1),
+        1,
+        results=Results.UNICAST,
+    )
     yield setting("star of 2: a plan, a reboot", STAR, {}, ["r", "r"], Budget(reboots=1), 1)
     yield setting("star of 2: a new server, a loss", STAR, {}, ["r", "r"], Budget(1), 1, 1, [2])
     yield setting("star of 2: a new server, longer", STAR, {}, ["r", "r"], Budget(), 2, 1, [2])
