@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
 
 import networkx as nx
 
@@ -12,8 +14,25 @@ from network.model import Network
 WIDTH = 1000.0
 LAYER = 110.0
 MARGIN = 40.0
+HOST_WIDTH = 40.0
+SWITCH_RADIUS = 17.0
+LETTER = 7.2
+"""Width of a letter of a node's name."""
 
 Point = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Sizes at which the nodes of a drawing do not overlap: a host's box, a switch's circle."""
+
+    host_width: float
+    switch_radius: float
+
+    def shows(self, name: str, *, host: bool) -> bool:
+        """Whether the name of a node is drawn: where nodes are crowded, only if it fits."""
+        width = self.host_width if host else 2 * self.switch_radius
+        return width == (HOST_WIDTH if host else 2 * SWITCH_RADIUS) or len(name) * LETTER <= width
 
 
 def positions(network: Network) -> dict[str, Point]:
@@ -43,6 +62,18 @@ def positions(network: Network) -> dict[str, Point]:
         for i, node in enumerate(nodes):
             places[node] = (MARGIN + step * (i + 0.5), MARGIN + (top - height) * LAYER)
     return places
+
+
+def sizes(network: Network, places: Mapping[str, Point]) -> Sizes:
+    """Return sizes of nodes at `positions`."""
+    hosts = _room(point for name, point in places.items() if name in network.hosts)
+    switches = _room(point for name, point in places.items() if name in network.switches)
+    return Sizes(min(HOST_WIDTH, 0.8 * hosts), min(SWITCH_RADIUS, 0.45 * switches))
+
+
+def _room(points: Iterable[Point]) -> float:
+    """Return the least distance of neighbours; `positions` are in the order of layers."""
+    return min((math.dist(a, b) for a, b in pairwise(points)), default=WIDTH)
 
 
 def _mean_x(network: Network, node: str, places: Mapping[str, Point]) -> float:

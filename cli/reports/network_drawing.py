@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from collectives.plan import JobPlan
-from network.layout import MARGIN, WIDTH, Point, positions
+from network.layout import MARGIN, WIDTH, Point, positions, sizes
 from network.model import Network
 
 TREE_COLOURS = ("#0b7285", "#e8590c", "#5f3dc4", "#2b8a3e", "#a61e4d", "#1864ab")
@@ -33,6 +33,7 @@ def network_svg(
     """
     drawn = [tree.parents for tree in plan.trees] if plan else trees or ()
     places = positions(network)
+    size = sizes(network, places)
     height = max((y for _, y in places.values()), default=0.0) + MARGIN
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {height:g}" '
@@ -72,16 +73,22 @@ def network_svg(
         if name in network.hosts:
             role = " worker" if name in workers else " server" if name in servers else ""
             parts.append(
-                f'<rect class="host{role}" x="{x - 20:.1f}" y="{y - 11:.1f}" width="40" '
-                f'height="22" rx="5"/>'
+                f'<rect class="host{role}" x="{x - size.host_width / 2:.1f}" y="{y - 11:.1f}" '
+                f'width="{size.host_width:g}" height="22" rx="{min(5, size.host_width / 3):g}">'
+                f"<title>{escape(name)}</title></rect>"
             )
-            parts.append(f'<text x="{x:.1f}" y="{y:.1f}">{escape(name)}</text>')
+            if size.shows(name, host=True):
+                parts.append(f'<text x="{x:.1f}" y="{y:.1f}">{escape(name)}</text>')
             continue
         style = f' style="fill:{sums[name]}"' if name in sums else ""
         kind = "switch" + ("" if network.switches[name].aggregates else " plain")
-        parts.append(f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="17"{style}/>')
+        parts.append(
+            f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{size.switch_radius:g}"{style}>'
+            f"<title>{escape(name)}</title></circle>"
+        )
         on = ' class="on"' if name in sums else ""
-        parts.append(f'<text{on} x="{x:.1f}" y="{y:.1f}">{escape(name)}</text>')
+        if size.shows(name, host=False):
+            parts.append(f'<text{on} x="{x:.1f}" y="{y:.1f}">{escape(name)}</text>')
     parts.append("</svg>")
     return "\n".join(parts)
 

@@ -23,7 +23,7 @@ from collectives.messages import network_from
 from controller.jobs.job_state import LAST_JOB
 from controller.web.metrics import registry_of
 from controller.web.sources import StateError, StateSource
-from network.layout import MARGIN, WIDTH, positions
+from network.layout import MARGIN, WIDTH, positions, sizes
 from protocol import hopsum_pb2 as pb
 from protocol.errors import OperationError
 from protocol.web_address import TOKEN_COOKIE, WebAddress, is_host, refusal_of_host, why_not_bound
@@ -260,9 +260,19 @@ async def _state(request: web.Request) -> web.Response:
 
 async def _layout(request: web.Request) -> web.Response:
     """Answer with the node positions for the page."""
-    places = positions(network_from((await request.app[SOURCE].state()).network))
+    network = network_from((await request.app[SOURCE].state()).network)
+    places = positions(network)
+    size = sizes(network, places)
     height = max((y for _, y in places.values()), default=0.0) + MARGIN
-    return _json(json.dumps({"width": WIDTH, "height": height, "places": places}))
+    layout = {
+        "width": WIDTH,
+        "height": height,
+        "places": places,
+        "host_width": size.host_width,
+        "switch_radius": size.switch_radius,
+        "named": [name for name in places if size.shows(name, host=name in network.hosts)],
+    }
+    return _json(json.dumps(layout))
 
 
 async def _frames(request: web.Request) -> web.Response:

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -27,7 +29,7 @@ from controller.dataplane.slots import SlotState
 from controller.jobs.cluster import Cluster
 from controller.jobs.job_spec import JobSpec
 from controller.jobs.manager import Manager
-from network.layout import positions
+from network.layout import positions, sizes
 from network.loaders import load_network
 from network.model import NetworkError
 from planning.model.placement import place
@@ -118,6 +120,29 @@ def test_pictures_have_layers() -> None:
     assert TREE_COLOURS[1] in svg
     ElementTree.fromstring(svg)
     ElementTree.fromstring(network_svg(load_network("torus:3x3")))
+
+
+@pytest.mark.parametrize("topology", ["fat-tree:8", "torus:12x12", "star:200", "star:1"])
+def test_nodes_of_large_networks_do_not_overlap(topology: str) -> None:
+    network = load_network(topology)
+    places = positions(network)
+    size = sizes(network, places)
+    for nodes, width in (
+        (network.hosts, size.host_width),
+        (network.switches, 2 * size.switch_radius),
+    ):
+        assert all(math.dist(places[a], places[b]) > width for a, b in combinations(nodes, 2))
+
+
+def test_names_are_drawn_where_they_fit() -> None:
+    small, large = (load_network(name) for name in ("star:4", "fat-tree:8"))
+    for network, some in ((small, {"h1", "ps", "s1"}), (large, {"c1"})):
+        size = sizes(network, positions(network))
+        nodes = (*network.hosts, *network.switches)
+        named = {name for name in nodes if size.shows(name, host=name in network.hosts)}
+        assert some <= named
+        assert (named == set(nodes)) is (network is small)
+        assert (">h1</text>" in network_svg(network)) is ("h1" in named)
 
 
 @pytest.mark.slow

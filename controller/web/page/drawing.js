@@ -5,7 +5,6 @@ import { clock, jobColour, jobOf, linkOf, load, measured, number, perSecond, slo
 const SVG = "http://www.w3.org/2000/svg";
 const RAMP = [[0xc3, 0xcc, 0xd5], [0x4d, 0xab, 0xf7], [0xe8, 0x59, 0x0c], [0xc9, 0x2a, 0x2a]];
 const UNMEASURED = "#adb5bd";
-const RADIUS = 17;
 
 export function shape(name, attributes, text) {
   const made = document.createElementNS(SVG, name);
@@ -48,7 +47,8 @@ function treesOf(state, only) {
 
 export function drawTopology(svg, history, layout, picked, pick) {
   const state = history.latest;
-  const places = layout.places;
+  const { places, host_width: width, switch_radius: radius } = layout;
+  const named = new Set(layout.named);
   svg.setAttribute("viewBox", `0 0 ${layout.width} ${layout.height}`);
   const parts = [];
   const chosen = (kind, id) => picked?.kind === kind && picked.id === id;
@@ -99,10 +99,11 @@ export function drawTopology(svg, history, layout, picked, pick) {
     const [x, y] = places[node.host];
     const look = `host pick ${roles.get(node.host) ?? ""}${node.attached ? "" : " detached"}`
       + (chosen("host", node.host) ? " picked-shape" : "");
-    const box = titled(shape("rect", { class: look, x: x - 20, y: y - 11, width: 40, height: 22, rx: 5, "data-host": node.host }),
+    const box = titled(shape("rect", { class: look, x: x - width / 2, y: y - 11, width, height: 22, rx: Math.min(5, width / 3), "data-host": node.host }),
       node.attached ? node.host : `${node.host}: no agent attached`);
     box.addEventListener("click", () => pick({ kind: "host", id: node.host }));
-    parts.push(box, shape("text", { x, y }, node.host));
+    parts.push(box);
+    if (named.has(node.host)) parts.push(shape("text", { x, y }, node.host));
   }
 
   for (const { name, aggregates } of state.network.switches) {
@@ -113,15 +114,15 @@ export function drawTopology(svg, history, layout, picked, pick) {
     const circle = titled(shape("circle", {
       class: `switch pick${aggregates ? "" : " plain"}${summing.has(name) ? " sums" : ""}${down ? " down" : ""}`
         + (chosen("switch", name) ? " picked-shape" : ""),
-      cx: x, cy: y, r: RADIUS, "data-switch": name,
+      cx: x, cy: y, r: radius, "data-switch": name,
     }), `${name}: ${found ? found.health || found.state : "not driven"}`);
     circle.addEventListener("click", () => pick({ kind: "switch", id: name }));
     parts.push(circle);
-    if (use?.taken) parts.push(shape("path", { class: "tree", stroke: "#0b7285", d: arc(x, y, RADIUS + 3, use.taken / use.slots) }));
-    parts.push(shape("text", { x, y }, name));
+    if (use?.taken) parts.push(shape("path", { class: "tree", stroke: "#0b7285", d: arc(x, y, radius + 3, use.taken / use.slots) }));
+    if (named.has(name)) parts.push(shape("text", { x, y }, name));
     if (found) {
       const rate = history.rate((each) => sums(switchOf(each, name)));
-      parts.push(shape("text", { class: "small", x: x + RADIUS + 24, y }, rate ? perSecond(rate) : ""));
+      parts.push(shape("text", { class: "small start", x: x + radius + 7, y }, rate ? perSecond(rate) : ""));
     }
   }
   svg.replaceChildren(...parts);
