@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf, nextafter
 from typing import Any
 
 from collectives.execution import Execution
@@ -87,8 +88,11 @@ class HostClock:
         return self._shown + (time - self._set_at) * self._pace
 
     def time_of(self, shown: float) -> float:
-        """Return the virtual time of a reading."""
-        return self._set_at + (shown - self._shown) / self._pace
+        """Return the virtual time of a reading: the clock does not show less then, by rounding."""
+        time = self._set_at + (shown - self._shown) / self._pace
+        while self.shows(time) < shown:
+            time = nextafter(time, inf)
+        return time
 
     def drift(self, time: float, pace: float) -> None:
         """Set its rate to `pace` seconds per second from a virtual time on."""
@@ -149,9 +153,7 @@ class VirtualHost:
 
     def tick(self, now: float) -> None:
         """Run due timers."""
-        due = self._due
-        # Despite rounding, timers that are due now must be due by the host's clock too.
-        now = self.now if due is None or self._clock.time_of(due) > now else max(self.now, due)
+        now = self.now
         for stream in self._streams():
             stream.tick(now)
         self.agent.tick(now)

@@ -60,3 +60,12 @@ def test_a_clock_goes_on_from_what_it_shows() -> None:
     assert (clock.shows(3.0), clock.shows(4.0), clock.time_of(5.0)) == (3.0, 5.0, 4.0)
     clock.drift(4.0, 0.5)
     assert (clock.shows(6.0), clock.time_of(6.0)) == (6.0, 6.0)
+
+
+@pytest.mark.parametrize("pace", [0.5, 0.99, 1.0, 1.01, 1.9])
+def test_a_timer_is_due_at_the_time_of_its_reading(pace: float) -> None:
+    """Times are rounded: one that comes too early is set again for the same instant, for ever."""
+    clock = HostClock()
+    clock.drift(2.016091, pace)
+    readings = [clock.shows(2.016091) + number / 7 for number in range(1000)]
+    assert all(clock.shows(clock.time_of(reading)) >= reading for reading in readings)
