@@ -49,7 +49,7 @@ def link_loads(network: Network, plan: JobPlan) -> dict[tuple[str, str], int]:
     return loads
 
 
-# The table of research/in-network-aggregation.md 2.2: link-bytes of the way up, in units of M.
+# Bytes on all links of the way up, in units of one worker's data.
 @pytest.mark.parametrize(
     ("spec", "workers", "summed", "forwarded"),
     [

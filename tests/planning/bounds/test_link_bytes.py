@@ -22,7 +22,7 @@ def with_server(spec: str, *, plain: bool = False) -> PlanningGraph:
     return planning_graph(network, list(network.hosts)[:-1])
 
 
-# The table of research/in-network-aggregation.md 2.2: link-bytes of the way up, in units of M.
+# Bytes on all links of the way up, in units of one worker's data.
 @pytest.mark.parametrize(
     ("spec", "root", "up"),
     [("star:5", "h5", 5), ("star:9", "h9", 9), ("fat-tree:4", "h16", 28), ("torus:4x4", "h16", 15)],
