@@ -9,10 +9,11 @@ from p4switch.ir import ActionChoice, Program, Table
 from p4switch.targets.v1model import engine as v1model
 from p4switch.targets.v1model.engine import Engine, KeyMatch, Replica
 from p4switch.targets.v1model.matches import match_keys
+from protocol.errors import OperationError
 from protocol.outcomes import Outcome
 
 
-class InstallError(LookupError):
+class InstallError(OperationError):
     """The program has no such table, key, action or counter; the message names it."""
 
 

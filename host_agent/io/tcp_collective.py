@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from collectives.execution import Channel, Execution
+from protocol.errors import OperationError
 
 BASE_PORT = 0x4854
 CHUNK_BYTES = 1 << 18
@@ -26,7 +27,7 @@ PROGRESS_SECONDS = 30.0
 """Time without progress after which a peer is lost."""
 
 
-class PeerLost(ConnectionError):
+class PeerLost(OperationError):
     """A peer was lost or never connected; the message names its rank and address."""
 
 
