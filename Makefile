@@ -12,7 +12,7 @@ SEED ?= 1
 P4C ?=
 MINUTES ?= 10
 
-# Set in many containers. A network is dozens of processes, and each would compile its modules anew.
+# Set in many containers. A network is dozens of processes, and each would compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -108,7 +108,7 @@ test-fast: setup  ## those that are neither slow nor start Mininet: a minute
 test-fast-hopsum:
 	$(call pytest_hopsum,-n 2 $(FAST))
 
-# In one process, beside hopsum's two: they wait now and then.
+# In one process, in parallel with hopsum's two, which are idle at times.
 test-fast-parts:
 	$(call pytest_parts,-n 0 $(FAST))
 
@@ -133,7 +133,7 @@ fuzz-switch: setup  ## p4switch's executors (and BMv2) on generated programs; MI
 bench: setup  ## measure; prints tables, writes out/bench/*.json
 	$(BIN)/python -m benchmarks.run --output out/bench
 
-bench-switch: setup  ## measure p4switch: look-ups beside BMv2's, packet threads, start and memory
+bench-switch: setup  ## measure p4switch: look-ups compared with BMv2's, packet threads, start and memory
 	$(BIN)/python -m benchmarks.switch_goals --output out/bench
 
 bench-planning: setup  ## measure the planners alone: quality against bounds, and time

@@ -15,7 +15,7 @@ MANUAL = "from cli.main import main; main()"
 
 
 class BuildWithGenerated(build_py):
-    """Copy the packages, generate `protocol/hopsum_pb2*` beside the copies, and the man pages."""
+    """Copy the packages, generate `protocol/hopsum_pb2*` next to the copies, and the man pages."""
 
     def run(self) -> None:
         """Build; a checkout that is installed with `-e` gets its modules from `make setup`."""

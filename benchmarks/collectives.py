@@ -56,8 +56,8 @@ CASES = (
 )
 """Those of the goals: gloo's ring, ours, and the switches; also where uplinks are slower.
 
-gloo's ring goes by rank, and ranks are numbered rack by rack: it crosses every uplink once, which
-is the best a ring can do.
+gloo's ring follows the ranks, which are numbered rack by rack: it crosses every uplink once, the
+best a ring can do.
 """
 
 

@@ -228,7 +228,7 @@ def paired(measures: dict[str, Callable[[], float]]) -> dict[str, float]:
 
 
 def tables(folder: Path) -> Rows:
-    """Measure CPU time per packet: lpm beside BMv2, 1,000 ternary masks beside exact match."""
+    """Measure CPU time per packet: lpm against BMv2, 1,000 ternary masks against exact match."""
     cases = [(Engine.EMBEDDED, "lpm"), (Engine.EMBEDDED, "exact"), (Engine.EMBEDDED, "ternary")]
     if shutil.which("simple_switch_grpc") and shutil.which("p4c-bm2-ss"):
         cases.append((Engine.BMV2, "lpm"))

@@ -1,1 +1,1 @@
-"""Pure data and functions of collective communication: network, plan, schedule, checker."""
+"""Collective communication as data: plans, schedules, their checkers and executor."""

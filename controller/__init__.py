@@ -1,1 +1,1 @@
-"""Network state, planners, job manager, P4Runtime driver and gRPC service."""
+"""Network state, job manager, P4Runtime driver, gRPC service and web page."""

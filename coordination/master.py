@@ -112,7 +112,7 @@ class Master:
         """Return the next version of the table, if one is due and the last has reached everybody.
 
         `contributed`: vectors that the root has contributed. The root withholds its next one until
-        all have the table, so that cycle cannot end before; the one after it goes by the new table.
+        all have the table, so that cycle cannot end before; the one after it uses the new table.
         """
         if self.amending or not (self.table.version or self._hand_out):
             return None

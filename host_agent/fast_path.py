@@ -49,7 +49,7 @@ class FastPath:
         self._pass = Ordinary()
 
     def unbind(self) -> None:
-        """Look up the owner's arrays anew: they have moved."""
+        """Look up the owner's arrays again, as they have moved."""
         self._pass = Ordinary()
 
     def release(self) -> None:

@@ -1,1 +1,1 @@
-"""Mininet topologies and switch classes."""
+"""Mininet networks: topologies, switch classes, links, and cleaning up."""

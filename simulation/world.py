@@ -278,7 +278,7 @@ class World:
         self._on_reboot = on_reboot
         self._pending: dict[tuple[float, str], _Arrivals] = {}
         self._ticks: dict[str, float] = {}
-        self._told: dict[str, tuple[Engine, dict[int, list[int]]]] = {}
+        self._reported: dict[str, tuple[Engine, dict[int, list[int]]]] = {}
         """By switch, the queue depths last reported to its engine."""
         self.channels: dict[tuple[str, str], Channel] = {}
         self._out: dict[str, dict[int, Channel]] = {
@@ -384,7 +384,7 @@ class World:
     ) -> list[Packet]:
         """Run frames through a switch's engine."""
         now_us = int(time * 1e6)
-        told = self._tell_waiting(switch, engine)
+        waiting = self._report_waiting(switch, engine)
         if not self.observers:
             return engine.process(frames, now_us)
         out: list[Packet] = []
@@ -395,24 +395,24 @@ class World:
             # As in a batch, where the frames before it are still in the switch's queues.
             for port, frame in sent:
                 if port in self._out[switch]:
-                    told.setdefault(port, [*NOTHING_WAITS])[priority_of(queue_of(frame))] += 1
-                    engine.set_waiting(port, told[port])
+                    waiting.setdefault(port, [*NOTHING_WAITS])[priority_of(queue_of(frame))] += 1
+                    engine.set_waiting(port, waiting[port])
             for observer in self.observers:
                 observer.handled(time, switch, packet[1], engine)
         return out
 
-    def _tell_waiting(self, switch: str, engine: Engine) -> dict[int, list[int]]:
+    def _report_waiting(self, switch: str, engine: Engine) -> dict[int, list[int]]:
         """Report the queue depths of its links to an engine; return them by port."""
-        known, told = self._told.get(switch, (None, {}))
+        known, reported = self._reported.get(switch, (None, {}))
         if known is not engine:
-            told = {}
-            self._told[switch] = engine, told
+            reported = {}
+            self._reported[switch] = engine, reported
         for port, channel in self._out[switch].items():
             waiting = channel.waiting
-            if waiting != told.get(port, NOTHING_WAITS):
-                told[port] = [*waiting]
+            if waiting != reported.get(port, NOTHING_WAITS):
+                reported[port] = [*waiting]
                 engine.set_waiting(port, waiting)
-        return told
+        return reported
 
     def _observe(
         self, node: str, engine: Engine | None, frames: Iterable[Packet], time: float

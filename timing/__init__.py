@@ -1,1 +1,1 @@
-"""Durations of collectives from rates, not packets: max-min fair flows on a network."""
+"""Bytes on links and seconds of plans and schedules: closed forms, and max-min fair flows."""

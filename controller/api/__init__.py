@@ -1,1 +1,1 @@
-"""The controller's gRPC services, and their client."""
+"""The controller's gRPC service, and its client."""

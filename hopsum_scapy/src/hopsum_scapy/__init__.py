@@ -4,7 +4,7 @@
 """The hopsum header, hop stack and lanes as Scapy layers (docs/protocol.md).
 
 A part of Scapy's layers, under Scapy's licence; it imports nothing of hopsum. The layout stands
-here once more: `tests/host_agent/io/test_hopsum_scapy.py` holds it against `protocol/wire.py`.
+here again: `tests/host_agent/io/test_hopsum_scapy.py` holds it against `protocol/wire.py`.
 
 >>> packet = Ether() / IP() / UDP(chksum=0) / Hopsum(job=1, epoch=1, lanes=[1] * 32)
 >>> packet[Hopsum].stack = [Hop(aggregate=1, child=0, fan_in=2, port=3), Hop(fan_in=1)]
