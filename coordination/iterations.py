@@ -67,7 +67,7 @@ class Iterations:
         self._ended: list[tuple[Progress, Counter[str]]] = []
         """Operators of the first process to end an iteration, while this one may still request."""
         self._unmatched: Unmatched | None = None
-        self._told = False
+        self._taken = False
 
     # -- this process
 
@@ -150,9 +150,9 @@ class Iterations:
 
     def take_unmatched(self) -> Unmatched | None:
         """Return, once, the first operator found that can never start."""
-        if self._told or self._unmatched is None:
+        if self._taken or self._unmatched is None:
             return None
-        self._told = True
+        self._taken = True
         return self._unmatched
 
     def went_without(self, probe: Probe) -> bool:
