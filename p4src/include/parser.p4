@@ -17,6 +17,7 @@
 
 error {
     Ipv4Options,
+    UdpPort,
     HopsumVersion,
     HopsumReduction,
     HopsumOwner,
@@ -137,6 +138,8 @@ parser HopsumParser(packet_in packet,
         packet.extract(hdr.hopsum);
         verify(hdr.ethernet.ether_type == ETHERTYPE_IPV4, error.VlanTag);
         verify(hdr.ipv4.ihl == IPV4_IHL_PLAIN, error.Ipv4Options);
+        // Ordinary sockets of a host's other processes have other ports.
+        verify(hdr.udp.src_port == UDP_PORT, error.UdpPort);
         verify(hdr.ipv4.fragment_flags == DONT_FRAGMENT, error.Fragment);
         verify(hdr.hopsum.version == VERSION, error.HopsumVersion);
         verify((bit<4>)hdr.hopsum.reduction <= (bit<4>)reduction_t.NONE, error.HopsumReduction);

@@ -392,7 +392,9 @@ class ReferenceSwitch(Switch):
         if port != wire.UDP_PORT:
             return "plain"
         whole = frame[20:22] == b"\x40\x00"
-        return "hopsum" if transport == 34 and not tags and whole else "malformed"
+        from_ours = int.from_bytes(frame[transport : transport + 2], "big") == wire.UDP_PORT
+        ours = transport == 34 and not tags and whole and from_ours
+        return "hopsum" if ours else "malformed"
 
     def _kind_of_later_fragment(self, frame: bytes, ip: int, transport: int) -> str:
         """Of an IPv4 fragment that is not the first: it must not show hopsum's ports."""

@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from protocol.outcomes import Outcome
-from protocol.wire import Flag, Hop, Kind
+from protocol.wire import Flag, Hop, Kind, Reduction
 from tests.packet.hopsum.packets import LAST_HOP, Packet, add, lanes_of
 from tests.packet.hopsum.star import SERVER_PORT, WINDOW, contribution, send, star, up
 from tests.packet.hopsum.switches import CPU_PORT, Switch
@@ -110,15 +110,18 @@ def test_another_jobs_worker_does_not_change_what_a_job_gets(switch: Switch, see
             )
             for _ in range(rng.randrange(1, 4))
         )
+        reduction = rng.choice([Reduction.SUM, *Reduction])
         hops = {
             Kind.CONTRIBUTION: (*up_hops, LAST_HOP),
             Kind.RESULT: tuple(Hop(clear=True, port=hop.port) for hop in up_hops),
             Kind.REPLICATED: (),
             Kind.REQUEST: rng.choice(((), (*up_hops, LAST_HOP))),
         }[kind]
+        bare = reduction is Reduction.NONE
         return Packet(
-            values=lanes_of(32, rng.randrange(1 << 20)),
+            values=() if bare else lanes_of(32, rng.randrange(1 << 20)),
             kind=kind,
+            reduction=reduction,
             job=rng.choice((1, 2, 2)),
             tree=rng.choice((0, 0, 0, 1, 255)),
             epoch=rng.choice((1, 1, 2, 65535)),

@@ -79,6 +79,7 @@ CHANGES: dict[str, Change] = {
     "kind 0": put(42, 0x30),
     "kind 6": put(42, 0x36),
     "an inspection from a host": put(42, 0x34),
+    "another source port": put(34, 0x4854, 2),
     "no hop announced, two there": put(49, 0),
     "one hop announced, two there": put(49, 1),
     "three hops announced, two there": put(49, 3),
