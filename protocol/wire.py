@@ -97,10 +97,37 @@ class Reduction(IntEnum):
     """Bitwise exclusive or."""
     NONE = 4
     """The packet has no lanes: only exponents and weights are combined."""
+    BROADCAST = 5
+    """The root's values for all: only results have lanes."""
+    REDUCE_SUM = 8
+    """As SUM, but for the root alone: only contributions have lanes, as in the next three."""
+    REDUCE_AND = 9
+    REDUCE_MAX = 10
+    REDUCE_XOR = 11
+
+    @property
+    def to_root(self) -> Reduction:
+        """The same for the root alone; ValueError if there is none."""
+        return Reduction(self + Reduction.REDUCE_SUM)
 
 
-LANE_REDUCTIONS = tuple(each for each in Reduction if each is not Reduction.NONE)
-"""The reductions of packets that have lanes."""
+LANE_REDUCTIONS = (Reduction.SUM, Reduction.AND, Reduction.MAX, Reduction.XOR)
+"""The reductions of packets that have lanes in both directions."""
+ROOT_REDUCTIONS = tuple(each.to_root for each in LANE_REDUCTIONS)
+"""The same for the root alone."""
+
+
+def carries_lanes(reduction: Reduction, *, up: bool) -> bool:
+    """Return whether packets have lanes: contributions (`up`), or results.
+
+    A request has them like the packet that showed the loss: as a contribution if it has a stack,
+    else as a result.
+    """
+    if reduction is Reduction.NONE:
+        return False
+    if reduction is Reduction.BROADCAST:
+        return not up
+    return up or reduction not in ROOT_REDUCTIONS
 
 
 class LayoutError(InputError):
@@ -285,10 +312,11 @@ def frame_template(
 ) -> NDArray[np.uint8]:
     """Return a frame with zero lanes, shape (frame length,): a template to copy and fill in.
 
-    `lanes`: 0 for a packet without (`Reduction.NONE`). The IPv4 checksum covers no field that
+    `lanes`: 0 for a packet without (`carries_lanes`). The IPv4 checksum covers no field that
     varies between the fragments of a stream.
     """
-    if lanes or header.reduction is not Reduction.NONE:
+    up = header.kind is Kind.CONTRIBUTION or (header.kind is Kind.REQUEST and bool(stack))
+    if lanes or carries_lanes(header.reduction, up=up):
         check_lanes(lanes)
     raw_stack = pack_stack(stack)
     if len(stack) > most_hops(lanes):
