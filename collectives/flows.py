@@ -55,6 +55,8 @@ def tree_flows(network: Network, plan: JobPlan, tree: TreePlan) -> TreeFlows:
     up: dict[str, tuple[Flow, ...]] = {}
     inputs: dict[str, list[Flow]] = {name: [] for name in (*order, tree.server)}
     for w, worker in enumerate(plan.workers):
+        if worker == tree.server:
+            continue  # its part reaches the server without a packet
         first = Flow(worker, tree.parents[worker], (w,), len(tree.up[w]))
         up[worker] = (first,)
         inputs[first.v].append(first)
@@ -92,8 +94,9 @@ def _down(
     root = network.access_switch(tree.server)
     workers = {name: w for w, name in enumerate(plan.workers)}
     beneath: dict[str, list[int]] = {name: [] for name in order}
-    for w, worker in enumerate(plan.workers):
-        node = tree.parents[worker]
+    remote = [w for w, worker in enumerate(plan.workers) if worker != tree.server]
+    for w in remote:
+        node = tree.parents[plan.workers[w]]
         while node != tree.server:
             beneath[node].append(w)
             node = tree.parents[node]
@@ -113,7 +116,7 @@ def _down(
             )
         return down
     down[tree.server] = tuple(
-        Flow(tree.server, root, (w,), len(tree.down[w])) for w in range(len(plan.workers))
+        Flow(tree.server, root, (w,), len(tree.down[w])) for w in remote
     )
     left = {w: len(stack) for w, stack in enumerate(tree.down)}
     for name in order:

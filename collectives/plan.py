@@ -57,6 +57,9 @@ class TreePlan:
     entry, `down[w]` has one entry a switch. `server_children[c]`: the workers whose contributions
     an unflagged packet of child c of the server sums. `share`: its part of the tensor, 0..1.
 
+    The server may be a worker: it has no parent, and its contributions reach the server on its host
+    with that one's entry alone.
+
     More flows than MAX_CHILDREN can only reach the server when no switch sums; then the server's
     entry in every `up[w]` has fan_in 0, every worker flags all its contributions bypass, and the
     server knows them by the header's worker number (`singles` is True).
@@ -157,6 +160,11 @@ class JobPlan:
         return 1 - sum((part.weight for part in self.host_parts), Fraction(0))
 
     @property
+    def rooted(self) -> bool:
+        """Whether there is a tree for each worker, tree w with its root at `workers[w]`."""
+        return tuple(tree.server for tree in self.trees) == self.workers
+
+    @property
     def servers(self) -> tuple[str, ...]:
         """The hosts at the trees' roots."""
         return tuple(dict.fromkeys(tree.server for tree in self.trees))
@@ -165,7 +173,8 @@ class JobPlan:
     def auxiliary(self) -> tuple[str, ...]:
         """The participating hosts that are not workers: servers and relays."""
         relays = (host for part in self.host_parts for host in part.relays(self.workers))
-        return tuple(dict.fromkeys((*self.servers, *relays)))
+        servers = (host for host in self.servers if host not in self.workers)
+        return tuple(dict.fromkeys((*servers, *relays)))
 
 
 def tensor_ranges(plan: JobPlan, length: int) -> tuple[tuple[int, int], ...]:

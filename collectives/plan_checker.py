@@ -144,7 +144,8 @@ def _upward_faults(
     waiting: dict[str, list[_Flow]] = {}
     for w, worker in enumerate(plan.workers):
         flow = _Flow(worker, frozenset((w,)), tree.up[w])
-        waiting.setdefault(network.access_switch(worker), []).append(flow)
+        first = worker if worker == tree.server else network.access_switch(worker)
+        waiting.setdefault(first, []).append(flow)
     for name in order:
         leaving = []
         slots: dict[int, list[_Flow]] = {}
@@ -244,7 +245,7 @@ def _stack_down_faults(network: Network, plan: JobPlan, tree: TreePlan, w: int) 
     """Follow a result's stack over the switches of the path up; it must clear their slots."""
     worker = plan.workers[w]
     way: list[str] = []
-    node = tree.parents[worker]
+    node = tree.parents.get(worker, tree.server)
     while node != tree.server:
         way.append(node)
         node = tree.parents[node]
@@ -262,7 +263,8 @@ def _stack_down_faults(network: Network, plan: JobPlan, tree: TreePlan, w: int) 
 
 
 def _replication_faults(network: Network, plan: JobPlan, tree: TreePlan) -> Iterator[str]:
-    copies = dict.fromkeys(plan.workers, 0)
+    # A worker that is the server has it already.
+    copies = {worker: int(worker == tree.server) for worker in plan.workers}
     root = network.access_switch(tree.server)
     arriving = [(tree.server, root)]
     visited: set[str] = set()

@@ -25,6 +25,7 @@ from protocol.wire import (
     Hop,
     Kind,
     Reduction,
+    carries_lanes,
     frame_bytes,
     frame_template,
     ipv4_checksum,
@@ -42,6 +43,7 @@ _TOTAL_LENGTH_AT = ETHERNET_BYTES + 2
 _CHECKSUM_AT = ETHERNET_BYTES + 10
 _UDP_LENGTH_AT = ETHERNET_BYTES + IPV4_BYTES + 4
 _KIND_AT = HEADER_START
+_HOPS_AT = HEADER_START + 7
 FLAGS_AT = HEADER_START + 1
 REDUCTION_AT = HEADER_START + 2
 EXPONENT_AT = HEADER_START + 3
@@ -116,7 +118,35 @@ def reduction_byte(reduction: Reduction) -> int:
 
 
 NO_LANES = np.uint8(reduction_byte(Reduction.NONE))
-"""The reduction byte of frames without lanes on the wire."""
+"""The reduction byte of frames without lanes on the wire, in both directions."""
+
+
+def _bare() -> NDArray[np.bool_]:
+    """Return whether frames have no lanes on the wire, by `up` (0, 1) and reduction byte."""
+    bare = np.zeros((2, 256), dtype=np.bool_)
+    for reduction in Reduction:
+        for up in (False, True):
+            bare[int(up), reduction_byte(reduction)] = not carries_lanes(reduction, up=up)
+    return bare
+
+
+_BARE = _bare()
+_SOMETIMES_BARE = _BARE.any(axis=0)
+
+
+def are_bare(frames: Frames) -> NDArray[np.bool_]:
+    """Return which frames (n, length) have no lanes on the wire, see `protocol.wire.carries_lanes`.
+
+    A request goes by its stack.
+    """
+    reductions = frames[:, REDUCTION_AT]
+    bare = _SOMETIMES_BARE[reductions]
+    if some(bare):
+        kinds = frames[:, _KIND_AT] & 0x0F
+        up = kinds == Kind.CONTRIBUTION
+        up |= (kinds == Kind.REQUEST) & (frames[:, _HOPS_AT] > 0)
+        bare = _BARE[up.astype(np.intp), reductions]
+    return bare
 
 
 def epochs_of(frames: Frames) -> NDArray[np.int64]:
@@ -186,9 +216,9 @@ def with_lanes(frames: Frames, lanes: int) -> list[Frames]:
 
     Agents look at frames of either kind alike. Each batch has one length.
     """
-    if frames.shape[1] <= REDUCTION_AT:
+    if frames.shape[1] <= _HOPS_AT:
         return [frames]
-    bare = frames[:, REDUCTION_AT] == NO_LANES
+    bare = are_bare(frames)
     if not some(bare):
         return [frames]
     size = LANE_BYTES * lanes
@@ -203,7 +233,7 @@ def without_lanes(batches: Sequence[Frames], lanes: int) -> list[Frames]:
     sent: list[Frames] = []
     size = LANE_BYTES * lanes
     for frames in batches:
-        bare = frames[:, REDUCTION_AT] == NO_LANES
+        bare = are_bare(frames)
         if not some(bare):
             sent.append(frames)
             continue

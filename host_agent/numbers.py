@@ -57,11 +57,14 @@ def worker_bits(workers: int) -> int:
     return (workers - 1).bit_length()
 
 
-def exponent_codes(values: NDArray[np.float32], lanes: int, name: str) -> NDArray[np.uint8]:
+def exponent_codes(
+    values: NDArray[np.float32], lanes: int, name: str, first: int = 0
+) -> NDArray[np.uint8]:
     """Return the exponent byte of each fragment of `lanes` values of a flat tensor, (ceil(n /
     lanes),).
 
-    Raises NumbersError, naming `name` and the element, at the first NaN or infinity.
+    Raises NumbersError, naming `name` and the element, at the first NaN or infinity; elements are
+    counted from `first`.
     """
     rows = max(1, _BLOCK // lanes)
     full = len(values) // lanes
@@ -77,7 +80,7 @@ def exponent_codes(values: NDArray[np.float32], lanes: int, name: str) -> NDArra
         fragment = values[row * lanes : (row + 1) * lanes]
         index = row * lanes + int(np.argmax(~np.isfinite(fragment)))
         raise NumbersError(
-            f"{name}: element {index} is {values[index]}; only finite values can be summed "
+            f"{name}: element {first + index} is {values[index]}; only finite values can be summed "
             f"(look for a diverged gradient, or clip it before the all-reduce)"
         )
     codes: NDArray[np.uint8] = ((peaks >> 23) + (peaks >= _HALF_LEAST_NORMAL)).astype(np.uint8)

@@ -49,7 +49,8 @@ class Call:
 class Segment:
     """The range start..stop of a call's flat tensor, as `count` fragments of one tree's stream.
 
-    The first is fragment `first` of the stream: the prologue of a float32 tensor, else data.
+    `source` and `result` are of this range alone, of one length: what is sent, and where results
+    go. The first is fragment `first` of the stream: the prologue of a float32 tensor, else data.
     Data fragments are counted from 0. A fragment's exponent byte on the wire speaks of the data
     fragment one window later, the prologue's of the first window (docs/protocol.md). `codes`: the
     exponent bytes of the data fragments (`numbers.exponent_codes`; not read for int32).
@@ -61,7 +62,6 @@ class Segment:
         source: Tensor,
         result: Tensor,
         start: int,
-        stop: int,
         first: int,
         lanes: int,
         window: int,
@@ -70,7 +70,7 @@ class Segment:
     ) -> None:
         self.call = call
         self.start = start
-        self.stop = stop
+        self.stop = stop = start + len(source)
         self.first = first
         self.scaled = source.dtype == np.float32
         self.prologue = 1 if self.scaled else 0
@@ -81,8 +81,8 @@ class Segment:
         """Exponent byte in frames of int32."""
         self._lanes = lanes
         self._window = window
-        self.source = source[start:stop]
-        self.result = result[start:stop]
+        self.source = source
+        self.result = result
         self._full = (stop - start) // lanes
         whole = self._full * lanes
         self._whole_source = self.source[:whole].reshape(self._full, lanes)

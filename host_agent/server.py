@@ -118,10 +118,10 @@ class Server:
     def receive(self, frames: Frames, now: float) -> None:
         """Process frames (n, length) of any kind and content."""
         for batch in with_lanes(frames, self.plan.lanes):
-            self._receive(batch, now)
+            self.receive_whole(batch, now)
 
-    def _receive(self, frames: Frames, now: float) -> None:
-        """Process frames with their lanes."""
+    def receive_whole(self, frames: Frames, now: float) -> None:
+        """Process frames that all have lanes, whether or not the wire has any."""
         statistics = self.statistics
         if frames.shape[1] == self._forms.replicated.length:
             self._answer_requests(frames)
@@ -236,9 +236,13 @@ class Server:
 
     def take_output(self) -> list[Frames]:
         """Return the frames to send, in order; each batch has one length."""
-        output = without_lanes(self._output, self.plan.lanes)
+        return without_lanes(self.take_whole(), self.plan.lanes)
+
+    def take_whole(self) -> list[Frames]:
+        """Return the frames to send, with lanes, whether or not the wire has any."""
+        taken = self._output[:]
         self._output.clear()
-        return output
+        return taken
 
     # -- sums
 

@@ -46,6 +46,10 @@ class ServerSet:
                 server.adopt(plan)
             self.add(server)
 
+    def at(self, job: int, tree: int) -> Server:
+        """Return the server of a tree."""
+        return self._servers[job << 8 | tree]
+
     def remove(self, job: int) -> None:
         """Remove a job's servers."""
         for key in [key for key in self._servers if key >> 8 == job]:

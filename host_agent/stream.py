@@ -99,6 +99,7 @@ class Stream:
         """Take addresses, stacks and epoch from a plan."""
         self.plan = plan
         self.tree = tree
+        self.is_root = tree.server == plan.workers[worker]
         self._worker = worker
         hop_by_hop = tree.hop_by_hop and plan.results is Results.REPLICATED
         self._flight.bind(worker, len(plan.workers), hop_by_hop=hop_by_hop, numbered=self._numbered)
@@ -552,7 +553,8 @@ class Stream:
             self._up.values(frames)[slots] = lane_values
         flight.send_all_again(now)
         kept = self._results.filled
-        if len(kept):
+        # A server at a worker's host has lost its state only if that worker is lost, too.
+        if len(kept) and tree.server not in plan.workers:
             self._handing[kept] = True
             self._handing_since = now
             self._handing_timeout = flight.round_trip.timeout

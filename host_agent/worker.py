@@ -16,8 +16,18 @@ from host_agent.recovery import Progress
 from host_agent.segment import Call, Remark, Segment, Tensor
 from host_agent.stream import Stream, WorkerOptions, WorkerStatistics
 from network.model import Network
-from protocol.wire import LANE_REDUCTIONS, Reduction, frame_bytes, serial_newer
+from protocol.wire import (
+    LANE_REDUCTIONS,
+    ROOT_REDUCTIONS,
+    Reduction,
+    frame_bytes,
+    serial_newer,
+)
 
+Ranges = Sequence[tuple[int, int]]
+"""Elements (start, stop) of a flat tensor for each tree of a plan."""
+OPERATIONS = (*LANE_REDUCTIONS, *ROOT_REDUCTIONS, Reduction.BROADCAST)
+"""Reductions of calls."""
 TURN_FRAMES = 8
 """Frames of a tree that go out before it is the next tree's turn."""
 
@@ -53,7 +63,7 @@ class Worker:
         self._network = network
         self._scale_workers = options.scale_workers or len(plan.workers)
         self._check_scale(plan)
-        self._outputs: list[list[Frames]] = [[] for _ in plan.trees]
+        self._outputs: dict[int, list[Frames]] = {tree.tree: [] for tree in plan.trees}
         self._calls: dict[int, Call] = {}
         self._held: list[Call] = []
         """Those of several trees that wait for prologues."""
@@ -68,12 +78,12 @@ class Worker:
                 network,
                 options,
                 bits,
-                output,
+                self._outputs[tree.tree],
                 self.statistics,
                 progress,
                 key=key,
             )
-            for tree, output in zip(plan.trees, self._outputs, strict=True)
+            for tree in plan.trees
         }
         [*self._all] = self._streams.values()
         self._length = frame_bytes(plan.lanes, 0)
@@ -89,14 +99,18 @@ class Worker:
         name: str | None = None,
         reduction: Reduction | None = None,
         remark: Remark | None = None,
+        ranges: Ranges | None = None,
     ) -> int:
         """Start summing a tensor (float32 or int32, any shape); return the number of the call.
 
-        `reduction`: how values combine, float32 by SUM alone; None: as the plan says. The tensor
-        is read until the call is done and must not change before. `out` (C-contiguous,
-        same shape and type) takes the result; it may be the tensor itself. `remark`: of an int32
-        tensor without check lanes. Raises CallError for a tensor that cannot be sent, NumbersError
-        at a NaN or infinity (nothing is sent then).
+        `reduction`: how values combine, float32 by SUM or REDUCE_SUM alone; None: as the plan says.
+        The tensor is read until the call is done and must not change before. `out` (C-contiguous,
+        same shape and type) takes the result; it may be the tensor itself. `ranges`: the elements
+        of the flat tensor that each tree takes, disjoint; None: all, by the trees' shares. Of a
+        reduction to the root only the ranges of trees whose root is here are written, of
+        a BROADCAST only these are read. `remark`: of an int32 tensor without check lanes. Raises
+        CallError for a tensor that cannot be sent, NumbersError at a NaN or infinity (nothing is
+        sent then).
         """
         number = self._next_call
         name = name or f"tensor of call {number}"
@@ -104,12 +118,19 @@ class Worker:
             raise CallError(f"{name}: type {tensor.dtype}; expected float32 or int32")
         scaled = tensor.dtype == np.float32
         reduction = self.plan.reduction if reduction is None else reduction
-        if scaled and reduction is not Reduction.SUM:
+        if scaled and reduction not in (Reduction.SUM, Reduction.REDUCE_SUM):
             raise CallError(f"{name}: float32 by {reduction.name}; expected int32, or SUM")
-        if reduction not in LANE_REDUCTIONS:
+        if reduction not in OPERATIONS:
             raise CallError(
                 f"{name}: reduction {reduction!r}; expected one of "
-                f"{', '.join(each.name for each in LANE_REDUCTIONS)}"
+                f"{', '.join(each.name for each in OPERATIONS)}"
+            )
+        if reduction not in LANE_REDUCTIONS and not all(
+            tree.server in self.plan.workers for tree in self.plan.trees
+        ):
+            raise CallError(
+                f"{name}: {reduction.name} over trees whose roots are not workers; "
+                "expected a job whose servers are its workers"
             )
         if self.plan.integrity and reduction is not Reduction.SUM:
             raise CallError(
@@ -125,23 +146,34 @@ class Worker:
             )
         flat = np.ascontiguousarray(tensor).reshape(-1)
         lanes = self.plan.values
-        codes = exponent_codes(flat, lanes, name) if scaled else np.zeros(0, dtype=np.uint8)
+        if ranges is None:
+            ranges = tensor_ranges(self._cut, len(flat))
+        else:
+            _check_ranges(name, ranges, len(flat), len(self._all))
+        no_codes = np.zeros(0, dtype=np.uint8)
+        codes = [
+            exponent_codes(flat[start:stop], lanes, name, start) if scaled else no_codes
+            for start, stop in ranges
+        ]
         call = Call(number, name, out, 0, remark=remark)
         parts = []
-        for stream, (start, stop) in zip(
-            self._all, tensor_ranges(self._cut, len(flat)), strict=True
-        ):
+        for stream, (start, stop), own in zip(self._all, ranges, codes, strict=True):
             if start < stop:
+                source, result = flat[start:stop], out.reshape(-1)[start:stop]
+                if not stream.is_root:
+                    if reduction is Reduction.BROADCAST:
+                        source = np.zeros(stop - start, flat.dtype)
+                    elif reduction in ROOT_REDUCTIONS:
+                        result = np.empty(stop - start, flat.dtype)
                 segment = Segment(
                     call,
-                    flat,
-                    out.reshape(-1),
+                    source,
+                    result,
                     start,
-                    stop,
                     stream.end,
                     lanes,
                     self.plan.in_flight,
-                    codes[start // lanes : -(-stop // lanes)],
+                    own,
                     reduction,
                 )
                 parts.append((stream, segment))
@@ -204,11 +236,12 @@ class Worker:
     def receive(self, frames: Frames, now: float) -> None:
         """Process frames (n, length) of any kind and content."""
         for batch in with_lanes(frames, self.plan.lanes):
-            if len(batch) and self.failure is None:
-                self._receive(batch, now)
+            self.receive_whole(batch, now)
 
-    def _receive(self, frames: Frames, now: float) -> None:
-        """Process frames with their lanes."""
+    def receive_whole(self, frames: Frames, now: float) -> None:
+        """Process frames that all have lanes, whether or not the wire has any."""
+        if not len(frames) or self.failure is not None:
+            return
         if frames.shape[1] != self._length:
             self._answer_requests(frames)
             return
@@ -265,14 +298,19 @@ class Worker:
 
         Trees take turns, so that none waits for the whole windows of the others.
         """
-        taken = [output[:] for output in self._outputs]
-        for output in self._outputs:
-            output.clear()
+        taken = [self.take_whole(tree) for tree in self._streams]
         waiting = [without_lanes(batches, self.plan.lanes) for batches in taken if batches]
         if len(waiting) == 1:
             return waiting[0]
         turns = [_pieces(batches) for batches in waiting]
         return [piece for turn in zip_longest(*turns) for piece in turn if piece is not None]
+
+    def take_whole(self, tree: int) -> list[Frames]:
+        """Return a tree's frames to send, with lanes, whether or not the wire has any."""
+        output = self._outputs[tree]
+        taken = output[:]
+        output.clear()
+        return taken
 
     @property
     def deadline(self) -> float | None:
@@ -323,6 +361,19 @@ class Worker:
                 f"scale was made for {self._scale_workers}; set scale_workers to the most the job "
                 f"can have"
             )
+
+
+def _check_ranges(name: str, ranges: Ranges, length: int, trees: int) -> None:
+    """Raise CallError unless there is a range for each tree, disjoint and within the tensor."""
+    taken = sorted(each for each in ranges if each[0] != each[1])
+    ends = [0, *(stop for _, stop in taken)]
+    begins = [*(start for start, _ in taken), length]
+    fits = all(end <= begin for end, begin in zip(ends, begins, strict=True))
+    if len(ranges) != trees or not fits or any(start > stop for start, stop in ranges):
+        raise CallError(
+            f"{name}: ranges {list(ranges)} of {length} elements; expected one for each of the "
+            f"{trees} trees, none overlapping another"
+        )
 
 
 def _pieces(batches: Sequence[Frames]) -> Iterator[Frames]:

@@ -218,8 +218,11 @@ class _Pipeline:
                 leaving = [ready[flow.workers[0]] for flow in flows]
             for flow, sent in zip(flows, self._send(flows, leaving, lanes), strict=True):
                 arrived[flow.v].append(sent)
-        total = np.maximum.reduce(arrived[self.tree.server])
         results = np.empty_like(ready)
+        total = np.maximum.reduce(arrived[self.tree.server])
+        if self.tree.server in self.plan.workers:
+            own = self.plan.workers.index(self.tree.server)
+            total = results[own] = np.maximum(total, ready[own])
         here: dict[tuple[str, tuple[int, ...]], Times] = {}
         copied = self.plan.results is Results.REPLICATED
         for node, flows in self.flows.down.items():

@@ -22,6 +22,7 @@ from host_agent.node.operation_pool import Completed
 from host_agent.node.work import Work
 from host_agent.segment import Remark, Tensor
 from host_agent.session import Assignment, Event
+from host_agent.worker import Ranges
 from host_agent.workload import CheckedWorkload
 from network.model import Host, Network
 from protocol import hopsum_pb2 as pb
@@ -31,13 +32,14 @@ from protocol.wire import Reduction
 class Named(NamedTuple):
     """A flat tensor to sum, and its name; `reduction` None: that of its job's plan.
 
-    `remark`: goes with all of it, so over trees alone.
+    `remark`: goes with all of it, so over trees alone, as do `ranges` (`Worker.submit`).
     """
 
     name: str
     tensor: Tensor
     reduction: Reduction | None = None
     remark: Remark | None = None
+    ranges: Ranges | None = None
 
 
 Then = Callable[[Any, float], None]

@@ -12,7 +12,7 @@ from collectives.execution import Channel, Execution, channels
 from collectives.schedule import Schedule
 from host_agent.node.environment import Environment, Meeting, Transport
 from host_agent.segment import Remark, Tensor
-from host_agent.worker import Worker
+from host_agent.worker import Ranges, Worker
 from network.model import Network
 from protocol.wire import Reduction
 
@@ -29,10 +29,11 @@ class Exchange(Protocol):
         now: float,
         reduction: Reduction | None = None,
         remark: Remark | None = None,
+        ranges: Ranges | None = None,
     ) -> int:
         """Start summing `tensor` (flat) into `out`, an array like it; return the call's number.
 
-        `reduction`: instead of the plan's, and `remark`: over trees.
+        `reduction`: instead of the plan's, `remark`, `ranges`: over trees, see `Worker.submit`.
         """
 
     def done(self, call: int) -> bool:
@@ -58,9 +59,12 @@ class TreeExchange:
         now: float,
         reduction: Reduction | None = None,
         remark: Remark | None = None,
+        ranges: Ranges | None = None,
     ) -> int:
         """Submit a call."""
-        return self._worker.submit(tensor, now, out=out, reduction=reduction, remark=remark)
+        return self._worker.submit(
+            tensor, now, out=out, reduction=reduction, remark=remark, ranges=ranges
+        )
 
     def done(self, call: int) -> bool:
         """Return, once, whether a call is complete; JobFailed if it never will be."""
@@ -119,6 +123,7 @@ class ScheduleExchange:
         now: float,
         reduction: Reduction | None = None,
         remark: Remark | None = None,
+        ranges: Ranges | None = None,
     ) -> int:
         """Run the schedule in place, on a copy in `out`; a relay's tensor is of zeros."""
         assert reduction is None, "hosts can only add"

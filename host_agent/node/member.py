@@ -31,7 +31,8 @@ from host_agent.segment import Remark, Tensor
 from host_agent.server_set import ServerSet
 from host_agent.session import AgentLost, AllDone, Assignment, JobWaits, PlanChanged
 from host_agent.task import TaskError
-from host_agent.worker import Worker
+from host_agent.root_worker import RootWorker
+from host_agent.worker import Ranges, Worker
 from host_agent.workload import PROCESS, VECTORS, verdict_message
 from network.model import Network, shorten
 from protocol import hopsum_pb2 as pb
@@ -216,7 +217,8 @@ class Member:
         if self._worker is not None:
             self._worker.adopt(plan, self._now)
         key = assignment.task.key or None
-        self._servers.adopt(plan, self.stream.host, assignment.network, key)
+        if self.stream.host not in plan.workers:
+            self._servers.adopt(plan, self.stream.host, assignment.network, key)
 
     def _lost(self, event: AgentLost) -> None:
         """Process the loss of an agent: fatal for a worker; a server may be restarted or replaced.
@@ -463,6 +465,7 @@ class Member:
         tensor: Tensor,
         reduction: Reduction | None = None,
         remark: Remark | None = None,
+        ranges: Ranges | None = None,
     ) -> None:
         """Submit every part of a tensor to its exchange (002, decomposition)."""
         in_place = self._source is not None and self._source.in_place
@@ -472,7 +475,7 @@ class Member:
             (
                 exchange,
                 exchange.begin(
-                    tensor[start:stop], result[start:stop], self._now, reduction, remark
+                    tensor[start:stop], result[start:stop], self._now, reduction, remark, ranges
                 ),
             )
             for place, (_, start, stop) in enumerate(decompose(plan, len(tensor)))
@@ -574,7 +577,11 @@ class Member:
             if work.task.workload.kind == PROCESS:
                 options = replace(options, deadline=PROCESS_SECONDS)
             index = plan.workers.index(self.stream.host)
-            self._worker = Worker(plan, index, network, options, work.task.key)
+            if self.stream.host in plan.servers:
+                self._worker = RootWorker(plan, index, network, options, work.task.key)
+                self._servers = self._worker.servers
+            else:
+                self._worker = Worker(plan, index, network, options, work.task.key)
             self._worker.mark(self._tos)
             self._install(self._worker)
         return TreeExchange(self._worker)

@@ -24,8 +24,13 @@ MAX_TREES = 256
 MAX_WINDOW = 1 << 30
 
 
-def check_request(network: Network, request: PlanRequest) -> None:
-    """Raise PlanError for a request that no planner for switches can meet."""
+def check_request(
+    network: Network, request: PlanRequest, *, roots_at_workers: bool = False
+) -> None:
+    """Raise PlanError for a request that no planner for switches can meet.
+
+    `roots_at_workers`: whether the planner takes workers as servers.
+    """
     for what, number in (("job", request.job), ("epoch", request.epoch)):
         if not 1 <= number <= 0xFFFF:
             raise PlanError(f"{what} {number}: expected 1..65535")
@@ -44,8 +49,13 @@ def check_request(network: Network, request: PlanRequest) -> None:
         if count > 1:
             raise PlanError(f"{role} {name!r} is named twice; a host has one place in a job")
     both = sorted(set(request.workers) & set(request.servers))
-    if both:
-        raise PlanError(f"host {both[0]!r} cannot be worker and server of one job")
+    if both and not roots_at_workers:
+        raise PlanError(
+            f"host {both[0]!r} cannot be worker and server of one job with this planner; "
+            "expected another host, or the planner multi-hop"
+        )
+    if both and len(request.workers) == 1:
+        raise PlanError(f"worker {both[0]!r} would be its own server; expected two workers or more")
     try:
         check_lanes(request.lanes)
     except LayoutError as error:
@@ -183,7 +193,7 @@ def _stacks(network: Network, route: Route, worker: str, w: int) -> tuple[list[H
     """Return the entries of a worker's switches on the way up, and on the way down."""
     up: list[Hop] = []
     down: list[Hop] = []
-    before, node = worker, route.parents[worker]
+    before, node = worker, route.parents.get(worker, route.server)
     while node != route.server:
         meeting = route.meetings[node]
         index = next(i for i, flow in enumerate(meeting.flows) if w in flow.workers)

@@ -50,9 +50,9 @@ def make_route(
 ) -> Route:
     """Follow the flows from the leaves to the server; the switches in `sums` sum what meets there.
 
-    At most `max_children` flows become one at a switch; the rest are forwarded. All planners' trees
-    in switches become routes here. PlanError unless every worker has exactly one path to the
-    server.
+    At most `max_children` flows become one at a switch; the rest are forwarded. A worker that is the
+    server adds a flow of its own there. All planners' trees in switches become routes here.
+    PlanError unless every worker has exactly one path to the server.
     """
     children: dict[str, list[str]] = {}
     for node, parent in parents.items():
@@ -69,6 +69,8 @@ def make_route(
                 flows.append(Flow(child, (number[child],)))
             else:
                 flows += [Flow(child, summed) for summed in outgoing(meetings[child])]
+        if node == server and server in number:
+            flows.append(Flow(server, (number[server],)))
         merged = 0
         if node != server and node in sums and flows:
             merged = min(len(flows), max_children)
@@ -102,6 +104,8 @@ def link_loads(route: Route, results: Results) -> dict[tuple[str, str], float]:
     loads: dict[tuple[str, str], float] = {}
     for node, meeting in route.meetings.items():
         for flow in meeting.flows:
+            if flow.via == node:
+                continue  # it crosses no link
             loads[flow.via, node] = loads.get((flow.via, node), 0.0) + 1
             down = 1.0 if results is Results.REPLICATED else float(len(flow.workers))
             before = 0.0 if results is Results.REPLICATED else loads.get((node, flow.via), 0.0)
@@ -111,7 +115,7 @@ def link_loads(route: Route, results: Results) -> dict[tuple[str, str], float]:
 
 def depth(parents: Mapping[str, str], worker: str, server: str) -> int:
     """Return the number of switches that a worker's packets cross."""
-    crossed, node = 0, parents[worker]
+    crossed, node = 0, parents.get(worker, server)
     while node != server:
         crossed, node = crossed + 1, parents[node]
     return crossed

@@ -34,10 +34,10 @@ _NO_SHARE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class TreeTask:
-    """A requested tree: the server at its root, the workers at its leaves.
+    """A requested tree: the server, which may be a worker, at its root, the workers at its leaves.
 
     `sums`: switches that can sum for it. `share`: frames of this tree per fragment of the job.
-    `max_flows`: number of flows that may reach the server, None: any.
+    `max_flows`: number of flows that may reach the server from the network, None: any.
     """
 
     server: str
@@ -46,6 +46,11 @@ class TreeTask:
     share: Fraction = Fraction(1)
     results: Results = Results.REPLICATED
     max_flows: int | None = MAX_CHILDREN
+
+    @property
+    def remote(self) -> tuple[str, ...]:
+        """The workers whose packets cross the network: all but one that is the server."""
+        return tuple(worker for worker in self.workers if worker != self.server)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,10 +278,10 @@ def build_model(
     fixed: dict[tuple[str, str], float] = {}
     for task in tasks:
         share = float(task.share)
-        down = share * (len(task.workers) if task.results is Results.UNICAST else 1)
+        down = share * (len(task.remote) if task.results is Results.UNICAST else 1)
         root = network.access_switch(task.server)
         _add(fixed, (task.server, root), down)
-        for worker in task.workers:
+        for worker in task.remote:
             switch = network.access_switch(worker)
             _add(fixed, (worker, switch), share)
             _add(fixed, (switch, worker), share)
@@ -323,7 +328,7 @@ def _numbered(
     network: Network, task: TreeTask, number: Mapping[str, int], leaving: int
 ) -> NumberedTask:
     local = [0] * len(number)
-    for worker in task.workers:
+    for worker in task.remote:
         local[number[network.access_switch(worker)]] += 1
     return NumberedTask(
         root=number[network.access_switch(task.server)],
@@ -333,8 +338,8 @@ def _numbered(
         # A tree without a share still needs paths; it hardly loads links.
         share=float(task.share) or _NO_SHARE,
         unicast=task.results is Results.UNICAST,
-        max_flows=len(task.workers) if task.max_flows is None else task.max_flows,
-        workers=len(task.workers),
+        max_flows=len(task.remote) if task.max_flows is None else task.max_flows,
+        workers=len(task.remote),
     )
 
 
@@ -343,7 +348,7 @@ def route_of(
 ) -> Route:
     """Return the route of the tree of task `number`."""
     names = problem.switches
-    parents = {worker: network.access_switch(worker) for worker in task.workers}
+    parents = {worker: network.access_switch(worker) for worker in task.remote}
     for v in sorted(found.parents):
         parents[names[v]] = names[found.parents[v]]
     parents[names[problem.tasks[number].root]] = task.server

@@ -102,7 +102,7 @@ def solve_multi_hop(network: Network, request: PlanRequest, allocator: Allocator
     PlanError if there are none, with the reason. The same request gives the same routes, unless
     the verdict is TIME_LIMIT.
     """
-    check_request(network, request)
+    check_request(network, request, roots_at_workers=True)
     if request.shares is not None and len(request.shares) != len(request.servers):
         raise PlanError(f"{len(request.shares)} shares for {len(request.servers)} servers")
     if request.max_aggregating is not None and request.max_aggregating < 0:
@@ -292,7 +292,7 @@ def _tasks(network: Network, request: PlanRequest) -> tuple[TreeTask, ...]:
             sums,
             share,
             _results(request),
-            MAX_CHILDREN if in_network else None,
+            MAX_CHILDREN - (server in request.workers) if in_network else None,
         )
         for server, share in zip(request.servers, shares, strict=True)
     )

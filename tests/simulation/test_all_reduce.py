@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -18,7 +19,7 @@ from p4switch.targets.v1model.engine import Engine
 from planning.model.placement import place
 from planning.model.request import Algorithm, PlanRequest
 from planning.registry import make_plan
-from simulation.all_reduce import SimulatedRun, simulate_plan, simulate_schedule
+from simulation.all_reduce import Replan, SimulatedRun, simulate_plan, simulate_schedule
 from simulation.events import SimulationError
 from simulation.faults import Cut, Faults, Reboot
 from simulation.packets import packets
@@ -63,6 +64,7 @@ def run(
     faults: Faults | None = None,
     seed: int = 1,
     limit: float = 400.0,
+    replans: Sequence[Replan] = (),
 ) -> SimulatedRun:
     spec = WorkloadSpec("random", len(plan.workers), elements, rounds, dtype, seed)
     return simulate_plan(
@@ -74,6 +76,7 @@ def run(
         seed=seed,
         limit=limit,
         options=OPTIONS,
+        replans=replans,
     )
 
 

@@ -1,0 +1,131 @@
+"""A worker whose host is the root of trees of its job."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from host_agent.codec import TREE_AT, Frames, without_lanes
+from host_agent.options import WorkerOptions
+from host_agent.segment import Remark, Tensor
+from host_agent.server_set import ServerSet
+from host_agent.worker import Ranges, Worker
+from collectives.plan import JobPlan
+from network.model import Network
+from protocol.wire import Reduction
+
+_MAC = slice(0, 6)
+"""A frame's destination."""
+
+
+class RootWorker(Worker):
+    """Worker number `index` of a job, and the servers of the trees that have their root here.
+
+    Its contributions to these trees are handed to the servers, and their results to it, at once and
+    as they are: with lanes, even where the wire has none. So a reduction to the root leaves the sum
+    with this worker alone, and a broadcast takes its values from it. Nothing of these trees that
+    comes from the network is for the worker.
+    """
+
+    def __init__(
+        self,
+        plan: JobPlan,
+        index: int,
+        network: Network,
+        options: WorkerOptions | None = None,
+        key: bytes | None = None,
+    ) -> None:
+        """`key`: for a plan with integrity."""
+        super().__init__(plan, index, network, options, key)
+        self.servers = ServerSet()
+        self.servers.adopt(plan, self.host, network, key)
+        self._key = key
+        self._address = np.frombuffer(network.hosts[self.host].mac_bytes, np.uint8)
+        self._down: list[Frames] = []
+        """Results to send."""
+        self._find_roots()
+
+    def _find_roots(self) -> None:
+        self._here = [tree.tree for tree in self.plan.trees if tree.server == self.host]
+        self._is_here = np.zeros(256, dtype=np.bool_)
+        self._is_here[self._here] = True
+
+    def submit(
+        self,
+        tensor: Tensor,
+        now: float,
+        *,
+        out: Tensor | None = None,
+        name: str | None = None,
+        reduction: Reduction | None = None,
+        remark: Remark | None = None,
+        ranges: Ranges | None = None,
+    ) -> int:
+        """Start summing a tensor, see `Worker.submit`."""
+        number = super().submit(
+            tensor, now, out=out, name=name, reduction=reduction, remark=remark, ranges=ranges
+        )
+        self._hand_over(now)
+        return number
+
+    def receive(self, frames: Frames, now: float) -> None:
+        """Process frames (n, length) of any kind and content."""
+        if frames.shape[1] <= TREE_AT:
+            super().receive(frames, now)
+            return
+        here = self._is_here[frames[:, TREE_AT]]
+        if here.any():
+            self.servers.receive(frames[here], now)
+        if not here.all():
+            super().receive(frames[~here], now)
+        self._hand_over(now)
+
+    def tick(self, now: float) -> None:
+        """Do what is due: send again, or give up (`failure`)."""
+        super().tick(now)
+        self._hand_over(now)
+
+    def resume(self, now: float) -> None:
+        """Send what is in flight again at once: what the job has waited for is back."""
+        super().resume(now)
+        self._hand_over(now)
+
+    def adopt(self, plan: JobPlan, now: float) -> None:
+        """Go on under a newer epoch of the plan, see `Worker.adopt`; servers first."""
+        self.servers.adopt(plan, self.host, self._network, self._key)
+        super().adopt(plan, now)
+        self._find_roots()
+        self._hand_over(now)
+
+    def mark(self, tos: int) -> None:
+        """Give frames another IP ToS byte from now on."""
+        super().mark(tos)
+        self.servers.mark(tos)
+
+    def take_output(self) -> list[Frames]:
+        """Return the frames to send, in order; each batch has one length."""
+        down = without_lanes(self._down, self.plan.lanes)
+        self._down.clear()
+        return down + super().take_output()
+
+    def _hand_over(self, now: float) -> None:
+        """Pass frames between worker and servers until there are none left."""
+        waiting = True
+        while waiting:
+            waiting = False
+            for tree in self._here:
+                server = self.servers.at(self.plan.job, tree)
+                for frames in self.take_whole(tree):
+                    server.receive_whole(frames, now)
+                for frames in server.take_whole():
+                    waiting = True
+                    self._deliver(frames, now)
+
+    def _deliver(self, frames: Frames, now: float) -> None:
+        """Take what a server sends to this worker or to all, and send on what is for others."""
+        to = frames[0, _MAC]
+        if (to == self._address).all():
+            self.receive_whole(frames, now)
+            return
+        self._down.append(frames)
+        if to[0] & 1:
+            self.receive_whole(frames, now)

@@ -1,0 +1,108 @@
+"""Trees with their roots at workers, in virtual time: sums, bytes, faults and new epochs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from collectives.plan import DataType, JobPlan, PlanError, Results
+from network.loaders import load_network
+from network.model import Network
+from planning.model.request import Algorithm, PlanRequest
+from planning.registry import make_plan
+from simulation.all_reduce import Replan
+from simulation.faults import Faults, Reboot
+from tests.simulation.test_all_reduce import LANES, check, run
+from timing.estimate import estimate
+from timing.work import PlanWork
+
+TOPOLOGIES = [("star:2", 2), ("star:4", 4), ("leaf-spine:2x2", 4), ("fat-tree:4", 8)]
+
+
+def rooted(
+    topology: str, workers: int, *, epoch: int = 1, window: int = 16, **choices: object
+) -> tuple[Network, JobPlan]:
+    """A plan with a tree for each of the first hosts, which are its workers."""
+    network = load_network(topology, link_rate=1e8, latency=1e-5, workers=workers, slots=1024)
+    hosts = tuple(network.hosts)[:workers]
+    request = PlanRequest(1, epoch, hosts, hosts, lanes=LANES, window=window, **choices)
+    return network, make_plan(network, request)
+
+
+@pytest.mark.parametrize("dtype", list(DataType))
+@pytest.mark.parametrize(("topology", "workers"), TOPOLOGIES)
+def test_bytes_of_an_all_reduce_equal_the_prediction(
+    topology: str, workers: int, dtype: DataType
+) -> None:
+    network, plan = rooted(topology, workers)
+    assert plan.rooted and not plan.auxiliary
+    done = run(network, plan, dtype=dtype)
+    check(done)
+    assert done.retransmissions == 0
+    predicted = estimate(network, PlanWork(plan, [(3000, dtype)], 2))
+    assert {link: size for link, size in done.links.items() if size} == predicted.links
+    assert done.seconds == pytest.approx(predicted.seconds, rel=0.2)
+
+
+def test_a_worker_sends_and_receives_as_much_as_with_a_server_apart() -> None:
+    network, plan = rooted("star:4", 4, window=16)
+    predicted = estimate(network, PlanWork(plan, [(4 * 50 * LANES, DataType.INT32)]))
+    up, down = (predicted.links[link] for link in (("h1", "s1"), ("s1", "h1")))
+    apart = load_network("star:4", link_rate=1e8, latency=1e-5, servers=1, workers=3, slots=1024)
+    hosts = tuple(apart.hosts)
+    request = PlanRequest(1, 1, hosts[:3], hosts[3:], lanes=LANES, window=16)
+    work = PlanWork(make_plan(apart, request), [(4 * 50 * LANES, DataType.INT32)])
+    reference = estimate(apart, work).links[hosts[0], "s1"]
+    # A sum and a result have shorter stacks than contributions.
+    assert 0.9 * reference < up <= reference
+    assert 0.9 * reference < down <= reference
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("results", list(Results))
+@pytest.mark.parametrize("algorithm", list(Algorithm))
+@pytest.mark.parametrize("dtype", list(DataType))
+def test_sums_are_exact_under_every_fault(
+    results: Results, algorithm: Algorithm, dtype: DataType
+) -> None:
+    network, plan = rooted("leaf-spine:2x2", 4, results=results, algorithm=algorithm)
+    faults = Faults(loss=0.03, corrupt=0.01, duplicate=0.03, reorder=0.1, hold=0.01)
+    check(run(network, plan, dtype=dtype, faults=faults))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", [0.0005, 0.001, 0.002])
+def test_a_switch_that_forgets_everything_costs_time_alone(moment: float) -> None:
+    network, plan = rooted("leaf-spine:2x2", 4)
+    for switch in network.switches:
+        faults = Faults(loss=0.01, reboots=(Reboot(switch, moment),))
+        check(run(network, plan, faults=faults))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delay", [0.0, 0.0002])
+def test_a_new_epoch_in_mid_tensor_keeps_every_sum(delay: float) -> None:
+    network, plan = rooted("leaf-spine:2x2", 4)
+    newer = replace(plan, epoch=2)
+    for moment in (0.0005, 0.001, 0.0017):
+        done = run(
+            network,
+            plan,
+            faults=Faults(loss=0.02),
+            replans=[Replan(moment, newer, delay)],
+        )
+        check(done)
+
+
+def test_roots_stay_where_they_are_for_the_life_of_a_job() -> None:
+    network, plan = rooted("star:4", 3)
+    hosts = tuple(network.hosts)
+    other = make_plan(network, PlanRequest(1, 2, hosts[:3], hosts[1:4], lanes=LANES, window=16))
+    with pytest.raises(PlanError, match="roots at workers"):
+        run(network, plan, replans=[Replan(0.0005, other)])
+
+
+def test_a_worker_alone_cannot_be_its_own_server() -> None:
+    with pytest.raises(PlanError, match="expected two workers or more"):
+        rooted("star:2", 1)
