@@ -129,7 +129,8 @@ control HopsumIngress(inout headers_t hdr,
                 } else if (meta.task != task_t.INSPECT) {
                     answer_request.apply(hdr, meta, found);
                 }
-                if (meta.slot.reduction != reduction_t.NONE) {
+                if (hdr.lanes.isValid()
+                    && (meta.slot_has_lanes || meta.lanes_operation != lanes_operation_t.LOAD)) {
                     lanes.apply(hdr.lanes, meta.lanes_operation, meta.slot.reduction,
                                 meta.slot_index, meta.wrapped);
                 }

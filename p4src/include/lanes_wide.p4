@@ -138,11 +138,11 @@ control Lanes(inout lanes_t lanes,
         } else if (operation == lanes_operation_t.LOAD) {
             load();
         } else if (operation == lanes_operation_t.COMBINE) {
-            if (reduction == reduction_t.SUM) {
+            if (reduction == reduction_t.SUM || reduction == reduction_t.REDUCE_SUM) {
                 add();
-            } else if (reduction == reduction_t.AND) {
+            } else if (reduction == reduction_t.AND || reduction == reduction_t.REDUCE_AND) {
                 bitwise_and();
-            } else if (reduction == reduction_t.MAX) {
+            } else if (reduction == reduction_t.MAX || reduction == reduction_t.REDUCE_MAX) {
                 keep_greater();
             } else {
                 bitwise_xor();

@@ -47,6 +47,7 @@ struct metadata_t {
     // slots.p4, results.p4
     children_t        child;          // this packet's, as a bit
     slot_t            slot;           // as read, then as it will be written
+    bool              slot_has_lanes; // as read
     age_t             age;            // of the packet, relative to the slot as read
     bool              slot_changed;
     lanes_operation_t lanes_operation;

@@ -33,6 +33,8 @@ parser HopsumParser(packet_in packet,
                     inout standard_metadata_t standard_metadata) {
     bit<16> bytes_in_front = 0;  // of the Ethernet header
     bit<1> from_controller = 0;
+    bit<1> up;
+    bit<1> with_lanes = 0;
     bit<16> ipv4_bytes;
     bit<8> hops_left;
 
@@ -142,22 +144,34 @@ parser HopsumParser(packet_in packet,
         verify(hdr.udp.src_port == UDP_PORT, error.UdpPort);
         verify(hdr.ipv4.fragment_flags == DONT_FRAGMENT, error.Fragment);
         verify(hdr.hopsum.version == VERSION, error.HopsumVersion);
-        verify((bit<4>)hdr.hopsum.reduction <= (bit<4>)reduction_t.NONE, error.HopsumReduction);
+        verify((bit<4>)hdr.hopsum.reduction <= (bit<4>)reduction_t.BROADCAST
+               || ((bit<4>)hdr.hopsum.reduction >= (bit<4>)reduction_t.REDUCE_SUM
+                   && (bit<4>)hdr.hopsum.reduction <= (bit<4>)reduction_t.REDUCE_XOR),
+               error.HopsumReduction);
 
         ipv4_bytes = IPV4_BYTES + UDP_BYTES + HEADER_BYTES + HOP_BYTES * (bit<16>)hdr.hopsum.hops;
-        transition select(hdr.hopsum.reduction) {
-            reduction_t.NONE: check_lengths;
+        // A request is like the frame that showed the loss: with a stack if that was a sum.
+        up = (bit<1>)(hdr.hopsum.kind == kind_t.CONTRIBUTION
+                      || (hdr.hopsum.kind == kind_t.REQUEST && hdr.hopsum.hops != 0));
+        transition select(up, hdr.hopsum.reduction) {
+            (_, reduction_t.NONE): check_lengths;
+            (1, reduction_t.BROADCAST): check_lengths;
+            (0, reduction_t.REDUCE_SUM): check_lengths;
+            (0, reduction_t.REDUCE_AND): check_lengths;
+            (0, reduction_t.REDUCE_MAX): check_lengths;
+            (0, reduction_t.REDUCE_XOR): check_lengths;
             default: expect_lanes;
         }
     }
 
     state expect_lanes {
+        with_lanes = 1;
         ipv4_bytes = ipv4_bytes + LANES_BYTES;
         transition check_lengths;
     }
 
     // Four lengths must agree: of the frame, IPv4, UDP, and the hopsum header and stack with as
-    // many lanes as this switch is compiled for, or none.
+    // many lanes as this switch is compiled for, if any.
     state check_lengths {
         verify(hdr.ipv4.total_length == ipv4_bytes, error.Length);
         verify(hdr.udp.udp_length == ipv4_bytes - IPV4_BYTES, error.Length);
@@ -169,27 +183,30 @@ parser HopsumParser(packet_in packet,
             (0, kind_t.CONTRIBUTION, 2 .. MAX_HOPS): parse_owner;  // ours and the server's
             (0, kind_t.RESULT, 1 .. MAX_HOPS): parse_owner;
             (0, kind_t.REPLICATED, 0): parse_owner;
-            (0, kind_t.REQUEST, 0 .. MAX_HOPS): parse_question;
-            (1, kind_t.INSPECT, 0): parse_question;
+            (0, kind_t.REQUEST, 0 .. MAX_HOPS): parse_request;
+            (1, kind_t.INSPECT, 0): parse_inspection;
             default: no_match;
         }
     }
 
-    // Requests have room for the lanes of the answer.
-    state parse_question {
+    // A frame without lanes in either direction shows no loss.
+    state parse_request {
         verify(hdr.hopsum.reduction != reduction_t.NONE, error.Lanes);
-        transition select(from_controller) {
-            1: parse_lanes;
-            default: parse_owner;
-        }
+        transition parse_owner;
+    }
+
+    // It has room for the lanes of any slot.
+    state parse_inspection {
+        verify(with_lanes == 1, error.Lanes);
+        transition parse_lanes;
     }
 
     state parse_owner {
         verify(hdr.hopsum.job != 0 && hdr.hopsum.epoch != 0 && hdr.hopsum.weight != 0,
                error.HopsumOwner);
-        transition select(hops_left, hdr.hopsum.reduction) {
-            (0, reduction_t.NONE): accept;
-            (0, _): parse_lanes;
+        transition select(hops_left, with_lanes) {
+            (0, 0): accept;
+            (0, 1): parse_lanes;
             default: parse_hop;
         }
     }
@@ -197,9 +214,9 @@ parser HopsumParser(packet_in packet,
     state parse_hop {
         packet.extract(hdr.hops.next);
         hops_left = hops_left - 1;
-        transition select(hops_left, hdr.hopsum.reduction) {
-            (0, reduction_t.NONE): accept;
-            (0, _): parse_lanes;
+        transition select(hops_left, with_lanes) {
+            (0, 0): accept;
+            (0, 1): parse_lanes;
             default: parse_hop;
         }
     }

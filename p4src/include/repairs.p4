@@ -2,8 +2,8 @@
  * Repairs: frames sent back to a neighbour, and requests for frames lost on the link from it.
  *
  * A request is the frame that showed the gap, sent back over the link that it arrived on: a clone
- * of it with the missing number. It has the size of a data packet because it becomes its own
- * answer (BMv2 lets a packet grow by 512 bytes, too few for lanes), and keeps the stack
+ * of it with the missing number. It keeps the lanes of that frame, if any, because it becomes its
+ * own answer (BMv2 lets a packet grow by 512 bytes, too few for lanes), and the stack
  * that the sum needs. The slot answers: with the sum for the
  * parent, with the result for a child. Both are urgent: behind a window of packets they would come
  * a window late.
@@ -40,6 +40,8 @@ control AnswerRequest(inout headers_t hdr, inout metadata_t meta, in bool found)
         } else {
             here = here && meta.slot.kept == 1;
         }
+        // The answer may be shorter than the request, not longer.
+        here = here && (hdr.lanes.isValid() || !meta.slot_has_lanes);
         if (here) {
             repeat();
         } else {
@@ -58,16 +60,7 @@ control BecomeTheSlot(inout headers_t hdr, in metadata_t meta) {
         hdr.hopsum.ecn = meta.slot.ecn;
     }
 
-    action remove_lanes() {
-        hdr.lanes.setInvalid();
-        hdr.ipv4.total_length = hdr.ipv4.total_length - LANES_BYTES;
-        hdr.udp.udp_length = hdr.udp.udp_length - LANES_BYTES;
-    }
-
     apply {
-        if (meta.slot.reduction == reduction_t.NONE && hdr.lanes.isValid()) {
-            remove_lanes();
-        }
         become_the_slot();
     }
 }  // control BecomeTheSlot
@@ -98,6 +91,12 @@ control SendBack(inout headers_t hdr,
     mac_addr_t mac;
     ipv4_addr_t addr;
     bit<16> stack_bytes;
+
+    action remove_lanes() {
+        hdr.lanes.setInvalid();
+        hdr.ipv4.total_length = hdr.ipv4.total_length - LANES_BYTES;
+        hdr.udp.udp_length = hdr.udp.udp_length - LANES_BYTES;
+    }
 
     action make_urgent() {
         hdr.ipv4.tos[4:4] = 1;
@@ -135,6 +134,9 @@ control SendBack(inout headers_t hdr,
     }
 
     apply {
+        if (hdr.lanes.isValid() && !meta.slot_has_lanes) {
+            remove_lanes();
+        }
         make_urgent();
         if (meta.task == task_t.REPEAT_SUM) {
             become_sum();

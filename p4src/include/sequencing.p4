@@ -109,7 +109,8 @@ control Arrivals(in slot_index_t index,
         }
         if (counts) {
             gap = ~(arrived | asked);
-            // A request has lanes and is made from the frame: a frame without lanes triggers none.
+            // The request is made from the frame, and its answer has no room for more: a prologue
+            // leaves the asking to the next frame.
             if (gap != 0 && ours.reduction != reduction_t.NONE) {
                 ask();
             }

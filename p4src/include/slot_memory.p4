@@ -37,6 +37,11 @@ control ReadSlot(inout metadata_t meta) {
         meta.slot.overflow = cell[2:2];
         meta.slot.ecn = cell[1:1];
         meta.slot.kept = cell[0:0];
+        // A kept result has those of a result, everything else those of a contribution.
+        meta.slot_has_lanes = meta.slot.reduction != reduction_t.NONE
+            && (meta.slot.kept == 1
+                ? (bit<4>)meta.slot.reduction < (bit<4>)reduction_t.REDUCE_SUM
+                : meta.slot.reduction != reduction_t.BROADCAST);
     }
 
     apply {

@@ -75,7 +75,8 @@ control SlotTransition(inout headers_t hdr, inout metadata_t meta) {
         complete = (bit<1>)(meta.slot.count == meta.slot.fan_in);
         // A switch behind a port with several children would copy each one's answer to all.
         answers = meta.slot.kept
-            & (bit<1>)((meta.admitted_children & (meta.admitted_children - 1)) == 0);
+            & (bit<1>)((meta.admitted_children & (meta.admitted_children - 1)) == 0)
+            & (bit<1>)(hdr.lanes.isValid() || !meta.slot_has_lanes);
     }
 
     // -- Actions on slot and packet ------------------------------------------
@@ -171,7 +172,8 @@ control SlotTransition(inout headers_t hdr, inout metadata_t meta) {
             (age_t.FOREIGN, _, _, _, _) : take_over();
             (age_t.NEWER,   0, _, 0, _) : evict();
             (age_t.NEWER,   _, _, _, _) : take_over();
-            // The slot has a newer fragment, or the result has passed.
+            // The slot has a newer fragment, or the result has passed. The packet of a
+            // broadcast is too short for the result.
             (age_t.OLDER,   _, _, _, _) : mark_stale();
             (age_t.SAME,    1, _, _, 1) : answer();
             (age_t.SAME,    1, _, _, 0) : mark_stale();

@@ -51,7 +51,13 @@ enum bit<4> reduction_t {
     AND = 1,  // bitwise
     MAX = 2,  // the greater, as signed numbers
     XOR = 3,  // bitwise
-    NONE = 4  // the packet has no lanes
+    NONE = 4,  // packets have no lanes
+    BROADCAST = 5,  // only results have lanes: the root's
+    // For the root alone: only contributions have lanes.
+    REDUCE_SUM = 8,
+    REDUCE_AND = 9,
+    REDUCE_MAX = 10,
+    REDUCE_XOR = 11
 }
 
 enum bit<8> opcode_t {
@@ -120,7 +126,7 @@ enum bit<2> lanes_operation_t {
     KEEP = 0,     // the slot's and the packet's stay as they are
     STORE = 1,    // the packet's overwrite the slot's
     COMBINE = 2,  // the packet's join the slot's, and both hold the outcome
-    LOAD = 3      // the slot's overwrite the packet's
+    LOAD = 3      // the slot's, if it has any, overwrite the packet's
 }
 
 #endif  // HOPSUM_TYPES_P4_
