@@ -49,6 +49,26 @@ class Algorithm(StrEnum):
         return self not in (Algorithm.IN_NETWORK, Algorithm.SERVER, Algorithm.EMBEDDING)
 
 
+class Collective(StrEnum):
+    """What becomes of the workers' tensors; all but the first on trees with roots at workers."""
+
+    ALL_REDUCE = "all-reduce"
+    """Every worker gets the sum."""
+    REDUCE_SCATTER = "reduce-scatter"
+    """Worker w gets part w of the sum."""
+    ALL_GATHER = "all-gather"
+    """Every worker gets part w of worker w's tensor, for all w."""
+    REDUCE = "reduce"
+    """Worker 0 gets the sum."""
+    BROADCAST = "broadcast"
+    """Every worker gets worker 0's tensor."""
+
+    @property
+    def sums(self) -> bool:
+        """Whether values are added."""
+        return self not in (Collective.ALL_GATHER, Collective.BROADCAST)
+
+
 class DataType(StrEnum):
     """Element type of tensors."""
 

@@ -115,9 +115,7 @@ def _down(
                 for peer in peers
             )
         return down
-    down[tree.server] = tuple(
-        Flow(tree.server, root, (w,), len(tree.down[w])) for w in remote
-    )
+    down[tree.server] = tuple(Flow(tree.server, root, (w,), len(tree.down[w])) for w in remote)
     left = {w: len(stack) for w, stack in enumerate(tree.down)}
     for name in order:
         flows = []

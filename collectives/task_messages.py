@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from google.protobuf.message import Message
 
-from collectives.choices import DataType, FormOptions, Shape, Siblings
+from collectives.choices import Collective, DataType, FormOptions, Shape, Siblings
 from collectives.workload import WorkloadError, WorkloadSpec
 from protocol import hopsum_pb2 as pb
 
@@ -21,7 +21,8 @@ Kind = TypeVar("Kind", bound=Enum)
 
 def workload_message(spec: WorkloadSpec) -> pb.Workload:
     """Return the message of a workload."""
-    return pb.Workload(**asdict(spec) | {"dtype": spec.dtype.name})
+    names = {"dtype": spec.dtype.name, "collective": spec.collective.name}
+    return pb.Workload(**asdict(spec) | names)
 
 
 def workload_from(message: pb.Workload) -> WorkloadSpec:
@@ -33,6 +34,9 @@ def workload_from(message: pb.Workload) -> WorkloadSpec:
             raise WorkloadError(f"workload: {name} is missing; it has {', '.join(needed)}")
     fields["dtype"] = choice("workload: dtype", message.dtype, pb.DataType, DataType)
     fields["ranks"] = tuple(message.ranks)
+    fields["collective"] = choice(
+        "workload: collective", message.collective, pb.Collective, Collective
+    )
     return WorkloadSpec(**fields)
 
 

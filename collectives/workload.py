@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
-from collectives.choices import DataType
+from collectives.choices import Collective, DataType
 from protocol.errors import InputError
 
 RANDOM = "random"
@@ -66,7 +66,8 @@ class WorkloadSpec:
     words, as often, as it takes), or PROCESS (what processes on the hosts submit). `coordinate`:
     training sums a tensor a layer's parameters, in an order that the workers agree on
     (`operator_training`), else all in one. `ranks`: of PROCESS, the host of each rank, where a
-    worker has several; empty: each worker has one, in the plan's order.
+    worker has several; empty: each worker has one, in the plan's order. `collective`: of random
+    tensors.
     """
 
     kind: str
@@ -77,6 +78,7 @@ class WorkloadSpec:
     seed: int
     coordinate: bool = False
     ranks: tuple[str, ...] = ()
+    collective: Collective = Collective.ALL_REDUCE
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -94,6 +96,11 @@ class WorkloadSpec:
                 raise WorkloadError(
                     f"workload: {name} {value}: expected a whole number from {least} to {most}"
                 )
+        if self.collective is not Collective.ALL_REDUCE and self.kind != RANDOM:
+            raise WorkloadError(
+                f"workload: {self.collective} of {self.kind}: expected {Collective.ALL_REDUCE}; "
+                f"others are of {RANDOM} tensors"
+            )
         if self.ranks:
             self._check_ranks()
         if self.tensors > MOST_TENSORS:

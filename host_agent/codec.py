@@ -140,7 +140,7 @@ def are_bare(frames: Frames) -> NDArray[np.bool_]:
     A request goes by its stack.
     """
     reductions = frames[:, REDUCTION_AT]
-    bare = _SOMETIMES_BARE[reductions]
+    bare: NDArray[np.bool_] = _SOMETIMES_BARE[reductions]
     if some(bare):
         kinds = frames[:, _KIND_AT] & 0x0F
         up = kinds == Kind.CONTRIBUTION

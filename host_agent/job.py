@@ -27,9 +27,7 @@ def check_same_job(old: JobPlan, new: JobPlan) -> None:
             "integrity": plan.integrity,
             "reduction": plan.reduction,
             "trees": [tree.tree for tree in plan.trees],
-            "roots at workers": [
-                tree.server for tree in plan.trees if tree.server in plan.workers
-            ],
+            "roots at workers": [tree.server for tree in plan.trees if tree.server in plan.workers],
             "period": plan.period,
             # A job with boundaries changes its partition only there, not with an epoch.
             "shares and parts": None if plan.period else plan.cut,

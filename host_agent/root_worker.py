@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from collectives.operation import Ranges
+from collectives.plan import JobPlan
 from host_agent.codec import TREE_AT, Frames, without_lanes
 from host_agent.options import WorkerOptions
 from host_agent.segment import Remark, Tensor
 from host_agent.server_set import ServerSet
-from host_agent.worker import Ranges, Worker
-from collectives.plan import JobPlan
+from host_agent.worker import Worker
 from network.model import Network
 from protocol.wire import Reduction
 

@@ -7,6 +7,7 @@ from itertools import zip_longest
 
 import numpy as np
 
+from collectives.operation import Ranges
 from collectives.plan import JobPlan, PlanError, tensor_ranges
 from host_agent.codec import TREE_AT, Frames, with_lanes, without_lanes
 from host_agent.failure import CallError, JobFailed
@@ -24,8 +25,6 @@ from protocol.wire import (
     serial_newer,
 )
 
-Ranges = Sequence[tuple[int, int]]
-"""Elements (start, stop) of a flat tensor for each tree of a plan."""
 OPERATIONS = (*LANE_REDUCTIONS, *ROOT_REDUCTIONS, Reduction.BROADCAST)
 """Reductions of calls."""
 TURN_FRAMES = 8

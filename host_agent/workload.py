@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from collectives.choices import Collective
 from collectives.decomposition import decompose
+from collectives.operation import Ranges, tree_ranges
 from collectives.plan import DataType, JobPlan, tensor_ranges
 from collectives.schedule import part
 from collectives.workload import DIGITS, KEPT_BYTES
@@ -97,7 +99,9 @@ class CheckedWorkload(ABC):
 
 
 class Workload(CheckedWorkload):
-    """One worker's side of a workload in lock step."""
+    """One worker's side of a workload in lock step. `collective`: what happens to its tensors."""
+
+    collective = Collective.ALL_REDUCE
 
     @abstractmethod
     def next_tensor(self) -> Tensor | None:
@@ -125,13 +129,14 @@ def random_tensor(spec: WorkloadSpec, worker: int, number: int) -> Tensor:
 
 
 class RandomTensors(Workload):
-    """Random tensors, every element of every result checked.
+    """Random tensors, every element of every result checked that this worker is to have.
 
     Results are checked at the end, when nobody waits; earlier if more than KEPT_BYTES would be
     kept.
     """
 
     def __init__(self, spec: WorkloadSpec, worker: int, plan: JobPlan | None) -> None:
+        self.collective = spec.collective
         self._spec = spec
         self._worker = worker
         self._plan = plan
@@ -166,10 +171,26 @@ class RandomTensors(Workload):
 
     def _check_kept(self) -> None:
         for result, plan in self._results:
-            self._verdict.merge(verify_sum(self._tensors(self._judged), result, plan))
+            self._verdict.merge(self._check(result, plan))
             self._judged += 1
         self._results.clear()
         self._kept_bytes = 0
+
+    def _check(self, result: Tensor, plan: JobPlan | None) -> Verdict:
+        tensors = self._tensors(self._judged)
+        if self.collective is Collective.ALL_REDUCE:
+            return verify_sum(tensors, result, plan)
+        assert plan is not None
+        ranges = tree_ranges(plan, self.collective, len(result))
+        if not self.collective.sums:
+            verdict = Verdict()
+            for tensor, (start, stop) in zip(tensors, ranges, strict=True):
+                got, sent = (each[start:stop].view(np.int32) for each in (result, tensor))
+                verdict.merge(Verdict(stop - start, int(np.count_nonzero(got != sent))))
+            return verdict
+        start, stop = ranges[self._worker]
+        own = (tensor[start:stop] for tensor in tensors)
+        return verify_sum(own, result[start:stop], plan, ((0, stop - start),))
 
     def _tensors(self, number: int) -> Iterator[Tensor]:
         """All workers' tensors of a round, one at a time."""
@@ -255,12 +276,18 @@ def make_workload(spec: WorkloadSpec, worker: int, plan: JobPlan | None) -> Work
     return RandomTensors(spec, worker, plan)
 
 
-def verify_sum(tensors: Iterable[Tensor], result: Tensor, plan: JobPlan | None) -> Verdict:
+def verify_sum(
+    tensors: Iterable[Tensor],
+    result: Tensor,
+    plan: JobPlan | None,
+    ranges: Ranges | None = None,
+) -> Verdict:
     """Compare a sum with that of the workers' tensors, all flat, of which one is held at a time.
 
-    See `Verdict`. The bound of a float32 sum is that of block exponents for what the plan's trees
-    sum, and for all else (None: everything) that of n - 1 float32 additions in any order (Higham,
-    Accuracy and Stability of Numerical Algorithms, 4.2).
+    `ranges`: the elements that each tree has summed; None: by the plan's shares. See `Verdict`. The
+    bound of a float32 sum is that of block exponents for what the plan's trees sum, and for all
+    else (None: everything) that of n - 1 float32 additions in any order (Higham, Accuracy and
+    Stability of Numerical Algorithms, 4.2).
     """
     if result.dtype == np.int32:
         expected = np.zeros(len(result), np.int32)
@@ -272,7 +299,7 @@ def verify_sum(tensors: Iterable[Tensor], result: Tensor, plan: JobPlan | None) 
     trees = None
     if plan is not None and plan.trees:
         _, start, stop = decompose(plan, len(result))[0]
-        trees = _SwitchBounds(plan, stop - start)
+        trees = _SwitchBounds(plan, ranges or tensor_ranges(plan, stop - start))
     workers = 0
     for tensor in tensors:
         workers += 1
@@ -294,7 +321,7 @@ def switch_bounds(
     tensors: Iterable[Tensor], exact: NDArray[np.float64], plan: JobPlan
 ) -> NDArray[np.float64]:
     """Return the error bound of every element that a plan's trees sum, as `numbers.error_bound`."""
-    bounds = _SwitchBounds(plan, len(exact))
+    bounds = _SwitchBounds(plan, tensor_ranges(plan, len(exact)))
     for tensor in tensors:
         bounds.take(tensor)
     return bounds.bounds(exact)
@@ -307,9 +334,9 @@ class _SwitchBounds:
     shares one (docs/protocol.md).
     """
 
-    def __init__(self, plan: JobPlan, length: int) -> None:
+    def __init__(self, plan: JobPlan, ranges: Ranges) -> None:
         self._plan = plan
-        self._ranges = tensor_ranges(plan, length)
+        self._ranges = ranges
         self._codes = [
             np.zeros(-(-(stop - start) // plan.values), np.uint8) for start, stop in self._ranges
         ]

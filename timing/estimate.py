@@ -96,9 +96,9 @@ def estimate(
     elif fidelity is Fidelity.FLOWS:
         links, seconds = _flows(network, work, background, resolution)
     elif isinstance(work, PlanWork) and closed:
-        links, seconds = pipeline(network, work.plan, work.tensors)
+        links, seconds = pipeline(network, work.plan, work.tensors, work.collective)
         links = {link: work.rounds * size for link, size in links.items()}
-        switches = switch_loads(network, work.plan, work.tensors, work.rounds)
+        switches = switch_loads(network, work)
     else:
         raise TimingError(
             "what hosts send each other, and background, have no closed form: expected a plan of "
@@ -147,7 +147,7 @@ def _scenarios(links: LinkArrays, work: Work) -> Iterator[Scenario]:
         scenario = Scenario(links)
         for part, start, stop in decompose(work.plan, elements):
             if part is None:
-                add_plan(scenario, work.plan, stop - start, data_type)
+                add_plan(scenario, work.plan, stop - start, data_type, work.collective)
             else:
                 schedule = host_part_all_reduce(part, work.plan.workers, stop - start)
                 add(scenario, schedule, None, 0.0)

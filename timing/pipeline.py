@@ -17,19 +17,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from collectives.choices import Collective
 from collectives.flows import Flow, TreeFlows, tree_flows
-from collectives.plan import (
-    DataType,
-    JobPlan,
-    Results,
-    TreePlan,
-    fragment_count,
-    prologue_lanes,
-    tensor_ranges,
-)
+from collectives.operation import Lanes, fragments_of, lanes_of, prologue_lanes_of, sent_as
+from collectives.plan import DataType, JobPlan, Results, TreePlan
 from network.model import Network
 from protocol.wire import frame_bytes
-from timing.work import DirectedLink, SwitchLoad, Tensor
+from timing.work import DirectedLink, PlanWork, SwitchLoad, Tensor
 
 Times = NDArray[np.float64]
 
@@ -37,23 +31,28 @@ _SAME = 1e-9
 
 
 def pipeline(
-    network: Network, plan: JobPlan, tensors: Sequence[Tensor]
+    network: Network,
+    plan: JobPlan,
+    tensors: Sequence[Tensor],
+    collective: Collective = Collective.ALL_REDUCE,
 ) -> tuple[dict[DirectedLink, int], float]:
     """Return bytes on each directed link, and seconds, of one round of a plan's trees.
 
     The tensors of a round are submitted together. Links without any bytes are left out.
     """
     flows = [tree_flows(network, plan, tree) for tree in plan.trees]
-    counts = _fragments(plan, tensors)
-    prologues = [data_type is DataType.FLOAT32 for _, data_type in tensors]
+    counts = _fragments(plan, tensors, collective)
+    prologues = [sent_as(collective, each) is DataType.FLOAT32 for _, each in tensors]
+    whole, bare_lanes = lanes_of(plan, collective), prologue_lanes_of(plan)
     by_tree: list[dict[DirectedLink, int]] = []
     for tree, fragments in zip(flows, counts, strict=True):
         links: dict[DirectedLink, int] = {}
         bare = sum(1 for count, first in zip(fragments, prologues, strict=True) if count and first)
-        for flow in tree.all():
-            size = frame_bytes(plan.lanes, flow.hops) * (sum(fragments) - bare)
-            size += frame_bytes(prologue_lanes(plan), flow.hops) * bare
-            links[flow.u, flow.v] = links.get((flow.u, flow.v), 0) + size
+        for groups, lanes, few in zip((tree.up, tree.down), whole, bare_lanes, strict=True):
+            for flow in (flow for flows in groups.values() for flow in flows):
+                size = frame_bytes(lanes, flow.hops) * (sum(fragments) - bare)
+                size += frame_bytes(few, flow.hops) * bare
+                links[flow.u, flow.v] = links.get((flow.u, flow.v), 0) + size
         by_tree.append(links)
     total: dict[DirectedLink, int] = {}
     for links in by_tree:
@@ -63,21 +62,20 @@ def pipeline(
     seconds = 0.0
     for tree, tree_plan, fragments, links in zip(flows, plan.trees, counts, by_tree, strict=True):
         shares = {link: size / total[link] for link, size in links.items() if size}
-        packets = _Pipeline(network, plan, tree_plan, tree, shares)
+        packets = _Pipeline(network, plan, tree_plan, tree, shares, whole)
         seconds = max(seconds, packets.run(fragments, prologues))
     return total, seconds
 
 
-def switch_loads(
-    network: Network, plan: JobPlan, tensors: Sequence[Tensor], rounds: int
-) -> dict[str, SwitchLoad]:
+def switch_loads(network: Network, work: PlanWork) -> dict[str, SwitchLoad]:
     """Return the load of a plan's trees at each of their switches, over all rounds.
 
     Exact for a run without retransmissions, as the bytes of `pipeline`.
     """
-    loads: dict[str, SwitchLoad] = {}
-    for tree, fragments in zip(plan.trees, _fragments(plan, tensors), strict=True):
-        flows, count = tree_flows(network, plan, tree), rounds * sum(fragments)
+    plan, loads = work.plan, dict[str, SwitchLoad]()
+    counts = _fragments(plan, work.tensors, work.collective)
+    for tree, fragments in zip(plan.trees, counts, strict=True):
+        flows, count = tree_flows(network, plan, tree), work.rounds * sum(fragments)
         entering = Counter(flow.v for flow in flows.all())
         for name, part in tree.parts.items():
             before = loads.get(name, SwitchLoad())
@@ -89,31 +87,29 @@ def switch_loads(
     return loads
 
 
-def _fragments(plan: JobPlan, tensors: Sequence[Tensor]) -> list[list[int]]:
+def _fragments(plan: JobPlan, tensors: Sequence[Tensor], collective: Collective) -> list[list[int]]:
     """Return the fragments of each tensor, by tree."""
-    return [
-        [
-            fragment_count(stop - start, plan.values, data_type)
-            for elements, data_type in tensors
-            for start, stop in [tensor_ranges(plan, elements)[number]]
-        ]
-        for number in range(len(plan.trees))
-    ]
+    of_tensors = [fragments_of(plan, collective, *tensor) for tensor in tensors]
+    return [[counts[number] for counts in of_tensors] for number in range(len(plan.trees))]
 
 
 def round_trips(
-    network: Network, plan: JobPlan, tree: TreePlan, flows: TreeFlows, lanes: int
+    network: Network,
+    plan: JobPlan,
+    tree: TreePlan,
+    flows: TreeFlows,
+    first: Lanes,
+    second: Lanes,
 ) -> tuple[float, float]:
     """Return the seconds of a fragment's round trip on idle links, and until the next one's end.
 
-    `lanes`: of the first one. A worker sends the next when it has the result, which may be earlier
-    for some than for others.
+    A worker sends the next when it has the result, which may be earlier for some than for others.
     """
     whole = {(flow.u, flow.v): 1.0 for flow in flows.all()}
     done = np.zeros((len(plan.workers), 1))
     ends = []
-    for size in (lanes, plan.lanes):
-        done = _Pipeline(network, plan, tree, flows, whole).send(done, size)
+    for size in (first, second):
+        done = _Pipeline(network, plan, tree, flows, whole, size).send(done)
         ends.append(float(done.max()))
     return ends[0], ends[1]
 
@@ -149,6 +145,7 @@ class _Pipeline:
     tree: TreePlan
     flows: TreeFlows
     shares: dict[DirectedLink, float]
+    lanes: Lanes
     wires: dict[DirectedLink, _Wire] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -165,7 +162,7 @@ class _Pipeline:
         for count, prologue in zip(fragments, prologues, strict=True):
             if prologue and count:
                 slot = np.array([first % window])
-                done[:, slot] = self.send(done[:, slot], prologue_lanes(self.plan))
+                done[:, slot] = self.send(done[:, slot], prologue_lanes_of(self.plan))
                 scale = done[:, slot[0]].copy()
                 head = min(window, count - 1)
                 if head:
@@ -200,13 +197,13 @@ class _Pipeline:
             rest = slots[:count]
             done[:, rest] = self.send(done[:, rest])
 
-    def send(self, ready: Times, lanes: int | None = None) -> Times:
+    def send(self, ready: Times, lanes: Lanes | None = None) -> Times:
         """Return when each worker has the results (workers, n) of fragments that it may send at
         `ready`.
 
-        `lanes`: of a packet; None: as many as the plan says.
+        `lanes`: of their packets, instead of the usual ones.
         """
-        lanes = self.plan.lanes if lanes is None else lanes
+        lanes = self.lanes if lanes is None else lanes
         arrived: dict[str, list[Times]] = {name: [] for name in self.flows.inputs}
         for node, flows in self.flows.up.items():
             if node in self.tree.parts:
@@ -216,7 +213,7 @@ class _Pipeline:
                 leaving += [times[i] for i in range(len(times)) if i not in merged]
             else:
                 leaving = [ready[flow.workers[0]] for flow in flows]
-            for flow, sent in zip(flows, self._send(flows, leaving, lanes), strict=True):
+            for flow, sent in zip(flows, self._send(flows, leaving, lanes.up), strict=True):
                 arrived[flow.v].append(sent)
         results = np.empty_like(ready)
         total = np.maximum.reduce(arrived[self.tree.server])
@@ -235,7 +232,7 @@ class _Pipeline:
                 by_next.setdefault(flow.v, []).append(i)
             for numbers in by_next.values():
                 group = [flows[i] for i in numbers]
-                times = self._send(group, [leaving[i] for i in numbers], lanes)
+                times = self._send(group, [leaving[i] for i in numbers], lanes.down)
                 for flow, sent in zip(group, times, strict=True):
                     here[flow.v, () if copied else flow.workers] = sent
                     if flow.v not in self.tree.parts:

@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from collectives.choices import Collective
 from collectives.flows import TreeFlows, tree_flows
-from collectives.plan import DataType, JobPlan, fragment_count, prologue_lanes, tensor_ranges
+from collectives.operation import Lanes, fragments_of, lanes_of, prologue_lanes_of, sent_as
+from collectives.plan import DataType, JobPlan
 from protocol.wire import LANE_BYTES, frame_bytes
 from timing.flows import Routes
 from timing.max_min import Usage
@@ -27,24 +29,26 @@ from timing.scenario import Scenario
 _BULK, _REST, _TRIP, _PROLOGUE, _AFTER_PROLOGUE, _KINDS = 0, 1, 2, 3, 4, 5
 
 
-def tree_routes(links: LinkArrays, plan: JobPlan) -> Routes:
+def tree_routes(
+    links: LinkArrays, plan: JobPlan, collective: Collective = Collective.ALL_REDUCE
+) -> Routes:
     """Five kinds of flow for each tree of a plan, in bytes of lanes; see `add_plan`."""
     fragment = plan.values * LANE_BYTES
-    bare = prologue_lanes(plan)
+    whole, bare = lanes_of(plan, collective), prologue_lanes_of(plan)
     rows: list[list[tuple[int, float]]] = []
     delays: list[float] = []
     limits: list[float] = []
     for tree in plan.trees:
         flows = tree_flows(links.network, plan, tree)
-        data = _amounts(links, flows, plan.lanes, fragment)
+        data = _amounts(links, flows, whole, fragment)
         prologue = _amounts(links, flows, bare, fragment)
         busiest, first = (
             max(amount * fragment / links.capacities[link] for link, amount in amounts.items())
             for amounts in (data, prologue)
         )
-        trip, both = round_trips(links.network, plan, tree, flows, plan.lanes)
+        trip, both = round_trips(links.network, plan, tree, flows, whole, whole)
         period = both - trip
-        first_trip, first_two = round_trips(links.network, plan, tree, flows, bare)
+        first_trip, first_two = round_trips(links.network, plan, tree, flows, bare, whole)
         rows += [list(each.items()) for each in (data, data, data, prologue, data)]
         waits = (trip - busiest, first_trip - first, first_two - first_trip - busiest)
         delays += [0.0, 0.0, *(max(0.0, wait) for wait in waits)]
@@ -52,27 +56,33 @@ def tree_routes(links: LinkArrays, plan: JobPlan) -> Routes:
     return Routes(Usage.of(rows), np.array(delays), np.array(limits))
 
 
-def _amounts(links: LinkArrays, flows: TreeFlows, lanes: int, fragment: int) -> dict[int, float]:
-    """Bytes that a packet of `lanes` lanes takes of each link, a byte of `fragment`."""
+def _amounts(links: LinkArrays, flows: TreeFlows, lanes: Lanes, fragment: int) -> dict[int, float]:
+    """Bytes that a packet of so many lanes takes of each link, a byte of `fragment`."""
     amounts: dict[int, float] = {}
-    for flow in flows.all():
-        link = links.link[flow.u, flow.v]
-        amounts[link] = amounts.get(link, 0.0) + frame_bytes(lanes, flow.hops) / fragment
+    for groups, size in zip((flows.up, flows.down), lanes, strict=True):
+        for flow in (flow for each in groups.values() for flow in each):
+            link = links.link[flow.u, flow.v]
+            amounts[link] = amounts.get(link, 0.0) + frame_bytes(size, flow.hops) / fragment
     return amounts
 
 
-def add_plan(scenario: Scenario, plan: JobPlan, elements: int, data_type: DataType) -> None:
-    """Add one all-reduce of a tensor through a plan's trees."""
-    first = scenario.add_routes(tree_routes(scenario.links, plan))
+def add_plan(
+    scenario: Scenario,
+    plan: JobPlan,
+    elements: int,
+    data_type: DataType,
+    collective: Collective = Collective.ALL_REDUCE,
+) -> None:
+    """Add one collective of a tensor through a plan's trees."""
+    first = scenario.add_routes(tree_routes(scenario.links, plan, collective))
     fragment = plan.values * LANE_BYTES
-    for number, (begin, stop) in enumerate(tensor_ranges(plan, elements)):
-        count = fragment_count(stop - begin, plan.values, data_type)
+    for number, count in enumerate(fragments_of(plan, collective, elements, data_type)):
         if not count:
             continue
         row = first + _KINDS * number
         before: list[int] = []
         last = row + _TRIP
-        if data_type is DataType.FLOAT32:
+        if sent_as(collective, data_type) is DataType.FLOAT32:
             # The prologue: no worker sends data before it has the first exponents.
             before = [scenario.flows.add(row + _PROLOGUE, fragment)]
             last = row + _AFTER_PROLOGUE

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
+from collectives.choices import Collective
 from collectives.plan import DataType, JobPlan
 from collectives.schedule import Schedule
 
@@ -16,7 +17,7 @@ Tensor = tuple[int, DataType]
 
 @dataclass(frozen=True, slots=True)
 class PlanWork:
-    """All-reduces by a job's plan: trees in switches, a parameter server, or an embedding.
+    """A collective by a job's plan: trees in switches, a parameter server, or an embedding.
 
     `tensors`: of each round. The trees' tensors are submitted together; if hosts sum parts in
     addition to the trees, tensors follow each other, with all parts of one at once. A round starts
@@ -26,6 +27,7 @@ class PlanWork:
     plan: JobPlan
     tensors: Sequence[Tensor]
     rounds: int = 1
+    collective: Collective = Collective.ALL_REDUCE
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from collectives.execution import Channel, Execution
+from collectives.operation import Ranges
 from collectives.plan import JobPlan
 from coordination.events import Event as CoordinationEvent
 from coordination.operators import Operator
@@ -22,7 +23,6 @@ from host_agent.node.operation_pool import Completed
 from host_agent.node.work import Work
 from host_agent.segment import Remark, Tensor
 from host_agent.session import Assignment, Event
-from host_agent.worker import Ranges
 from host_agent.workload import CheckedWorkload
 from network.model import Host, Network
 from protocol import hopsum_pb2 as pb

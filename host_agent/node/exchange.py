@@ -9,10 +9,11 @@ from typing import Protocol
 import numpy as np
 
 from collectives.execution import Channel, Execution, channels
+from collectives.operation import Ranges
 from collectives.schedule import Schedule
 from host_agent.node.environment import Environment, Meeting, Transport
 from host_agent.segment import Remark, Tensor
-from host_agent.worker import Ranges, Worker
+from host_agent.worker import Worker
 from network.model import Network
 from protocol.wire import Reduction
 

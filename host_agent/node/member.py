@@ -16,6 +16,7 @@ import numpy as np
 from collectives.algorithms.catalogue import LEVEL_WISE
 from collectives.algorithms.level_wise_form import forms_of
 from collectives.decomposition import decompose
+from collectives.operation import Ranges
 from collectives.plan import JobPlan
 from host_agent.io.loop import Machine
 from host_agent.node.environment import Environment, Source, Stream, Then
@@ -27,12 +28,12 @@ from host_agent.node.timing import suitable_options
 from host_agent.node.vectors import SwitchedVectors, VectorQueues
 from host_agent.node.work import Work
 from host_agent.operator_training import OperatorTraining
+from host_agent.root_worker import RootWorker
 from host_agent.segment import Remark, Tensor
 from host_agent.server_set import ServerSet
 from host_agent.session import AgentLost, AllDone, Assignment, JobWaits, PlanChanged
 from host_agent.task import TaskError
-from host_agent.root_worker import RootWorker
-from host_agent.worker import Ranges, Worker
+from host_agent.worker import Worker
 from host_agent.workload import PROCESS, VECTORS, verdict_message
 from network.model import Network, shorten
 from protocol import hopsum_pb2 as pb
@@ -518,7 +519,7 @@ class Member:
             return self._of_process(plan, task.workload.ranks)
         workload = yield from self._operation(lambda: work.workload(index, plan))
         if not isinstance(workload, OperatorTraining):
-            return LockStep(workload, self._operate)
+            return LockStep(workload, self._operate, plan)
         assert task.coordination is not None
         vectors = None if task.vectors is None else self._vectors.of(task.vectors)
         coordination = self._environment.coordination(

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 
+import numpy as np
+
+from collectives.choices import Collective
+from collectives.operation import reduction_of, tree_ranges
+from collectives.plan import JobPlan
 from coordination.operators import Operator
 from host_agent.io.coordination import started
 from host_agent.node.environment import Coordination, Named, Operate
@@ -19,12 +24,15 @@ class LockStep:
     in_place = False
     deadline: float | None = None
 
-    def __init__(self, workload: Workload, operate: Operate) -> None:
+    def __init__(self, workload: Workload, operate: Operate, plan: JobPlan) -> None:
         self.workload = workload
+        self._plan = plan
         self.prepared = False
         self.over = False
         self._operate = operate
         self._tensor: Tensor | None = None
+        self._type = np.dtype(np.float32)
+        """Of the tensor under way."""
 
     def prepare(self) -> None:
         """Make the workload's first tensor."""
@@ -41,13 +49,22 @@ class LockStep:
     def next(self, now: float) -> Named | None:
         """Return the next tensor, once the last one's sum is processed."""
         tensor, self._tensor = self._tensor, None
-        return None if tensor is None else Named("", tensor)
+        if tensor is None:
+            return None
+        collective = self.workload.collective
+        if collective is Collective.ALL_REDUCE:
+            return Named("", tensor)
+        self._type = tensor.dtype
+        ranges = tree_ranges(self._plan, collective, len(tensor))
+        sent = tensor if collective.sums else tensor.view(np.int32)
+        return Named("", sent, reduction_of(self._plan, collective), ranges=ranges)
 
     def finish(self, name: str, result: Tensor, now: float) -> None:
         """Process the sum, and make the next tensor."""
 
         def go_on() -> Tensor | None:
-            self.workload.take_result(result)
+            collective = self.workload.collective
+            self.workload.take_result(result if collective.sums else result.view(self._type))
             return self.workload.next_tensor()
 
         self._operate(go_on, self._made)

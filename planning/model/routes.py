@@ -50,8 +50,8 @@ def make_route(
 ) -> Route:
     """Follow the flows from the leaves to the server; the switches in `sums` sum what meets there.
 
-    At most `max_children` flows become one at a switch; the rest are forwarded. A worker that is the
-    server adds a flow of its own there. All planners' trees in switches become routes here.
+    At most `max_children` flows become one at a switch; the rest are forwarded. A worker that is
+    the server adds a flow of its own there. All planners' trees in switches become routes here.
     PlanError unless every worker has exactly one path to the server.
     """
     children: dict[str, list[str]] = {}
