@@ -131,7 +131,7 @@ def _bare() -> NDArray[np.bool_]:
 
 
 _BARE = _bare()
-_SOMETIMES_BARE = _BARE.any(axis=0)
+_SOMETIMES_BARE: NDArray[np.bool_] = np.logical_or.reduce(_BARE, axis=0)
 
 
 def are_bare(frames: Frames) -> NDArray[np.bool_]:

@@ -9,6 +9,7 @@ from functools import cache
 import pytest
 
 from collectives.algorithms.ring import ring_all_reduce
+from collectives.choices import Collective
 from collectives.plan import DataType, JobPlan, Results
 from host_agent.stream import WorkerOptions
 from host_agent.workload import WorkloadSpec, make_workload
@@ -65,8 +66,11 @@ def run(
     seed: int = 1,
     limit: float = 400.0,
     replans: Sequence[Replan] = (),
+    collective: Collective = Collective.ALL_REDUCE,
 ) -> SimulatedRun:
-    spec = WorkloadSpec("random", len(plan.workers), elements, rounds, dtype, seed)
+    spec = WorkloadSpec(
+        "random", len(plan.workers), elements, rounds, dtype, seed, collective=collective
+    )
     return simulate_plan(
         network,
         plan,

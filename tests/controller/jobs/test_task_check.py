@@ -257,7 +257,7 @@ def test_a_training_ends_with_its_job() -> None:
 def test_a_job_that_is_left_ends_what_goes_on() -> None:
     workload = RandomTensors(WorkloadSpec("random", 2, 4, 1, DataType.INT32, 1), 0, None)
     workload.take_result(np.zeros(4, np.int32))
-    LockStep(workload, lambda work, then: None, lone_plan()).close("")
+    LockStep(workload, lambda work, then: None, JobPlan(1, 1, (), (), 32, 2)).close("")
     with pytest.raises(Stopped):
         workload.verdict()
 
