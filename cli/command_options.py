@@ -16,6 +16,7 @@ from collectives.choices import (
     MOST_WINDOW,
     PLANNER_NAMES,
     Algorithm,
+    Collective,
     Coordination,
     DataType,
     FormOptions,
@@ -58,12 +59,14 @@ WebOption = Annotated[
 WorkersOption = Annotated[int | None, typer.Option(help="Number of workers; default: all hosts.")]
 ServersOption = Annotated[int, typer.Option(help="Parameter servers; each roots a tree.")]
 NamedServersOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         help="How many parameter servers, or their names: ps1,ps2. Each roots a tree; of an "
-        "embedding they are the hosts that may help."
+        "embedding they are the hosts that may help. 0: each worker is one. Default: 1; 0 for "
+        "collectives other than all-reduce.",
     ),
 ]
+CollectiveOption = Annotated[Collective, typer.Option(help="What happens to the workers' tensors.")]
 IntegrityOption = Annotated[
     bool,
     typer.Option(
@@ -234,6 +237,13 @@ def parsed(option: str, text: str | None, parse: Callable[[str], _T]) -> _T | No
         return None if text is None else parse(text)
     except ValueError as error:
         raise InputError(f"{option}: {error}") from None
+
+
+def servers_of(text: str | None, collective: Collective) -> int | tuple[str, ...]:
+    """Return the number of servers, or their names; 0: the workers. InputError if invalid."""
+    if text is None:
+        return int(collective is Collective.ALL_REDUCE)
+    return 0 if text.strip() == "0" else hosts("servers", text)
 
 
 def hosts(role: str, text: str) -> int | tuple[str, ...]:

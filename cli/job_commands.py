@@ -14,6 +14,7 @@ from cli.command_options import (
     ROUNDS,
     SEED,
     AlgorithmOption,
+    CollectiveOption,
     ControllerOption,
     CoordinateOption,
     CoordinationOption,
@@ -42,12 +43,14 @@ from cli.command_options import (
     print_json,
     print_table,
     rate,
+    servers_of,
 )
 from collectives.choices import (
     DEFAULT_FORM,
     LEVEL_WISE,
     SCHEDULE_NAMES,
     Algorithm,
+    Collective,
     Coordination,
     DataType,
     FormOptions,
@@ -77,7 +80,8 @@ def submit(
     workers: Annotated[
         str, typer.Option(help="How many workers, or their hosts, comma-separated.")
     ] = "2",
-    servers: NamedServersOption = "1",
+    servers: NamedServersOption = None,
+    collective: CollectiveOption = Collective.ALL_REDUCE,
     elements: ElementsOption = ELEMENTS,
     rounds: RoundsOption = ROUNDS,
     dtype: DataTypeOption = DataType.FLOAT32,
@@ -131,6 +135,7 @@ def submit(
         name,
         workers,
         servers,
+        collective=collective,
         ranks_per_host=ranks_per_host,
         elements=elements,
         rounds=rounds,
@@ -166,8 +171,9 @@ def submit(
 def make_submission(
     name: str,
     workers: str,
-    servers: str = "1",
+    servers: str | None = None,
     *,
+    collective: Collective = Collective.ALL_REDUCE,
     ranks_per_host: int = 1,
     elements: int = 100_000,
     rounds: int = 3,
@@ -189,7 +195,7 @@ def make_submission(
     from protocol import hopsum_pb2 as pb
 
     submission = pb.Submission(name=name, algorithm=algorithm)
-    asked = hosts("workers", workers), hosts("servers", servers)
+    asked = hosts("workers", workers), servers_of(servers, collective)
     if isinstance(asked[0], int):
         submission.worker_count = asked[0]
     else:
@@ -214,6 +220,7 @@ def make_submission(
         ranks=tuple(host for host in submission.workers for _ in range(ranks_per_host))
         if ranks_per_host > 1
         else (),
+        collective=collective,
     )
     submission.task.workload.CopyFrom(workload_message(workload))
     if algorithm in SCHEDULE_NAMES:

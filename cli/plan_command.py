@@ -15,6 +15,7 @@ from cli.command_options import (
     ELEMENTS,
     ROUNDS,
     SEED,
+    CollectiveOption,
     DataTypeOption,
     ElementsOption,
     HostsOption,
@@ -42,6 +43,7 @@ from cli.command_options import (
     print_json,
     print_table,
     seconds,
+    servers_of,
 )
 from cli.reports.embedding_report import (
     embedding_dict,
@@ -52,7 +54,7 @@ from cli.reports.embedding_report import (
 )
 from cli.reports.network_drawing import network_svg
 from cli.reports.plan_report import explanation, forest_dict, forest_trees, plan_dict, plan_tree
-from collectives.choices import DataType
+from collectives.choices import Collective, DataType
 from collectives.plan import WINDOW_EMBEDDED, JobPlan, PlanError
 from collectives.workload import MOST_ELEMENTS, MOST_TENSORS
 from controller.jobs.sharing import fitting_window
@@ -78,7 +80,8 @@ def plan(
     workers: Annotated[
         str | None, typer.Option(help="How many, or their names: h1,h2. Default: all hosts.")
     ] = None,
-    servers: NamedServersOption = "1",
+    servers: NamedServersOption = None,
+    collective: CollectiveOption = Collective.ALL_REDUCE,
     max_trees: MaxTreesOption = None,
     max_height: MaxHeightOption = None,
     max_delay: Annotated[
@@ -131,7 +134,7 @@ def plan(
         if number > most:
             raise PlanError(f"{name} {number}: expected at most {most}")
     named_workers = None if workers is None else hosts("workers", workers)
-    named_servers = hosts("servers", servers)
+    named_servers = servers_of(servers, collective)
     loaded = load_network(
         topology,
         link_rate=link_rate_of(topology, link_rate),
@@ -204,7 +207,8 @@ def plan(
     graph = planning_graph(rated, placement.workers)
     prediction = None
     if found.plan is not None:
-        prediction = estimate(loaded, PlanWork(found.plan, [(elements, dtype)], rounds))
+        work = PlanWork(found.plan, [(elements, dtype)], rounds, collective)
+        prediction = estimate(loaded, work)
     if draw is not None:
         write_file(draw, network_svg(loaded, found.plan, trees=_drawn(found)))
     reasons = None

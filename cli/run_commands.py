@@ -18,6 +18,7 @@ from cli.command_options import (
     ROUNDS,
     SEED,
     AlgorithmOption,
+    CollectiveOption,
     CoordinateOption,
     CoordinationOption,
     DashboardOption,
@@ -52,6 +53,7 @@ from cli.command_options import (
     print_json,
     rate,
     seconds,
+    servers_of,
     web_option,
 )
 from cli.console import complain, console, tell
@@ -62,6 +64,7 @@ from cli.reports.summary import reservation, run_table, setting
 from collectives.choices import (
     DEFAULT_PLANNER,
     Algorithm,
+    Collective,
     Coordination,
     DataType,
     FormOptions,
@@ -107,7 +110,8 @@ def run(
     lanes: LanesOption = 256,
     window: WindowOption = None,
     max_hops: MaxHopsOption = None,
-    servers: NamedServersOption = "1",
+    servers: NamedServersOption = None,
+    collective: CollectiveOption = Collective.ALL_REDUCE,
     planner: PlannerOption = None,
     max_trees: MaxTreesOption = None,
     max_height: MaxHeightOption = None,
@@ -145,7 +149,7 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Run all-reduce of random tensors (or a training) and check every element and byte."""
-    named_workers, named_servers = hosts("workers", workers), hosts("servers", servers)
+    named_workers, named_servers = hosts("workers", workers), servers_of(servers, collective)
     experiment = Experiment(
         topology=topology,
         workers=named_workers if isinstance(named_workers, int) else len(named_workers),
@@ -166,6 +170,7 @@ def run(
         lanes=lanes,
         window=window,
         max_hops=max_hops,
+        collective=collective,
         servers=named_servers if isinstance(named_servers, int) else len(named_servers),
         server_names=() if isinstance(named_servers, int) else named_servers,
         planner=DEFAULT_PLANNER if planner is None else planner,

@@ -11,6 +11,7 @@ from collectives.choices import (
     DEFAULT_PLANNER,
     MOST_WINDOW,
     Algorithm,
+    Collective,
     Coordination,
     DataType,
     FormOptions,
@@ -63,18 +64,18 @@ class ExperimentError(InputError):
 class Experiment:
     """One all-reduce experiment. Rates in bits per second, times in seconds.
 
-    `worker_names`, `server_names`: chosen hosts. `integrity`: with check lanes. `train`: train on
-    this data set instead of summing random tensors; `rounds` is then the number of epochs, and with
-    `coordinate` a step's gradients are several operators, summed in an order that the workers agree
-    on (else all in one tensor), by `coordination`. `results` None: replicated, but unicast for the
-    parameter server. `window` None: chosen for the engine and the number of trees. `max_hops`:
-    entries of a hop stack, None: what the network needs. `link_rate` (of every link) and
-    `uplink_rate` (of links between switches) override those of a file; None: those of the file,
-    else unlimited. `max_trees`, `max_height` (links from a worker to the server) and `min_rate` (of
-    a tree) limit the planners multi-tree and mtree, `tree_bandwidth` (in bit/s) and `keep` mtree
-    alone (see `ForestOptions`), `form` the algorithm level-wise. `outages`: failures, in seconds
-    after the job is submitted (simulation only). `limit`: give up after this many seconds (virtual
-    ones in simulation).
+    `worker_names`, `server_names`: chosen hosts; 0 `servers`: each worker is one. `integrity`: with
+    check lanes. `train`: train on this data set instead of summing random tensors; `rounds` is then
+    the number of epochs, and with `coordinate` a step's gradients are several operators, summed in
+    an order that the workers agree on (else all in one tensor), by `coordination`. `results` None:
+    replicated, but unicast for the parameter server. `window` None: chosen for the engine and the
+    number of trees. `max_hops`: entries of a hop stack, None: what the network needs. `link_rate`
+    (of every link) and `uplink_rate` (of links between switches) override those of a file; None:
+    those of the file, else unlimited. `max_trees`, `max_height` (links from a worker to the server)
+    and `min_rate` (of a tree) limit the planners multi-tree and mtree, `tree_bandwidth` (in bit/s)
+    and `keep` mtree alone (see `ForestOptions`), `form` the algorithm level-wise. `outages`:
+    failures, in seconds after the job is submitted (simulation only). `limit`: give up after this
+    many seconds (virtual ones in simulation).
     """
 
     topology: str = "fat-tree:4"
@@ -98,6 +99,7 @@ class Experiment:
     worker_names: tuple[str, ...] = ()
     servers: int = 1
     server_names: tuple[str, ...] = ()
+    collective: Collective = Collective.ALL_REDUCE
     planner: str = DEFAULT_PLANNER
     max_trees: int | None = None
     max_height: int | None = None
@@ -117,7 +119,7 @@ class Experiment:
             ("workers", 1, MOST_WORKERS),
             ("elements", 0, MOST_ELEMENTS),
             ("rounds", 1, MOST_TENSORS),
-            ("servers", 1, MOST_WORKERS),
+            ("servers", 0, MOST_WORKERS),
             ("seed", 0, MOST_SEED),
         ):
             value = getattr(self, name)
@@ -162,6 +164,19 @@ class Experiment:
             )
         if self.train not in (None, "digits"):
             raise ExperimentError(f"train {self.train!r}: expected `digits`")
+        if self.train and self.collective is not Collective.ALL_REDUCE:
+            raise ExperimentError(
+                f"train with collective {self.collective}: gradients are summed for all; omit one"
+            )
+        if self.collective is not Collective.ALL_REDUCE and (
+            self.servers
+            or self.planner != DEFAULT_PLANNER
+            or self.algorithm not in (Algorithm.IN_NETWORK, Algorithm.SERVER)
+        ):
+            raise ExperimentError(
+                f"collective {self.collective}: takes a tree for each worker, with its root there; "
+                "use --servers 0, and algorithm in-network or server without --planner"
+            )
         if self.train and self.dtype is not DataType.FLOAT32:
             raise ExperimentError("train: gradients are float32; omit --dtype")
         if self.train:

@@ -129,7 +129,7 @@ def prepare(experiment: Experiment) -> Prepared:
             vectors = make_plan(network, request, allocator)
             check_plans(network, [plan, vectors])
         tensors = [(size, workload.dtype) for size in workload.step_sizes()]
-        work = PlanWork(plan, tensors, workload.steps)
+        work = PlanWork(plan, tensors, workload.steps, workload.collective)
     estimated = estimate(network, work)
     links: dict[DirectedLink, int] = {
         link: estimated.links.get(link, 0) for link in network.directed_links()
@@ -232,6 +232,7 @@ def _workload(experiment: Experiment) -> WorkloadSpec:
         dtype=experiment.dtype,
         seed=experiment.seed,
         coordinate=experiment.coordinated,
+        collective=experiment.collective,
     )
 
 

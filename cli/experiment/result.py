@@ -182,6 +182,7 @@ class Report:
             "topology": e.topology,
             "workers": e.workers,
             "servers": e.servers,
+            "collective": e.collective.value,
             "elements": e.elements if e.train is None else None,
             "train": e.train,
             "coordinated": e.coordinated,

@@ -361,7 +361,9 @@ class Cluster:
             fatal = {
                 host: why
                 for host, why in failures.items()
-                if host not in tracker.plan.servers or tracker.agents[host].state == pb.FAILED
+                if tracker.agents[host].role != "server"
+                or host not in tracker.plan.servers
+                or tracker.agents[host].state == pb.FAILED
             }
             lost_since = (lost_since or now) if failures else None
             if not fatal and lost_since is not None and now - lost_since > self.settings.grace:

@@ -68,7 +68,8 @@ class Job:
         """Its hosts that are not workers: servers and relays."""
         if self.plan is not None:
             return self.plan.auxiliary
-        return () if self.spec.among_hosts else self.request.servers
+        servers = () if self.spec.among_hosts else self.request.servers
+        return tuple(host for host in servers if host not in self.request.workers)
 
     @property
     def tensors(self) -> int:

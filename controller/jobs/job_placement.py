@@ -21,11 +21,14 @@ def place_job(
 ) -> Placement:
     """Choose hosts that have an agent first, then those with the fewest jobs, in network order.
 
-    Names given are kept. Hosts named `ps`, `ps1`, ... serve before others that are as busy, and
-    never work unless named. `loads`: jobs a host has a part in. Raises NetworkError as
-    `placement.place`.
+    Names given are kept; 0 servers: the workers. Hosts named `ps`, `ps1`, ... serve before others
+    that are as busy, and never work unless named. `loads`: jobs a host has a part in. Raises
+    NetworkError as `placement.place`.
     """
     place(network, workers, servers)
+    if servers == 0:
+        placed = place_job(network, workers, (), attached, loads).workers
+        return Placement(placed, placed)
     order = {host: number for number, host in enumerate(network.hosts)}
     hosts = sorted(
         network.hosts, key=lambda host: (host not in attached, loads.get(host, 0), order[host])

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from math import inf
 
-from collectives.choices import MULTI_TREE, Coordination, DataType
+from collectives.choices import MULTI_TREE, Collective, Coordination, DataType
 from collectives.messages import shared_tree_message
 from collectives.plan import WINDOW_EMBEDDED, PlanError
 from collectives.task_messages import workload_message
@@ -195,6 +195,14 @@ def make_request(
         raise PlanError(
             f"job {spec.name}: {spec.lanes} lanes a packet; the switches of this cluster were "
             f"compiled for {settings.lanes}"
+        )
+    collective = Collective[pb.Collective.Name(spec.task.workload.collective)]
+    if collective is not Collective.ALL_REDUCE and (
+        spec.among_hosts or spec.planner == EMBEDDING or placed.servers != placed.workers
+    ):
+        raise PlanError(
+            f"job {spec.name}: {collective} takes a tree for each worker, with its root there; "
+            "expected 0 servers, algorithm in-network or server, and planner multi-hop"
         )
     vectors = spec.task.workload.kind == VECTORS
     request = PlanRequest(

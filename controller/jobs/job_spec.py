@@ -20,11 +20,11 @@ from protocol import hopsum_pb2 as pb
 class JobSpec:
     """Specification of a job. `algorithm`: of `Algorithm`, or a schedule among its workers.
 
-    `workers`, `servers`: names, or how many. `lanes`, `window` None: the cluster's choice. `task`:
-    what its agents do. `results`, `forest`: as of `PlanRequest`. `coordination`: how workers agree
-    on an order of tensors, if the task's workload needs that. `owner`: name of the caller who
-    submitted it; "": unknown. `integrity`: its sums have check lanes, with a key in its task
-    (`host_agent.integrity`).
+    `workers`, `servers`: names, or how many; 0 servers: each worker is one. `lanes`, `window` None:
+    the cluster's choice. `task`: what its agents do. `results`, `forest`: as of `PlanRequest`.
+    `coordination`: how workers agree on an order of tensors, if the task's workload needs that.
+    `owner`: name of the caller who submitted it; "": unknown. `integrity`: its sums have check
+    lanes, with a key in its task (`host_agent.integrity`).
     """
 
     name: str
@@ -72,7 +72,8 @@ def spec_from(message: pb.Submission) -> JobSpec:
     return JobSpec(
         name=message.name,
         workers=tuple(message.workers) or message.worker_count,
-        servers=tuple(message.servers) or message.server_count or 1,
+        servers=tuple(message.servers)
+        or (message.server_count if message.HasField("server_count") else 1),
         algorithm=algorithm,
         planner=planner or DEFAULT_PLANNER,
         lanes=message.lanes or None,

@@ -24,10 +24,13 @@ def place(
 ) -> Placement:
     """Choose hosts; those given by name are kept.
 
-    Servers: hosts named `ps`, `ps1`, ... first, then the last of the others. Workers: the first
-    `workers` hosts that are left (None: all of them). Raises NetworkError if there are too few,
-    or a name is unknown or in both roles.
+    Servers: hosts named `ps`, `ps1`, ... first, then the last of the others; 0: the workers. The
+    first `workers` hosts that are left work (None: all of them). Raises NetworkError if there are
+    too few, or a name is unknown.
     """
+    if servers == 0:
+        placed = place(network, workers, ()).workers
+        return Placement(placed, placed)
     for role in (workers, servers):
         if not isinstance(role, (int, type(None))):
             for name in role:
@@ -51,9 +54,6 @@ def place(
     else:
         chosen = tuple(servers)
     if named_workers:
-        both = [name for name in named_workers if name in chosen]
-        if both:
-            raise NetworkError(f"host {both[0]} cannot be worker and server of one job")
         return Placement(named_workers, chosen)
     free = [
         host for host in network.hosts if host not in chosen and not re.fullmatch(r"ps\d*", host)
