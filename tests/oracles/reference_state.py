@@ -45,6 +45,10 @@ class Slot:
         mine = (self.job, self.tree, self.epoch, self.fragment)
         return mine == (packet.job, packet.tree, packet.epoch, packet.fragment)
 
+    def fits(self, packet: Packet) -> bool:
+        """Its values fit in the packet's place: a packet can lose its lanes, not gain any."""
+        return len(self.values) <= len(packet.values)
+
     def gives_way_to(self, packet: Packet) -> bool:
         """Empty, of another job or tree, or older."""
         if self.job == 0 or (self.job, self.tree) != (packet.job, packet.tree):

@@ -16,7 +16,7 @@ from protocol.outcomes import Outcome
 from protocol.tos import URGENT
 from protocol.wire import Flag, Kind, Reduction
 from tests.oracles.reference_state import SUMMED_FLAGS, Arrivals, SentLog, Slot
-from tests.packet.hopsum.packets import Packet, wrapped
+from tests.packet.hopsum.packets import LAST_HOP, Packet, wrapped
 from tests.packet.hopsum.switches import CPU_PORT, Build, Frame, Match, Switch
 
 DROP = 511
@@ -31,7 +31,10 @@ COMBINED_BY = {
     Reduction.MAX: max,
     Reduction.XOR: operator.xor,
 }
+COMBINED_BY |= {plain.to_root: combine for plain, combine in COMBINED_BY.items()}
 """How lanes combine, of reductions in which nothing can wrap around."""
+SUMS = Reduction.SUM, Reduction.REDUCE_SUM
+"""Those in which lanes can."""
 
 
 @dataclass(frozen=True)
@@ -189,6 +192,7 @@ class ReferenceSwitch(Switch):
         packet = replace(packet, fragment=fragment)
         slot = self.slots[self._index(sender, fragment)]
         ready = slot.complete and not slot.cleared if up else slot.kept
+        ready = ready and slot.fits(packet)
         if number != packet.sequence or not slot.is_of(packet) or not ready:
             return self._dropped(Outcome.UNANSWERED)
         self.counts[Outcome.REPEATED] += 1
@@ -224,7 +228,12 @@ class ReferenceSwitch(Switch):
             return self._dropped(Outcome.MALFORMED)
         elif again and slot.is_of(packet) and hop.child in slot.children:
             return self._dropped(Outcome.DUPLICATE)
-        elif slot.is_of(packet) and slot.kept and sender.children.bit_count() == 1:
+        elif (
+            slot.is_of(packet)
+            and slot.kept
+            and sender.children.bit_count() == 1
+            and slot.fits(packet)
+        ):
             self.counts[Outcome.ANSWERED] += 1
             return self._answer(_unnumbered(packet), frame, port, slot)
         elif not slot.is_of(packet) or slot.cleared:
@@ -263,9 +272,9 @@ class ReferenceSwitch(Switch):
         slot.flags |= packet.flags & SUMMED_FLAGS
         slot.exponent = max(slot.exponent, packet.exponent)
         pairs = list(zip(slot.values, packet.values, strict=True))
-        if packet.reduction == Reduction.NONE:
+        if not pairs:
             return
-        if packet.reduction != Reduction.SUM:
+        if packet.reduction not in SUMS:
             combine = COMBINED_BY[Reduction(packet.reduction)]
             slot.values = tuple(combine(a, b) for a, b in pairs)
             return
@@ -360,7 +369,7 @@ class ReferenceSwitch(Switch):
         shown = _sum(slot, packet)
         shown = replace(shown, job=slot.job, tree=slot.tree, epoch=slot.epoch)
         shown = replace(shown, fragment=slot.fragment, reduction=slot.reduction)
-        if not slot.job or slot.reduction == Reduction.NONE:
+        if not slot.values:
             shown = replace(shown, values=(0,) * self.build.lanes)
         return [(CPU_PORT, header + _rewritten(frame[PACKET_OUT_BYTES:], shown))]
 
@@ -420,10 +429,14 @@ class ReferenceSwitch(Switch):
             packet = Packet.read(frame[:40] + bytes(2) + frame[42:])
         except ValueError:
             return None
-        bare = reduction == Reduction.NONE
-        if len(packet.values) != (0 if bare else self.build.lanes):
+        # A request is as long as the packet that showed the loss.
+        of_sum = kind == Kind.CONTRIBUTION or (kind == Kind.REQUEST and hops > 0)
+        carries = wire.carries_lanes(Reduction(reduction), up=of_sum)
+        if len(packet.values) != (self.build.lanes if carries else 0):
             return None
-        if bare and kind in (Kind.REQUEST, Kind.INSPECT):
+        if kind == Kind.REQUEST and reduction == Reduction.NONE:
+            return None
+        if kind == Kind.INSPECT and not carries:
             return None
         if kind != Kind.INSPECT and not (packet.job and packet.epoch and packet.weight):
             return None
@@ -500,11 +513,10 @@ def _sum(slot: Slot, packet: Packet) -> Packet:
 def _rewritten(frame: bytes, packet: Packet) -> bytes:
     """The frame with the header fields and lanes of `packet` (the stack stays)."""
     stack_end = 62 + 4 * len(packet.hops)
-    made = bytearray(replace(packet, hops=()).frame())
+    made = bytearray(replace(packet, hops=(LAST_HOP,) * len(packet.hops)).frame())
     made[44] |= frame[44] & 15  # reserved
-    made[49] = len(packet.hops)
     head = frame[:40] + bytes(2) + bytes(made[42:62]) + frame[62:stack_end]
-    return _fitted(bytearray(head + made[62:]))
+    return _fitted(bytearray(head + made[stack_end:]))
 
 
 def _numbers(matches: Mapping[str, Match], *names: str) -> tuple[int, int, int]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from protocol.outcomes import Outcome
 from protocol.tos import URGENT
-from protocol.wire import Flag, Hop, Kind, Reduction
+from protocol.wire import Flag, Hop, Kind, Reduction, carries_lanes
 from tests.oracles.reference_switch import ReferenceSwitch
 from tests.packet.hopsum.packets import Packet, raw_ipv4
 from tests.packet.hopsum.switches import CPU_PORT, Build, Frame, Switch
@@ -25,11 +25,19 @@ EXAMPLES = {
     "native": examples(40, of=120),
     "bmv2": examples(4, of=8),
 }
-CATALOGUE_SIZE = 250
+CATALOGUE_SIZE = 310
 EPOCHS = (1, 1, 1, 1, 1, 1, 1, 2, 3, 0x8001, 0xFFFF)
-REDUCTIONS = {1: Reduction.MAX, 4: Reduction.AND, 5: Reduction.NONE, 2**31 - 2: Reduction.XOR}
+REDUCTIONS = {
+    1: Reduction.MAX,
+    2: Reduction.REDUCE_SUM,
+    4: Reduction.AND,
+    5: Reduction.NONE,
+    6: Reduction.BROADCAST,
+    8: Reduction.REDUCE_MAX,
+    2**31 - 2: Reduction.XOR,
+}
 """By fragment; all others are summed."""
-FRAGMENTS = (0, 0, 0, 0, 1, 2, 2, 2, 4, 5, 5, 2**31 - 2, 2**31, 2**32 - 2)
+FRAGMENTS = (0, 0, 0, 0, 1, 2, 2, 2, 4, 5, 5, 6, 6, 8, 2**31 - 2, 2**31, 2**32 - 2)
 """With a window of 2 nearly all of them meet in one slot."""
 SEQUENCES = (0, 0, 0, 1, 1, 2, 3, 4, 12, 66, 130, 2**15 + 3, 2**16 - 1)
 LANE_VALUES = (0, 1, -1, 2**31 - 1, -(2**31), 0x1234567)
@@ -37,8 +45,9 @@ HOST_MAC = 0x02000A000002
 
 
 def configure(switch: Switch) -> None:
-    """Two jobs on overlapping slots, two trees, children in various places, some plain entries."""
-    for job, base in ((1, 0), (2, 1)):
+    """Two jobs on overlapping slots and one apart, two trees, children in various places, some
+    plain entries."""
+    for job, base in ((1, 0), (2, 1), (ROOTED_JOB, 8)):
         for port, children, fan_in in ((1, 0b001, 2), (2, 0b010, 2), (3, 0b101, 3)):
             switch.admit_children(port, children, fan_in=fan_in, job=job, base=base, mask=1)
         switch.admit_results(8, job=job, base=base, mask=1)
@@ -50,6 +59,9 @@ def configure(switch: Switch) -> None:
         switch.insert(
             "replication", {"job": 1, "tree": 0, "epoch": epoch}, "replicate", group=3, clear=clear
         )
+    switch.insert(
+        "replication", {"job": ROOTED_JOB, "tree": 0, "epoch": 1}, "replicate", group=3, clear=1
+    )
     switch.insert("l2_forward", {"dst_mac": HOST_MAC}, "forward", port=7)
     switch.insert("l2_forward", {"dst_mac": HOST_MAC + 1}, "flood", group=3)
     switch.insert("ipv4_route", {"dst_addr": (0x0A020000, 16)}, "route", dst_mac=5, port=6)
@@ -87,7 +99,9 @@ def hopsum_frame(rng: random.Random, lane_count: int) -> Frame:
     reduction = REDUCTIONS.get(fragment, Reduction.SUM)
     if rng.random() < 0.05:
         reduction = rng.choice(list(Reduction))
-    no_lanes = reduction == Reduction.NONE
+    of_sum = kind == Kind.CONTRIBUTION or (kind == Kind.REQUEST and not bare)
+    # Some have lanes where none belong.
+    no_lanes = not carries_lanes(reduction, up=of_sum) and rng.random() < 0.95
     packet = Packet(
         tuple(values[lane % 5] for lane in range(0 if no_lanes else lane_count)),
         kind=kind,
@@ -119,11 +133,14 @@ def frame_of(rng: random.Random, lane_count: int) -> Frame:
         return rng.choice((1, 2, 7)), frame
     if choice in (1, 2):
         question = Packet((0,) * lane_count, kind=Kind.INSPECT, job=0, epoch=0).frame()
-        return CPU_PORT, b"\1\0\0" + rng.choice((0, 1, 2, 4, 65)).to_bytes(4, "big") + question
+        return CPU_PORT, b"\1\0\0" + rng.choice((0, 1, 2, 4, 8, 9, 65)).to_bytes(
+            4, "big"
+        ) + question
     port, frame = hopsum_frame(rng, lane_count)
     if choice == 3:
         changed = bytearray(frame)
-        changed[rng.choice((*range(14, 64), *range(66, 71)))] = rng.randrange(256)  # not the port
+        places = (*range(14, 64), *range(66, 71))  # not the port
+        changed[rng.choice([at for at in places if at < len(frame)])] = rng.randrange(256)
         return port, bytes(changed)
     if choice == 4:
         return port, disguised(rng, frame)
@@ -161,6 +178,7 @@ def catalogue(lane_count: int) -> list[Frame]:
     whole = [contribution(child, value, lane_count) for child in (0, 1) for value in MEETING] * 8
     whole += [request(sequence, lane_count) for sequence in (0, 1)] * 10
     whole += [total(lane_count)] * 6
+    whole += [frame for frame, times in rooted(lane_count) for _ in range(times)]
     rest = CATALOGUE_SIZE - 1 - len(whole)
     return [nowhere, *whole, *(frame_of(rng, lane_count) for _ in range(rest))]
 
@@ -186,6 +204,38 @@ def request(sequence: int, lane_count: int) -> Frame:
     """The request of a parent that misses a sum of job 1."""
     packet = Packet((0,) * lane_count, kind=Kind.REQUEST, hops=STACK, tos=URGENT)
     return 8, replace(packet, sequence=sequence, sequenced=True).frame()
+
+
+ROOTED_JOB = 4
+ROOTED = (Reduction.REDUCE_SUM, Reduction.BROADCAST, Reduction.SUM, Reduction.NONE)
+"""Its fragments' reductions; the last two take the slots of the first two over."""
+
+
+def rooted(lane_count: int) -> list[tuple[Frame, int]]:
+    """The frames of a job with lanes in one direction only, and how many of each there are."""
+    frames = []
+    for fragment, reduction in enumerate(ROOTED):
+        hops = [(replace(STACK[0], child=child), STACK[1]) for child in (0, 1)]
+        packets = [
+            (1, Packet((), worker=0, hops=hops[0]), 6),
+            (2, Packet((), worker=1, hops=hops[1]), 6),
+            (8, Packet((), kind=Kind.REPLICATED, weight=2), 5),
+            (8, Packet((), kind=Kind.REQUEST, hops=STACK, sequenced=True), 4),
+            (1, Packet((), kind=Kind.REQUEST, sequenced=True), 4),
+        ]
+        for port, packet, times in packets:
+            of_sum = packet.kind == Kind.CONTRIBUTION or bool(packet.hops)
+            shaped = replace(
+                packet,
+                job=ROOTED_JOB,
+                fragment=fragment,
+                reduction=reduction,
+                values=(3,) * lane_count if carries_lanes(reduction, up=of_sum) else (),
+            )
+            rare = fragment >= 2
+            if not rare or packet.kind == Kind.CONTRIBUTION:
+                frames.append(((port, shaped.frame()), 1 if rare else times))
+    return frames
 
 
 sequences = st.lists(st.integers(0, CATALOGUE_SIZE - 1), min_size=40, max_size=60)

@@ -9,7 +9,7 @@ from functools import reduce
 import pytest
 
 from protocol.outcomes import Outcome
-from protocol.wire import LANE_REDUCTIONS, Flag, Reduction
+from protocol.wire import LANE_REDUCTIONS, ROOT_REDUCTIONS, Flag, Reduction
 from tests.oracles.reference_switch import COMBINED_BY
 from tests.packet.hopsum.packets import add, wrapped
 from tests.packet.hopsum.star import contribution, star, up
@@ -103,7 +103,7 @@ def test_edges_combine_lane_by_lane(built: Switch, reduction: Reduction) -> None
 def test_random_values_of_seven(built: Switch) -> None:
     star(built, 7)
     rng = random.Random(built.build.lanes)
-    for turn, reduction in enumerate((*LANE_REDUCTIONS, Reduction.SUM)):
+    for turn, reduction in enumerate((*LANE_REDUCTIONS, *ROOT_REDUCTIONS, Reduction.SUM)):
         rows = [
             tuple(wrapped(rng.getrandbits(32)) for _ in range(built.build.lanes)) for _ in range(7)
         ]
@@ -112,9 +112,9 @@ def test_random_values_of_seven(built: Switch) -> None:
             for c, row in enumerate(rows)
         ]
         total = add(*rows)
-        if reduction != Reduction.SUM:
+        if reduction in COMBINED_BY:
             total = tuple(reduce(COMBINED_BY[reduction], lane) for lane in zip(*rows, strict=True))
         (arrived, again) = up(built, *parts, parts[3])
         assert arrived.values == total
         assert again.values == total
-        assert arrived.flags == (Flag.OVERFLOW if reduction == Reduction.SUM else 0)
+        assert arrived.flags == (0 if reduction in COMBINED_BY else Flag.OVERFLOW)
