@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from protocol.wire import Address, Flag, Header, Hop, Kind, Reduction
+from protocol.wire import Address, Flag, Header, Hop, Kind, Reduction, carries_lanes
 from tests.support.paths import ROOT
 
 DOCUMENT = ROOT / "docs" / "protocol.md"
@@ -62,18 +62,21 @@ def _vector(name: str, lines: list[str]) -> Vector:
     }
     numbers["sequence"] = int(fields.get("sequence", 0))
     values = [int(value) for value in fields["lanes"].split()] if "lanes" in fields else []
-    lanes = 0 if fields["reduction"] == "NONE" else LANES
+    kind, reduction = Kind[fields["kind"]], Reduction[fields["reduction"]]
+    stack = tuple(_hop(line) for line in lines if line.startswith("hop: "))
+    of_sum = kind is Kind.CONTRIBUTION or (kind is Kind.REQUEST and bool(stack))
+    lanes = LANES if carries_lanes(reduction, up=of_sum) else 0
     return Vector(
         name,
         _address(fields["source"]),
         _address(fields["destination"]),
         Header(
-            kind=Kind[fields["kind"]],
+            kind=kind,
             flags=flags,
-            reduction=Reduction[fields["reduction"]],
+            reduction=reduction,
             **numbers,
         ),
-        tuple(_hop(line) for line in lines if line.startswith("hop: ")),
+        stack,
         tuple(values + [0] * (lanes - len(values))),
         int(fields.get("tos", "0"), 0),
         bytes.fromhex("".join(line.strip() for line in lines if line.startswith("  "))),
