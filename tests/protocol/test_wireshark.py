@@ -125,6 +125,7 @@ def test_expert_information(capture: Path, tmp_path: Path) -> None:
     strange = captured(tmp_path, [frame, bytes(other), frame, bytes(kind), cut, frame])
     assert expert_infos(strange, "malformed") == [4]
     assert expert_infos(strange, "truncated") == [5]
+    assert expert_infos(capture, "truncated") == []
     assert expert_infos(strange, "duplicate") == [3, 5, 6]
     lines = dissect(strange, "-Y", "hopsum.first_copy", "-T", "fields", "-e", "hopsum.first_copy")
     assert lines == ["1", "1", "1"]

@@ -22,8 +22,21 @@ local KINDS = {
     [4] = "inspect",
     [5] = "request",
 }
-local REDUCTIONS = { [0] = "sum", [1] = "and", [2] = "max", [3] = "xor", [4] = "none" }
-local NO_LANES = 4
+local REDUCTIONS = {
+    [0] = "sum",
+    [1] = "and",
+    [2] = "max",
+    [3] = "xor",
+    [4] = "none",
+    [5] = "broadcast",
+    [8] = "reduce sum",
+    [9] = "reduce and",
+    [10] = "reduce max",
+    [11] = "reduce xor",
+}
+-- Reductions whose packets have no lanes: contributions (and requests with a stack), and the others.
+local BARE_UP = { [4] = true, [5] = true }
+local BARE_DOWN = { [4] = true, [8] = true, [9] = true, [10] = true, [11] = true }
 
 local f = {
     version = ProtoField.uint8("hopsum.version", "Version", base.DEC, nil, 0xF0),
@@ -148,6 +161,11 @@ local function add_stack(tree, buffer, hops)
     end
 end
 
+local function is_bare(kind, hops, reduction)
+    local up = KINDS[kind] == "contribution" or (KINDS[kind] == "request" and hops > 0)
+    return (up and BARE_UP or BARE_DOWN)[reduction] == true
+end
+
 local function add_lanes(tree, buffer, start, count)
     local block = buffer(start, count * LANE_BYTES)
     local item = tree:add(f.lanes, block)
@@ -222,11 +240,12 @@ function hopsum.dissector(buffer, packet, root)
 
     local start = HEADER_BYTES + hops * HOP_BYTES
     local lanes = math.floor((buffer:len() - start) / LANE_BYTES)
-    if reduction == NO_LANES and buffer:len() == start then
+    local bare = is_bare(kind, hops, reduction)
+    if bare and buffer:len() == start then
         add_stack(tree, buffer, hops)
         return start
     end
-    if reduction == NO_LANES or lanes < 1 or buffer:len() ~= start + lanes * LANE_BYTES then
+    if bare or lanes < 1 or buffer:len() ~= start + lanes * LANE_BYTES then
         tree:add_proto_expert_info(truncated)
         return buffer:len()
     end

@@ -64,7 +64,18 @@ FLAGS = {
     0x10: "sequenced",
     0x20: "repair",
 }
-REDUCTIONS = {0: "sum", 1: "and", 2: "max", 3: "xor", 4: "none"}
+REDUCTIONS = {
+    0: "sum",
+    1: "and",
+    2: "max",
+    3: "xor",
+    4: "none",
+    5: "broadcast",
+    8: "reduce_sum",
+    9: "reduce_and",
+    10: "reduce_max",
+    11: "reduce_xor",
+}
 
 
 class Hop(Packet):
@@ -88,7 +99,7 @@ class Hop(Packet):
 class Hopsum(Packet):
     """A hopsum packet. `hops` is computed if omitted; lanes are the rest of the packet.
 
-    With the reduction `none` there are none.
+    With the reduction `none` there are none, with `broadcast` and `reduce_...` in one direction.
 
     The fragment is called `fragment_number` here: `Packet.fragment` is Scapy's.
     """
