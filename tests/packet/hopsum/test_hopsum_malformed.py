@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from protocol import wire
 from protocol.outcomes import Outcome
-from protocol.wire import Flag, Hop, Kind
+from protocol.wire import Flag, Hop, Kind, Reduction, carries_lanes
 from tests.packet.hopsum.packets import LAST_HOP, Packet, lanes_of
 from tests.packet.hopsum.star import SERVER_PORT, contribution, result, send, star, up
 from tests.packet.hopsum.switches import Build, Switch
@@ -252,9 +253,13 @@ def test_fuzzed_headers_never_leave_wrong_or_unseen(switch: Switch, seed: int) -
     frames = []
     for _ in range(150):
         packet = contribution(switch, 0) if rng.random() < 0.7 else result(switch)
+        reduction = rng.choice((Reduction.SUM, Reduction.SUM, *Reduction))
+        if not carries_lanes(reduction, up=packet.kind == Kind.CONTRIBUTION):
+            packet = replace(packet, values=())
+        packet = replace(packet, reduction=reduction)
         frame = bytearray(packet.frame())
         for _ in range(rng.choice((1, 1, 2, 5))):
-            frame[rng.randrange(42, 70)] = rng.getrandbits(8)
+            frame[rng.randrange(42, min(70, len(frame)))] = rng.getrandbits(8)
         frames.append(bytes(frame[: rng.randrange(42, 220)] if rng.random() < 0.1 else frame))
     switch.send(1, *frames[:75])
     switch.send(SERVER_PORT, *frames[75:])
