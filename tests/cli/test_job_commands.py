@@ -163,3 +163,18 @@ def test_ranks_are_numbered_host_by_host() -> None:
     workload = SUBMITTED[-1].task.workload
     assert list(workload.ranks) == ["h3", "h3", "h1", "h1"]
     assert workload.workers == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "servers"),
+    [
+        (["--workers", "h3,h1"], 0),
+        (["--workers", "32"], 0),
+        (["--workers", "33"], 1),
+        (["--workers", "4", "--servers", "2"], 2),
+        (["--workers", "4", "--integrity"], 1),
+    ],
+)
+def test_workers_whose_processes_submit_are_the_servers(options: list[str], servers: int) -> None:
+    said("submit", "mine", "--from-processes", *options, "--json")
+    assert SUBMITTED[-1].server_count == servers
