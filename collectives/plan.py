@@ -161,13 +161,13 @@ class JobPlan:
 
     @property
     def rooted(self) -> bool:
-        """Whether there is a tree for each worker, tree w with its root at `workers[w]`, or two.
+        """Whether there is a tree for each worker, tree w with its root at `workers[w]`.
 
-        Of two the second ones are for broadcasts, which so use the links in one direction while
-        sums use them in the other; they have no share of all-reduces.
+        Or more such sets of trees.
         """
         roots = tuple(tree.server for tree in self.trees)
-        return roots in (self.workers, 2 * self.workers)
+        sets = self.workers * (len(roots) // len(self.workers) + 1)
+        return len(roots) >= len(self.workers) and roots == sets[: len(roots)]
 
     @property
     def servers(self) -> tuple[str, ...]:

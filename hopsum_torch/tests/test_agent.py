@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("torch", reason="hopsum_torch needs torch")
 
-from hopsum_torch.agent import Agent, connect
+from hopsum_torch.agent import ALL, PARTS, Agent, connect
 from hopsum_torch.errors import GroupLost, HopsumError, SumRefused
 
 SECONDS = 60.0
@@ -76,14 +76,16 @@ def test_the_documents_examples(server: socket.socket) -> None:
         ends.append(error)
         ended.set()
 
-    def begin(elements: int, dtype: type, reduction: str, magnitude: int, fault: Any) -> None:
+    def begin(*described: Any, fill: Any) -> None:
         ended.clear()
-        described = "a sum", elements, np.dtype(dtype), reduction
-        agent.sum(*described, lambda _: (magnitude, fault), lambda _: None, then)
+        agent.sum("a sum", *described, fill, lambda _: None, then)
         assert ended.wait(SECONDS)
 
-    begin(1000, np.int32, "sum", 40, None)
-    begin(1024, np.float32, "max", 0, ("nan", 17))
+    begin(1000, np.dtype(np.int32), "sum", ALL, fill=lambda _: (40, None))
+    begin(1024, np.dtype(np.float32), "max", PARTS, fill=lambda _: (0, ("nan", 17)))
+    ended.clear()
+    agent.copy("a copy", 1000, 1, lambda _: None, lambda _: None, then)
+    assert ended.wait(SECONDS)
     agent.barrier("a barrier", then)
     agent.close()
     thread.join(SECONDS)
@@ -93,8 +95,9 @@ def test_the_documents_examples(server: socket.socket) -> None:
     assert str(ends[1]) == ("a sum: a NaN cannot be compared; rank 0 (h1): element 17 is nan")
     assert agent._thread is not None
     agent._thread.join(SECONDS)
-    assert isinstance(ends[2], GroupLost)
-    assert "job 7: agent on h2 is lost (h2 is rank 1)" in str(ends[2])
+    assert ends[2] is None
+    assert isinstance(ends[3], GroupLost)
+    assert "job 7: agent on h2 is lost (h2 is rank 1)" in str(ends[3])
     with pytest.raises(GroupLost, match="agent on h2 is lost"):
         agent.barrier("another", then)
 
@@ -107,10 +110,10 @@ def test_nobody_listens() -> None:
 def test_an_agent_of_another_version_is_reported(server: socket.socket) -> None:
     def be_agent() -> None:
         agent, _ = server.accept()
-        agent.send(json.dumps({"kind": "hello", "version": 4, "host": "h1"}).encode())
+        agent.send(json.dumps({"kind": "hello", "version": 5, "host": "h1"}).encode())
 
     threading.Thread(target=be_agent).start()
-    with pytest.raises(HopsumError, match="it speaks version 4 and hopsum_torch 3; install"):
+    with pytest.raises(HopsumError, match="it speaks version 5 and hopsum_torch 4; install"):
         connect(name_of(server))
 
 
@@ -131,7 +134,7 @@ def test_tensors_are_not_given_to_another_users_process() -> None:
 def test_a_job_that_does_not_begin_in_time(server: socket.socket) -> None:
     def be_agent() -> None:
         agent, _ = server.accept()
-        agent.send(json.dumps({"kind": "hello", "version": 3, "host": "h1"}).encode())
+        agent.send(json.dumps({"kind": "hello", "version": 4, "host": "h1"}).encode())
         done.wait(SECONDS)
 
     done = threading.Event()

@@ -17,7 +17,13 @@ from tests.support.agents import Agents  # noqa: E402
 from tests.support.ranks import SUPPORT, start  # noqa: E402
 
 from hopsum_torch.group import HopsumGroup, _end_groups, _gloo_devices  # noqa: E402
-from hopsum_torch.tensors import Part, _fault, broadcasts, exponent_byte  # noqa: E402
+from hopsum_torch.tensors import (  # noqa: E402
+    Part,
+    _fault,
+    broadcasts,
+    exponent_byte,
+    gathers,
+)
 from hopsum_torch.tensors import in_switches as parts_in_switches  # noqa: E402
 
 
@@ -147,6 +153,23 @@ def test_broadcasts_in_the_switches() -> None:
             expected and words % 2 == 0
         )
     assert not broadcasts(torch.ones(2000).to_sparse(), 3)
+
+
+@pytest.mark.parametrize(
+    ("words", "ranks", "expected"),
+    [
+        (100_000, 2, False),
+        (1 << 20, 3, True),
+        (768, 3, True),  # nine frames, nine without words, and a check's: 12.6 KB; gloo's 13.1
+        (769, 3, False),
+        (256, 8, True),
+        (190, 8, False),
+        (1 << 28, 8, False),
+    ],
+)
+def test_all_gathers_in_the_switches(words: int, ranks: int, expected: bool) -> None:
+    for dtype, count in ((torch.float32, words), (torch.float16, 2 * words - 1)):
+        assert gathers(torch.empty(1, dtype=dtype).expand(count), ranks) == expected
 
 
 def fault(values: torch.Tensor, *, finite: bool = True) -> Any:

@@ -16,7 +16,14 @@ from tests.support.ranks import SUPPORT, run  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
-SIZES = [2, 3, pytest.param(8, marks=pytest.mark.long)]
+JOBS = [
+    (2, True),
+    (2, False),
+    (3, True),
+    (3, False),
+    pytest.param((8, True), marks=pytest.mark.long),
+]
+"""Numbers of ranks, and whether the agents have trees with roots at them."""
 
 
 def values(folder: Path, backend: str, agents: list[str]) -> list[dict[str, Any]]:
@@ -42,41 +49,46 @@ def gloo(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def hopsum(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder, found = tmp_path_factory.mktemp("hopsum"), {}
 
-    def of(size: int) -> list[dict[str, Any]]:
-        if size not in found:
-            agents = Agents(size)
-            found[size] = values(folder, "hopsum", list(agents.names.values()))
+    def of(job: tuple[int, bool]) -> list[dict[str, Any]]:
+        if job not in found:
+            size, rooted = job
+            agents = Agents(size, rooted=rooted, turned=size == 3)
+            found[job] = values(folder, "hopsum", list(agents.names.values()))
             agents.close()
             assert len(agents.sums) > 50
-            # reduce_scatter_of_types, and float32 of broadcast_of_types.
-            for made in (("min", 10 * size), ("xor", 4103)):
-                assert (made in agents.sums) == (size > 2)
+            # reduce_scatter_of_types, float32 of broadcast_of_types and of all_gather_of_types.
+            assert (("min", 10 * size) in agents.sums) == (rooted or size > 2)
+            assert (("copy", 4103) in agents.sums) == (size > 2)
+            assert (("copy", 4103 * size) in agents.sums) == (rooted and size > 2)
             assert len(agents.submitted) == 1
             assert agents.submitted[0]["ranks"] == agents.hosts
-        return found[size]
+        return found[job]
 
     return of
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("job", JOBS, ids=str)
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_results_equal_gloos(operation: str, size: int, gloo: Any, hopsum: Any) -> None:
-    for found, expected in zip(hopsum(size), gloo(size), strict=True):
+def test_results_equal_gloos(operation: str, job: tuple[int, bool], gloo: Any, hopsum: Any) -> None:
+    for found, expected in zip(hopsum(job), gloo(job[0]), strict=True):
         assert not isinstance(expected[operation], str), expected[operation]
         same(operation, found[operation], expected[operation])
 
 
-def test_calls_for_the_switches_are_known(hopsum: Any) -> None:
-    for size in (2, 3):
-        made = hopsum(size)[0]["made"]
-        assert made["sum_float32"] == {"switches": 4}
-        assert (made["sum_float64"], made["product"]) == ({"gloo": 4}, {"gloo": 1})
-        assert ("switches" in made["reduce_scatter_tensor"]) == (size > 2)
-        assert set(made["all_gather"]) == {"gloo"}
+@pytest.mark.parametrize("job", JOBS[:4], ids=str)
+def test_calls_for_the_switches_are_known(job: tuple[int, bool], hopsum: Any) -> None:
+    (size, rooted), made = job, hopsum(job)[0]["made"]
+    assert made["sum_float32"] == {"switches": 4}
+    assert (made["sum_float64"], made["product"]) == ({"gloo": 4}, {"gloo": 1})
+    assert ("switches" in made["reduce_scatter_tensor"]) == (rooted or size > 2)
+    assert set(made["all_gather"]) == {"gloo"}
+    gathered = "switches" if rooted and size > 2 else "gloo"
+    assert made["functional_all_gather"] == {gathered: 1}
+    assert made["all_gather_coalesced"] == {gathered: 2 if gathered == "switches" else 1}
 
 
 def test_nothing_of_hopsum_is_in_the_process(hopsum: Any) -> None:
-    modules = set(hopsum(2)[0]["modules"])
+    modules = set(hopsum((2, True))[0]["modules"])
     assert "hopsum_torch" in modules
     assert not modules & {"host_agent", "protocol", "network", "controller", "grpc", "scipy"}
 

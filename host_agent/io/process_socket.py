@@ -27,7 +27,7 @@ LOGGER = logging.getLogger("hopsum-agent")
 
 NAME = "@hopsum-agent"
 """Default address of a host's agent; `@`: in the abstract namespace."""
-VERSION = 3
+VERSION = 4
 MESSAGE_BYTES = 1 << 17
 TYPES = {"float32": np.dtype(np.float32), "int32": np.dtype(np.int32)}
 REDUCTIONS = {
@@ -37,6 +37,9 @@ REDUCTIONS = {
 """How the values of each type can be combined."""
 FAULTS = ("nan", "inf", "-inf")
 """What can be wrong with an element."""
+ALL, PARTS, ROOT = 0, 1, 2
+"""Whose the elements are, of a result or of what is copied: every rank's; part r rank r's; and with
+ROOT + r all of them rank r's."""
 MOST_MEMORIES = 4096
 """Maximum number of memories of one process: each takes a descriptor and a mapping of the agent."""
 MOST_CONNECTIONS = 256
@@ -75,12 +78,13 @@ class _Refused(Exception):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Request:
-    """A call of a process. `kind`: sum, barrier, leave.
+    """A call of a process. `kind`: sum, copy, barrier, leave.
 
     `tensor`: in memory that the process shares, float32 or int32, flat; its sum goes to the same
     place. `magnitude`: of a sum; no int32 element is further from 0, and no float32 element has a
     higher exponent byte (`host_agent.numbers`). `fault`: what is wrong with an element, one of
-    FAULTS, and its index. `reduction`: one of REDUCTIONS.
+    FAULTS, and its index. `reduction`: one of REDUCTIONS. `target`: ALL, PARTS or from ROOT on, of
+    a sum the ranks that it is for, of a copy those whose values all get.
     """
 
     kind: str
@@ -89,6 +93,7 @@ class Request:
     magnitude: int = 0
     fault: tuple[str, int] | None = None
     reduction: str = "sum"
+    target: int = ALL
 
 
 class ProcessSocket:
@@ -215,7 +220,7 @@ class ProcessSocket:
                 self.attendance(job).begin(connection, rank)
             case "memory":
                 connection.map_memory(_whole(message, "memory", MOST_MEMORIES - 1))
-            case "sum" | "barrier" | "leave":
+            case "sum" | "copy" | "barrier" | "leave":
                 if len(connection.requests) >= MOST_REQUESTS:
                     raise _Refused(
                         f"{MOST_REQUESTS} calls are pending; expected no more before the client "
@@ -224,7 +229,8 @@ class ProcessSocket:
                 connection.requests.append(connection.request(message))
             case kind:
                 raise _Refused(
-                    f"kind {kind!r:.40}: expected submit, attend, memory, sum, barrier or leave"
+                    f"kind {kind!r:.40}: expected submit, attend, memory, sum, copy, barrier or "
+                    "leave"
                 )
 
     def _check_user(self, job: int, user: int) -> None:
@@ -282,6 +288,7 @@ class Attendance:
         self._connections: dict[int, _Connection] = {}
         """By the rank that they claim; from `start` on by rank."""
         self._ranks: Sequence[str] | None = None
+        self._rooted = False
         self._here: Sequence[int] = ()
 
     @property
@@ -308,12 +315,12 @@ class Attendance:
         if self._ranks is not None:
             self._tell(connection)
 
-    def start(self, ranks: Sequence[str]) -> None:
+    def start(self, ranks: Sequence[str], *, rooted: bool) -> None:
         """Tell the processes, now or when they connect, that the job has started.
 
-        `ranks`: the host of each.
+        `ranks`: the host of each. `rooted`: whether what is for one rank goes to its host alone.
         """
-        self._ranks = ranks
+        self._ranks, self._rooted = ranks, rooted
         self._here = [rank for rank, host in enumerate(ranks) if host == self._host]
         early, self._connections = self._connections, {}
         for rank, connection in early.items():
@@ -336,7 +343,8 @@ class Attendance:
 
     def _tell(self, connection: _Connection) -> None:
         assert self._ranks is not None
-        connection.say({"kind": "started", "ranks": list(self._ranks)})
+        connection.ranks = len(self._ranks)
+        connection.say({"kind": "started", "ranks": list(self._ranks), "rooted": self._rooted})
 
     def take(self) -> list[tuple[int, Request]]:
         """Take the calls that the processes have made since, with their ranks.
@@ -378,7 +386,7 @@ class Attendance:
 
 
 class _Connection:
-    """One process. `user`: its user id. `left`: it has left."""
+    """One process. `user`: its user id. `left`: it has left. `ranks`: of its job, once started."""
 
     def __init__(self, connected: socket.socket) -> None:
         credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
@@ -387,6 +395,7 @@ class _Connection:
         self.waiting = 0
         """Number of jobs that are being submitted for it."""
         self.gone = self.left = False
+        self.ranks = 0
         self._socket = connected
         self._memories: dict[int, NDArray[np.uint8]] = {}
         self._descriptors: list[int] = []
@@ -458,13 +467,16 @@ class _Connection:
         if kind == "barrier":
             return Request(kind, call)
         number, elements = _whole(message, "memory", MOST_MEMORIES), _whole(message, "elements")
-        dtype, memory = TYPES.get(str(message.get("type"))), self._memories.get(number)
+        named = message.get("type") if kind == "sum" else "int32"
+        dtype, memory = TYPES.get(str(named)), self._memories.get(number)
         if dtype is None:
-            raise _Refused(f"type {message.get('type')!r:.40}: expected {' or '.join(TYPES)}")
+            raise _Refused(f"type {named!r:.40}: expected {' or '.join(TYPES)}")
         if memory is None or elements * dtype.itemsize > len(memory):
             size = "none of that number" if memory is None else f"{len(memory)} bytes"
             raise _Refused(f"call {call}: {elements} {dtype} in memory {number}: there is {size}")
         tensor = memory[: elements * dtype.itemsize].view(dtype)
+        if kind == "copy":
+            return Request(kind, call, tensor, target=self._target(message, "from", elements))
         reduction = message.get("reduction")
         possible = REDUCTIONS[dtype.name]
         if reduction not in possible:
@@ -472,7 +484,24 @@ class _Connection:
                 f"reduction {reduction!r:.40} of {dtype}: expected one of {', '.join(possible)}"
             )
         magnitude = _whole(message, "magnitude", 1 << 31)
-        return Request(kind, call, tensor, magnitude, _fault(message), reduction)
+        target = self._target(message, "to", elements)
+        return Request(kind, call, tensor, magnitude, _fault(message), reduction, target)
+
+    def _target(self, message: Message, key: str, elements: int) -> int:
+        """Return whose the elements of a message are. Raises _Refused."""
+        match message.get(key):
+            case "all" if key == "to":
+                return ALL
+            case "parts" if self.ranks and not elements % self.ranks:
+                return PARTS
+            case int(rank) if not isinstance(rank, bool) and 0 <= rank < self.ranks:
+                return ROOT + rank
+            case other:
+                raise _Refused(
+                    f"{message['kind']}: {key} {other!r:.40}, {elements} elements: expected "
+                    f"{'all, ' if key == 'to' else ''}parts, of elements that {self.ranks} ranks "
+                    f"can share, or one of these ranks"
+                )
 
     def shutdown(self) -> None:
         """Shut the connection down after sending everything."""

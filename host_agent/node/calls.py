@@ -1,4 +1,4 @@
-"""What a process calls for, in the words of a check: an operation and a number of elements."""
+"""What a process calls for, in the words of a check: an operation, elements, and whose they are."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from host_agent.io.process_socket import REDUCTIONS, TYPES, Request
+from host_agent.io.process_socket import ALL, PARTS, REDUCTIONS, ROOT, TYPES, Request
 from host_agent.node.reductions import COMBINED_BY
 from protocol.wire import Reduction
 
-BARRIER, LEAVE = 1, 2
+BARRIER, LEAVE, COPY = 1, 2, 3
 _WAYS = {
     (reduction, dtype): code
     for code, (dtype, reduction) in enumerate(
-        ((name, each) for name in TYPES for each in REDUCTIONS[name]), 3
+        ((name, each) for name in TYPES for each in REDUCTIONS[name]), 4
     )
 }
 """Codes of operations, by reduction and type."""
@@ -24,30 +24,47 @@ SUM_INT, SUM_FLOAT = _WAYS["sum", "int32"], _WAYS["sum", "float32"]
 _KINDS = {BARRIER: "barrier", LEAVE: "leave"} | {
     code: f"{reduction} of {dtype}" for (reduction, dtype), code in _WAYS.items()
 }
-_COMBINED_BY = {code: COMBINED_BY.get(reduction) for (reduction, _), code in _WAYS.items()}
+_COMBINED_BY = {code: COMBINED_BY.get(reduction) for (reduction, _), code in _WAYS.items()} | {
+    COPY: Reduction.XOR
+}
 _SUBMITTED_AS = {
     code: TYPES[dtype if reduction == "sum" else "int32"]
     for (reduction, dtype), code in _WAYS.items()
-}
+} | {COPY: TYPES["int32"]}
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A rank's call: a code of _KINDS, and the number of elements."""
+    """A rank's call: a code of _KINDS, the number of elements, and a target (`Request`)."""
 
     code: int
     elements: int
+    target: int = ALL
 
     def __str__(self) -> str:
         if self.code == LEAVE:
             return "has left"
         if self.code == BARRIER:
             return _KINDS[self.code]
-        return f"{_KINDS[self.code]}, {self.elements} elements"
+        if self.code == COPY:
+            whose = f"broadcast from rank {self.target - ROOT}"
+            return f"{'all-gather' if self.target == PARTS else whose}, {self.elements} words"
+        to = {ALL: "", PARTS: ", to each rank a part"}
+        root = f", to rank {self.target - ROOT}"
+        return f"{_KINDS[self.code]}, {self.elements} elements{to.get(self.target, root)}"
+
+    @classmethod
+    def from_word(cls, word: int, elements: int) -> Wanted:
+        """Return the call of a `word` and a number of elements."""
+        return cls(word & 0xFF, elements, word >> 16 & 0xFFFF)
+
+    def word(self, fault: int) -> int:
+        """Return operation, number of a fault (0: none) and target as an unsigned 32-bit word."""
+        return self.code | fault << 8 | self.target << 16
 
     @property
     def values(self) -> bool:
-        """Whether it has values to sum."""
+        """Whether it has values to sum, or to copy."""
         return self.code in _SUBMITTED_AS and self.elements > 0
 
     @property
@@ -57,13 +74,26 @@ class Wanted:
 
     @property
     def reduction(self) -> Reduction | None:
-        """Reduction in the switches, if not sums."""
+        """Reduction in the switches, if not sums: what is copied is combined with zeros."""
         return _COMBINED_BY.get(self.code)
+
+    def share(self, rank: int, ranks: int) -> tuple[int, int]:
+        """Return which elements (start, stop) are a rank's, as the target says."""
+        if self.target == PARTS:
+            part = self.elements // ranks
+            return rank * part, (rank + 1) * part
+        return 0, self.elements if self.target in (ALL, ROOT + rank) else 0
+
+    def result(self, rank: int, ranks: int) -> tuple[int, int]:
+        """Return which elements (start, stop) of the result a rank wants."""
+        return (0, self.elements) if self.code == COPY else self.share(rank, ranks)
 
 
 def wanted(request: Request) -> Wanted:
     """Return the call of a request."""
-    if request.tensor is not None:
+    if request.tensor is None:
+        return Wanted(BARRIER if request.kind == "barrier" else LEAVE, 0)
+    code = COPY
+    if request.kind == "sum":
         code = _CODES[request.reduction, request.tensor.dtype]
-        return Wanted(code, len(request.tensor))
-    return Wanted(BARRIER if request.kind == "barrier" else LEAVE, 0)
+    return Wanted(code, len(request.tensor), request.target)

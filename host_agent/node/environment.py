@@ -232,8 +232,11 @@ class Source(Protocol):
 class Handover(Protocol):
     """The processes of this host that submit a job's tensors, by rank, once they are there."""
 
-    def start(self, ranks: Sequence[str]) -> None:
-        """Let them know that the job has begun; `ranks`: the host of each."""
+    def start(self, ranks: Sequence[str], *, rooted: bool) -> None:
+        """Let them know that the job has begun; `ranks`: the host of each.
+
+        `rooted`: whether what is for one rank goes to its host alone.
+        """
 
     def take(self) -> Sequence[tuple[int, Request]]:
         """Take the calls that they have made since, with their ranks. Raises ProcessGone."""

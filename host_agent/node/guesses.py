@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from host_agent.io.process_socket import ALL
 from host_agent.node.calls import SUM_FLOAT, Wanted
 
 GUESSED_BYTES = 1 << 16
@@ -49,8 +50,13 @@ class Following:
         return guess if guess.values and not waits and self._is_within(most) else None
 
     def sure(self, small: int) -> bool:
-        """Whether its integers are submitted without a check; `small`: as for `guessed`."""
-        integers = self.wanted.code != SUM_FLOAT or self.wanted.elements <= small
+        """Whether its integers are submitted without a check; `small`: as for `guessed`.
+
+        The next call waits for it then. So those are small of which others are called meanwhile,
+        as an all-gather during a reduce-scatter.
+        """
+        alone = self.wanted.code != SUM_FLOAT and self.wanted.target == ALL
+        integers = alone or self.wanted.elements <= small
         return (
             self.times >= SURE
             and self.wanted.values
@@ -101,7 +107,7 @@ class Guesses:
                 following.times = 0
             else:
                 self._follows[context] = Following(agreed, magnitude)
-        number = agreed.elements << 8 | agreed.code
+        number = agreed.elements << 32 | agreed.word(0)
         self._last = (*self._last, number)[-LENGTHS[-1] :]
 
     def _contexts(self) -> Iterator[tuple[int, ...]]:

@@ -10,6 +10,8 @@ adds to that. With 2^e above all magnitudes, and r = ceil(log2 R), the partial s
 2^(e + r). Where that is beyond float32's range, all ranks' values are first made smaller by a power
 of two, 2^x with x = e + r - 128, and the total is made as much greater: it becomes infinite only if
 it is beyond the range itself. A rank's value loses at most 2^(x - 150) by that.
+
+*Copies.* What the ranks of a host have of a tensor that is copied to all is put into one.
 """
 
 from __future__ import annotations
@@ -57,6 +59,24 @@ def add_up(request: Request, tensors: Sequence[Tensor], excess: int = 0) -> Tens
     for tensor in tensors[1:]:
         combine(total, tensor, out=total)
     return total
+
+
+def put_together(
+    tensors: Sequence[Tensor], shares: Sequence[tuple[int, int]], *, clear: bool
+) -> Tensor:
+    """Copy the shares (start, stop) of a host's ranks into a tensor of one of them; return it.
+
+    `clear`: make everything else in it zero, to be combined with the other hosts' shares.
+    """
+    longest = max(range(len(shares)), key=lambda place: shares[place][1] - shares[place][0])
+    target = tensors[longest]
+    own = [tensor[start:stop] for tensor, (start, stop) in zip(tensors, shares, strict=True)]
+    if clear:
+        own = [np.array(each) for each in own]
+        target[...] = 0
+    for (start, stop), values in zip(shares, own, strict=True):
+        target[start:stop] = values
+    return target
 
 
 def restore(total: Tensor, excess: int) -> None:

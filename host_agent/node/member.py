@@ -23,6 +23,7 @@ from host_agent.node.environment import Environment, Source, Stream, Then
 from host_agent.node.exchange import Exchange, ScheduleExchange, TreeExchange, like
 from host_agent.node.operation_pool import Completed
 from host_agent.node.process import ProcessSource
+from host_agent.node.roots import roots_of
 from host_agent.node.source import AgreedOrder, LockStep
 from host_agent.node.timing import suitable_options
 from host_agent.node.vectors import SwitchedVectors, VectorQueues
@@ -539,13 +540,15 @@ class Member:
                 "expected algorithm in-network or server"
             )
         handover = self._environment.process_tensors(self.job)
+        ranks = ranks or plan.workers
         return ProcessSource(
             handover,
             self.stream.host,
-            ranks or plan.workers,
+            ranks,
             lanes=plan.values,
             window=plan.in_flight,
             sums_only=plan.integrity,
+            roots=roots_of(plan, ranks),
         )
 
     def _make_exchanges(

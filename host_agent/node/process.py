@@ -32,6 +32,12 @@ lower 16 bits are summed apart, in as many tensors: then it is known which sums 
 
 *Other reductions* than sums are integers that the switches combine (`host_agent.node.reductions`);
 each packet says how.
+
+*Targets.* A sum may be for all ranks, for one, or for each a part of it; what is copied to all may
+be one rank's, or of each a part. Where trees are rooted at the ranks' hosts these calls take no
+more than they need (`host_agent.node.roots`). Elsewhere all hosts get all sums, and a copy is the
+XOR of what its ranks have and the others' zeros. Halves are for all, so that all know where they
+overflow.
 """
 
 from __future__ import annotations
@@ -48,18 +54,25 @@ from numpy.typing import NDArray
 
 from collectives.plan import WINDOW_BMV2, JobPlan
 from host_agent.io.process_socket import FAULTS, Request
-from host_agent.node.calls import LEAVE, SUM_FLOAT, SUM_INT, Wanted, wanted
+from host_agent.node.calls import COPY, LEAVE, SUM_FLOAT, SUM_INT, Wanted, wanted
 from host_agent.node.environment import Handover, Named
 from host_agent.node.guesses import Following, Guesses
-from host_agent.node.local_sums import GREATEST_CODE, add_up, excess_bits, restore
+from host_agent.node.local_sums import (
+    GREATEST_CODE,
+    add_up,
+    excess_bits,
+    put_together,
+    restore,
+)
 from host_agent.node.reductions import decode
+from host_agent.node.roots import Roots, Way
 from host_agent.numbers import dequantise, exponent_codes, quantise, worker_bits
 from host_agent.segment import Remark, Tensor
 from host_agent.workload import CheckedWorkload, Verdict
 from protocol.wire import LANES_DEFAULT
 
 WORDS = 4
-"""Words per rank and call in a check: kind and fault, elements, index of the fault, magnitude."""
+"""Words per rank and call in a check: `Wanted.word`, elements, index of a fault, magnitude."""
 MOST = (1 << 31) - 1
 PACKED_ELEMENTS = 1 << 13
 """Maximum elements of a tensor that shares fragments with others, with one scale."""
@@ -129,7 +142,8 @@ class ProcessSource:
     `ranks`: the host of each. All hosts' sources give `next` tensors of the same types and lengths
     in the same order, whatever their processes call. Raises ProcessGone for one that ends without a
     word. `lanes`: values of a fragment. `window`: fragments whose values have one scale at the
-    least. `sums_only`: other reductions are refused.
+    least. `sums_only`: other reductions are refused. `roots`: of the job's trees, if they are the
+    ranks' hosts.
     """
 
     in_place = True
@@ -144,6 +158,7 @@ class ProcessSource:
         lanes: int = LANES_DEFAULT,
         window: int = WINDOW_BMV2,
         sums_only: bool = False,
+        roots: Roots | None = None,
     ) -> None:
         self.workload = _UncheckedWorkload()
         self.prepared = False
@@ -151,6 +166,7 @@ class ProcessSource:
         self._handover = handover
         self._ranks = tuple(ranks)
         self._sums_only = sums_only
+        self._roots = roots
         self._here = [rank for rank, each in enumerate(ranks) if each == host]
         self._most_here = max(Counter(ranks).values())
         """Ranks of any host."""
@@ -179,7 +195,7 @@ class ProcessSource:
 
     def start(self, now: float) -> None:
         """Tell the processes, when they are connected."""
-        self._handover.start(self._ranks)
+        self._handover.start(self._ranks, rooted=self._roots is not None)
 
     def next(self, now: float) -> Named | None:
         """Return the next tensor, the same at all workers. Raises ProcessGone."""
@@ -197,13 +213,29 @@ class ProcessSource:
         self._numbers += 1
         name = f"{kind} {self._numbers}"
         self._submitted[name] = kind, what
+        way = self._way(kind, what, len(tensor))
+        remark = what.remark if isinstance(what, _Call) and kind == _SURE else None
+        return Named(name, tensor, way.reduction, remark, way.ranges)
+
+    def _way(self, kind: str, what: _Call | _Pack, elements: int) -> Way:
+        """Return how a tensor is submitted for calls."""
+        agreed = self._wanted_by(kind, what)
+        if self._roots is None:
+            return Way(None if agreed is None else agreed.reduction)
+        if agreed is None:
+            return self._roots.for_all(None, elements)
+        return self._roots.way(agreed, elements)
+
+    def _wanted_by(self, kind: str, what: _Call | _Pack) -> Wanted | None:
+        """Return the call that a tensor is for; None: it is for all to know, or several calls."""
         if isinstance(what, _Pack):
-            return Named(name, tensor, None)
+            return what.calls[0].wanted if len(what.calls) == 1 else None
         if kind == _SURE:
             assert self._sure is not None
-            return Named(name, tensor, self._sure[1].wanted.reduction, what.remark)
-        reduced = {_GUESS: what.guess, _VALUES: what.wanted}.get(kind)
-        return Named(name, tensor, None if reduced is None else reduced.reduction)
+            return self._sure[1].wanted
+        if kind == _GUESS:
+            return what.guess
+        return what.wanted if kind == _VALUES else None
 
     def _begin(self) -> None:
         """Prepare the next calls; processes that left take part until all have."""
@@ -259,7 +291,7 @@ class ProcessSource:
         return asked + [then] * (count - len(asked))
 
     def _words(self, calls: Sequence[_Call]) -> Tensor:
-        words = np.zeros((self._most_calls, len(self._ranks), WORDS), np.int32)
+        words = np.zeros((self._most_calls, len(self._ranks), WORDS), np.uint32)
         for place, call in enumerate(calls):
             for rank, request in zip(self._here, call.requests, strict=True):
                 if request is None:
@@ -269,12 +301,12 @@ class ProcessSource:
                     fault, index = FAULTS.index(request.fault[0]) + 1, request.fault[1]
                 asked = wanted(request)
                 words[place, rank] = (
-                    asked.code | fault << 8,
+                    asked.word(fault),
                     asked.elements,
                     index,
                     self._magnitude(request, asked),
                 )
-        return words.reshape(-1)
+        return words.reshape(-1).view(np.int32)
 
     def _magnitude(self, request: Request, asked: Wanted) -> int:
         """Return the magnitude of int32 values, or the exponent byte of float32."""
@@ -303,7 +335,15 @@ class ProcessSource:
         if not self._is_made(call, guess) or not self._narrow(guess, magnitudes):
             return None
         # The processes' own must be as they were if the guess is wrong.
-        return add_up(call.request, [np.array(tensor) for tensor in call.tensors])
+        return self._combined(call, [np.array(tensor) for tensor in call.tensors])
+
+    def _combined(self, call: _Call, tensors: Sequence[Tensor]) -> Tensor:
+        """Return the tensor to submit for a call of all ranks here; `tensors` are overwritten."""
+        agreed = call.wanted
+        if agreed.code != COPY:
+            return add_up(call.request, tensors, call.excess)
+        shares = [agreed.share(rank, len(self._ranks)) for rank in self._here]
+        return put_together(tensors, shares, clear=self._roots is None)
 
     def _narrow(self, agreed: Wanted, magnitudes: Sequence[int]) -> bool:
         """Whether values add up without overflow as they are; `magnitudes`: of some ranks.
@@ -382,10 +422,23 @@ class ProcessSource:
             self._pack([(call, remark)])
 
     def _pack(self, packed: Sequence[tuple[_Call, int]]) -> None:
-        """Prepare the integers of calls as one tensor; `packed`: with each call's magnitude."""
+        """Prepare the integers of calls, those for all as one tensor.
+
+        `packed`: calls with their magnitudes.
+        """
+        together = []
+        for each in packed:
+            if self._roots is not None and self._roots.splits(each[0].wanted):
+                self._pack_together([each])
+            else:
+                together.append(each)
+        if together:
+            self._pack_together(together)
+
+    def _pack_together(self, packed: Sequence[tuple[_Call, int]]) -> None:
         first = packed[0][0]
         if len(packed) == 1 and first.wanted.code == SUM_INT:
-            self._ready.append((_VALUES, first, add_up(first.request, first.tensors)))
+            self._ready.append((_VALUES, first, self._combined(first, first.tensors)))
             return
         parts = [_added(self._integers(call, code)) for call, code in packed]
         pack = _Pack(*zip(*packed, strict=True))
@@ -413,7 +466,7 @@ class ProcessSource:
 
         All have the same words, and come to the same conclusion.
         """
-        calls = [Wanted(int(code) & 0xFF, int(elements)) for code, elements, _, _ in words]
+        calls = [Wanted.from_word(int(word), int(elements)) for word, elements, _, _ in words]
         agreed = calls[0]
         if any(other != agreed for other in calls):
             self._void(call)
@@ -429,9 +482,9 @@ class ProcessSource:
             return False
         self._guesses.remember(agreed, int(words[:, 3].max()))
         faults = {
-            rank: f"element {index} is {FAULTS[(int(code) >> 8) - 1]}"
-            for rank, (code, _, index, _) in enumerate(words)
-            if int(code) >> 8
+            rank: f"element {index} is {FAULTS[(int(word) >> 8 & 0xFF) - 1]}"
+            for rank, (word, _, index, _) in enumerate(words)
+            if int(word) >> 8 & 0xFF
         }
         if faults:
             self._void(call)
@@ -471,7 +524,7 @@ class ProcessSource:
         else:
             if agreed.code == SUM_FLOAT:
                 call.excess = excess_bits(magnitudes, self._most_here)
-            self._ready.append((_VALUES, call, add_up(call.request, call.tensors, call.excess)))
+            self._ready.append((_VALUES, call, self._combined(call, call.tensors)))
         return False
 
     def _void(self, call: _Call) -> None:
@@ -479,18 +532,22 @@ class ProcessSource:
         self._guessed.pop(call, None)
 
     def _take(self, call: _Call, total: Tensor) -> None:
-        """Give every rank here what comes of a total of what `add_up` returned."""
+        """Give every rank here what comes of a total of what `_combined` returned."""
+        shares = [call.wanted.result(rank, len(self._ranks)) for rank in self._here]
+        # The rest may be no result.
+        mine = total[min(start for start, _ in shares) : max(stop for _, stop in shares)]
         if call.wanted.reduction is not None:
-            total = decode(call.request, total)
-        restore(total, call.excess)
-        self._copy(call, total)
+            decode(call.request, mine)
+        restore(mine, call.excess)
+        self._copy(call, total.view(call.tensors[0].dtype))
 
     def _copy(self, call: _Call, total: Tensor) -> None:
-        """Give every rank here a result, and let it know."""
-        for tensor in call.tensors:
+        """Give every rank here its share of a result, and let it know."""
+        for rank, tensor in zip(self._here, call.tensors, strict=True):
+            start, stop = call.wanted.result(rank, len(self._ranks))
             # In the first's it may be already.
             if not np.may_share_memory(tensor, total):
-                tensor[...] = total
+                tensor[start:stop] = total[start:stop]
         self._done(call)
 
     def _join(self, call: _Call) -> None:

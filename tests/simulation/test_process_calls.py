@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, astuple, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from collectives.plan import DataType
-from host_agent.io.process_socket import Request
+from collectives.plan import DataType, JobPlan
+from host_agent.io.process_socket import ALL, PARTS, ROOT, Request
 from host_agent.node import guesses
+from host_agent.node.calls import COPY, Wanted
 from host_agent.node.process import OTHER, ProcessSource
 from host_agent.node.work import Work
 from host_agent.segment import Tensor
@@ -19,6 +20,7 @@ from host_agent.stream import WorkerOptions
 from host_agent.task import Task
 from host_agent.workload import PROCESS, WorkloadSpec
 from network.loaders import load_network
+from network.model import Network
 from p4switch.backends.choose import engine_maker
 from planning.model.placement import place
 from planning.model.request import PlanRequest
@@ -45,20 +47,21 @@ REDUCED_BY = {
 }
 
 
+Called = tuple[str, str, int, int]
+"""Type, reduction or `copy`, elements and target of a call."""
+
+
 class Handed:
     """The process of a host, which makes calls, at once or one after the other, and leaves."""
 
-    def __init__(
-        self, seed: int, calls: Sequence[tuple[str, str, int]], *, one_by_one: bool = False
-    ) -> None:
-        """`calls`: with type, reduction and number of elements."""
+    def __init__(self, seed: int, calls: Sequence[Called], *, one_by_one: bool = False) -> None:
         self._one_by_one = one_by_one
         generator = np.random.default_rng(seed)
         self.given: list[Tensor] = []
         self.tensors: list[Tensor] = []
         self.done_with: list[int] = []
         self._asked: list[Request] = []
-        for number, (dtype, reduction, elements) in enumerate(calls):
+        for number, (dtype, reduction, elements, target) in enumerate(calls):
             # One rank alone has greater values towards the end.
             limit = 4000 if seed == 1 and number > len(calls) // 2 else 1000
             values = generator.integers(-limit, limit, elements).astype(dtype)
@@ -67,7 +70,8 @@ class Handed:
             # 2^12, of float32 as an exponent byte; sums of whole numbers so small are exact.
             most = 12 + EXPONENT_BIAS if dtype == "float32" else 4000
             magnitude = most if reduction == "sum" else 0
-            self._asked.append(Request("sum", number, values, magnitude, None, reduction))
+            kind = "copy" if reduction == "copy" else "sum"
+            self._asked.append(Request(kind, number, values, magnitude, None, reduction, target))
         self._asked.append(Request("leave"))
 
     def take(self) -> list[Request]:
@@ -84,7 +88,7 @@ class Hand:
     def __init__(self, processes: Mapping[int, Handed]) -> None:
         self._processes = processes
 
-    def start(self, ranks: Sequence[str]) -> None:
+    def start(self, ranks: Sequence[str], *, rooted: bool) -> None:
         """The job has begun."""
 
     def take(self) -> list[tuple[int, Request]]:
@@ -104,7 +108,7 @@ class Hand:
 
 def hand_over(
     ranks: Sequence[str],
-    calls: Sequence[tuple[str, str, int]],
+    calls: Sequence[Called],
     monkeypatch: pytest.MonkeyPatch,
     *,
     one_by_one: bool = False,
@@ -119,15 +123,39 @@ def hand_over(
     return processes
 
 
+def expected(calls: Sequence[Called], number: int, processes: Sequence[Handed], rank: int) -> Any:
+    """What a call leaves at a rank: the elements (start, stop), and their values."""
+    dtype, reduction, elements, target = calls[number]
+    given = [process.given[number] for process in processes]
+    share = Wanted(COPY, elements, target).share
+    if reduction != "copy":
+        start, stop = share(rank, len(given))
+        return start, stop, REDUCED_BY[dtype, reduction].reduce(given)[start:stop]
+    whole = np.zeros_like(given[0])
+    for owner, values in enumerate(given):
+        start, stop = share(owner, len(given))
+        whole[start:stop] = values[start:stop]
+    return 0, elements, whole
+
+
+def plan_of(network: Network, *, rooted: bool, window: int) -> JobPlan:
+    """A plan for four workers, which are the servers too, or have one."""
+    placement = place(network, 4, 0 if rooted else 1)
+    request = PlanRequest(1, 1, *astuple(placement), lanes=LANES, window=window)
+    return make_plan(network, request)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("places", [(0, 1, 2, 3), (0, 0, 1, 2, 3, 3, 3)])
 @pytest.mark.parametrize(("loss", "reboots"), [(0.0, ()), (0.05, (0.002, 0.01))])
 @pytest.mark.parametrize("one_by_one", [False, True])
+@pytest.mark.parametrize("rooted", [False, True])
 def test_each_call_is_reduced_in_its_own_way(
     loss: float,
     reboots: tuple[float, ...],
     places: tuple[int, ...],
     one_by_one: bool,
+    rooted: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """`places`: of each rank, which worker's host it is on.
@@ -145,10 +173,15 @@ def test_each_call_is_reduced_in_its_own_way(
     network = load_network(
         "leaf-spine:2x2", link_rate=1e8, latency=1e-5, servers=1, workers=4, slots=1024
     )
-    placement = place(network, 4, 1)
-    request = PlanRequest(1, 1, placement.workers, placement.servers, lanes=LANES, window=8)
-    plan = make_plan(network, request)
-    calls = [*((*call, 700) for call in REDUCED_BY), ("float32", "sum", 100)] * TIMES
+    plan = plan_of(network, rooted=rooted, window=8)
+    targets = (ALL, PARTS, ROOT + 1)
+    calls = [
+        *((*call, 700, targets[place % 3]) for place, call in enumerate(REDUCED_BY)),
+        ("float32", "sum", 100, ALL),
+        ("float32", "sum", 700, PARTS),
+        ("int32", "copy", 700, PARTS),
+        ("int32", "copy", 700, ROOT + 2),
+    ] * TIMES
     ranks = tuple(plan.workers[place] for place in places)
     processes = hand_over(ranks, calls, monkeypatch, one_by_one=one_by_one)
     switch = next(iter(network.switches))
@@ -163,12 +196,10 @@ def test_each_call_is_reduced_in_its_own_way(
     options = replace(WorkerOptions(), deadline=500.0, max_timeout=0.3)
     simulation.add(plan, Work(Task(spec, options=asdict(options))))
     simulation.run(400.0)
-    for number, (dtype, reduction, _) in enumerate(calls):
-        expected = REDUCED_BY[dtype, reduction].reduce(
-            [process.given[number] for process in processes]
-        )
-        for process in processes:
-            np.testing.assert_array_equal(process.tensors[number], expected)
+    for number in range(len(calls)):
+        for rank, process in enumerate(processes):
+            start, stop, values = expected(calls, number, processes, rank)
+            np.testing.assert_array_equal(process.tensors[number][start:stop], values)
     for process in processes:
         assert sorted(process.done_with) == [*range(len(calls))]
     if one_by_one:
@@ -186,7 +217,7 @@ def measured(
     network = load_network("star:2", link_rate=5e7, latency=1e-5, servers=1, workers=2)
     placement = place(network, 2, 1)
     plan = make_plan(network, PlanRequest(1, 1, placement.workers, placement.servers, window=64))
-    processes = hand_over(ranks, [("float32", "sum", size) for size in sizes], monkeypatch)
+    processes = hand_over(ranks, [("float32", "sum", size, ALL) for size in sizes], monkeypatch)
     simulation = Simulation(network, engine_maker(HOPSUM_P4), seed=1)
     spec = WorkloadSpec(PROCESS, 2, 0, 0, DataType.INT32, 0, ranks=tuple(ranks))
     simulation.add(plan, Work(Task(spec)))

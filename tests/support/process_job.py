@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from random import Random
 from typing import Any
 
 import numpy as np
 
-from host_agent.io.process_socket import Request
+from collectives.plan import JobPlan, TreePlan
+from host_agent.io.process_socket import ALL, Request
 from host_agent.node.environment import Named
 from host_agent.node.process import MOST, ProcessSource
+from host_agent.node.roots import roots_of
 from host_agent.numbers import exponent_codes
-from protocol.wire import Reduction
+from protocol.wire import LANES_DEFAULT, ROOT_REDUCTIONS, Reduction
 
 SWITCHES: dict[Reduction | None, np.ufunc] = {
     None: np.add,
@@ -39,7 +41,7 @@ class Process:
         self.tensors: dict[int, Any] = {}
         self._calls = 0
 
-    def sum(self, values: Any, reduction: str = "sum") -> int:
+    def sum(self, values: Any, reduction: str = "sum", target: int = ALL) -> int:
         tensor = np.array(values)
         finite = np.isfinite(tensor)
         fault, magnitude = None, 0
@@ -52,8 +54,16 @@ class Process:
             fault = ("nan", int(np.argmin(finite)))
         elif tensor.size:
             magnitude = int(exponent_codes(tensor, tensor.size, "")[0])
+        self.asked.append(Request("sum", self._calls, tensor, magnitude, fault, reduction, target))
+        return self._called(tensor)
+
+    def copy(self, values: Any, target: int) -> int:
+        tensor = np.array(values)
+        self.asked.append(Request("copy", self._calls, tensor, target=target))
+        return self._called(tensor)
+
+    def _called(self, tensor: Any) -> int:
         self.tensors[self._calls] = tensor
-        self.asked.append(Request("sum", self._calls, tensor, magnitude, fault, reduction))
         self._calls += 1
         return self._calls - 1
 
@@ -72,7 +82,7 @@ class Hand:
     def __init__(self, processes: Mapping[int, Process]) -> None:
         self._processes = processes
 
-    def start(self, ranks: Sequence[str]) -> None: ...
+    def start(self, ranks: Sequence[str], *, rooted: bool) -> None: ...
 
     def close(self, why: str) -> None: ...
 
@@ -100,7 +110,8 @@ class Hand:
 class Job:
     """Processes, their hosts' sources, and switches that sum the nth tensors of all.
 
-    `ranks`: the host of each process; None: hosts of their own.
+    `ranks`: the host of each process; None: hosts of their own. `sets`: how many trees have their
+    root at each host; with a part of a set more there are others.
     """
 
     def __init__(
@@ -108,11 +119,18 @@ class Job:
         size: int,
         random: Random | None = None,
         ranks: Sequence[str] | None = None,
+        sets: float = 0,
         **options: Any,
     ) -> None:
         ranks = ranks or [f"h{number}" for number in range(1, size + 1)]
         hosts = [*dict.fromkeys(ranks)]
         self.processes = [Process() for _ in ranks]
+        self._roots = [number % len(hosts) for number in range(int(sets * len(hosts)))]
+        """The places of the hosts where trees have their roots."""
+        lanes = options.get("lanes", LANES_DEFAULT)
+        trees = [TreePlan(n, hosts[r], {}, {}, (), (), ()) for n, r in enumerate(self._roots)]
+        plan = JobPlan(1, 1, tuple(hosts), tuple(trees), lanes, 64)
+        options["roots"] = roots_of(plan, ranks) if sets else None
         self._sources = []
         for host in hosts:
             here = {rank: each for rank, each in enumerate(self.processes) if ranks[rank] == host}
@@ -123,8 +141,15 @@ class Job:
         """The same with their types."""
         self.kinds: set[str] = set()
         """The operations that sources submit for them."""
+        self.reductions: set[Reduction | None] = set()
         self._random = random or Random(0)
         self._waiting: list[list[Named]] = [[] for _ in hosts]
+        self._held: Set[str] = frozenset()
+
+    def hold(self, kinds: Set[str]) -> Callable[[], list[Named]]:
+        """From now on leave tensors of these kinds in the switches; return what tells them."""
+        self._held = kinds
+        return lambda: [each for each in self._waiting[0] if _kind(each) in kinds]
 
     def run(self) -> None:
         """Go on until nothing moves; sources are asked, and answered, in any order."""
@@ -138,35 +163,68 @@ class Job:
                     if self._random.random() < 0.3:
                         break
             count = min(map(len, self._waiting))
-            for place in self._random.sample(range(count), count):
+            places = [n for n in range(count) if _kind(self._waiting[0][n]) not in self._held]
+            for place in self._random.sample(places, len(places)):
                 tensors = [waiting[place] for waiting in self._waiting]
+                first = tensors[0]
                 shapes = {
-                    (each.tensor.dtype, each.tensor.shape, each.reduction) for each in tensors
+                    (each.tensor.dtype, each.tensor.shape, each.reduction, str(each.ranges))
+                    for each in tensors
                 }
                 assert len(shapes) == 1, "they do not sum the same"
-                [(dtype, _, reduction)] = shapes
-                combine = SWITCHES[reduction]
-                wide = np.float64 if reduction is None else np.int64
-                exact = combine.reduce([each.tensor.astype(wide) for each in tensors])
-                if reduction is not None:
-                    assert dtype == np.int32
-                elif dtype == np.int32:
-                    assert np.abs(exact).max(initial=0) <= MOST + 1, "the switches overflow"
                 remarks = [each.remark for each in tensors if each.remark is not None]
                 assert len(remarks) in (0, len(tensors)), "they do not remark the same"
                 for remark in remarks:
                     remark.maximum = max(each.own for each in remarks)
-                self.summed.append(exact.size)
-                self.types.append((dtype.name, exact.size))
-                self.kinds.add(tensors[0].name.partition(" ")[0])
+                self.summed.append(len(first.tensor))
+                self.types.append((first.tensor.dtype.name, len(first.tensor)))
+                self.kinds.add(_kind(first))
+                self.reductions.add(first.reduction)
+                self._combine(tensors)
                 for source, each in zip(self._sources, tensors, strict=True):
-                    with np.errstate(over="ignore"):
-                        each.tensor[...] = exact
                     source.finish(each.name, each.tensor, 0.0)
             for waiting in self._waiting:
-                del waiting[:count]
-            moved |= count > 0
+                for place in reversed(places):
+                    del waiting[place]
+            moved |= bool(places)
+
+    def _combine(self, tensors: Sequence[Named]) -> None:
+        """Put what the switches make of tensors in their places."""
+        reduction, ranges = tensors[0].reduction, tensors[0].ranges
+        arrays = [each.tensor for each in tensors]
+        if ranges is None:
+            combine(arrays, arrays, reduction)
+            return
+        assert len(ranges) == len(self._roots), "ranges of other trees"
+        for root, (start, stop) in zip(self._roots, ranges, strict=True):
+            parts = [array[start:stop] for array in arrays]
+            if reduction is Reduction.BROADCAST:
+                assert arrays[0].dtype == np.int32
+                for part in parts:
+                    part[...] = parts[root]
+            elif reduction in ROOT_REDUCTIONS:
+                combine(parts, parts[root : root + 1], Reduction(reduction - Reduction.REDUCE_SUM))
+            else:
+                combine(parts, parts, reduction)
 
     @property
     def over(self) -> list[bool]:
         return [source.over for source in self._sources]
+
+
+def _kind(tensor: Named) -> str:
+    """What a tensor is to its source."""
+    return tensor.name.partition(" ")[0]
+
+
+def combine(arrays: Sequence[Any], results: Sequence[Any], reduction: Reduction | None) -> None:
+    """Reduce arrays into others, which may be of these."""
+    wide = np.int64 if reduction else np.float64
+    exact = SWITCHES[reduction or None].reduce([array.astype(wide) for array in arrays])
+    if reduction:
+        assert arrays[0].dtype == np.int32
+    elif arrays[0].dtype == np.int32:
+        assert np.abs(exact).max(initial=0) <= MOST + 1, "the switches overflow"
+    for result in results:
+        with np.errstate(over="ignore"):
+            result[...] = exact

@@ -20,13 +20,18 @@ from hopsum_torch.shared_memory import Memories, Memory
 
 NAME = "@hopsum-agent"
 """Default address of a host's agent, overridden by HOPSUM_AGENT; `@`: an abstract name."""
-VERSION = 3
+VERSION = 4
 MESSAGE_BYTES = 1 << 17
 HELLO_SECONDS = 10.0
 _CREDENTIALS = struct.Struct("iII")
 """Layout of SO_PEERCRED: process, user, group (unix(7))."""
 
+ALL, PARTS = "all", "parts"
+"""Whose the elements are: every rank's; as many equal parts as ranks, of each rank one."""
+
 Message = dict[str, Any]
+Fill = Callable[[NDArray[Any]], tuple[int, tuple[str, int] | None]]
+"""Puts a tensor into shared memory; returns its magnitude and fault, as messages have them."""
 Then = Callable[[HopsumError | None], None]
 """Called once at the end of a call, in the thread that reads the agent's messages."""
 
@@ -49,6 +54,12 @@ class Agent:
     def __init__(self, connected: socket.socket, name: str, host: str) -> None:
         self.name = name
         self.host = host
+        self.rooted = False
+        """Whether what one rank wants, or has, takes the links that it needs only."""
+        self.order: Sequence[int] = ()
+        """The ranks in the order of the agents' numbers, and of parts."""
+        self.rank = self.place = -1
+        """This process's rank, and its place in that order."""
         self._socket = connected
         self._memories = Memories(self._announce)
         self._calls: dict[int, Call] = {}
@@ -61,8 +72,6 @@ class Agent:
         self._closed = False
         self._hosts: Sequence[str] = ()
         """Hosts by rank."""
-        self._numbered: Sequence[int] = ()
-        """The ranks, by the agents' number for each."""
         self._thread: threading.Thread | None = None
 
     # -- the job
@@ -87,14 +96,16 @@ class Agent:
         answer = self._receive(timeout, what, waited)
         if answer["kind"] == "ended":
             raise GroupLost(f"{what}: {self._named(answer['why'])}")
-        ranks = self._expect(answer, "started")["ranks"]
+        started = self._expect(answer, "started")
+        ranks, self.rooted = started["ranks"], started["rooted"]
         one_each = len(set(ranks)) == len(ranks)
         if sorted(ranks) != sorted(hosts) or not (one_each or list(ranks) == list(hosts)):
             raise HopsumError(
                 f"{what} has ranks on {', '.join(ranks)}, and these ranks are on "
                 f"{', '.join(hosts)}; expected the same"
             )
-        self._numbered = [hosts.index(host) for host in ranks] if one_each else range(len(ranks))
+        self.order = [hosts.index(host) for host in ranks] if one_each else range(len(ranks))
+        self.rank, self.place = rank, self.order.index(rank)
         self._socket.settimeout(None)
         self._thread = threading.Thread(target=self._read, name="hopsum agent", daemon=True)
         self._thread.start()
@@ -111,22 +122,64 @@ class Agent:
         elements: int,
         dtype: np.dtype[Any],
         reduction: str,
-        fill: Callable[[NDArray[Any]], tuple[int, tuple[str, int] | None]],
+        to: str | int,
+        fill: Fill,
         drain: Callable[[NDArray[Any]], None],
         then: Then,
     ) -> None:
         """Sum a tensor of float32 or int32 over all ranks, or reduce it otherwise.
 
-        `reduction`: as the messages name it. `fill` puts the tensor into shared memory and returns
-        its magnitude and fault, as the messages have them; `drain` takes the result out, before
-        `then`. `what` stands in messages. Raises GroupLost, and what `fill` raises.
+        `reduction`: as the messages name it. `to`: ALL, PARTS or a rank. `drain` takes the result
+        out of shared memory, before `then`. `what` stands in messages. Raises GroupLost, and what
+        `fill` raises.
         """
+        message = {"kind": "sum", "type": dtype.name, "reduction": reduction, "to": self._of(to)}
+        self._share(what, elements, dtype, message, fill, drain, then)
+
+    def copy(
+        self,
+        what: str,
+        words: int,
+        source: str | int,
+        fill: Callable[[NDArray[Any]], None],
+        drain: Callable[[NDArray[Any]], None],
+        then: Then,
+    ) -> None:
+        """Copy int32 words to all ranks; `source`: PARTS, of each rank one, or the rank that fills.
+
+        The rest as of `sum`.
+        """
+
+        def share(values: NDArray[Any]) -> tuple[int, None]:
+            fill(values)
+            return 0, None
+
+        message = {"kind": "copy", "from": self._of(source)}
+        self._share(what, words, np.dtype(np.int32), message, share, drain, then)
+
+    def _of(self, whose: str | int) -> str | int:
+        return whose if isinstance(whose, str) else self.order.index(whose)
+
+    def _share(
+        self,
+        what: str,
+        elements: int,
+        dtype: np.dtype[Any],
+        message: Message,
+        fill: Fill,
+        drain: Callable[[NDArray[Any]], None],
+        then: Then,
+    ) -> None:
+        """Begin a call of a tensor in shared memory."""
         with self._sending:
             with self._lock:
                 self._check()
                 memory = self._memories.take(elements * dtype.itemsize)
             values = memory.bytes[: elements * dtype.itemsize].view(dtype)
             magnitude, fault = fill(values)
+            shared: Message = {"memory": memory.number, "elements": elements}
+            if message["kind"] == "sum":
+                shared |= {"magnitude": magnitude, "fault": fault}
 
             def finish(error: HopsumError | None) -> None:
                 if error is None:
@@ -135,18 +188,7 @@ class Agent:
                     self._memories.give_back(memory)
                 then(error)
 
-            self._begin(
-                Call(what, memory, finish),
-                {
-                    "kind": "sum",
-                    "type": dtype.name,
-                    "reduction": reduction,
-                    "memory": memory.number,
-                    "elements": elements,
-                    "magnitude": magnitude,
-                    "fault": fault,
-                },
-            )
+            self._begin(Call(what, memory, finish), message | shared)
 
     def barrier(self, what: str, then: Then) -> None:
         """Wait for all ranks. Raises GroupLost."""
@@ -246,9 +288,17 @@ class Agent:
         if failed is None:
             call.then(None)
             return
-        ranks = {self._numbered[int(number)]: text for number, text in failed["whose"].items()}
-        whose = [f"rank {rank} ({self._hosts[rank]}): {ranks[rank]}" for rank in sorted(ranks)]
-        call.then(SumRefused(f"{call.what}: {'; '.join([failed['why'], *whose])}"))
+        ranks = {self.order[int(number)]: text for number, text in failed["whose"].items()}
+        whose = [
+            f"rank {rank} ({self._hosts[rank]}): {self._renumbered(ranks[rank])}"
+            for rank in sorted(ranks)
+        ]
+        why = self._renumbered(failed["why"])
+        call.then(SumRefused(f"{call.what}: {'; '.join([why, *whose])}"))
+
+    def _renumbered(self, text: str) -> str:
+        """Return a text in which the ranks have their numbers here, not the agents'."""
+        return re.sub(r"\brank (\d+)", lambda found: f"rank {self.order[int(found[1])]}", text)
 
     def _named(self, why: str) -> str:
         """Return a text with the ranks of its hosts added."""

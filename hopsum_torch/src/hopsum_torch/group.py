@@ -2,15 +2,20 @@
 
 | call | of | goes |
 | --- | --- | --- |
-| all_reduce; of three ranks | SUM of float32, float16, bfloat16, int32, int8, uint8 | switches |
-| or more reduce, reduce_scatter | AVG of float32, float16, bfloat16 | switches |
+| all_reduce, reduce, | SUM of float32, float16, bfloat16, int32, int8, uint8 | switches |
+| reduce_scatter | AVG of float32, float16, bfloat16 | switches |
 | | MAX, MIN of float32, float16, bfloat16, int32, int8, uint8 | switches |
 | | BAND, BOR, BXOR of int32, int8, uint8 | switches |
 | | PRODUCT | gloo |
 | | float64, int64, bool, complex numbers, sparse tensors | gloo |
+| all_gather | of any type, where that takes fewer bytes (`gathers`) | switches |
 | broadcast | 4 KiB or more, of any type, to three ranks or more | switches |
 | barrier | | switches |
 | everything else | | gloo |
+
+Where the job's trees have no roots at the ranks' hosts (`Agent.rooted`), the switches make
+all-reduces of reduce, reduce_scatter and broadcast: those of two ranks, and all_gather, go over
+gloo then.
 
 That is so for the first group, of all ranks, where each has an agent and not all are on one host.
 All other groups go over gloo.
@@ -50,7 +55,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from hopsum_torch.agent import Agent
+from hopsum_torch.agent import ALL, PARTS, Agent
 from hopsum_torch.names import NAME
 from hopsum_torch.rendezvous import meet, turn
 from hopsum_torch.tensors import (
@@ -58,18 +63,23 @@ from hopsum_torch.tensors import (
     Part,
     broadcast,
     broadcasts,
+    gather,
+    gathers,
     in_switches,
     into,
+    matches,
     reduce,
 )
 from hopsum_torch.work import GlooWork, HopsumWork, naming, until_gloo_rests
 
 ALL_REDUCE = "all-reduce"
-SINGLE, COALESCED = (
+SINGLE, COALESCED, GATHER_SINGLE, GATHER_COALESCED = (
     name if hasattr(dist.ProcessGroup, name) else before
     for name, before in (
         ("reduce_scatter_single", "_reduce_scatter_base"),
         ("reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced"),
+        ("all_gather_single", "_allgather_base"),
+        ("all_gather_single_coalesced", "allgather_into_tensor_coalesced"),
     )
 )
 """Names in this version of torch."""
@@ -120,7 +130,8 @@ class HopsumGroup(dist.ProcessGroup):
         """Reduce a tensor over all ranks, in place at the root; the others keep theirs."""
         opts = opts or dist.ReduceOptions()
         root = self.rank() == opts.rootRank
-        parts = [Part([tensor], into(tensor) if root else None) for tensor in tensors]
+        take = [into(tensor) if root else None for tensor in tensors]
+        parts = [Part([one], each, opts.rootRank) for one, each in zip(tensors, take, strict=True)]
         work = self._reduced("reduce", parts, opts, list(tensors))
         return work or self._pass_on("reduce", tensors, opts)
 
@@ -170,8 +181,11 @@ class HopsumGroup(dist.ProcessGroup):
                 return None
             if any(tensor.dtype != output.dtype for tensor in each):
                 return None
+            if len({tensor.numel() for tensor in each}) == 1:
+                parts.append(Part(each, into(output), PARTS))
+                continue
             start = sum(tensor.numel() for tensor in each[:rank])
-            parts.append(Part(each, into(output, start)))
+            parts.append(Part(each, into(output, start), ALL))
         return self._reduced("reduce-scatter", parts, opts, list(outputs))
 
     def _reduced(
@@ -181,7 +195,7 @@ class HopsumGroup(dist.ProcessGroup):
         agent, op = self._agent, opts.reduceOp
         if agent is None or not parts or not all(in_switches(part, op) for part in parts):
             return None
-        if kind != ALL_REDUCE and self.size() < LEAST_RANKS:
+        if kind != ALL_REDUCE and self.size() < LEAST_RANKS and not agent.rooted:
             return None
         divisor = self.size() if op == dist.ReduceOp.AVG else None
         name = f"{kind} {next(self._numbers)}"
@@ -199,8 +213,58 @@ class HopsumGroup(dist.ProcessGroup):
             return self._pass_on("broadcast", tensors, opts)
         name = f"broadcast {next(self._numbers)}"
         work = HopsumWork(name, 1, [tensor], self._time(opts))
-        root = self.rank() == opts.rootRank
-        broadcast(agent, f"{name} ({Part([tensor])})", tensor, root, work.ended)
+        broadcast(agent, f"{name} ({Part([tensor])})", tensor, opts.rootRank, work.ended)
+        return work
+
+    def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        """Copy each rank's tensor to all ranks, into a list of tensors."""
+        if isinstance(inputs, torch.Tensor):
+            return self._pass_on("allgather", outputs, inputs, *([opts] if opts else []))
+        opts = opts or dist.AllgatherOptions()
+        work = self._gather(outputs, inputs, opts, list(outputs[0]) if outputs else [])
+        return work or self._pass_on("allgather", outputs, inputs, opts)
+
+    def all_gather_single(
+        self, output: torch.Tensor, source: torch.Tensor, opts: Any = None
+    ) -> Any:
+        """Copy each rank's tensor to all ranks, into the parts of one."""
+        opts = opts or dist.AllgatherOptions()
+        work = self._gather([self._parts(output)], [source], opts, [output])
+        return work or self._pass_on(GATHER_SINGLE, output, source, opts)
+
+    def all_gather_single_coalesced(
+        self, outputs: Sequence[torch.Tensor], sources: Sequence[torch.Tensor], opts: Any = None
+    ) -> Any:
+        """Copy several tensors of each rank to all ranks, each into the parts of one."""
+        opts = opts or dist.AllgatherOptions()
+        work = self._gather([self._parts(each) for each in outputs], sources, opts, list(outputs))
+        return work or self._pass_on(GATHER_COALESCED, outputs, sources, opts)
+
+    # Their names in torch before 2.13, which has both.
+    _allgather_base = all_gather_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def _gather(
+        self,
+        outputs: Sequence[Sequence[torch.Tensor]],
+        sources: Sequence[torch.Tensor],
+        opts: Any,
+        results: list[torch.Tensor],
+    ) -> HopsumWork | None:
+        """Start an all-gather if all its tensors go through the switches."""
+        agent, size = self._agent, self.size()
+        if agent is None or not agent.rooted or not sources or len(outputs) != len(sources):
+            return None
+        for targets, source in zip(outputs, sources, strict=True):
+            # What does not fit is an error that gloo words.
+            if len(targets) != size or not gathers(source, size):
+                return None
+            if any(not matches(target, source) for target in targets):
+                return None
+        name = f"all-gather {next(self._numbers)}"
+        work = HopsumWork(name, len(sources), results, self._time(opts))
+        for targets, source in zip(outputs, sources, strict=True):
+            gather(agent, f"{name} ({Part([source])})", source, targets, work.ended)
         return work
 
     def barrier(self, opts: Any = None) -> Any:
@@ -252,13 +316,8 @@ TO_ONE = ("send", "recv", "recv_anysource")
 """Point-to-point calls, in whose errors gloo names the peer's address."""
 OVER_GLOO = (
     *TO_ONE,
-    "_allgather_base",
-    "all_gather_single",
-    "all_gather_single_coalesced",
     "all_to_all_single",
-    "allgather",
     "allgather_coalesced",
-    "allgather_into_tensor_coalesced",
     "alltoall",
     "alltoall_base",
     "gather",

@@ -1,4 +1,4 @@
-"""Reductions in switches, and copies of tensors and results to and from shared memory."""
+"""What the switches do, and copies of tensors and results to and from shared memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from hopsum_torch.agent import Agent
+from hopsum_torch.agent import ALL, PARTS, Agent
 from hopsum_torch.errors import HopsumError
 from hopsum_torch.names import DEVICES
 
@@ -28,10 +28,14 @@ SUMMED_AS = {
 MOST_ELEMENTS = (1 << 31) - 1
 """Maximum size of a tensor through the switches; a longer one goes over gloo."""
 LEAST_RANKS = 3
-"""For whom reduce, reduce-scatter and broadcast cost the busiest link fewer bytes than over gloo,
-though the switches make an all-reduce of them (decision 0013)."""
+"""For whom reduce and reduce-scatter cost a rank's link fewer bytes than over gloo, though the
+switches make an all-reduce of them, and broadcasts the root's (decision 0013)."""
 LEAST_BROADCAST_WORDS = 1024
 """Smallest tensor to broadcast through the switches: gloo needs fewer bytes for smaller ones."""
+FRAME_WORDS, FRAME_BYTES, BARE_BYTES = 256, 1090, 66
+"""Words in a frame, and the length of frames with and without them."""
+GLOO_BYTES = 4.28
+"""A word's share of TCP's packets, acknowledgements included."""
 
 
 def reduction_of(op: Any, dtype: torch.dtype) -> str | None:
@@ -55,11 +59,14 @@ def reduction_of(op: Any, dtype: torch.dtype) -> str | None:
 class Part:
     """Tensors of one type that are reduced as one. `take` receives the flat result at the end.
 
-    It is in the type that is summed, and overwritten afterwards. None: it is left out.
+    It is in the type that is summed, and overwritten afterwards. None: it is left out. `to`: the
+    ranks that it is for; with PARTS there is a source for each, as long as the others, and `take`
+    receives this rank's.
     """
 
     sources: Sequence[torch.Tensor]
     take: Callable[[torch.Tensor], object] | None = None
+    to: str | int = ALL
 
     @property
     def elements(self) -> int:
@@ -96,11 +103,31 @@ def in_switches(part: Part, op: Any) -> bool:
 def broadcasts(tensor: torch.Tensor, ranks: int) -> bool:
     """Return whether to broadcast this tensor, of any type, through the switches.
 
-    gloo's root sends it ceil(log2 ranks) times over its link. Here a packet for the check, and the
-    server's way, come on top of sending it once.
+    gloo's root sends it ceil(log2 ranks) times over its link. Here a packet for the check, and
+    where trees have no roots at the ranks the server's way, come on top of sending it once.
     """
     fits = LEAST_BROADCAST_WORDS <= _words(tensor) <= MOST_ELEMENTS
     return ranks >= LEAST_RANKS and fits and _dense(tensor)
+
+
+def gathers(source: torch.Tensor, ranks: int) -> bool:
+    """Return whether to gather such tensors, of any type, through switches with rooted trees.
+
+    That is if a rank's link takes fewer bytes than gloo's, both ways: of each part one frame with
+    values and one without for every fragment, once each, and of the check one frame up and down;
+    in gloo's ring all parts but one in either direction.
+    """
+    words = _words(source)
+    fragments = ranks * -(-words // FRAME_WORDS)
+    switches = fragments * (FRAME_BYTES + BARE_BYTES) + 2 * FRAME_BYTES
+    gloo = 2 * (ranks - 1) * words * GLOO_BYTES
+    return switches < gloo and ranks * words <= MOST_ELEMENTS and _dense(source)
+
+
+def matches(target: torch.Tensor, source: torch.Tensor) -> bool:
+    """Return whether a tensor can take what such a source holds."""
+    same = target.dtype == source.dtype and target.numel() == source.numel()
+    return same and _dense(target)
 
 
 def reduce(
@@ -119,6 +146,8 @@ def reduce(
     summed, reduction = SUMMED_AS[dtype], reduction_of(op, dtype)
     assert reduction is not None
     sources = [source.detach() for source in part.sources]
+    if part.to == PARTS:
+        sources = [sources[rank] for rank in agent.order]
 
     def fill(values: NDArray[Any]) -> tuple[int, tuple[str, int] | None]:
         shared = torch.from_numpy(values)
@@ -139,40 +168,75 @@ def reduce(
         if part.take is None:
             return
         shared = torch.from_numpy(values)
+        if part.to == PARTS:
+            shared = shared.view(len(sources), -1)[agent.place]
         if divisor is not None:
             shared /= divisor
         part.take(shared)
 
     words = np.dtype(np.float32 if summed == torch.float32 else np.int32)
-    agent.sum(what, part.elements, words, reduction, fill, drain, then)
+    agent.sum(what, part.elements, words, reduction, part.to, fill, drain, then)
 
 
 def broadcast(
     agent: Agent,
     what: str,
     tensor: torch.Tensor,
-    root: bool,
+    root: int,
     then: Callable[[HopsumError | None], None],
 ) -> None:
-    """Start to broadcast the root's tensor: the XOR of its bits and the others' zeros.
+    """Start to broadcast the root's tensor.
 
     `then` is called in the end. Raises GroupLost.
     """
     target = tensor.detach()
-    size = target.numel() * target.element_size()
 
-    def fill(values: NDArray[Any]) -> tuple[int, tuple[str, int] | None]:
-        values[:] = 0
-        if root:
-            whole = target.resolve_conj().resolve_neg().reshape(-1)
-            _bytes(values)[:size].copy_(whole.view(torch.uint8))
-        return 0, None
+    def fill(values: NDArray[Any]) -> None:
+        if agent.rank == root:
+            _put(target, values)
 
     def drain(values: NDArray[Any]) -> None:
-        if not root:
-            target.copy_(_bytes(values)[:size].view(target.dtype).view(target.shape))
+        if agent.rank != root:
+            _get(target, values)
 
-    agent.sum(what, _words(tensor), np.dtype(np.int32), "xor", fill, drain, then)
+    agent.copy(what, _words(tensor), root, fill, drain, then)
+
+
+def gather(
+    agent: Agent,
+    what: str,
+    source: torch.Tensor,
+    targets: Sequence[torch.Tensor],
+    then: Callable[[HopsumError | None], None],
+) -> None:
+    """Start to copy each rank's source to all; `targets`: of each rank, of its size and type.
+
+    `then` is called in the end. Raises GroupLost.
+    """
+    words, source = _words(source), source.detach()
+    in_order = [targets[rank].detach() for rank in agent.order]
+
+    def fill(values: NDArray[Any]) -> None:
+        _put(source, values[agent.place * words :][:words])
+
+    def drain(values: NDArray[Any]) -> None:
+        for place, target in enumerate(in_order):
+            _get(target, values[place * words :][:words])
+
+    agent.copy(what, words * len(targets), PARTS, fill, drain, then)
+
+
+def _put(tensor: torch.Tensor, values: NDArray[Any]) -> None:
+    """Copy the bits of a tensor into words."""
+    whole = tensor.resolve_conj().resolve_neg().reshape(-1).view(torch.uint8)
+    torch.from_numpy(values.view(np.uint8))[: len(whole)].copy_(whole)
+
+
+def _get(tensor: torch.Tensor, values: NDArray[Any]) -> None:
+    """Copy the bits of a tensor out of words."""
+    size = tensor.numel() * tensor.element_size()
+    found = torch.from_numpy(values.view(np.uint8))[:size].view(tensor.dtype)
+    tensor.copy_(found.view(tensor.shape))
 
 
 def _dense(tensor: torch.Tensor) -> bool:
@@ -183,10 +247,6 @@ def _dense(tensor: torch.Tensor) -> bool:
 def _words(tensor: torch.Tensor) -> int:
     words: int = (tensor.numel() * tensor.element_size() + 3) // 4
     return words
-
-
-def _bytes(values: NDArray[Any]) -> torch.Tensor:
-    return torch.from_numpy(values.view(np.uint8))
 
 
 def exponent_byte(magnitude: float) -> int:

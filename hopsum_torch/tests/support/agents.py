@@ -10,6 +10,7 @@ import secrets
 import socket
 import threading
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,17 +29,24 @@ COMBINED_BY = {
 class Agents:
     """An agent for each of `size` hosts, h1 and so on.
 
-    `names`: where they listen. `of_ranks`: the same by rank, `here` of them a host.
+    `names`: where they listen. `of_ranks`: the same by rank, `here` of them a host. `rooted`: what
+    they say of the job's trees. `turned`: the job has its ranks the other way round.
     """
 
-    def __init__(self, size: int, here: int = 1) -> None:
+    def __init__(
+        self, size: int, here: int = 1, *, rooted: bool = True, turned: bool = False
+    ) -> None:
         token = secrets.token_hex(6)
         self.hosts = [f"h{number}" for number in range(1, size + 1)]
         self.names = {host: f"@hopsum-test-{token}-{host}" for host in self.hosts}
         self.of_ranks = [name for name in self.names.values() for _ in range(here)]
         self.submitted: list[Message] = []
         self.sums: list[tuple[str, int]] = []
-        """Reductions that were made, and their elements."""
+        """Reductions that were made, or `copy`, and their elements."""
+        self.whose: list[Any] = []
+        """For which ranks they were, or from which."""
+        self._rooted = rooted
+        self._turned = turned
         self.refusal = ""
         """The reason with which a submission is refused."""
         self._hosts: list[str] = []
@@ -72,7 +80,7 @@ class Agents:
 
     def _serve(self, host: str, connected: socket.socket) -> None:
         memories: dict[int, Any] = {}
-        self._say(connected, {"kind": "hello", "version": 3, "host": host})
+        self._say(connected, {"kind": "hello", "version": 4, "host": host})
         rank, left = -1, False
         while True:
             try:
@@ -92,10 +100,14 @@ class Agents:
                     self._say(connected, {"kind": "submitted", "job": len(self.submitted)})
                 case "attend":
                     rank = message["rank"]
+                    hosts = self._hosts[::-1] if self._turned else self._hosts
+                    if self._turned:
+                        rank = len(hosts) - 1 - rank
                     with self._changed:
                         self._attending[rank] = connected
                         self._calls[rank] = deque()
-                    self._say(connected, {"kind": "started", "ranks": self._hosts})
+                    started = {"kind": "started", "ranks": hosts, "rooted": self._rooted}
+                    self._say(connected, started)
                 case "memory":
                     mapped = mmap.mmap(descriptors[0], message["bytes"])
                     memories[message["memory"]] = np.frombuffer(mapped, np.uint8)
@@ -103,8 +115,8 @@ class Agents:
                 case kind:
                     left |= kind == "leave"
                     tensor = None
-                    if kind == "sum":
-                        dtype = np.dtype(message["type"])
+                    if kind in ("sum", "copy"):
+                        dtype = np.dtype(message.get("type", "int32"))
                         size = message["elements"] * dtype.itemsize
                         tensor = memories[message["memory"]][:size].view(dtype)
                     with self._changed:
@@ -133,7 +145,9 @@ class Agents:
         while ranks and all(self._calls.get(rank) for rank in ranks):
             calls = {rank: self._calls[rank].popleft() for rank in ranks}
             wanted = {
-                rank: tuple(map(message.get, ("kind", "type", "reduction", "elements")))
+                rank: tuple(
+                    map(message.get, ("kind", "type", "reduction", "elements", "to", "from"))
+                )
                 for rank, (message, _) in calls.items()
             }
             faults = {
@@ -155,14 +169,32 @@ class Agents:
             if first[0] == "leave":
                 self._calls.clear()
                 return
-            if first[0] == "sum":
-                self.sums.append((str(first[2]), int(first[3])))
-                combine = COMBINED_BY[str(first[2])]
-                total = combine.reduce([tensor for _, tensor in calls.values()])
-                for _, tensor in calls.values():
-                    tensor[...] = total
+            if first[0] in ("sum", "copy"):
+                self.sums.append((str(first[2] or first[0]), int(first[3])))
+                self.whose.append(first[5] if first[0] == "copy" else first[4])
+                self._combine(first, [tensor for _, tensor in calls.values()])
             for rank, (message, _) in calls.items():
                 self._say(self._attending[rank], {"kind": "done", "call": message["call"]})
+
+    def _combine(self, wanted: Sequence[Any], tensors: Sequence[Any]) -> None:
+        """Put a call's results in place, and something else where there is none."""
+        whose = self.whose[-1]
+        parts = [
+            slice(None) if whose in ("all", rank) else slice(0) for rank in range(len(tensors))
+        ]
+        if whose == "parts":
+            size = len(tensors[0]) // len(tensors)
+            parts = [slice(rank * size, (rank + 1) * size) for rank in range(len(tensors))]
+        if wanted[0] == "copy":
+            values = [tensor[part].copy() for tensor, part in zip(tensors, parts, strict=True)]
+            for tensor in tensors:
+                for part, each in zip(parts, values, strict=True):
+                    tensor[part] = each
+            return
+        total = COMBINED_BY[wanted[2]].reduce(list(tensors))
+        for tensor, part in zip(tensors, parts, strict=True):
+            tensor[...] = 77
+            tensor[part] = total[part]
 
     @staticmethod
     def _say(connected: socket.socket, message: Message) -> None:

@@ -200,6 +200,65 @@ def all_gather_into_tensor(rank: int, size: int) -> Any:
 
 
 @operation
+def all_gather_of_types(rank: int, size: int) -> Any:
+    """Also for odd numbers of bytes, columns and infinities."""
+    found = []
+    sources = [tensor(rank, getattr(torch, name), 11, 373) for name in TYPES]
+    sources += [tensor(rank, torch.int32, 99, 101) % 2 == 0, torch.full((5000,), -float("inf"))]
+    sources += [torch.complex(sources[0], sources[0] + 1)]
+    for source in sources:
+        whole = torch.empty(size * source.shape[0], *source.shape[1:], dtype=source.dtype)
+        columns = [torch.empty_like(source.t()).t() for _ in range(size)]
+        works = [
+            dist.all_gather_into_tensor(whole, source, async_op=True),
+            dist.all_gather(columns, source, async_op=True),
+        ]
+        for work in works:
+            work.wait()
+        found += [whole, *columns]
+    return found
+
+
+@operation
+def all_gather_coalesced(rank: int, size: int) -> Any:
+    sources = [tensor(rank, torch.float32, 5000), tensor(rank, torch.float16, 9001)]
+    found = [torch.empty(size * len(source), dtype=source.dtype) for source in sources]
+    with dist._coalescing_manager():
+        for whole, source in zip(found, sources, strict=True):
+            dist.all_gather_into_tensor(whole, source)
+    return found
+
+
+@operation
+def functional_all_gather(rank: int, size: int) -> Any:
+    return (
+        functional.all_gather_tensor(tensor(rank, torch.float32, 50, 90), 0, dist.group.WORLD) + 0
+    )
+
+
+@operation
+def gather_while_scattering(rank: int, size: int) -> Any:
+    """As FSDP does, the own part in place."""
+    whole, part = torch.zeros(size, 5000), torch.empty(5000)
+    whole[rank] = tensor(rank, torch.float32, 5000)
+    works = []
+    for _ in range(3):
+        gathering = dist.all_gather_into_tensor(whole.view(-1), whole[rank], async_op=True)
+        source = tensor(rank, torch.float32, size * 5000)
+        works += [gathering, dist.reduce_scatter_tensor(part, source, async_op=True)]
+    for work in works:
+        work.wait()
+    return whole, part
+
+
+@operation
+def uneven_parts(rank: int, size: int) -> Any:
+    found = torch.empty(4 + rank)
+    dist.reduce_scatter(found, [tensor(rank, torch.float32, 4 + each) for each in range(size)])
+    return found
+
+
+@operation
 def gather(rank: int, size: int) -> Any:
     found = [torch.empty(7, 3) for _ in range(size)] if rank == 0 else None
     dist.gather(tensor(rank), found)
@@ -435,6 +494,7 @@ def count_calls() -> Counter[str]:
         setattr(of, method, after)
 
     counted(Agent, "sum", "switches")
+    counted(Agent, "copy", "switches")
     counted(Agent, "barrier", "switches")
     counted(HopsumGroup, "_pass_on", "gloo")
     return made

@@ -17,7 +17,14 @@ import numpy as np
 import pytest
 
 from host_agent.io import process_socket
-from host_agent.io.process_socket import ProcessGone, ProcessSocket, Request, SocketTaken
+from host_agent.io.process_socket import (
+    ALL,
+    PARTS,
+    ProcessGone,
+    ProcessSocket,
+    Request,
+    SocketTaken,
+)
 from protocol.errors import OperationError
 from tests.support.machine import PATIENCE, unique
 from tests.support.paths import ROOT
@@ -93,9 +100,9 @@ def test_the_documents_examples(host: Host) -> None:
     assert len(EXAMPLES) >= 14
     process = Process(host)
     attendance = host.socket.attendance(JOB)
-    attendance.start(["h1", "h2"])
+    attendance.start(["h1", "h2"], rooted=True)
     requests: list[Request] = []
-    said: list[dict[str, Any]] = [{"kind": "hello", "version": 3, "host": "h1"}]
+    said: list[dict[str, Any]] = [{"kind": "hello", "version": 4, "host": "h1"}]
     for who, message in EXAMPLES:
         if who == "process":
             if message["kind"] == "memory":
@@ -121,13 +128,16 @@ def test_the_documents_examples(host: Host) -> None:
             attendance.close(message["why"])
             said.append(process.hear())
     assert said == [message for who, message in EXAMPLES if who == "agent"]
-    assert [request.kind for request in requests] == ["sum", "sum", "barrier", "leave"]
-    assert [request.call for request in requests] == [0, 1, 2, -1]
-    first, second, *_ = requests
+    assert [request.kind for request in requests] == ["sum", "sum", "copy", "barrier", "leave"]
+    assert [request.call for request in requests] == [0, 1, 2, 3, -1]
+    first, second, third, *_ = requests
     assert first.tensor is not None and second.tensor is not None
     assert (first.tensor.dtype, len(first.tensor), first.magnitude) == (np.int32, 1000, 40)
     assert (first.reduction, second.reduction) == ("sum", "max")
     assert (second.tensor.dtype, second.fault) == (np.float32, ("nan", 17))
+    assert third.tensor is not None
+    assert (third.tensor.dtype, len(third.tensor)) == (np.int32, 1000)
+    assert [each.target for each in requests[:3]] == [ALL, PARTS, process_socket.ROOT + 1]
     assert host.submitted == [("training", ["h1", "h2"])]
 
 
@@ -137,7 +147,7 @@ def test_tensors_lie_in_memory_that_both_have(host: Host) -> None:
     shared = process.share(4096)
     shared[:8].view(np.float32)[:] = (1.5, 2.5)
     asked = {"kind": "sum", "call": 3, "type": "float32", "memory": 0, "elements": 2}
-    process.say({**asked, "reduction": "min", "magnitude": 0, "fault": None})
+    process.say({**asked, "to": "all", "reduction": "min", "magnitude": 0, "fault": None})
     [(_, request)] = host.socket.attendance(JOB).take()
     assert request.tensor is not None
     assert request.reduction == "min"
@@ -154,7 +164,9 @@ SUM = {
     "memory": 0,
     "elements": 4,
     "magnitude": 1,
+    "to": "all",
 }
+COPY = {"kind": "copy", "call": 0, "memory": 0, "elements": 4}
 
 
 @pytest.mark.parametrize(
@@ -181,6 +193,11 @@ SUM = {
             "of float32: expected one of sum, max, min",
         ),
         ({**SUM, "fault": ["odd", 1]}, "fault .*: expected .one of nan, inf, -inf"),
+        ({**SUM, "to": None}, "sum: to None, 4 elements: expected all, parts, of elements that 0"),
+        ({**SUM, "to": "parts"}, "sum: to 'parts', 4 elements: expected all"),
+        ({**COPY, "from": "all"}, "copy: from 'all', 4 elements: expected parts"),
+        ({**COPY, "from": 0}, "copy: from 0, 4 elements"),
+        ({**COPY, "from": "parts", "elements": 2000}, "2000 int32 in memory 0: there is 4096 byte"),
     ],
 )
 def test_invalid_messages_end_the_connection(host: Host, said: Any, complaint: str) -> None:
@@ -193,6 +210,26 @@ def test_invalid_messages_end_the_connection(host: Host, said: Any, complaint: s
     assert process.socket.recv(100) == b""
     # And nobody else's.
     Process(host)
+
+
+@pytest.mark.parametrize("target", [2, -1, True, 1.0, "1", "parts"])
+def test_targets_are_of_the_job(host: Host, target: Any) -> None:
+    """Three elements cannot be shared by two ranks."""
+    [process] = attending(host, 0)
+    process.share(4096)
+    host.socket.attendance(JOB).start(["h1", "h2"], rooted=False)
+    assert process.hear() == {"kind": "started", "ranks": ["h1", "h2"], "rooted": False}
+    process.say({**COPY, "from": 1, "elements": 3})
+    process.say({**SUM, "to": "parts"})
+    assert [each.target for _, each in host.socket.attendance(JOB).take()] == [
+        process_socket.ROOT + 1,
+        PARTS,
+    ]
+    process.say({**COPY, "from": target, "elements": 3})
+    assert (
+        "expected parts, of elements that 2 ranks can share, or one of these"
+        in process.hear()["why"]
+    )
 
 
 def test_memory_that_could_shrink_is_not_mapped(host: Host) -> None:
@@ -222,11 +259,12 @@ def attending(host: Host, *ranks: int) -> list[Process]:
 def test_each_rank_of_a_host_has_a_place(host: Host, early: bool) -> None:
     attendance, ranks = host.socket.attendance(JOB), ["h2", "h1", "h1"]
     if not early:
-        attendance.start(ranks)
+        attendance.start(ranks, rooted=True)
     first, second, stranger = attending(host, 2, 1, 0)
     if early:
-        attendance.start(ranks)
-    assert first.hear() == second.hear() == {"kind": "started", "ranks": ranks}
+        attendance.start(ranks, rooted=True)
+    started = {"kind": "started", "ranks": ranks, "rooted": True}
+    assert first.hear() == second.hear() == started
     assert "rank 0 is not here; expected one of 1, 2" in stranger.hear()["why"]
     second.say({"kind": "barrier", "call": 5})
     first.say({"kind": "barrier", "call": 6})
@@ -257,7 +295,7 @@ def test_the_one_rank_of_a_host_has_the_number_that_the_job_says(host: Host) -> 
     """The ranks of a training may have another order than the hosts of a job given by number."""
     [process] = attending(host, 0)
     attendance = host.socket.attendance(JOB)
-    attendance.start(["h2", "h1"])
+    attendance.start(["h2", "h1"], rooted=False)
     assert process.hear()["kind"] == "started"
     process.say({"kind": "barrier", "call": 0})
     [(rank, _)] = attendance.take()
@@ -417,7 +455,7 @@ def test_a_job_is_attended_by_the_user_who_handed_it_in(
     words = f"job {JOB} belongs to user 1001 on this host; expected a process of that user"
     assert words in other.hear()["why"]
     owner.say({"kind": "attend", "job": JOB, "rank": 0})
-    host.socket.attendance(JOB).start(["h1"])
+    host.socket.attendance(JOB).start(["h1"], rooted=False)
     assert owner.hear()["kind"] == "started"
     # Numbers of jobs that nobody knows yet are not to be had in bulk.
     monkeypatch.setattr(process_socket, "MOST_OF_USER", 2)

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from host_agent.io.process_socket import ALL, PARTS, ROOT
 from host_agent.node import guesses
-from host_agent.node.calls import SUM_FLOAT, Wanted
+from host_agent.node.calls import COPY, SUM_FLOAT, Wanted
 from host_agent.node.guesses import CONFIRMED, CONFIRMED_BYTES, GUESSED_BYTES, SURE
 from host_agent.node.process import MOST, PACKED_ELEMENTS
 from host_agent.numbers import error_bound, exponent_codes
@@ -435,8 +436,15 @@ CALLS = st.one_of(
     st.just("barrier"),
     st.tuples(
         st.sampled_from(["f", "i", "max", "xor"]),
-        st.integers(0, 4),
+        st.integers(0, 4).map((60).__mul__) | st.just(2400),
         st.sampled_from([1, 3, MOST // 2]),
+        st.sampled_from([ALL, PARTS, ROOT, ROOT + 1]),
+    ),
+    st.tuples(
+        st.just("copy"),
+        st.integers(0, 4).map((60).__mul__),
+        st.integers(1, 3),
+        st.sampled_from([PARTS, ROOT, ROOT + 1]),
     ),
 )
 
@@ -444,21 +452,21 @@ CALLS = st.one_of(
 @given(
     st.lists(CALLS, max_size=12),
     st.lists(st.sampled_from(["h1", "h2", "h3"]), min_size=2, max_size=5),
+    st.sampled_from([0, 1, 2.5]),
     st.integers(0, 1 << 32),
     st.sampled_from([1, 2, SURE]),
     st.data(),
 )
 def test_any_calls_in_any_order(
-    calls: list[Any], ranks: list[str], seed: int, sure: int, data: st.DataObject
+    calls: list[Any], ranks: list[str], sets: float, seed: int, sure: int, data: st.DataObject
 ) -> None:
     """All sources submit the same in spite of any one process; equal calls are summed."""
     with mock.patch.object(guesses, "SURE", sure):
-        _call_in_any_order(calls, ranks, seed, data)
+        _call_in_any_order(calls, Job(len(ranks), Random(seed), ranks, sets), data)
 
 
-def _call_in_any_order(calls: list[Any], ranks: list[str], seed: int, data: st.DataObject) -> None:
-    size = len(ranks)
-    job = Job(size, Random(seed), ranks)
+def _call_in_any_order(calls: list[Any], job: Job, data: st.DataObject) -> None:
+    size = len(job.processes)
     odd = data.draw(st.dictionaries(st.integers(0, 11), CALLS, max_size=3))
     repeated_calls = calls * 3
     for number, process in enumerate(job.processes):
@@ -466,10 +474,13 @@ def _call_in_any_order(calls: list[Any], ranks: list[str], seed: int, data: st.D
             mine = odd.get(place, call) if number == 0 else call
             if mine == "barrier":
                 process.barrier()
+            elif mine[0] == "copy":
+                process.copy(np.full(mine[1], mine[2] + number, np.int32), mine[3])
             else:
-                kind, elements, value = mine
+                kind, elements, value, target = mine
                 dtype = np.float32 if kind == "f" else np.int32
-                process.sum(np.full(elements, value, dtype), "sum" if len(kind) == 1 else kind)
+                reduction = "sum" if len(kind) == 1 else kind
+                process.sum(np.full(elements, value, dtype), reduction, target)
             if job._random.random() < 0.3:
                 job.run()
         process.leave()
@@ -478,13 +489,21 @@ def _call_in_any_order(calls: list[Any], ranks: list[str], seed: int, data: st.D
     for place, call in enumerate(repeated_calls):
         ends = {process.ended[place] for process in job.processes}
         assert len(ends) == 1, ends
-        if odd.get(place, call) == call and (call == "barrier" or call[0] == "f"):
+        if odd.get(place, call) == call and (call == "barrier" or call[0] in ("f", "copy")):
             assert ends == {"done"}
-        if call != "barrier" and ends == {"done"}:
-            first = odd.get(place, call)[2]
-            for process in job.processes:
-                total = np.full(call[1], first + (size - 1) * float(call[2]))
-                if len(call[0]) > 1:
-                    values = [first, *[call[2]] * (size - 1)]
-                    total = np.full(call[1], EXPECTED[call[0]].reduce(values))
-                np.testing.assert_allclose(process.tensors[place], total, rtol=1e-6)
+        if call == "barrier" or ends != {"done"}:
+            continue
+        first = odd.get(place, call)
+        kind, elements, value, target = call
+        share = Wanted(COPY, elements, target).share
+        total = np.full(elements, first[2] + (size - 1) * float(value))
+        if kind == "copy":
+            for rank in range(size):
+                start, stop = share(rank, size)
+                total[start:stop] = first[2] if rank == 0 else value + rank
+        elif len(kind) > 1:
+            total[:] = EXPECTED[kind].reduce([first[2], *[value] * (size - 1)])
+        for rank, process in enumerate(job.processes):
+            start, stop = (0, elements) if kind == "copy" else share(rank, size)
+            found = process.tensors[place][start:stop]
+            np.testing.assert_allclose(found, total[start:stop], rtol=1e-6)
