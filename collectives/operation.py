@@ -28,20 +28,36 @@ class Lanes(NamedTuple):
 def tree_ranges(plan: JobPlan, collective: Collective, length: int) -> Ranges:
     """Return the elements (start, stop) of a flat tensor that each tree takes.
 
-    Parts w of the tensor are nearly equal. Raises PlanError for a plan whose trees do not do.
+    Raises PlanError for a plan whose trees do not do.
     """
     if collective is Collective.ALL_REDUCE:
         return tensor_ranges(plan, length)
+    return root_ranges(plan, collective, worker_parts(collective, len(plan.workers), length))
+
+
+def worker_parts(collective: Collective, workers: int, length: int) -> Ranges:
+    """Return the elements that each worker is the root of: nearly equal parts, or all of worker 0.
+
+    `collective`: all but an all-reduce.
+    """
+    if collective in (Collective.REDUCE, Collective.BROADCAST):
+        return ((0, length), *[(length, length)] * (workers - 1))
+    return tuple(part(0, length, workers, worker) for worker in range(workers))
+
+
+def root_ranges(plan: JobPlan, collective: Collective, parts: Ranges) -> Ranges:
+    """Return the elements that each tree takes, if `parts` are those of the workers' trees.
+
+    Raises PlanError for a plan whose trees do not do.
+    """
     if not plan.rooted or plan.host_parts:
         raise PlanError(
             f"job {plan.job}: {collective} takes a tree for each worker, with its root there; "
             f"the plan has {len(plan.trees)} for {len(plan.workers)} workers, with their roots at "
             f"{', '.join(plan.servers) or 'none'}: use the workers as servers"
         )
-    trees = len(plan.trees)
-    if collective in (Collective.REDUCE, Collective.BROADCAST):
-        return ((0, length), *[(length, length)] * (trees - 1))
-    return tuple(part(0, length, trees, tree) for tree in range(trees))
+    others = ((0, 0),) * (len(plan.trees) - len(plan.workers))
+    return (*parts, *others) if collective.sums else (*others, *parts)
 
 
 def reduction_of(plan: JobPlan, collective: Collective) -> Reduction:

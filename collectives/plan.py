@@ -161,13 +161,13 @@ class JobPlan:
 
     @property
     def rooted(self) -> bool:
-        """Whether there is a tree for each worker, tree w with its root at `workers[w]`.
+        """Whether there is a tree for each worker, tree w with its root at `workers[w]`, or two.
 
-        Or more such sets of trees.
+        Of two the second ones are for broadcasts, which so use the links in one direction while
+        sums use them in the other; they have no share of all-reduces.
         """
         roots = tuple(tree.server for tree in self.trees)
-        sets = self.workers * (len(roots) // len(self.workers) + 1)
-        return len(roots) >= len(self.workers) and roots == sets[: len(roots)]
+        return roots in (self.workers, 2 * self.workers)
 
     @property
     def servers(self) -> tuple[str, ...]:

@@ -121,17 +121,22 @@ NO_LANES = np.uint8(reduction_byte(Reduction.NONE))
 """The reduction byte of frames without lanes on the wire, in both directions."""
 
 
-def _bare() -> NDArray[np.bool_]:
-    """Return whether frames have no lanes on the wire, by `up` (0, 1) and reduction byte."""
-    bare = np.zeros((2, 256), dtype=np.bool_)
+_BY_STACK = 2
+
+
+def _bare_kinds() -> NDArray[np.uint8]:
+    """Return by kind << 4 | reduction: whether frames have no lanes on the wire, or _BY_STACK."""
+    bare = np.zeros(256, dtype=np.uint8)
     for reduction in Reduction:
-        for up in (False, True):
-            bare[int(up), reduction_byte(reduction)] = not carries_lanes(reduction, up=up)
+        up, down = (not carries_lanes(reduction, up=up) for up in (True, False))
+        for kind in Kind:
+            bare[kind << 4 | reduction] = up if kind is Kind.CONTRIBUTION else down
+        if up != down:
+            bare[Kind.REQUEST << 4 | reduction] = _BY_STACK
     return bare
 
 
-_BARE = _bare()
-_SOMETIMES_BARE: NDArray[np.bool_] = np.logical_or.reduce(_BARE, axis=0)
+_BARE_KINDS = _bare_kinds()
 
 
 def are_bare(frames: Frames) -> NDArray[np.bool_]:
@@ -139,14 +144,14 @@ def are_bare(frames: Frames) -> NDArray[np.bool_]:
 
     A request goes by its stack.
     """
-    reductions = frames[:, REDUCTION_AT]
-    bare: NDArray[np.bool_] = _SOMETIMES_BARE[reductions]
-    if some(bare):
-        kinds = frames[:, _KIND_AT] & 0x0F
-        up = kinds == Kind.CONTRIBUTION
-        up |= (kinds == Kind.REQUEST) & (frames[:, _HOPS_AT] > 0)
-        bare = _BARE[up.astype(np.intp), reductions]
-    return bare
+    codes = frames[:, _KIND_AT] << 4
+    codes |= frames[:, REDUCTION_AT] >> 4
+    bare: NDArray[np.uint8] = _BARE_KINDS[codes]
+    if np.count_nonzero(bare == _BY_STACK):
+        up = frames[:, _HOPS_AT] > 0
+        broadcast = frames[:, REDUCTION_AT] == reduction_byte(Reduction.BROADCAST)
+        bare = np.where(bare == _BY_STACK, up == broadcast, bare)
+    return bare.astype(np.bool_)
 
 
 def epochs_of(frames: Frames) -> NDArray[np.int64]:

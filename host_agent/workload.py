@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from collectives.choices import Collective
 from collectives.decomposition import decompose
-from collectives.operation import Ranges, tree_ranges
+from collectives.operation import Ranges, worker_parts
 from collectives.plan import DataType, JobPlan, tensor_ranges
 from collectives.schedule import part
 from collectives.workload import DIGITS, KEPT_BYTES
@@ -180,8 +180,7 @@ class RandomTensors(Workload):
         tensors = self._tensors(self._judged)
         if self.collective is Collective.ALL_REDUCE:
             return verify_sum(tensors, result, plan)
-        assert plan is not None
-        ranges = tree_ranges(plan, self.collective, len(result))
+        ranges = worker_parts(self.collective, self._spec.workers, len(result))
         if not self.collective.sums:
             verdict = Verdict()
             for tensor, (start, stop) in zip(tensors, ranges, strict=True):

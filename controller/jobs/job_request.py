@@ -10,7 +10,7 @@ from collectives.choices import MULTI_TREE, Collective, Coordination, DataType
 from collectives.messages import shared_tree_message
 from collectives.plan import WINDOW_EMBEDDED, PlanError
 from collectives.task_messages import workload_message
-from collectives.workload import VECTORS, WorkloadSpec
+from collectives.workload import PROCESS, VECTORS, WorkloadSpec
 from controller.jobs.job_placement import place_helpers, place_job
 from controller.jobs.job_spec import JobSpec
 from controller.jobs.job_state import MOST_NAME, JobError
@@ -205,11 +205,15 @@ def make_request(
             "expected 0 servers, algorithm in-network or server, and planner multi-hop"
         )
     vectors = spec.task.workload.kind == VECTORS
+    servers = placed.servers
+    if spec.task.workload.kind == PROCESS and servers == placed.workers:
+        # Processes gather and scatter at once.
+        servers *= 2
     request = PlanRequest(
         number,
         1,
         placed.workers,
-        placed.servers,
+        servers,
         algorithm=Algorithm.IN_NETWORK if spec.among_hosts else Algorithm(spec.algorithm),
         lanes=settings.lanes,
         window=spec.window or WINDOW,

@@ -29,7 +29,7 @@ def check_request(
 ) -> None:
     """Raise PlanError for a request that no planner for switches can meet.
 
-    `roots_at_workers`: whether the planner takes workers as servers.
+    `roots_at_workers`: whether the planner takes workers as servers, all of them also twice.
     """
     for what, number in (("job", request.job), ("epoch", request.epoch)):
         if not 1 <= number <= 0xFFFF:
@@ -46,7 +46,8 @@ def check_request(
                     f"hosts: {shorten(network.hosts)}"
                 )
         name, count = Counter(names).most_common(1)[0]
-        if count > 1:
+        twice = roots_at_workers and request.servers == 2 * request.workers
+        if count > 1 and not (role == "server" and twice):
             raise PlanError(f"{role} {name!r} is named twice; a host has one place in a job")
     both = sorted(set(request.workers) & set(request.servers))
     if both and not roots_at_workers:

@@ -56,7 +56,8 @@ class EmbeddingOptions:
 class PlanRequest:
     """Requirements of a job.
 
-    `servers`: the root of each tree. `shares`: the fraction of the data on each tree (None: equal).
+    `servers`: the root of each tree; all workers twice: see `JobPlan.rooted`. `shares`: the
+    fraction of the data on each tree (None: equal, but none on a host's second tree).
     `results` None: replicated by the switches if they sum, else one packet per worker (as a
     parameter server without switches' help sends them). `window`: slots of a tree at a switch, a
     power of two. `max_hops`: entries of a hop stack, one more than switches on a path. `forest`:

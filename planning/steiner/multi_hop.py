@@ -92,8 +92,11 @@ def plan_of_routes(
     network: Network, request: PlanRequest, answer: MultiHopAnswer, allocator: Allocator
 ) -> JobPlan:
     """Return the job's plan on given routes; PlanError if slots or groups run out."""
-    shares = request.shares or tuple(1 / len(request.servers) for _ in request.servers)
-    return job_plan(network, request, answer.routes, shares, _results(request), allocator)
+    roots = len(answer.routes)
+    second = len(request.servers) - roots
+    shares = request.shares or (*[1 / roots] * roots, *[0.0] * second)
+    routes = (*answer.routes, *answer.routes[:second])
+    return job_plan(network, request, routes, shares, _results(request), allocator)
 
 
 def solve_multi_hop(network: Network, request: PlanRequest, allocator: Allocator) -> MultiHopAnswer:
@@ -283,8 +286,11 @@ def _tasks(network: Network, request: PlanRequest) -> tuple[TreeTask, ...]:
     sums = frozenset(
         name for name, switch in network.switches.items() if in_network and switch.aggregates
     )
-    equal = Fraction(1, len(request.servers))
-    shares = [Fraction(share) for share in request.shares or ()] or [equal] * len(request.servers)
+    # A second tree at a root takes the way of the first.
+    servers = tuple(dict.fromkeys(request.servers))
+    equal = Fraction(1, len(servers))
+    shares = [Fraction(share) for share in request.shares or ()][: len(servers)]
+    shares = shares or [equal] * len(servers)
     return tuple(
         TreeTask(
             server,
@@ -294,7 +300,7 @@ def _tasks(network: Network, request: PlanRequest) -> tuple[TreeTask, ...]:
             _results(request),
             MAX_CHILDREN - (server in request.workers) if in_network else None,
         )
-        for server, share in zip(request.servers, shares, strict=True)
+        for server, share in zip(servers, shares, strict=True)
     )
 
 

@@ -7,20 +7,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from host_agent.codec import Frames, with_lanes, without_lanes
-from protocol.wire import Address, Header, Hop, Kind, Reduction, frame_bytes, frame_template
+from protocol.wire import (
+    Address,
+    Header,
+    Hop,
+    Kind,
+    Reduction,
+    carries_lanes,
+    frame_bytes,
+    frame_template,
+)
 from tests.packet.hopsum.packets import check_frame
 
 HERE = Address(bytes(6), bytes([10, 0, 0, 1]))
 THERE = Address(bytes([2] * 6), bytes([10, 0, 255, 254]))
 
 
-def made(reductions: list[Reduction], lanes: int, hops: int, size: int) -> Frames:
+def made(
+    reductions: list[Reduction],
+    lanes: int,
+    hops: int,
+    size: int,
+    kind: Kind = Kind.CONTRIBUTION,
+) -> Frames:
     """Frames of these reductions, each with `size` lanes."""
     rows = [
         frame_template(
             HERE,
             THERE,
-            Header(Kind.CONTRIBUTION, 1, 0, 1, number, reduction=reduction),
+            Header(kind, 1, 0, 1, number, reduction=reduction),
             [Hop()] * hops,
             size,
         )
@@ -33,18 +48,20 @@ def made(reductions: list[Reduction], lanes: int, hops: int, size: int) -> Frame
     reductions=st.lists(st.sampled_from(Reduction), min_size=1, max_size=6),
     lanes=st.sampled_from([32, 256, 352]),
     hops=st.integers(0, 10),
+    kind=st.sampled_from([Kind.CONTRIBUTION, Kind.RESULT, Kind.REPLICATED, Kind.REQUEST]),
 )
 def test_frames_go_out_as_their_reductions_say(
-    reductions: list[Reduction], lanes: int, hops: int
+    reductions: list[Reduction], lanes: int, hops: int, kind: Kind
 ) -> None:
-    frames = made(reductions, lanes, hops, lanes)
+    frames = made(reductions, lanes, hops, lanes, kind)
     sent = without_lanes([frames], lanes)
     rows = [row.tobytes() for batch in sent for row in batch]
     assert len(rows) == len(reductions)
     for frame, reduction in zip(rows, reductions, strict=True):
         check_frame(frame)
-        bare = reduction is Reduction.NONE
-        assert len(frame) == frame_bytes(0 if bare else lanes, hops)
+        up = kind is Kind.CONTRIBUTION or (kind is Kind.REQUEST and hops > 0)
+        size = lanes if carries_lanes(reduction, up=up) else 0
+        assert len(frame) == frame_bytes(size, hops)
     again = [row.tobytes() for batch in sent for taken in with_lanes(batch, lanes) for row in taken]
     assert again == [row.tobytes() for row in frames]
 

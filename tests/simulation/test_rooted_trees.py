@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from collectives.choices import Collective
+from collectives.operation import tree_ranges
 from collectives.plan import DataType, JobPlan, PlanError, Results
 from network.loaders import load_network
 from network.model import Network
@@ -22,12 +23,12 @@ TOPOLOGIES = [("star:2", 2), ("star:4", 4), ("leaf-spine:2x2", 4), ("fat-tree:4"
 
 
 def rooted(
-    topology: str, workers: int, *, epoch: int = 1, window: int = 16, **choices: object
+    topology: str, workers: int, *, window: int = 16, trees: int = 1, **choices: object
 ) -> tuple[Network, JobPlan]:
-    """A plan with a tree for each of the first hosts, which are its workers."""
+    """A plan with `trees` trees for each of the first hosts, which are its workers."""
     network = load_network(topology, link_rate=1e8, latency=1e-5, workers=workers, slots=1024)
     hosts = tuple(network.hosts)[:workers]
-    request = PlanRequest(1, epoch, hosts, hosts, lanes=LANES, window=window, **choices)
+    request = PlanRequest(1, 1, hosts, trees * hosts, lanes=LANES, window=window, **choices)
     return network, make_plan(network, request)
 
 
@@ -114,8 +115,8 @@ OTHERS = [each for each in Collective if each is not Collective.ALL_REDUCE]
 
 def checked(collective: Collective, workers: int, elements: int = 3000, rounds: int = 2) -> int:
     """Elements that all workers check together."""
-    whole = collective in (Collective.ALL_GATHER, Collective.BROADCAST)
-    return rounds * elements * (workers if whole else 1)
+    apart = collective in (Collective.REDUCE_SCATTER, Collective.REDUCE)
+    return rounds * elements * (1 if apart else workers)
 
 
 def check_all(done: SimulatedRun, expected: int) -> None:
@@ -179,6 +180,18 @@ def test_every_collective_survives_reboots_and_new_epochs(collective: Collective
             replans=[Replan(0.0013, newer, 0.0001)],
         )
         check_all(done, checked(collective, 4))
+
+
+@pytest.mark.parametrize("collective", list(Collective))
+def test_broadcasts_take_the_second_trees_of_the_workers(collective: Collective) -> None:
+    network, plan = rooted("star:4", 4, trees=2)
+    assert plan.rooted and len(plan.trees) == 8
+    done = run(network, plan, collective=collective)
+    check_all(done, checked(collective, 4))
+    predicted = estimate(network, PlanWork(plan, [(3000, DataType.INT32)], 2, collective))
+    assert {link: size for link, size in done.links.items() if size} == predicted.links
+    taken = [start < stop for start, stop in tree_ranges(plan, collective, 3000)]
+    assert not any(taken[4:] if collective.sums else taken[:4])
 
 
 @pytest.mark.parametrize("collective", OTHERS)
