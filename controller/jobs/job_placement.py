@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
-from network.model import Network
+from network.model import Network, NetworkError
 from planning.model.placement import Placement, place
 
 HELPERS = 16
@@ -61,6 +61,9 @@ def place_helpers(
         network, workers, () if isinstance(helpers, int) else helpers, attached, loads
     )
     if not isinstance(helpers, int):
+        both = [host for host in placed.workers if host in helpers]
+        if both:
+            raise NetworkError(f"host {both[0]} cannot be worker and helper of one job")
         return placed
     idle = [host for host in network.hosts if host in attached and host not in placed.workers]
     idle.sort(key=lambda host: loads.get(host, 0))

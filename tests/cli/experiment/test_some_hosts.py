@@ -17,6 +17,7 @@ from network.loaders import load_network
 from network.model import NetworkError
 from planning.answers import HOST_PLANNERS, answer
 from planning.model.request import PlanRequest
+from protocol.errors import InputError
 
 BLOCK = ("h2", "h3", "h6", "h7")
 """A square of a 4x4 torus."""
@@ -83,5 +84,37 @@ def test_servers_by_name_at_the_command_line() -> None:
     assert report["problems"] == []
     assert links["s1", "h4"] > 0
     assert links["s1", "ps"] == 0
-    with pytest.raises(NetworkError, match="h1 cannot be worker and server"):
-        CliRunner().invoke(app, [*asked, "h1"], catch_exceptions=False)
+    # A worker may be the server: one host does both, and no other takes part.
+    done = CliRunner().invoke(app, [*asked, "h1"], catch_exceptions=False)
+    report = json.loads(done.stdout)
+    busy = {(link["from"], link["to"]) for link in report["links"] if link["measured_bytes"]}
+    assert report["problems"] == []
+    assert busy == {("h1", "s1"), ("s1", "h1"), ("h2", "s1"), ("s1", "h2")}
+
+
+def test_collectives_at_the_command_line() -> None:
+    asked = ["--topology", "star:4", "--workers", "3", "--elements", "500", "--json"]
+    checked = {"reduce-scatter": 500, "all-gather": 1500, "reduce": 500, "broadcast": 1500}
+    for collective, elements in checked.items():
+        options = [*asked, "--rounds", "1", "--collective", collective]
+        done = CliRunner().invoke(app, ["run", *options], catch_exceptions=False)
+        report = json.loads(done.stdout)
+        assert report["problems"] == []
+        assert report["collective"] == collective
+        assert report["checked_elements"] == elements
+        done = CliRunner().invoke(app, ["plan", *asked, "--collective", collective])
+        assert json.loads(done.stdout)["trees"], done.stdout
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--collective", "reduce", "--servers", "1"],
+        ["--collective", "reduce", "--algorithm", "ring"],
+        ["--collective", "reduce", "--planner", "embedding"],
+        ["--collective", "reduce", "--train", "digits"],
+    ],
+)
+def test_collectives_take_roots_at_workers(options: list[str]) -> None:
+    with pytest.raises(InputError, match="collective reduce"):
+        CliRunner().invoke(app, ["run", *options], catch_exceptions=False)

@@ -32,7 +32,8 @@ def wrong_jobs() -> Iterator[tuple[str, dict[str, Any], str]]:
     yield "worker", {"workers": ["h1", "h9"]}, "there is no host 'h9'"
     yield "server", {"servers": ["h9"]}, "there is no host 'h9'"
     yield "twice", {"workers": ["h1", "h1"]}, "worker h1 is named more than once"
-    yield "both", {"servers": ["h2"]}, "cannot be worker and server"
+    both = {"servers": ["h2"], "planner": "multi-tree"}
+    yield "both", both, "cannot be worker and server of one job with this planner"
     yield "many", {"workers": [], "worker_count": 99}, "99 workers: expected 1 to 3"
     yield "algorithm", {"algorithm": "gossip"}, "algorithm 'gossip': expected one of"
     yield "planner", {"planner": "guess"}, "there is no planner 'guess'"
