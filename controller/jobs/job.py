@@ -64,12 +64,11 @@ class Job:
         return self.state in (JobState.WAITING, JobState.RUNNING, JobState.CHANGING)
 
     @property
-    def auxiliary(self) -> tuple[str, ...]:
-        """Its hosts that are not workers: servers and relays."""
+    def servers(self) -> tuple[str, ...]:
+        """Its servers, which may be workers, and relays."""
         if self.plan is not None:
-            return self.plan.auxiliary
-        servers = () if self.spec.among_hosts else self.request.servers
-        return tuple(host for host in servers if host not in self.request.workers)
+            return tuple(dict.fromkeys((*self.plan.servers, *self.plan.auxiliary)))
+        return () if self.spec.among_hosts else tuple(dict.fromkeys(self.request.servers))
 
     @property
     def tensors(self) -> int:
@@ -98,7 +97,7 @@ class Job:
     @property
     def hosts(self) -> tuple[str, ...]:
         """All its hosts."""
-        return tuple(dict.fromkeys((*self.request.workers, *self.auxiliary)))
+        return tuple(dict.fromkeys((*self.request.workers, *self.servers)))
 
 
 def _total(counters: Mapping[str, RestartingCounter], final: Mapping[str, int]) -> int:

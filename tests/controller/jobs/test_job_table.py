@@ -86,7 +86,7 @@ def test_a_job_among_hosts_has_no_server() -> None:
     made = job(table, "a")
     assert made.hosts == ("h1", "h2", "h3")
     ring = replace(made, spec=replace(made.spec, algorithm="ring"))
-    assert ring.auxiliary == ()
+    assert ring.servers == ()
     assert ring.hosts == ("h1", "h2")
 
 
