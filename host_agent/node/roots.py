@@ -1,9 +1,10 @@
 """Calls whose results, or values, are those of one rank: over the trees rooted at the ranks' hosts.
 
 A job whose servers are its workers has a tree with its root at each of them. Over these a sum goes
-to the hosts that it is for alone, and what is copied from one host to the others. With one set of
-trees the two follow each other on a tree; a second set, for what is copied, lets them go on at
-once, and a last tree is for checks and other tensors of one fragment, which wait for neither.
+to the hosts that it is for alone, and what is copied from one host to the others. The calls of one
+tree follow each other. So there is a second set of trees for what is copied, which lets copies and
+sums go on at once (FSDP gathers parameters while it scatters gradients). It is also the one for
+checks, lest they wait for the values of sums.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from collectives.operation import Ranges
+from collectives.choices import Collective
+from collectives.operation import Ranges, root_ranges
 from collectives.plan import JobPlan
 from host_agent.io.process_socket import ALL
 from host_agent.node.calls import COPY, Wanted
@@ -34,14 +36,9 @@ class Roots:
             [rank for rank, host in enumerate(ranks) if host == worker] for worker in plan.workers
         ]
         """Ranks of each worker's host."""
+        self._plan = plan
         self._ranks = len(ranks)
-        self._lanes = plan.values
-        self._trees = len(plan.trees)
-        workers = len(plan.workers)
-        self._copies_from = workers if self._trees >= 2 * workers else 0
-        """First tree of those for copies."""
-        self._apart = self._trees > 2 * workers
-        """Whether the last tree is for short tensors that all get."""
+        self._two_sets = len(plan.trees) > len(plan.workers)
         self._bare = frame_bytes(0, 1) / frame_bytes(plan.lanes, 1)
         """Length of a frame without lanes, in frames with lanes."""
 
@@ -51,17 +48,19 @@ class Roots:
         `elements`: of the tensor, which may be for several calls for all.
         """
         if wanted.code == COPY:
-            return Way(Reduction.BROADCAST, self._ranges(wanted, self._copies_from))
+            ranges = root_ranges(self._plan, Collective.ALL_GATHER, self._parts(wanted))
+            return Way(Reduction.BROADCAST, ranges)
         if self.splits(wanted):
             reduction = wanted.reduction or Reduction.SUM
-            return Way(reduction.to_root, self._ranges(wanted, 0))
+            ranges = root_ranges(self._plan, Collective.REDUCE_SCATTER, self._parts(wanted))
+            return Way(reduction.to_root, ranges)
         return self.for_all(wanted.reduction, elements)
 
     def for_all(self, reduction: Reduction | None, elements: int) -> Way:
-        """Return how a tensor is submitted that all get."""
-        if not self._apart or elements > self._lanes:
+        """Return how a tensor is submitted that all get; one of one fragment over the last tree."""
+        if not self._two_sets or elements > self._plan.values:
             return Way(reduction)
-        return Way(reduction, [*[(0, 0)] * (self._trees - 1), (0, elements)])
+        return Way(reduction, [*[(0, 0)] * (len(self._plan.trees) - 1), (0, elements)])
 
     def splits(self, wanted: Wanted) -> bool:
         """Return whether a sum goes only to those that it is for.
@@ -71,21 +70,20 @@ class Roots:
         """
         if wanted.target == ALL:
             return False
-        frames = sum(self._frames(stop - start) for start, stop in self._ranges(wanted, 0))
+        frames = sum(self._frames(stop - start) for start, stop in self._parts(wanted))
         return frames * (1 + self._bare) < 2 * self._frames(wanted.elements)
 
     def _frames(self, elements: int) -> int:
-        return -(-elements // self._lanes)
+        return -(-elements // self._plan.values)
 
-    def _ranges(self, wanted: Wanted, first: int) -> Ranges:
-        """Return the shares of the ranks of each worker; `first`: of the trees with these roots."""
-        ranges = [(0, 0)] * self._trees
-        for place, ranks in enumerate(self._here, first):
+    def _parts(self, wanted: Wanted) -> Ranges:
+        """Return the shares of the ranks of each worker."""
+        parts = []
+        for ranks in self._here:
             shares = [wanted.share(rank, self._ranks) for rank in ranks]
             owned = [share for share in shares if share[0] < share[1]]
-            if owned:
-                ranges[place] = owned[0][0], owned[-1][1]
-        return ranges
+            parts.append((owned[0][0], owned[-1][1]) if owned else (0, 0))
+        return tuple(parts)
 
 
 def roots_of(plan: JobPlan, ranks: Sequence[str]) -> Roots | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -139,10 +139,12 @@ def expected(calls: Sequence[Called], number: int, processes: Sequence[Handed], 
 
 
 def plan_of(network: Network, *, rooted: bool, window: int) -> JobPlan:
-    """A plan for four workers, which are the servers too, or have one."""
-    placement = place(network, 4, 0 if rooted else 1)
-    request = PlanRequest(1, 1, *astuple(placement), lanes=LANES, window=window)
-    return make_plan(network, request)
+    """A plan for four workers: they have a server, or are the roots of two trees each."""
+    placed = place(network, 4, 0 if rooted else 1)
+    servers = 2 * placed.servers if rooted else placed.servers
+    return make_plan(
+        network, PlanRequest(1, 1, placed.workers, servers, lanes=LANES, window=window)
+    )
 
 
 @pytest.mark.slow

@@ -111,7 +111,7 @@ class Job:
     """Processes, their hosts' sources, and switches that sum the nth tensors of all.
 
     `ranks`: the host of each process; None: hosts of their own. `sets`: how many trees have their
-    root at each host; with a part of a set more there are others.
+    root at each host.
     """
 
     def __init__(
@@ -119,13 +119,13 @@ class Job:
         size: int,
         random: Random | None = None,
         ranks: Sequence[str] | None = None,
-        sets: float = 0,
+        sets: int = 0,
         **options: Any,
     ) -> None:
         ranks = ranks or [f"h{number}" for number in range(1, size + 1)]
         hosts = [*dict.fromkeys(ranks)]
         self.processes = [Process() for _ in ranks]
-        self._roots = [number % len(hosts) for number in range(int(sets * len(hosts)))]
+        self._roots = [number % len(hosts) for number in range(sets * len(hosts))]
         """The places of the hosts where trees have their roots."""
         lanes = options.get("lanes", LANES_DEFAULT)
         trees = [TreePlan(n, hosts[r], {}, {}, (), (), ()) for n, r in enumerate(self._roots)]
