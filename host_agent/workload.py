@@ -171,25 +171,11 @@ class RandomTensors(Workload):
 
     def _check_kept(self) -> None:
         for result, plan in self._results:
-            self._verdict.merge(self._check(result, plan))
+            tensors = self._tensors(self._judged)
+            self._verdict.merge(verify_result(self._spec, self._worker, tensors, result, plan))
             self._judged += 1
         self._results.clear()
         self._kept_bytes = 0
-
-    def _check(self, result: Tensor, plan: JobPlan | None) -> Verdict:
-        tensors = self._tensors(self._judged)
-        if self.collective is Collective.ALL_REDUCE:
-            return verify_sum(tensors, result, plan)
-        ranges = worker_parts(self.collective, self._spec.workers, len(result))
-        if not self.collective.sums:
-            verdict = Verdict()
-            for tensor, (start, stop) in zip(tensors, ranges, strict=True):
-                got, sent = (each[start:stop].view(np.int32) for each in (result, tensor))
-                verdict.merge(Verdict(stop - start, int(np.count_nonzero(got != sent))))
-            return verdict
-        start, stop = ranges[self._worker]
-        own = (tensor[start:stop] for tensor in tensors)
-        return verify_sum(own, result[start:stop], plan, ((0, stop - start),))
 
     def _tensors(self, number: int) -> Iterator[Tensor]:
         """All workers' tensors of a round, one at a time."""
@@ -273,6 +259,28 @@ def make_workload(spec: WorkloadSpec, worker: int, plan: JobPlan | None) -> Work
     if spec.kind == DIGITS:
         return TrainingWorkload(spec, worker, plan)
     return RandomTensors(spec, worker, plan)
+
+
+def verify_result(
+    spec: WorkloadSpec,
+    worker: int,
+    tensors: Iterable[Tensor],
+    result: Tensor,
+    plan: JobPlan | None,
+) -> Verdict:
+    """Compare what a worker got from a collective with what it is to get, see `verify_sum`."""
+    if spec.collective is Collective.ALL_REDUCE:
+        return verify_sum(tensors, result, plan)
+    parts = worker_parts(spec.collective, spec.workers, len(result))
+    if not spec.collective.sums:
+        verdict = Verdict()
+        for tensor, (start, stop) in zip(tensors, parts, strict=True):
+            got, sent = (each[start:stop].view(np.int32) for each in (result, tensor))
+            verdict.merge(Verdict(stop - start, int(np.count_nonzero(got != sent))))
+        return verdict
+    start, stop = parts[worker]
+    own = (tensor[start:stop] for tensor in tensors)
+    return verify_sum(own, result[start:stop], plan, ((0, stop - start),))
 
 
 def verify_sum(

@@ -204,6 +204,11 @@ def make_request(
             f"job {spec.name}: {collective} takes a tree for each worker, with its root there; "
             "expected 0 servers, algorithm in-network or server, and planner multi-hop"
         )
+    if collective is not Collective.ALL_REDUCE and spec.integrity:
+        raise PlanError(
+            f"job {spec.name}: check lanes protect sums that all workers get; expected "
+            f"{Collective.ALL_REDUCE}, or no integrity"
+        )
     vectors = spec.task.workload.kind == VECTORS
     servers = placed.servers
     if spec.task.workload.kind == PROCESS and servers == placed.workers:

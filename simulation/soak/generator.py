@@ -9,6 +9,7 @@ from collectives.choices import (
     DEFAULT_PLANNER,
     SCHEDULE_NAMES,
     Algorithm,
+    Collective,
     Coordination,
     DataType,
     Results,
@@ -56,7 +57,11 @@ def make_schedule(seed: int) -> FaultSchedule:
     faults = _faults(rng, built)
     if rng.random() < 0.2:
         jobs = tuple(
-            replace(job, integrity=job.algorithm in (Algorithm.IN_NETWORK, Algorithm.SERVER))
+            replace(
+                job,
+                integrity=job.algorithm in (Algorithm.IN_NETWORK, Algorithm.SERVER),
+                collective=Collective.ALL_REDUCE,
+            )
             for job in jobs
         )
         flip = rng.choice([0.0, 0.001, 0.02])
@@ -139,6 +144,13 @@ def _job(rng: random.Random, network: Network, number: int) -> JobEntry:
         others = [workers.pop()] if len(workers) > 1 else []
     algorithm, planner = _algorithm(rng, network, len(workers))
     servers = rng.sample(others, min(len(others), rng.choice([1, 1, 1, 2])))
+    collective = Collective.ALL_REDUCE
+    suits = planner == DEFAULT_PLANNER and algorithm in (Algorithm.IN_NETWORK, Algorithm.SERVER)
+    if suits and len(workers) > 1 and rng.random() < 0.25:
+        # Some or all of the workers are the servers.
+        servers = rng.choice([workers, workers, workers, workers[:1]])
+        if servers is workers:
+            collective = rng.choice([*Collective])
     elements = rng.choice([1, 32, 100, 600, 1500])
     fragments = rng.choice(FRAGMENTS)
     start = rng.choice([0.0, SPAN * rng.random()])
@@ -161,6 +173,7 @@ def _job(rng: random.Random, network: Network, number: int) -> JobEntry:
         first_fragment=rng.choice([0] * 9 + [(1 << 32) - 64]),
         seed=rng.randrange(1 << 16),
         cancel=round(start + 3 * rng.random(), 3) if rng.random() < 0.08 else 0.0,
+        collective=collective,
     )
 
 

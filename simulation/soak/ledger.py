@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from collectives.choices import Collective
 from collectives.plan import JobPlan
 from collectives.workload import RANDOM, WorkloadSpec
 from host_agent.node.work import Work
@@ -20,7 +21,7 @@ from host_agent.workload import (
     Tensor,
     Workload,
     random_tensor,
-    verify_sum,
+    verify_result,
 )
 
 
@@ -61,14 +62,16 @@ class Ledger:
             spec = self.specs[job]
             first = given[0]
             for other in given[1:]:
+                if _apart(spec):
+                    continue  # each has a part of its own
                 if not np.array_equal(first.result.view(np.uint32), other.result.view(np.uint32)):
                     yield (
                         f"job {job}, tensor {number}: workers {first.worker} and {other.worker} "
                         f"have different sums"
                     )
-            for each in _distinct(given):
+            for each in given if _apart(spec) else _distinct(given):
                 tensors = (self.tensor(job, worker, number) for worker in range(spec.workers))
-                verdict = verify_sum(tensors, each.result, each.plan)
+                verdict = verify_result(spec, each.worker, tensors, each.result, each.plan)
                 if verdict.wrong:
                     yield (
                         f"job {job}, tensor {number}, worker {each.worker}: {verdict.wrong} of "
@@ -77,6 +80,11 @@ class Ledger:
         for job, judged in self.others:
             if wrong := judged.verdict().wrong:
                 yield f"job {job}: {wrong} elements of a training's sums are wrong"
+
+
+def _apart(spec: WorkloadSpec) -> bool:
+    """Return whether each worker gets something else."""
+    return spec.collective in (Collective.REDUCE_SCATTER, Collective.REDUCE)
 
 
 def _distinct(given: list[Given]) -> list[Given]:

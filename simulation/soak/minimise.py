@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from collectives.choices import Collective
 from simulation.faults import Outage
 from simulation.soak.run import network_of
 from simulation.soak.schedule import (
@@ -99,8 +100,12 @@ def _simpler_jobs(job: JobEntry) -> Iterator[JobEntry]:
         yield replace(job, rounds=job.rounds // 2)
     if len(job.workers) > 1:
         for worker in job.workers:
-            yield replace(job, workers=tuple(w for w in job.workers if w != worker))
-    if len(job.servers) > 1:
+            left = tuple(w for w in job.workers if w != worker)
+            if not job.rooted or len(left) > 1:
+                yield replace(job, workers=left, servers=left if job.rooted else job.servers)
+    if job.collective is not Collective.ALL_REDUCE:
+        yield replace(job, collective=Collective.ALL_REDUCE)
+    elif len(job.servers) > 1:
         yield replace(job, servers=job.servers[:1])
     if job.elements > 1:
         yield replace(job, elements=job.elements // 2)

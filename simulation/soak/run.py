@@ -190,6 +190,7 @@ def workload_of(job: JobEntry) -> WorkloadSpec:
         DataType(job.dtype),
         job.seed,
         job.coordinate,
+        collective=job.collective,
     )
 
 

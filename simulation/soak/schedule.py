@@ -13,7 +13,14 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from collectives.choices import DEFAULT_PLANNER, Algorithm, Coordination, DataType, Results
+from collectives.choices import (
+    DEFAULT_PLANNER,
+    Algorithm,
+    Collective,
+    Coordination,
+    DataType,
+    Results,
+)
 from collectives.workload import RANDOM
 from files.json_text import parse_json
 from protocol.errors import InputError
@@ -89,7 +96,8 @@ class JobEntry:
     """A job that is submitted at `start`; `cancel`: time at which its owner cancels it, 0: never.
 
     `window` 0 and `trees` 0: the cluster's choice. `integrity`: with check lanes.
-    `first_fragment`: of each tree, 0 or near the wrap of fragment numbers.
+    `first_fragment`: of each tree, 0 or near the wrap of fragment numbers. `collective`: all but an
+    all-reduce take the workers as servers.
     """
 
     name: str
@@ -111,6 +119,12 @@ class JobEntry:
     seed: int = 1
     cancel: float = 0.0
     integrity: bool = False
+    collective: Collective = Collective.ALL_REDUCE
+
+    @property
+    def rooted(self) -> bool:
+        """Whether its workers are its servers."""
+        return self.servers == self.workers
 
 
 @dataclass(frozen=True, slots=True)
