@@ -471,7 +471,11 @@ class Member:
     ) -> None:
         """Submit every part of a tensor to its exchange (002, decomposition)."""
         in_place = self._source is not None and self._source.in_place
-        result = tensor if in_place else like(tensor)
+        if in_place:
+            result = tensor
+        else:
+            # What is not in a range of this host's stays as it was.
+            result = like(tensor) if ranges is None else np.array(tensor)
         self.elements = len(tensor)
         parts = [
             (
