@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,14 @@ from host_agent.history import History
 from host_agent.link_repairs import LinkRepairs
 from host_agent.open_sums import OpenSums
 from host_agent.options import WorkerOptions
+from host_agent.root_worker import RootWorker
 from host_agent.segment import Call, OpenSegments, Segment
 from host_agent.server import Server
+from host_agent.server_set import ServerSet
 from host_agent.stream import Stream
 from host_agent.worker import Worker
 from network.model import Network
+from protocol.wire import ROOT_REDUCTIONS, Reduction
 from tests.oracles import reference_state, reference_switch
 from tests.oracles.reference_switch import ReferenceSwitch
 from tests.packet.hopsum.switches import Build
@@ -48,7 +52,7 @@ FIXED = {
 """Attributes that follow from plan and epoch, which are part of a state themselves."""
 OPEN = (
     Worker, Stream, Flight, Server, Segment, OpenSegments, Call, History, OpenSums, LinkRepairs,
-    ResultChecks, sequencing.SentLog, sequencing.Arrivals,
+    ResultChecks, ServerSet, sequencing.SentLog, sequencing.Arrivals,
 )  # fmt: skip
 """Objects whose attributes are state; those of the reference are recognised by their module."""
 REFERENCE = (reference_switch.__name__, reference_state.__name__)
@@ -152,22 +156,39 @@ def set_plan(switch: ReferenceSwitch, plan: JobPlan, name: str) -> None:
 # -- Hosts
 
 
-def tensor_of(worker: int, fragments: int) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """Values of which any that is missing, or there twice, shows in the sum."""
-    values = 16**worker * (1 + np.arange(fragments, dtype=np.int32))
-    return np.repeat(values, LANES).astype(np.int32)
+@dataclass(frozen=True)
+class Tensors:
+    """The tensors of a job's workers, one after the other: fragments of each, and reductions."""
+
+    fragments: int
+    reductions: tuple[Reduction, ...] = (Reduction.SUM,)
+
+    def of(self, worker: int) -> Iterator[tuple[np.ndarray[Any, np.dtype[np.int32]], Reduction]]:
+        """A worker's, of values of which any that is missing, or there twice, shows in a total."""
+        for number, reduction in enumerate(self.reductions):
+            first = number * self.fragments
+            values = 16**worker * np.arange(first + 1, first + self.fragments + 1, dtype=np.int32)
+            yield np.repeat(values, LANES).astype(np.int32), reduction
+
+    def total(self, plan: JobPlan, fragment: int) -> int:
+        """What each lane of all workers comes to: their sum, or the root's in a broadcast."""
+        workers: Iterable[int] = range(len(plan.workers))
+        if self.reduction_of(fragment) is Reduction.BROADCAST:
+            workers = [plan.workers.index(plan.trees[0].server)]
+        return sum(16**worker * (fragment + 1) for worker in workers)
+
+    def reduction_of(self, fragment: int) -> Reduction:
+        """How a fragment is combined."""
+        return self.reductions[fragment // self.fragments]
 
 
-def total_of(workers: int, fragments: int) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """The sum of all workers' tensors."""
-    tensors = [tensor_of(worker, fragments) for worker in range(workers)]
-    return np.add.reduce(tensors)
-
-
-def new_worker(plan: JobPlan, index: int, network: Network, fragments: int) -> Worker:
-    """A worker that has sent what fits its window."""
-    worker = Worker(plan, index, network, WorkerOptions(deadline=1e9))
-    worker.submit(tensor_of(index, fragments), 0.0)
+def new_worker(plan: JobPlan, index: int, network: Network, tensors: Tensors) -> Worker:
+    """A worker that has sent what fits its window; with the server if that is at its host."""
+    [tree] = plan.trees
+    role = RootWorker if tree.server == plan.workers[index] else Worker
+    worker = role(plan, index, network, WorkerOptions(deadline=1e9))
+    for tensor, reduction in tensors.of(index):
+        worker.submit(tensor, 0.0, out=np.zeros_like(tensor), reduction=reduction)
     return worker
 
 
@@ -198,6 +219,8 @@ def send_again(worker: Worker, slot: int, how: str) -> None:
     if how == "bypass":
         stream._flight.timeouts[slot] = 1 << 20
     stream._flight.try_again(np.array([slot]), 0.0, quiet=True, ask=how == "ask")
+    if isinstance(worker, RootWorker):
+        worker._hand_over(0.0)
 
 
 def hand_over(worker: Worker) -> None:
@@ -205,30 +228,35 @@ def hand_over(worker: Worker) -> None:
     stream_of(worker)._hand_over(0.0)
 
 
-def check_worker(worker: Worker, fragments: int) -> None:
-    """Raise Unsafe for a result that is not the sum of all workers' tensors."""
+def check_worker(worker: Worker, tensors: Tensors) -> None:
+    """Raise Unsafe for a result that is not what all workers' tensors come to."""
     if worker.failure is not None:
         raise Unsafe(f"worker {worker.host} failed: {worker.failure}")
+    is_root = isinstance(worker, RootWorker)
+    if isinstance(worker, RootWorker):
+        for server in worker.servers:
+            check_server(server, tensors)
     stream = stream_of(worker)
-    total = total_of(len(worker.plan.workers), fragments).reshape(fragments, LANES)
     for slot, fragment in enumerate(stream._flight.fragment.tolist()):
         for done in range(slot, fragment, stream._window):
-            for call in worker._calls.values():
-                got = np.asarray(call.result).reshape(fragments, LANES)[done]
-                if not np.array_equal(got, total[done]):
-                    raise Unsafe(
-                        f"worker {worker.host} has {got[0]} for fragment {done}; "
-                        f"the sum is {total[done][0]}"
-                    )
+            if tensors.reduction_of(done) in ROOT_REDUCTIONS and not is_root:
+                continue
+            number, part = divmod(done, tensors.fragments)
+            got = np.asarray(worker._calls[number].result).reshape(-1, LANES)[part]
+            _check(f"worker {worker.host}", got, worker.plan, tensors, done)
 
 
-def check_server(server: Server, fragments: int) -> None:
-    """Raise Unsafe for a finished fragment whose total is not the sum."""
-    total = total_of(len(server.plan.workers), fragments).reshape(fragments, LANES)
+def check_server(server: Server, tensors: Tensors) -> None:
+    """Raise Unsafe for a finished fragment whose total is not that of the tensors."""
     for slot, done in enumerate(server._history.fragment.tolist()):
         if done >= 0:
             got = server._history.lanes[slot].copy().view(">i4").reshape(-1)
-            if not np.array_equal(got, total[done]):
-                raise Unsafe(
-                    f"the server has {got[0]} for fragment {done}; the sum is {total[done][0]}"
-                )
+            _check("the server", got, server.plan, tensors, done)
+
+
+def _check(
+    who: str, got: np.ndarray[Any, Any], plan: JobPlan, tensors: Tensors, fragment: int
+) -> None:
+    total = tensors.total(plan, fragment)
+    if (got != total).any():
+        raise Unsafe(f"{who} has {got[0]} for fragment {fragment}; the total is {total}")

@@ -19,6 +19,7 @@ from tests.model.components import (
     Automaton,
     Event,
     Sent,
+    Tensors,
     Unsafe,
     check_server,
     check_worker,
@@ -35,6 +36,7 @@ from tests.model.components import (
 from tests.oracles.reference_switch import ReferenceSwitch
 from tests.support.protocol_world import SERVER
 
+NO_SERVER = -1
 FAIR_ROUNDS = 40
 """Deliveries and timeouts within which everything ends once no more faults occur."""
 
@@ -52,14 +54,22 @@ class Budget(NamedTuple):
 
 @dataclass(frozen=True)
 class Setting:
-    """A scenario. `plans`: of epochs 1, 2, ...; `new_servers`: epochs whose server is empty."""
+    """A scenario. `plans`: of epochs 1, 2, ...; `new_servers`: epochs whose server is empty.
+
+    If the plans' server is a worker, it is a part of that worker.
+    """
 
     name: str
     network: Network
     plans: tuple[JobPlan, ...]
-    fragments: int
+    tensors: Tensors
     budget: Budget
     new_servers: frozenset[int] = frozenset()
+
+    @property
+    def rooted(self) -> bool:
+        """Whether the server is at a worker."""
+        return self.plans[0].trees[0].server in self.plans[0].workers
 
     @property
     def slots(self) -> int:
@@ -70,7 +80,8 @@ class Setting:
 class State(NamedTuple):
     """Numbers of the components' states, frames in flight, and what may still happen.
 
-    `frames`: sorted (link, frame) numbers; `planned`: the epoch of the newest plan.
+    `server`: NO_SERVER if it is at a worker; `frames`: sorted (link, frame) numbers; `planned`: the
+    epoch of the newest plan.
     """
 
     workers: tuple[int, ...]
@@ -114,10 +125,12 @@ class Model:
         frames: list[tuple[int, int]] = []
         workers = []
         for index, automaton in enumerate(self._workers):
-            worker = new_worker(plan, index, setting.network, setting.fragments)
+            worker = new_worker(plan, index, setting.network, setting.tensors)
             frames += self._from_host(worker.host, sent_by(worker))
             workers.append(automaton.add(worker))
-        server = self._server.add(Server(plan, 0, setting.network))
+        server = NO_SERVER
+        if not setting.rooted:
+            server = self._server.add(Server(plan, 0, setting.network))
         switches = tuple(
             automaton.add(new_switch(plan, name, setting.slots))
             for automaton, name in zip(self._switches, self._names, strict=True)
@@ -155,19 +168,19 @@ class Model:
     # -- what components do
 
     def _worker_step(self, state: State, index: int, event: Event) -> State:
-        automaton, fragments = self._workers[index], self.setting.fragments
+        automaton, setting = self._workers[index], self.setting
 
         def act(worker: Worker) -> Sent:
             match event:
                 case ("frame", int(number)):
                     worker.receive(rows(self._contents[number]), 0.0)
                 case ("adopt", int(epoch)):
-                    worker.adopt(self.setting.plans[epoch - 1], 0.0)
+                    worker.adopt(setting.plans[epoch - 1], 0.0)
                 case ("hand",):
                     hand_over(worker)
                 case (str(how), int(slot)):
                     send_again(worker, slot, how)
-            check_worker(worker, fragments)
+            check_worker(worker, setting.tensors)
             return sent_by(worker)
 
         after, sent = automaton.step(state.workers[index], event, act)
@@ -182,7 +195,7 @@ class Model:
                     server.receive(rows(self._contents[number]), 0.0)
                 case ("adopt", int(epoch)):
                     server.adopt(self.setting.plans[epoch - 1])
-            check_server(server, self.setting.fragments)
+            check_server(server, self.setting.tensors)
             return sent_by(server)
 
         after, sent = self._server.step(state.server, event, act)
@@ -269,7 +282,7 @@ class Model:
             if self._switches[place][state.switches[place]].installed < epoch:
                 after = self._switch_step(state, place, ("install", epoch))
                 yield Step(f"{name} holds epoch {epoch}", after)
-        if self._server[state.server].plan.epoch < epoch:
+        if state.server != NO_SERVER and self._server[state.server].plan.epoch < epoch:
             yield Step(f"the server is at epoch {epoch}", self._server_at(state, epoch))
         for index, automaton in enumerate(self._workers):
             if automaton[state.workers[index]].plan.epoch < epoch:

@@ -7,14 +7,21 @@ from dataclasses import replace
 
 from collectives.plan import JobPlan, Results
 from network.model import Network
+from protocol.wire import Reduction
+from tests.model.components import Tensors
 from tests.model.protocol_model import Budget, Setting
-from tests.support.protocol_world import make_tree, tree_plan
+from tests.support.protocol_world import SERVER, make_tree, tree_plan
 
 STAR = {"w0": "r", "w1": "r", "ps": "r"}
 TWO_LEVELS = {"w0": "a", "w1": "a", "w2": "r", "ps": "r"}
 STAR_OF_4 = {"w0": "r", "w1": "r", "w2": "r", "w3": "r", "ps": "r"}
 TWO_PAIRS = {"w0": "a", "w1": "a", "w2": "b", "w3": "b", "ps": "r"}
+ROOTED_STAR = {"w0": "r", "w1": "r", "w2": "r"}
+ROOTED_PAIR = {"w0": "r", "w1": "a", "w2": "a"}
+ROOTED_LEVELS = {"w0": "r", "w1": "a", "w2": "a", "w3": "r"}
 THREE_LEVELS = {"w0": "a", "w1": "a", "w2": "b", "w3": "r", "ps": "r"}
+ONE_WAY = (Reduction.REDUCE_SUM, Reduction.BROADCAST)
+"""Of rooted trees: lanes in one direction."""
 
 
 def plans(
@@ -24,11 +31,17 @@ def plans(
     window: int = 1,
     results: Results = Results.REPLICATED,
 ) -> tuple[Network, tuple[JobPlan, ...]]:
-    """Plans of epochs 1, 2, ..., each with the switches that sum in it."""
-    first, network = tree_plan(access, parents, sums[0], window=window, results=results)
+    """Plans of epochs 1, 2, ..., each with the switches that sum in it.
+
+    Worker 0 is the server if there is no other.
+    """
+    server = SERVER if SERVER in access else "w0"
+    first, network = tree_plan(
+        access, parents, sums[0], window=window, server=server, results=results
+    )
     made = [first]
     for epoch, summing in enumerate(sums[1:], start=2):
-        tree = make_tree(network, first.workers, parents, summing, window=2 * window)
+        tree = make_tree(network, first.workers, parents, summing, window=2 * window, server=server)
         made.append(replace(first, epoch=epoch, trees=(tree,)))
     return network, tuple(made)
 
@@ -43,10 +56,12 @@ def setting(
     window: int = 1,
     new_servers: Sequence[int] = (),
     results: Results = Results.REPLICATED,
+    reductions: Sequence[Reduction] = (Reduction.SUM,),
 ) -> Setting:
-    """Return a setting by its parts."""
+    """Return a setting by its parts. `fragments`: of a tensor by each of the reductions."""
     network, made = plans(access, parents, sums, window, results)
-    return Setting(name, network, made, fragments, budget, frozenset(new_servers))
+    tensors = Tensors(fragments, tuple(reductions))
+    return Setting(name, network, made, tensors, budget, frozenset(new_servers))
 
 
 def exhaustive() -> Iterator[Setting]:
@@ -91,6 +106,60 @@ def exhaustive() -> Iterator[Setting]:
         sums = [["a", "b", "r"]]
         yield setting(f"two pairs: {what}", TWO_PAIRS, {"a": "r", "b": "r"}, sums, budget)
     yield setting("star of 4: a loss, sent again", STAR_OF_4, {}, ["r"], Budget(1, 0, 1), 1)
+    yield from rooted()
+
+
+def rooted() -> Iterator[Setting]:
+    """Settings with the server at worker 0, and tensors that have lanes in one direction."""
+    for results in Results:
+        for what, budget in (
+            ("a loss, sent again", Budget(1, 0, 1)),
+            ("a loss, a copy and a reboot", Budget(1, 1, 0, reboots=1)),
+            ("bypass and a question", Budget(0, 0, 0, 1, 1)),
+        ):
+            name = f"rooted star, {results}: {what}"
+            yield setting(
+                name, ROOTED_STAR, {}, ["r"], budget, 1, results=results, reductions=ONE_WAY
+            )
+    yield setting(
+        "rooted star: a plan without sums",
+        ROOTED_STAR,
+        {},
+        ["r", ""],
+        Budget(1),
+        1,
+        reductions=ONE_WAY,
+    )
+    yield setting(
+        "rooted, two levels: two losses",
+        ROOTED_LEVELS,
+        {"a": "r"},
+        [["a", "r"]],
+        Budget(2),
+        1,
+        reductions=ONE_WAY,
+    )
+    for one in ONE_WAY:
+        yield setting(
+            f"rooted star: a plan, {one.name}",
+            ROOTED_STAR,
+            {},
+            ["r", "r"],
+            Budget(1),
+            1,
+            reductions=[one],
+        )
+        # Neighbouring switches ask each other by packets of this kind.
+        yield setting(
+            f"rooted, window 2: {one.name}",
+            ROOTED_PAIR,
+            {"a": "r"},
+            [["a", "r"]],
+            Budget(1),
+            2,
+            2,
+            reductions=[one],
+        )
 
 
 def beyond() -> Iterator[Setting]:
@@ -108,5 +177,15 @@ def beyond() -> Iterator[Setting]:
             window=2,
             new_servers=[3],
             results=results,
+        )
+        yield setting(
+            f"rooted, two levels, 3 plans, {results}",
+            ROOTED_LEVELS,
+            {"a": "r"},
+            [["a", "r"], ["a", "r"], ["a"]],
+            much,
+            window=2,
+            results=results,
+            reductions=(*ONE_WAY, Reduction.SUM, *ONE_WAY),
         )
     yield setting("two levels, 4 fragments", TWO_LEVELS, {"a": "r"}, [["a", "r"]], much, 4)

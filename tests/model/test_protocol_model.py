@@ -14,7 +14,7 @@ from host_agent.stream import Stream
 from tests.model.explore import Violated, breadth_first, random_walks
 from tests.model.p4_traces import follow
 from tests.model.protocol_model import Budget, Setting
-from tests.model.settings import STAR, TWO_LEVELS, beyond, setting
+from tests.model.settings import ONE_WAY, ROOTED_STAR, STAR, TWO_LEVELS, beyond, setting
 from tests.oracles.reference_switch import ReferenceSwitch
 from tests.support.search import examples
 
@@ -24,6 +24,13 @@ SMALL = [
     setting("star: new server", STAR, {}, ["r", "r"], Budget(), 1, new_servers=[2]),
     setting("two levels: loss", TWO_LEVELS, {"a": "r"}, [["a", "r"]], Budget(1)),
     setting("two levels: reboot", TWO_LEVELS, {"a": "r"}, [["a", "r"]], Budget(reboots=1)),
+    *(
+        setting(f"rooted star: {what}", ROOTED_STAR, {}, ["r"], budget, 1, reductions=ONE_WAY)
+        for what, budget in (
+            ("loss, reboot", Budget(1, reboots=1)),
+            ("loss, copy", Budget(1, 1)),
+        )
+    ),
 ]
 
 

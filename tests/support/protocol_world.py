@@ -71,16 +71,20 @@ def make_tree(
     share: float = 1.0,
     singles: bool = False,
 ) -> TreePlan:
-    """The tree in which each switch's next node is `parents[switch]` and some switches sum."""
+    """The tree in which each switch's next node is `parents[switch]` and some switches sum.
+
+    A worker at whose host the server is has no switch on its way, and is the server's last child.
+    """
     access = {host: network.access_switch(host) for host in (*workers, server)}
-    up_path = {w: [access[w]] for w in workers}
+    up_path = {w: [access[w]] for w in workers if w != server}
     for path in up_path.values():
         while path[-1] != access[server]:
             path.append(parents[path[-1]])
     depth = {node: i for path in up_path.values() for i, node in enumerate(reversed(path))}
     flows: dict[str, list[tuple[str, tuple[int, ...]]]] = {node: [] for node in (*depth, server)}
     for w, name in enumerate(workers):
-        flows[access[name]].append((name, (w,)))
+        if name in up_path:
+            flows[access[name]].append((name, (w,)))
     children: dict[str, list[tuple[str, tuple[int, ...]]]] = {}
     for node in sorted(depth, key=lambda n: (-depth[n], n)):
         arriving = children[node] = flows[node]
@@ -90,11 +94,18 @@ def make_tree(
         else:
             flows[after].extend((node, group) for _, group in arriving)
 
+    flows[server] += [(name, (w,)) for w, name in enumerate(workers) if name == server]
+
     def child_at(node: str, w: int) -> int:
         return next(i for i, (_, group) in enumerate(flows[node]) if w in group)
 
     up, down = [], []
     for w, name in enumerate(workers):
+        at_server = Hop(child=child_at(server, w), fan_in=len(flows[server]))
+        if name == server:
+            up.append((at_server,))
+            down.append(())
+            continue
         path = up_path[name]
         way_up = []
         for node, after in zip(path, [*path[1:], server], strict=True):
@@ -103,7 +114,6 @@ def make_tree(
                 way_up.append(Hop(True, False, child_at(node, w), len(children[node]), port))
             else:
                 way_up.append(Hop(port=port))
-        at_server = Hop(child=child_at(server, w), fan_in=len(flows[server]))
         up.append((*way_up, Hop(child=0, fan_in=0) if singles else at_server))
         way_down = [
             Hop(clear=node in aggregates and not singles, port=network.port(node, before))
@@ -129,7 +139,7 @@ def make_tree(
     return TreePlan(
         tree,
         server,
-        {**parents, **{w: access[w] for w in workers}, access[server]: server},
+        {**parents, **{w: access[w] for w in up_path}, access[server]: server},
         parts,
         tuple(up),
         tuple(down),
