@@ -123,6 +123,7 @@ def history_ends_with_its_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 FEWER_SUMS = setting("fewer sums", TWO_LEVELS, {"a": "r"}, [["a"], []], Budget(), 1)
+ROOTED_AGAIN = setting("rooted", ROOTED_STAR, {}, ["r"], Budget(again=1), 1, reductions=ONE_WAY[:1])
 LATE = setting("late", STAR, {}, ["r"], Budget(0, 1), 3)
 
 
@@ -131,6 +132,7 @@ LATE = setting("late", STAR, {}, ["r"], Budget(0, 1), 3)
     ("mutate", "where"),
     [
         (duplicates_are_added, setting("again", STAR, {}, ["r"], Budget(again=1), 1)),
+        (duplicates_are_added, ROOTED_AGAIN),
         (clears_name_no_fragment, LATE),
         (partial_sums_outlive_an_epoch, FEWER_SUMS),
         (finished_fragments_are_not_answered, SMALL[0]),
