@@ -8,9 +8,17 @@ from benchmarks.report import Rows
 from cli.experiment.description import Experiment
 from cli.experiment.prepare import Prepared, prepare
 from collectives.algorithms.ring import ring_all_gather, ring_all_reduce
-from collectives.plan import DataType
+from collectives.choices import Collective, DataType
+from collectives.plan import JobPlan
 from collectives.schedule import Schedule
-from protocol.wire import LANE_BYTES, LANES_DEFAULT, frame_bytes
+from collectives.task_messages import workload_message
+from collectives.workload import PROCESS, WorkloadSpec
+from controller.jobs.job_request import make_request
+from controller.jobs.job_spec import JobSpec
+from planning.model.placement import Placement
+from planning.registry import make_plan
+from protocol import hopsum_pb2 as pb
+from protocol.wire import LANE_BYTES
 from timing.routes import LinkArrays
 from timing.scenario import Scenario
 from timing.schedules import add_schedule, agents_transport
@@ -25,29 +33,40 @@ Add = Callable[[Scenario], None]
 def measure(workers: int) -> Rows:
     """Return, for each way on star:N, seconds and bytes on a worker's link in each direction.
 
-    Bytes are in units of the tensor. What is not built is computed: both over trees rooted at the
-    ranks, with a frame without lanes the other way for each fragment (docs/decisions/0013).
+    Bytes are in units of the tensor.
     """
     prepared = prepare(
         Experiment(
             topology=f"star:{workers}", workers=workers, elements=ELEMENTS, link_rate=LINK_RATE
         )
     )
+    assert prepared.plan is not None
     gather, reduce = ring_all_gather(workers, ELEMENTS), ring_all_reduce(workers, ELEMENTS)
     over_gloo, with_gather = _ring(prepared, reduce), _ring(prepared, gather)
-    switches = _plan(prepared)
+    switches = _plan(prepared.plan)
+    rooted = _rooted_plan(prepared)
     ways: dict[str, list[Add]] = {
         # gloo implements reduce-scatter as an all-reduce of which each rank keeps a part.
         "all over gloo": [with_gather, over_gloo],
         "reduce-scatter in the switches": [with_gather, switches],
         "both as all-reduces in the switches": [switches, switches],
+        "both over trees rooted at the ranks": [
+            _plan(rooted, Collective.ALL_GATHER),
+            _plan(rooted, Collective.REDUCE_SCATTER),
+        ],
     }
-    rows = [_row(prepared, way, parts) for way, parts in ways.items()]
-    frames = sum(frame_bytes(lanes, 1) for lanes in (LANES_DEFAULT, 0))
-    load = frames / (LANES_DEFAULT * LANE_BYTES)
-    seconds = load * ELEMENTS * LANE_BYTES * 8 / LINK_RATE
-    rooted = "both over trees rooted at the ranks (computed)"
-    return [*rows, _as_row(workers, rooted, seconds, load)]
+    return [_row(prepared, way, parts) for way, parts in ways.items()]
+
+
+def _rooted_plan(prepared: Prepared) -> JobPlan:
+    """Return the plan for the processes of the same workers."""
+    workers = prepared.placement.workers
+    spec = WorkloadSpec(PROCESS, len(workers), 0, 0, DataType.FLOAT32, 0)
+    job = JobSpec("ranks", workers, 0, task=pb.Task(workload=workload_message(spec)))
+    placed = Placement(workers, workers)
+    return make_plan(
+        prepared.network, make_request(job, 1, placed, prepared.network, prepared.settings)
+    )
 
 
 def _ring(prepared: Prepared, schedule: Schedule) -> Add:
@@ -58,10 +77,9 @@ def _ring(prepared: Prepared, schedule: Schedule) -> Add:
     return add
 
 
-def _plan(prepared: Prepared) -> Add:
+def _plan(plan: JobPlan, collective: Collective = Collective.ALL_REDUCE) -> Add:
     def add(scenario: Scenario) -> None:
-        assert prepared.plan is not None
-        add_plan(scenario, prepared.plan, ELEMENTS, DataType.FLOAT32)
+        add_plan(scenario, plan, ELEMENTS, DataType.FLOAT32, collective)
 
     return add
 
@@ -73,16 +91,10 @@ def _row(prepared: Prepared, way: str, parts: list[Add]) -> dict[str, object]:
     timing = scenario.run()
     worker = prepared.placement.workers[0]
     load = max(size for link, size in timing.loads.items() if worker in link)
-    return _as_row(
-        len(prepared.placement.workers), way, timing.seconds, load / (ELEMENTS * LANE_BYTES)
-    )
-
-
-def _as_row(workers: int, way: str, seconds: float, load: float) -> dict[str, object]:
     return {
-        "ranks": workers,
+        "ranks": len(prepared.placement.workers),
         "link_rate": LINK_RATE,
         "way": way,
-        "seconds": round(seconds, 3),
-        "each_way": round(load, 2),
+        "seconds": round(timing.seconds, 3),
+        "each_way": round(load / (ELEMENTS * LANE_BYTES), 2),
     }

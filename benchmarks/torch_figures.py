@@ -39,10 +39,12 @@ from cli.experiment.result import RunFailed
 from cli.experiment.session import Running, no_progress, run_job, wait_for_agents
 from cli.experiment.training import Trainer, Training
 from collectives.plan import DataType
+from collectives.workload import process_servers
 from controller.api.client import ControllerClient
 from mininet_topos.emulation import Emulation
 
 CHECKOUT = Path(__file__).resolve().parent.parent
+PYTHONPATH = f"{CHECKOUT}:{CHECKOUT / 'hopsum_torch' / 'src'}"
 ECHOES, ECHO_SECONDS = 400, 120.0
 
 
@@ -79,7 +81,7 @@ async def train(
     trainer = Trainer(emulation, workers, ControllerClient(running.address), printed.append)
     command = ["-m", "benchmarks.torch_rank", *arguments]
     trained = await trainer.run(
-        Training(command, environment=(f"PYTHONPATH={CHECKOUT}", *environment))
+        Training(command, environment=(f"PYTHONPATH={PYTHONPATH}", *environment))
     )
     lines = "".join(printed).splitlines()
     found = [line.removeprefix(FIGURES) for line in lines if line.startswith(FIGURES)]
@@ -94,6 +96,7 @@ def _prepared(topology: str, workers: int, link_rate: float | None) -> Prepared:
         Experiment(
             topology=topology,
             workers=workers,
+            servers=process_servers(workers),
             elements=SMALL,
             rounds=200,
             world=WorldKind.MININET,
@@ -124,9 +127,7 @@ def latency(repeats: int = 10) -> Rows:
 def _counted(emulation: Emulation, prepared: Prepared) -> list[str]:
     """Return the environment of ranks that count the CPU time of all hosts and switches."""
     placed = prepared.placement
-    hosts = dict(zip(("worker", "other"), placed.workers, strict=True)) | {
-        "server": placed.servers[0]
-    }
+    hosts = dict(zip(("worker", "other"), placed.workers, strict=True))
     switches = {name: emulation.switch_process(name).pid for name in prepared.network.switches}
     return [
         f"{NAMESPACES}={json.dumps({name: emulation.pid(host) for name, host in hosts.items()})}",
@@ -169,13 +170,12 @@ def latency_rows(found: Mapping[str, Any]) -> Rows:
 
 
 def _cpu_columns(used: Mapping[str, float] | None) -> dict[str, int | None]:
-    """Return CPU time by user: a worker's rank and agent, ..., and the switch."""
+    """Return CPU time by user: a worker's rank and agent, and the switch."""
     if used is None:
         return {}
     return {
         "cpu_rank": round(used[RANK]),
         "cpu_agent": round(used["worker"] - used[RANK]),
-        "cpu_server": round(used["server"]),
         "cpu_switch": round(used["s1"]),
     }
 
@@ -233,7 +233,7 @@ def step_rows(case: StepCase, found: Mapping[str, Sequence[float]]) -> Rows:
 
 
 def processor_time(repeats: int = 3) -> Rows:
-    """Measure the CPU time per gigabyte of two workers, the server's host and the switch.
+    """Measure the CPU time per gigabyte of a worker's host and the switch.
 
     Links are unshaped. A worker's host runs rank, torchrun and agent.
     """
@@ -251,7 +251,6 @@ def processor_time(repeats: int = 3) -> Rows:
             "ranks": 2,
             "rank": round(found[name][RANK], 2),
             "agent": round(found[name]["worker"] - found[name][RANK], 2),
-            "server": round(found[name]["server"], 2),
             "switch": round(sum(found[name][each] for each in prepared.network.switches), 2),
             "load": round(os.getloadavg()[0], 1),
         }

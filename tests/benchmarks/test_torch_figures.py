@@ -18,14 +18,14 @@ from benchmarks.torch_figures import (
 def test_stages_have_their_times_next_to_gloos() -> None:
     found: dict[str, Any] = {stage.name: [100.0, 300.0, 200.0] for stage in STAGES}
     found["gloo"] = [400.0] * 10
-    used = {"rank": 5.0, "worker": 12.0, "other": 50.0, "server": 3.0, "s1": 1.0}
+    used = {"rank": 5.0, "worker": 12.0, "other": 50.0, "s1": 1.0}
     found["CPU"] = {"float32": used}
     rows = {row["stage"]: row for row in latency_rows(found)}
     assert list(rows) == [stage.name for stage in STAGES]
     assert (rows["echo"]["best"], rows["echo"]["median"], rows["echo"]["calls"]) == (100, 200, 3)
     assert (rows["echo"]["of_gloo"], rows["gloo"]["of_gloo"]) == (0.5, 1.0)
-    columns = ("cpu_rank", "cpu_agent", "cpu_server", "cpu_switch")
-    assert [rows["float32"][column] for column in columns] == [5, 7, 3, 1]
+    columns = ("cpu_rank", "cpu_agent", "cpu_switch")
+    assert [rows["float32"][column] for column in columns] == [5, 7, 1]
     # Rows without CPU time come first.
     assert len(table("latency", [*rows.values()]).columns) == len(rows["float32"])
 

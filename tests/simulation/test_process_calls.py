@@ -25,7 +25,7 @@ from p4switch.backends.choose import engine_maker
 from planning.model.placement import place
 from planning.model.request import PlanRequest
 from planning.registry import make_plan
-from protocol.wire import EXPONENT_BIAS
+from protocol.wire import EXPONENT_BIAS, LANES_DEFAULT
 from simulation.all_reduce import Simulation
 from simulation.faults import Faults, Reboot
 from simulation.host import VirtualHost
@@ -138,12 +138,14 @@ def expected(calls: Sequence[Called], number: int, processes: Sequence[Handed], 
     return 0, elements, whole
 
 
-def plan_of(network: Network, *, rooted: bool, window: int) -> JobPlan:
-    """A plan for four workers: they have a server, or are the roots of two trees each."""
-    placed = place(network, 4, 0 if rooted else 1)
+def plan_of(
+    network: Network, workers: int, *, rooted: bool, window: int, lanes: int = LANES
+) -> JobPlan:
+    """A plan for some workers: they have a server, or are the roots of two trees each."""
+    placed = place(network, workers, 0 if rooted else 1)
     servers = 2 * placed.servers if rooted else placed.servers
     return make_plan(
-        network, PlanRequest(1, 1, placed.workers, servers, lanes=LANES, window=window)
+        network, PlanRequest(1, 1, placed.workers, servers, lanes=lanes, window=window)
     )
 
 
@@ -175,7 +177,7 @@ def test_each_call_is_reduced_in_its_own_way(
     network = load_network(
         "leaf-spine:2x2", link_rate=1e8, latency=1e-5, servers=1, workers=4, slots=1024
     )
-    plan = plan_of(network, rooted=rooted, window=8)
+    plan = plan_of(network, 4, rooted=rooted, window=8)
     targets = (ALL, PARTS, ROOT + 1)
     calls = [
         *((*call, 700, targets[place % 3]) for place, call in enumerate(REDUCED_BY)),
@@ -210,23 +212,36 @@ def test_each_call_is_reduced_in_its_own_way(
 
 
 def measured(
-    ranks: Sequence[str], sizes: Sequence[int], monkeypatch: pytest.MonkeyPatch
+    ranks: Sequence[str],
+    calls: Sequence[Called],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    rooted: bool = False,
 ) -> tuple[float, Mapping[tuple[str, str], int]]:
-    """The cost of two hosts' float32 sums of these sizes, submitted at once; `ranks`: their hosts.
+    """The cost of some hosts' calls, made at once; `ranks`: their hosts.
 
     Seconds, and bytes by link and direction.
     """
-    network = load_network("star:2", link_rate=5e7, latency=1e-5, servers=1, workers=2)
-    placement = place(network, 2, 1)
-    plan = make_plan(network, PlanRequest(1, 1, placement.workers, placement.servers, window=64))
-    processes = hand_over(ranks, [("float32", "sum", size, ALL) for size in sizes], monkeypatch)
+    workers = len(set(ranks))
+    network = load_network(
+        f"star:{workers}", link_rate=5e7, latency=1e-5, servers=not rooted, workers=workers
+    )
+    plan = plan_of(
+        network, workers, rooted=rooted, window=32 if rooted else 64, lanes=LANES_DEFAULT
+    )
+    processes = hand_over(ranks, calls, monkeypatch)
     simulation = Simulation(network, engine_maker(HOPSUM_P4), seed=1)
-    spec = WorkloadSpec(PROCESS, 2, 0, 0, DataType.INT32, 0, ranks=tuple(ranks))
+    spec = WorkloadSpec(PROCESS, workers, 0, 0, DataType.INT32, 0, ranks=tuple(ranks))
     simulation.add(plan, Work(Task(spec)))
     simulation.run(100.0)
-    assert [len(process.done_with) for process in processes] == [len(sizes)] * len(ranks)
+    assert [len(process.done_with) for process in processes] == [len(calls)] * len(ranks)
     result = simulation.result(plan.job)
     return result.seconds, result.links
+
+
+def sums(*sizes: int) -> list[Called]:
+    """Sums of float32 for all."""
+    return [("float32", "sum", size, ALL) for size in sizes]
 
 
 @pytest.mark.slow
@@ -235,14 +250,38 @@ def test_small_tensors_handed_in_together_take_as_long_as_one(
 ) -> None:
     """They share checks and fragments, where each took two round trips of its own."""
     ranks = ["h1", "h2"]
-    together, one = (measured(ranks, sizes, monkeypatch)[0] for sizes in ([500] * 16, [8000]))
+    calls = sums(*[500] * 16), sums(8000)
+    together, one = (measured(ranks, each, monkeypatch)[0] for each in calls)
     assert together <= 1.05 * one
 
 
 @pytest.mark.slow
 def test_several_ranks_cost_a_host_as_many_bytes_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """One tensor a host, however many processes have parts in it."""
-    sizes = [500, 30_000, 500]
-    alone = measured(["h1", "h2"], sizes, monkeypatch)
+    calls = sums(500, 30_000, 500)
+    alone = measured(["h1", "h2"], calls, monkeypatch)
     for ranks in (["h1", "h1", "h2", "h2"], ["h1", "h2", "h2", "h1", "h2", "h1"]):
-        assert measured(ranks, sizes, monkeypatch) == alone
+        assert measured(ranks, calls, monkeypatch) == alone
+
+
+@pytest.mark.slow
+def test_a_gather_takes_the_directions_that_a_scatter_leaves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of each link, so both at once take hardly longer than one; and a part crosses a link once."""
+    ranks = ["h1", "h2", "h3", "h4"]
+    scatter, gather = ("float32", "sum", 80_000, PARTS), ("int32", "copy", 80_000, PARTS)
+    costs = {
+        calls: measured(ranks, calls, monkeypatch, rooted=True)
+        for calls in ((scatter,), (gather,), (scatter, gather), (gather, scatter))
+    }
+    alone = max(costs[scatter,][0], costs[gather,][0])
+    assert max(costs[scatter, gather][0], costs[gather, scatter][0]) < 1.5 * alone
+    tensor = 4 * 80_000
+    for host in ranks:
+        up, down = (costs[scatter,][1][link] for link in ((host, "s1"), ("s1", host)))
+        assert up == pytest.approx(0.82 * tensor, rel=0.05)
+        assert down == pytest.approx(0.32 * tensor, rel=0.05)
+        up, down = (costs[gather,][1][link] for link in ((host, "s1"), ("s1", host)))
+        assert up == pytest.approx(0.32 * tensor, rel=0.05)
+        assert down == pytest.approx(0.82 * tensor, rel=0.05)
