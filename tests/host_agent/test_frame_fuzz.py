@@ -10,11 +10,13 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from collectives.plan import JobPlan, Results
 from hopsum_scapy import Hopsum, parse
 from host_agent.codec import Frames
 from host_agent.io.loop import Machine
+from host_agent.root_worker import RootWorker
 from host_agent.server import Server, ServerStatistics
 from host_agent.server_set import ServerSet
 from host_agent.stream import WorkerOptions, WorkerStatistics
@@ -51,6 +53,8 @@ FREE = (15, *range(18, 20), 22, 43, 45, *range(49, 56), *range(58, 70))
 WEIGHTS = (0, 0, 1, 2, 3, 39, 40, 0x7FFF, 0xFFFF)
 FLAGS = (0, 0, 0, Flag.BYPASS, Flag.BYPASS, Flag.STALE, Flag.ECN, Flag.OVERFLOW, 0xFF)
 ACCESS = {"w0": "a", "w1": "a", "w2": "r", SERVER: "r"}
+ROOTED_ACCESS = {"w0": "r", "w1": "r", "w2": "r"}
+ONE_WAY = (Reduction.REDUCE_SUM, Reduction.BROADCAST)
 
 
 @dataclass(frozen=True)
@@ -86,10 +90,18 @@ class Scene:
                 0.0,
             )
 
-    def worker(self, start: int) -> Worker:
-        """Worker 0 with a call in flight."""
+    @property
+    def rooted(self) -> bool:
+        """Whether the server is at worker 0."""
+        return self.plan.trees[0].server == self.plan.workers[0]
+
+    def worker(self, start: int, *, root: bool = False) -> Worker:
+        """Worker 0 with calls in flight; of a rooted tree worker 1, or 0 as the `root`."""
         options = WorkerOptions(first_fragment=start, bypass_after=2, deadline=1e9)
-        worker = Worker(self.plan, 0, self.network, options)
+        role, index = (RootWorker, 0) if root else (Worker, int(self.rooted))
+        worker = role(self.plan, index, self.network, options)
+        for reduction in ONE_WAY if self.rooted else ():
+            worker.submit(np.arange(2 * LANES, dtype=np.int32), 0.0, reduction=reduction)
         worker.submit(np.arange(64 * LANES, dtype=np.int32), 0.0)
         worker.submit(np.linspace(-1, 1, 64 * LANES, dtype=np.float32), 0.0)
         return worker
@@ -109,6 +121,7 @@ SCENES: dict[str, Scene] = {
     "forty singles": Scene(*star_plan(40, window=WINDOW, singles=True)),
     "one worker": Scene(*star_plan(1, window=WINDOW)),
     "two trees": Scene(*_two_trees()),
+    "rooted": Scene(*tree_plan(ROOTED_ACCESS, {}, (), window=WINDOW, server="w0")),
 }
 STARTS = (0, 1 << 31, (1 << 32) - 2 * WINDOW)
 
@@ -127,7 +140,11 @@ def bases(scene: Scene) -> list[Frames]:
     deeper = frame(plan, network, Kind.CONTRIBUTION, 0, 7, (Hop(aggregate=True, fan_in=2), Hop()))
     down = result(plan, network, 0, 7)
     copied = frame(plan, network, Kind.REPLICATED, 0, 7, weight=len(plan.workers))
-    return [up, up, up, deeper, down, down, copied]
+    forms = [up, up, up, deeper, down, down, copied]
+    for reduction in ONE_WAY if scene.rooted else ():
+        forms += [contribution(plan, network, 1, 0, 7, reduction=reduction)] * 2
+        forms.append(result(plan, network, 0, 7, reduction=reduction))
+    return forms
 
 
 def batches(scene: Scene, start: int, frames: int, seed: int) -> Iterator[Frames]:
@@ -143,8 +160,8 @@ def batches(scene: Scene, start: int, frames: int, seed: int) -> Iterator[Frames
             yield rng.integers(0, 256, (n, int(rng.integers(0, 300))), dtype=np.uint8)
             continue
         rows = np.repeat(forms[rng.integers(len(forms))], n, axis=0)
-        hops = (rows.shape[1] - frame_bytes(LANES, 0)) // 4
-        fields = frame_view(rows, LANES, hops)
+        fields = fields_of(rows)
+        hops = fields["stack"].shape[1]
         spread = WINDOW * int(rng.choice((1, 4, 8)))
         ahead = rng.integers(-2 * WINDOW, 4 * WINDOW) + rng.integers(0, spread, n)
         fields["fragment"] = (start + ahead) & 0xFFFFFFFF
@@ -169,21 +186,26 @@ def _mutate(rng: np.random.Generator, rows: Frames) -> None:
         free = rng.choice(FREE, len(chosen))
         any_header = rng.choice(HEADERS, len(chosen))
         at = np.where(rng.random(len(chosen)) < 0.8, free, any_header)
-        lane = rng.integers(66, length, len(chosen))
-        at = np.where(rng.random(len(chosen)) < 0.05, lane, at)
+        lane = rng.integers(min(66, length - 1), length, len(chosen))
+        at = np.where(rng.random(len(chosen)) < 0.05, lane, np.minimum(at, length - 1))
         old = rows[chosen, at]
         flipped = old ^ (1 << rng.integers(0, 8, len(chosen))).astype(np.uint8)
         wild = rng.choice((0, 0xFF, *range(0, 256, 5)), len(chosen)).astype(np.uint8)
         rows[chosen, at] = np.where(rng.random(len(chosen)) < 0.5, flipped, wild)
 
 
+def fields_of(rows: Frames) -> NDArray[np.void]:
+    """The fields of frames of one length and form, sharing memory."""
+    lanes = lanes_in(rows, LANES)
+    return frame_view(rows, lanes, (rows.shape[1] - frame_bytes(lanes, 0)) // 4)
+
+
 def check_output(machine: Machine) -> None:
     """Whatever an agent says is a whole frame."""
     for sent in machine.take_output():
-        hops = (sent.shape[1] - frame_bytes(LANES, 0)) // 4
-        fields = frame_view(sent, LANES, hops)
+        fields = fields_of(sent)
         assert is_hopsum(sent).all()
-        assert (fields["hops"] == hops).all()
+        assert (fields["hops"] == fields["stack"].shape[1]).all()
         assert (fields["total_length"] == sent.shape[1] - 14).all()
         assert ipv4_checksum(sent[0, 14:34].tobytes()) == 0
 
@@ -227,6 +249,19 @@ def test_workers_survive_any_frames_and_go_on(name: str, count: int) -> None:
         go_on(scene, worker)
 
 
+def test_roots_survive_any_frames(count: int) -> None:
+    scene = SCENES["rooted"]
+    for seed, start in enumerate(STARTS):
+        root = scene.worker(start, root=True)
+        for number, received in enumerate(batches(scene, start, count // len(STARTS), seed)):
+            now = 0.001 * number
+            feed(root, received, now)
+            if root.deadline is not None and root.deadline <= now:
+                root.tick(now)
+            if root.failure is not None or root.idle:
+                root = scene.worker(start, root=True)
+
+
 def go_on(scene: Scene, worker: Worker) -> None:
     """A worker's fragments in flight, and those it sends later, are summed as usual."""
     newer = replace(scene.plan, epoch=2)
@@ -234,15 +269,12 @@ def go_on(scene: Scene, worker: Worker) -> None:
     while not worker.idle:
         sent = worker.take_output()
         assert sent, "a worker with fragments in flight has sent them"
-        for batch in sent:
-            arrived, lanes = at_server(batch), lanes_in(batch, LANES)
-            fields = frame_view(arrived, lanes, 1)
-            reduction = Reduction.SUM if lanes else Reduction.NONE
-            one = result(newer, scene.network, 0, 7, reduction=reduction)
-            down = np.repeat(one, len(arrived), axis=0)
-            answer = frame_view(down, lanes, 0)
+        for row in (batch[number : number + 1] for batch in sent for number in range(len(batch))):
+            arrived = fields_of(at_server(row))
+            reduction = Reduction(int(arrived["reduction"][0]) >> 4)
+            down = result(newer, scene.network, 0, 7, reduction=reduction)
             for field in ("fragment", "tree", "exponent"):
-                answer[field] = fields[field]
+                fields_of(down)[field] = arrived[field]
             worker.receive(down, 1e6)
 
 

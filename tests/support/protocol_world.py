@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.plan import JobPlan, SwitchPart, TreePlan
-from host_agent.codec import NO_LANES, REDUCTION_AT, Frames
+from host_agent.codec import Frames, are_bare
 from host_agent.server import Server
 from host_agent.worker import Worker
 from network.model import Host, Link, Network
@@ -29,7 +29,7 @@ from protocol.wire import (
     Header,
     Hop,
     Kind,
-    Reduction,
+    carries_lanes,
     frame_bytes,
     frame_template,
     frame_view,
@@ -205,15 +205,16 @@ def frame(
     here = Address(hosts[plan.workers[0]].mac_bytes, hosts[plan.workers[0]].ip_bytes)
     fields = {"job": plan.job, "tree": 0, "epoch": plan.epoch, **fields}
     header = Header(kind, fragment=fragment, **fields)
-    lanes = 0 if header.reduction is Reduction.NONE else plan.lanes
+    up = kind is Kind.CONTRIBUTION or (kind is Kind.REQUEST and bool(stack))
+    lanes = plan.lanes if carries_lanes(header.reduction, up=up) else 0
     row = frame_template(here, here, header, stack, lanes)[None, :]
     frame_view(row, lanes, len(stack))["lanes"] = values_of(value)[:lanes]
     return row
 
 
 def lanes_in(batch: Frames, lanes: int) -> int:
-    """How many lanes frames have on the wire, of a job of so many: none where none are summed."""
-    return 0 if batch[0, REDUCTION_AT] == NO_LANES else lanes
+    """How many lanes frames have on the wire, of a job of so many: all of a batch alike."""
+    return 0 if are_bare(batch[:1])[0] else lanes
 
 
 def contribution(
