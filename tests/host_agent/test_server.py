@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from collectives.plan import JobPlan, PlanError, Results
-from host_agent.codec import mark, tos_of
+from host_agent.codec import REDUCTION_AT, mark, tos_of
 from host_agent.server import Server
 from host_agent.server_set import ServerSet
 from network.model import Network
@@ -366,6 +366,23 @@ def test_a_contribution_of_weight_0_is_refused(child: int) -> None:
     server.receive(bypassed, 0.0)
     assert server.statistics.refused == 2
     assert server.missing() is None
+
+
+@pytest.mark.parametrize("singles", [False, True])
+@pytest.mark.parametrize("code", sorted({*range(16)} - {*Reduction}))
+def test_unknown_reductions_are_foreign(code: int, singles: bool) -> None:
+    """Switches drop such frames; a server must not depend on that."""
+    server, plan, network = star(2, singles=singles)
+    flags = Flag.BYPASS if singles else 0
+    for worker in (0, 1):
+        unknown = contribution(plan, network, worker, 0, 7, flags=flags)
+        unknown[:, REDUCTION_AT] = code << 4
+        server.receive(unknown, 0.0)
+    assert server.statistics.foreign == 2
+    assert server.missing() is None
+    for worker in (0, 1):
+        server.receive(contribution(plan, network, worker, 0, 7, flags=flags), 0.0)
+    assert [answer.value for answer in answers(server)] == [14]
 
 
 def test_without_sums_only_what_is_flagged_bypass_is_a_contribution() -> None:

@@ -1,0 +1,76 @@
+"""A worker whose host is the root of trees: nobody speaks for it through the network."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from collectives.plan import JobPlan
+from host_agent.codec import Frames, address_of
+from host_agent.root_worker import RootWorker
+from network.loaders import load_network
+from network.model import Network
+from planning.model.request import PlanRequest
+from planning.registry import make_plan
+from protocol.wire import Flag, Header, Hop, Kind, Reduction, carries_lanes, frame_template
+
+LANES = 32
+ROOT, OTHER = 0, 1
+"""Worker numbers."""
+
+
+def rooted() -> tuple[JobPlan, Network]:
+    """Two workers, with a tree rooted at each."""
+    network = load_network("star:2", workers=2, slots=1024)
+    hosts = tuple(network.hosts)[:2]
+    return make_plan(network, PlanRequest(1, 1, hosts, hosts, lanes=LANES, window=16)), network
+
+
+def from_other(
+    plan: JobPlan,
+    network: Network,
+    reduction: Reduction,
+    *,
+    worker: int = OTHER,
+    child_of: int = OTHER,
+    weight: int = 1,
+    flags: int = 0,
+) -> Frames:
+    """A contribution of zeros to fragment 0 of the root's tree, as it arrives from the network."""
+    header = Header(
+        Kind.CONTRIBUTION,
+        plan.job,
+        0,
+        plan.epoch,
+        0,
+        worker=worker,
+        weight=weight,
+        flags=flags,
+        reduction=reduction,
+    )
+    [child] = [c for c, group in enumerate(plan.trees[0].server_children) if child_of in group]
+    source, root = (address_of(network, plan.workers[number]) for number in (OTHER, ROOT))
+    lanes = LANES if carries_lanes(reduction, up=True) else 0
+    return frame_template(source, root, header, [Hop(child=child, fan_in=2)], lanes)[None, :]
+
+
+@pytest.mark.parametrize("reduction", [Reduction.BROADCAST, Reduction.REDUCE_SUM, Reduction.SUM])
+@pytest.mark.parametrize(
+    "forged",
+    [
+        pytest.param({"child_of": ROOT}, id="the root's child"),
+        pytest.param({"worker": ROOT, "flags": int(Flag.BYPASS)}, id="the root's single"),
+        pytest.param({"weight": 2, "flags": int(Flag.BYPASS)}, id="a total"),
+    ],
+)
+def test_nobody_speaks_for_the_root(forged: dict[str, int], reduction: Reduction) -> None:
+    """Its part comes from its own host alone, and nothing is ever handed over to its servers."""
+    plan, network = rooted()
+    root = RootWorker(plan, ROOT, network)
+    root.receive(from_other(plan, network, reduction, **forged), 0.0)
+    root.receive(from_other(plan, network, reduction), 0.1)
+    values = np.arange(1, LANES + 1, dtype=np.int32)
+    call = root.submit(values, 0.2, reduction=reduction, ranges=[(0, LANES), (LANES, LANES)])
+    result = root.result(call)
+    assert result is not None
+    np.testing.assert_array_equal(result, values)
