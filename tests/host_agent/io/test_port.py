@@ -148,6 +148,18 @@ def test_frames_that_switches_refuse_are_filtered(
         receiver.close()
 
 
+def test_no_other_process_sends_from_the_port(veth: tuple[str, str]) -> None:
+    """Else any user of a worker's host could send its contributions by an ordinary socket."""
+    port = PacketPort(veth[0], udp_port=UDP_PORT)
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as another:
+            another.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with pytest.raises(OSError, match="Address already in use"):
+                another.bind(("", UDP_PORT))
+    finally:
+        port.close()
+
+
 def test_the_filter_is_there_before_frames_are(
     veth: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
