@@ -102,6 +102,11 @@ def flags_of(frames: Frames) -> NDArray[np.uint8]:
     return frames[:, FLAGS_AT]
 
 
+def kinds_of(frames: Frames) -> NDArray[np.uint8]:
+    """Kinds of packet."""
+    return frames[:, _KIND_AT] & 0x0F
+
+
 def exponents_of(frames: Frames) -> NDArray[np.uint8]:
     """Exponent bytes, sharing memory."""
     return frames[:, EXPONENT_AT]
@@ -119,6 +124,18 @@ def reduction_byte(reduction: Reduction) -> int:
 
 NO_LANES = np.uint8(reduction_byte(Reduction.NONE))
 """The reduction byte of frames without lanes on the wire, in both directions."""
+
+
+_KNOWN = np.zeros(256, dtype=np.bool_)
+_KNOWN[[reduction_byte(each) for each in Reduction]] = True
+
+
+def known_reductions(frames: Frames) -> NDArray[np.bool_]:
+    """Return which frames (n, length) have a reduction that exists, or are too short for any."""
+    if frames.shape[1] <= REDUCTION_AT:
+        return np.ones(len(frames), dtype=np.bool_)
+    known: NDArray[np.bool_] = _KNOWN[frames[:, REDUCTION_AT]]
+    return known
 
 
 _BY_STACK = 2

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collectives.operation import Ranges
 from collectives.plan import JobPlan
-from host_agent.codec import TREE_AT, Frames, without_lanes
+from host_agent.codec import (
+    STACK_START,
+    TREE_AT,
+    Frames,
+    children_of,
+    flags_of,
+    kinds_of,
+    weights_of,
+    without_lanes,
+    workers_of,
+)
 from host_agent.options import WorkerOptions
 from host_agent.segment import Remark, Tensor
 from host_agent.server_set import ServerSet
 from host_agent.worker import Worker
 from network.model import Network
-from protocol.wire import Reduction
+from protocol.wire import Flag, Kind, Reduction
 
 _MAC = slice(0, 6)
 """A frame's destination."""
@@ -49,6 +60,12 @@ class RootWorker(Worker):
         self._here = [tree.tree for tree in self.plan.trees if tree.server == self.host]
         self._is_here = np.zeros(256, dtype=np.bool_)
         self._is_here[self._here] = True
+        self._child = np.zeros(256, dtype=np.int64)
+        """This worker's child number at the server of each tree with its root here."""
+        own = self.plan.workers.index(self.host)
+        for tree in self.plan.trees:
+            if tree.server == self.host:
+                self._child[tree.tree] = tree.up[own][0].child
 
     def submit(
         self,
@@ -75,10 +92,28 @@ class RootWorker(Worker):
             return
         here = self._is_here[frames[:, TREE_AT]]
         if here.any():
-            self.servers.receive(frames[here], now)
+            theirs = frames[here]
+            forged = self._speaks_for_root(theirs)
+            self.statistics.foreign += int(np.count_nonzero(forged))
+            self.servers.receive(theirs[~forged], now)
         if not here.all():
             super().receive(frames[~here], now)
         self._hand_over(now)
+
+    def _speaks_for_root(self, frames: Frames) -> NDArray[np.bool_]:
+        """Return which frames of trees with their root here claim this worker's part of a sum.
+
+        It comes from this host alone. Totals of all workers do too: none are handed over to roots.
+        """
+        if frames.shape[1] <= STACK_START:
+            return np.zeros(len(frames), dtype=np.bool_)
+        own = workers_of(frames) == self.plan.workers.index(self.host)
+        total = weights_of(frames) == len(self.plan.workers)
+        bypasses = (flags_of(frames) & Flag.BYPASS) != 0
+        child = children_of(frames) == self._child[frames[:, TREE_AT]]
+        forged: NDArray[np.bool_] = kinds_of(frames) == Kind.CONTRIBUTION
+        forged &= np.where(bypasses, own | total, child)
+        return forged
 
     def tick(self, now: float) -> None:
         """Do what is due: send again, or give up (`failure`)."""

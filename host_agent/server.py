@@ -18,6 +18,7 @@ from host_agent.codec import (
     exponents_of,
     flags_of,
     fragments_of,
+    known_reductions,
     mark,
     reduction_byte,
     reductions_of,
@@ -126,6 +127,12 @@ class Server:
         if frames.shape[1] == self._forms.replicated.length:
             self._answer_requests(frames)
             return
+        known = known_reductions(frames)
+        if not every(known):
+            statistics.foreign += len(frames) - int(np.count_nonzero(known))
+            frames = frames[known]
+            if not len(frames):
+                return
         if self._take_ordinary(frames):
             return
         if not self._matcher.all_plain(frames):

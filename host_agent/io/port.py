@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p4switch.packet_io.compile import NoCompilerError, compile_shared
-from p4switch.packet_io.sockets import attach_filter, open_packet_socket
+from p4switch.packet_io.sockets import InterfaceError, attach_filter, open_packet_socket
 
 STRIDE = 2048
 """Bytes kept of a frame: above the 1514 of a full Ethernet frame."""
@@ -99,12 +99,32 @@ def _native() -> ctypes.CDLL | None:
     return library
 
 
+def udp_sink(interface: str, port: int) -> socket.socket:
+    """Hold a UDP port on an interface, and drop what arrives there.
+
+    So the kernel does not answer with ICMP port unreachable, and no other process can send from
+    that port. Raises InterfaceError if another one has it.
+    """
+    sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sink.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
+    attach_filter(sink, struct.pack("HBBI", 0x06, 0, 0, 0))
+    try:
+        sink.bind(("", port))
+    except OSError as error:
+        sink.close()
+        raise InterfaceError(
+            f"interface {interface!r}: UDP port {port}: {error}; expected it to be free (is another "
+            "agent running there?)"
+        ) from error
+    return sink
+
+
 class PacketPort:
     """A FramePort on an interface, over AF_PACKET.
 
     While the interface is down (ENETDOWN) what is sent is lost, as on a link without a carrier.
     `udp_port`: receive only what `udp_filter` keeps for that port, and keep the kernel from
-    answering with ICMP port unreachable (a UDP socket is bound there that drops everything).
+    answering (`udp_sink`). Raises InterfaceError.
     """
 
     def __init__(self, interface: str, *, udp_port: int | None = None) -> None:
@@ -115,10 +135,7 @@ class PacketPort:
         self._rows = np.empty((256, STRIDE), dtype=np.uint8)
         self._lengths = np.empty(256, dtype=np.uint32)
         if udp_port is not None:
-            self._sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            self._sink.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            attach_filter(self._sink, struct.pack("HBBI", 0x06, 0, 0, 0))
-            self._sink.bind(("", udp_port))
+            self._sink = udp_sink(interface, udp_port)
 
     def send(self, frames: Frames) -> int:
         """Send frames (n, length); return the number that the kernel accepted."""

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import select
-import socket
-import struct
 
 import numpy as np
 
 from hopsum_scapy import Hopsum, build, open_socket, parse
-from host_agent.io.port import Frames
-from p4switch.packet_io.sockets import InterfaceError, attach_filter
+from host_agent.io.port import Frames, udp_sink
+from p4switch.packet_io.sockets import InterfaceError
 from protocol.wire import UDP_PORT
-
-_DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)
 
 
 class ScapyPort:
@@ -31,11 +27,7 @@ class ScapyPort:
                 f"interface {interface!r}: {error}; expected an interface of this host, and "
                 "permission to open packet sockets (root)"
             ) from error
-        # Bound so that the kernel does not answer with ICMP port unreachable.
-        self._sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._sink.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        attach_filter(self._sink, _DROP_ALL)
-        self._sink.bind(("", UDP_PORT))
+        self._sink = udp_sink(interface, UDP_PORT)
 
     def send(self, frames: Frames) -> int:
         """Send frames (n, length); all are accepted."""
