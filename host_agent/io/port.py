@@ -113,7 +113,7 @@ def udp_sink(interface: str, port: int) -> socket.socket:
     except OSError as error:
         sink.close()
         raise InterfaceError(
-            f"interface {interface!r}: UDP port {port}: {error}; expected it to be free (is another "
+            f"interface {interface!r}: UDP port {port}: {error}; expected it free (is another "
             "agent running there?)"
         ) from error
     return sink

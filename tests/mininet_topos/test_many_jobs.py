@@ -143,7 +143,6 @@ def test_wrong_jobs_are_refused_at_the_caller(up: Running) -> None:
         f"a job 'a' exists already: number {first.job}": make_submission("a", "h1,h3"),
         "there is no host 'h9'": make_submission("b", "h1,h9"),
         "worker h1 is named more than once": make_submission("b", "h1,h1"),
-        "cannot be worker and server": make_submission("b", "h1,h2", "h2"),
         "9 workers: expected 1 to 6": make_submission("b", "9"),
         "algorithm 'gossip'": make_submission("b", "2", algorithm="gossip"),
         "job name 'b c'": make_submission("b c", "2"),

@@ -6,7 +6,7 @@ import pytest
 from network.builder import NetworkBuilder, host_ip
 from network.model import NetworkError
 from network.topologies import Options, make_topology
-from planning.model.placement import place
+from planning.model.placement import Placement, place
 
 
 @pytest.mark.parametrize(
@@ -230,6 +230,8 @@ def test_place_by_name() -> None:
     assert placement.workers == ("h16", "h1")
     assert placement.servers == ("h15",)
     assert "h3" not in place(tree, None, ["h3"]).workers
+    assert place(tree, 3, 0) == Placement(("h1", "h2", "h3"), ("h1", "h2", "h3"))
+    assert place(tree, ["h2", "h1"], ["h1"]) == Placement(("h2", "h1"), ("h1",))
 
 
 @pytest.mark.parametrize(
@@ -239,7 +241,6 @@ def test_place_by_name() -> None:
         (0, 1, "0 workers"),
         (None, 9, "9 servers: expected 1 to 5"),
         (["h1", "nobody"], 1, "no host 'nobody'"),
-        (["h1"], ["h1"], "worker and server"),
     ],
 )
 def test_place_errors(
