@@ -104,7 +104,8 @@ def flags_of(frames: Frames) -> NDArray[np.uint8]:
 
 def kinds_of(frames: Frames) -> NDArray[np.uint8]:
     """Kinds of packet."""
-    return frames[:, _KIND_AT] & 0x0F
+    kinds: NDArray[np.uint8] = np.bitwise_and(frames[:, _KIND_AT], 0x0F)
+    return kinds
 
 
 def exponents_of(frames: Frames) -> NDArray[np.uint8]:
