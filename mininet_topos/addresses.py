@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from p4switch.packet_io.private_files import private_folder
@@ -15,11 +16,19 @@ THRIFT_BASE_PORT = 21000
 
 
 def program(name: str) -> str:
-    """Return the path of a command of hopsum's environment: of the checkout, else the wheel."""
-    checkout = CHECKOUT / ".venv" / "bin" / name
-    # A wheel's files are in ENVIRONMENT/lib/python3.N/site-packages.
-    installed = CHECKOUT / ".." / ".." / ".." / "bin" / name
-    return str(checkout if checkout.exists() else installed.resolve())
+    """Return the path of a command of hopsum's environment.
+
+    That is the checkout's, else the wheel's, else the one that runs this (with `mn --custom`, the
+    system's Python does).
+    """
+    folders = (
+        CHECKOUT / ".venv" / "bin",
+        # A wheel's files are in ENVIRONMENT/lib/python3.N/site-packages.
+        (CHECKOUT / ".." / ".." / ".." / "bin").resolve(),
+        Path(sys.executable).parent,
+    )
+    found = [folder / name for folder in folders if (folder / name).exists()]
+    return str(found[0] if found else folders[0] / name)
 
 
 def grpc_socket(number: int) -> Path:
