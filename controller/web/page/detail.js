@@ -5,7 +5,7 @@ import {
   amount, bits, bytes, clock, clockName, fetchMissing, fetchSlot, jobColour, jobOf, linkOf, measured, number, packets,
   perSecond, slotsOf, sums, switchOf,
 } from "./state.js";
-import { element, figures } from "./tables.js";
+import { element, figures, renew } from "./tables.js";
 
 let shown = "";  // what the panel is of
 let boxes = [];  // its figures, which change; the form of a switch and the answer, which stay
@@ -23,7 +23,7 @@ export function detail(panel, history, picked, pick) {
     if (id === shown) answer.replaceChildren(made);
   };
   const parts = { link, switch: switchPanel, host, job }[picked.kind](history, picked.id, pick, tell);
-  changing.replaceChildren(...parts);
+  renew(changing, parts);
   const use = picked.kind === "switch" ? slotsOf(history.latest, picked.id) : undefined;
   if (use && !form.hasChildNodes()) form.append(slotForm(use, picked.id, tell));
 }
@@ -81,12 +81,12 @@ function slotMap(use, name, tell) {
       height: 22, fill: jobColour(range.job), class: "pick", "data-slots": `${range.first}`,
     }));
   }
-  svg.addEventListener("click", (event) => {
-    const box = svg.getBoundingClientRect();
+  svg.onclick = (event) => {
+    const box = event.currentTarget.getBoundingClientRect();
     const first = event.target.dataset.slots;
     const slot = Math.floor(use.slots * (event.clientX - box.left) / box.width);
     showSlot(name, Math.min(use.slots - 1, Math.max(Number(first ?? 0), slot)), tell);
-  });
+  };
   const words = use.ranges.map((range) => `job ${range.job}, tree ${range.tree}: ${range.first} to ${range.first + range.count - 1}`);
   return [element("p", `slots: ${use.taken} of ${use.slots} held${words.length ? `; ${words.join("; ")}` : ""}`), svg];
 }
@@ -156,7 +156,7 @@ function job(history, id, pick, tell) {
   ].filter(([, value]) => value !== "")), chart([{ colour: jobColour(id), points: rates }], bits)];
   if (found.trees.length) {
     const button = element("button", "what are its slots waiting for?");
-    button.addEventListener("click", () => showMissing(id, tell));
+    button.onclick = () => showMissing(id, tell);
     parts.push(button);
   }
   return parts;

@@ -1,6 +1,7 @@
 // Pictures: the topology with loads and trees, the timeline, and small charts. Plain SVG.
 
 import { clock, jobColour, jobOf, linkOf, load, measured, number, perSecond, slotsOf, sums, switchOf, works } from "./state.js";
+import { renew } from "./tables.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const RAMP = [[0xc3, 0xcc, 0xd5], [0x4d, 0xab, 0xf7], [0xe8, 0x59, 0x0c], [0xc9, 0x2a, 0x2a]];
@@ -65,7 +66,7 @@ export function drawTopology(svg, history, layout, picked, pick) {
     }));
     const hit = titled(shape("line", { ...ends, class: "hit pick", "data-link": id }),
       `${link.a} - ${link.b}: ${health || (!directions.some(measured) ? "not measured" : part === null ? "no rate" : `${Math.round(100 * part)} %`)}`);
-    hit.addEventListener("click", () => pick({ kind: "link", id }));
+    hit.onclick = () => pick({ kind: "link", id });
     parts.push(hit);
   }
 
@@ -101,7 +102,7 @@ export function drawTopology(svg, history, layout, picked, pick) {
       + (chosen("host", node.host) ? " picked-shape" : "");
     const box = titled(shape("rect", { class: look, x: x - width / 2, y: y - 11, width, height: 22, rx: Math.min(5, width / 3), "data-host": node.host }),
       node.attached ? node.host : `${node.host}: no agent attached`);
-    box.addEventListener("click", () => pick({ kind: "host", id: node.host }));
+    box.onclick = () => pick({ kind: "host", id: node.host });
     parts.push(box);
     if (named.has(node.host)) parts.push(shape("text", { x, y }, node.host));
   }
@@ -116,7 +117,7 @@ export function drawTopology(svg, history, layout, picked, pick) {
         + (chosen("switch", name) ? " picked-shape" : ""),
       cx: x, cy: y, r: radius, "data-switch": name,
     }), `${name}: ${found ? found.health || found.state : "not driven"}`);
-    circle.addEventListener("click", () => pick({ kind: "switch", id: name }));
+    circle.onclick = () => pick({ kind: "switch", id: name });
     parts.push(circle);
     if (use?.taken) parts.push(shape("path", { class: "tree", stroke: "#0b7285", d: arc(x, y, radius + 3, use.taken / use.slots) }));
     if (named.has(name)) parts.push(shape("text", { x, y }, name));
@@ -125,7 +126,7 @@ export function drawTopology(svg, history, layout, picked, pick) {
       parts.push(shape("text", { class: "small start", x: x + radius + 7, y }, rate ? perSecond(rate) : ""));
     }
   }
-  svg.replaceChildren(...parts);
+  renew(svg, parts);
 }
 
 const KINDS = {
@@ -162,7 +163,7 @@ export function drawTimeline(svg, state, pick) {
     for (const event of events) {
       const dot = titled(shape("circle", { cx: x(event.date), cy: y, r: 5, fill: kindColour(event.kind), class: "pick", "data-event": event.kind }),
         `${clock(event.date)}: ${event.text}`);
-      if (event.job) dot.addEventListener("click", () => pick({ kind: "job", id: event.job }));
+      if (event.job) dot.onclick = () => pick({ kind: "job", id: event.job });
       parts.push(dot);
     }
   });
@@ -170,7 +171,7 @@ export function drawTimeline(svg, state, pick) {
     const date = start + part * (state.date - start);
     parts.push(shape("text", { class: "small", x: x(date) - (part === 1 ? 22 : 0), y: lane * lanes.length + 10 }, clock(date)));
   }
-  svg.replaceChildren(...parts);
+  renew(svg, parts);
 }
 
 // Lines over time: [{name, colour, points: [[date, value]]}], from 0 to `top` or the most there is.

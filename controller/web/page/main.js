@@ -6,7 +6,7 @@ import {
   History, amount, bytes, clock, clockName, countFrom, fetchFrame, fetchFrames, fetchLayout, fetchState, follow, jobColour, number,
   packets, pause, slotsOf, sums, works,
 } from "./state.js";
-import { element, row, table } from "./tables.js";
+import { element, renew, row, table } from "./tables.js";
 
 const $ = (id) => document.getElementById(id);
 const history = new History();
@@ -100,15 +100,15 @@ function showJobs(state) {
       progress(job), job.epoch, bytes(number(job.sent_bytes)), amount(number(job.retransmissions)), why]);
     made.className = `pick${picked?.kind === "job" && picked.id === job.job ? " picked" : ""}`;
     made.dataset.job = job.name;
-    made.addEventListener("click", () => pick({ kind: "job", id: job.job }));
+    made.onclick = () => pick({ kind: "job", id: job.job });
     return made;
   });
   $("nothing").hidden = rows.length > 0;
-  $("jobs").replaceChildren(...table(names, rows));
+  renew($("jobs"), table(names, rows));
 }
 
 function showEvents(state) {
-  $("events").replaceChildren(...[...state.events].reverse().map((event) => {
+  renew($("events"), [...state.events].reverse().map((event) => {
     const item = element("li");
     const kind = element("b", event.kind);
     kind.style.color = kindColour(event.kind);
@@ -132,10 +132,10 @@ function showSwitches(state) {
       use ? `${use.taken} of ${use.slots}` : "none"]);
     made.className = `pick${picked?.kind === "switch" && picked.id === each.name ? " picked" : ""}`;
     made.dataset.switch = each.name;
-    made.addEventListener("click", () => pick({ kind: "switch", id: each.name }));
+    made.onclick = () => pick({ kind: "switch", id: each.name });
     return made;
   });
-  $("switches").replaceChildren(...table(names, rows));
+  renew($("switches"), table(names, rows));
 }
 
 // -- Where states come from

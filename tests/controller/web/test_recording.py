@@ -281,6 +281,28 @@ def test_input_in_the_details_survives_updates() -> None:
 
 @pytest.mark.slow
 @needs_chromium
+def test_a_click_may_last_from_one_state_to_the_next() -> None:
+    recording = Recording([shown_job(10.0)], live=True)
+    with web_thread(recording, WebAddress("127.0.0.1", 0)) as url, opened(url) as page:
+        heading = page.locator("#detail h2")
+        for date, target, shown in (
+            (11, "circle[data-switch=s1]", "switch s1"),
+            (12, "tr[data-job=mine]", "job 1"),
+            (13, "rect[data-host=h1]", "host h1"),
+        ):
+            page.locator(target).wait_for()
+            box = page.locator(target).bounding_box()
+            assert box
+            page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+            page.mouse.down()
+            recording.add(shown_job(date))
+            page.locator("#summary").get_by_text(f"{date - 10}.00 s since the start").wait_for()
+            page.mouse.up()
+            heading.get_by_text(shown).wait_for()
+
+
+@pytest.mark.slow
+@needs_chromium
 def test_long_details_move_nothing_else() -> None:
     state = shown_job(10.0)
     state.switches[0].state = "writing rules"
