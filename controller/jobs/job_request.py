@@ -31,6 +31,8 @@ VECTORS_WINDOW = 4
 WINDOW = 64
 """Default window where all workers' frames meet in one queue, or wait with TCP's: a host's queue of
 1000 frames holds the windows of many jobs."""
+LEAST_WINDOW = 16
+"""Default window of trees that share a tensor and the links, if there are many."""
 BUSY_SECONDS = 0.02
 """Round trip for which the default window keeps links busy where switches sum: agents and switches
 in software often wait for a processor for some milliseconds."""
@@ -255,7 +257,9 @@ def _default_window(network: Network, request: PlanRequest, free: float) -> int:
     """Return a window of which the half in flight fills the workers' links for `BUSY_SECONDS`.
 
     A power of two from `WINDOW` to `WINDOW_EMBEDDED`; above `WINDOW` only if `SPARE_WINDOWS` of it
-    fit the `free` slots. All workers go at the rate of the slowest.
+    fit the `free` slots. All workers go at the rate of the slowest. Trees with their roots at the
+    workers carry a part of a tensor each, and share the links: their windows are parts of that,
+    down to `LEAST_WINDOW`.
     """
     rates = [
         max(link.bandwidth or inf for link in network.links if worker in (link.a, link.b))
@@ -266,4 +270,5 @@ def _default_window(network: Network, request: PlanRequest, free: float) -> int:
     window = WINDOW
     while window < 2 * in_flight and 2 * window <= most:
         window *= 2
-    return window
+    parts = len(request.workers) if set(request.workers) <= set(request.servers) else 1
+    return max(LEAST_WINDOW, window >> (parts - 1).bit_length())

@@ -70,6 +70,13 @@ def test_windows_shrink_before_slots_run_out(free: int, window: int) -> None:
     assert _window(network, JobSpec("a", 2, window=256), free) == 256
 
 
+@pytest.mark.parametrize(("workers", "window"), [(2, 128), (3, 64), (4, 64), (8, 32), (20, 16)])
+def test_trees_of_workers_share_a_window(workers: int, window: int) -> None:
+    network = load_network("star:20")
+    assert _window(network, JobSpec("a", workers, 0)) == window
+    assert _window(network, JobSpec("a", workers, 0, window=64)) == 64
+
+
 def _window(network: Network, spec: JobSpec, free: float = inf) -> int:
     spec = resolve(spec, network)
     placed = place_spec(network, spec, list(network.hosts), {})
