@@ -39,7 +39,6 @@ from cli.experiment.result import RunFailed
 from cli.experiment.session import Running, no_progress, run_job, wait_for_agents
 from cli.experiment.training import Trainer, Training
 from collectives.plan import DataType
-from collectives.workload import process_servers
 from controller.api.client import ControllerClient
 from mininet_topos.emulation import Emulation
 
@@ -96,7 +95,6 @@ def _prepared(topology: str, workers: int, link_rate: float | None) -> Prepared:
         Experiment(
             topology=topology,
             workers=workers,
-            servers=process_servers(workers),
             elements=SMALL,
             rounds=200,
             world=WorldKind.MININET,

@@ -56,7 +56,7 @@ from collectives.choices import (
     FormOptions,
     Shape,
 )
-from collectives.workload import DATA_SETS, WorkloadSpec, process_servers
+from collectives.workload import DATA_SETS, WorkloadSpec
 from controller.jobs.job_state import JobError, JobState
 from files.json_text import parse_json
 from network.units import format_load
@@ -131,9 +131,6 @@ def submit(
             f"ranks-per-host {ranks_per_host}: an option of jobs whose tensors come from "
             "processes; add --from-processes, or omit it"
         )
-    if from_processes and servers is None and not integrity:
-        asked = hosts("workers", workers)
-        servers = str(process_servers(asked if isinstance(asked, int) else len(asked)))
     submission = make_submission(
         name,
         workers,

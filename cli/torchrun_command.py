@@ -142,13 +142,11 @@ def _prepare(
     from cli.command_options import rate
     from cli.experiment.description import Experiment, WorldKind
     from cli.experiment.prepare import prepare
-    from collectives.workload import process_servers
 
     return prepare(
         Experiment(
             topology=topology,
             workers=workers,
-            servers=process_servers(workers),
             world=WorldKind.MININET,
             engine=engine,
             link_rate=rate("link-rate", link_rate),

@@ -24,9 +24,6 @@ DATA_SETS = (DIGITS,)
 
 MOST_WORKERS = 0xFFFF
 """Maximum number of workers: the range of the packet's worker field."""
-MOST_ROOTS = 32
-"""Maximum number of workers that are the servers of a job of processes: the trees of more take
-seconds to plan, and have few slots each."""
 MOST_RANKS_OF_HOST = 64
 """As many processes of one user may be connected to an agent."""
 MOST_ELEMENTS = 1 << 40
@@ -58,11 +55,6 @@ class Digits:
     STEPS_PER_EPOCH: ClassVar = TRAIN_IMAGES // BATCH
     SHAPES: ClassVar = ((INPUTS, HIDDEN), (HIDDEN,), (HIDDEN, CLASSES), (CLASSES,))
     PARAMETERS: ClassVar = INPUTS * HIDDEN + HIDDEN + HIDDEN * CLASSES + CLASSES
-
-
-def process_servers(workers: int) -> int:
-    """Return how many servers a job of processes has by default; 0: each worker is one."""
-    return 0 if 2 <= workers <= MOST_ROOTS else 1
 
 
 @dataclass(frozen=True, slots=True)

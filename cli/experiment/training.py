@@ -20,7 +20,6 @@ from cli.experiment.prepare import Prepared
 from cli.experiment.result import DirectedLink
 from cli.experiment.session import Running, wait_for_agents
 from cli.experiment.supervision import end_processes
-from collectives.workload import process_servers
 from controller.api.client import ControllerClient
 from controller.jobs.job_state import JobState
 from host_agent.workload import intervals_from, reduce_seconds
@@ -110,7 +109,7 @@ def train_on_running(
     state = client.state()
     network = network_from(state.network)
     hosts = hosts_of_controller(network, client.address)
-    placed = place_ranks(network, workers, process_servers(workers)).workers
+    placed = place_ranks(network, workers).workers
     attached = {node.host for node in state.nodes if node.attached}
     missing = [host for host in placed if host not in attached]
     if missing:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from collectives.choices import DataType
 from collectives.task_messages import workload_message
-from collectives.workload import PROCESS, WorkloadSpec, process_servers
+from collectives.workload import PROCESS, WorkloadSpec
 from host_agent.io.session_thread import SessionThread
 from host_agent.memory import machine_id, total_memory
 from host_agent.session import NodeSession
@@ -68,8 +68,7 @@ class NodeClient:
         workers = [*dict.fromkeys(ranks)]
         several = tuple(ranks) if len(workers) < len(ranks) else ()
         spec = WorkloadSpec(PROCESS, len(workers), 0, 0, DataType.FLOAT32, 0, ranks=several)
-        servers = process_servers(len(workers))
-        submission = pb.Submission(name=name, workers=workers, server_count=servers)
+        submission = pb.Submission(name=name, workers=workers)
         submission.task.workload.CopyFrom(workload_message(spec))
         info = ask_controller(
             self.address, self._tls, lambda stub: stub.Submit(submission, timeout=SUBMIT_SECONDS)

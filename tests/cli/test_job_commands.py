@@ -167,14 +167,10 @@ def test_ranks_are_numbered_host_by_host() -> None:
 
 @pytest.mark.parametrize(
     ("options", "servers"),
-    [
-        (["--workers", "h3,h1"], 0),
-        (["--workers", "32"], 0),
-        (["--workers", "33"], 1),
-        (["--workers", "4", "--servers", "2"], 2),
-        (["--workers", "4", "--integrity"], 1),
-    ],
+    [([], 1), (["--servers", "2"], 2), (["--servers", "0"], 0)],
 )
-def test_workers_whose_processes_submit_are_the_servers(options: list[str], servers: int) -> None:
-    said("submit", "mine", "--from-processes", *options, "--json")
+def test_workers_whose_processes_submit_may_be_the_servers(
+    options: list[str], servers: int
+) -> None:
+    said("submit", "mine", "--from-processes", "--workers", "4", *options, "--json")
     assert SUBMITTED[-1].server_count == servers
