@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -122,6 +123,21 @@ def test_a_change_of_an_included_file_is_seen(source: Path, tmp_path: Path) -> N
     second, _ = build.load(source)
     assert NativeEngine(first).process([(0, b"a")]) == [(3, b"a")]
     assert NativeEngine(second).process([(0, b"a")]) == [(4, b"a")]
+
+
+@pytest.mark.parametrize(
+    "name", ["ir.py", "targets/v1model/include/v1model.p4", "backends/native/runtime/loop.h"]
+)
+def test_a_change_of_any_source_file_is_another_version(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "package"
+    shutil.copytree(build.PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(build, "PACKAGE", package)
+    before = build.package_hash.__wrapped__()
+    changed = package / name
+    changed.write_text(changed.read_text(encoding="utf-8") + "\n", encoding="utf-8")
+    assert build.package_hash.__wrapped__() != before
 
 
 COUNTING_COMPILER = """#!/bin/sh

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 RUNTIME = Path(__file__).parent / "runtime"
 PACKAGE = Path(__file__).parents[2]
+SOURCE_SUFFIXES = {".py", ".p4", ".h"}
 
 FLAGS = (
     "-O2",
@@ -70,7 +71,7 @@ def runtime_text() -> str:
 def package_hash() -> str:
     """Return a hash of p4switch's own source: the version that cached programs belong to."""
     digest = hashlib.sha256()
-    for path in sorted((*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.p4"))):
+    for path in sorted(path for path in PACKAGE.rglob("*") if path.suffix in SOURCE_SUFFIXES):
         digest.update(str(path.relative_to(PACKAGE)).encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
