@@ -198,6 +198,7 @@ def shown_job(date: float) -> pb.ClusterState:
     return made
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @needs_chromium
 @pytest.mark.parametrize("part", ["style.css", "main.js", "drawing.js", "layout.json", "events"])
@@ -216,6 +217,7 @@ def test_a_page_recovers_from_requests_that_fail(part: str) -> None:
         assert page.locator("header").evaluate("each => getComputedStyle(each).display") == "flex"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @needs_chromium
 def test_the_slider_recovers_from_requests_that_fail() -> None:
