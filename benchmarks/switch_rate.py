@@ -63,16 +63,19 @@ def free_ports(count: int) -> list[int]:
 
 @contextmanager
 def switch_process(
-    engine: Engine, interfaces: list[str], log: Path, threads: int = 1
+    engine: Engine, interfaces: list[str], log: Path, threads: int = 1, rings: bool = True
 ) -> Iterator[RunningSwitch]:
-    """Provide a switch with ports 1, 2, ... on the interfaces, on one core if it has one thread."""
+    """Provide a switch with ports 1, 2, ... on the interfaces, on one core if it has one thread.
+
+    `rings`: whether p4switch receives through rings, or by system calls.
+    """
     ports = [f"-i{n}@{name}" for n, name in enumerate(interfaces, start=1)]
     grpc_port, thrift_port = free_ports(2)
     address = f"127.0.0.1:{grpc_port}"
     if engine is Engine.EMBEDDED:
         command = [str(Path(sys.executable).with_name("p4switch")), "run", "--no-p4", *ports]
         command += ["--device-id", "1", "--grpc-server-addr", address, "--cpu-port", "510"]
-        command += ["--packet-threads", str(threads)]
+        command += ["--packet-threads", str(threads), *([] if rings else ["--receive-ring", "0"])]
     else:
         command = ["simple_switch_grpc", "--no-p4", "--device-id", "1"]
         command += ["--thrift-port", str(thrift_port)]
@@ -104,9 +107,18 @@ class Load:
 
 @contextmanager
 def aggregating_switch(
-    engine: Engine, lanes: int, folder: Path, window: int, threads: int = 1, stem: str = "hsb"
+    engine: Engine,
+    lanes: int,
+    folder: Path,
+    window: int,
+    threads: int = 1,
+    rings: bool = True,
+    stem: str = "hsb",
 ) -> Iterator[Load]:
-    """Provide a switch that runs hopsum.p4, with its rules and the sockets of its hosts."""
+    """Provide a switch that runs hopsum.p4, with its rules and the sockets of its hosts.
+
+    `threads` and `rings`: see `switch_process`.
+    """
     network = load_network(f"star:{CHILDREN}")
     placement = place(network, CHILDREN)
     plan = make_plan(
@@ -117,7 +129,7 @@ def aggregating_switch(
     with (
         veth_pairs(stem, CHILDREN + 1) as pairs,
         switch_process(
-            engine, [pair[0] for pair in pairs], folder / f"{stem}-{engine}.log", threads
+            engine, [pair[0] for pair in pairs], folder / f"{stem}-{engine}.log", threads, rings
         ) as switch,
     ):
 
@@ -157,9 +169,9 @@ def measure(engine: Engine, lanes: int, seconds: float, folder: Path) -> dict[st
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the CPU seconds of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Return the CPU seconds of a process's threads so far, by the scheduler's nanoseconds."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
 
 def contributions(network: Network, plan: JobPlan) -> dict[int, Frames]:

@@ -15,6 +15,7 @@ from p4switch.backends.native.loop import PacketLoop
 from p4switch.backends.reference.interpreter import Interpreter
 from p4switch.device.plane import AUXDATA_ROOM, PACKET_AUXDATA, SOL_PACKET, frame_with_tag
 from p4switch.ir import Program
+from p4switch.packet_io.receive_ring import ReceiveRing
 from p4switch.packet_io.sockets import open_packet_socket
 from p4switch.targets.v1model.engine import EngineOptions
 from tests.fuzz.programs import PORTS
@@ -28,8 +29,8 @@ MOST_IN_FLIGHT = 40
 SECONDS = 10
 """Without a frame until the loop counts as stuck."""
 
-Wires = list[tuple[socket.socket, socket.socket]]
-"""The switch's end and the far end of each port."""
+Wires = list[tuple[socket.socket, socket.socket, ReceiveRing | None]]
+"""The switch's end and the far end of each port, and the ring of the switch's end, if any."""
 
 
 def possible() -> bool:
@@ -38,8 +39,8 @@ def possible() -> bool:
 
 
 @contextmanager
-def wires() -> Iterator[Wires]:
-    """Connect each port; gone afterwards."""
+def wires(frames: int = MOST_IN_FLIGHT) -> Iterator[Wires]:
+    """Connect each port, through rings of as many frames if not 0; gone afterwards."""
     pairs = [interface_names("a", "b") for _ in range(PORTS)]
     made: Wires = []
     try:
@@ -53,12 +54,15 @@ def wires() -> Iterator[Wires]:
         for a, b in pairs:
             far = open_packet_socket(b)
             far.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
-            made.append((open_packet_socket(a), far))
+            near = open_packet_socket(a)
+            made.append((near, far, ReceiveRing(near, frames) if frames else None))
         yield made
     finally:
-        for ends in made:
-            for end in ends:
-                end.close()
+        for near, far, ring in made:
+            if ring is not None:
+                ring.close()
+            near.close()
+            far.close()
         for a, _ in pairs:
             subprocess.run(["ip", "link", "delete", a], check=False, capture_output=True)
 
@@ -78,21 +82,23 @@ def difference(
     reference = Interpreter(program)
     loop = PacketLoop(engine)
     try:
-        for port, (near, _) in enumerate(links):
-            loop.add_port(port, near)
+        for port, (near, _, ring) in enumerate(links):
+            loop.add_port(port, near, ring)
         loop.start()
         done = step = 0
         while done < len(frames):
             size = 1 + step * 7 % MOST_IN_FLIGHT
             burst = frames[done : done + size]
-            found = _burst(reference, burst, [far for _, far in links])
+            found = _burst(reference, burst, [far for _, far, _ in links])
             if found is not None:
                 return f"packet loop, frames {done} to {done + len(burst) - 1}: {found}"
             done, step = done + size, step + 1
         # What it has not read yet would reach the next program.
         sent = sum(_passes(frame) for frame in frames)
         until(lambda: loop.counts(0).rx_packets == sent, "all frames received")
-        left = [port for port, (_, far) in enumerate(links) if select.select([far], [], [], 0)[0]]
+        left = [
+            port for port, (_, far, _) in enumerate(links) if select.select([far], [], [], 0)[0]
+        ]
         return f"packet loop: more frames than expected at ports {left}" if left else None
     finally:
         loop.close()

@@ -40,9 +40,11 @@ DEFAULT_DROP_PORT = 511
 MOST_SEND_BUFFER = 1 << 30
 DEFAULT_SEND_BUFFER = 1 << 18
 DEFAULT_PACKET_BUDGET = 1 << 17
-"""Default as in `EngineOptions`, which is imported late."""
+DEFAULT_RECEIVE_RING = 1024
+"""Defaults as in `EngineOptions`, which is imported late."""
 LARGEST_BUDGET = (1 << 32) - 1
 MOST_PACKET_THREADS = 16
+LARGEST_RING = 1 << 16
 
 EVENT_SECONDS = 0.05
 """Polling interval in seconds for the end of capture files."""
@@ -163,6 +165,15 @@ def run(
             help="Threads that receive, each from ports of its own, and send (native executor).",
         ),
     ] = 1,
+    receive_ring: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=LARGEST_RING,
+            help="Frames that may wait at each port, 2 KiB of memory each; 0: in the socket, from "
+            "which system calls receive them (native executor).",
+        ),
+    ] = DEFAULT_RECEIVE_RING,
     defines: Defines = None,
     includes: Includes = None,
     executor: Executor = None,
@@ -268,6 +279,7 @@ def run(
             priority_queues=priority_queues,
             send_buffer=send_buffer,
             packet_threads=packet_threads,
+            receive_ring=receive_ring,
             packet_budget=packet_budget,
             externs=externs,
         )

@@ -185,7 +185,7 @@ def _make_plane(
         return PythonPlane(ports, cpu_port, on_frames, on_digests)
     from p4switch.device.native_plane import NativePlane
 
-    return NativePlane(ports, cpu_port, on_frames, on_digests)
+    return NativePlane(ports, cpu_port, on_frames, on_digests, loader.options.receive_ring)
 
 
 def _told(service: P4RuntimeService, states: InterfaceService) -> Callable[[int, bool], None]:

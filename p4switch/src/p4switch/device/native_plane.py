@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import select
 import socket
 import threading
@@ -11,14 +12,20 @@ from os import close, dup, eventfd, eventfd_read, eventfd_write
 from p4switch.backends.native.engine import NativeEngine
 from p4switch.backends.native.loop import PacketLoop
 from p4switch.device.plane import DigestSink, FrameSink, Plane
+from p4switch.packet_io.receive_ring import ReceiveRing, open_rings
 from p4switch.targets.v1model.engine import ControlError, Engine, EngineStatistics
 
 RECORD_SECONDS = 0.01
 """Polling interval in seconds for digests and log messages of native code."""
 
+log = logging.getLogger(__name__)
+
 
 class NativePlane(Plane):
-    """A plane for native engines, with their loop in C. A thread waits for frames to the CPU."""
+    """A plane for native engines, with their loop in C. A thread waits for frames to the CPU.
+
+    `receive_ring`: see `EngineOptions`.
+    """
 
     def __init__(
         self,
@@ -26,8 +33,10 @@ class NativePlane(Plane):
         cpu_port: int | None,
         on_frames: FrameSink,
         on_digests: DigestSink,
+        receive_ring: int = 0,
     ) -> None:
         super().__init__(ports, cpu_port, on_frames, on_digests)
+        self._rings = _rings(self._ports, receive_ring)
         self._loop: PacketLoop | None = None
         self._wake = eventfd(0)
         self._closed = False
@@ -48,7 +57,7 @@ class NativePlane(Plane):
                 self._loop.close()
             self._loop = PacketLoop(engine)
             for number, packet_socket in self._ports.items():
-                self._loop.add_port(number, packet_socket)
+                self._loop.add_port(number, packet_socket, self._rings.get(number))
             self._loop.start()
         eventfd_write(self._wake, 1)
 
@@ -83,6 +92,8 @@ class NativePlane(Plane):
             if self._loop is not None:
                 self._loop.close()
                 self._loop = None
+            for ring in self._rings.values():
+                ring.close()
 
     def _watch(self) -> None:
         loop: PacketLoop | None = None
@@ -117,3 +128,16 @@ class NativePlane(Plane):
             self._on_frames(frames)
         if digests:
             self._on_digests(digests)
+
+
+def _rings(ports: Mapping[int, socket.socket], frames: int) -> dict[int, ReceiveRing]:
+    """Return a receive ring for each port; none at all if the kernel refuses one."""
+    try:
+        rings = open_rings(ports, frames)
+    except OSError as error:
+        log.warning("ports receive without rings, which takes more CPU: %s", error.strerror)
+        return {}
+    if rings:
+        slots = {ring.state.count for ring in rings.values()}
+        log.info("each port receives through a ring of %d frames", *slots)
+    return rings

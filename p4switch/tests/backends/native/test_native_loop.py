@@ -15,10 +15,13 @@ from p4switch.backends.native.engine import NativeEngine
 from p4switch.backends.native.loop import LostFrames, PacketLoop
 from p4switch.frontend.program import compile_program
 from p4switch.frontend.syntax.parser import parse_text
+from p4switch.packet_io.receive_ring import open_rings
 from p4switch.targets.v1model.engine import ControlError, EngineOptions
 from tests.support.machine import PATIENCE, interface_names, until, wait_until_up
 
 CPU_PORT = 500
+RING = 1024
+"""Frames in a ring: as many as a test sends at once."""
 
 # The first two bytes of a frame choose the port; the third is counted at ingress, and if it is 255
 # it becomes the length of the queue.
@@ -96,16 +99,21 @@ def open_socket(interface: str) -> socket.socket:
     return made
 
 
-@pytest.fixture
-def hosts(loop: PacketLoop, links: list[tuple[str, str]]) -> Iterator[list[socket.socket]]:
+@pytest.fixture(params=[0, RING], ids=["sockets", "rings"])
+def hosts(
+    loop: PacketLoop, links: list[tuple[str, str]], request: pytest.FixtureRequest
+) -> Iterator[list[socket.socket]]:
     """Sockets at the far ends of ports 0, 1 and 2; the loop runs."""
     mine = [open_socket(a) for a, _ in links]
     theirs = [open_socket(b) for _, b in links]
+    rings = open_rings(dict(enumerate(mine)), request.param)
     for port, made in enumerate(mine):
-        loop.add_port(port, made)
+        loop.add_port(port, made, rings.get(port))
     loop.start()
     yield theirs
-    loop.stop()
+    loop.close()
+    for ring in rings.values():
+        ring.close()
     for made in (*mine, *theirs):
         made.close()
 

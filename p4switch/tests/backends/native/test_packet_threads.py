@@ -18,7 +18,7 @@ from tests.fuzz import wires
 from tests.support.machine import PATIENCE
 
 FRAMES = 3000
-"""From each port: as many as wait in a packet socket."""
+"""From each port: as many as wait in a packet socket or its ring."""
 PORTS = 4
 TEXT = """
 #include <core.p4>
@@ -75,34 +75,36 @@ def send(far: socket.socket, source: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.network
+@pytest.mark.parametrize("frames", [0, FRAMES], ids=["sockets", "rings"])
 @pytest.mark.parametrize("threads", [1, 2, 4])
-def test_ports_in_parallel(threads: int) -> None:
+def test_ports_in_parallel(threads: int, frames: int) -> None:
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("needs root and iproute2 for veth pairs")
     options = EngineOptions(queue_depth=1 << 20, packet_threads=threads)
     engine = NativeEngine(compile_program(parse_text(TEXT, "program.p4")), options)
     loop = PacketLoop(engine)
-    with wires.wires() as links:
-        for port, (near, far) in enumerate(links):
+    with wires.wires(frames) as links:
+        for port, (near, far, ring) in enumerate(links):
             assert port < PORTS
-            loop.add_port(port, near)
+            loop.add_port(port, near, ring)
             far.settimeout(PATIENCE)
         assert len(links) == PORTS
         loop.start()
         senders = [
-            threading.Thread(target=send, args=(far, port)) for port, (_, far) in enumerate(links)
+            threading.Thread(target=send, args=(far, port))
+            for port, (_, far, _) in enumerate(links)
         ]
         for sender in senders:
             sender.start()
-        got = [[far.recv(2048) for _ in range(FRAMES)] for _, far in links]
+        got = [[far.recv(2048) for _ in range(FRAMES)] for _, far, _ in links]
         for sender in senders:
             sender.join()
         loop.stop()
-    totals = sorted(number_at(data, 14) for frames in got for data in frames)
+    totals = sorted(number_at(data, 14) for received in got for data in received)
     assert totals == list(range(1, PORTS * FRAMES + 1)), "each frame is counted once"
-    for port, frames in enumerate(got):
+    for port, received in enumerate(got):
         for source in range(PORTS):
-            flow = [data for data in frames if data[3] == source]
+            flow = [data for data in received if data[3] == source]
             numbers = list(range(port, FRAMES, PORTS))
             assert [number_at(data, 4) for data in flow] == numbers, "in order, none lost"
             assert [number_at(data, 8) for data in flow] == [number + 1 for number in numbers]

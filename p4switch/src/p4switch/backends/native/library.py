@@ -7,6 +7,8 @@ from ctypes import POINTER, c_char_p, c_int, c_int64, c_uint16, c_uint32, c_uint
 from pathlib import Path
 from typing import Any
 
+from p4switch.packet_io.receive_ring import RingState
+
 
 class BatchResult(ctypes.Structure):
     """control.h, batch_result."""
@@ -83,7 +85,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "output_destroy": (None, (c_void_p,)),
     "loop_create": (c_void_p, (c_void_p, c_uint32, c_uint32)),
     "loop_destroy": (None, (c_void_p,)),
-    "loop_add_port": (c_int, (c_void_p, c_uint32, c_int)),
+    "loop_add_port": (c_int, (c_void_p, c_uint32, c_int, POINTER(RingState))),
     "loop_remove_port": (None, (c_void_p, c_uint32)),
     "loop_run": (c_int, (c_void_p,)),
     "loop_stop": (None, (c_void_p,)),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from p4switch.backends.native.engine import NativeEngine, log, packets_of
 from p4switch.backends.native.library import BatchResult
+from p4switch.packet_io.receive_ring import ReceiveRing
 from p4switch.packet_io.sockets import set_buffer
 from p4switch.targets.v1model.engine import ControlError
 
@@ -59,13 +60,17 @@ class PacketLoop:
         self._taken = self._library.output_create()
         if not self._loop or not self._taken:
             raise MemoryError("no memory or descriptors for the packet loop")
-        self._sockets: dict[int, socket.socket] = {}
+        self._sockets: dict[int, tuple[socket.socket, ReceiveRing | None]] = {}
         self._thread: threading.Thread | None = None
         self._failure = 0
         engine.clock = self.now_us
 
-    def add_port(self, port: int, packet_socket: socket.socket) -> None:
-        """Connect a port to a bound AF_PACKET socket; both stay the caller's to close.
+    def add_port(
+        self, port: int, packet_socket: socket.socket, ring: ReceiveRing | None = None
+    ) -> None:
+        """Connect a port to a bound AF_PACKET socket, which may receive through a ring.
+
+        Both stay the caller's to close.
 
         ControlError if the port is not 0..510, is the CPU's or has a socket already.
         """
@@ -76,10 +81,11 @@ class PacketLoop:
         packet_socket.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
         half = self.engine.options.send_buffer // 2
         set_buffer(packet_socket, socket.SO_SNDBUF, half)
-        failed = self._library.loop_add_port(self._loop, port, packet_socket.fileno())
+        state = None if ring is None else ctypes.byref(ring.state)
+        failed = self._library.loop_add_port(self._loop, port, packet_socket.fileno(), state)
         if failed:
             raise OSError(failed, f"port {port}: {os.strerror(failed)}")
-        self._sockets[port] = packet_socket
+        self._sockets[port] = packet_socket, ring
 
     def remove_port(self, port: int) -> None:
         """Disconnect a port; frames that wait for it are lost."""

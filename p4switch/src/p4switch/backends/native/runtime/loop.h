@@ -1,11 +1,12 @@
 /* The packet loop: packet sockets in, the switch, packet sockets out, without Python.
 
    A packet thread sleeps in epoll, which tells of new frames only (EPOLLET), takes batches of up
-   to 64 frames from a port through ingress, and queues through egress into the port's stage, which
-   sendmmsg empties. A port whose socket is full keeps its stage and its queues (tail drop beyond
-   the queue depth) until EPOLLOUT, or for a millisecond if the kernel said ENOBUFS, which no event
-   ends; other ports go on. Frames for the CPU port go into a ring that Python empties when the
-   event descriptor `cpu_event` says so; frames from it come in by p4_loop_inject.
+   to 64 frames from a port, out of its ring or by recvmmsg, through ingress, and queues through
+   egress into the port's stage, which sendmmsg empties. A port whose socket is full keeps its
+   stage and its queues (tail drop beyond the queue depth) until EPOLLOUT, or for a millisecond if
+   the kernel said ENOBUFS, which no event ends; other ports go on. Frames for the CPU port go into
+   a ring that Python empties when the event descriptor `cpu_event` says so; frames from it come in
+   by p4_loop_inject.
 
    With several packet threads, each receives from ports of its own. The program runs under the
    switch's lock, so its state is as exact as with one; system calls that receive and send run
@@ -219,60 +220,120 @@ static void loop_keep_queued(packet_loop *l) {
 
 /* --- receiving */
 
-/* The VLAN tag that the kernel took out of a frame goes back in; returns where it starts now. */
-static u8 *frame_start(struct msghdr *m, u8 *frame, u32 *length) {
+/* The VLAN tag that the kernel took out of a frame goes back in. `status` has TP_STATUS_VLAN_... */
+static void put_tag_back(received *r, u32 status, u16 tpid, u16 tci) {
+    if (!(status & TP_STATUS_VLAN_VALID) || r->length < 12) return;
+    memmove(r->bytes - VLAN_ROOM, r->bytes, 12);
+    r->bytes -= VLAN_ROOM;
+    r->length += VLAN_ROOM;
+    store_be16(r->bytes + 12, status & TP_STATUS_VLAN_TPID_VALID ? tpid : 0x8100);
+    store_be16(r->bytes + 14, tci);
+}
+
+/* The frame in message `i`; 0 if the kernel cut it. */
+static int message_frame(loop_thread *t, u32 i, u32 length, received *r) {
+    struct msghdr *m = &t->receive[i].msg_hdr;
+    *r = (received){t->receive_parts[i].iov_base, length};
     for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
         if (c->cmsg_level != SOL_PACKET || c->cmsg_type != PACKET_AUXDATA) continue;
         struct tpacket_auxdata aux;
         memcpy(&aux, CMSG_DATA(c), sizeof aux);
-        if (!(aux.tp_status & TP_STATUS_VLAN_VALID) || *length < 12) continue;
-        memmove(frame - VLAN_ROOM, frame, 12);
-        frame -= VLAN_ROOM;
-        *length += VLAN_ROOM;
-        store_be16(frame + 12, aux.tp_status & TP_STATUS_VLAN_TPID_VALID ? aux.tp_vlan_tpid
-                                                                         : 0x8100);
-        store_be16(frame + 14, aux.tp_vlan_tci);
+        put_tag_back(r, aux.tp_status, aux.tp_vlan_tpid, aux.tp_vlan_tci);
     }
-    return frame;
+    m->msg_controllen = sizeof t->control[i];  /* as it was before the system call */
+    return !(m->msg_flags & MSG_TRUNC);
 }
 
-/* One batch from a port; its frames are gone from `frames` when this returns. */
-static void loop_receive(loop_thread *t, u32 port) {
+/* Frames of the port's socket, in t->batch. Returns how many the kernel gave, with those that it
+   cut, or minus an errno. */
+static int socket_receive(loop_thread *t, loop_port *lp, u32 *frames) {
+    loop_yield(t->loop);
+    int taken = recvmmsg(lp->fd, t->receive, BATCH, MSG_DONTWAIT, NULL), failed = errno;
+    loop_resume(t->loop);
+    for (int i = 0; i < taken; i++)
+        if (message_frame(t, (u32)i, t->receive[i].msg_len, &t->batch[*frames])) ++*frames;
+        else lp->counts.rx_errors++;
+    return taken < 0 ? -failed : taken;
+}
+
+/* A frame longer than a slot, which waits in the socket; 0 if it is lost. */
+static int long_frame(loop_thread *t, const loop_port *lp, u32 i, received *r) {
+    ssize_t length = recvmsg(lp->fd, &t->receive[i].msg_hdr, MSG_DONTWAIT);
+    if (length < 0 && errno != EAGAIN)  /* an error of the socket came first, and is read now */
+        length = recvmsg(lp->fd, &t->receive[i].msg_hdr, MSG_DONTWAIT);
+    return length >= 0 && message_frame(t, i, (u32)length, r);
+}
+
+/* As socket_receive, from the port's ring; the slots are this thread's until ring_release. */
+static int ring_receive(loop_thread *t, loop_port *lp, u32 *frames) {
+    u32 taken = 0;
+    for (; taken < BATCH && taken < lp->ring->count; taken++) {
+        struct tpacket2_hdr *slot = ring_slot(lp->ring, taken);
+        u32 status = slot_status(slot);
+        received *r = &t->batch[*frames];
+        if (!status) break;
+        if (status & TP_STATUS_COPY) {
+            if (long_frame(t, lp, *frames, r)) ++*frames;
+            else lp->counts.rx_errors++;
+        } else if (slot->tp_snaplen < slot->tp_len) {
+            lp->counts.rx_errors++;
+        } else {
+            *r = (received){(u8 *)slot + slot->tp_mac, slot->tp_snaplen};
+            put_tag_back(r, status, slot->tp_vlan_tpid, slot->tp_vlan_tci);
+            ++*frames;
+        }
+    }
+    if (taken) return (int)taken;
+    int failed = 0;
+    socklen_t size = sizeof failed;
+    getsockopt(lp->fd, SOL_SOCKET, SO_ERROR, &failed, &size);
+    return -(failed ? failed : EAGAIN);
+}
+
+/* Loads a frame into the caches, beside other work: in a ring, another processor wrote it. */
+static void prefetch_frame(const received *r) {
+    u32 length = r->length < MOST_PREFETCHED ? r->length : MOST_PREFETCHED;
+    for (u32 at = 0; at < length; at += CACHE_LINE) __builtin_prefetch(r->bytes + at);
+}
+
+/* The frames of t->batch go through the switch; they are not used afterwards. */
+static void loop_process(loop_thread *t, u32 port, u32 frames) {
     packet_loop *l = t->loop;
     p4_switch *sw = l->sw;
     loop_port *lp = &l->ports[port];
-    lp->receiving = 1;
-    loop_yield(l);
-    int count = recvmmsg(lp->fd, t->receive, BATCH, MSG_DONTWAIT, NULL), failed = errno;
-    loop_resume(l);
-    lp->receiving = 0;
-    if (!lp->open) return;
-    if (count <= 0) {
-        /* Nothing there, or a pending error of the socket (the interface went down), now read. */
-        if (count < 0 && failed != EAGAIN && failed != EINTR) lp->counts.rx_errors++;
-        mark_port(t->unread, port, failed != EAGAIN && failed != EBADF);
-        return;
-    }
-    mark_port(t->unread, port, count == BATCH);
     if (atomic_load(&sw->interrupted)) return;
     look_at_interfaces(l);
     sw->now = loop_now(l);
-    for (int i = 0; i < count; i++) {
-        u32 length = t->receive[i].msg_len;
-        struct msghdr *m = &t->receive[i].msg_hdr;
-        u8 *frame = frame_start(m, t->receive_parts[i].iov_base, &length);
-        m->msg_controllen = sizeof t->control[i];  /* as it was before recvmmsg */
-        if (m->msg_flags & MSG_TRUNC) {
-            lp->counts.rx_errors++;
-            continue;
-        }
+    for (u32 i = 0; i < frames; i++) {
+        const received *r = &t->batch[i];
+        if (lp->ring && i + 1 < frames) prefetch_frame(r + 1);
         lp->counts.rx_packets++;
-        lp->counts.rx_bytes += length;
-        packet *p = packet_arrives(sw, port, NULL, frame, length);
+        lp->counts.rx_bytes += r->length;
+        packet *p = packet_arrives(sw, port, NULL, r->bytes, r->length);
         if (p) ingress_packet(sw, p);
     }
     loop_pump(t);
     loop_keep_queued(l);
+}
+
+/* One batch from a port. */
+static void loop_receive(loop_thread *t, u32 port) {
+    loop_port *lp = &t->loop->ports[port];
+    u32 frames = 0;
+    lp->receiving = 1;
+    int taken = lp->ring ? ring_receive(t, lp, &frames) : socket_receive(t, lp, &frames);
+    if (!lp->open) {
+        /* It was removed during the system call. */
+    } else if (taken <= 0) {
+        /* Nothing there, or a pending error of the socket (the interface went down), now read. */
+        if (taken < 0 && taken != -EAGAIN && taken != -EINTR) lp->counts.rx_errors++;
+        mark_port(t->unread, port, taken != -EAGAIN && taken != -EBADF);
+    } else {
+        mark_port(t->unread, port, taken == BATCH);
+        loop_process(t, port, frames);
+        if (lp->ring) ring_release(lp->ring, (u32)taken);
+    }
+    lp->receiving = 0;
 }
 
 /* A batch from each port that may have one. Others may take the lock between two ports. */

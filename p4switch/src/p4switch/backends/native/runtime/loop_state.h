@@ -3,7 +3,6 @@
 #define P4_LOOP_STATE_H
 
 #include <errno.h>
-#include <linux/if_packet.h>
 #include <linux/sockios.h>
 #include <sched.h>
 #include <sys/epoll.h>
@@ -14,12 +13,15 @@
 #include <unistd.h>
 
 #include "control.h"
+#include "rings.h"
 
 #define BATCH 64
 #define FRAME_ROOM 65536
 /* Between the frames of a batch: rooms a power of two apart would share their sets of the caches. */
 #define FRAME_STRIDE (FRAME_ROOM + 1600)
 #define VLAN_ROOM 4
+#define CACHE_LINE 64
+#define MOST_PREFETCHED 2048
 #define CPU_RING_FRAMES 4096
 /* What the kernel counts for a frame of 600 to 1500 bytes: a block of 2048, and the sk_buff. */
 #define KERNEL_FRAME 2304
@@ -38,12 +40,15 @@ typedef struct {
     int fd;
     u32 thread;                /* whose epoll tells of it */
     u8 open, blocked, watches_output;
-    u8 receiving, sending;     /* a thread uses the descriptor without the lock */
+    u8 receiving, sending;     /* a thread uses the descriptor or the ring without the lock */
     u32 sent;                  /* frames of the stage that are gone */
     u32 calls;                 /* of sendmmsg that ended */
+    receive_ring *ring;        /* NULL: frames are received by recvmmsg */
     output stage;
     port_counts counts;
 } loop_port;
+
+typedef struct { u8 *bytes; u32 length; } received;
 
 /* What one packet thread sleeps in, and what its system calls fill. */
 typedef struct {
@@ -56,6 +61,7 @@ typedef struct {
     struct mmsghdr receive[BATCH], send[BATCH];
     struct iovec receive_parts[BATCH], send_parts[BATCH];
     u8 control[BATCH][CMSG_SPACE(sizeof(struct tpacket_auxdata))];
+    received batch[BATCH];     /* frames from one port, in `frames` or in its ring */
 } loop_thread;
 
 typedef struct packet_loop {
@@ -193,8 +199,8 @@ static void stage_reset(packet_loop *l, u32 port) {
     if (lp->open) loop_watch_output(l, port, 0);
 }
 
-/* 0, or an errno. The descriptor stays the caller's. */
-EXPORT int p4_loop_add_port(packet_loop *l, u32 port, int fd) {
+/* 0, or an errno. The descriptor and the ring, which may be NULL, stay the caller's. */
+EXPORT int p4_loop_add_port(packet_loop *l, u32 port, int fd, receive_ring *ring) {
     switch_lock(l->sw);
     loop_port *lp = &l->ports[port];
     struct epoll_event event = {.events = EPOLLET | EPOLLIN, .data.u32 = port};
@@ -205,6 +211,7 @@ EXPORT int p4_loop_add_port(packet_loop *l, u32 port, int fd) {
         l->next_thread++;
         lp->thread = thread;
         lp->fd = fd;
+        lp->ring = ring;
         lp->open = 1;
         lp->blocked = lp->watches_output = 0;
     }
@@ -212,7 +219,7 @@ EXPORT int p4_loop_add_port(packet_loop *l, u32 port, int fd) {
     return failed;
 }
 
-/* Afterwards the loop does not touch the port's descriptor; frames for it are lost. */
+/* Afterwards the loop does not touch the port's descriptor and ring; frames for it are lost. */
 EXPORT void p4_loop_remove_port(packet_loop *l, u32 port) {
     switch_lock(l->sw);
     loop_port *lp = &l->ports[port];
@@ -220,7 +227,7 @@ EXPORT void p4_loop_remove_port(packet_loop *l, u32 port) {
         loop_thread *t = &l->threads[lp->thread];
         epoll_ctl(t->epoll, EPOLL_CTL_DEL, lp->fd, NULL);
         lp->open = 0;
-        while (lp->receiving || lp->sending) {  /* system calls that do not block */
+        while (lp->receiving || lp->sending) {  /* a batch; its system calls do not block */
             switch_unlock(l->sw);
             sched_yield();
             switch_lock(l->sw);
