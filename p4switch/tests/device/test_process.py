@@ -41,6 +41,12 @@ pytestmark = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def patient_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """finsy gives a request up after ten seconds, in which a busy machine may not compile."""
+    monkeypatch.setattr("finsy.p4client._DEFAULT_RPC_TIMEOUT", PATIENCE)
+
+
 @dataclass
 class Host:
     """A namespace with one interface; the switch has the other end."""
