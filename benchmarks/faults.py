@@ -206,7 +206,11 @@ CASES = (
     ),
     # BMv2 receives nothing at all while an interface of its own is down (mininet_topos.bmv2_links).
     Case(
-        "link leaf-spine: down at the leaf for 5 s", 5.0, _cut_at_leaf, _join_at_leaf, of_a_link=True
+        "link leaf-spine: down at the leaf for 5 s",
+        5.0,
+        _cut_at_leaf,
+        _join_at_leaf,
+        of_a_link=True,
     ),
     Case(
         "leaf: power-cycled, away 1 s",
@@ -235,8 +239,8 @@ CASES = (
         _restart_agent(SERVER),
     ),
     Case(
-        "worker's agent: SIGSTOP for 3 s",
-        3.0,
+        "worker's agent: SIGSTOP for 5 s",
+        5.0,
         _end_agent("h5", signal.SIGSTOP),
         _end_agent("h5", signal.SIGCONT),
     ),
