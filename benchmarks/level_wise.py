@@ -2,7 +2,7 @@
 
 At flow level with exact events and TCP's framing. The ring follows the order of the tree, so that
 it crosses every link once each way, or a shuffled order. Level-wise uses the form that
-`level_wise_form` chooses, and that of 003: equal parts, rings, level after level.
+`level_wise_form` chooses, and that of [003][]: equal parts, rings, level after level.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ LEVEL_WISE = "level-wise"
 SCHEDULE_NAMES = ("ring", "halving-doubling", "tree", "double-tree", LEVEL_WISE)
 """All-reduces among hosts, of `collectives.algorithms.catalogue`."""
 MULTI_TREE = "multi-tree"
-"""On trees with shares that a planner chose (000): of switches, or of hosts."""
+"""On trees with shares that a planner chose ([000][]): of switches, or of hosts."""
 DEFAULT_PLANNER = "multi-hop"
 MOST_WINDOW = 1 << 16
 """Maximum number of fragments in flight; switches have fewer slots."""
@@ -82,7 +82,7 @@ class Results(StrEnum):
     REPLICATED = "replicated"
     """One packet a link: switches copy it (multicast groups)."""
     UNICAST = "unicast"
-    """One packet a worker, with its own stack (001 S4)."""
+    """One packet a worker, with its own stack ([001 S4][001])."""
 
 
 class Siblings(StrEnum):
@@ -100,13 +100,13 @@ class Shape(StrEnum):
     AUTO = "auto"
     """Level by level where a link between levels binds, else flat."""
     LEVELS = "levels"
-    """Level by level, as in 003."""
+    """Level by level, as in [003][]."""
     FLAT = "flat"
     """All ranks as siblings, in the order of the tree."""
 
 
 class Coordination(StrEnum):
-    """How the bit vectors of workers that agree on an order are combined (004)."""
+    """How the bit vectors of workers that agree on an order are combined ([004][])."""
 
     AUTO = "auto"
     """On a virtual ring where the network has one, else on the tree."""

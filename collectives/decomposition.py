@@ -1,4 +1,4 @@
-"""Decomposition: which part of a tensor goes over which logical topology (002).
+"""Decomposition: which part of a tensor goes over which logical topology ([002][]).
 
 The weights come with the plan. Every worker cuts every tensor at the same places, so
 the cuts are computed exactly, from fractions, and lie between blocks. (Collecting and broadcasting
@@ -22,7 +22,7 @@ class WeightError(InputError):
 
 
 def check_weights(weights: Sequence[Fraction]) -> None:
-    """Raise WeightError unless there are some, none is negative, and they sum to 1 (002)."""
+    """Raise WeightError unless there are some, none is negative, and they sum to 1 ([002][])."""
     if not weights or any(weight < 0 for weight in weights) or sum(weights) != 1:
         shown = ", ".join(map(str, weights)) or "none"
         raise WeightError(

@@ -1,4 +1,4 @@
-"""A plan: what each switch sums on the way up, and how results travel down (001 S1).
+"""A plan: what each switch sums on the way up, and how results travel down ([001 S1][001]).
 
 A planner makes it, the controller installs the switches' part, the agents execute the hosts' part.
 """
@@ -87,7 +87,7 @@ class TreePlan:
 
 @dataclass(frozen=True, slots=True)
 class HostPart:
-    """A logical topology of hosts and the part of every tensor that they sum on it, by TCP (002).
+    """A logical topology of hosts and the part of every tensor summed on it, by TCP ([002][]).
 
     A ring is its `order` of workers. The others are trees: `parents` leads every host but `root`
     towards it; a host in it that is no worker is a relay, which only sums what others send.

@@ -1,4 +1,4 @@
-"""The steady state: cycles of bit vectors over the order table (004 claims 7-10)."""
+"""The steady state: cycles of bit vectors over the order table ([004 claims 7-10][004])."""
 
 from __future__ import annotations
 

@@ -26,8 +26,7 @@ class Gathering:
         self._table = OrderTable()
 
     def request(self, member: int, version: int, wanted: Iterable[Wanted]) -> list[Wanted]:
-        """Process requests of a member; return those that all members have made (004 claim 1),
-        merged.
+        """Process a member's requests; return those all have made, merged ([004 claim 1][004]).
 
         Requests of different iterations are for different operators, even of the same name. A
         request for an operator in our order table that the member made before it had that table is

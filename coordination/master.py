@@ -1,4 +1,4 @@
-"""The root's part: the master controller and the order collector (004 claims 1, 5, 6)."""
+"""The root's part: the master controller and the order collector ([004 claims 1, 5, 6][004])."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class BitVector:
 
 @dataclass(frozen=True)
 class OrderTable:
-    """The operator order table (004 claim 5): operators in the order in which they start.
+    """The operator order table ([004 claim 5][004]): operators in the order in which they start.
 
     `version`: 0 before the first iteration is over, then one more with every amendment.
     """

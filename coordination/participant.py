@@ -2,11 +2,11 @@
 
 Messages and the time in; messages, events and the next deadline out. No thread, socket or clock.
 
-First iteration (004 claims 1-6): a start request goes up the tree, joined at every controller with
-those of the other processes below; when the master has it from everybody the response goes down,
-and the order of responses becomes the order table. Later (claims 7-12): bit vectors over the table,
-combined by an AND all-reduce. What the table does not say, or says wrongly, is negotiated up the
-tree again, and the table is amended.
+First iteration ([004 claims 1-6][004]): a start request goes up the tree, and every controller
+joins it with those of the other processes below; when the master has it from everybody the response
+goes down, and the order of responses becomes the order table. Later (claims 7-12): bit vectors over
+the table, combined by an AND all-reduce. What the table does not say, or says wrongly, is
+negotiated up the tree again, and the table is amended.
 
 Iteration numbers are each process's own, and go with every request, vector and start: only
 operators of one iteration are joined. A process that ends an iteration reports it; who waits for an

@@ -1,4 +1,4 @@
-"""AND all-reduce of bit vectors: on the tree, on the virtual ring, or elsewhere (004 claim 10).
+"""AND all-reduce of bit vectors: on the tree, the virtual ring, or elsewhere ([004 claim 10][004]).
 
 One vector a process and cycle; cycles are numbered from 0, and a process contributes to the next
 one only when it has the result of the last.

@@ -1,4 +1,4 @@
-"""A balanced tree of processes: bounded height and fan-out, close neighbours (004 claims 1-3).
+"""A balanced tree of processes: low, of bounded fan-out, near neighbours ([004 claims 1-3][004]).
 
 Processes are ordered so that close ones are next to each other, and every subtree is a piece of
 that order: cuts fall where the physical distance jumps. Racks and pods thus become subtrees, and
@@ -30,7 +30,7 @@ class CoordinationTree:
     """Processes by rank, and their parents.
 
     `names`: by rank; `parents`: by rank, -1 at the root; `ring`: all ranks in the order of the
-    virtual ring, or empty where the physical topology has none (004 claim 11).
+    virtual ring, or empty where the physical topology has none ([004 claim 11][004]).
     """
 
     names: tuple[str, ...]

@@ -2,7 +2,7 @@
 
 Which gradient is ready first depends on how each worker happens to be scheduled; here it is drawn
 at random for every worker and step, so that workers in one order would be luck. The workers agree
-on the order in which they sum (004); any order gives the same training.
+on the order in which they sum ([004][]); any order gives the same training.
 """
 
 from __future__ import annotations

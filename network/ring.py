@@ -1,4 +1,4 @@
-"""Find a ring among the attachment points of hosts (004 claim 11)."""
+"""Find a ring among the attachment points of hosts ([004 claim 11][004])."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _STEPS = 5_000
 def virtual_ring(network: Network, hosts: Sequence[str]) -> tuple[int, ...]:
     """Return the processes in the order of the physical ring, if there is one, else an empty tuple.
 
-    `hosts`: where each process runs. 004 claim 11 asks whether the physical topology has a ring;
-    we take that as a cycle of links through every point where a process's host is attached (the
-    host itself if it has links to other hosts, else its switch) and through nothing else, so that
-    neighbours on the virtual ring are at most one link further apart than on one switch. Finding
-    one is NP-hard: a ring that the bounded search misses is no ring, and the tree serves.
+    `hosts`: where each process runs. [004 claim 11][004] asks whether the physical topology has a
+    ring; we take that as a cycle of links through every point where a process's host is attached
+    (the host itself if it has links to other hosts, else its switch) and through nothing else, so
+    that neighbours on the virtual ring are at most one link further apart than on one switch.
+    Finding one is NP-hard: a ring that the bounded search misses is no ring, and the tree serves.
     """
     points: dict[str, list[int]] = {}
     for rank, host in enumerate(hosts):

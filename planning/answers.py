@@ -25,7 +25,7 @@ from planning.steiner.multi_tree_in_network import pack_in_network, plan_of
 
 MTREE = "mtree"
 HOST_PLANNERS = {"multi-tree": plan_multi_tree, MTREE: plan_mtree}
-"""Planners for networks in which all hosts work and forward (000)."""
+"""Planners for networks in which all hosts work and forward ([000][])."""
 NAMES = tuple(dict.fromkeys((*PLANNERS, *HOST_PLANNERS)))
 
 

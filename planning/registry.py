@@ -21,7 +21,7 @@ def _plan_embedding(network: Network, request: PlanRequest, allocator: Allocator
 
 
 EMBEDDING = "embedding"
-"""Over several logical topologies, of switches and of hosts, with weights (002)."""
+"""Over several logical topologies, of switches and of hosts, with weights ([002][])."""
 PLANNERS: Mapping[str, Planner] = {
     "multi-hop": plan_multi_hop,
     "multi-tree": plan_multi_tree,

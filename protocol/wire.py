@@ -175,7 +175,7 @@ def frame_bytes(lanes: int, hops: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One entry of the hop stack: what the next switch does (001 S1).
+    """One entry of the hop stack: what the next switch does ([001 S1][001]).
 
     `child`: this packet's child index at that switch (0..31); `fan_in`: number of children
     there (1..32); `port`: egress port. Of the server's entry only child and fan_in count.

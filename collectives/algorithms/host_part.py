@@ -1,4 +1,4 @@
-"""The all-reduce over one logical topology of hosts of a plan: a ring, or a tree (002)."""
+"""The all-reduce over one logical topology of hosts of a plan: a ring, or a tree ([002][])."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan's all-reduce as a schedule: switches that sum are nodes that combine (001 S3, S4)."""
+"""A plan's all-reduce as a schedule, in which switches combine ([001 S3, S4][001])."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""All-reduce on an arbitrary tree, level by level (003; US 10,956,357).
+"""All-reduce on an arbitrary tree, level by level ([003][]; US 10,956,357).
 
 Ranks are the leaves of a physical tree, symmetric or not; inner nodes only pass on. One that is a
-rank as well (003, figure 2) is a leaf next to its children, at no distance from where they meet
-(`ranks_as_leaves`). Under a parent
-with p children the sums of the children's branches are combined: every element lies with one leaf
-of each branch, these p leaves exchange it, and one of them keeps it. Each leaf keeps its branch's
+rank as well ([003, figure 2][003]) is a leaf next to its children, at no distance from where they
+meet (`ranks_as_leaves`). Under a parent with p children the sums of the children's branches are
+combined: every element lies with one leaf of each branch, these p leaves exchange it, and one of
+them keeps it. Each leaf keeps its branch's
 target part of what it held: 1/p, so that it ends with the product of 1 / (number of children) over
 the nodes above it (claims 1 and 4), or what the rates of links make best (`target_parts`). Branches
 of different width exchange where their leaves' ranges overlap (claims 5 and 6). Which form suits a
@@ -77,8 +77,8 @@ def level_wise_all_reduce(
     `ranks` are nodes of the tree; branches without any are ignored. In a level of p children a leaf
     sends (p - 1) / p of its data, each way. `pieces` of the tensor are pipelined through the
     levels; 1: level after level. `parts`: shares that branches of `ranks_as_leaves` keep, None: 1/p
-    each (003), which is best for rings. Raises ScheduleError for ranks that are not in the tree,
-    listed twice, or none, for less than one piece, and for parts that do not add up.
+    each ([003][]), which is best for rings. Raises ScheduleError for ranks that are not in the
+    tree, listed twice, or none, for less than one piece, and for parts that do not add up.
     """
     cut = _cut(tree, ranks, elements, siblings, pieces, parts)
     steps = _steps(cut, scatter=True, gather=True)

@@ -3,7 +3,7 @@ exchange.
 
 Four things are chosen, by closed forms alone, unless `FormOptions` say:
 
-- target parts by the rates of the links (`target_parts`); those of 003 where links are equal;
+- target parts by the rates of the links (`target_parts`); those of [003][] where links are equal;
 - siblings by ring, which needs the fewest connections; hierarchically where three or more keep
   unequal parts, and where messages are so short that latency decides: a ring's turns add it up;
 - pieces: many where a level above the lowest is the slowest, which waits for the first of them,
@@ -12,7 +12,7 @@ Four things are chosen, by closed forms alone, unless `FormOptions` say:
   one ring in the order of the tree, which crosses every link once each way. `Form.describe` says
   which it is.
 
-Hosts that forward may be inner nodes of the tree and ranks as well (003, figure 2).
+Hosts that forward may be inner nodes of the tree and ranks as well ([003, figure 2][003]).
 """
 
 from __future__ import annotations

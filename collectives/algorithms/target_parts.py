@@ -1,6 +1,6 @@
 """Target parts of level-wise all-reduce: the share of a branch that each child's leaves keep.
 
-003 divides a branch's part by its number of children (claims 1 and 4), which is best for equal
+[003][] divides a branch's part by its number of children (claims 1 and 4), which is best for equal
 links. Otherwise branches behind faster links should keep more: an element that a branch keeps
 arrives from its p - 1 siblings and is sent back to them; any other is sent once and received once.
 So with w_v the part of v among its siblings, the link above v carries, in tensors,
@@ -38,7 +38,7 @@ class _Line(NamedTuple):
 
 
 def equal_parts(tree: RootedTree) -> Parts:
-    """003's own rule: 1 / (number of children) at every node."""
+    """Return the parts of [003][]: 1 / (number of children) at every node."""
     return {node: Fraction(1, len(tree.children[above])) for node, above in tree.parents.items()}
 
 
@@ -64,7 +64,7 @@ def time_of(loads: Mapping[str, Fraction], rates: Rates) -> Fraction:
 
 
 def rated_parts(tree: RootedTree, rates: Rates) -> Parts:
-    """Return the parts that minimize the time of the slowest link: those of 003 if links are equal.
+    """Return the parts that minimize the time of the slowest link: [003][]'s if links are equal.
 
     (If these are as good.) Elsewhere leaves keep as much as each other, within what links can carry
     in the least time: so the flows between them are of one size, which share links evenly, and

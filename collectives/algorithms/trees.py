@@ -1,8 +1,8 @@
 """Pipelined trees: sums go up to the root and results come down, block by block, on several trees.
 
 One tree, the double binary tree (Sanders, Speck and Träff, Parallel Computing 2009) and multiple
-spanning trees with rates (000) are the same schedule: a chain of steps for each tree, on its own
-range of the tensor. A node of a tree that is no rank (a switch, a server) is a relay.
+spanning trees with rates ([000][]) are the same schedule: a chain of steps for each tree, on its
+own range of the tensor. A node of a tree that is no rank (a switch, a server) is a relay.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DEFAULT_BLOCK = 16384
 
 @dataclass(frozen=True, slots=True)
 class SharedTree:
-    """A tree and its share of the tensor, in proportion to the other trees' (000 step 3)."""
+    """A tree and its share of the tensor, in proportion to the other trees' ([000 step 3][000])."""
 
     tree: RootedTree
     share: Fraction = Fraction(1)
@@ -65,7 +65,7 @@ def double_tree_all_reduce(
 def multi_tree_all_reduce(
     ranks: Sequence[str], elements: int, trees: Sequence[SharedTree], block: int = DEFAULT_BLOCK
 ) -> Schedule:
-    """Spanning trees with shares: each sums its part of the tensor up to its root, and down (000).
+    """Spanning trees with shares: each sums its part up to its root, and down ([000][]).
 
     Raises ScheduleError for trees without all ranks, or shares that say nothing.
     """

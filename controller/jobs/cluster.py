@@ -1,4 +1,4 @@
-"""A cluster of many jobs: submission, placement and outcome (002).
+"""A cluster of many jobs: submission, placement and outcome ([002][]).
 
 It plans and installs through the manager, tells hosts' agents which jobs to attend, and watches
 the jobs' trackers. A job's failure ends that job only.

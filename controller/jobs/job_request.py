@@ -137,7 +137,7 @@ def coordination_tree(
 
 
 def vectors_spec(spec: JobSpec, placed: Placement) -> JobSpec | None:
-    """Return the job by which the switches combine the bit vectors of another's workers (004).
+    """Return the job by which the switches combine the bit vectors of another's workers ([004][]).
 
     Its reduction is the bitwise and; it has the same workers, in the same order. None if the job
     needs none. Raises JobError for a name that is too long to be extended.

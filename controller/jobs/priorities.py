@@ -1,4 +1,4 @@
-"""Priorities of jobs (002): early feedback, then a multi-level feedback queue.
+"""Priorities of jobs ([002][]): early feedback, then a multi-level feedback queue.
 
 A job's first iterations have level 0, so that its owner soon sees whether it learns. Then its level
 follows from the bytes it has sent: it starts at level 1 and drops at each threshold. So short jobs
@@ -51,7 +51,7 @@ class PriorityPolicy:
     """Rules that derive levels from progress."""
 
     early_iterations: int = 10
-    """The first I iterations, which have the highest priority (002: chosen by experience)."""
+    """The first I iterations, which have the highest priority ([002][]: chosen by experience)."""
     thresholds: tuple[int, ...] = geometric(10_000_000, 10)
     """Bytes, ascending: with the k-th (from 0) sent, a job is at level k + 2 or further down."""
     highest: int = 1

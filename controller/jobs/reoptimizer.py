@@ -1,4 +1,4 @@
-"""Reoptimization: plans follow the network's state as links fill (002).
+"""Reoptimization: plans follow the network's state as links fill ([002][]).
 
 `replanning` decides when to look and what is worth an epoch; here plans are made and timed. Jobs
 decide one by one, each knowing the expected load of those before: otherwise two jobs on a busy link

@@ -1,4 +1,4 @@
-"""When jobs are re-planned: every few iterations, and on changes of the network's state (002).
+"""When jobs are re-planned: every few iterations, and on changes of the network's state ([002][]).
 
 Replacing a plan is expensive: everything in flight is sent again in the new epoch. So three
 conditions apply. A change counts only if some link differs from the last look by more than a band

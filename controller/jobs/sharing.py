@@ -1,4 +1,4 @@
-"""Sharing of switches' slots among jobs: a quota for each, and preemption by bypass (002).
+"""Sharing of switches' slots among jobs: a quota for each, and preemption by bypass ([002][]).
 
 A job that aggregates in all switches of a busy cluster would leave no slots for others, so no job
 gets more than its quota of a switch. Where slots run out nevertheless, a job of higher priority

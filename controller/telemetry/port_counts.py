@@ -1,4 +1,4 @@
-"""Port counters of switches, read every second where possible (002)."""
+"""Port counters of switches, read every second where possible ([002][])."""
 
 from __future__ import annotations
 

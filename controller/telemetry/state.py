@@ -1,4 +1,4 @@
-"""The state of the network from reports of agents and switches: used and free bandwidth (002).
+"""The state of the network from reports of agents and switches: used and free bandwidth ([002][]).
 
 Both ends of a link see its traffic, an agent at the interfaces of its host, the controller in the
 port counters of switches. Reports are smoothed exponentially and age out; of several fresh ones,

@@ -1,4 +1,4 @@
-"""A process of the coordination (004) with its connections: TCP along the tree, in a thread.
+"""A process of the coordination ([004][]) with its connections: TCP along the tree, in a thread.
 
 Children connect to their parent and, where the tree has a ring, a process to its successor; all
 that is said between two processes goes over the connection of the one that opens.

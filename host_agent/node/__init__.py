@@ -1,4 +1,4 @@
-"""An agent as a long-running process: one host in all jobs of a cluster (002).
+"""An agent as a long-running process: one host in all jobs of a cluster ([002][]).
 
 What the jobs of a host share, and how:
 

@@ -154,7 +154,7 @@ class Transport(Protocol):
 
 
 class Coordination(Protocol):
-    """One process of the coordination of operators (004); every call raises its error."""
+    """One process of the coordination of operators ([004][]); every call raises its error."""
 
     def start(self) -> None:
         """Start connecting."""

@@ -469,7 +469,7 @@ class Member:
         remark: Remark | None = None,
         ranges: Ranges | None = None,
     ) -> None:
-        """Submit every part of a tensor to its exchange (002, decomposition)."""
+        """Submit every part of a tensor to its exchange ([002][], decomposition)."""
         in_place = self._source is not None and self._source.in_place
         if in_place:
             result = tensor

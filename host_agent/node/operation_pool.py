@@ -1,4 +1,4 @@
-"""Task queue, operation pool and completion queue of an agent (002, the agent's send process).
+"""Task queue, operation pool and completion queue of an agent ([002][], the agent's send process).
 
 Work that would delay the packets of other jobs (making tensors, checking sums, collectives over
 TCP) is a task: threads of the pool take tasks from the task queue, most urgent first, and put

@@ -1,4 +1,4 @@
-"""The traffic-priority module (002): the send queues of a host's jobs, and demultiplexing of
+"""The traffic-priority module ([002][]): the send queues of a host's jobs, and demultiplexing of
 frames.
 
 Every job has a level; frames of a lower level leave first, and jobs of one level take turns. The

@@ -1,5 +1,4 @@
-"""Bit vectors (004) that switches combine: queues from the coordinating job to the job that sums
-them.
+"""Queues of bit vectors ([004][]) from the coordinating job to the job that combines them.
 
 The vectors of a training are a job of their own, with the bitwise and as its reduction. Both jobs'
 members are of one agent on every worker's host; what goes from one to the other waits here.

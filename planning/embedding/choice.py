@@ -37,7 +37,7 @@ class Options:
     """Options of an embedding plan.
 
     Weights are multiples of `penalty` / `steps`: the penalty raises the step, so that there are
-    fewer topologies (002). `least_gain`: the least relative reduction of the objective by each
+    fewer topologies ([002][]). `least_gain`: the least relative reduction of the objective by each
     topology beyond a job's first. `max_topologies`: per job. `gap`: relative gap at which an answer
     is good enough; `time_limit`: seconds of planning; `nodes`: limit of branch-and-bound nodes, for
     an effort that does not depend on the machine.

@@ -1,4 +1,4 @@
-"""The elastic aggregation tree (002; Wan et al., Resilient AllReduce Tree, APNet 2020).
+"""The elastic aggregation tree ([002][]; Wan et al., Resilient AllReduce Tree, APNet 2020).
 
 Leaves are the workers. Every oversubscribed region has an aggregating host, which sums the data of
 its part of the network before they cross the narrow layer; in the root's region that is the root.

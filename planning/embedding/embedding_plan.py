@@ -1,4 +1,4 @@
-"""The embedding plan of 002: weighted logical topologies for every job; and its checker."""
+"""The embedding plan of [002][]: weighted logical topologies for every job; and its checker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The planner embedding: a job over several logical topologies at once, and its later epochs (002).
+"""The planner embedding: a job over several logical topologies, and its later epochs ([002][]).
 
 A new epoch moves the trees of switches to other links; the weights, the topologies of hosts and the
 servers stay, since all workers must partition a tensor alike. These change only where

@@ -54,7 +54,7 @@ class LogicalTopology:
         return (*sorted(set(self.parents.values()) - {self.root}), self.root)
 
     def sent(self, node: str) -> Fraction:
-        """Return the units a node sends for one unit of data: with those received, tr(i) of 002."""
+        """Return the units a node sends per unit of data: with those received, tr(i) ([002][])."""
         return sum((load for (u, _), load in self.traffic.items() if u == node), Fraction(0))
 
     def received(self, node: str) -> Fraction:
@@ -105,7 +105,7 @@ def parameter_server(paths: Paths, workers: Sequence[str], server: str) -> Logic
 
 
 def aggregation_tree(paths: Paths, root: str, parents: Mapping[str, str]) -> LogicalTopology:
-    """Return a tree of hosts: each sums what its children send, and passes results back (002)."""
+    """Return a tree of hosts: each sums its children's data, and passes results back ([002][])."""
     return _tree(paths, Model.AGGREGATION_TREE, root, parents)
 
 

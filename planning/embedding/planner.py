@@ -1,4 +1,4 @@
-"""Embedding plans for one or several jobs at once (002)."""
+"""Embedding plans for one or several jobs at once ([002][])."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The integer linear programme of 002, by column generation.
+"""The integer linear programme of [002][], by column generation.
 
     minimise    t + gain * (number of topologies)
     subject to  sum over jobs j, topologies k of  tr(k, i) x(j, k) <= t B(i)   for each link, node i

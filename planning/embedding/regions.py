@@ -1,4 +1,4 @@
-"""Regions of a network below an oversubscribed layer: where aggregating pays (002).
+"""Regions of a network below an oversubscribed layer: where aggregating pays ([002][]).
 
 The layers of a network with switches: the switches to which hosts attach (racks), then what
 switches up to 2, 3, ... links from the workers connect (pods). A region is a connected component

@@ -1,4 +1,4 @@
-"""Input of an embedding plan: features of the jobs, and free resources of the cluster (002).
+"""Input of an embedding plan: features of the jobs, and free resources of the cluster ([002][]).
 
 Agents report both: the nodes of a job, its tensors and iteration, and the residual bandwidth of
 their nodes; switch counters give the residual bandwidth of links between switches.

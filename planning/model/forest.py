@@ -151,7 +151,7 @@ class ForestOptions:
 
     For the planner mtree alone: `tree_bandwidth`: b, what a tree takes of its edges while trees
     grow, in the units of the capacities (None: several are tried); `keep`: the fraction of the
-    throughput to keep when trees are made lower (000 step 2; the paper's rho).
+    throughput to keep when trees are made lower ([000 step 2][000]; the paper's rho).
     """
 
     max_trees: int | None = None

@@ -11,7 +11,7 @@ from planning.model.forest import Forest, ForestOptions, RatedTree, Verdict
 from planning.model.graph import PlanningGraph
 
 BY_DIAMETER = frozenset({"mtree"})
-"""Planners that limit the diameter to 2H, as document 000 does, instead of the delay."""
+"""Planners that limit the diameter to 2H, as [000][] does, instead of the delay."""
 _ROUNDING = 1e-12
 """Tolerance of a sum of latencies in seconds: slightly more than half of the planners' quantum."""
 

@@ -56,7 +56,7 @@ class PlanningGraph:
 
     @property
     def every_node_works(self) -> bool:
-        """Return whether all nodes are workers, as in document 000."""
+        """Return whether all nodes are workers, as in [000][]."""
         return len(self.workers) == len(self.nodes)
 
     def edge(self, u: str, v: str) -> Edge:

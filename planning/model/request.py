@@ -18,7 +18,7 @@ class Algorithm(StrEnum):
     """Role of the switches in a job."""
 
     IN_NETWORK = "in-network"
-    """They sum wherever two flows meet (001 S3)."""
+    """They sum wherever two flows meet ([001 S3][001])."""
     SERVER = "server"
     """They only forward: the parameter server sums every worker's flow. The baseline."""
 
@@ -36,7 +36,7 @@ class Method(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingOptions:
-    """Options of the planner embedding (002).
+    """Options of the planner embedding ([002][]).
 
     `models`: the models that may carry parts of the data. `auxiliary`: hosts that may help besides
     the workers (None: lightly loaded ones are chosen); with `relays` also in topologies of hosts,

@@ -1,1 +1,1 @@
-"""Spanning trees of hosts: mtree and multi-tree (document 000)."""
+"""Spanning trees of hosts: mtree and multi-tree ([000][])."""

@@ -1,4 +1,4 @@
-"""mtree: trees grown one after another from the largest residual bandwidth (document 000).
+"""mtree: trees grown one after another from the largest residual bandwidth ([000][]).
 
 Steps 1 to 3 are literal, S1 to S9 as numbered there. The text breaks off at S10; the rest follows
 the authors' paper: S. Luo, R. Wang and H. Xing, Efficient Inter-Datacenter AllReduce With Multiple
@@ -60,7 +60,7 @@ Whole = NDArray[np.int64]
 
 
 def plan_mtree(graph: PlanningGraph, options: ForestOptions) -> Forest:
-    """Return the trees and rates of document 000, steps 1 to 3.
+    """Return the trees and rates of [000, steps 1 to 3][000].
 
     The same seed gives the same trees, unless the verdict is TIME_LIMIT. PlanError if no tree can
     meet the options, or the method finds none.

@@ -61,7 +61,7 @@ PEELED_AT_ALL = 200_000
 ATTEMPTS = 12
 """Numbers of trees, up to K, that the search starts from."""
 MTREE_TIME = 0.4
-"""Largest fraction of the time limit that document 000's trees may take."""
+"""Largest fraction of the time limit that the trees of [000][] may take."""
 SMALL = 64
 """Edges of networks where a second search and an integer programme take only seconds."""
 CHOICE_TREES = 120
@@ -174,7 +174,7 @@ class _Planning:
             self._search()
 
     def _offer_mtree(self, bandwidths: Sequence[Fraction | None]) -> None:
-        """Offer document 000's trees, so that no plan of a small network is slower than mtree's."""
+        """Offer the trees of [000][], so that no plan of a small network is slower than mtree's."""
         deadline = monotonic() + MTREE_TIME * self.options.time_limit
         enough = self.certificate.bound * (1 - self.gap)
         try:

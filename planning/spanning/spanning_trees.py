@@ -1,6 +1,6 @@
 """Spanning trees by edge numbers: minimum trees, heights, roots, and when there can be none.
 
-In document 000 every node is a worker. So it is here, except for helpers: nodes that combine, which
+In [000][] every node is a worker. So it is here, except for helpers: nodes that combine, which
 a tree may or may not contain. Edges are numbered in the order of their ends' numbers; a tree is the
 sorted tuple of its edges.
 """
@@ -25,7 +25,7 @@ from planning.model.graph import PlanningGraph
 Tree = tuple[int, ...]
 Lengths = NDArray[np.float64]
 TICKS = 10**12
-"""Latencies are compared in whole picoseconds, so that equal sums are equal (000: quantised)."""
+"""Latencies are whole picoseconds, so that equal sums are equal ([000][]: quantised)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Choice of trees from a pool, with exact rates (000 step 3): at most K, none slower than r.
+"""Choice of trees from a pool, with exact rates ([000 step 3][000]): at most K, none slower than r.
 
 The programme: maximise the sum of x_T such that, for each edge, the x_T of its trees sum to at most
 its capacity; r z_T <= x_T <= c_T z_T with c_T the slowest edge of T; the z_T, 0 or 1, sum to at

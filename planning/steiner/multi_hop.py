@@ -1,4 +1,4 @@
-"""The multi-hop planner: a tree for each server, flows summed where they meet (001 S1).
+"""The multi-hop planner: a tree for each server, flows summed where they meet ([001 S1][001]).
 
 `in_trees` says which trees are allowed and what makes them fast. The first choice is the best of
 some candidates (`multi_hop_candidates`). Where the bound (`multi_hop_bound`) leaves room, or few

@@ -33,6 +33,7 @@ def test_the_site_builds_with_all_links(tmp_path: Path) -> None:
         "python": "load_network",
     }.items():
         assert words in (tmp_path / "reference" / f"{name}.html").read_text(), name
+    assert 'href="../references.html#001"' in (tmp_path / "reference" / "python.html").read_text()
     # It is read without a network.
     assert not re.findall(r'<(?:script|link)[^>]+(?:src|href)="https?://[^"]+\.(?:js|css)"', page)
 

@@ -159,7 +159,7 @@ def moves(schedule: Schedule, step: int, turn: int = 0) -> list[tuple[str, int, 
 
 
 def test_the_documents_example() -> None:
-    """003: a root with two branches, two processors under the first; three under the second."""
+    """[003][]: a root with two branches, two processors under the first; three under the second."""
     tree, ranks = tree_of([[None, None], [None, None, None]])
     schedule = level_wise_all_reduce(tree, ranks, 12)
     check_schedule(schedule)

@@ -215,7 +215,7 @@ def test_the_form_is_described() -> None:
 
 
 def figure_2(rate: float = 1e9) -> Network:
-    """003, figure 2: a root, two parents that are processors too, and their 2 and 3 children."""
+    """[003, figure 2][003]: a root, two parents that are processors too, and 2 and 3 children."""
     builder = NetworkBuilder("figure 2")
     for host in ("root", "a", "b", *FIGURE_2):
         builder.add_host(host)
