@@ -40,7 +40,6 @@ DEFAULT_DROP_PORT = 511
 MOST_SEND_BUFFER = 1 << 30
 DEFAULT_SEND_BUFFER = 1 << 18
 DEFAULT_PACKET_BUDGET = 1 << 17
-DEFAULT_RECEIVE_RING = 1024
 """Defaults as in `EngineOptions`, which is imported late."""
 LARGEST_BUDGET = (1 << 32) - 1
 MOST_PACKET_THREADS = 16
@@ -166,14 +165,15 @@ def run(
         ),
     ] = 1,
     receive_ring: Annotated[
-        int,
+        int | None,
         typer.Option(
             min=0,
             max=LARGEST_RING,
-            help="Frames that may wait at each port, 2 KiB of memory each; 0: in the socket, from "
-            "which system calls receive them (native executor).",
+            help="Frames that may wait at each port, 2 KiB of memory each; default: 128 to 1,024, "
+            "in 8 MiB for all ports. 0: in the socket, from which system calls receive them "
+            "(native executor).",
         ),
-    ] = DEFAULT_RECEIVE_RING,
+    ] = None,
     defines: Defines = None,
     includes: Includes = None,
     executor: Executor = None,

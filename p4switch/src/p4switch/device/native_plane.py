@@ -12,7 +12,7 @@ from os import close, dup, eventfd, eventfd_read, eventfd_write
 from p4switch.backends.native.engine import NativeEngine
 from p4switch.backends.native.loop import PacketLoop
 from p4switch.device.plane import DigestSink, FrameSink, Plane
-from p4switch.packet_io.receive_ring import ReceiveRing, open_rings
+from p4switch.packet_io.receive_ring import ReceiveRing, default_frames, open_rings
 from p4switch.targets.v1model.engine import ControlError, Engine, EngineStatistics
 
 RECORD_SECONDS = 0.01
@@ -33,7 +33,7 @@ class NativePlane(Plane):
         cpu_port: int | None,
         on_frames: FrameSink,
         on_digests: DigestSink,
-        receive_ring: int = 0,
+        receive_ring: int | None = 0,
     ) -> None:
         super().__init__(ports, cpu_port, on_frames, on_digests)
         self._rings = _rings(self._ports, receive_ring)
@@ -130,10 +130,10 @@ class NativePlane(Plane):
             self._on_digests(digests)
 
 
-def _rings(ports: Mapping[int, socket.socket], frames: int) -> dict[int, ReceiveRing]:
+def _rings(ports: Mapping[int, socket.socket], frames: int | None) -> dict[int, ReceiveRing]:
     """Return a receive ring for each port; none at all if the kernel refuses one."""
     try:
-        rings = open_rings(ports, frames)
+        rings = open_rings(ports, default_frames(len(ports)) if frames is None else frames)
     except OSError as error:
         log.warning("ports receive without rings, which takes more CPU: %s", error.strerror)
         return {}

@@ -20,6 +20,10 @@ SLOT_BYTES = 2048
 """Of a frame with the kernel's header before it. A longer frame waits in the socket's buffer."""
 BLOCK_BYTES = 1 << 16
 """What the kernel allocates in one piece: whole slots."""
+SWITCH_FRAMES = 4096
+"""Slots that the ports of a switch share by default: 8 MiB."""
+FEWEST_FRAMES, MOST_FRAMES = 128, 1024
+"""Of a port by default."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -43,6 +47,7 @@ class ReceiveRing:
     """
 
     def __init__(self, packet_socket: socket.socket, frames: int) -> None:
+        self._socket = packet_socket
         blocks = -(-frames * SLOT_BYTES // BLOCK_BYTES)
         count = blocks * BLOCK_BYTES // SLOT_BYTES
         for option, value in (
@@ -51,13 +56,25 @@ class ReceiveRing:
             (PACKET_RX_RING, struct.pack("4I", BLOCK_BYTES, blocks, SLOT_BYTES, count)),
         ):
             _set_option(packet_socket, option, value)
-        self._memory = mmap.mmap(packet_socket.fileno(), blocks * BLOCK_BYTES)
+        try:
+            self._memory = mmap.mmap(packet_socket.fileno(), blocks * BLOCK_BYTES)
+        except OSError:
+            self._give_back()
+            raise
         address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         self.state = RingState(address, count, SLOT_BYTES, 0)
 
     def close(self) -> None:
-        """Give the memory back; the socket receives nothing more."""
+        """Unmap the memory, which the kernel keeps with the socket; that receives nothing more."""
         self._memory.close()
+
+    def remove(self) -> None:
+        """Close it and give the memory back: the socket receives without a ring."""
+        self.close()
+        self._give_back()
+
+    def _give_back(self) -> None:
+        _set_option(self._socket, PACKET_RX_RING, bytes(16))
 
 
 def _set_option(packet_socket: socket.socket, option: int, value: bytes) -> None:
@@ -67,8 +84,13 @@ def _set_option(packet_socket: socket.socket, option: int, value: bytes) -> None
         raise OSError(number, os.strerror(number))
 
 
+def default_frames(ports: int) -> int:
+    """Return how many frames each of so many ports' rings holds."""
+    return max(FEWEST_FRAMES, min(MOST_FRAMES, SWITCH_FRAMES // max(ports, 1)))
+
+
 def open_rings(sockets: Mapping[int, socket.socket], frames: int) -> dict[int, ReceiveRing]:
-    """Return a ring for each socket; none if `frames` is 0. Raises OSError."""
+    """Return a ring for each socket; none if `frames` is 0. Raises OSError if one is refused."""
     if not frames or not sockets:
         return {}
     with ThreadPoolExecutor(len(sockets)) as pool:
@@ -78,6 +100,6 @@ def open_rings(sockets: Mapping[int, socket.socket], frames: int) -> dict[int, R
         error = made.exception()
         if error is not None:
             for ring in rings.values():
-                ring.close()
+                ring.remove()
             raise error
     return rings

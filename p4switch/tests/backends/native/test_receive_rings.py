@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import socket
+import struct
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,13 +19,24 @@ from p4switch.device import native_plane
 from p4switch.device.native_plane import NativePlane
 from p4switch.frontend.program import compile_program
 from p4switch.frontend.syntax.parser import parse_text
-from p4switch.packet_io.receive_ring import SLOT_BYTES, ReceiveRing, open_rings
+from p4switch.packet_io.receive_ring import (
+    SLOT_BYTES,
+    SOL_PACKET,
+    ReceiveRing,
+    default_frames,
+    open_rings,
+)
 from p4switch.packet_io.sockets import open_packet_socket
+from p4switch.targets.v1model.engine import EngineOptions
 from tests.support.machine import PATIENCE, interface_names, until, wait_until_up
 
 FRAMES = 32
 """In a ring: the fewest that are possible."""
 LONGEST = 9014
+PACKET_VNET_HDR = 15
+VNET_HEADER = struct.Struct("<BBHHHH")
+"""`struct virtio_net_hdr`: flags, kind of segments, length of headers, of a segment, checksum."""
+NEEDS_CHECKSUM, TCP_SEGMENTS = 1, 1
 TEXT = """
 #include <core.p4>
 #include <v1model.p4>
@@ -35,7 +48,7 @@ parser P(packet_in p, out headers_t h, inout metadata_t m, inout standard_metada
 }
 control N(inout headers_t h, inout metadata_t m) { apply { } }
 control I(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {
-    apply { s.egress_spec = s.ingress_port; }
+    apply { s.egress_spec = h.h.number == 255 ? 9w500 : s.ingress_port; }
 }
 control E(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) { apply { } }
 control D(packet_out p, in headers_t h) { apply { p.emit(h); } }
@@ -45,13 +58,14 @@ V1Switch(P(), N(), I(), E(), N(), D()) main;
 
 def frame(number: int, length: int = 60) -> bytes:
     """Bytes 12 and 13 are an experimental EtherType, which no host answers."""
-    return bytes([number % 256]) + bytes(11) + b"\x88\xb5" + bytes([number % 251]) * (length - 14)
+    return bytes([number % 255]) + bytes(11) + b"\x88\xb5" + bytes([number % 251]) * (length - 14)
 
 
 @pytest.fixture
 def engine() -> Iterator[NativeEngine]:
-    """An engine whose program sends each frame back to where it came from."""
-    made = NativeEngine(compile_program(parse_text(TEXT, "program.p4")))
+    """An engine whose program sends frames back to where they came from, number 255 to the CPU."""
+    options = EngineOptions(cpu_port=500)
+    made = NativeEngine(compile_program(parse_text(TEXT, "program.p4")), options)
     yield made
     made.close()
 
@@ -188,3 +202,87 @@ def test_without_rings_ports_receive_by_system_calls(
 def test_what_is_no_packet_socket_has_no_ring() -> None:
     with socket.socket() as other, pytest.raises(OSError, match=r"not supported|not available"):
         open_rings({1: other}, FRAMES)
+
+
+def test_where_one_ring_is_refused_sockets_receive(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    here, there = ends
+    with socket.socket() as other, pytest.raises(OSError, match=r"not supported|not available"):
+        open_rings({1: here, 2: other}, FRAMES)
+    there.send(frame(1))
+    here.settimeout(PATIENCE)
+    assert here.recv(100) == frame(1)
+
+
+def test_frames_that_wait_while_the_link_goes_down_are_all_answered(
+    engine: NativeEngine, ends: tuple[socket.socket, socket.socket], ring: ReceiveRing
+) -> None:
+    here, there = ends
+    for number in range(20):
+        there.send(frame(number))
+    near, far = here.getsockname()[0], there.getsockname()[0]
+    for state in ("down", "up"):
+        subprocess.run(["ip", "link", "set", near, state], check=True)
+    wait_until_up(near, far)
+    loop = PacketLoop(engine)
+    loop.add_port(1, here, ring)
+    loop.start()
+    with suppress(OSError):  # The far end's socket has noticed, too.
+        there.recv(0)
+    assert [there.recv(100)[0] for _ in range(20)] == list(range(20))
+    counts = loop.counts(1)
+    loop.close()
+    assert (counts.rx_errors, counts.tx_errors) == (1, 0)
+
+
+def arrived(loop: PacketLoop) -> bytes:
+    """The next frame that the program sends to the CPU."""
+    assert select.select([loop.cpu_event()], [], [], PATIENCE)[0], "no frame for the CPU came"
+    [data] = loop.take_cpu_frames()
+    return data
+
+
+@pytest.fixture(params=[0, FRAMES], ids=["sockets", "rings"])
+def loop(
+    request: pytest.FixtureRequest, engine: NativeEngine, ends: tuple[socket.socket, socket.socket]
+) -> Iterator[PacketLoop]:
+    """A loop that runs, with port 1 at the near end."""
+    made = PacketLoop(engine)
+    rings = open_rings({1: ends[0]}, request.param)
+    made.add_port(1, ends[0], rings.get(1))
+    made.start()
+    yield made
+    made.close()
+    for each in rings.values():
+        each.close()
+
+
+@pytest.mark.parametrize("tag", ["81000007", "88a80007", "8100e123", "88a8000781000008"])
+def test_vlan_tags_stay_in_frames_of_any_length(
+    tag: str, loop: PacketLoop, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    for length in (60, 1514, *range(SLOT_BYTES - 100, SLOT_BYTES - 50), 4000):
+        plain = b"\xff" + frame(0, length)[1:]
+        tagged = plain[:12] + bytes.fromhex(tag) + plain[12:]
+        ends[1].send(tagged)
+        assert arrived(loop) == tagged
+
+
+@pytest.mark.parametrize("payload", [100, 1960, 3000, 60_000])
+def test_offloaded_frames_arrive_as_the_sender_left_them(
+    payload: int, loop: PacketLoop, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    """With a checksum that a network card would complete, and in one piece."""
+    ip = struct.pack(">BBHIBBHII", 0x45, 0, 40 + payload, 0, 64, 6, 0, 0x0A000001, 0x0A000002)
+    tcp = struct.pack(">HHIIHHHH", 1, 2, 0, 0, 0x5010, 8192, 0xBEEF, 0)
+    segment = b"\xff" + bytes(11) + b"\x08\x00" + ip + tcp + bytes(payload)
+    ends[1].setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
+    kind, size = (TCP_SEGMENTS, 1000) if payload > 1000 else (0, 0)
+    ends[1].send(VNET_HEADER.pack(NEEDS_CHECKSUM, kind, 54, size, 34, 16) + segment)
+    assert arrived(loop) == segment
+
+
+@pytest.mark.parametrize(("ports", "frames"), [(1, 1024), (4, 1024), (8, 512), (200, 128)])
+def test_rings_share_what_memory_a_switch_may_take(ports: int, frames: int) -> None:
+    assert default_frames(ports) == frames

@@ -139,9 +139,10 @@ class EngineOptions:
     frame that goes before them is of no use while it waits for room."""
     packet_threads: int = 1
     """Threads of the native packet loop, each with ports of its own, assigned in turn."""
-    receive_ring: int = 1024
-    """Frames that may wait in each port's receive ring, 2 KiB of memory each; 0: no rings, the
-    native packet loop receives by system calls."""
+    receive_ring: int | None = None
+    """Frames that may wait in each port's receive ring, 2 KiB of memory each; None: as many as
+    `packet_io.receive_ring.default_frames` says; 0: no rings, the native packet loop receives by
+    system calls."""
     seed: int = 0
     """Seed of `random()`."""
     externs: Path | None = None

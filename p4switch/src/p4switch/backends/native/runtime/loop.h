@@ -283,11 +283,15 @@ static int ring_receive(loop_thread *t, loop_port *lp, u32 *frames) {
             ++*frames;
         }
     }
-    if (taken) return (int)taken;
+    return taken ? (int)taken : -EAGAIN;
+}
+
+/* Counts a pending error (the interface went down), which the next send would report otherwise. */
+static void ring_error(loop_port *lp) {
     int failed = 0;
     socklen_t size = sizeof failed;
-    getsockopt(lp->fd, SOL_SOCKET, SO_ERROR, &failed, &size);
-    return -(failed ? failed : EAGAIN);
+    if (!getsockopt(lp->fd, SOL_SOCKET, SO_ERROR, &failed, &size) && failed)
+        lp->counts.rx_errors++;
 }
 
 /* Loads a frame into the caches, beside other work: in a ring, another processor wrote it. */
@@ -425,6 +429,8 @@ static void *thread_run(void *argument) {
                 while (read(t->wake_event, &ignored, sizeof ignored) < 0 && errno == EINTR) {}
                 loop_take_injected(t);
             } else if (l->ports[port].open) {
+                if (events[i].events & EPOLLERR && l->ports[port].ring)
+                    ring_error(&l->ports[port]);
                 if (events[i].events & EPOLLOUT && l->ports[port].blocked) {
                     l->ports[port].blocked = 0;
                     stage_send(t, port);
