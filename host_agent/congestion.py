@@ -62,6 +62,14 @@ class CongestionWindow:
         """Whether that is less than the whole window."""
         return self._size < self._window
 
+    def overtaken(self, following: int) -> None:
+        """Ignore marks of all that was sent so far: a result has overtaken another, which is lost.
+
+        Sums wait for the lost one, and what has waited leaves at once. A queue of that is no sign
+        of traffic, and the window must cover the wait. `following`: number of the next sending.
+        """
+        self._reacted = following
+
     def answered(
         self, newest: int, following: int, in_flight: int, round_trip: float, *, marked: bool
     ) -> None:

@@ -84,7 +84,8 @@ class FastPath:
         segment.take_remark(exponents_of(frames))
         limited = flight.congestion.limited
         if found.marked or limited:
-            flight.heed_congestion(found.newest, now - found.latest, marked=found.marked > 0)
+            shortest = now - found.latest
+            flight.heed_congestion(found.newest, shortest, flight.open, marked=found.marked > 0)
             limited |= flight.congestion.limited
         self._statistics.ecn += found.marked
         if found.sequenced:

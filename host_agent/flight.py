@@ -131,12 +131,6 @@ class Flight:
 
         `marked`: a result met a long queue. Sends again what these results show to be lost.
         """
-        if marked or self.congestion.limited:
-            once = slots[self.tries[slots] == 1]
-            if len(once):
-                newest = int(low_high(self.recovery.order[once])[1])
-                shortest = now - low_high(self.recovery.sent_at[once])[1]
-                self.heed_congestion(newest, shortest, marked=marked)
         # Those of packets without lanes are too short to expect of others.
         measured = (self.tries[slots] == 1) & (reductions_of(self.frames)[slots] != NO_LANES)
         round_trip = self.recovery.answered(slots, measured, now)
@@ -146,20 +140,31 @@ class Flight:
         self.wire[slots] = IDLE
         self.due[slots] = NEVER
         self.fragment[slots] = fragments + len(self.fragment)
+        in_flight = self.open
         self.open -= len(slots)
         self._statistics.accepted += len(slots)
-        if not self.recovery.in_order(self.open):
+        in_order = self.recovery.in_order(self.open)
+        if not in_order:
+            self.congestion.overtaken(self.recovery.scalars["next"])
+        once = slots[self.tries[slots] == 1]
+        if len(once) and (marked or self.congestion.limited):
+            newest = int(low_high(self.recovery.order[once])[1])
+            shortest = now - low_high(self.recovery.sent_at[once])[1]
+            self.heed_congestion(newest, shortest, in_flight, marked=marked)
+        if not in_order:
             self._repair(now)
         return fragments
 
-    def heed_congestion(self, newest: int, round_trip: float, *, marked: bool) -> None:
+    def heed_congestion(
+        self, newest: int, round_trip: float, in_flight: int, *, marked: bool
+    ) -> None:
         """Let the window follow what results say of queues.
 
         They are of fragments sent once, `newest` the last sending of them and `round_trip` the
-        shortest of theirs (s). `marked`: one of them met a long queue.
+        shortest of theirs (s). `in_flight`: with them. `marked`: one of them met a long queue.
         """
         following = self.recovery.scalars["next"]
-        self.congestion.answered(newest, following, self.open, round_trip, marked=marked)
+        self.congestion.answered(newest, following, in_flight, round_trip, marked=marked)
 
     def due_after(self, now: float) -> float:
         """Return when fragments that are sent now time out."""

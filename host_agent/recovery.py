@@ -211,12 +211,12 @@ class Recovery:
                 return NEVER
             shortest = self._round_trip.timeout / 2
         doublings = max(0, self._probes - STEADY_PROBES) if self._link_patience else self._probes
-        least = self._min_probe
+        patience = max(self._min_probe, 2 * shortest)
         if self._probes and self._round_trip.smoothed:
             # Queues were empty at the first probe, so its answer was due after a round trip.
-            shortest = max(shortest, self._round_trip.smoothed)
-            least = min(least, PROBE_AGAIN)
-        patience = max(least, 2 * shortest) * 2.0**doublings
+            again = max(PROBE_AGAIN, 2 * max(shortest, self._round_trip.smoothed))
+            patience = min(patience, again)
+        patience *= 2.0**doublings
         # A probe puts the timeout off, and must not come again and again before it.
         most = 8 * self._max_probe if self._link_patience else self._max_probe
         return max(self._progress.at, self._last_sent_at) + min(patience, most)

@@ -70,6 +70,13 @@ def test_a_mark_halves_the_fragments_in_flight() -> None:
     assert of.limit == 6
 
 
+def test_marks_of_what_was_sent_before_a_result_overtook_another_do_not_count() -> None:
+    of = window()
+    of.overtaken(following=80)
+    assert answer(of, 79, marked=True, sent=143) == 64
+    assert answer(of, 80, marked=True, sent=144) == 32
+
+
 def test_the_window_grows_by_a_segment_per_round_trip_with_queues() -> None:
     of = window()
     answer(of, 0, marked=True, sent=64)
@@ -152,6 +159,23 @@ def test_a_marked_result_lets_fewer_fragments_follow() -> None:
         following.append(sent(worker))
     assert following == [[], [], [], [], [8], [9], [10], [11]]
     assert (worker.statistics.ecn, worker.statistics.sent) == (1, 12)
+
+
+def test_a_queue_behind_a_lost_fragment_shrinks_no_window() -> None:
+    """Sums wait for the lost one, and queue when they leave together."""
+    worker, plan, network = busy_worker()
+    congestion = worker._streams[0]._flight.congestion
+    for f in (1, 2, 3, 0, 4):
+        worker.receive(result(plan, network, f, 0, flags=Flag.ECN), 0.1)
+    assert congestion.limit == 8
+    assert sent(worker) == [9, 10, 11, 8, 12]
+    for f in (5, 6, 7, 9):
+        worker.receive(result(plan, network, f, 0, flags=Flag.ECN), 0.2)
+    assert congestion.limit == 8, "sent before the overtaken one was answered"
+    assert sent(worker) == [13, 14, 15, 17]
+    for f in (10, 11, 8, 12, 13):
+        worker.receive(result(plan, network, f, 0, flags=Flag.ECN), 0.3)
+    assert congestion.limit == 4
 
 
 def test_fragments_go_in_order_again_when_the_window_is_whole() -> None:
