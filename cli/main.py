@@ -14,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from cli.console import Interrupted, complain
 from protocol.errors import InputError
+from protocol.version import version_option
 
 
 class Command(NamedTuple):
@@ -194,22 +195,9 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        from protocol.version import version
-
-        typer.echo(f"hopsum {version()}")
-        raise typer.Exit
-
-
 @app.callback()
 def hopsum(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
-        ),
-    ] = False,
+    version: Annotated[bool, version_option("hopsum")] = False,
 ) -> None:
     """Gradients summed hop by hop inside the network."""
 

@@ -16,6 +16,7 @@ import typer
 from files.options_file import config_option
 from protocol.errors import HopsumError
 from protocol.extras import MissingExtraError, require
+from protocol.version import version_option
 
 if TYPE_CHECKING:
     from host_agent.io.port import FramePort
@@ -40,7 +41,9 @@ def main() -> None:
 
 
 @app.callback()
-def agent() -> None:
+def agent(
+    version: Annotated[bool, version_option("hopsum-agent")] = False,
+) -> None:
     """Take a host's part in summing gradients inside the network."""
 
 

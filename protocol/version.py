@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import metadata
+from typing import Any
 
 
 @cache
@@ -13,3 +14,17 @@ def version() -> str:
         return metadata.version("hopsum")
     except metadata.PackageNotFoundError:
         return ""
+
+
+def version_option(program: str) -> Any:
+    """Return the option `--version` of a program, for the callback of its Typer app."""
+    import typer
+
+    def show(wanted: bool) -> None:
+        if wanted:
+            typer.echo(f"{program} {version()}")
+            raise typer.Exit
+
+    return typer.Option(
+        "--version", callback=show, is_eager=True, help="Print the version and exit."
+    )

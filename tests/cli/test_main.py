@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from cli.main import COMMANDS, app
 from collectives.algorithms.catalogue import SCHEDULES
 from collectives.choices import PLANNER_NAMES, SCHEDULE_NAMES
+from host_agent.main import app as agent_app
 from planning.answers import NAMES
 from planning.registry import PLANNERS
 from protocol.errors import HopsumError, InputError, OperationError
@@ -110,5 +111,6 @@ def test_errors_are_input_or_operation() -> None:
     assert issubclass(OperationError, (HopsumError, RuntimeError))
 
 
-def test_the_version_is_printed() -> None:
-    assert CliRunner().invoke(app, ["--version"]).stdout == f"hopsum {version()}\n"
+@pytest.mark.parametrize(("program", "app"), [("hopsum", app), ("hopsum-agent", agent_app)])
+def test_the_version_is_printed(program: str, app: typer.Typer) -> None:
+    assert CliRunner().invoke(app, ["--version"]).stdout == f"{program} {version()}\n"
