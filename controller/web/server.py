@@ -138,6 +138,7 @@ def make_app(source: StateSource, address: WebAddress) -> web.Application:
     app.router.add_get("/events", _events)
     app.router.add_get("/state.json", _state)
     app.router.add_get("/metrics", _metrics)
+    app.router.add_get("/again/{number:[0-9]+}/{name:[a-z]+[.](js|css)}", _part_again)
     app.router.add_static("/", PAGE)
     return app
 
@@ -242,6 +243,11 @@ async def _page(request: web.Request) -> web.FileResponse:
     return web.FileResponse(PAGE / "index.html")
 
 
+async def _part_again(request: web.Request) -> web.FileResponse:
+    """Return a part of the page under an address that has not failed yet."""
+    return web.FileResponse(PAGE / request.match_info["name"])
+
+
 def _json(text: str) -> web.Response:
     return web.Response(text=text, content_type="application/json")
 
@@ -315,9 +321,9 @@ async def _events(request: web.Request) -> web.StreamResponse:
     response = web.StreamResponse(
         headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", **HEADERS}
     )
-    await response.prepare(request)
     date, unavailable = None, ""
     with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+        await response.prepare(request)
         while True:
             try:
                 present, state = await source.state_json()

@@ -7,7 +7,7 @@ import json
 import re
 import urllib.request
 from collections.abc import Iterator, Mapping
-from http.client import HTTPConnection
+from http.client import HTTPConnection, RemoteDisconnected
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -191,6 +191,18 @@ def test_streams_are_bounded(empty: tuple[Recording, str], monkeypatch: pytest.M
         assert (status, "close another page" in body) == (503, True)
     # A reader that is gone makes room for the next.
     until(lambda: _streams(url), "a stream that has ended")
+
+
+def test_a_reader_that_left_at_once_is_no_error(
+    empty: tuple[Recording, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def gone(*_: object) -> None:
+        raise ConnectionResetError
+
+    monkeypatch.setattr("aiohttp.web.StreamResponse.prepare", gone)
+    with pytest.raises(RemoteDisconnected):
+        urllib.request.urlopen(f"{empty[1]}events")
+    assert not caplog.records
 
 
 def _streams(url: str) -> bool:
