@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 from protocol.errors import OperationError
 
@@ -17,6 +18,8 @@ EXTRAS = {
 """The extra that installs each package, by import name."""
 WITH_WHEELS = ("scapy", "torch")
 """Extras that contain a distribution of ours, which no index has."""
+CHECKOUT_ENVIRONMENT = Path(__file__).resolve().parent.parent / ".venv"
+"""Where `make setup` installs."""
 
 
 class MissingExtraError(OperationError):
@@ -29,11 +32,17 @@ def require(package: str, user: str) -> None:
     `user`: what needs it, as the message's first words.
     """
     if find_spec(package) is None:
-        extra = EXTRAS[package]
-        ours = extra in WITH_WHEELS
-        links = "--find-links dist " if ours else ""
         raise MissingExtraError(
-            f"{user}: {package} is not installed; install it with "
-            f"`{sys.executable} -m pip install {links}'hopsum[{extra}]'`"
-            + (", dist being the folder of `make wheels`" if ours else "")
+            f"{user}: {package} is not installed; install it with {_command(EXTRAS[package])}"
         )
+
+
+def _command(extra: str) -> str:
+    if Path(sys.prefix).resolve() == CHECKOUT_ENVIRONMENT:
+        return "`make torch`" if extra == "torch" else "`make setup`"
+    if extra in WITH_WHEELS:
+        return (
+            f"`{sys.executable} -m pip install --find-links FOLDER 'hopsum[{extra}]'`, FOLDER "
+            "being where hopsum's wheels are"
+        )
+    return f"`{sys.executable} -m pip install 'hopsum[{extra}]'`"

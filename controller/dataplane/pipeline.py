@@ -50,7 +50,7 @@ def load_pipeline(p4info: Path, config: Path, lanes: int, slots: int) -> Pipelin
     """Read a pipeline from its two files, the first one text; PipelineError if that cannot be."""
     for path in (p4info, config):
         if not path.is_file():
-            raise PipelineError(f"{path}: no such file; `make build` compiles the P4 program")
+            raise PipelineError(f"{path}: no such file; p4c makes it of p4src/hopsum.p4")
     try:
         offered = text_format.Parse(p4info.read_bytes(), p4i.P4Info())
     except (text_format.ParseError, UnicodeDecodeError) as error:

@@ -501,7 +501,7 @@ def test_another_controller_is_named() -> None:
 
 def test_pipeline_files(tmp_path: Path) -> None:
     config = tmp_path / "hopsum.json"
-    with pytest.raises(PipelineError, match=r"hopsum\.json: no such file; .make build."):
+    with pytest.raises(PipelineError, match=r"hopsum\.json: no such file; p4c makes it"):
         load_pipeline(HOPSUM_P4INFO, config, 256, 4096)
     config.write_bytes(b"1")
     first = load_pipeline(HOPSUM_P4INFO, config, 256, 4096)
