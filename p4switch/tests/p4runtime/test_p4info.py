@@ -232,6 +232,31 @@ def test_selectors_and_their_group_sizes() -> None:
     assert [field.name for field in info.tables[0].match_fields] == ["m.a"]
 
 
+@pytest.mark.parametrize(
+    ("ingress", "package", "name"),
+    [
+        ("register<bit<8>>(32w0xffffffff) r; apply { r.write(0, 1); }", "", "I.r"),
+        (
+            f"table t {{ actions = {{ NoAction; }} size = {1 << 63}; }} apply {{ t.apply(); }}",
+            "",
+            "I.t",
+        ),
+        (
+            f"@max_group_size({1 << 31}) action_selector(HashAlgorithm.crc32, 64, 14) p;"
+            'table t { key = { m.a: exact; m.a: selector @name("x"); } actions = { NoAction; }'
+            " implementation = p; } apply { t.apply(); }",
+            "",
+            "I.p",
+        ),
+        ("apply {}", f"@platform_property(multicast_group_table_size = {1 << 31})", "main"),
+    ],
+    ids=["register", "table", "group", "platform"],
+)
+def test_numbers_that_p4info_has_no_room_for(ingress: str, package: str, name: str) -> None:
+    with pytest.raises(P4Error, match=rf"{name}: P4Info cannot express it: .*out of range"):
+        info_of(ingress, package=package)
+
+
 def test_digests_of_named_and_nameless_types() -> None:
     info = info_of(
         "apply { digest<learn_t>(1, {m.a, code_t.two}); digest(1, {m.a}); }",

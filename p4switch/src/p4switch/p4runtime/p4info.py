@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from finsy.proto import p4i
@@ -33,6 +35,7 @@ from p4switch.p4runtime.names import (
 )
 from p4switch.p4runtime.p4info_annotations import annotate
 from p4switch.p4runtime.p4info_types import PLAIN, TypeTable, padded
+from p4switch.position import NOWHERE, P4Error, Position
 from p4switch.targets.v1model.matches import match_keys, scalar_width, table_size
 from p4switch.targets.v1model.state import value_set_widths
 
@@ -68,6 +71,15 @@ def p4info_text(program: Program) -> str:
     )
 
 
+@contextmanager
+def expressing(name: str, position: Position = NOWHERE) -> Iterator[None]:
+    """Build a part of the P4Info; P4Error if one of its numbers does not fit."""
+    try:
+        yield
+    except ValueError as error:
+        raise P4Error(position, f"{name}: P4Info cannot express it: {error}") from None
+
+
 class _Builder:
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -76,17 +88,22 @@ class _Builder:
         self._types = TypeTable(program, self._info)
 
     def build(self) -> p4i.P4Info:
-        self._package()
+        with expressing("main"):
+            self._package()
         for table in self._names.tables:
-            self._table(table)
+            with expressing(table.name, table.position):
+                self._table(table)
         for action in self._names.actions:
-            self._action(action)
+            with expressing(action.name, action.position):
+                self._action(action)
         for extern in self._names.externs:
-            self._extern(extern)
+            with expressing(extern.name, extern.position):
+                self._extern(extern)
         for header in self._names.headers:
             self._controller_header(header)
         for value_set in self._names.value_sets:
-            self._value_set(value_set)
+            with expressing(value_set.name):
+                self._value_set(value_set)
         for digest in self._names.digests:
             self._digest(digest)
         if self._program.externs or any(
