@@ -63,11 +63,11 @@ def free_ports(count: int) -> list[int]:
 
 @contextmanager
 def switch_process(
-    engine: Engine, interfaces: list[str], log: Path, threads: int = 1, rings: bool = True
+    engine: Engine, interfaces: list[str], log: Path, threads: int = 1, ring: int | None = None
 ) -> Iterator[RunningSwitch]:
     """Provide a switch with ports 1, 2, ... on the interfaces, on one core if it has one thread.
 
-    `rings`: whether p4switch receives through rings, or by system calls.
+    `ring`: frames in a port's receive ring of p4switch, 0 for system calls; default: as it chooses.
     """
     ports = [f"-i{n}@{name}" for n, name in enumerate(interfaces, start=1)]
     grpc_port, thrift_port = free_ports(2)
@@ -75,7 +75,11 @@ def switch_process(
     if engine is Engine.EMBEDDED:
         command = [str(Path(sys.executable).with_name("p4switch")), "run", "--no-p4", *ports]
         command += ["--device-id", "1", "--grpc-server-addr", address, "--cpu-port", "510"]
-        command += ["--packet-threads", str(threads), *([] if rings else ["--receive-ring", "0"])]
+        command += [
+            "--packet-threads",
+            str(threads),
+            *([] if ring is None else ["--receive-ring", str(ring)]),
+        ]
     else:
         command = ["simple_switch_grpc", "--no-p4", "--device-id", "1"]
         command += ["--thrift-port", str(thrift_port)]
@@ -112,12 +116,12 @@ def aggregating_switch(
     folder: Path,
     window: int,
     threads: int = 1,
-    rings: bool = True,
+    ring: int | None = None,
     stem: str = "hsb",
 ) -> Iterator[Load]:
     """Provide a switch that runs hopsum.p4, with its rules and the sockets of its hosts.
 
-    `threads` and `rings`: see `switch_process`.
+    `threads` and `ring`: see `switch_process`.
     """
     network = load_network(f"star:{CHILDREN}")
     placement = place(network, CHILDREN)
@@ -129,7 +133,7 @@ def aggregating_switch(
     with (
         veth_pairs(stem, CHILDREN + 1) as pairs,
         switch_process(
-            engine, [pair[0] for pair in pairs], folder / f"{stem}-{engine}.log", threads, rings
+            engine, [pair[0] for pair in pairs], folder / f"{stem}-{engine}.log", threads, ring
         ) as switch,
     ):
 
