@@ -13,7 +13,7 @@ from typing import Any
 
 from mkdocs.structure.files import File
 
-from cli.command_reference import commands_page, configuration_page
+from tools.command_pages import commands_page, configuration_page
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = (

@@ -1,4 +1,4 @@
-"""Pages of the site and man pages, made from the commands' declarations."""
+"""Commands and man pages, from the commands' declarations."""
 
 from __future__ import annotations
 
@@ -10,13 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cli.command_reference import (
-    command_named,
-    commands_of,
-    commands_page,
-    configuration_page,
-    manual,
-)
+from cli.command_reference import command_named, commands_of, manual
 from cli.main import COMMANDS, app
 from protocol.version import version
 
@@ -42,21 +36,6 @@ def test_a_command_is_found_by_its_words() -> None:
     for words in ("hopsum controller serve", "hopsum-agent serve"):
         names = {parameter.name for parameter in command_named(words).params}
         assert "config" in names
-
-
-def test_pages_have_the_same() -> None:
-    page = commands_page()
-    for command in (*commands_of("hopsum"), *commands_of("hopsum-agent")):
-        assert f"\n## {command.words}\n" in page
-    # A bar in a cell would end it.
-    for line in page.splitlines():
-        if line.startswith("| `"):
-            assert len(re.findall(r"(?<!\\)\|", line)) == 5, line
-    assert "| `--dtype` | `float32`, `int32` |" in page
-    keys = configuration_page()
-    assert "| `tls-key` | a path in quotes |" in keys
-    assert "| `lanes` | a whole number |" in keys
-    assert "`config`" not in keys
 
 
 @pytest.mark.parametrize("program", ["hopsum", "hopsum-agent"])
