@@ -306,7 +306,7 @@ def verify_sum(
     trees = None
     if plan is not None and plan.trees:
         _, start, stop = decompose(plan, len(result))[0]
-        trees = _SwitchBounds(plan, ranges or tensor_ranges(plan, stop - start))
+        trees = SwitchBounds(plan, ranges or tensor_ranges(plan, stop - start))
     workers = 0
     for tensor in tensors:
         workers += 1
@@ -324,21 +324,11 @@ def verify_sum(
     return Verdict(len(result), wrong, float(error.max(initial=0.0)), float(bound.max(initial=0.0)))
 
 
-def switch_bounds(
-    tensors: Iterable[Tensor], exact: NDArray[np.float64], plan: JobPlan
-) -> NDArray[np.float64]:
-    """Return the error bound of every element that a plan's trees sum, as `numbers.error_bound`."""
-    bounds = _SwitchBounds(plan, tensor_ranges(plan, len(exact)))
-    for tensor in tensors:
-        bounds.take(tensor)
-    return bounds.bounds(exact)
+class SwitchBounds:
+    """The error bound of every element that a plan's trees sum, as `numbers.error_bound`.
 
-
-class _SwitchBounds:
-    """The error bounds of `switch_bounds`, from one worker's tensor after the other.
-
-    A fragment's exponent is the largest of all workers'; the first window of a tree's range
-    shares one (docs/protocol.md).
+    It takes one worker's tensor after the other. A fragment's exponent is the largest of all
+    workers'; the first window of a tree's range shares one (docs/protocol.md).
     """
 
     def __init__(self, plan: JobPlan, ranges: Ranges) -> None:

@@ -1,43 +1,32 @@
 """An agent's connection to the controller. Synchronous; threads are inside.
 
-The agent's life: `register`, prepare, `ready`, `wait_for_start`, work with `progress` now and
-then, `finished` or `failed`, `wait_until_all_done`, `close`. News in between (a new plan, a lost
-agent) wait in `events`; `fileno` becomes readable when there are some, for an event loop.
-If the controller is restarted, the client registers again by itself and says where it was.
+The agent's life: `open`, prepare at its `assignment`, `ready`, work when `started` with `progress`
+now and then, `finished` or `failed`, and `close` at `AllDone`. News in between (a new plan, a lost
+agent) wait in `events`; `fileno` becomes readable when there are some, for an event loop. If the
+controller is restarted, the client registers again by itself and says where it was.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from types import TracebackType
 from typing import TypeVar
 
 from collectives.plan import JobPlan
 from host_agent.io.session_thread import SessionThread
-from host_agent.session import AgentSession, AllDone, Assignment, Event
+from host_agent.session import AgentSession, Assignment, Event
 from protocol import hopsum_pb2 as pb
 from protocol import hopsum_pb2_grpc as pb_grpc
-from protocol.channel import ControllerError, Tls
+from protocol.channel import Tls
 
 RECONNECT_PAUSE = 0.2
 
 _T = TypeVar("_T")
 
 
-class AgentLostError(ControllerError):
-    """Another agent failed or is gone before the job could start; `host` names it."""
-
-    def __init__(self, host: str, reason: str) -> None:
-        self.host = host
-        self.reason = reason
-        super().__init__(f"agent on {host}: {reason}")
-
-
 class AgentStream:
     """One agent's stream, see `AgentSession`.
 
-    What is said while no controller is there waits for the next one.
+    Messages wait while no controller is there, for the next one.
     """
 
     def __init__(
@@ -131,42 +120,3 @@ class AgentStream:
         with self._changed:
             self._thread.heard()
             return self._session.events()
-
-    # -- without an event loop
-
-    def register(self, timeout: float = 30.0) -> Assignment:
-        """Connect and return the assignment; ControllerError if rejected or not answered."""
-        self.open()
-        return self._wait(lambda: self._session.assignment, timeout, "an assignment")
-
-    def wait_for_start(self, timeout: float | None = None) -> None:
-        """Wait until every agent is ready; AgentLostError if one failed before."""
-
-        def started() -> bool | None:
-            lost = self._session.lost
-            if lost is not None and not self._session.started:
-                raise AgentLostError(lost.host, lost.reason)
-            return self._session.started or None
-
-        self._wait(started, timeout, "the start")
-
-    def wait_until_all_done(self, timeout: float | None = None) -> AllDone:
-        """Wait until the job no longer needs this agent."""
-        return self._wait(lambda: self._session.all_done, timeout, "the release")
-
-    def _wait(self, ready: Callable[[], _T | None], timeout: float | None, what: str) -> _T:
-        with self._changed:
-            end = None if timeout is None else time.monotonic() + timeout
-            while True:
-                value = ready()
-                if value is not None:
-                    return value
-                if self._session.error is not None:
-                    raise ControllerError(self._session.error)
-                left = None if end is None else end - time.monotonic()
-                if left is not None and left <= 0:
-                    raise ControllerError(
-                        f"job {self.job}, host {self.host}: waited {timeout} s for {what} "
-                        f"from the controller at {self.address}"
-                    )
-                self._changed.wait(left)

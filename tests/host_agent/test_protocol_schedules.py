@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from collectives.plan import JobPlan, Results
+from collectives.plan import JobPlan, Results, tensor_ranges
 from host_agent.stream import WorkerOptions
 from host_agent.worker import Worker
-from host_agent.workload import switch_bounds
+from host_agent.workload import SwitchBounds
 from network.model import Network
 from protocol.wire import LANE_REDUCTIONS, Reduction
 from tests.support.protocol_world import (
@@ -178,7 +178,11 @@ def test_float_sums_agree_to_the_bit_and_keep_their_bound(seed: int, scale: floa
     world.run()
     sums = [w.result(call) for w, call in zip(world.workers, calls, strict=True)]
     exact = np.array(tensors, dtype=np.float64).sum(axis=0)
-    bound = switch_bounds(tensors, exact, job.plans[0])
+    plan = job.plans[0]
+    bounds = SwitchBounds(plan, tensor_ranges(plan, length))
+    for tensor in tensors:
+        bounds.take(tensor)
+    bound = bounds.bounds(exact)
     for total in sums:
         assert total is not None
         np.testing.assert_array_equal(total, sums[0])

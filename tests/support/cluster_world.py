@@ -22,7 +22,6 @@ from controller.jobs.replanning import ReplanningPolicy
 from controller.jobs.settings import ClusterSettings
 from controller.web.server import serve_web
 from controller.web.sources import LiveCluster
-from host_agent.io.port import MemoryPort
 from host_agent.node.bandwidth import Counted
 from host_agent.node.client import NodeClient
 from host_agent.node.serve import NodeServer
@@ -33,6 +32,7 @@ from protocol.channel import ControllerError, Tls, server_credentials
 from protocol.web_address import WebAddress
 from tests.support.jobs import GOING
 from tests.support.machine import PATIENCE, on_loopback, until
+from tests.support.memory_port import MemoryPort
 
 
 def local(name: str, link_rate: float | None = None) -> Network:

@@ -13,11 +13,11 @@ import pytest
 from controller.api import service
 from controller.api.callers import MAY_CALL, Caller, user
 from controller.api.client import ControllerClient
-from host_agent.io.controller_client import AgentStream
 from host_agent.node.client import NodeClient
 from protocol import hopsum_pb2 as pb
 from protocol.channel import ControllerError, Tls, server_credentials
 from protocol.roles import ROLE_URI, Role
+from tests.support.agent_client import AgentClient
 from tests.support.certificates import certify
 from tests.support.cluster_world import World, ring
 from tests.support.machine import until
@@ -75,10 +75,10 @@ def test_a_certificate_is_of_one_host(tmp_path: Path) -> None:
         assert words in str(ended[0])
         assert world.attached() == set()
         job = world.queries.submit(ring("secret", "h1,h2"))
-        client = AgentStream(world.address, job.job, "h2", tls=files("h1"))
+        client = AgentClient(world.address, job.job, "h2", tls=files("h1"))
         with contextlib.closing(client), pytest.raises(ControllerError, match=words):
             client.register()
-        client = AgentStream(world.address, job.job, "h2", tls=files("h2"))
+        client = AgentClient(world.address, job.job, "h2", tls=files("h2"))
         with contextlib.closing(client):
             assert client.register().plan.workers == ("h1", "h2")
 

@@ -23,13 +23,13 @@ from controller.dataplane.rules import SwitchRules
 from controller.dataplane.slots import SlotState
 from controller.jobs.cluster import Cluster
 from controller.jobs.manager import Manager
-from host_agent.io.controller_client import AgentLostError, AgentStream
 from host_agent.session import AgentLost, AllDone, PlanChanged
 from network.loaders import load_network
 from network.model import Network
 from protocol import hopsum_pb2 as pb
 from protocol import hopsum_pb2_grpc as pb_grpc
 from protocol.channel import MESSAGE_BYTES, ControllerError
+from tests.support.agent_client import AgentClient, AgentLostError
 from tests.support.jobs import job_of, star_request
 from tests.support.machine import PATIENCE as WAIT
 from tests.support.machine import until
@@ -78,7 +78,7 @@ class Running:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(WAIT)
 
 
-def wait_for(client: AgentStream, wanted: Callable[[list[Any]], bool]) -> list[Any]:
+def wait_for(client: AgentClient, wanted: Callable[[list[Any]], bool]) -> list[Any]:
     events: list[Any] = []
     poll = select.poll()
     poll.register(client.fileno(), select.POLLIN)
@@ -94,7 +94,7 @@ def test_a_job_from_start_to_end(tmp_path: Path) -> None:
     with Running(tmp_path / "c.sock", network) as running:
         plan = running.do(running.manager.submit(job_of(request, task)))
         assert set(running.installed[-1]) == {"s1"}
-        clients = {h: AgentStream(running.address, 1, h) for h in ("h1", "h2", "ps")}
+        clients = {h: AgentClient(running.address, 1, h) for h in ("h1", "h2", "ps")}
         for client in clients.values():
             assignment = client.register(WAIT)
             assert assignment.plan == plan
@@ -129,8 +129,8 @@ def test_a_killed_process_is_named_to_the_others(tmp_path: Path) -> None:
         running.do(running.manager.submit(job_of(request)))
         code = (
             "import sys, signal\n"
-            "from host_agent.io.controller_client import AgentStream\n"
-            f"client = AgentStream({running.address!r}, 1, 'h2')\n"
+            "from tests.support.agent_client import AgentClient\n"
+            f"client = AgentClient({running.address!r}, 1, 'h2')\n"
             "client.register()\n"
             "client.ready()\n"
             "print('ready', flush=True)\n"
@@ -139,7 +139,7 @@ def test_a_killed_process_is_named_to_the_others(tmp_path: Path) -> None:
         process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
-        with AgentStream(running.address, 1, "h1") as client:
+        with AgentClient(running.address, 1, "h1") as client:
             client.register(WAIT)
             client.ready()
             process.kill()
@@ -154,7 +154,7 @@ def test_a_restarted_server_and_a_new_plan(tmp_path: Path) -> None:
     network, request = star_request()
     with Running(tmp_path / "c.sock", network) as running:
         running.do(running.manager.submit(job_of(request)))
-        clients = {h: AgentStream(running.address, 1, h) for h in ("h1", "h2", "ps")}
+        clients = {h: AgentClient(running.address, 1, h) for h in ("h1", "h2", "ps")}
         for client in clients.values():
             client.register(WAIT)
             client.ready()
@@ -162,7 +162,7 @@ def test_a_restarted_server_and_a_new_plan(tmp_path: Path) -> None:
             client.wait_for_start(WAIT)
         clients["ps"].close()
         wait_for(clients["h1"], lambda events: AgentLost("ps", "its connection ended") in events)
-        again = AgentStream(running.address, 1, "ps")
+        again = AgentClient(running.address, 1, "ps")
         assert again.register(WAIT).plan.epoch == 2
         events = wait_for(clients["h1"], bool)
         assert [event.plan.epoch for event in events if isinstance(event, PlanChanged)] == [2]
@@ -176,7 +176,7 @@ def test_a_restarted_server_and_a_new_plan(tmp_path: Path) -> None:
 def test_a_client_outlives_its_controller(tmp_path: Path) -> None:
     network, request = star_request(2)
     path = tmp_path / "c.sock"
-    clients = {h: AgentStream(f"unix:{path}", 1, h) for h in ("h1", "h2", "ps")}
+    clients = {h: AgentClient(f"unix:{path}", 1, h) for h in ("h1", "h2", "ps")}
     with Running(path, network) as running:
         running.do(running.manager.submit(job_of(request)))
         for client in clients.values():
@@ -205,7 +205,7 @@ def test_refusals_reach_the_agent(tmp_path: Path) -> None:
         running.do(running.manager.submit(job_of(request)))
         for job, host, reason in ((2, "h1", "there is no job 2; jobs: 1"), (1, "h7", "no part")):
             with (
-                AgentStream(running.address, job, host) as client,
+                AgentClient(running.address, job, host) as client,
                 pytest.raises(ControllerError, match=f"rejected by the controller: .*{reason}"),
             ):
                 client.register(WAIT)
@@ -214,7 +214,7 @@ def test_refusals_reach_the_agent(tmp_path: Path) -> None:
 def test_no_controller(tmp_path: Path) -> None:
     address = f"unix:{tmp_path / 'nobody.sock'}"
     with (
-        AgentStream(address, 1, "h1") as client,
+        AgentClient(address, 1, "h1") as client,
         pytest.raises(ControllerError, match=r"for an assignment .*at unix:.*nobody\.sock"),
     ):
         client.register(0.1)

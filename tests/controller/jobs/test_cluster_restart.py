@@ -17,9 +17,9 @@ from controller.jobs.cluster import Cluster
 from controller.jobs.job_spec import JobSpec
 from controller.jobs.manager import Manager
 from controller.jobs.settings import ClusterSettings
-from host_agent.io.controller_client import AgentStream
 from protocol import hopsum_pb2 as pb
 from protocol.channel import ControllerError
+from tests.support.agent_client import AgentClient
 from tests.support.cluster_world import World, in_network, local, ring
 from tests.support.machine import PATIENCE, until
 
@@ -195,7 +195,7 @@ def test_plans_stay_after_a_restart_or_are_made_anew_with_what_is_fixed_for_a_jo
 )
 def test_reports_are_kept_as_they_are(world: World, report: pb.Report) -> None:
     world.queries.submit(ring("odd", "h1,h2"))
-    streams = [AgentStream(world.address, 1, host) for host in ("h1", "h2")]
+    streams = [AgentClient(world.address, 1, host) for host in ("h1", "h2")]
     for stream in streams:
         stream.register(PATIENCE)
         stream.ready()

@@ -15,7 +15,7 @@ import pytest
 from collectives.plan import JobPlan
 from host_agent.failure import JobFailed
 from host_agent.io.loop import Loop, Machine
-from host_agent.io.port import FramePort, Frames, MemoryPort, PacketPort
+from host_agent.io.port import FramePort, Frames, PacketPort
 from host_agent.io.scapy_io import ScapyPort
 from host_agent.segment import Tensor
 from host_agent.server import Server
@@ -25,6 +25,7 @@ from network.model import Network
 from p4switch.packet_io.sockets import InterfaceError
 from protocol.wire import Hop
 from tests.support.machine import PATIENCE
+from tests.support.memory_port import MemoryPort
 from tests.support.protocol_world import star_plan
 
 

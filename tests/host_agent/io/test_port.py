@@ -11,7 +11,6 @@ from host_agent.io import port as port_module
 from host_agent.io.port import (
     FramePort,
     Frames,
-    MemoryPort,
     PacketPort,
     group_by_length,
     udp_filter,
@@ -26,6 +25,7 @@ from protocol.wire import (
     frame_template,
 )
 from tests.support.machine import PATIENCE
+from tests.support.memory_port import MemoryPort
 
 HERE = Address(bytes.fromhex("020000000001"), bytes([10, 0, 0, 1]))
 THERE = Address(bytes.fromhex("020000000002"), bytes([10, 0, 0, 2]))

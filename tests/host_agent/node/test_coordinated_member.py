@@ -11,7 +11,6 @@ from collectives.plan import DataType
 from coordination.failure import ProcessLost
 from coordination.physical import plan_coordination
 from host_agent.io.controller_client import AgentStream
-from host_agent.io.port import MemoryPort
 from host_agent.node.real import RealCoordination
 from host_agent.node.source import AgreedOrder
 from host_agent.operator_training import NAMES, OperatorTraining
@@ -22,6 +21,7 @@ from network.model import Network
 from tests.host_agent.node.test_schedule_member import RANKS, Client, Controller
 from tests.support.attending import attend
 from tests.support.machine import PATIENCE, on_loopback, until
+from tests.support.memory_port import MemoryPort
 
 pytestmark = pytest.mark.usefixtures("short_epochs")
 

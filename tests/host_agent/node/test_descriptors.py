@@ -10,11 +10,11 @@ import pytest
 
 from cli.job_commands import make_submission
 from collectives.choices import DataType
-from host_agent.io.port import MemoryPort
 from host_agent.node.real import HostLoop
 from tests.support.cluster_world import World, ring
 from tests.support.jobs import GOING
 from tests.support.machine import until
+from tests.support.memory_port import MemoryPort
 
 JOBS = 8
 HOSTS = ("h1", "h2", "h3")

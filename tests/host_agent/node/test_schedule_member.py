@@ -14,7 +14,6 @@ from collectives.algorithms.trees import SharedTree
 from collectives.plan import DataType, HostPart, JobPlan
 from coordination.tree import CoordinationTree
 from host_agent.io.controller_client import AgentStream
-from host_agent.io.port import MemoryPort
 from host_agent.io.tcp_transport import TcpTransport
 from host_agent.io.wakeup import Wakeup
 from host_agent.session import AllDone, Assignment, Event, JobWaits
@@ -25,6 +24,7 @@ from network.model import Network
 from protocol import hopsum_pb2 as pb
 from tests.support.attending import attend
 from tests.support.machine import PATIENCE, on_loopback
+from tests.support.memory_port import MemoryPort
 
 RANKS = 5
 

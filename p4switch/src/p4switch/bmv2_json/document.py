@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from p4switch.position import P4Error, Position, UnsupportedError
@@ -83,12 +82,3 @@ def unwrapped(value: Part) -> Part:
     while value.get("type") == "expression" and "op" not in value["value"]:
         value = value["value"]
     return value
-
-
-def nested_values(value: Any) -> Iterator[Part]:
-    """Yield the type-value objects inside a value, itself first."""
-    if isinstance(value, dict):
-        if "type" in value:
-            yield value
-        for inner in value.values():
-            yield from nested_values(inner)
