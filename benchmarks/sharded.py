@@ -7,7 +7,7 @@ from collections.abc import Callable
 from benchmarks.report import Rows
 from cli.experiment.description import Experiment
 from cli.experiment.prepare import Prepared, prepare
-from collectives.algorithms.ring import ring_all_gather, ring_all_reduce
+from collectives.algorithms.ring import ring_all_reduce
 from collectives.choices import Collective, DataType
 from collectives.plan import JobPlan
 from collectives.schedule import Schedule
@@ -19,6 +19,7 @@ from planning.model.placement import Placement
 from planning.registry import make_plan
 from protocol import hopsum_pb2 as pb
 from protocol.wire import LANE_BYTES
+from tests.support.halves import all_gather_of
 from timing.routes import LinkArrays
 from timing.scenario import Scenario
 from timing.schedules import add_schedule, agents_transport
@@ -41,7 +42,8 @@ def measure(workers: int) -> Rows:
         )
     )
     assert prepared.plan is not None
-    gather, reduce = ring_all_gather(workers, ELEMENTS), ring_all_reduce(workers, ELEMENTS)
+    reduce = ring_all_reduce(workers, ELEMENTS)
+    gather = all_gather_of(reduce)
     over_gloo, with_gather = _ring(prepared, reduce), _ring(prepared, gather)
     switches = _plan(prepared.plan)
     rooted = _rooted_plan(prepared)

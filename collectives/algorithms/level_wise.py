@@ -80,10 +80,11 @@ def level_wise_all_reduce(
     each ([003][]), which is best for rings. Raises ScheduleError for ranks that are not in the
     tree, listed twice, or none, for less than one piece, and for parts that do not add up.
     """
-    cut = _cut(tree, ranks, elements, siblings, pieces, parts)
-    steps = _steps(cut, scatter=True, gather=True)
+    steps = _steps(_cut(tree, ranks, elements, siblings, pieces, parts))
     whole = Ranges.whole(range(len(ranks)), elements)
-    return _schedule(Collective.ALL_REDUCE, ranks, elements, steps, whole, whole)
+    return Schedule(
+        NAME, Collective.ALL_REDUCE, len(ranks), elements, steps, whole, whole, names=tuple(ranks)
+    )
 
 
 def ranks_as_leaves(tree: RootedTree, ranks: Sequence[str]) -> RootedTree:
@@ -139,49 +140,6 @@ def pieces_for(
     return 1 << max(1, pieces).bit_length() - 1
 
 
-def level_wise_reduce_scatter(
-    tree: RootedTree,
-    ranks: Sequence[str],
-    elements: int,
-    siblings: Siblings = Siblings.RING,
-    pieces: int = 1,
-    parts: Parts | None = None,
-) -> Schedule:
-    """Return the first half: every leaf ends with the sum of its target part (of every piece)."""
-    cut = _cut(tree, ranks, elements, siblings, pieces, parts)
-    steps = _steps(cut, scatter=True, gather=False)
-    whole = Ranges.whole(range(len(ranks)), elements)
-    return _schedule(Collective.REDUCE_SCATTER, ranks, elements, steps, whole, _target_parts(cut))
-
-
-def level_wise_all_gather(
-    tree: RootedTree,
-    ranks: Sequence[str],
-    elements: int,
-    siblings: Siblings = Siblings.RING,
-    pieces: int = 1,
-    parts: Parts | None = None,
-) -> Schedule:
-    """Return the second half: from every leaf's target part to everything everywhere."""
-    cut = _cut(tree, ranks, elements, siblings, pieces, parts)
-    steps = _steps(cut, scatter=False, gather=True)
-    whole = Ranges.whole(range(len(ranks)), elements)
-    return _schedule(Collective.ALL_GATHER, ranks, elements, steps, _target_parts(cut), whole)
-
-
-def _schedule(
-    collective: Collective,
-    ranks: Sequence[str],
-    elements: int,
-    steps: list[Step],
-    given: Ranges,
-    wanted: Ranges,
-) -> Schedule:
-    return Schedule(
-        NAME, collective, len(ranks), elements, tuple(steps), given, wanted, names=tuple(ranks)
-    )
-
-
 def _cut(
     tree: RootedTree,
     ranks: Sequence[str],
@@ -217,21 +175,15 @@ def _shares(node: str, children: Sequence[str], parts: Parts) -> _Shares:
     return _Shares(own)
 
 
-def _target_parts(cut: list[_Levels]) -> Ranges:
-    """Return what each leaf holds between reduce-scatter and all-gather."""
-    return Ranges.of((leaf, start, stop) for piece in cut for start, stop, leaf in piece.held)
-
-
-def _steps(cut: list[_Levels], *, scatter: bool, gather: bool) -> list[Step]:
-    """Return the steps of one half or both, in each of which a piece is one level behind the one
-    before.
+def _steps(cut: list[_Levels]) -> tuple[Step, ...]:
+    """Return the steps, in each of which a piece is one level behind the one before.
 
     A piece goes down as soon as it is up, so that no level is idle while the last pieces are on
     their way to the top. Steps of one piece and level do not wait for each other.
     """
     heights = sorted(cut[0].exchanges)
-    stages = [(height, False) for height in heights] * scatter
-    stages += [(height, True) for height in reversed(heights)] * gather
+    stages = [(height, False) for height in heights]
+    stages += [(height, True) for height in reversed(heights)]
     steps: list[Step] = []
     waits: list[list[int]] = [[] for _ in cut]
     for turn in range(len(stages) + len(cut) - 1):
@@ -243,7 +195,7 @@ def _steps(cut: list[_Levels], *, scatter: bool, gather: bool) -> list[Step]:
                 made = piece.steps(*stages[turn - number], after)
                 waits[number] = list(range(len(steps), len(steps) + len(made)))
                 steps += made
-    return steps
+    return tuple(steps)
 
 
 @dataclass(slots=True)

@@ -28,27 +28,7 @@ def ring_all_reduce(ranks: int, elements: int) -> Schedule:
     )
 
 
-def ring_reduce_scatter(ranks: int, elements: int) -> Schedule:
-    """Return the first half: rank r ends with the sum of part (r + 1) mod ranks."""
-    check_counts("ring", ranks, elements)
-    steps = (_around(ranks, elements, gather=False),) if ranks > 1 else ()
-    whole = Ranges.whole(range(ranks), elements)
-    return Schedule(
-        "ring", Collective.REDUCE_SCATTER, ranks, elements, steps, whole, _parts(ranks, elements)
-    )
-
-
-def ring_all_gather(ranks: int, elements: int) -> Schedule:
-    """Return the second half: from part (r + 1) mod ranks at rank r to everything everywhere."""
-    check_counts("ring", ranks, elements)
-    steps = (_around(ranks, elements, gather=True, after=()),) if ranks > 1 else ()
-    whole = Ranges.whole(range(ranks), elements)
-    return Schedule(
-        "ring", Collective.ALL_GATHER, ranks, elements, steps, _parts(ranks, elements), whole
-    )
-
-
-def _around(ranks: int, elements: int, *, gather: bool, after: tuple[int, ...] = (0,)) -> Step:
+def _around(ranks: int, elements: int, *, gather: bool) -> Step:
     """In turn k rank r sends part r - k, or r + 1 - k when gathering, to rank r + 1."""
     numbers = np.arange(ranks)
     edges = borders(elements, ranks)
@@ -59,14 +39,7 @@ def _around(ranks: int, elements: int, *, gather: bool, after: tuple[int, ...] =
         edges[parts],
         edges[parts + 1],
         combine=not gather,
-        after=after if gather else (),
+        after=(0,) if gather else (),
         repeat=ranks - 1,
         period=ranks,
-    )
-
-
-def _parts(ranks: int, elements: int) -> Ranges:
-    edges = borders(elements, ranks).tolist()
-    return Ranges.of(
-        (rank, edges[(rank + 1) % ranks], edges[(rank + 1) % ranks + 1]) for rank in range(ranks)
     )

@@ -16,7 +16,7 @@ from cli.main import app
 from cli.reports.schedule_drawing import schedule_svg
 from collectives.algorithms.halving_doubling import halving_doubling_all_reduce
 from collectives.algorithms.in_network import in_network_all_reduce
-from collectives.algorithms.ring import ring_all_gather, ring_all_reduce
+from collectives.algorithms.ring import ring_all_reduce
 from collectives.algorithms.trees import server_all_reduce
 from collectives.flows import tree_flows
 from collectives.link_volumes import link_volumes
@@ -30,6 +30,7 @@ from network.paths import PlainRoutes
 from planning.model.placement import place
 from planning.model.request import Algorithm, PlanRequest
 from planning.registry import make_plan
+from tests.support.halves import all_gather_of
 from tests.support.schedules import broadcast_from
 
 CLI = CliRunner()
@@ -40,7 +41,7 @@ CLI = CliRunner()
     st.sampled_from(
         [
             ring_all_reduce,
-            ring_all_gather,
+            lambda n, e: all_gather_of(ring_all_reduce(n, e)),
             halving_doubling_all_reduce,
             lambda n, e: server_all_reduce([f"h{i}" for i in range(n)], e, ["p"]),
             lambda n, e: broadcast_from(0, [f"h{i}" for i in range(n)], e),

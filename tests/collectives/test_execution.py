@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from collectives import execution
 from collectives.algorithms.halving_doubling import halving_doubling_all_reduce
 from collectives.algorithms.level_wise import level_wise_all_reduce
-from collectives.algorithms.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
+from collectives.algorithms.ring import ring_all_reduce
 from collectives.algorithms.rooted import RootedTree, heap_tree
 from collectives.algorithms.trees import (
     SharedTree,
@@ -24,6 +24,7 @@ from collectives.algorithms.trees import (
 )
 from collectives.execution import Channel, Execution, channels
 from collectives.schedule import Collective, Ranges, Schedule, make_step
+from tests.support.halves import all_gather_of, reduce_scatter_of
 from tests.support.schedules import broadcast_from, reduce_to
 
 Tensor = NDArray[np.int32] | NDArray[np.float32]
@@ -128,7 +129,8 @@ def test_sums_are_exact_in_any_order_and_little_memory(
 
 def test_reduce_scatter_and_all_gather_do_their_halves() -> None:
     rng = Random(1)
-    scatter, gather = ring_reduce_scatter(5, 33), ring_all_gather(5, 33)
+    ring = ring_all_reduce(5, 33)
+    scatter, gather = reduce_scatter_of(ring), all_gather_of(ring)
     tensors = random_tensors(scatter, rng, np.int32)
     expected = sum(t.astype(np.int64) for t in tensors)
     execute(scatter, tensors, list(range(5)), 16)

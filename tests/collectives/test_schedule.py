@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.algorithms.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
+from collectives.algorithms.ring import ring_all_reduce
 from collectives.schedule import (
     Collective,
     Ranges,
@@ -15,6 +15,7 @@ from collectives.schedule import (
     make_step,
     part,
 )
+from tests.support.halves import all_gather_of, reduce_scatter_of
 
 
 def test_parts_cover_the_range_without_overlap() -> None:
@@ -27,7 +28,7 @@ def test_a_ring_sends_its_share(ranks: int, elements: int) -> None:
     schedule = ring_all_reduce(ranks, elements)
     total = sum(t.stop - t.start for t in schedule.transfers())
     assert total == 2 * (ranks - 1) * elements
-    for half in (ring_reduce_scatter(ranks, elements), ring_all_gather(ranks, elements)):
+    for half in (reduce_scatter_of(schedule), all_gather_of(schedule)):
         assert 2 * sum(t.stop - t.start for t in half.transfers()) == total
 
 

@@ -6,16 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.algorithms.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
+from collectives.algorithms.ring import ring_all_reduce
 from collectives.schedule import Collective, Ranges, Schedule, ScheduleError, Step, make_step
 from collectives.schedule_checker import check_schedule
+from tests.support.halves import all_gather_of, reduce_scatter_of
 
 
 @pytest.mark.slow
 @given(st.integers(1, 12), st.integers(0, 100))
 def test_rings_are_proved(ranks: int, elements: int) -> None:
-    for make in (ring_all_reduce, ring_reduce_scatter, ring_all_gather):
-        check_schedule(make(ranks, elements))
+    ring = ring_all_reduce(ranks, elements)
+    for schedule in (ring, reduce_scatter_of(ring), all_gather_of(ring)):
+        check_schedule(schedule)
 
 
 def all_reduce(ranks: int, elements: int, *steps: Step) -> Schedule:
@@ -100,7 +102,7 @@ def test_an_overwrite_that_does_not_wait_for_the_reader_is_found() -> None:
 
 
 def test_a_range_left_out_is_found() -> None:
-    schedule = ring_reduce_scatter(3, 9)
+    schedule = reduce_scatter_of(ring_all_reduce(3, 9))
     wanted = Ranges.of([(0, 3, 6), (1, 6, 9), (2, 0, 2)])
     with pytest.raises(
         ScheduleError, match=r"reduce-scatter: wanted: all ranks together: elements 2 to 3 are left"

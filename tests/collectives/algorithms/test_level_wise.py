@@ -14,9 +14,7 @@ from collectives.algorithms.level_wise import (
     LEAST_MESSAGE,
     PIECES_A_LEVEL,
     Siblings,
-    level_wise_all_gather,
     level_wise_all_reduce,
-    level_wise_reduce_scatter,
     pieces_for,
     ranks_as_leaves,
 )
@@ -27,6 +25,7 @@ from collectives.schedule import Schedule, ScheduleError, Transfer
 from collectives.schedule_checker import check_schedule
 from network.loaders import load_network
 from tests.support.framing import BARE
+from tests.support.halves import all_gather_of, reduce_scatter_of
 from timing.routes import LinkArrays
 from timing.scenario import MANY_FLOWS, Scenario
 from timing.schedules import Transport, add_schedule
@@ -90,9 +89,9 @@ def test_any_tree_and_size_is_proved(
     shape: Any, elements: int, siblings: Siblings, pieces: int
 ) -> None:
     tree, ranks = tree_of(shape)
-    check_schedule(level_wise_all_reduce(tree, ranks, elements, siblings, pieces))
-    check_schedule(level_wise_reduce_scatter(tree, ranks, elements, siblings, pieces))
-    check_schedule(level_wise_all_gather(tree, ranks, elements, siblings, pieces))
+    schedule = level_wise_all_reduce(tree, ranks, elements, siblings, pieces)
+    for each in (schedule, reduce_scatter_of(schedule), all_gather_of(schedule)):
+        check_schedule(each)
 
 
 @pytest.mark.slow
@@ -100,7 +99,7 @@ def test_any_tree_and_size_is_proved(
 def test_leaves_own_their_target_parts(shape: Any, siblings: Siblings, pieces: int) -> None:
     tree, ranks = tree_of(shape)
     elements = SHARES * pieces
-    schedule = level_wise_reduce_scatter(tree, ranks, elements, siblings, pieces)
+    schedule = reduce_scatter_of(level_wise_all_reduce(tree, ranks, elements, siblings, pieces))
     owned = [0] * len(ranks)
     for node, start, stop in schedule.wanted.rows():
         owned[node] += stop - start
@@ -181,8 +180,8 @@ def test_the_documents_example() -> None:
         ("4>1", 8, 10),
     ]
     # Everyone has a half of what was its own: a quarter under the first parent, else a sixth.
-    scatter = level_wise_reduce_scatter(tree, ranks, 12)
-    assert scatter.wanted.rows() == [
+    scatter = reduce_scatter_of(schedule)
+    assert sorted(scatter.wanted.rows(), key=lambda row: row[1]) == [
         [0, 0, 2],
         [2, 2, 4],
         [0, 4, 5],
@@ -250,9 +249,9 @@ def test_ranks_above_others_are_leaves_beside_them() -> None:
     assert ranks_as_leaves(tree, ["b", "d"]) == tree.pruned(["b", "d"])
     for siblings in Siblings:
         for ranks in (["a", "b"], ["r", "b", "c"], ["d", "r", "a", "c", "b"]):
-            check_schedule(level_wise_all_reduce(tree, ranks, 100, siblings))
-            check_schedule(level_wise_reduce_scatter(tree, ranks, 100, siblings))
-            check_schedule(level_wise_all_gather(tree, ranks, 100, siblings))
+            schedule = level_wise_all_reduce(tree, ranks, 100, siblings)
+            for each in (schedule, reduce_scatter_of(schedule), all_gather_of(schedule)):
+                check_schedule(each)
 
 
 def test_ranks_outside_the_tree_are_refused() -> None:
