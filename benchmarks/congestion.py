@@ -33,15 +33,15 @@ from host_agent.workload import WorkloadSpec
 from network.builder import NetworkBuilder
 from network.loaders import save_network
 from network.model import Network
-from p4switch.backends.choose import engine_maker
 from p4switch.targets.v1model.engine import Engine
 from planning.model.allocation import Allocator
 from planning.model.request import PlanRequest
 from planning.registry import make_plan
 from protocol.wire import Address, frame_bytes, is_hopsum
-from simulation.all_reduce import Simulation
 from simulation.stream import ECN_CAPABLE, StreamMember, receive_buffer
 from simulation.world import Agent, Frames
+from tests.support.engines import engine_maker
+from tests.support.simulated_jobs import Simulation
 from timing.tcp_segments import SEGMENT_BYTES
 
 RATE = 25e6

@@ -1,7 +1,7 @@
 """Agreement on an operator: a tree of controllers against a central coordinator, in virtual time.
 
 The state machines are real, their messages are modelled: each costs a process 1 us (o) and takes
-5 us on the way (L). The model is coordination.virtual_group's; the formulas are those of
+5 us on the way (L). The model is tests.support.virtual_group's; the formulas are those of
 benchmarks.coordination_latency: 2 (n - 1) o + 2 L, and for a full tree 2 d (f o + L).
 """
 
@@ -19,7 +19,7 @@ from benchmarks.coordination_latency import (
     tree_time,
 )
 from coordination.tree import CoordinationTree, balanced_tree
-from coordination.virtual_group import Costs
+from tests.support.virtual_group import Costs
 
 COSTS = Costs(overhead=1_000, latency=5_000)
 """In nanoseconds."""

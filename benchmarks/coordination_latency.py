@@ -13,7 +13,7 @@ from coordination.link import LinkOptions
 from coordination.operators import Operator
 from coordination.participant import Participant
 from coordination.tree import CoordinationTree, balanced_tree, least_height
-from coordination.virtual_group import Costs, VirtualGroup
+from tests.support.virtual_group import Costs, VirtualGroup
 
 _NEVER = float("inf")
 _OPTIONS = CoordinationOptions(

@@ -12,7 +12,7 @@ from cli.experiment.simulated import loader
 from collectives.plan import DataType
 from host_agent.options import WorkerOptions
 from host_agent.workload import make_workload
-from simulation.all_reduce import simulate_plan
+from tests.support.simulated_jobs import simulate_plan
 
 
 def measure(topology: str, workers: int, elements: int) -> dict[str, Any]:

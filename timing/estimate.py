@@ -1,13 +1,12 @@
 """Estimates of work on a network: duration, bytes on every link, bottleneck.
 
 `estimate` answers at two fidelities: closed form, and max-min fair flows. The third, every packet
-through the P4 program and the agents, is in `simulation`, which stands on this room and on the
-agents that this room may not know; so `simulation.packets` is passed in where it is wanted.
+through the P4 program and the agents, is a run in virtual time (`hopsum run`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -32,10 +31,6 @@ class Fidelity(StrEnum):
     FLOWS = "flows"
     """Max-min fair rates between events. Over TCP full segments, an acknowledgement for every two:
     bytes are an estimate, since TCP decides on both."""
-
-
-Packets = Callable[[Network, Work], tuple[dict[DirectedLink, int], float]]
-"""Simulates every packet: bytes on each directed link in all rounds, seconds of a round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +70,7 @@ class Estimate:
 def estimate(
     network: Network,
     work: Work,
-    fidelity: Fidelity | Packets | None = None,
+    fidelity: Fidelity | None = None,
     *,
     background: Sequence[Background] = (),
     resolution: float | None = None,
@@ -91,9 +86,7 @@ def estimate(
     closed = isinstance(work, PlanWork) and not work.plan.host_parts and not background
     if fidelity is None:
         fidelity = Fidelity.CLOSED_FORM if closed else Fidelity.FLOWS
-    if not isinstance(fidelity, Fidelity):
-        links, seconds = fidelity(network, work)
-    elif fidelity is Fidelity.FLOWS:
+    if fidelity is Fidelity.FLOWS:
         links, seconds = _flows(network, work, background, resolution)
     elif isinstance(work, PlanWork) and closed:
         links, seconds = pipeline(network, work.plan, work.tensors, work.collective)

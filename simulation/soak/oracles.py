@@ -16,7 +16,7 @@ from controller.jobs.job_state import JobState
 from controller.jobs.job_table import JobTable
 from p4switch.targets.v1model.engine import Engine
 from simulation.cluster import VirtualCluster
-from simulation.install import by_suffix, engine_entry
+from simulation.entries import by_suffix, engine_entry
 from timing.estimate import estimate
 from timing.work import PlanWork
 

@@ -12,7 +12,6 @@ from coordination.link import Link, LinkOptions
 from coordination.messages import Frame, Leave, Probe, Response
 from coordination.participant import Participant
 from coordination.tree import CoordinationTree, balanced_tree
-from coordination.virtual_group import Costs, VirtualGroup
 from tests.coordination.test_negotiation import (
     all_started,
     begin,
@@ -21,6 +20,7 @@ from tests.coordination.test_negotiation import (
     ready,
 )
 from tests.support.coordination_world import OPTIONS, operator, random_tree
+from tests.support.virtual_group import Costs, VirtualGroup
 
 LINKS = LinkOptions(heartbeat=1.0, silence=5.0, join=30.0, resend=2.0)
 

@@ -19,10 +19,10 @@ from coordination.failure import IterationMismatch, ProcessLost
 from coordination.operators import NO_MORE
 from coordination.participant import Participant
 from coordination.reduction import ExternalAnd
-from coordination.virtual_group import Costs, VirtualGroup
 from tests.coordination.test_negotiation import all_started, begin, group_of, iterate, ready
 from tests.support.coordination_world import OPTIONS, costs, operator, random_tree, rough
 from tests.support.search import examples
+from tests.support.virtual_group import Costs, VirtualGroup
 
 NAMES = ("a", "b", "c", "d")
 STALL = OPTIONS.stall

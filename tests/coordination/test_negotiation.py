@@ -9,8 +9,8 @@ from coordination.messages import Variant, Wanted
 from coordination.operators import NO_MORE
 from coordination.participant import Participant
 from coordination.tree import CoordinationTree, balanced_tree
-from coordination.virtual_group import Costs, VirtualGroup
 from tests.support.coordination_world import OPTIONS, operator
+from tests.support.virtual_group import Costs, VirtualGroup
 
 
 def group_of(count: int, **choices: object) -> VirtualGroup:

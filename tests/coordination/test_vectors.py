@@ -14,7 +14,6 @@ from coordination.messages import Result, Vector
 from coordination.operators import NO_MORE, BitVector, OrderTable
 from coordination.reduction import AndAllReduce, ExternalAnd, RingAnd, TreeAnd
 from coordination.tree import balanced_tree
-from coordination.virtual_group import Costs, VirtualGroup
 from tests.coordination.test_negotiation import (
     all_started,
     begin,
@@ -24,6 +23,7 @@ from tests.coordination.test_negotiation import (
     started,
 )
 from tests.support.coordination_world import OPTIONS, operator, random_tree
+from tests.support.virtual_group import Costs, VirtualGroup
 
 
 @given(st.integers(0, 100), st.data())

@@ -19,16 +19,16 @@ from host_agent.operator_training import NAMES, OperatorTraining
 from host_agent.workload import WorkloadSpec, make_workload
 from network.loaders import load_network
 from network.model import Network
-from p4switch.backends.choose import engine_maker
 from p4switch.targets.v1model.engine import Engine, EngineOptions
 from planning.model.allocation import Allocator
 from planning.model.placement import place
 from planning.model.request import PlanRequest
 from planning.registry import make_plan
 from protocol.wire import Reduction
-from simulation.all_reduce import Replan, SimulatedRun, simulate_plan, simulate_schedule
 from simulation.faults import Faults
+from tests.support.engines import engine_maker
 from tests.support.paths import HOPSUM_P4
+from tests.support.simulated_jobs import Replan, SimulatedRun, simulate_plan, simulate_schedule
 from timing.estimate import estimate
 from timing.work import PlanWork
 

@@ -25,19 +25,16 @@ from coordination.participant import Participant
 from coordination.physical import plan_coordination
 from coordination.reduction import ExternalAnd
 from coordination.tree import balanced_tree
-from coordination.virtual_group import Costs, VirtualGroup
 from host_agent.server import Server
 from host_agent.server_set import ServerSet
 from host_agent.stream import WorkerOptions
 from host_agent.worker import Worker
 from network.loaders import load_network
-from p4switch.backends.choose import engine_maker
 from p4switch.targets.v1model.engine import Engine
 from planning.model.placement import place
 from planning.model.request import PlanRequest
 from planning.registry import make_plan
 from protocol.wire import Reduction
-from simulation.install import install
 from simulation.world import Agent, Frames, World
 from tests.support.coordination_world import (
     OPTIONS,
@@ -48,8 +45,11 @@ from tests.support.coordination_world import (
     random_tree,
     rough,
 )
+from tests.support.engines import engine_maker
+from tests.support.installed_rules import install
 from tests.support.paths import HOPSUM_P4
 from tests.support.search import examples
+from tests.support.virtual_group import Costs, VirtualGroup
 
 LANES = 32
 ITERATIONS = 10

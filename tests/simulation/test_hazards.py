@@ -19,9 +19,9 @@ from planning.model.placement import place
 from planning.model.request import PlanRequest
 from planning.registry import make_plan
 from protocol.wire import next_epoch
-from simulation.all_reduce import Replan, SimulatedRun, simulate_plan
 from simulation.faults import Cut, Faults, Lost, Reboot
 from tests.simulation.test_all_reduce import LANES, make_engine
+from tests.support.simulated_jobs import Replan, SimulatedRun, simulate_plan
 
 WINDOW = 8
 OPTIONS = WorkerOptions(deadline=500.0, max_timeout=0.3)

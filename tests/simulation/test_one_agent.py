@@ -23,14 +23,14 @@ from planning.model.request import PlanRequest
 from planning.registry import make_plan
 from protocol import hopsum_pb2 as pb
 from protocol.tos import level_of_tos
-from simulation.all_reduce import Replan, SimulatedRun, Simulation, roster
 from simulation.faults import Faults
 from simulation.host import VirtualHost, VirtualHosts
-from simulation.scripted import ScriptedStream
 from simulation.world import Channel, World
 from tests.simulation import test_coordinated_training as training
 from tests.simulation.test_all_reduce import OPTIONS, job, make_engine
 from tests.simulation.test_parts import MAKE_ENGINE, NETWORK, WORKERS, mixed
+from tests.support.scripted_controller import ScriptedStream
+from tests.support.simulated_jobs import Replan, SimulatedRun, Simulation, roster
 
 pytestmark = pytest.mark.usefixtures("short_epochs")
 

@@ -23,8 +23,8 @@ from network.topologies import Options, make_topology
 from planning.model.allocation import Allocator
 from planning.model.request import PlanRequest
 from planning.registry import EMBEDDING, make_plan
-from simulation.all_reduce import Replan, SimulatedRun, simulate_plan
 from simulation.faults import Faults
+from tests.support.simulated_jobs import Replan, SimulatedRun, simulate_plan
 
 pytestmark = pytest.mark.usefixtures("time_to_plan")
 

@@ -27,10 +27,10 @@ from planning.registry import make_plan
 from protocol.tos import LEVELS, URGENT, tos_of_level
 from protocol.wire import Address, Header, Kind, frame_template
 from simulation.faults import Faults
-from simulation.install import install, read_outcomes, update
 from simulation.queues import QUEUE_FRAMES, Fifo, PriorityQueues
 from simulation.world import Frames, World
 from tests.simulation.test_all_reduce import LANES, make_engine
+from tests.support.installed_rules import install, read_outcomes, update
 
 RATE = 1e8
 OPTIONS = WorkerOptions(deadline=100.0, min_timeout=0.05, max_timeout=0.3)

@@ -21,15 +21,15 @@ from host_agent.task import Task
 from host_agent.workload import PROCESS, WorkloadSpec
 from network.loaders import load_network
 from network.model import Network
-from p4switch.backends.choose import engine_maker
 from planning.model.placement import place
 from planning.model.request import PlanRequest
 from planning.registry import make_plan
 from protocol.wire import EXPONENT_BIAS, LANES_DEFAULT
-from simulation.all_reduce import Simulation
 from simulation.faults import Faults, Reboot
 from simulation.host import VirtualHost
+from tests.support.engines import engine_maker
 from tests.support.paths import HOPSUM_P4
+from tests.support.simulated_jobs import Simulation
 
 LANES = 32
 TIMES = 4

@@ -13,9 +13,9 @@ from network.loaders import load_network
 from network.model import Network
 from planning.model.request import Algorithm, PlanRequest
 from planning.registry import make_plan
-from simulation.all_reduce import Replan, SimulatedRun
 from simulation.faults import Faults, Reboot
 from tests.simulation.test_all_reduce import LANES, check, job, run
+from tests.support.simulated_jobs import Replan, SimulatedRun
 from timing.estimate import Fidelity, estimate
 from timing.work import PlanWork
 

@@ -32,9 +32,9 @@ from network.loaders import load_network
 from network.model import Network
 from planning.model.request import PlanRequest
 from simulation.faults import Faults
-from simulation.install import install, update
 from simulation.world import World
 from tests.simulation.test_all_reduce import LANES, make_engine
+from tests.support.installed_rules import install, update
 from tests.support.jobs import job_of
 
 SLOTS = 16

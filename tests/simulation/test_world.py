@@ -11,12 +11,12 @@ from host_agent.workload import WorkloadSpec, make_workload
 from network.model import Host, Link, Network
 from p4switch.targets.v1model.engine import Engine
 from protocol.wire import Address, Header, Kind, frame_template
-from simulation.all_reduce import simulate_schedule
 from simulation.events import EventQueue, SimulationError
 from simulation.faults import Cut, FaultError, Faults, Reboot
 from simulation.stream import StreamMember, segment
 from simulation.world import Frames, World
 from tests.support.schedules import broadcast_from
+from tests.support.simulated_jobs import simulate_schedule
 
 HOPS_AT = 49
 

@@ -12,7 +12,7 @@ from coordination.messages import Frame
 from coordination.operators import Operator
 from coordination.participant import Participant
 from coordination.tree import CoordinationTree
-from coordination.virtual_group import Costs, VirtualGroup
+from tests.support.virtual_group import Costs, VirtualGroup
 
 OPTIONS = CoordinationOptions(
     LinkOptions(heartbeat=0.5, silence=5.0, join=20.0, resend=1.2), cycle=0.03, stall=60.0

@@ -104,10 +104,3 @@ def test_background_has_no_closed_form() -> None:
     flows = estimate(network, work, Fidelity.FLOWS)
     assert flows.links == alone.links
     assert flows.seconds == pytest.approx(alone.seconds, rel=0.02)
-
-
-def test_packets_are_followed_by_who_can() -> None:
-    network = load_network("star:4", link_rate=1e6)
-    schedule = make_schedule("ring", network, place(network, 4).workers, 100)
-    found = estimate(network, ScheduleWork([schedule], 2), lambda *_: ({("h1", "s1"): 1000}, 5e-3))
-    assert (found.seconds, found.limit, found.busy) == (0.01, ("h1", "s1"), pytest.approx(0.8))

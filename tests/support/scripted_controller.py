@@ -138,8 +138,8 @@ class Script:
             self._world.agents[name] = self.hosts[name]
         self.hosts[name].agent.join(stream)
 
-    def tell(self, host: str, plan: JobPlan) -> None:
-        """Tell a host about a newer plan, which may be the first of the job."""
+    def send_plan(self, host: str, plan: JobPlan) -> None:
+        """Send a newer plan to a host; it may be the first of the job there."""
         job = self.jobs[plan.job]
         job.plan = plan
         stream = job.streams.get(host)
@@ -150,7 +150,7 @@ class Script:
         self.hosts[host].go_on()
 
     def restart(self, name: str) -> None:
-        """Replace a host's agent by a new one; `tell` assigns its jobs again."""
+        """Replace a host's agent by a new one; `send_plan` assigns its jobs again."""
         del self.hosts[name]
         for job in self.jobs.values():
             job.streams.pop(name, None)
@@ -164,7 +164,7 @@ class Script:
         return not any(job.missing for job in self.jobs.values())
 
     def release(self, job: int) -> None:
-        """Tell a job's agents that the job has ended."""
+        """Release the agents of a job, which has ended."""
         for host, stream in self.jobs[job].streams.items():
             stream.news.append(AllDone({}))
             self.hosts[host].advance()

@@ -25,10 +25,10 @@ from protocol import hopsum_pb2 as pb
 from simulation.events import SimulationError
 from simulation.faults import Faults
 from simulation.host import VirtualHosts
-from simulation.install import install, read_outcomes, update
-from simulation.scripted import Script, ScriptedJob
 from simulation.stream import RECEIVE_BUFFER, receive_buffer
 from simulation.world import World
+from tests.support.installed_rules import install, read_outcomes, update
+from tests.support.scripted_controller import Script, ScriptedJob
 
 MakeEngine = Callable[[], Engine]
 
@@ -277,7 +277,7 @@ class Simulation:
         servers = [tree.server for tree in replan.plan.trees]
         for number, host in enumerate(dict.fromkeys((*servers, *replan.plan.workers))):
             time = replan.time + number * replan.delay
-            self.world.queue.at(time, partial(self.script.tell, host, replan.plan))
+            self.world.queue.at(time, partial(self.script.send_plan, host, replan.plan))
 
     def _switch_over(self, newer: dict[str, SwitchRules]) -> None:
         """Install new rules on every switch; one that is down gets them when it is back."""
