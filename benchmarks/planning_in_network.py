@@ -24,9 +24,9 @@ from planning.bounds.bidirected_cut import bidirected_cut
 from planning.model.graph import PlanningGraph
 from planning.model.placement import place
 from planning.model.request import Method
-from planning.steiner.in_trees import Limits, TreeTask
 from planning.steiner.multi_hop import MultiHopAnswer, solve_tasks
 from planning.steiner.soar import soar
+from planning.steiner.tree_problem import Limits, TreeTask
 
 UNLIMITED = 1 << 20
 """A fan-in that no switch reaches, as in the model of published planners."""

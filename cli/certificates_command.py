@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cli.command_options import ServersOption, TopologyArgument, WorkersOption
-from cli.console import tell
+from cli.console import notify
 from protocol.errors import InputError
 from protocol.roles import Role
 
@@ -70,5 +70,5 @@ def certificates(
     authority = open_authority(folder, days)
     made = [each.name for each in wanted if certify(folder, authority, each, days)]
     kept = len(wanted) - len(made)
-    tell(f"made in {folder}: {', '.join(made) or 'none'}; {kept} there already")
-    tell(f"{folder}/{AUTHORITY}.key makes new ones: keep it off the machines of the cluster")
+    notify(f"made in {folder}: {', '.join(made) or 'none'}; {kept} there already")
+    notify(f"{folder}/{AUTHORITY}.key makes new ones: keep it off the machines of the cluster")

@@ -27,7 +27,7 @@ from cli.command_options import (
     link_rate_of,
     web_option,
 )
-from cli.console import tell
+from cli.console import notify
 from cli.experiment.cluster import run_controller, run_emulated_cluster, switch_drivers
 from cli.experiment.description import Engine
 from controller.api.serving import known_at
@@ -237,9 +237,9 @@ def serve(
             tls if switch_tls else None,
         ),
         known_at(address, own, group=group),
-        tell,
+        notify,
         web_option(dashboard, web),
-        None if etcd is None else Election(etcd, name_of_process(address), tell),
+        None if etcd is None else Election(etcd, name_of_process(address), notify),
     )
 
 
@@ -255,14 +255,14 @@ def recover(
 
     found = recover_journal(journal)
     if found.kept_as is None:
-        tell(f"{journal}: not damaged, {found.jobs} jobs")
+        notify(f"{journal}: not damaged, {found.jobs} jobs")
         return
-    tell(
+    notify(
         f"{journal}: damaged at line {', '.join(map(str, found.damaged))}; {found.jobs} jobs kept; "
         f"job numbers up to {found.reserved} are not reused; damaged file: {found.kept_as}"
     )
     if found.ended:
-        tell(f"ended, because their outcome is not known: {', '.join(found.ended)}")
+        notify(f"ended, because their outcome is not known: {', '.join(found.ended)}")
 
 
 def cluster(
@@ -310,4 +310,4 @@ def cluster(
         prepare_captures(loaded, pcap)
         trace = () if trace_fragment is None else trace_conditions(trace_fragment)
     web_address = web_option(dashboard, web)
-    run_emulated_cluster(loaded, engine, settings, tell, web_address, pcap, trace)
+    run_emulated_cluster(loaded, engine, settings, notify, web_address, pcap, trace)

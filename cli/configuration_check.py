@@ -234,14 +234,14 @@ def check_controller(address: str | None) -> list[Finding]:
     from controller.api.client import ControllerClient
 
     try:
-        asked = time.time()
+        sent = time.time()
         client = ControllerClient(address)
         state = client.state()
         answered = time.time()
     except ControllerError as error:
         words = " ".join(str(error).split())
         return [Finding("controller", "", "submit and watch jobs", words)]
-    away = max(asked - state.date, state.date - answered, 0.0)
+    away = max(sent - state.date, state.date - answered, 0.0)
     ours, theirs = version(), state.version or "before 0.2"
     return [
         Finding("controller", client.address, "submit and watch jobs", ""),

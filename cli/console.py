@@ -33,7 +33,7 @@ def console() -> Console:
     return Console(stderr=True)
 
 
-def tell(line: str) -> None:
+def notify(line: str) -> None:
     """Print one line unwrapped."""
     console().print(line, highlight=False, markup=False, soft_wrap=True)
 

@@ -27,7 +27,7 @@ from cli.command_options import (
     print_json,
     print_table,
 )
-from cli.console import tell
+from cli.console import notify
 from cli.reports.network_drawing import network_svg
 from cli.shell import install_shell, run_shell
 from collectives.plan import PlanError
@@ -309,7 +309,7 @@ def doctor(
     if (config, controller) != (None, None):
         for finding in findings:
             mark, words = ("good ", finding.found) if finding.ok else ("wrong", finding.without)
-            tell(f"{mark}  {finding.name}: {words}")
+            notify(f"{mark}  {finding.name}: {words}")
         raise typer.Exit(failed)
     rows = [
         (

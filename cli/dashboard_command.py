@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.command_options import ControllerOption, connect
-from cli.console import tell
+from cli.console import notify
 from protocol.errors import InputError
 from protocol.web_address import WEB_ADDRESS, web_address
 
@@ -39,7 +39,7 @@ def dashboard(
 
     async def serve() -> None:
         async with serve_web(source, address) as url:
-            tell(f"dashboard at {url}")
+            notify(f"dashboard at {url}")
             await asyncio.Event().wait()
 
     asyncio.run(serve())

@@ -195,15 +195,15 @@ def make_submission(
     from protocol import hopsum_pb2 as pb
 
     submission = pb.Submission(name=name, algorithm=algorithm)
-    asked = hosts("workers", workers), servers_of(servers, collective)
-    if isinstance(asked[0], int):
-        submission.worker_count = asked[0]
+    requested = hosts("workers", workers), servers_of(servers, collective)
+    if isinstance(requested[0], int):
+        submission.worker_count = requested[0]
     else:
-        submission.workers.extend(asked[0])
-    if isinstance(asked[1], int):
-        submission.server_count = asked[1]
+        submission.workers.extend(requested[0])
+    if isinstance(requested[1], int):
+        submission.server_count = requested[1]
     else:
-        submission.servers.extend(asked[1])
+        submission.servers.extend(requested[1])
     if ranks_per_host > 1 and not submission.workers:
         raise JobError(
             f"ranks-per-host {ranks_per_host} with workers {workers}: the job says on which host "

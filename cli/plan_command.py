@@ -186,8 +186,8 @@ def plan(
         check_without_mtree(request.forest, chosen)
         auxiliary = named_servers if isinstance(named_servers, tuple) else None
         wanted = EmbeddingOptions(auxiliary=auxiliary, tensor_bytes=max(1, 4 * elements))
-        asked = replace(request, servers=(), embedding=wanted)
-        planned = plan_embedded(rated, asked)
+        requested = replace(request, servers=(), embedding=wanted)
+        planned = plan_embedded(rated, requested)
         if draw is not None:
             # Of parts among hosts no tree is drawn: they go by plain routes.
             write_file(draw, network_svg(loaded, planned.plan))

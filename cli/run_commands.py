@@ -56,7 +56,7 @@ from cli.command_options import (
     servers_of,
     web_option,
 )
-from cli.console import complain, console, tell
+from cli.console import complain, console, notify
 from cli.experiment.description import Engine, Experiment, PacketIo, WorldKind
 from cli.experiment.result import Report
 from cli.experiment.runner import run_experiment
@@ -232,7 +232,7 @@ def _recording(
         from controller.web.server import web_thread
 
         url = stack.enter_context(web_thread(recording, address))
-        tell(f"dashboard at {url}")
+        notify(f"dashboard at {url}")
     return recording
 
 
@@ -271,14 +271,14 @@ def _show_trace(trace: FragmentTrace, svg: Path | None) -> None:
     from cli.reports.fragment_trace import trace_lines, trace_svg
 
     for line in trace_lines(trace):
-        tell(line)
+        notify(line)
     if svg is not None:
         write_file(svg, trace_svg(trace))
 
 
 def _keep_page() -> None:
     """Wait for Ctrl-C."""
-    tell("the page is served until Ctrl-C")
+    notify("the page is served until Ctrl-C")
     with suppress(KeyboardInterrupt):
         threading.Event().wait()
 
@@ -294,7 +294,7 @@ def _show(finished: Report, as_json: bool) -> None:
         for form in finished.forms:
             Console().print(f"level-wise: {form}", highlight=False, soft_wrap=True)
     for missed in finished.missed_outages:
-        tell(missed)
+        notify(missed)
     for problem in finished.problems:
         complain("failed", problem)
 
@@ -354,7 +354,7 @@ def demo(
         reason = why_unavailable()
         world = WorldKind.SIMULATION if reason else WorldKind.MININET
         if reason:
-            tell(f"in simulation: {reason}")
+            notify(f"in simulation: {reason}")
     finished = run_demo(
         demo_experiments(world, seed),
         lambda e, recording: run_with_progress(e, None, recording),
@@ -388,7 +388,7 @@ def drive(
     from cli.experiment.drive import drive as drive_network
     from network.loaders import load_network
 
-    asyncio.run(drive_network(load_network(topology), engine, lanes, tell))
+    asyncio.run(drive_network(load_network(topology), engine, lanes, notify))
 
 
 def stop() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.command_options import JsonOption, print_json, print_table
-from cli.console import complain, console, tell
+from cli.console import complain, console, notify
 from protocol.errors import InputError
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def _show(summary: Summary, output: Path) -> None:
     for failure in summary.failures:
         for oracle, text in failure.violations[:3]:
             complain("failed", f"seed {failure.schedule.seed}: {oracle}: {text}")
-        tell(f"  hopsum soak --replay {_minimised(output, failure)}")
+        notify(f"  hopsum soak --replay {_minimised(output, failure)}")
 
 
 def _counts(counter: Any) -> str:

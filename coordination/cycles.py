@@ -17,7 +17,7 @@ class Cycles:
     A process contributes while it has something ready, and at most every `pause` seconds when
     nothing came of the last vector and nothing new is ready since. A cycle ends when all have
     contributed; its table is the same for all, because a new version is in force from a cycle that
-    cannot begin before everybody has it (`Master.amendment`).
+    cannot begin before all processes have it (`Master.amendment`).
     """
 
     def __init__(self, reduction: AndAllReduce, pause: float) -> None:

@@ -13,7 +13,7 @@ class CoordinationOptions:
     """Options of a process; times in seconds.
 
     `cycle`: between two vectors of which the first brought nothing. `stall`: an operator that waits
-    longer is asked after, and those who have not asked for it are named. `forget_after`:
+    longer is investigated: processes that have not requested it are reported. `forget_after`:
     iterations without an operator after which it leaves the order table.
     """
 

@@ -38,7 +38,7 @@ class Inquiries:
         return True
 
     def answer(self, member: int, answer: Missing) -> Missing | None:
-        """Process the ranks of a member's subtree without a request; return all once everybody
+        """Process the ranks of a member's subtree without a request; return all once all members
         answered."""
         tally, missing = self._open.get(answer.probe, (Tally(()), set()))
         missing.update(answer.ranks)

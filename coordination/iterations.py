@@ -1,7 +1,7 @@
 """Iterations: the operators requested in this process's own, and the progress of the others.
 
 Each process has its own iteration number ([004 claim 6][004]). A process that will request no more
-operators of an iteration reports this up the tree, and the root tells all processes the requests of
+operators of an iteration reports this up the tree, and the root sends all processes the requests of
 the first one to do so. A process that has requested other operators, or ends the iteration without
 some of these, knows that they can never start. When no request is pending at any process, the
 iteration is over everywhere, with the same operators.

@@ -109,7 +109,7 @@ class Master:
         self._started.update(names)
 
     def amendment(self, contributed: int) -> Amendment | None:
-        """Return the next version of the table, if one is due and the last has reached everybody.
+        """Return the next version of the table, if one is due and all have the last.
 
         `contributed`: vectors that the root has contributed. The root withholds its next one until
         all have the table, so that cycle cannot end before; the one after it uses the new table.

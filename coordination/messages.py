@@ -188,7 +188,7 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Down: everybody is done."""
+    """Down: all processes are done."""
 
 
 Message = (
@@ -218,8 +218,8 @@ Message = (
 class Frame:
     """One message, or none, from one process to another.
 
-    `incarnation` tells two processes of one rank apart; `to` is the incarnation meant, 0 before it
-    is known. `sequence` counts messages from 1 (0: no message, or a refusal); `acknowledged`: all
+    `incarnation` distinguishes two processes of one rank; `to` is the incarnation meant, 0 if not
+    yet known. `sequence` counts messages from 1 (0: no message, or a refusal); `acknowledged`: all
     up to here have arrived.
     """
 

@@ -3,7 +3,7 @@
 Messages and the time in; messages, events and the next deadline out. No thread, socket or clock.
 
 First iteration ([004 claims 1-6][004]): a start request goes up the tree, and every controller
-joins it with those of the other processes below; when the master has it from everybody the response
+joins it with those of the other processes below; when the master has it from all, the response
 goes down, and the order of responses becomes the order table. Later (claims 7-12): bit vectors over
 the table, combined by an AND all-reduce. What the table does not say, or says wrongly, is
 negotiated up the tree again, and the table is amended.
@@ -344,7 +344,7 @@ class Participant:
             self._lose(rank, reason, self.rank, now)
 
     def _lose(self, rank: int, reason: str, source: int, now: float) -> None:
-        """Tell every reachable process that a process is dead."""
+        """Notify every reachable process that a process is dead."""
         if self._near.is_dead(rank):
             return
         self._near.bury(rank)
@@ -355,7 +355,7 @@ class Participant:
 
     def _fail(self, error: CoordinationError) -> None:
         if self.failure is None:
-            # Others fail by the same mismatch and go: that is not news.
+            # Others fail by the same mismatch and leave: not worth another message.
             self.failure = error if self._ending is None else self._mismatch(self._ending)
 
     def _mismatch(self, ending: Mismatch) -> IterationMismatch:

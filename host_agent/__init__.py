@@ -4,7 +4,7 @@ The core takes frames and time and returns frames and deadlines; it has no socke
 
     worker = Worker(plan, index, network, WorkerOptions())      # host_agent.worker, .stream
     call = worker.submit(tensor, now)        # float32 or int32, any shape; `out=` for in place
-    worker.receive(frames, now)              # numpy uint8 (n, frame length), whatever arrived
+    worker.receive(frames, now)              # numpy uint8 (n, frame length), of any sender
     worker.tick(now)                         # at `worker.deadline` (seconds, or None)
     for frames in worker.take_output(): ...  # batches to send, in order; yours to keep
     worker.done(call), worker.result(call)   # None until complete; raise JobFailed

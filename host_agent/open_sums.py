@@ -15,7 +15,7 @@ from host_agent.reduction import combine
 class OpenSums:
     """State per slot of a window: the fragment that is being summed, and its contributions.
 
-    That is sums of children's subtrees, which `held` (slots, children) tells, and `singles` of
+    That is sums of children's subtrees, which `held` (slots, children) shows, and `singles` of
     workers that bypassed the switches. `covered`: how many workers both are of.
     """
 

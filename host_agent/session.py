@@ -7,9 +7,9 @@ number of connections, one after the other:
     session.wake = ...                  # called whenever `take_output` has something to send
     session.connected()                 # a stream begins: state is repeated first
     for message in session.take_output(): ...      # send them in order; again after each `wake`
-    session.receive(message)            # whatever the other end says, in order
+    session.receive(message)            # every message of the other end, in order
     session.beat()                      # after `session.heartbeat` seconds of silence of ours
-    session.disconnected()              # the stream has ended, for whatever reason
+    session.disconnected()              # the stream has ended, for any reason
     session.over                        # True: open no other stream
 
 Messages without a stream wait for the next one. The agent calls all other methods, and `news` is

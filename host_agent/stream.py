@@ -474,7 +474,7 @@ class Stream:
             self._flight.go_around(np.array([slot]), now)
 
     def _unexpected(self, slots: NDArray[np.intp], wire: NDArray[np.int64]) -> None:
-        """Results of nothing in flight: old news, or the answer to a hand-over."""
+        """Results of nothing in flight: late copies, or the answer to a hand-over."""
         self._statistics.stale_results += len(slots)
         if self._handing_due != NEVER:
             self._handed(slots[self._results.has(slots, wire)])

@@ -129,9 +129,9 @@ def random_tensor(spec: WorkloadSpec, worker: int, number: int) -> Tensor:
 
 
 class RandomTensors(Workload):
-    """Random tensors, every element of every result checked that this worker is to have.
+    """Random tensors; every element of every result of this worker is checked.
 
-    Results are checked at the end, when nobody waits; earlier if more than KEPT_BYTES would be
+    Results are checked at the end, off the critical path; earlier if more than KEPT_BYTES would be
     kept.
     """
 

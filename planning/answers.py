@@ -45,8 +45,8 @@ class Answer:
 def answer(network: Network, request: PlanRequest, planner: str) -> Answer:
     """Run a planner by name. `servers` may be empty if there are no switches.
 
-    Every link needs a bandwidth. The answer has passed the checkers of forests and of plans, which
-    judge it without the planner's reasoning. PlanError if no plan meets the request.
+    Every link needs a bandwidth. The answer has passed the checkers of forests and of plans,
+    which do not rely on the planner's reasoning. PlanError if no plan meets the request.
     """
     found = _answer(network, request, planner)
     graph = planning_graph(network, request.workers)

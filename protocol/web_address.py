@@ -1,4 +1,4 @@
-"""HTTP addresses and access: everybody on loopback, elsewhere only with the token."""
+"""HTTP addresses and access: open on loopback, elsewhere only with the token."""
 
 from __future__ import annotations
 

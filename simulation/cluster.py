@@ -226,7 +226,7 @@ class VirtualCluster:
     def start_controller(self) -> None:
         """Start the controller with the existing journal."""
         if self._controlling is None or self._controlling.done():
-            self._tell(CONTROLLER, "starts")
+            self._record(CONTROLLER, "starts")
             self._stop = asyncio.Event()
             self._controlling = asyncio.create_task(self._supervise(), name=CONTROLLER)
 
@@ -247,7 +247,7 @@ class VirtualCluster:
         controlling, self._controlling = self._controlling, None
         if controlling is None:
             return
-        self._tell(CONTROLLER, "crashes")
+        self._record(CONTROLLER, "crashes")
         kept = self.disk.content()
         server = self.exchange.server(CONTROLLER)
         if server is not None:
@@ -266,7 +266,7 @@ class VirtualCluster:
                 return
             except (HopsumError, TimeoutError) as error:
                 LOGGER.warning("[%s] %s", CONTROLLER, error)
-                self._tell(CONTROLLER, "ends")
+                self._record(CONTROLLER, "ends")
                 server = self.exchange.server(CONTROLLER)
                 if server is not None:
                     server.crash()
@@ -313,14 +313,14 @@ class VirtualCluster:
         """Start a host's agent process."""
         if host in self.hosts:
             return
-        self._tell(host, "starts")
+        self._record(host, "starts")
         process = self.hosts[host] = _Host(self, host)
         self.world.join(host, process.agent)
 
     def crash_host(self, host: str) -> None:
         """Kill a host's agent process."""
         if host in self.hosts:
-            self._tell(host, "crashes")
+            self._record(host, "crashes")
             self.world.leave(host)
             self.hosts.pop(host).kill()
 
@@ -328,13 +328,13 @@ class VirtualCluster:
 
     def cut_link(self, u: str, v: str) -> None:
         """Cut a link; the ports at its ends go down."""
-        self._tell(f"{u}-{v}", "is cut")
+        self._record(f"{u}-{v}", "is cut")
         self.world.channels[u, v].cut = self.world.channels[v, u].cut = True
         self._tell_ends(u, v, up=False)
 
     def restore_link(self, u: str, v: str) -> None:
         """Restore a link."""
-        self._tell(f"{u}-{v}", "is restored")
+        self._record(f"{u}-{v}", "is restored")
         self.world.channels[u, v].cut = self.world.channels[v, u].cut = False
         self._tell_ends(u, v, up=True)
 
@@ -345,7 +345,7 @@ class VirtualCluster:
 
     def drift(self, host: str, pace: float) -> None:
         """Set the rate of a host's clock to `pace` seconds per second."""
-        self._tell(host, f"runs at {pace}")
+        self._record(host, f"runs at {pace}")
         self.common.clocks[host].drift(self.queue.now, pace)
         if host in self.hosts:
             self.world.flush(host)
@@ -386,5 +386,5 @@ class VirtualCluster:
         """Kill the controller, from an event."""
         asyncio.get_running_loop().create_task(self.crash_controller(), name="crash")
 
-    def _tell(self, who: str, what: str) -> None:
+    def _record(self, who: str, what: str) -> None:
         self.trace.append(f"{self.queue.now:.9f} {who} {what}")

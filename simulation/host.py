@@ -336,7 +336,7 @@ class Group:
         self._queue.at(self._times.arrival(frame, self._queue.now), arrive)
 
     def close(self, rank: int) -> None:
-        """End the connections of a process, which tells its neighbours that it is gone."""
+        """End the connections of a process, which shows its neighbours that it is gone."""
         self.members.pop(rank, None)
         for peer in (self.tree.parents[rank], *self.tree.children[rank]):
             if peer >= 0:

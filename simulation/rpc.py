@@ -96,7 +96,7 @@ class Exchange:
         """Return the server at an address."""
         return self._servers.get(address)
 
-    def tell(self, source: str, target: str, what: str, content: bytes = b"") -> None:
+    def record(self, source: str, target: str, what: str, content: bytes = b"") -> None:
         """Write a line of the trace."""
         if self._trace is not None:
             self._trace(
@@ -173,14 +173,14 @@ class _Connection:
         self.wire.down.send(arrive)
 
     def _lost(self, why: str) -> None:
-        """Tell the client that the connection is lost."""
+        """Notify the client that the connection is lost."""
         self.client_up = False
         self._timeout.cancel()
         for call in self.client_calls[:]:
             call.end(Code.UNAVAILABLE, f"{self.address}: {why}")
 
     def _abandoned(self) -> None:
-        """Tell the server that the connection is lost."""
+        """Notify the server that the connection is lost."""
         self.server_up = False
         if self._server is not None and self in self._server.connections:
             self._server.connections.remove(self)
@@ -311,7 +311,7 @@ class _ServerCall:
 
     def _reply(self, content: bytes) -> None:
         call, connection = self._client, self._connection
-        connection.exchange.tell(connection.address, connection.client, self._path, content)
+        connection.exchange.record(connection.address, connection.client, self._path, content)
         connection.to_client(lambda: call.take(content))
 
     async def _run(self) -> None:
@@ -330,7 +330,7 @@ class _ServerCall:
                 context.details = f"Unexpected {type(error)}: {error}"
         self._forget()
         call, connection = self._client, self._connection
-        connection.exchange.tell(
+        connection.exchange.record(
             connection.address, connection.client, f"{self._path} {context.code.name}"
         )
         connection.to_client(lambda: call.end(context.code, context.details, context.trailing))
@@ -441,7 +441,7 @@ class _ClientCall:
         """Send a request, if the call has not ended."""
         content = _bytes(message)
         connection = self._connection
-        connection.exchange.tell(connection.client, connection.address, self.path, content)
+        connection.exchange.record(connection.client, connection.address, self.path, content)
         self._at_other_end(lambda call: call.take(content))
 
     async def done_writing(self) -> None:

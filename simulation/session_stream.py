@@ -22,7 +22,7 @@ CLOSING_SECONDS = 5.0
 
 
 class SessionStream:
-    """A session's stream from its host; `changed` is called when the session has news."""
+    """A session's stream from its host; `changed` is called when the session has events."""
 
     def __init__(
         self, exchange: Exchange, session: NodeSession | AgentSession, changed: Callable[[], None]

@@ -224,13 +224,13 @@ class VirtualSwitch:
         for port, up in self._links.items():
             self.port_changed(port, up)
         self._server.start()
-        self._exchange.tell(self.name, self.name, "starts")
+        self._exchange.record(self.name, self.name, "starts")
 
     def crash(self) -> None:
         """End the process: tables and registers are lost, connections reset."""
         if self._service is None or self._server is None:
             return
-        self._exchange.tell(self.name, self.name, "crashes")
+        self._exchange.record(self.name, self.name, "crashes")
         self._hangs = False
         self._world.engines[self.name] = None
         self._engine = None
@@ -241,7 +241,7 @@ class VirtualSwitch:
     def hang(self) -> None:
         """Suspend the process, with its state and connections, until `resume`."""
         if self._server is not None and not self._hangs:
-            self._exchange.tell(self.name, self.name, "hangs")
+            self._exchange.record(self.name, self.name, "hangs")
             self._hangs = True
             self._world.engines[self.name] = None
             self._server.hang()
@@ -249,7 +249,7 @@ class VirtualSwitch:
     def resume(self) -> None:
         """Let a suspended process continue."""
         if self._server is not None and self._hangs:
-            self._exchange.tell(self.name, self.name, "resumes")
+            self._exchange.record(self.name, self.name, "resumes")
             self._hangs = False
             self._world.engines[self.name] = self._engine
             self._server.resume()

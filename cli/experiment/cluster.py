@@ -27,7 +27,7 @@ from cli.experiment.description import Engine
 from cli.experiment.event_loop import interruption
 from cli.experiment.pipelines import pipeline_for
 from cli.experiment.session import Running
-from cli.experiment.supervision import Tell, keep_agents, keep_switches
+from cli.experiment.supervision import Notify, keep_agents, keep_switches
 from controller.api.listening import Listen
 from controller.api.serving import known_at, serve_cluster
 from controller.dataplane.connection import open_channel, over_tls
@@ -86,7 +86,7 @@ def run_controller(
     settings: ClusterSettings,
     driver_of: Callable[[int], Driver],
     listen: Listen,
-    tell: Tell,
+    notify: Notify,
     web: WebAddress | None = None,
     election: Election | None = None,
 ) -> None:
@@ -95,7 +95,7 @@ def run_controller(
     `driver_of`: makes the switches' driver for an election id. With an `election` the jobs are kept
     in its etcd, and this controller serves while it leads.
     """
-    with dashboard_of(web, tell) as show:
+    with dashboard_of(web, notify) as show:
 
         async def serve(
             settings: ClusterSettings, election_id: int, until: Callable[[], Awaitable[object]]
@@ -103,7 +103,7 @@ def run_controller(
             driver = driver_of(election_id)
             async with serve_cluster(network, driver, listen, settings) as (cluster, bound):
                 with show(cluster, driver):
-                    tell(f"controller of {network.name} at {bound}")
+                    notify(f"controller of {network.name} at {bound}")
                     await until()
 
         async def serve_terms(election: Election) -> None:
@@ -113,9 +113,9 @@ def run_controller(
                     led = replace(settings, journal=journal)
                     try:
                         await serve(led, leadership.election_id, leadership.lost.wait)
-                        tell(f"no longer leader: {leadership.why}")
+                        notify(f"no longer leader: {leadership.why}")
                     except (EtcdError, Unrecorded) as error:
-                        tell(f"cannot become leader: {error}")
+                        notify(f"cannot become leader: {error}")
 
         async def serve_until_interrupted() -> None:
             if election is None:
@@ -133,7 +133,7 @@ def run_emulated_cluster(
     network: Network,
     engine: Engine,
     settings: ClusterSettings,
-    tell: Tell,
+    notify: Notify,
     web: WebAddress | None = None,
     pcap: Path | None = None,
     trace: Sequence[str] = (),
@@ -146,22 +146,24 @@ def run_emulated_cluster(
 
     pipeline = pipeline_for(network, engine, settings)
     with (
-        dashboard_of(web, tell) as show,
+        dashboard_of(web, notify) as show,
         Emulation(network, engine=engine.value, pcap=pcap, trace=trace) as emulation,
     ):
 
         async def serve(running: Running) -> None:
             with show(running.cluster, running.driver):
-                tell(f"{network.name} is up, its controller at {running.address}")
-                tell("submit jobs from another terminal (`hopsum submit`); Ctrl-C ends the cluster")
+                notify(f"{network.name} is up, its controller at {running.address}")
+                notify(
+                    "submit jobs from another terminal (`hopsum submit`); Ctrl-C ends the cluster"
+                )
                 await _interrupted()
 
-        asyncio.run(with_running_cluster(emulation, pipeline, settings, tell, serve))
+        asyncio.run(with_running_cluster(emulation, pipeline, settings, notify, serve))
 
 
 @contextlib.contextmanager
 def dashboard_of(
-    web: WebAddress | None, tell: Tell
+    web: WebAddress | None, notify: Notify
 ) -> Iterator[Callable[[Cluster, Driver], AbstractContextManager[None]]]:
     """Serve dashboard and metrics while the block runs, if requested.
 
@@ -176,7 +178,7 @@ def dashboard_of(
 
     source = StartingCluster()
     with web_thread(source, web) as url:
-        tell(f"dashboard at {url}")
+        notify(f"dashboard at {url}")
         yield lambda cluster, driver: source.shows(LiveCluster(cluster, driver))
 
 
@@ -184,7 +186,7 @@ async def with_running_cluster(
     emulation: Emulation,
     pipeline: Pipeline,
     settings: ClusterSettings,
-    tell: Tell,
+    notify: Notify,
     work: Callable[[Running], Coroutine[Any, Any, None]],
     *,
     hosts: Iterable[str] | None = None,
@@ -220,8 +222,8 @@ async def with_running_cluster(
             named = tuple(network.hosts if hosts is None else hosts)
             await _first_of(
                 asyncio.create_task(work(running)),
-                asyncio.create_task(keep_agents(emulation, named, command, tell)),
-                asyncio.create_task(keep_switches(emulation, tell)),
+                asyncio.create_task(keep_agents(emulation, named, command, notify)),
+                asyncio.create_task(keep_switches(emulation, notify)),
             )
 
 

@@ -15,7 +15,9 @@ from network.model import Network
 from planning.model.stack_depth import stack_depth
 
 
-async def drive(network: Network, engine: Engine, lanes: int, tell: Callable[[str], None]) -> None:
+async def drive(
+    network: Network, engine: Engine, lanes: int, notify: Callable[[str], None]
+) -> None:
     """Push the program and the plain tables to every switch, again whenever one restarts.
 
     The switches are those of `mn --custom mininet_topos/custom.py`: number n (from 1, in the
@@ -34,7 +36,7 @@ async def drive(network: Network, engine: Engine, lanes: int, tell: Callable[[st
             marker.touch()
         else:
             marker.unlink(missing_ok=True)
-        tell(f"{switch}: {state} {detail}".rstrip())
+        notify(f"{switch}: {state} {detail}".rstrip())
 
     try:
         with interruption() as stopped:

@@ -120,11 +120,11 @@ def prepare(experiment: Experiment) -> Prepared:
     else:
         job, plan, allocator = plan_job(network, placed, job, settings, experiment.window is None)
         job = _with_options(job, network, plan, experiment)
-        asked = vectors_spec(job, placed)
-        if asked is not None:
+        requested = vectors_spec(job, placed)
+        if requested is not None:
             servers = placed.servers[:1]
             request = make_request(
-                asked, VECTORS_JOB, Placement(placed.workers, servers), network, settings
+                requested, VECTORS_JOB, Placement(placed.workers, servers), network, settings
             )
             vectors = make_plan(network, request, allocator)
             check_plans(network, [plan, vectors])

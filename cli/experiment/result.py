@@ -128,7 +128,7 @@ class Report:
 
     @property
     def missed_outages(self) -> list[str]:
-        """What to tell of outages that were to begin after the job had ended."""
+        """Messages about outages scheduled for after the job's end."""
         if self.measured is None or not self.measured.events:
             return []
         end = max(seconds for seconds, _ in self.measured.events)

@@ -21,7 +21,7 @@ LONGEST_PAUSE = 30.0
 CALM_SECONDS = 60.0
 """A process that has run for at least these seconds is restarted immediately."""
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ async def supervise(
     start: Callable[[str], None],
     ended: Callable[[], Mapping[str, str]],
     what: str,
-    tell: Tell,
+    notify: Notify,
 ) -> None:
     """Keep processes running forever; the given ones run already.
 
@@ -70,17 +70,17 @@ async def supervise(
             if math.isinf(state.due):
                 pause = state.ended(now)
                 when = f" in {pause:.0f} s" if pause else ""
-                tell(f"{what} {name} ended ({why}); restarting it{when}")
+                notify(f"{what} {name} ended ({why}); restarting it{when}")
             if now < state.due:
                 continue
             state.start(now)
             try:
                 start(name)
             except (OSError, SwitchFailed) as error:
-                tell(f"{what} {name} could not be started: {error}")
+                notify(f"{what} {name} could not be started: {error}")
 
 
-async def keep_switches(emulation: Emulation, tell: Tell) -> None:
+async def keep_switches(emulation: Emulation, notify: Notify) -> None:
     """Restart switch processes that end by themselves, forever."""
 
     def ended() -> dict[str, str]:
@@ -89,14 +89,14 @@ async def keep_switches(emulation: Emulation, tell: Tell) -> None:
             for name, code in emulation.ended_switches().items()
         }
 
-    await supervise(emulation.network.switches, emulation.restart_switch, ended, "switch", tell)
+    await supervise(emulation.network.switches, emulation.restart_switch, ended, "switch", notify)
 
 
 async def keep_agents(
     emulation: Emulation,
     hosts: Sequence[str],
     command: Callable[[str], Sequence[str]],
-    tell: Tell,
+    notify: Notify,
 ) -> None:
     """Keep an agent running on each of these hosts until cancelled; then end them.
 
@@ -118,7 +118,7 @@ async def keep_agents(
     try:
         for host in hosts:
             start(host)
-        await supervise(hosts, start, ended, "agent on", tell)
+        await supervise(hosts, start, ended, "agent on", notify)
     finally:
         await asyncio.to_thread(end_processes, list(processes.values()))
 

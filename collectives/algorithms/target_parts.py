@@ -7,7 +7,7 @@ So with w_v the part of v among its siblings, the link above v carries, in tenso
 
     L_v = 1 + (p - 2) w_v + w_v L_parent,        0 above the root,
 
-where the last term is what its leaves exchange at the levels above. Whatever the parts, L_v >= 1,
+where the last term is what its leaves exchange at the levels above. For any parts L_v >= 1,
 and the children of a node carry 2 (p - 1) + L_parent together; all loads of that kind come from the
 parts w_v = (L_v - 1) / (p - 2 + L_parent). So the best parts follow from the best loads, and these
 from passes up and down the tree.

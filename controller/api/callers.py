@@ -67,8 +67,8 @@ MAY_CALL = {
 }
 """Roles that may call each method of the service; all others are for operators only."""
 
-_ANYBODY = Caller("anybody", Role.OPERATOR)
-CALLER: ContextVar[Caller] = ContextVar("caller", default=_ANYBODY)
+_ANYONE = Caller("anyone", Role.OPERATOR)
+CALLER: ContextVar[Caller] = ContextVar("caller", default=_ANYONE)
 """Caller of the call that this task serves. In virtual time all are operators."""
 
 
@@ -102,7 +102,7 @@ def why_not(host: str, context: Context) -> str | None:
     if names is None or host in names:
         return None
     return (
-        f"its certificate is for {', '.join(sorted(names)) or 'nobody'}, not of host {host}; "
+        f"its certificate is for {', '.join(sorted(names)) or 'no host'}, not of host {host}; "
         f"expected one with the common name {host}, or with DNS:{host} in subjectAltName"
     )
 
@@ -133,12 +133,12 @@ def user(uid: int) -> Caller:
     try:
         name = pwd.getpwuid(uid).pw_name
     except KeyError:
-        name = "nobody known"
+        name = "an unknown user"
     role = Role.OPERATOR if uid in (0, os.geteuid()) else Role.USER
     return Caller(f"{name} (uid {uid})", role)
 
 
-def always(caller: Caller = _ANYBODY) -> Identify:
+def always(caller: Caller = _ANYONE) -> Identify:
     """Attribute every call to this caller: only it can reach the server."""
     return lambda _: caller
 

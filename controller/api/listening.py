@@ -45,7 +45,7 @@ def at(
 
     A Unix socket is for the user who runs this (mode 0600), or for the members of `group` too.
     `identify` (without `group`) identifies callers; None: by certificate with `credentials`, as the
-    socket's user at a Unix socket, else everybody is an operator. Entering its block raises
+    socket's user at a Unix socket, else every caller is an operator. Entering its block raises
     ServiceError if listening fails.
     """
     path = Path(address.removeprefix(UNIX)) if address.startswith(UNIX) else None
@@ -98,7 +98,7 @@ def at(
 def check_access(
     address: str, tls: Tls | None, *, insecure: bool = False, group: str | None = None
 ) -> None:
-    """Raise AccessError for an address open to anybody, unless `insecure` is set.
+    """Raise AccessError for an address open to anyone, unless `insecure` is set.
 
     NoGroupError for an unknown group.
     """

@@ -126,8 +126,8 @@ class ControllerService(pb_grpc.ControllerServicer):
         if first is None or first.WhichOneof("message") != "register":
             yield _refused("expected Register as an agent's first message")
             return
-        asked = first.register
-        host, job = asked.host, asked.job
+        requested = first.register
+        host, job = requested.host, requested.job
         try:
             tracker = self._agents.tracker(job)
         except UnknownJobError as error:
@@ -136,14 +136,16 @@ class ControllerService(pb_grpc.ControllerServicer):
         if (why := why_not(host, context)) is not None:
             yield _refused(why)
             return
-        if tracker.needs_new_epoch(host, asked.state):
+        if tracker.needs_new_epoch(host, requested.state):
             try:
                 await self._cluster.manager.replan(job, why=f"another agent serves on {host}")
             except (DriverError, PlanError, TimeoutError) as error:
                 # It tries again.
                 await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         try:
-            queue, refused = self._agents.connect(host, job, asked.state, asked.round, clock.now())
+            queue, refused = self._agents.connect(
+                host, job, requested.state, requested.round, clock.now()
+            )
         except UnknownJobError as error:
             yield _refused(str(error))
             return
@@ -337,7 +339,7 @@ class ControllerService(pb_grpc.ControllerServicer):
             await context.abort(
                 grpc.StatusCode.PERMISSION_DENIED,
                 f"job {job.number} ({job.spec.name}) belongs to "
-                f"{job.spec.owner or 'nobody known'}, and you are {caller}; only its owner "
+                f"{job.spec.owner or 'an unknown caller'}, and you are {caller}; only its owner "
                 "or an operator can cancel it",
             )
         return job_info(self._cluster, await self._cluster.cancel(job))

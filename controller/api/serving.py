@@ -36,7 +36,7 @@ READY_SECONDS = 120.0
 def known_at(address: str, tls: Tls | None = None, *, group: str | None = None) -> Listen:
     """Listen as `at` does, and publish the address to this user's commands.
 
-    With TLS but no authority callers have no certificates: everybody operates.
+    With TLS but no authority callers have no certificates: every caller is an operator.
     Raises ControllerError for TLS files; entering its block raises ServiceError.
     """
     identify = always() if tls is not None and tls.authority is None else None
@@ -67,11 +67,11 @@ async def serve_cluster(
     """Drive a network's switches and serve agents and users; yield their address.
 
     Jobs that an earlier controller has left in the journal continue. `other_links`: whether links
-    are up of which neither switches nor agents tell. `link_bytes`: where counters of links can be
-    read. `date`: seconds since 1970. `new_key`: of a job with integrity. Switches that do not
-    answer are planned around, at the start too. Raises DriverError or TimeoutError where the others
-    cannot be programmed, JobError, JournalError, Unrecorded for the journal, and what `listen`
-    raises.
+    are up of which neither switches nor agents report the state. `link_bytes`: where counters of
+    links can be read. `date`: seconds since 1970. `new_key`: of a job with integrity. Switches that
+    do not answer are planned around, at the start too. Raises DriverError or TimeoutError where the
+    others cannot be programmed, JobError, JournalError, Unrecorded for the journal, and what
+    `listen` raises.
     """
     async with contextlib.AsyncExitStack() as stack:
         manager = Manager(

@@ -194,7 +194,7 @@ class Driver:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # -- what others ask for
+    # -- requests of others
 
     def targets(self) -> dict[str, SwitchTarget]:
         """Address of each switch."""
@@ -391,7 +391,7 @@ class Driver:
         loop = asyncio.get_running_loop()
         pause = max(HEARTBEAT_SECONDS, len(self._links) / MOST_HEARTBEATS)
         while True:
-            asked = loop.time()
+            sent = loop.time()
             late = loop.call_later(link.patience, setattr, link, "quiet", True)
             try:
                 await stub.Capabilities(p4r.CapabilitiesRequest(), timeout=self._silence)
@@ -402,7 +402,7 @@ class Driver:
             finally:
                 late.cancel()
             link.quiet = False
-            link.answers.append(loop.time() - asked)
+            link.answers.append(loop.time() - sent)
             await asyncio.sleep(pause)
 
     async def _push(

@@ -74,12 +74,12 @@ class _Lease:
 
     def _run(self) -> None:
         while not self._stop.wait(self.seconds / REFRESHES):
-            asked = time.monotonic()
+            sent = time.monotonic()
             try:
                 if not self._etcd.refresh(self._lease):
                     self.gone = True
                     return
-                self.alive_until = asked + self.seconds
+                self.alive_until = sent + self.seconds
             except EtcdError as error:
                 LOGGER.warning("the lease was not refreshed: %s", error)
 
@@ -94,21 +94,21 @@ class _Lease:
 class Election:
     """A controller's part in the election of a cluster's leader.
 
-    `name`: what others say of it. `tell`: takes what people should know. Raises MissingExtraError.
+    `name`: what others say of it. `notify`: prints a line for people. Raises MissingExtraError.
     """
 
     def __init__(
         self,
         address: EtcdAddress,
         name: str,
-        tell: Callable[[str], None],
+        notify: Callable[[str], None],
         seconds: int = LEASE_SECONDS,
     ) -> None:
         self.address = address
         self._key = address.key("leader")
         self._etcd = Etcd(address)
         self._name = name
-        self._tell = tell
+        self._notify = notify
         self._seconds = seconds
 
     @contextlib.asynccontextmanager
@@ -142,7 +142,7 @@ class Election:
             except EtcdError as error:
                 words = f"standing by: {error}"
             if words != last_words:
-                self._tell(words)
+                self._notify(words)
                 last_words = words
             await asyncio.sleep(POLL_SECONDS)
 

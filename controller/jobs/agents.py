@@ -82,7 +82,7 @@ class AgentRegistry:
         self._send(plan.job, lambda tracker: tracker.adopt(plan))
 
     def resume(self, job: int) -> None:
-        """Tell a job's agents that the element it waited for is back."""
+        """Notify a job's agents that the element it waited for is back."""
         self._send(job, lambda tracker: tracker.waiting(over=True))
 
     def decide(self, number: int, plan: JobPlan) -> None:

@@ -1,6 +1,6 @@
 """A cluster of many jobs: submission, placement and outcome ([002][]).
 
-It plans and installs through the manager, tells hosts' agents which jobs to attend, and watches
+It plans and installs through the manager, sends hosts' agents the jobs to attend, and watches
 the jobs' trackers. A job's failure ends that job only.
 """
 
@@ -96,7 +96,7 @@ class Cluster:
         """The network."""
         return self.manager.network
 
-    # -- what people ask
+    # -- requests of people
 
     async def submit(self, spec: JobSpec) -> Job:
         """Submit a job: it runs as soon as its agents attend, or is queued behind others.

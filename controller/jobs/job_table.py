@@ -49,7 +49,7 @@ HISTORY = "history"
 """In a record without a job and with number 0: identifies this sequence of job numbers."""
 HISTORY_BYTES = 8
 _UNRECORDED = frozenset({JobState.QUEUED, JobState.INSTALLING, JobState.CHANGING})
-"""Steps that a restarted controller takes again: a record of the job tells enough."""
+"""Steps that a restarted controller takes again: a record of the job has all that they need."""
 _EVENTS = {
     JobState.QUEUED: EventKind.QUEUED,
     JobState.FINISHED: EventKind.FINISHED,
@@ -402,14 +402,14 @@ def job_from_record(record: Record, where: str) -> Job:
     """Return the job of a record; JobError if invalid."""
     try:
         spec = spec_from(ParseDict(record["spec"], pb.Submission()))
-        asked = dict(record["request"])
+        requested = dict(record["request"])
         for hosts in ("workers", "servers"):
-            asked[hosts] = tuple(asked[hosts])
-        asked["algorithm"] = Algorithm(asked["algorithm"])
-        asked["forest"] = replace(spec.forest, max_trees=asked.pop("max_trees"))
-        asked["results"] = spec.results
-        asked["integrity"] = spec.integrity
-        asked["reduction"] = Reduction(asked["reduction"])
+            requested[hosts] = tuple(requested[hosts])
+        requested["algorithm"] = Algorithm(requested["algorithm"])
+        requested["forest"] = replace(spec.forest, max_trees=requested.pop("max_trees"))
+        requested["results"] = spec.results
+        requested["integrity"] = spec.integrity
+        requested["reduction"] = Reduction(requested["reduction"])
         plan = record["plan"]
         reports = {
             host: pb.Report.FromString(b64decode(text, validate=True))
@@ -426,11 +426,11 @@ def job_from_record(record: Record, where: str) -> Job:
             ),
             "reports": reports,
             "spec": spec,
-            "request": PlanRequest(record["number"], **asked),
+            "request": PlanRequest(record["number"], **requested),
             "plan": None if plan is None else plan_from(ParseDict(plan, pb.Plan())),
         }
         _check_scalars(Job, known)
-        _check_scalars(PlanRequest, asked)
+        _check_scalars(PlanRequest, requested)
         if not 1 <= known["number"] <= LAST_JOB:
             raise ValueError(f"number {known['number']}, expected 1 to {LAST_JOB}")
         return Job(**known)

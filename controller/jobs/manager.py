@@ -372,8 +372,8 @@ class Manager:
     ) -> JobPlan:
         """Return a plan on the free resources of network `on` that does not aggregate at switches
         `left`."""
-        asked = replace(request, recut=recut)
-        return make_plan(bypassing(on, left), asked, self._allocator.copy(), job.spec.planner)
+        requested = replace(request, recut=recut)
+        return make_plan(bypassing(on, left), requested, self._allocator.copy(), job.spec.planner)
 
     def _next_request(self, entry: Job, servers: tuple[str, ...] | None = None) -> PlanRequest:
         request = next_request(entry.request, _plan(entry))

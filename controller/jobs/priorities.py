@@ -129,7 +129,7 @@ class FeedbackQueue:
     def add(self, job: int, now: float, workers: Iterable[str] = ()) -> int:
         """Add a job and return its level. An existing job keeps its own.
 
-        `workers`: those of whom nothing is heard yet count as being at iteration 0.
+        `workers`: those that have not reported yet count as being at iteration 0.
         """
         if job not in self._jobs:
             iterations = dict.fromkeys(workers, 0)

@@ -75,7 +75,7 @@ Shares = Mapping[DirectedLink, float]
 class Replanner:
     """One job's. `iteration`, `shares`, `now`: as its present plan was made.
 
-    Ask `due` whenever there is news. If it gives a cause, make a plan for the present state, ask
+    Call `due` on every change. If it gives a cause, make a plan for the present state, ask
     `worth` whether it is worth an epoch, say `looked` either way, and `replaced` if it was.
     """
 

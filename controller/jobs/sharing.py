@@ -64,12 +64,12 @@ class SharingPolicy:
 
     def check(self, network: Network, request: PlanRequest) -> None:
         """Raise PlanError for a job that could hold more than its quota at some switch."""
-        asked = len(request.servers) * request.window
+        requested = len(request.servers) * request.window
         for name, switch in network.switches.items():
-            if switch.aggregates and asked > self.slots(network, name):
+            if switch.aggregates and requested > self.slots(network, name):
                 raise PlanError(
                     f"job {request.job} asks for {len(request.servers)} trees with a window of "
-                    f"{request.window}, {asked} slots: its quota at switch {name} is "
+                    f"{request.window}, {requested} slots: its quota at switch {name} is "
                     f"{self.slots(network, name)} of {switch.slots}; use a window of "
                     f"{self.window(network, len(request.servers), request.window)}, or fewer trees"
                 )

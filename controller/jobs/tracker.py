@@ -197,7 +197,7 @@ class Tracker:
         return out
 
     def waiting(self, *, over: bool = False) -> Outgoing:
-        """Tell every agent that the job waits for an unreachable element, or no longer does."""
+        """Notify every agent that the job waits for an unreachable element, or no longer does."""
         message = pb.ControllerMessage(waiting=pb.Waiting(over=over))
         return [(agent.host, message) for agent in self.agents.values() if agent.connected]
 
@@ -219,9 +219,9 @@ class Tracker:
         So each of them has passed the one before. After a restart of the controller the furthest
         worker says how far an earlier one had come.
         """
-        asked = [agent.boundary for agent in self.agents.values() if agent.role == "worker"]
-        boundary = max(asked) if self._cut is None else self._cut[0] + 1
-        return boundary if boundary and min(asked) >= boundary else None
+        requested = [agent.boundary for agent in self.agents.values() if agent.role == "worker"]
+        boundary = max(requested) if self._cut is None else self._cut[0] + 1
+        return boundary if boundary and min(requested) >= boundary else None
 
     @property
     def decided(self) -> bool:

@@ -131,9 +131,9 @@ class StartingCluster:
         if self._shown is None:
             raise StateError(self._why_not)
         cluster, loop = self._shown
-        asked = asyncio.run_coroutine_threadsafe(question(cluster), loop)
+        requested = asyncio.run_coroutine_threadsafe(question(cluster), loop)
         try:
-            return await asyncio.wrap_future(asked)
+            return await asyncio.wrap_future(requested)
         except asyncio.CancelledError:
             # Its loop has ended during the query, or the caller is gone.
             if self._shown is None:

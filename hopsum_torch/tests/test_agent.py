@@ -102,7 +102,7 @@ def test_the_documents_examples(server: socket.socket) -> None:
         agent.barrier("another", then)
 
 
-def test_nobody_listens() -> None:
+def test_connecting_without_a_listener() -> None:
     assert connect("@hopsum-nobody") is None
     assert connect("/nowhere/agent") is None
 

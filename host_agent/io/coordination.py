@@ -38,7 +38,7 @@ OPTIONS = CoordinationOptions(
 )
 """Timeout in seconds; on a busy machine a process may not be scheduled for seconds.
 
-TCP tells at once when a process ends; silence is for hosts and links that die.
+TCP reports the end of a process at once; timeouts are for hosts and links that die.
 """
 READ_BYTES = 1 << 16
 MOST_UNHEARD = 256
@@ -52,7 +52,7 @@ FAREWELL_SECONDS = 2.0
 class _Connection:
     """One end of a TCP connection.
 
-    `peer`: the rank at the other end, -1 until it is heard. `incarnation`: of an incoming one.
+    `peer`: the rank at the other end, -1 until known. `incarnation`: of an incoming one.
     `address`: where it comes from, an incoming one.
     """
 
@@ -419,7 +419,7 @@ class Coordinator:
         return 0 <= rank < len(self._addresses) and self._addresses[rank][0] == address
 
     def _differ(self, connection: _Connection, error: VersionError) -> None:
-        """Tell the other end, which has another version, that it is rejected."""
+        """Reject the other end, which has another version."""
         if connection.peer in self._opened:
             name = self._tree.names[connection.peer]
             self._participant.refused(f"it does not understand {name}: {error}")

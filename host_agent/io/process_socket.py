@@ -316,7 +316,7 @@ class Attendance:
             self._tell(connection)
 
     def start(self, ranks: Sequence[str], *, rooted: bool) -> None:
-        """Tell the processes, now or when they connect, that the job has started.
+        """Notify the processes, now or when they connect, that the job has started.
 
         `ranks`: the host of each. `rooted`: whether what is for one rank goes to its host alone.
         """

@@ -32,7 +32,7 @@ class PeerLost(OperationError):
 
 
 def no_progress(rank: int, seconds: float = PROGRESS_SECONDS) -> PeerLost:
-    """Return the error of a rank that has neither sent nor received anything for so long."""
+    """Return the error of a rank that has neither sent nor received anything for `seconds`."""
     return PeerLost(f"rank {rank}: no progress for {seconds:g} s")
 
 

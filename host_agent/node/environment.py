@@ -112,7 +112,7 @@ class NodeStream(Protocol):
 class Meeting:
     """The hosts that run a job's schedules together, by rank, and this host's rank.
 
-    `part`: tells the job's meetings apart, at all hosts alike. `channels`: gives those on which
+    `part`: identifies one of the job's meetings at all hosts. `channels`: gives those on which
     this host sends, and those on which it receives. `tos`: IP ToS byte of its packets.
     """
 

@@ -1,7 +1,7 @@
 """Guesses of a job's next call, from the order of those before: the same at all hosts.
 
 A training makes the same calls in the same order again and again. So it is guessed that what
-followed the last calls follows them again. How many of the last calls tell apart what follows
+followed the last calls follows them again. How many of the last calls determine what follows
 depends on the model: in a step that reduces layers of sizes A, A and B, A is followed by A and by
 B, but two As by B. So what followed is kept for contexts of several lengths, and the longest one
 known decides (as in prediction by partial matching, Cleary and Witten, 1984). All that is kept here

@@ -117,9 +117,9 @@ class Member:
         self._source: Source | None = None
         self._under_way: list[_Call] = []
         self._intervals = pb.Intervals()
-        self._told = 0
+        self._reported = 0
         """Number of tensors summed that the controller knows of."""
-        self._told_at = -inf
+        self._reported_at = -inf
         self._released = False
         self._tos = 0
         self._then: dict[int, Then] = {}
@@ -157,7 +157,7 @@ class Member:
     def deadline(self) -> float | None:
         """Latest time to call `tick` and `advance`."""
         source = None if self._source is None else self._source.deadline
-        progress = None if self._told == self.round else self._told_at + PROGRESS_SECONDS
+        progress = None if self._reported == self.round else self._reported_at + PROGRESS_SECONDS
         return min((due for due in (source, progress) if due is not None), default=None)
 
     def close(self, why: str = "") -> None:
@@ -363,7 +363,7 @@ class Member:
                 while not self._complete():
                     yield
                 number += 1
-                self.round = self._told = number
+                self.round = self._reported = number
             elif plan.period:
                 boundary = number // plan.period + 1
                 self.stream.ask_boundary(boundary)
@@ -416,8 +416,8 @@ class Member:
         yield from self._connect()
         source.start(self._now)
         plan = yield from self._sum(assignment, plan, work, source)
-        if self._told != self.round:
-            self._told = self.round
+        if self._reported != self.round:
+            self._reported = self.round
             self.stream.progress(self.round)
         verdict = yield from self._operation(source.workload.verdict)
         outcome = yield from self._operation(source.workload.outcome)
@@ -510,8 +510,8 @@ class Member:
 
     def _tell_progress(self, now: float) -> None:
         """Report progress to the controller, not for every tensor if there are many."""
-        if self._told != self.round and self._told_at + PROGRESS_SECONDS <= now:
-            self._told, self._told_at = self.round, now
+        if self._reported != self.round and self._reported_at + PROGRESS_SECONDS <= now:
+            self._reported, self._reported_at = self.round, now
             self.stream.progress(self.round)
 
     def _make_source(

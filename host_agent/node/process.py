@@ -3,12 +3,12 @@
 The processes are the ranks of the job, one or several a host. What one host submits to the switches
 and another does not would shift all that follows. So calls begin with a *check*: an int32 tensor of
 one fragment in which each rank has WORDS words for each of the next calls, a host's own filled in
-and all others zero, so that the sum tells every host what all ranks call. All come to the same
+and all others zero, so that every host learns from the sum what all ranks call. All reach the same
 conclusion about the calls that all have made; the rest is for the next check. Only if they call for
 the same, and nothing is wrong with any rank's values, do these follow, those of a host's ranks
 added up (`host_agent.node.local_sums`); then the next check.
 
-*Packs.* The check also tells the magnitudes. Small tensors of a check, those whose common scale is
+*Packs.* The check also holds the magnitudes. Small tensors of a check, those whose common scale is
 known from it, are summed as the integers of one tensor: they share fragments, no exponents travel
 ahead of float32, and it makes no difference which ranks share a host.
 
@@ -140,8 +140,8 @@ class ProcessSource:
     left.
 
     `ranks`: the host of each. All hosts' sources give `next` tensors of the same types and lengths
-    in the same order, whatever their processes call. Raises ProcessGone for one that ends without a
-    word. `lanes`: values of a fragment. `window`: fragments whose values have one scale at the
+    in the same order, even if their processes call for others. Raises ProcessGone for one that ends
+    unannounced. `lanes`: values of a fragment. `window`: fragments whose values have one scale, at
     least. `sums_only`: other reductions are refused. `roots`: of the job's trees, if they are the
     ranks' hosts.
     """
@@ -194,7 +194,7 @@ class ProcessSource:
         self.prepared = True
 
     def start(self, now: float) -> None:
-        """Tell the processes, when they are connected."""
+        """Notify the processes, when they are connected."""
         self._handover.start(self._ranks, rooted=self._roots is not None)
 
     def next(self, now: float) -> Named | None:
@@ -585,7 +585,7 @@ class ProcessSource:
         """Nothing is ever due."""
 
     def close(self, why: str = "") -> None:
-        """Tell the processes, if they are still connected."""
+        """Notify the processes, if they are still connected."""
         self._handover.close(why)
 
 

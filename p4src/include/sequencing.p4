@@ -110,7 +110,7 @@ control Arrivals(in slot_index_t index,
         if (counts) {
             gap = ~(arrived | asked);
             // The request is made from the frame, and its answer has no room for more: a prologue
-            // leaves the asking to the next frame.
+            // leaves the request to the next frame.
             if (gap != 0 && ours.reduction != reduction_t.NONE) {
                 ask();
             }

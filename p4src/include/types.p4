@@ -101,7 +101,7 @@ enum bit<2> sender_t {
     SERVER = 2       // the port towards the job's server
 }
 
-// What is to be done with a packet.
+// How a packet is processed.
 enum bit<3> task_t {
     DISCARD = 0,
     PASS = 1,        // forward it and touch nothing

@@ -168,7 +168,7 @@ def _check_shape(network: Network, demand: JobDemand, topology: LogicalTopology)
     strange = [n for n in tree.nodes if n not in network.hosts and n not in switches]
     if missing or strange:
         raise PlanError(
-            f"{where}: it lacks {missing or 'nobody'} and holds unknown {strange or 'nobody'}; "
+            f"{where}: missing {missing or 'none'}, unknown {strange or 'none'}; "
             "expected all workers, and hosts or (in-network) switches of the network"
         )
     relays = [n for n in tree.nodes if n in network.hosts and n not in demand.workers]

@@ -22,8 +22,8 @@ from planning.model.demand import JobDemand, Model, Resources, unused
 from planning.model.job_plans import MAX_TREES, job_plan
 from planning.model.request import Algorithm, PlanRequest
 from planning.model.routes import make_route
-from planning.steiner.in_trees import Limits, TreeTask
 from planning.steiner.multi_hop import solve_tasks
+from planning.steiner.tree_problem import Limits, TreeTask
 
 STEPS = 64
 """A job's weights are multiples of 1 / STEPS: smaller parts are not worth a connection."""

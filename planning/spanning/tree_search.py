@@ -42,7 +42,7 @@ class _State:
 class TreeSearch:
     """Searches for sets of `most` trees, each of rate `least` or more (of the largest capacity).
 
-    `grow` makes trees within the limits, `fits` tells whether a tree is within them.
+    `grow` makes trees within the limits, `fits` returns whether a tree is within them.
     """
 
     def __init__(

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planning.steiner.candidate_trees import Tree
-from planning.steiner.in_trees import SLACK, Chosen, Problem
+from planning.steiner.tree_problem import SLACK, Chosen, Problem
 
 Flows = NDArray[np.float64]
 """[j]: the fewest flows that leave a subtree in which at most j switches sum."""

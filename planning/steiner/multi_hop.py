@@ -1,9 +1,9 @@
 """The multi-hop planner: a tree for each server, flows summed where they meet ([001 S1][001]).
 
-`in_trees` says which trees are allowed and what makes them fast. The first choice is the best of
+`tree_problem` defines which trees are allowed and how fast they are. First choice is the best of
 some candidates (`multi_hop_candidates`). Where the bound (`multi_hop_bound`) leaves room, or few
 switches may sum, a search (`multi_hop_heuristic`) looks for faster trees; the method `exact` then
-asks a mixed-integer programme (`multi_hop_exact`) for anything faster still. A switch without free
+solves a mixed-integer programme (`multi_hop_exact`) for anything faster. A switch without free
 slots passes flows on like one that cannot sum; only if no worker's own switch has any left, the
 job is refused.
 """
@@ -26,16 +26,6 @@ from planning.model.job_plans import check_request, job_plan
 from planning.model.linear_program import Status
 from planning.model.request import Algorithm, Method, PlanRequest
 from planning.model.routes import Route
-from planning.steiner.in_trees import (
-    SLACK,
-    Chosen,
-    Limits,
-    Problem,
-    TreeTask,
-    build_model,
-    exact_time,
-    route_of,
-)
 from planning.steiner.multi_hop_bound import (
     TimeBound,
     least_server_flows,
@@ -50,6 +40,16 @@ from planning.steiner.multi_hop_heuristic import (
     drop_useless,
     improve,
     improve_together,
+)
+from planning.steiner.tree_problem import (
+    SLACK,
+    Chosen,
+    Limits,
+    Problem,
+    TreeTask,
+    build_model,
+    exact_time,
+    route_of,
 )
 from protocol.wire import MAX_CHILDREN
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planning.steiner.in_trees import SLACK, NumberedTask, Problem
+from planning.steiner.tree_problem import SLACK, NumberedTask, Problem
 
 _STEPS = 40
 

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from collectives.plan import PlanError
 from network.model import Network, shorten
 from planning.steiner.candidate_trees import SwitchGraph, Tree, candidates
-from planning.steiner.in_trees import Chosen, Problem, TreeTask
+from planning.steiner.tree_problem import Chosen, Problem, TreeTask
 
 _MANY = 10_000_000
 """Terminals times links above which slow candidates are omitted."""

@@ -7,7 +7,7 @@ of bandwidth c the constraint f <= c t is linear. Several trees share the links 
 Variables of every tree: x_a, whether arc a leads to its switch's next hop; y_a, the flows on it;
 level_v, the number of switches from v to the root, which excludes cycles and limits the depth;
 sums_v, whether v sums, where that is a choice (few switches may sum, or slots are scarce); and,
-where results are one packet per worker, down_a, the workers on the far side of a. `in_trees`
+where results are one packet per worker, down_a, the workers on the far side of a. `tree_problem`
 defines the allowed trees.
 """
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from planning.model.linear_program import INFINITY, LinearProgram, Status
 from planning.steiner.candidate_trees import Tree
-from planning.steiner.in_trees import SLACK, Chosen, NumberedTask, Problem
+from planning.steiner.tree_problem import SLACK, Chosen, NumberedTask, Problem
 
 _Values = Callable[[int], float]
 

@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from planning.steiner.candidate_trees import Tree
-from planning.steiner.in_trees import SLACK, Chosen, Problem
 from planning.steiner.low_congestion import least_congestion, place_within
 from planning.steiner.multi_hop_bound import next_time, time_bound
 from planning.steiner.soar import soar
 from planning.steiner.tree_local_search import HangingTree, Work
+from planning.steiner.tree_problem import SLACK, Chosen, Problem
 
 _TARGETS = 8
 _NOISE = 0.5

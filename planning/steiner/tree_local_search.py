@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
 
-from planning.steiner.in_trees import SLACK, Chosen, Problem
+from planning.steiner.tree_problem import SLACK, Chosen, Problem
 
 Path = list[int]
 """Path from a switch to the one below which it is attached."""

@@ -77,13 +77,13 @@ class Ledger:
                         f"job {job}, tensor {number}, worker {each.worker}: {verdict.wrong} of "
                         f"{verdict.checked} elements are wrong"
                     )
-        for job, judged in self.others:
-            if wrong := judged.verdict().wrong:
+        for job, checked in self.others:
+            if wrong := checked.verdict().wrong:
                 yield f"job {job}: {wrong} elements of a training's sums are wrong"
 
 
 def _apart(spec: WorkloadSpec) -> bool:
-    """Return whether each worker gets something else."""
+    """Return whether each worker gets a result of its own."""
     return spec.collective in (Collective.REDUCE_SCATTER, Collective.REDUCE)
 
 

@@ -82,13 +82,13 @@ def _entries_left(name: str, engine: Engine, wanted: SwitchRules) -> Iterator[st
         held = Counter(entry.matches for entry in engine.entries(table.name))
         for matches in held - expected:
             values = ", ".join(str(match.value) for match in matches)
-            yield f"switch {name}: table {short} has an entry for {values} that nobody needs"
+            yield f"switch {name}: table {short} has an unused entry for {values}"
         for matches in expected - held:
             values = ", ".join(str(match.value) for match in matches)
             yield f"switch {name}: table {short} lacks its entry for {values}"
     groups = set(engine.multicast_groups()) - set(wanted.groups)
     for group in sorted(groups):
-        yield f"switch {name} has multicast group {group}, which nobody needs"
+        yield f"switch {name} has the unused multicast group {group}"
 
 
 def overlapping_slots(controller: Cluster, switches: list[str]) -> Iterator[str]:

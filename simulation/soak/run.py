@@ -460,7 +460,7 @@ class _Run:
             for channel in self.cluster.world.channels.values()
         )
         # A worker retransmits fragments that are only late: behind other jobs' windows, or because
-        # another worker was told to start much later, as messages to it were lost.
+        # another worker started much later, because messages to it were lost.
         unequal = len(jobs) > 1 or self.schedule.wire_loss > 0
         late = unequal and any(job.retransmissions for job in jobs)
         known = not late and all(predictable(job) and job.spec.name in entries for job in jobs)

@@ -35,7 +35,7 @@ def test_the_next_level_shares_what_is_left() -> None:
     assert rates([10], [[0], [0], [0]], [0, 1, 1], limits=limits) == [6, 3, 1]
 
 
-def test_a_link_without_a_rate_slows_nobody() -> None:
+def test_a_link_without_a_rate_slows_no_job() -> None:
     assert rates([np.inf, 10], [[0], [0, 1], [1]], [0, 1, 2]) == [np.inf, 10, 0]
 
 

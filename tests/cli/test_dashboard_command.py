@@ -39,7 +39,7 @@ def test_top_shows_the_cluster(world: World) -> None:
         assert words in done.stdout, (words, done.stdout)
 
 
-def test_a_dashboard_beside_the_controller(world: World, tmp_path: Path) -> None:
+def test_a_dashboard_next_to_the_controller(world: World, tmp_path: Path) -> None:
     log = tmp_path / "log"
     with log.open("wb") as output:
         command = [HOPSUM, "dashboard", "--controller", world.address, "--web", "127.0.0.1:0"]

@@ -73,7 +73,7 @@ def said(*arguments: str) -> str:
     return done.output
 
 
-def test_who_stops_waiting_is_told_that_the_job_continues(
+def test_stopping_to_wait_says_that_the_job_continues(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupt(self: Answers, which: int) -> pb.JobInfo:

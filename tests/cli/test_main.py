@@ -77,7 +77,7 @@ def test_commands_that_call_the_controller_import_little_more(arguments: list[st
     assert set(found.stdout.split()) <= {"asyncio", "google.protobuf", "grpc"}
 
 
-def test_a_mistyped_command_is_told_the_one_meant() -> None:
+def test_a_mistyped_command_suggests_the_right_one() -> None:
     result = CliRunner().invoke(app, ["clster"])
     assert result.exit_code == 2
     assert "No such command 'clster'. Did you mean 'cluster'?" in result.output

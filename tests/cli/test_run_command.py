@@ -21,7 +21,7 @@ def fail(*args: object) -> NoReturn:
 
 def test_the_page_of_a_run_that_fails_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    told: list[str] = []
+    received: list[str] = []
 
     def look() -> None:
         [line] = [line for line in said if line.startswith("dashboard at ")]
@@ -30,17 +30,17 @@ def test_the_page_of_a_run_that_fails_stays(monkeypatch: pytest.MonkeyPatch) -> 
             assert json.load(answer) == {"dates": [], "live": False}
         with pytest.raises(HTTPError) as refused:
             urllib.request.urlopen(f"{url}state.json")
-        told.append(refused.value.read().decode())
+        received.append(refused.value.read().decode())
 
-    monkeypatch.setattr(run_commands, "tell", said.append)
+    monkeypatch.setattr(run_commands, "notify", said.append)
     monkeypatch.setattr(run_commands, "run_with_progress", fail)
     monkeypatch.setattr(run_commands, "_keep_page", look)
     done = CliRunner().invoke(app, ["run", "--dashboard", "--web", "127.0.0.1:0"])
     assert isinstance(done.exception, RunFailed)
-    assert told == ["nothing is recorded: the run failed before its network was up\n"]
+    assert received == ["nothing is recorded: the run failed before its network was up\n"]
     assert "no agent on h1 [at all]" in done.output
     said.clear()
-    told.clear()
+    received.clear()
     done = CliRunner().invoke(app, ["run"])
     assert isinstance(done.exception, RunFailed)
-    assert told == []
+    assert received == []

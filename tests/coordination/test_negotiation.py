@@ -46,7 +46,7 @@ def iterate(group: VirtualGroup, number: int, *operators: str) -> None:
         ready(group, name)
 
 
-def test_nothing_starts_before_everybody_is_ready() -> None:
+def test_nothing_starts_before_all_are_ready() -> None:
     group = group_of(7)
     begin(group, 1)
     ready(group, "a", 0, 1, 2, 3, 4, 6)
@@ -234,7 +234,7 @@ def test_a_process_alone() -> None:
     assert group.participants[0].done
 
 
-def test_waited_is_told_apart_from_the_protocol() -> None:
+def test_waiting_time_is_separate_from_the_protocols() -> None:
     group = group_of(3)
     root = group.tree.root
     leaf = next(rank for rank in range(3) if rank != root)

@@ -254,12 +254,12 @@ def test_processes_that_do_not_request_are_named(in_table: bool) -> None:
     began = group.now
     group.run(began + 2 * OPTIONS.stall + 1)
     for rank, events in enumerate(group.events):
-        told = [(time, event) for time, event in events if isinstance(event, Stalled)]
+        received = [(time, event) for time, event in events if isinstance(event, Stalled)]
         if rank in absent:
-            assert not told
+            assert not received
         else:
-            assert told[0][0] <= began + 2 * OPTIONS.stall + 1
-            assert told[0][1] == Stalled(operator("a"), ("w2", "w5"))
+            assert received[0][0] <= began + 2 * OPTIONS.stall + 1
+            assert received[0][1] == Stalled(operator("a"), ("w2", "w5"))
     ready(group, "a", *absent)
     assert all_started(group) == ["a"] * (2 if in_table else 1)
     assert all(p.failure is None for p in group.participants)

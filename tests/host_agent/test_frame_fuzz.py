@@ -201,7 +201,7 @@ def fields_of(rows: Frames) -> NDArray[np.void]:
 
 
 def check_output(machine: Machine) -> None:
-    """Whatever an agent says is a whole frame."""
+    """Everything that an agent sends is a whole frame."""
     for sent in machine.take_output():
         fields = fields_of(sent)
         assert is_hopsum(sent).all()

@@ -15,7 +15,7 @@ LANES, WINDOW = 32, 8
 
 
 def kept(fragments: list[int]) -> History:
-    """A history of these, whose lanes and reductions tell them apart."""
+    """A history of these, with different lanes and reductions."""
     history = History(WINDOW, LANES)
     numbers = np.array(fragments, dtype=np.int64)
     raw = raw_lanes(LANES, len(numbers))

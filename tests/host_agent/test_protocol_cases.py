@@ -245,8 +245,8 @@ def test_l2_the_history_survives_epochs() -> None:
     server = Server(plan, 0, network)
     finished(server, plan, network, 0, 5)
     server.adopt(replace(plan, epoch=2))
-    [told] = answers(server)
-    assert (told.kind, told.epoch, told.value) == (Kind.REPLICATED, 2, 10)
+    [received] = answers(server)
+    assert (received.kind, received.epoch, received.value) == (Kind.REPLICATED, 2, 10)
     for epoch in (1, 2):
         server.receive(contribution(plan, network, B, 0, 5, epoch=epoch), 0.0)
         [answer] = answers(server)

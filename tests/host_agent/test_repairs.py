@@ -161,7 +161,7 @@ def test_a_new_epoch_forgets_how_far_timeouts_had_backed_off() -> None:
     assert worker.statistics.probes - before >= 4 * 4, "at the pace of the first ones"
 
 
-def test_results_without_numbers_make_nobody_ask() -> None:
+def test_results_without_numbers_cause_no_requests() -> None:
     worker, plan, network = busy()
     worker.take_output()
     worker.receive(frame(plan, network, Kind.REPLICATED, 2, 2, weight=2, sequence=7), 0.1)
@@ -241,8 +241,8 @@ def test_a_new_epoch_begins_with_what_some_may_have_missed(first: int) -> None:
         server.receive(up(plan, network, fragment, number), 0.0)
     server.take_output()
     server.adopt(replace(plan, epoch=2))
-    told = replies(server)
-    assert [(p.fragment, p.epoch, p.sequence, p.repair) for p in told] == [
+    received = replies(server)
+    assert [(p.fragment, p.epoch, p.sequence, p.repair) for p in received] == [
         (fragment, 2, number, False) for number, fragment in enumerate(fragments[2:])
     ]
 
@@ -301,7 +301,7 @@ def test_losses_in_mid_stream_cost_no_timeout(seed: int) -> None:
 
 def test_a_result_that_all_others_have_is_asked_for() -> None:
     """A switch loses the result that it kept for one worker, whose contribution then waits there
-    for others that nobody sends any more: the server has the result, and answers a question."""
+    for others that are not sent any more: the server has the result, and answers a question."""
     plan, network = star()
     workers = [Worker(plan, w, network, WorkerOptions(deadline=1e6)) for w in range(2)]
     world = World(network, plan, workers)

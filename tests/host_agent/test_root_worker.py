@@ -1,4 +1,4 @@
-"""A worker whose host is the root of trees: nobody speaks for it through the network."""
+"""A worker whose host is the root of trees: packets from the network cannot pass as its own."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def from_other(
         pytest.param({"weight": 2, "flags": int(Flag.BYPASS)}, id="a total"),
     ],
 )
-def test_nobody_speaks_for_the_root(forged: dict[str, int], reduction: Reduction) -> None:
+def test_no_packet_passes_as_the_roots(forged: dict[str, int], reduction: Reduction) -> None:
     """Its part comes from its own host alone, and nothing is ever handed over to its servers."""
     plan, network = rooted()
     root = RootWorker(plan, ROOT, network)

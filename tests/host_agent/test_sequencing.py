@@ -55,7 +55,7 @@ def test_a_late_frame_ends_it() -> None:
     assert take(arrivals, *range(3, 3 * RETRY)) == []
 
 
-def test_copies_are_told_from_what_was_missing() -> None:
+def test_copies_are_distinguished_from_late_frames() -> None:
     arrivals = Arrivals()
     numbers = np.array([0, 1, 1, 4, 2, 2, 0, 3])
     asked, copies = arrivals.take(numbers, np.zeros(8, dtype=np.bool_))

@@ -53,7 +53,7 @@ def test_a_frame_goes_both_ways_over_a_link_that_has_come_up(tmp_path: Path) -> 
             set_link(there, "up")
             until(lambda: links.states()[ENDS], "the link's return")
             assert arrived() == sorted((there, back))
-            # So quickly that nobody saw it down.
+            # Too quickly to be seen down.
             set_link(back, "down")
             set_link(back, "up")
             until(lambda: links.states()[ENDS], "the link's return")

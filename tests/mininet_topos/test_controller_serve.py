@@ -113,7 +113,7 @@ def test_agents_and_jobs_outlive_their_controllers(cluster: ServedCluster) -> No
     exact(first, 3 * rounds * 10_000)
     assert first["epoch"] == 1
 
-    # One that ends as people end it leaves its number to nobody else either.
+    # One that is stopped keeps its number reserved, too.
     cluster.stop_controller()
     cluster.serve(address, "--jobs", jobs)
     until(lambda: cluster.attached() == set(cluster.network.hosts), "all agents again")

@@ -84,7 +84,7 @@ def run(folder: Path) -> Iterator[Run]:
         started.process.wait()
 
 
-def test_training_is_exact_whatever_combines_the_vectors(folder: Path) -> None:
+def test_training_is_exact_wherever_vectors_are_combined(folder: Path) -> None:
     base = Experiment(
         topology="star:4",
         workers=4,
@@ -131,5 +131,5 @@ def test_a_killed_process_is_named(folder: Path, run: Run) -> None:
     assert run.process.wait(PATIENCE) == 1
     assert "h2" in run.log.read_text()
     # The run ends its agents as soon as it knows: some may not have said a word.
-    told = [(folder / "logs" / f"{host}.log").read_text() for host in ("h1", "h3", "h4")]
-    assert all("h2 is lost" in text for text in told if "ERROR" in text), told
+    received = [(folder / "logs" / f"{host}.log").read_text() for host in ("h1", "h3", "h4")]
+    assert all("h2 is lost" in text for text in received if "ERROR" in text), received

@@ -112,7 +112,7 @@ def ask_while_a_worker_stands_still(run: Run) -> str:
             waiting[:] = hopsum("why-stuck")
             return {worker for m in waiting for worker in m["workers"]} == {"h2"}
 
-        wait_until(only_h2_is_missing, "everybody to wait for h2", run.process)
+        wait_until(only_h2_is_missing, "all to wait for h2", run.process)
         leaf, fragment = waiting[0]["switch"], waiting[0]["fragment"]
         assert waiting[0]["neighbour"] == "h2"
         slots = hopsum("slots", leaf, "--job", "1")
@@ -136,7 +136,7 @@ def replan_around_a_spine(run: Run) -> str:
     queries = ControllerClient()
     _, plan = queries.describe(1)
     (spine,) = {"s1", "s2"} & set(plan.trees[0].parts)
-    # One that ends is started again before anybody plans around it.
+    # One that ends is restarted before failover reacts.
     switch = process("run", f"1@{spine}-eth1")
     os.kill(switch, signal.SIGSTOP)
     try:

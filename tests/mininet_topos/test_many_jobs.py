@@ -71,7 +71,7 @@ def test_one_jobs_end_is_not_the_others(up: Running) -> None:
     submit("doomed", "h1,h2", "ps", 1000)
     submit("unwanted", "h2,h3", "ps", 1000)
     submit("steady", "h4,h5", "h6", 100)
-    submit("beside", "h2,h5", "ps", 20)
+    submit("second", "h2,h5", "ps", 20)
     for name in ("doomed", "unwanted", "steady"):
         up.wait_until(lambda n=name: up.job(n)["round"] > 0, f"rounds of {name}")  # type: ignore[misc]
 
@@ -81,7 +81,7 @@ def test_one_jobs_end_is_not_the_others(up: Running) -> None:
     doomed = up.job("doomed")
     assert doomed["state"] == "failed"
     assert "h1: its connection ended" in doomed["reason"]
-    up.finished("beside")
+    up.finished("second")
 
     # A server is started again, and its job continues in a new epoch.
     assert up.job("steady")["state"] == "running"

@@ -68,10 +68,10 @@ def test_ranks_on_several_hosts_train_as_one_process_does(cluster: Running) -> N
     printed_by = [process.communicate(timeout=PATIENCE)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, -9, 0], printed_by
     for survivor in (0, 2):
-        [line] = [line for line in printed_by[survivor].splitlines() if line.startswith("told ")]
-        _, seconds, told = line.split(maxsplit=2)
+        [line] = [line for line in printed_by[survivor].splitlines() if line.startswith("error ")]
+        _, seconds, error = line.split(maxsplit=2)
         assert float(seconds) < 5, line
-        assert "the process on h2 disconnected without leaving (h2 is rank 1)" in told
+        assert "the process on h2 disconnected without leaving (h2 is rank 1)" in error
 
 
 def ranks(cluster: Running, script: Path) -> list[subprocess.Popen[str]]:

@@ -40,13 +40,13 @@ def breadth_first(setting: Setting, most: int = 1 << 30) -> Explored:
         try:
             live |= dict.fromkeys(model.fair_end(state, live))
         except Unsafe as error:
-            raise Violated(_told(before, state, str(error))) from None
+            raise Violated(_trace(before, state, str(error))) from None
         steps = model.steps(state)
         while True:
             try:
                 step = next(steps, None)
             except Unsafe as error:
-                raise Violated(_told(before, state, f"then: {error}")) from None
+                raise Violated(_trace(before, state, f"then: {error}")) from None
             if step is None:
                 break
             transitions += 1
@@ -82,7 +82,7 @@ def random_walks(setting: Setting, walks: int, seed: int = 1) -> Explored:
     return Explored(model, states, transitions, False)
 
 
-def _told(before: dict[State, tuple[State, str] | None], state: State, end: str) -> str:
+def _trace(before: dict[State, tuple[State, str] | None], state: State, end: str) -> str:
     way = [end]
     while (came := before[state]) is not None:
         state, what = came

@@ -153,7 +153,7 @@ def double_tree(fabric: Fabric, elements: int) -> Load:
 def multi_tree(fabric: Fabric, elements: int) -> Load:
     """Trees of network links, each from a switch of the top level, that share the tensor.
 
-    Switches sum, so every element crosses every link of its tree once each way, whatever the number
+    Switches sum, so every element crosses every link of its tree once each way, for any number
     of trees and their shares. Two ranks or more.
     """
     links = fabric.ranks + sum(fabric.ranks // group for group in fabric.below_top)

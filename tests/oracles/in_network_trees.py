@@ -11,7 +11,7 @@ from collectives.plan import Results
 from network.builder import NetworkBuilder
 from network.model import Network
 from planning.model.routes import Route, make_route
-from planning.steiner.in_trees import Limits, TreeTask
+from planning.steiner.tree_problem import Limits, TreeTask
 
 
 def small_network(random: Random, switches: int, hosts: int) -> Network:

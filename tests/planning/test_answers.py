@@ -21,7 +21,7 @@ from planning.model.graph import PlanningGraph
 from planning.model.request import PlanRequest
 from planning.model.routes import make_route
 from planning.registry import make_plan
-from planning.steiner.in_trees import Chosen, TreeTask, build_model
+from planning.steiner.tree_problem import Chosen, TreeTask, build_model
 
 
 def ring_of_switches() -> Network:

@@ -63,9 +63,9 @@ def test_tls_to_a_server_without(tmp_path: Path) -> None:
     server = grpc.server(ThreadPoolExecutor(1))
     port = server.add_insecure_port("localhost:0")
     server.start()
-    told = complaint(f"localhost:{port}", certify(tmp_path, "ours"))
+    received = complaint(f"localhost:{port}", certify(tmp_path, "ours"))
     server.stop(None).wait()
-    assert "the controller does not speak TLS" in told
+    assert "the controller does not speak TLS" in received
 
 
 def test_invalid_tls_files_are_refused(tmp_path: Path) -> None:

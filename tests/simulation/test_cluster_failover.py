@@ -37,7 +37,7 @@ def test_a_job_goes_on_around_a_switch_that_dies_and_uses_it_again(tmp_path: Pat
         cluster.switches[spine].crash()
         died = cluster.queue.now
         await cluster.until(lambda: spines(cluster, "a") == {"s1", "s2"} - {spine}, "failover")
-        # It is planned around when it has been away for so long, and not before.
+        # It is planned around only after this time.
         assert DampingPolicy().away <= cluster.queue.now - died < DampingPolicy().away + 1.5
         assert cluster.controller is not None
         manager = cluster.controller.manager

@@ -1,4 +1,4 @@
-"""Whatever happens to a cluster, every sum is exact and every slot comes back."""
+"""After any faults in a cluster, every sum is exact and every slot is free again."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def test_errors_of_handlers() -> None:
     run(test)
 
 
-def test_nobody_listens() -> None:
+def test_connecting_without_a_listener() -> None:
     async def test(two: Two) -> None:
         two.server.crash()
         assert await code_of(two.stub.Status(pb.StatusRequest())) == (

@@ -1,7 +1,7 @@
 """The manager over switches in virtual time: jobs come, take slots from others, and end.
 
 The rules reach one switch after the other and the plans one agent after the other, while packets of
-all jobs are under way and some are lost. Whatever happens, every sum is exact.
+all jobs are under way and some are lost. Every sum is exact.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Live:
         self._servers: dict[tuple[int, str], ServerSet] = {}
         self._workers: dict[int, list[Worker]] = {}
         self._expected: dict[int, np.ndarray] = {}
-        self._told: dict[int, int] = {}
+        self._sent: dict[int, int] = {}
         self._rules = rules_for(network)
         engines = {name: make_engine() for name in network.switches}
         for name, engine in engines.items():
@@ -118,12 +118,12 @@ class Live:
                 assert self.levels[job] > level
                 self.pre_empted += 1
         self._begin(plan, fragments)
-        self.tell()
+        self._send_plans()
         return True
 
     def _begin(self, plan: JobPlan, fragments: int) -> None:
         job = plan.job
-        self._told[job] = plan.epoch
+        self._sent[job] = plan.epoch
         self._serve(plan)
         rng = np.random.default_rng(job)
         most = 2**31 // (2 * len(plan.workers))
@@ -147,12 +147,12 @@ class Live:
             servers.adopt(plan, host, self.network)
             self.world.flush(host)
 
-    def tell(self) -> None:
+    def _send_plans(self) -> None:
         """Send agents their jobs' newer epochs, each after a different delay."""
         for plan in self.manager.plans():
-            if plan.epoch == self._told[plan.job]:
+            if plan.epoch == self._sent[plan.job]:
                 continue
-            self._told[plan.job] = plan.epoch
+            self._sent[plan.job] = plan.epoch
             self._later(lambda plan=plan: self._serve(plan))  # type: ignore[misc]
             for worker in self._workers[plan.job]:
                 self._later(lambda plan=plan, worker=worker: self._adopt(plan, worker))  # type: ignore[misc]
@@ -172,7 +172,7 @@ class Live:
         self._hosts[server].remove(job)
         self._servers.pop((job, server), None)
         self._do(self.manager.replan(job, (self._random.choice(others),)))
-        self.tell()
+        self._send_plans()
 
     def restart_controller(self, *, anew: bool = False) -> None:
         """Another one goes on from what was kept; the switches hold what they did.
@@ -187,7 +187,7 @@ class Live:
                 job.avoided = frozenset({"s1"})
             self.manager.readopt(job)
         self._do(self.manager.refresh())
-        self.tell()
+        self._send_plans()
 
     def end(self, job: int) -> None:
         """Let a job go, done or not."""
@@ -209,7 +209,7 @@ class Live:
             regained = self.manager.regained(plan.job)
             if regained:
                 self._do(self.manager.replan(plan.job, regain=regained))
-        self.tell()
+        self._send_plans()
 
     @property
     def running(self) -> list[int]:

@@ -21,7 +21,7 @@ needs_chromium = pytest.mark.skipif(
 IMAGES = "HOPSUM_IMAGES"
 """Names the folder that gets the documents' pictures; `make images` sets it."""
 NETWORK_CHANGED = "net::ERR_NETWORK_CHANGED"
-"""Why Chromium fails requests while interfaces come and go, as in tests that run beside."""
+"""Why Chromium fails requests while interfaces come and go, as in tests that run in parallel."""
 LOST = "net::ERR_CONNECTION_RESET"
 
 

@@ -1,7 +1,7 @@
 """Resources of a machine that several tests, and runs of tests, share.
 
 Addresses, ports and names come from here, so that nothing is used twice at the same moment: not by
-the workers of pytest-xdist, and not by a second `make test` beside this one. A name in the abstract
+the workers of pytest-xdist, and not by a second `make test` in parallel. A name in the abstract
 namespace of Unix sockets reserves each: the kernel frees it with the process, however that ends.
 """
 

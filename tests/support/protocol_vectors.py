@@ -1,4 +1,4 @@
-"""The test vectors of docs/protocol.md: frames in hex beside their fields."""
+"""The test vectors of docs/protocol.md: frames in hex with their fields."""
 
 from __future__ import annotations
 

@@ -58,10 +58,10 @@ class ServedCluster:
                 stdout=out,
                 stderr=out,
             )
-        until(self.told_address, "the controller")
+        until(self.printed_address, "the controller")
         self.address = self.log_file.read_text().strip().rpartition(" at ")[2]
 
-    def told_address(self) -> bool:
+    def printed_address(self) -> bool:
         """Whether the controller, which must not have ended, has printed its address."""
         assert self.controller is not None
         assert self.controller.poll() is None, self.log_file.read_text()

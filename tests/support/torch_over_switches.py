@@ -50,12 +50,12 @@ dist.all_reduce(mean, dist.ReduceOp.AVG)
 torch.testing.assert_close(mean, torch.full((1000,), (size - 1) / 2))
 
 # Errors stay with their calls, and name ranks.
-told = refused(torch.tensor([1.0, 2.0, float("nan") if rank == 1 else 3.0]))
-assert "rank 1 (h2): element 2 is nan" in told, told
-told = refused(torch.ones(10 + rank))
-assert "the ranks make different calls" in told, told
-told = refused(torch.full((4,), 1 << 30, dtype=torch.int32))
-assert f"element 0: the sum is {size << 30}, beyond int32" in told, told
+received = refused(torch.tensor([1.0, 2.0, float("nan") if rank == 1 else 3.0]))
+assert "rank 1 (h2): element 2 is nan" in received, received
+received = refused(torch.ones(10 + rank))
+assert "the ranks make different calls" in received, received
+received = refused(torch.full((4,), 1 << 30, dtype=torch.int32))
+assert f"element 0: the sum is {size << 30}, beyond int32" in received, received
 # Sums within 32 bits of what is not: the rest of the ranks submit nothing.
 wide = torch.tensor([{0: (1 << 31) - 1, 1: -(1 << 31)}.get(rank, 0)], dtype=torch.int32)
 dist.all_reduce(wide)

@@ -21,4 +21,4 @@ began = time.monotonic()
 try:
     dist.all_reduce(torch.ones(1000))
 except RuntimeError as error:
-    print("told", time.monotonic() - began, " ".join(str(error).split()), flush=True)
+    print("error", time.monotonic() - began, " ".join(str(error).split()), flush=True)

@@ -152,7 +152,7 @@ def test_merged_repetitions_wait_for_the_slowest(block: int) -> None:
     assert merged.seconds == pytest.approx(whole.seconds, rel=0.02)
     sending = 14 / 8 * 2e5 * 8 / 1e7
     assert merged.seconds == pytest.approx(sending, rel=0.1)
-    # Nobody is done before the others: all end in the last of 14 turns.
+    # No rank is done before the others: all end in the last of 14 turns.
     assert merged.times.delivered[-8:].min() > sending * 0.8
 
 

@@ -1,4 +1,4 @@
-"""In-network trees in time: as the packet model predicts, and beside other traffic."""
+"""In-network trees in time: as the packet model predicts, and with other traffic."""
 
 from __future__ import annotations
 

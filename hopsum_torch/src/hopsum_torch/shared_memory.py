@@ -38,7 +38,7 @@ class Memory:
 
 
 class Memories:
-    """A pool of pieces of power-of-two size. `announce` tells the agent of a new one.
+    """A pool of pieces of power-of-two size. `announce` reports a new one to the agent.
 
     The maximum bytes of simultaneous calls stay mapped, rounded up.
     """

@@ -61,7 +61,7 @@ class GlooWork(dist.Work):
         """Wait for the call. Raises GroupLost, and what gloo raises."""
         deadline = time.monotonic() + timeout.total_seconds() if timeout else math.inf
         with naming(self._agent):
-            # gloo does not tell ranks that wait indirectly for a lost rank.
+            # gloo does not notify ranks that wait indirectly for a lost rank.
             while not self._wait_a_while(deadline):
                 if lost := self._agent.lost():
                     raise lost
@@ -130,7 +130,7 @@ class HopsumWork(dist.Work):
             if self._future is None:
                 return
         # Callbacks of a future may wait for calls that end later (PowerSGD's do): not in the thread
-        # that hears of these.
+        # that receives their results.
         threading.Thread(target=self._complete, name="hopsum future", daemon=True).start()
 
     def _complete(self) -> None:

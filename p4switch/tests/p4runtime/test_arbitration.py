@@ -23,17 +23,17 @@ def test_a_higher_id_takes_over_and_both_are_notified(world: World) -> None:
     first, second = world.client(election_id=5), world.client(election_id=6)
     first.arbitrate()
     assert second.arbitrate().status.code == OK
-    told = first.receive("arbitration")
-    assert told.status.code == ALREADY_EXISTS
-    assert U128.decode(told.election_id) == 6
+    received = first.receive("arbitration")
+    assert received.status.code == ALREADY_EXISTS
+    assert U128.decode(received.election_id) == 6
 
 
 def test_a_lower_id_is_a_backup_and_the_primary_hears_nothing(world: World) -> None:
     first, second = world.client(election_id=5), world.client(election_id=4)
     first.arbitrate()
-    told = second.arbitrate()
-    assert told.status.code == ALREADY_EXISTS
-    assert U128.decode(told.election_id) == 5
+    received = second.arbitrate()
+    assert received.status.code == ALREADY_EXISTS
+    assert U128.decode(received.election_id) == 5
     assert first.arbitrate().status.code == OK
 
 
@@ -42,9 +42,9 @@ def test_the_backup_becomes_primary_when_the_primary_leaves(world: World) -> Non
     first.arbitrate()
     second.arbitrate()
     first.leave()
-    told = second.receive("arbitration")
-    assert told.status.code == OK
-    assert U128.decode(told.election_id) == 4
+    received = second.receive("arbitration")
+    assert received.status.code == OK
+    assert U128.decode(received.election_id) == 4
 
 
 def test_a_client_of_a_lower_id_follows_one_that_left(world: World) -> None:
@@ -95,9 +95,9 @@ def test_a_stream_keeps_its_device_and_role(world: World) -> None:
 def test_each_role_has_its_primary(world: World) -> None:
     first, second = world.client(election_id=5), world.client(election_id=4, role="monitor")
     first.arbitrate()
-    told = second.arbitrate()
-    assert told.status.code == OK
-    assert told.role.name == "monitor"
+    received = second.arbitrate()
+    assert received.status.code == OK
+    assert received.role.name == "monitor"
 
 
 def test_only_the_primary_writes(world: World) -> None:

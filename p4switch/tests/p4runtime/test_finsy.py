@@ -1,4 +1,4 @@
-"""A controller in finsy drives the switch: what it writes, reads and hears."""
+"""A controller in finsy drives the switch: what it writes, reads and receives."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def test_finsy_s_ports(world: World) -> None:
             async with finsy.Switch("s1", world.address, options) as switch:
                 assert {port.id: port.up for port in switch.ports} == {1: True, 7: True}
                 world.interfaces.port_changed(7, False)
-                # It calls nobody: finsy 0.28 listens without its switch.
+                # It connects to no switch: finsy 0.28 listens without one.
                 while switch.ports["s1-eth7"].up:
                     await asyncio.sleep(0.01)
                 assert switch.ports["s1-eth1"].up

@@ -222,7 +222,7 @@ def test_members_of_groups_watch_ports_too(started: Started) -> None:
     assert client.read(group(client, 1)) == [whole]
     client.modify(group(client, 1, (1, 1), (2, 2)))
     world.service.port_changed(2, False)
-    assert used(world) == {1, 2}, "nobody watches it now"
+    assert used(world) == {1, 2}, "no watcher is left"
 
 
 def test_bad_watch_ports_are_refused(started: Started) -> None:

@@ -80,7 +80,7 @@ def test_clients_need_a_certificate_of_the_authority(tmp_path: Path) -> None:
         return tmp_path / f"{name}.pem", tmp_path / f"{name}.key"
 
     def connect(address: str, *files: Path | None) -> None:
-        """Ask for the program, which is not there: so a client that gets in is told."""
+        """Ask for the program, which is not there: so a client that gets in is answered."""
         tls = channel_credentials(ours, *files) if files else None
         Client(address, DEVICE, 1, tls).close()
 

@@ -270,8 +270,8 @@ def test_idle_entries_are_reported_once_per_timeout(started: Started) -> None:
     engine = world.plane.engine
     idle = IdleEntries(engine, lambda table, entry: p4r.TableEntry(priority=1))
     seconds = [4, 5, 6, 9, 10, 11, 15]
-    told = [idle.due(second * SECOND_US) is not None for second in seconds]
-    assert told == [False, True, False, False, True, False, True]
+    reported = [idle.due(second * SECOND_US) is not None for second in seconds]
+    assert reported == [False, True, False, False, True, False, True]
 
 
 def test_an_entry_that_matches_is_not_idle(started: Started) -> None:

@@ -151,7 +151,7 @@ def test_traces_of_switches_show_what_they_counted(tmp_path: Path) -> None:
                 twice.write(seconds, frame)
                 twice.write(seconds + 1e-6, frame)
     without = captured_trace(tmp_path, 3, 1)
-    told = list(Outcome)[:-1]
+    received = list(Outcome)[:-1]
     expected: dict[str, list[tuple[Outcome, ...]]] = {}
     for number, switch in enumerate(network.switches):
         lines = []
@@ -159,7 +159,7 @@ def test_traces_of_switches_show_what_they_counted(tmp_path: Path) -> None:
             for _, frame in read_pcap(tmp_path / f"{switch}-eth{port}_in.pcap"):
                 if without.hop_of(frame) is None:
                     continue
-                outcome = told[(number + len(lines)) % len(told)]
+                outcome = received[(number + len(lines)) % len(received)]
                 expected.setdefault(switch, []).append((outcome, list(Outcome)[-1]))
                 lines.append(trace_line(port, frame, [list(Outcome)[-1], outcome, outcome]))
         trace_file(tmp_path, switch).write_text("".join(lines))

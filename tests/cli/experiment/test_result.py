@@ -77,7 +77,7 @@ def test_the_table_says_how_near_bytes_are_where_they_may_differ() -> None:
         assert bytes_row(report(measured, world=world, coordinate=False, again=1)) == said
 
 
-def test_an_outage_after_the_end_of_the_job_is_told() -> None:
+def test_an_outage_after_the_end_of_the_job_is_reported() -> None:
     outages = tuple(map(outage_from, ("link-cut:l1-s1@1", "switch-down:s2@0.3-0.5")))
     events = [(0.0, "job run submitted"), (0.609, "job run finished")]
     measured = Measured(0.4, {}, {}, 0, Verdict(), events=events)

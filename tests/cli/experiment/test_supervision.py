@@ -46,7 +46,7 @@ class World:
     down: dict[str, str] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
     blocked: set[str] = field(default_factory=set)
-    told: list[str] = field(default_factory=list)
+    received: list[str] = field(default_factory=list)
 
     def start(self, name: str) -> None:
         self.starts.append((asyncio.get_running_loop().time(), name))
@@ -57,7 +57,7 @@ class World:
 
     def supervising(self) -> Coroutine[Any, Any, None]:
         return supervise(
-            ["a", "b"], self.start, lambda: dict(self.down), "switch", self.told.append
+            ["a", "b"], self.start, lambda: dict(self.down), "switch", self.received.append
         )
 
 
@@ -80,7 +80,7 @@ def test_a_process_that_ends_is_restarted_at_once() -> None:
         world.down["b"] = "code -9"
         await asyncio.sleep(1.0)
         assert [name for _, name in world.starts] == ["b"]
-        assert world.told == ["switch b ended (code -9); restarting it"]
+        assert world.received == ["switch b ended (code -9); restarting it"]
 
     during(world, test)
 
@@ -95,7 +95,7 @@ def test_a_process_that_keeps_failing_is_restarted_ever_more_rarely(kind: str) -
         await asyncio.sleep(300.0)
         tries = len(world.starts)
         assert 8 <= tries <= 16
-        assert "restarting it in 30 s" in world.told[-1] or "could not" in world.told[-1]
+        assert "restarting it in 30 s" in world.received[-1] or "could not" in world.received[-1]
         world.down["b"] = "code 0"
         await asyncio.sleep(1.0)
         assert world.starts[-1][1] == "b"
@@ -152,12 +152,15 @@ class Names:
 
 def test_an_agent_that_fails_costs_no_other_and_is_started_again() -> None:
     """Also with an exit code that is not 0: nothing but an interrupt ends the cluster."""
-    emulated, told = Emulated(Names()), list[str]()
+    emulated, received = Emulated(Names()), list[str]()
 
     async def main() -> None:
         task = asyncio.create_task(
             keep_agents(
-                cast(Emulation, emulated), Names.hosts, lambda host: ["agent", host], told.append
+                cast(Emulation, emulated),
+                Names.hosts,
+                lambda host: ["agent", host],
+                received.append,
             )
         )
         await asyncio.sleep(1.0)
@@ -173,17 +176,17 @@ def test_an_agent_that_fails_costs_no_other_and_is_started_again() -> None:
     run_virtual(main())
     assert [process[1].code for process in emulated.processes.values()] == [-15, -15]
     assert emulated.commands[-1] == ["agent", "h2"]
-    assert told == [
+    assert received == [
         "agent on h1 ended (code 1: the end of h1's log); restarting it",
         "agent on h2 ended (code -9); restarting it",
     ]
 
 
 def test_a_switch_process_is_started_again() -> None:
-    emulated, told = Emulated(Names()), list[str]()
+    emulated, received = Emulated(Names()), list[str]()
 
     async def main() -> None:
-        task = asyncio.create_task(keep_switches(cast(Emulation, emulated), told.append))
+        task = asyncio.create_task(keep_switches(cast(Emulation, emulated), received.append))
         await asyncio.sleep(1.0)
         emulated.switches["s2"] = -9
         await asyncio.sleep(1.0)
@@ -191,7 +194,7 @@ def test_a_switch_process_is_started_again() -> None:
         task.cancel()
 
     run_virtual(main())
-    assert told == ["switch s2 ended (code -9); restarting it"]
+    assert received == ["switch s2 ended (code -9); restarting it"]
 
 
 def test_processes_end_even_if_they_do_not_want_to() -> None:

@@ -240,7 +240,7 @@ def test_many_ranks_on_an_uneven_tree() -> None:
         check_schedule(schedule)
 
 
-def test_ranks_above_others_are_leaves_beside_them() -> None:
+def test_ranks_above_others_become_leaves_next_to_them() -> None:
     tree = RootedTree("r", {"a": "r", "b": "a", "c": "a", "d": "r"})
     leaves = ranks_as_leaves(tree, ["a", "b", "r"])
     assert leaves.root == "branch of r"

@@ -69,7 +69,7 @@ def test_short_messages_do_not_go_round_a_ring() -> None:
     # A rank's part of 16 ranks is 1000 elements, 1 ms on its link.
     for delay, siblings in ((2e-3, Siblings.HIERARCHICAL), (0.5e-3, Siblings.RING)):
         assert choose_form(tree, rates, ranks, 16_000, delay).siblings is siblings
-    # But nobody keeps connections to hundreds of others.
+    # But no rank keeps connections to hundreds of others.
     wide, many = racks([1] * 100)
     alike = rated(wide, [1] * 100, 1)
     assert choose_form(wide, alike, many, 10, delay=1e9).siblings is Siblings.RING
@@ -93,7 +93,7 @@ def test_a_slow_rack_keeps_less() -> None:
     assert time_of(loads, rates) == 1 < time_of(link_loads(tree, equal_parts(tree)), rates)
 
 
-def test_two_branches_are_a_ring_whatever_they_keep() -> None:
+def test_two_branches_are_a_ring_for_any_parts() -> None:
     flat, ranks = racks([4, 2, 4, 2])
     pods = {"s0": "a", "s1": "a", "s2": "b", "s3": "b", "a": "root", "b": "root"}
     tree = RootedTree("root", {**flat.parents, **pods})

@@ -85,7 +85,7 @@ def test_tls_takes_what_its_authority_has_certified(
         certify(tmp_path / folder, authority, Certified("controller", ["localhost"]), 2)
         certify(tmp_path / folder, authority, Certified("h1"), 2)
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    # With 1.3 a client hears only later that its certificate is refused.
+    # With 1.3 a client learns only later that its certificate is refused.
     server.maximum_version = ssl.TLSVersion.TLSv1_2
     server.verify_mode = ssl.CERT_REQUIRED
     server.load_verify_locations(tmp_path / "ours" / "authority.pem")

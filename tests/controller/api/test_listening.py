@@ -56,7 +56,7 @@ def test_an_address_in_use_is_refused(tmp_path: Path) -> None:
             with pytest.raises(ServiceError, match="another process listens there"):
                 async with at(address)([]):
                     pass
-        # One that was left by a process that is gone is in nobody's way.
+        # A socket left by a process that is gone does not matter.
         async with at(address)([]):
             pass
 

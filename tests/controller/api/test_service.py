@@ -284,12 +284,12 @@ def test_an_agent_that_does_not_read_is_disconnected(
         for _ in range(1000):
             await asyncio.sleep(0)
         assert service._queues["h1"].qsize() == 21
-        return len([told async for told in stream])
+        return len([received async for received in stream])
 
     assert asyncio.run(asyncio.wait_for(main(), WAIT)) == 20
 
 
-def test_a_message_above_the_limit_is_refused_and_harms_nobody(tmp_path: Path) -> None:
+def test_a_message_above_the_limit_is_refused_and_harms_no_other(tmp_path: Path) -> None:
     unlimited = [("grpc.max_send_message_length", -1)]
     with (
         Running(tmp_path / "controller", load_network("star:2")) as running,

@@ -43,7 +43,7 @@ async def soon(waited: asyncio.Future[Leadership]) -> Leadership:
     return await asyncio.wait_for(asyncio.shield(waited), PATIENCE)
 
 
-async def told(said: list[str]) -> str:
+async def received(said: list[str]) -> str:
     async with asyncio.timeout(PATIENCE):
         while not said:
             await asyncio.sleep(0.01)
@@ -55,7 +55,7 @@ def test_one_leads_and_the_next_when_it_resigns(address: EtcdAddress) -> None:
         async with candidate(address, "one") as (_, first, resign):
             leadership = await soon(first)
             async with candidate(address, "two") as (said, second, _):
-                assert await told(said) == "standing by: one leads"
+                assert await received(said) == "standing by: one leads"
                 assert not second.done()
                 resign.set()
                 after = await soon(second)
@@ -84,7 +84,7 @@ def test_of_many_that_begin_at_once_one_leads(address: EtcdAddress) -> None:
             [leader] = done
             for said, leads, _ in standing:
                 if leads is not leader:
-                    assert (await told(said)).endswith(" leads")
+                    assert (await received(said)).endswith(" leads")
             assert sum(leads.done() for _, leads, _ in standing) == 1
 
     asyncio.run(check())
@@ -114,7 +114,7 @@ def test_a_leader_that_cannot_reach_etcd_steps_down(
                 await asyncio.wait_for(leadership.lost.wait(), PATIENCE)
                 assert leadership.why == "etcd has not answered for 2 s"
                 async with candidate(address, "two") as (said, second, _):
-                    assert "no answer within 1 s" in await told(said)
+                    assert "no answer within 1 s" in await received(said)
                     server.go_on()
                     resign.set()
                     assert (await soon(second)).term > leadership.term

@@ -101,7 +101,7 @@ def test_an_agent_that_dies_ends_its_jobs_and_may_come_again(world: World) -> No
 
 def test_levels_follow_progress_and_reach_the_hosts(tmp_path: Path) -> None:
     network = local("star:3")
-    told: list[tuple[str, int, int]] = []
+    received: list[tuple[str, int, int]] = []
 
     async def install(rules: Mapping[str, SwitchRules]) -> None:
         pass
@@ -111,12 +111,12 @@ def test_levels_follow_progress_and_reach_the_hosts(tmp_path: Path) -> None:
 
         def send(host: str, command: pb.NodeCommand) -> None:
             if command.WhichOneof("message") == "priority":
-                told.append((host, command.priority.job, command.priority.level))
+                received.append((host, command.priority.job, command.priority.level))
 
         cluster.send = send
         await cluster.submit(JobSpec("a", ("h1", "h2"), ("h3",)))
-        assert told == [("h1", 1, 0), ("h2", 1, 0), ("h3", 1, 0)]
-        told.clear()
+        assert received == [("h1", 1, 0), ("h2", 1, 0), ("h3", 1, 0)]
+        received.clear()
 
         def report(host: str, round_: int, now: float) -> None:
             features = pb.JobFeatures(job=1, round=round_, sent_bytes=50_000_000)
@@ -125,9 +125,9 @@ def test_levels_follow_progress_and_reach_the_hosts(tmp_path: Path) -> None:
         report("h3", 0, 1.0)
         report("h2", 9, 2.0)
         report("h1", 10, 3.0)
-        assert not told
+        assert not received
         report("h2", 10, 4.0)
-        assert told == [("h1", 1, 2), ("h2", 1, 2), ("h3", 1, 2)]
+        assert received == [("h1", 1, 2), ("h2", 1, 2), ("h3", 1, 2)]
         with pytest.raises(StateError, match=r"h1 reports that it sends -1\.0 bit/s"):
             lie = pb.InterfaceReport(peer="s1", sent=-1.0)
             cluster.take_report("h1", pb.NodeReport(interfaces=[lie]), 5.0)
@@ -168,23 +168,23 @@ def test_a_job_that_is_ending_ends_no_more_after_close() -> None:
 
 def test_an_agent_has_no_say_in_jobs_of_others() -> None:
     """Else it could push a job to the last priority by what it claims to have sent for it."""
-    told: list[int] = []
+    received: list[int] = []
 
     async def install(rules: Mapping[str, SwitchRules]) -> None:
         pass
 
     async def main() -> None:
         cluster = Cluster(Manager(local("star:4"), install))
-        cluster.send = lambda host, command: told.append(command.priority.level)
+        cluster.send = lambda host, command: received.append(command.priority.level)
         job = await cluster.submit(JobSpec("a", ("h1", "h2"), ("h3",)))
-        told.clear()
+        received.clear()
         for now in range(1, 20):
             features = pb.JobFeatures(job=1, round=1000, sent_bytes=now * 10**12)
             cluster.take_report("h4", pb.NodeReport(jobs=[features]), float(now))
             for host in ("h1", "h2"):
                 features = pb.JobFeatures(job=1, round=now, sent_bytes=1000 * now)
                 cluster.take_report(host, pb.NodeReport(jobs=[features]), float(now))
-        assert set(told) <= {1}
+        assert set(received) <= {1}
         assert job.sent_bytes == 2 * 19_000
         many = pb.NodeReport(jobs=[pb.JobFeatures(job=1)] * (MOST_FEATURES + 1))
         with pytest.raises(StateError, match="h1 reports on 4097 jobs; expected at most 4096"):

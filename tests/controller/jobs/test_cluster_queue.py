@@ -188,11 +188,11 @@ def test_cancelling_does_not_wait_for_switches_that_do_not_answer(
     async def main() -> None:
         switches = Switches()
         cluster = Cluster(Manager(load_network("star:6"), switches.install))
-        told: list[str] = []
+        received: list[str] = []
 
         def send(host: str, command: pb.NodeCommand) -> None:
             if command.HasField("leave"):
-                told.append(host)
+                received.append(host)
 
         cluster.send = send
         job = await cluster.submit(JobSpec("job", ("h1", "h2"), ("h3",)))
@@ -201,7 +201,7 @@ def test_cancelling_does_not_wait_for_switches_that_do_not_answer(
             cancelled, again = await asyncio.gather(cluster.cancel(job), cluster.cancel(job))
         assert cancelled is again is job
         assert (job.state, job.outcome) == (JobState.DRAINING, JobState.CANCELLED)
-        assert told == ["h1", "h2", "h3"]
+        assert received == ["h1", "h2", "h3"]
         assert job.number in cluster.priorities.levels()
         switches.go.set()
         await steps()
@@ -250,7 +250,7 @@ def test_rules_of_a_cancelled_job_go_when_the_switch_is_back(
             assert "admission" in tables()
             assert len(fake.entities) > before
             fake.going.clear()
-            # It may be away for longer than anybody waits for it to take rules.
+            # It may be away for longer than the timeout for installing rules.
             patience = 0.1
             await cluster.cancel(job)
             assert job.outcome is JobState.CANCELLED

@@ -205,10 +205,10 @@ def test_reports_are_kept_as_they_are(world: World, report: pb.Report) -> None:
     until(lambda: world.state("odd") == "finished", "the end of odd")
     for stream in streams:
         stream.close()
-    told = {host: report.SerializeToString() for host in ("h1", "h2")}
+    received = {host: report.SerializeToString() for host in ("h1", "h2")}
     for _ in range(2):
         reports = world.queries.job("odd").reports
-        assert {host: reports[host].SerializeToString() for host in reports} == told
+        assert {host: reports[host].SerializeToString() for host in reports} == received
         world.stop()
         world.start()
     world.agents("h1", "h2")

@@ -164,7 +164,7 @@ def test_a_switch_lost_while_a_job_is_installed() -> None:
 
 
 def test_a_job_that_waits_for_a_recovery_is_planned_after_it() -> None:
-    """Nobody would try it again after that."""
+    """It would not be tried again after that."""
 
     async def main() -> None:
         world = World(load_network("leaf-spine:2x2x2"))
@@ -214,7 +214,7 @@ def test_a_job_waits_for_a_switch_it_cannot_do_without() -> None:
     run("leaf-spine:2x2x2", test)
 
 
-def test_a_switch_that_was_away_while_nobody_needed_it_is_used_again() -> None:
+def test_a_switch_that_was_away_while_unused_is_used_again() -> None:
     async def test(world: World) -> None:
         world.kill("l1")
         await world.until(lambda: world.manager.failed, "the failure")
@@ -394,7 +394,7 @@ def test_a_job_among_hosts_may_be_removed_during_a_recovery() -> None:
 
 @pytest.mark.slow
 def test_a_soak_of_failures_leaves_no_job_behind() -> None:
-    """Whatever fails and in which order: when all is back, every job has a plan that holds."""
+    """For any failures in any order: when all is back, every job has a plan that holds."""
 
     async def test(world: World) -> None:
         await world.submit(1)

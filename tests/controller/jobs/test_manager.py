@@ -128,7 +128,7 @@ def test_failures_are_planned_around() -> None:
     run_manager(network, test)
 
 
-def test_a_failure_that_hits_nobody_changes_no_plan() -> None:
+def test_a_failure_that_affects_no_job_changes_no_plan() -> None:
     network = load_network("leaf-spine:2x2")
     request = PlanRequest(1, 1, ("h1",), ("h2",))
 

@@ -87,7 +87,7 @@ def test_a_job_beyond_its_quota_is_refused_with_what_would_fit() -> None:
 # -- pre-emption
 
 
-def test_a_job_that_finds_room_disturbs_nobody() -> None:
+def test_a_job_that_finds_room_disturbs_no_other() -> None:
     network = network_of(2 * WINDOW)
     allocator, _ = fill(network, {1: WINDOW})
     assert preempt(network, request_of(network, 2), allocator, {1: 7, 2: 0}).victims == {}

@@ -208,7 +208,7 @@ def test_hosts_in_reach_are_chosen() -> None:
         await cluster.cancel(second)
         await cluster.manager.recover(["l1"])
         await switches.fail("l2")
-        # They are the least busy, but nobody reaches them.
+        # They are the least busy, but unreachable.
         third = await cluster.submit(JobSpec("c", 2))
         assert third.request.workers == ("h1", "h2")
         await cluster.close()

@@ -1,4 +1,4 @@
-"""A job's demands on its hosts: refused if impossible, and ended when nobody waits for them."""
+"""A job's demands on its hosts: refused if impossible, and ended with the job."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_sums_are_checked_before_they_are_too_many_to_keep(
     assert (workload.verdict().checked, workload.verdict().wrong) == (20_000, 200)
 
 
-# -- Ended when nobody waits
+# -- Ended with the job
 
 
 def test_a_verdict_ends_with_its_job(monkeypatch: pytest.MonkeyPatch) -> None:

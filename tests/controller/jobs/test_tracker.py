@@ -164,7 +164,7 @@ def test_a_restarted_controller_takes_agents_back_where_they_were() -> None:
 
 
 def test_agents_that_missed_the_start_are_started_by_the_next_controller() -> None:
-    """The one before recorded that the job had started, and failed before it told all of them."""
+    """The one before recorded that the job had started, and failed before all of them knew."""
     tracker = Tracker(*star())
     tracker.started = True
     assert kinds(tracker.register("h1", 0.0, pb.READY)) == [("h1", "welcome"), ("h1", "start")]

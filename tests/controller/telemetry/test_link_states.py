@@ -1,4 +1,4 @@
-"""Links as their ends tell of them."""
+"""States of links as their ends report them."""
 
 from __future__ import annotations
 

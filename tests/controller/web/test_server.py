@@ -122,8 +122,8 @@ def test_failovers_and_replans_are_logged_with_their_causes(tmp_path: Path) -> N
         world.call(lambda manager: manager.recover([spine]))
         world.call(lambda manager: manager.replan(1, why="a test wants it"))
         state = world.queries.state()
-        told = [(event.kind, event.text) for event in state.events]
-        assert told[-4:] == [
+        received = [(event.kind, event.text) for event in state.events]
+        assert received[-4:] == [
             ("outage", f"switch {spine} unreachable"),
             ("failover", f"job mine failed over, epoch 2: around switch {spine}"),
             ("recovery", f"switch {spine} back in use"),

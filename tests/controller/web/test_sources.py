@@ -66,24 +66,24 @@ def test_requests_while_the_cluster_ends_are_answered() -> None:
             raise AssertionError
 
     source, waiting = StartingCluster(), threading.Event()
-    told: list[str] = []
+    received: list[str] = []
 
     async def ends() -> None:
         with source.shows(cast(LiveCluster, Slow())):
             await asyncio.to_thread(waiting.wait)
 
     with web_thread(source, WebAddress("127.0.0.1", 0)) as url:
-        asking = threading.Thread(target=lambda: told.append(refused(f"{url}state.json")))
+        request = threading.Thread(target=lambda: received.append(refused(f"{url}state.json")))
 
         async def main() -> None:
             ending = asyncio.create_task(ends())
             await asyncio.sleep(0)
-            asking.start()
+            request.start()
             await ending
 
         asyncio.run(main())
-        asking.join()
-    assert told == ["the network is stopping"]
+        request.join()
+    assert received == ["the network is stopping"]
 
 
 @pytest.mark.slow

@@ -33,7 +33,7 @@ from tests.support.machine import PATIENCE, loopback
 from tests.support.paths import ROOT, SUPPORT
 
 PATIENT = replace(OPTIONS, links=replace(OPTIONS.links, silence=1000.0))
-"""Nobody is dead by silence: only connections tell."""
+"""No process is lost by silence, only by its connection."""
 
 Group = list[Coordinator]
 
@@ -63,7 +63,7 @@ def group(tree: CoordinationTree) -> Iterator[Group]:
         yield members
 
 
-def test_all_start_in_one_order_whatever_the_order_at_each(group: Group) -> None:
+def test_all_start_in_one_order_from_different_orders(group: Group) -> None:
     for member in group:
         member.start()
     random = Random(1)
@@ -185,7 +185,7 @@ def test_processes_of_different_versions_say_so(
             accepted, _ = server.accept()
             with accepted:
                 assert accepted.recv(len(other)) == preface(VERSION)
-                accepted.sendall(other + b"whatever follows in that version")
+                accepted.sendall(other + b"the rest in that version")
                 name = tree.names[leaf]
                 with pytest.raises(
                     ProcessRefused, match=f"process {name} is refused: .*{versions}"
@@ -196,7 +196,7 @@ def test_processes_of_different_versions_say_so(
             parent.start()
             there = (addresses[leaf][0], 0)
             with socket.create_connection(addresses[root], PATIENCE, there) as sock:
-                sock.sendall(other + b"whatever follows in that version")
+                sock.sendall(other + b"the rest in that version")
                 assert sock.recv(100) == preface(VERSION)
                 assert sock.recv(100) == b""
             assert versions in caplog.text
@@ -233,7 +233,7 @@ def test_an_operator_left_out_is_an_error_everywhere(group: Group, iteration: in
             for member in group:
                 assert [member.next_start(PATIENCE).name for _ in names]
                 member.wait_over(PATIENCE)
-    told = []
+    received = []
     for member in group:
         with pytest.raises(IterationMismatch, match=f"operator b, iteration {iteration}: w5 ended"):
             member.wait_over(PATIENCE)
@@ -241,9 +241,9 @@ def test_an_operator_left_out_is_an_error_everywhere(group: Group, iteration: in
         with pytest.raises(IterationMismatch) as caught:
             while True:
                 started.append(member.next_start(PATIENCE).name)
-        told.append((str(caught.value), started))
-    assert told == [told[0]] * len(group)
-    assert "b" not in told[0][1]
+        received.append((str(caught.value), started))
+    assert received == [received[0]] * len(group)
+    assert "b" not in received[0][1]
 
 
 def test_an_iteration_is_over_when_it_is_everywhere(group: Group) -> None:
@@ -285,10 +285,10 @@ def test_a_foreign_process_takes_no_place(group: Group) -> None:
     group[0].start()
     own = group[0]._addresses
     [elsewhere] = loopback(1)
-    told = framed(Frame(1, 0, 77, 0, 1, 0, Leave()))
+    received = framed(Frame(1, 0, 77, 0, 1, 0, Leave()))
     for source in (elsewhere, own[2][0]):
         with socket.create_connection(own[0], PATIENCE, (source, 0)) as stranger:
-            stranger.sendall(preface() + told)
+            stranger.sendall(preface() + received)
             # It is closed, though it may have been greeted before.
             with contextlib.suppress(ConnectionResetError):
                 while stranger.recv(100):

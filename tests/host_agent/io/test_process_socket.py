@@ -421,7 +421,7 @@ def test_an_agent_without_descriptors_goes_on(
     process.say({"kind": "attend", "job": JOB, "rank": 0})
 
 
-def test_calls_that_nobody_takes_are_bounded(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pending_calls_are_bounded(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_socket, "MOST_REQUESTS", 3)
     process = Process(host)
     for call in range(4):
@@ -457,7 +457,7 @@ def test_a_job_is_attended_by_the_user_who_handed_it_in(
     owner.say({"kind": "attend", "job": JOB, "rank": 0})
     host.socket.attendance(JOB).start(["h1"], rooted=False)
     assert owner.hear()["kind"] == "started"
-    # Numbers of jobs that nobody knows yet are not to be had in bulk.
+    # Numbers of jobs that are not known yet cannot be taken in bulk.
     monkeypatch.setattr(process_socket, "MOST_OF_USER", 2)
     third = Process(host)
     [*_, last] = host.socket._connections.values()

@@ -174,7 +174,7 @@ def test_a_timeout_begins_anew_while_the_network_is_known_to_be_out_of_order(
     news = [102.0, 109.0]
 
     def select(timeout: float) -> list[object]:
-        """No progress; twice there is news that none is possible."""
+        """No progress; two messages say that none is possible."""
         nonlocal now
         end = now + timeout
         while news and news[0] < end:
@@ -228,7 +228,7 @@ def test_connections_of_another_collective_are_refused() -> None:
 
 
 def test_foreign_connections_neither_take_a_place_nor_delay_others() -> None:
-    """A connection from an address that is not the peer's is rejected, whatever rank it claims.
+    """A connection from an address that is not the peer's is rejected for any rank that it claims.
 
     Nor does one hurt that says nothing, half a greeting, or goes at once.
     """

@@ -36,7 +36,7 @@ def added(ranks: Sequence[str], rows: Sequence[Any], **options: Any) -> tuple[Jo
 
 
 @pytest.mark.parametrize("ranks", PLACEMENTS.values(), ids=list(PLACEMENTS))
-def test_a_host_submits_one_tensor_whatever_its_ranks(ranks: list[str]) -> None:
+def test_a_host_submits_one_tensor_for_any_number_of_ranks(ranks: list[str]) -> None:
     """Guesses, packs, halves, and every reduction."""
     generator = np.random.default_rng(2)
     job = Job(4, ranks=ranks, window=4)

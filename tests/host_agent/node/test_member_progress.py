@@ -18,26 +18,26 @@ from protocol import hopsum_pb2 as pb
 
 
 def test_progress_of_many_tensors_is_reported_together() -> None:
-    told: list[int] = []
-    stream: Any = SimpleNamespace(job=1, host="h1", progress=told.append)
+    received: list[int] = []
+    stream: Any = SimpleNamespace(job=1, host="h1", progress=received.append)
     unused: Any = None
     member = Member(stream, unused, unused, unused)
     member.tick(7.0)
-    assert (told, member.deadline) == ([], None)
+    assert (received, member.deadline) == ([], None)
     member.round = 1
     assert member.deadline is not None
     member.tick(7.0)
-    assert (told, member.deadline) == ([1], None)
+    assert (received, member.deadline) == ([1], None)
     for number in range(2, 9):
         member.round = number
         member.tick(7.001)
-    assert (told, member.deadline) == ([1], 7.0 + PROGRESS_SECONDS)
+    assert (received, member.deadline) == ([1], 7.0 + PROGRESS_SECONDS)
     member.tick(7.0 + PROGRESS_SECONDS)
-    assert (told, member.deadline) == ([1, 8], None)
+    assert (received, member.deadline) == ([1, 8], None)
 
 
 def test_a_server_that_comes_back_when_all_workers_are_done_is_over_without_a_start() -> None:
-    """Its stream ends with the release, before the controller hears that it is ready."""
+    """Its stream ends with the release, before the controller learns that it is ready."""
     network = make_topology("star:2")
     plan = make_plan(network, PlanRequest(1, 1, ("h1",), ("h2",)))
     session = AgentSession("controller", 1, "h2")

@@ -63,7 +63,7 @@ def test_repeated_calls_are_submitted_with_their_check() -> None:
 
 
 @pytest.mark.parametrize("sizes", [(3, 3, 4), (3, 4, 3, 5), (3,) * 9 + (4,), (3, 4) * 12 + (5,)])
-def test_what_follows_is_told_by_as_many_calls_as_that_takes(sizes: Sequence[int]) -> None:
+def test_a_guess_uses_as_many_past_calls_as_needed(sizes: Sequence[int]) -> None:
     """Layers of a model, some of them equal: one call before does not tell what comes next."""
     job = Job(2)
 

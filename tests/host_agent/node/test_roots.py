@@ -108,7 +108,7 @@ def test_every_reduction_goes_to_the_roots(ranks: list[str]) -> None:
 
 @pytest.mark.parametrize("sets", [0, 1, 2])
 @pytest.mark.parametrize("target", TARGETS[1:])
-def test_an_overflow_of_one_rank_is_told_to_all(target: int, sets: int) -> None:
+def test_an_overflow_at_one_rank_is_reported_to_all(target: int, sets: int) -> None:
     job = Job(4, sets=sets)
     for process in job.processes:
         values = np.zeros(4000, np.int32)

@@ -176,7 +176,7 @@ def test_agents_sum_parts_of_a_tensor_over_several_topologies(
 def test_an_idle_relay_goes_on_from_the_boundary_it_hears_of(heard: int | None) -> None:
     """Workers have a boundary after the second of four tensors, and one at the end.
 
-    None: the relay hears of none before the job is over.
+    None: the relay receives none before the job is over.
     """
     network = local_network()
     ranks, relay = tuple(network.hosts)[:RANKS], tuple(network.hosts)[RANKS]
@@ -254,7 +254,7 @@ def test_a_share_is_a_fraction(share: str) -> None:
 def test_a_job_that_waits_for_the_network_does_not_time_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The controller's news reach the connections of operations in progress."""
+    """The controller's messages reach the connections of operations in progress."""
     postponed: list[TcpTransport] = []
     monkeypatch.setattr(TcpTransport, "postpone", lambda transport: postponed.append(transport))
     ready = Client.ready

@@ -49,7 +49,7 @@ def test_a_deadline_that_is_given_leaves_time_for_several_attempts() -> None:
 
 @pytest.mark.parametrize("rate", [5e4, 2e5, 1e7, 1e9])
 def test_a_fragment_bypasses_the_switches_before_its_job_fails(rate: float) -> None:
-    """Whatever the network's rate: a switch that has lost its slots costs time, and not the job."""
+    """At any rate of the network, a switch that has lost its slots costs time, and not the job."""
     network = network_of(rate)
     plan = make_plan(network, PlanRequest(1, 1, ("h5", "h2"), ("h6",), lanes=32, window=64))
     worker = Worker(plan, 0, network, suitable_options(network, plan))

@@ -20,7 +20,7 @@ OPERATORS = [Operator(f"g{number}", (4,), "float32") for number in range(40)]
 
 
 def ignore() -> None:
-    """Nobody waits."""
+    """No thread waits."""
 
 
 def group(queues: list[VectorQueue]) -> list[Coordinator]:

@@ -109,7 +109,7 @@ class Bmv2Process:
             lines += f"link set {name} up promisc on\n"
         subprocess.run(["ip", "-batch", "-"], input=lines.encode(), check=True)
         for port, (_, b) in self.pairs.items():
-            # Protocol 0 until it is bound: else it hears every interface in between.
+            # Protocol 0 until it is bound: else it receives from every interface until then.
             sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
             sock.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
             # The kernel takes a VLAN tag off a frame and passes it in ancillary data.

@@ -85,7 +85,7 @@ def test_thirty_two_children(switch: Switch) -> None:
 
 
 def test_a_slot_beyond_the_registers_wraps_into_them(switch: Switch) -> None:
-    """Whatever the controller writes, an index stays inside: 64 slots, base 2^32 - 1."""
+    """An index stays inside for any entry of the controller: 64 slots, base 2^32 - 1."""
     switch.admit_children(1, 0b11, base=2**32 - 1, mask=2**32 - 1)
     parts = [
         contribution(

@@ -1,7 +1,7 @@
-"""What an agent takes, a switch knows as hopsum's: nobody gets around admission (H29).
+"""What an agent accepts, a switch recognises as hopsum's: no way around admission (H29).
 
 A stranger sends what looks like a contribution or a result to the addresses of a job's hosts.
-Whatever it changes in the frame: if an agent would still take it, no switch may forward it as
+For any change of the frame: if an agent would still take it, no switch may forward it as
 plain traffic.
 """
 

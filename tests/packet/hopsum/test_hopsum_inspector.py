@@ -114,7 +114,7 @@ def test_a_malformed_inspection_is_counted(switch: Switch) -> None:
     assert switch.counted() == {Outcome.MALFORMED: 1}
 
 
-def test_a_plain_frame_is_inspected_by_nobody(switch: Switch) -> None:
+def test_plain_frames_are_not_inspected(switch: Switch) -> None:
     """Opcode INSPECT followed by anything else is dropped, independently of the plain tables."""
     switch.insert("l2_forward", {"dst_mac": 0x02000A000002}, "forward", port=5)
     assert switch.send(CPU_PORT, packet_out(INSPECT, raw_ipv4(bytes(20)), port=3)) == []

@@ -74,7 +74,7 @@ def test_a_member_speaks_in_its_own_part_only(
     assert switch.counted() == {Outcome.NOT_ADMITTED: len(kinds) * len(FLAGS)}
 
 
-def test_addresses_in_a_frame_make_nobody_another(switch: Switch) -> None:
+def test_addresses_in_a_frame_change_no_identity(switch: Switch) -> None:
     """The port identifies the sender: with the addresses of child 1 it is still child 0."""
     star(switch)
     parts = [contribution(switch, child) for child in (0, 1)]
@@ -89,7 +89,7 @@ def test_addresses_in_a_frame_make_nobody_another(switch: Switch) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_another_jobs_worker_does_not_change_what_a_job_gets(switch: Switch, seed: int) -> None:
-    """Jobs 1 and 2 share the switch. Whatever the workers of 2 send, all of 1 is as without them.
+    """Jobs 1 and 2 share the switch. Packets of 2's workers change nothing for 1.
 
     They name either job, any child, slot, epoch, number and port.
     """

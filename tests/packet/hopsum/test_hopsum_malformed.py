@@ -265,8 +265,8 @@ def test_fuzzed_headers_never_leave_wrong_or_unseen(switch: Switch, seed: int) -
     switch.send(SERVER_PORT, *frames[75:])
     counted = switch.counted()
     also = (Outcome.OVERFLOW, Outcome.TAKEN_OVER, Outcome.CONGESTED)
-    beside = sum(counted.get(outcome, 0) for outcome in also)
-    assert sum(counted.values()) - beside == len(frames)
+    others = sum(counted.get(outcome, 0) for outcome in also)
+    assert sum(counted.values()) - others == len(frames)
     assert counted[Outcome.MALFORMED] > 20
     last = [contribution(switch, child, job=0x7777) for child in (0, 1)]
     assert len(up(switch, *last)) == 1, "the switch still works"

@@ -80,7 +80,7 @@ def test_packets_with_lanes_are_refused_by_slots_without(switch: Switch) -> None
     assert switch.counted()[Outcome.MALFORMED] == 2
 
 
-def test_a_packet_without_lanes_leaves_the_asking_to_the_next(switch: Switch) -> None:
+def test_a_packet_without_lanes_leaves_the_request_to_the_next(switch: Switch) -> None:
     star(switch)
     bare = numbered(contribution(switch, 0, 1, **BARE), 1)
     assert send(switch, 1, bare) == [], "1 came, 0 has not"

@@ -58,10 +58,10 @@ def request_of_result(sequence: int, switch: Switch) -> Packet:
     return numbered(packet, sequence)
 
 
-# --- asking
+# --- requests
 
 
-def test_frames_in_order_make_nobody_ask(switch: Switch) -> None:
+def test_frames_in_order_cause_no_requests(switch: Switch) -> None:
     star(switch)
     assert [from_child(switch, n, n) for n in range(4)] == [[]] * 4
     assert Outcome.REQUESTED not in switch.counted()

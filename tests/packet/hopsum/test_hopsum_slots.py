@@ -50,9 +50,7 @@ def test_a_complete_or_cleared_slot_is_taken_over_without_loss(switch: Switch) -
 
 
 @pytest.mark.parametrize("change", [{"epoch": 2}, {"epoch": 2, "fragment": 0}])
-def test_a_newer_epoch_takes_over_whatever_the_fragment(
-    switch: Switch, change: dict[str, int]
-) -> None:
+def test_a_newer_epoch_takes_over_for_any_fragment(switch: Switch, change: dict[str, int]) -> None:
     star(switch)
     up(switch, contribution(switch, 0, 4))
     new = [replace(contribution(switch, child, 4), **change) for child in (0, 1)]  # type: ignore[arg-type]
@@ -324,7 +322,7 @@ def test_two_trees_of_a_job_have_sums_of_their_own(switch: Switch) -> None:
 
 
 def test_an_empty_slot_has_no_owner(switch: Switch) -> None:
-    """S6: (1, 0, epoch 1, fragment 0) joins no zeroed register, whatever the reduction."""
+    """S6: (1, 0, epoch 1, fragment 0) joins no zeroed register, for any reduction."""
     star(switch)
     values = tuple(-1 for _ in range(switch.build.lanes))
     parts = [

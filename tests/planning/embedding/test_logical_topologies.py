@@ -232,7 +232,7 @@ def test_a_tree_ends_where_its_paths_meet() -> None:
     network = make_topology("line:3x2", Options(link_rate=1.0))
     trees = SwitchTrees(network, ("h1", "h2", "h3"), ("ps",))
     prices = dict.fromkeys(network.directed_links(), 1.0)
-    # Whichever switch is the centre, s3 serves nobody.
+    # Whichever switch is the centre, s3 serves no worker.
     assert [links for _, _, links in trees.under(prices)] == [frozenset({("s1", "s2")})]
     without = {link: price for link, price in prices.items() if link != ("s2", "s1")}
     assert not list(trees.under(without))

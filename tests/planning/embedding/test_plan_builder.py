@@ -150,7 +150,7 @@ FIRST = next(p.topology for p in PLANNED.parts if p.topology.model is Model.IN_N
         ),
         (without_a_worker, "expected every worker once"),
         (change(parents={**FIRST.parents, "h1": "h2", "h2": "h1"}), "a cycle"),
-        (change(parents={k: v for k, v in FIRST.parents.items() if k != "h1"}), "it lacks ['h1']"),
+        (change(parents={k: v for k, v in FIRST.parents.items() if k != "h1"}), "missing ['h1']"),
         (change(parents={**FIRST.parents, "h99": "l1"}), "unknown ['h99']"),
         (change(parents={**FIRST.parents, "h1": "l3"}), "no link between"),
         (change(traffic={("h1", "l1"): Fraction(1)}), "traffic or slots are not those"),

@@ -82,7 +82,7 @@ def test_faults_of_a_forest() -> None:
         check_forest(SQUARE, over, ForestOptions(max_trees=1))
 
 
-def test_mtree_is_judged_by_its_diameter() -> None:
+def test_mtree_is_checked_by_its_diameter() -> None:
     # Between d and a there are 5 ms, and no node of the tree is within 2.5 ms of both.
     delays = dict.fromkeys(SQUARE.latency, 1e-3) | {SQUARE.edge("c", "d"): 3e-3}
     skewed = replace(SQUARE, latency=delays)

@@ -55,7 +55,7 @@ def test_trees_between_blocks_become_spanning_trees(graph: PlanningGraph, most: 
         assert len(between) == len(parts) - 1
 
 
-def test_parallel_links_between_blocks_are_told_apart() -> None:
+def test_parallel_links_between_blocks_are_distinguished() -> None:
     # Two pairs, four links between them: one group each, and any one of the links joins them.
     edges = [("a", "b", 9), ("c", "d", 9), ("a", "c", 1), ("a", "d", 2), ("b", "c", 3)]
     blocks = BlockTrees(NumberedGraph(network_of(edges)), [("a", "b"), ("c", "d")])

@@ -231,7 +231,7 @@ def test_groups_of_nodes_bound_few_trees() -> None:
 
 def test_the_time_limit_is_no_error() -> None:
     graph, rng = named("torus:16x16"), Random(1)
-    # Links so unlike each other that nobody finds and proves the best ten trees by chance.
+    # Links too different to find and prove the best ten trees by chance.
     graph = replace(
         graph, capacity={edge: Fraction(rng.randint(1, 1000)) for edge in graph.capacity}
     )

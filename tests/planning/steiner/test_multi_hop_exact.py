@@ -17,10 +17,10 @@ from planning.model.linear_program import Status
 from planning.model.placement import place
 from planning.model.request import Method, PlanRequest
 from planning.registry import make_plan
-from planning.steiner.in_trees import Limits, TreeTask, build_model, exact_time, route_of
 from planning.steiner.multi_hop import solve_multi_hop, solve_tasks
 from planning.steiner.multi_hop_bound import time_bound
 from planning.steiner.multi_hop_exact import solve_exactly
+from planning.steiner.tree_problem import Limits, TreeTask, build_model, exact_time, route_of
 from tests.oracles.in_network_trees import best_time, small_network
 from tests.support.search import examples
 

@@ -18,11 +18,11 @@ from planning.model.placement import place
 from planning.model.request import Method, PlanRequest
 from planning.registry import make_plan
 from planning.steiner import multi_hop
-from planning.steiner.in_trees import Limits, TreeTask, build_model
 from planning.steiner.multi_hop import solve_multi_hop, solve_tasks
 from planning.steiner.multi_hop_candidates import candidate_trees
 from planning.steiner.multi_hop_heuristic import Effort, improve
 from planning.steiner.tree_local_search import HangingTree, Path
+from planning.steiner.tree_problem import Limits, TreeTask, build_model
 
 
 def with_speeds(network: Network, random: Random) -> Network:

@@ -32,7 +32,7 @@ def test_jobs_with_integrity_outlast_bits_that_flip() -> None:
     assert from_json(to_json(schedule)) == schedule
     result = run_schedule(schedule, make_kit())
     assert not result.violations
-    # Without it the same faults are wrong sums, so nobody asks for such a schedule.
+    # Without it the same faults are wrong sums, so no such schedule is drawn.
     unprotected = replace(schedule, jobs=(replace(JOB, integrity=False),))
     assert {each.oracle for each in run_schedule(unprotected, make_kit()).violations} == {
         Oracle.SUMS

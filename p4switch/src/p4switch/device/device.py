@@ -118,7 +118,7 @@ class Device:
             states = None
             if files_after is None:
                 states = InterfaceService(interfaces)
-                self._links = LinkMonitor(interfaces, _told(service, states))
+                self._links = LinkMonitor(interfaces, _on_link(service, states))
             if engine is not None:
                 assert device_config is not None
                 config = p4r.ForwardingPipelineConfig(
@@ -188,7 +188,7 @@ def _make_plane(
     return NativePlane(ports, cpu_port, on_frames, on_digests, loader.options.receive_ring)
 
 
-def _told(service: P4RuntimeService, states: InterfaceService) -> Callable[[int, bool], None]:
+def _on_link(service: P4RuntimeService, states: InterfaceService) -> Callable[[int, bool], None]:
     """Return a function that informs selectors and clients of a port's link."""
 
     def changed(port: int, up: bool) -> None:

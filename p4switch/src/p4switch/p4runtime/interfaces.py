@@ -134,23 +134,23 @@ class InterfaceService(gnmi_grpc.gNMIServicer):
             raise ControlError(
                 "INVALID_ARGUMENT", "expected subscribe as the first message of a client"
             )
-        asked = request.subscribe
-        _check_encoding(asked.encoding)
-        if asked.mode == gnmi.SubscriptionList.POLL:
+        requested = request.subscribe
+        _check_encoding(requested.encoding)
+        if requested.mode == gnmi.SubscriptionList.POLL:
             raise ControlError("UNIMPLEMENTED", "mode POLL: expected ONCE or STREAM")
-        stream = asked.mode == gnmi.SubscriptionList.STREAM
+        stream = requested.mode == gnmi.SubscriptionList.STREAM
         found: dict[tuple[int, str], None] = {}
-        for each in asked.subscription:
+        for each in requested.subscription:
             if stream and each.mode == gnmi.SubscriptionMode.SAMPLE:
                 raise ControlError("UNIMPLEMENTED", "SAMPLE: expected ON_CHANGE or TARGET_DEFINED")
-            found |= dict.fromkeys(self._below(asked.prefix, each.path))
+            found |= dict.fromkeys(self._below(requested.prefix, each.path))
         with self._lock:
             if stream and len(self._subscriptions) >= MAX_SUBSCRIPTIONS:
                 raise ControlError(
                     "RESOURCE_EXHAUSTED", f"there are {MAX_SUBSCRIPTIONS} subscriptions already"
                 )
             first = [gnmi.SubscribeResponse(sync_response=True)]
-            if found and not asked.updates_only:
+            if found and not requested.updates_only:
                 update = self._notification(found)
                 first.insert(0, gnmi.SubscribeResponse(update=update))
             on_change = frozenset(found if stream else ())
@@ -217,14 +217,14 @@ def _path(name: str, leaf: str) -> gnmi.Path:
 
 
 def _leads_to(prefix: gnmi.Path, path: gnmi.Path, leaf: gnmi.Path) -> bool:
-    asked = [*prefix.elem, *path.elem]
-    return len(asked) <= len(leaf.elem) and all(map(_matches, asked, leaf.elem))
+    requested = [*prefix.elem, *path.elem]
+    return len(requested) <= len(leaf.elem) and all(map(_matches, requested, leaf.elem))
 
 
-def _matches(asked: gnmi.PathElem, full: gnmi.PathElem) -> bool:
+def _matches(requested: gnmi.PathElem, full: gnmi.PathElem) -> bool:
     """Return whether an element of a path, with `*` as a wildcard, matches."""
-    return asked.name in ("*", full.name) and all(
-        value in ("*", full.key.get(key)) for key, value in asked.key.items()
+    return requested.name in ("*", full.name) and all(
+        value in ("*", full.key.get(key)) for key, value in requested.key.items()
     )
 
 

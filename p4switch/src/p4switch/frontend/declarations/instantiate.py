@@ -106,7 +106,7 @@ def construct(
                 "where the package takes it",
             )
         if anonymous_name is not None:
-            # A block of the top level goes by the name of its type, whatever its @name.
+            # A block of the top level has the name of its type, also if it has a @name.
             full_name = body.unit.qualified(kind.name)
         else:
             full_name = body.unit.qualified(name, annotations)

@@ -137,7 +137,7 @@ class ExternEntity(Entity):
 
 
 def identity(entity: Entity) -> object:
-    """Tell what a lowered form depends on apart: objects (the packet is one) and integers."""
+    """Separate what a lowered form depends on: objects (the packet is one) and integers."""
     if isinstance(entity, ConstantEntity):
         return entity.value.constant if isinstance(entity.value, Value) else entity
     return entity.instance if isinstance(entity, ExternEntity) else entity

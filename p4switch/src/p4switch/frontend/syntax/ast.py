@@ -34,7 +34,7 @@ class Annotation(Node):
     """`@name`, `@name(...)` or `@name[...]`.
 
     `arguments` holds parsed expressions of `@name(expression list)`; `pairs` those of a
-    key-value list; `tokens` the raw token texts between the brackets, whatever they are.
+    key-value list; `tokens` the raw token texts between the brackets.
     When the text between the brackets does not parse as expressions, `arguments` is empty.
     """
 

@@ -10,7 +10,7 @@
 
    With several packet threads, each receives from ports of its own. The program runs under the
    switch's lock, so its state is as exact as with one; system calls that receive and send run
-   beside it. One thread at a time runs egress for a port and sends its stage (`sending`), so that
+   without it. One thread at a time runs egress for a port and sends its stage (`sending`), so that
    frames leave in the order of their queue. */
 #ifndef P4_LOOP_H
 #define P4_LOOP_H
@@ -294,7 +294,7 @@ static void ring_error(loop_port *lp) {
         lp->counts.rx_errors++;
 }
 
-/* Loads a frame into the caches, beside other work: in a ring, another processor wrote it. */
+/* Loads a frame into the caches, during other work: in a ring, another processor wrote it. */
 static void prefetch_frame(const received *r) {
     u32 length = r->length < MOST_PREFETCHED ? r->length : MOST_PREFETCHED;
     for (u32 at = 0; at < length; at += CACHE_LINE) __builtin_prefetch(r->bytes + at);

@@ -180,7 +180,7 @@ static int any_port(const u64 *ports) {
 }
 
 /* EPOLLET: a port that was read empty need not be asked again before epoll sleeps. The lock is
-   held; asking for output anew also tells of room there has been since the socket was full. */
+   held; waiting for output anew also reports room that there was since the socket was full. */
 static void loop_watch_output(packet_loop *l, u32 port, int wanted) {
     loop_port *lp = &l->ports[port];
     if (!lp->watches_output && !wanted) return;

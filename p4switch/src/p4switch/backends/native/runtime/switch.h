@@ -279,7 +279,7 @@ UNUSED static void output_free(output *o) {
     free(o->bytes); free(o->offsets); free(o->lengths); free(o->ports);
 }
 
-/* --- records for Python; when nobody takes them, new ones are lost and counted */
+/* --- records for Python; while they are not taken, new ones are lost and counted */
 
 #define RECORD_LIMIT (1u << 22)
 
