@@ -58,6 +58,13 @@ WebOption = Annotated[
 ]
 WorkersOption = Annotated[int | None, typer.Option(help="Number of workers; default: all hosts.")]
 ServersOption = Annotated[int, typer.Option(help="Parameter servers; each roots a tree.")]
+NamedWorkersOption = Annotated[
+    str | None,
+    typer.Option(
+        "--workers",
+        help="How many workers, or their names: h1,h2. Default: all hosts but the servers.",
+    ),
+]
 NamedServersOption = Annotated[
     str | None,
     typer.Option(
@@ -237,6 +244,11 @@ def parsed(option: str, text: str | None, parse: Callable[[str], _T]) -> _T | No
         return None if text is None else parse(text)
     except ValueError as error:
         raise InputError(f"{option}: {error}") from None
+
+
+def workers_of(text: str | None) -> int | tuple[str, ...] | None:
+    """Return the number of workers, or their names; None: all hosts. InputError if invalid."""
+    return None if text is None else hosts("workers", text)
 
 
 def servers_of(text: str | None, collective: Collective) -> int | tuple[str, ...]:

@@ -28,6 +28,7 @@ from cli.command_options import (
     MaxTreesOption,
     MinRateOption,
     NamedServersOption,
+    NamedWorkersOption,
     PlannerOption,
     RanksPerHostOption,
     ResultsOption,
@@ -77,9 +78,7 @@ WaitOption = Annotated[bool, typer.Option("--wait", help="Return when the job is
 
 def submit(
     name: Annotated[str, typer.Argument(help="A name that no other running job has.")],
-    workers: Annotated[
-        str, typer.Option(help="How many workers, or their hosts, comma-separated.")
-    ] = "2",
+    workers: NamedWorkersOption = None,
     servers: NamedServersOption = None,
     collective: CollectiveOption = Collective.ALL_REDUCE,
     elements: ElementsOption = ELEMENTS,
@@ -133,7 +132,7 @@ def submit(
         )
     submission = make_submission(
         name,
-        workers,
+        "1" if workers is None else workers,
         servers,
         collective=collective,
         ranks_per_host=ranks_per_host,
@@ -164,8 +163,20 @@ def submit(
     if task is not None:
         submission.task.CopyFrom(read_task(task))
     queries = connect(controller)
+    if workers is None:
+        workload = submission.task.workload
+        if task is None:
+            workload.workers = _all_hosts(queries, servers_of(servers, collective))
+        submission.worker_count = workload.workers
     info = queries.submit(submission)
     _show(_wait(queries, info) if wait else info, as_json)
+
+
+def _all_hosts(queries: ControllerClient, servers: int | tuple[str, ...]) -> int:
+    """Return the number of hosts but the servers; networks without switches have none."""
+    network = queries.state().network
+    serving = servers if isinstance(servers, int) else len(servers)
+    return max(1, len(network.hosts) - (serving if network.switches else 0))
 
 
 def make_submission(
@@ -206,7 +217,7 @@ def make_submission(
         submission.servers.extend(requested[1])
     if ranks_per_host > 1 and not submission.workers:
         raise JobError(
-            f"ranks-per-host {ranks_per_host} with workers {workers}: the job says on which host "
+            f"ranks-per-host {ranks_per_host} with a number of workers: the job says on which host "
             "each rank is; name the hosts, as --workers h1,h2"
         )
     workload = WorkloadSpec(

@@ -28,6 +28,7 @@ from cli.command_options import (
     MaxTreesOption,
     MinRateOption,
     NamedServersOption,
+    NamedWorkersOption,
     PlainOption,
     PlannerOption,
     ResultsOption,
@@ -38,12 +39,12 @@ from cli.command_options import (
     UplinkOption,
     WindowOption,
     exact_rate,
-    hosts,
     link_rate_of,
     print_json,
     print_table,
     seconds,
     servers_of,
+    workers_of,
 )
 from cli.reports.embedding_report import (
     embedding_dict,
@@ -77,9 +78,7 @@ from timing.work import PlanWork
 def plan(
     topology: TopologyOption = "fat-tree:4",
     planner: PlannerOption = None,
-    workers: Annotated[
-        str | None, typer.Option(help="How many, or their names: h1,h2. Default: all hosts.")
-    ] = None,
+    workers: NamedWorkersOption = None,
     servers: NamedServersOption = None,
     collective: CollectiveOption = Collective.ALL_REDUCE,
     max_trees: MaxTreesOption = None,
@@ -133,7 +132,7 @@ def plan(
     ):
         if number > most:
             raise PlanError(f"{name} {number}: expected at most {most}")
-    named_workers = None if workers is None else hosts("workers", workers)
+    named_workers = workers_of(workers)
     named_servers = servers_of(servers, collective)
     loaded = load_network(
         topology,

@@ -36,6 +36,7 @@ from cli.command_options import (
     MaxTreesOption,
     MinRateOption,
     NamedServersOption,
+    NamedWorkersOption,
     PcapOption,
     PlannerOption,
     ResultsOption,
@@ -48,13 +49,13 @@ from cli.command_options import (
     UplinkOption,
     WebOption,
     WindowOption,
-    hosts,
     link_rate_of,
     print_json,
     rate,
     seconds,
     servers_of,
     web_option,
+    workers_of,
 )
 from cli.console import complain, console, notify
 from cli.experiment.description import Engine, Experiment, PacketIo, WorldKind
@@ -84,7 +85,7 @@ if TYPE_CHECKING:
 
 def run(
     topology: TopologyOption = "fat-tree:4",
-    workers: Annotated[str, typer.Option(help="Number of workers, or their names: h1,h2.")] = "8",
+    workers: NamedWorkersOption = None,
     elements: ElementsOption = ELEMENTS,
     rounds: RoundsOption = ROUNDS,
     algorithm: AlgorithmOption = Algorithm.IN_NETWORK,
@@ -149,11 +150,11 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Run all-reduce of random tensors (or a training) and check every element and byte."""
-    named_workers, named_servers = hosts("workers", workers), servers_of(servers, collective)
+    named_workers, named_servers = workers_of(workers), servers_of(servers, collective)
     experiment = Experiment(
         topology=topology,
-        workers=named_workers if isinstance(named_workers, int) else len(named_workers),
-        worker_names=() if isinstance(named_workers, int) else named_workers,
+        workers=len(named_workers) if isinstance(named_workers, tuple) else named_workers or 0,
+        worker_names=named_workers if isinstance(named_workers, tuple) else (),
         elements=elements,
         rounds=rounds,
         algorithm=algorithm,

@@ -64,8 +64,9 @@ class ExperimentError(InputError):
 class Experiment:
     """One all-reduce experiment. Rates in bits per second, times in seconds.
 
-    `worker_names`, `server_names`: chosen hosts; 0 `servers`: each worker is one. `integrity`: with
-    check lanes. `train`: train on this data set instead of summing random tensors; `rounds` is then
+    `worker_names`, `server_names`: chosen hosts. 0 `workers`: all hosts but the servers, which
+    `prepare` counts; 0 `servers`: each worker is one. `integrity`: with check lanes. `train`: train
+    on this data set instead of summing random tensors; `rounds` is then
     the number of epochs, and with `coordinate` a step's gradients are several operators, summed in
     an order that the workers agree on (else all in one tensor), by `coordination`. `results` None:
     replicated, but unicast for the parameter server. `window` None: chosen for the engine and the
@@ -79,7 +80,7 @@ class Experiment:
     """
 
     topology: str = "fat-tree:4"
-    workers: int = 8
+    workers: int = 0
     elements: int = 1_000_000
     rounds: int = 3
     algorithm: Algorithm = Algorithm.IN_NETWORK
@@ -116,7 +117,7 @@ class Experiment:
 
     def __post_init__(self) -> None:
         for name, least, most in (
-            ("workers", 1, MOST_WORKERS),
+            ("workers", 0, MOST_WORKERS),
             ("elements", 0, MOST_ELEMENTS),
             ("rounds", 1, MOST_TENSORS),
             ("servers", 0, MOST_WORKERS),

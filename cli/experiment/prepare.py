@@ -98,6 +98,9 @@ def prepare(experiment: Experiment) -> Prepared:
     expected.
     """
     network = network_of(experiment)
+    if not experiment.workers:
+        placed = place_ranks(network, None, experiment.server_names or experiment.servers)
+        experiment = replace(experiment, workers=len(placed.workers))
     for outage in experiment.outages:
         check_outage(network, outage)
     settings, job = job_on(network, experiment)
@@ -171,7 +174,7 @@ def network_of(experiment: Experiment) -> Network:
         # Latency is not emulated in Mininet (no netem), so its predictions use none.
         latency=0.0 if experiment.world is WorldKind.MININET else experiment.latency,
         servers=1 if experiment.server_names else experiment.servers,
-        workers=None if experiment.worker_names else experiment.workers,
+        workers=None if experiment.worker_names else experiment.workers or None,
     )
 
 

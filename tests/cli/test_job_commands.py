@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -21,6 +22,10 @@ class Answers:
 
     def __init__(self, address: str | None) -> None:
         pass
+
+    def state(self) -> pb.ClusterState:
+        hosts = [pb.Host(name=name) for name in ("h1", "h2", "h3", "ps")]
+        return pb.ClusterState(network=pb.Network(hosts=hosts, switches=[pb.Switch(name="s1")]))
 
     def submit(self, submission: pb.Submission) -> pb.JobInfo:
         SUBMITTED.append(submission)
@@ -87,6 +92,32 @@ def test_stopping_to_wait_says_that_the_job_continues(
     said = capsys.readouterr().err
     assert said.startswith("interrupted; job 3 continues; `hopsum job 3 --wait` waits for it")
     assert "removed" not in said
+
+
+@pytest.mark.parametrize(
+    ("options", "workers", "servers"),
+    [
+        ((), 3, 1),
+        (("--servers", "ps,h1"), 2, 0),
+        (("--servers", "0"), 4, 0),
+        (("--collective", "broadcast"), 4, 0),
+        (("--workers", "2"), 2, 1),
+    ],
+)
+def test_all_hosts_but_the_servers_are_workers_by_default(
+    options: tuple[str, ...], workers: int, servers: int
+) -> None:
+    said("submit", "mine", *options)
+    submission = SUBMITTED[-1]
+    assert (submission.worker_count, submission.server_count) == (workers, servers)
+    assert submission.task.workload.workers == workers
+
+
+def test_a_task_says_for_how_many_workers_it_is(tmp_path: Path) -> None:
+    task = tmp_path / "task.json"
+    task.write_text('{"workload": {"kind": "random", "workers": 2, "elements": 10, "rounds": 1}}')
+    said("submit", "mine", "--task", str(task))
+    assert SUBMITTED[-1].worker_count == 2
 
 
 def test_the_seed_is_the_planners_too() -> None:

@@ -14,8 +14,6 @@ from cli.main import COMMANDS, app, load_command
 from network.loaders import load_network, save_network
 
 NAMES = ("run", "submit", "plan")
-ON_PURPOSE = {"--workers"}
-"""A run and a plan look at a network, a submission takes a part of one."""
 
 
 def options(name: str) -> dict[str, Any]:
@@ -26,8 +24,8 @@ def options(name: str) -> dict[str, Any]:
 @pytest.mark.parametrize(("one", "other"), combinations(NAMES, 2))
 def test_shared_options_have_the_same_default_and_help(one: str, other: str) -> None:
     ours, theirs = options(one), options(other)
-    shared = ours.keys() & theirs.keys() - ON_PURPOSE
-    assert len(shared) > 10
+    shared = ours.keys() & theirs.keys()
+    assert len(shared) > 15
     assert {name: ours[name] for name in shared} == {name: theirs[name] for name in shared}
 
 

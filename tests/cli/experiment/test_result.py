@@ -90,7 +90,10 @@ def test_an_outage_after_the_end_of_the_job_is_reported() -> None:
 
 
 def test_what_ran_where_is_said_in_one_line() -> None:
-    assert setting(Experiment()) == "8 workers on fat-tree:4, 25 Mbit/s a link, in virtual time"
+    assert (
+        setting(Experiment(workers=8))
+        == "8 workers on fat-tree:4, 25 Mbit/s a link, in virtual time"
+    )
     hostile = Experiment(
         topology="leaf-spine:2x2",
         workers=1,

@@ -9,6 +9,7 @@ import pytest
 
 from cli.demo import ALGORITHMS, run_demo
 from cli.experiment.description import Engine, Experiment, ExperimentError, PacketIo, WorldKind
+from cli.experiment.prepare import prepare
 from cli.experiment.result import Report, RunFailed
 from cli.experiment.runner import run_experiment
 from cli.main import main
@@ -21,7 +22,7 @@ SMALL = Experiment(topology="star:3", workers=3, elements=3000, rounds=2, lanes=
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"workers": 0}, "workers 0: expected 1 to 65535"),
+        ({"workers": -1}, "workers -1: expected 0 to 65535"),
         ({"loss": 1.0}, r"loss 1\.0: expected a probability"),
         ({"window": 48}, "window 48: expected a power of two"),
         ({"lanes": 100}, "lanes: 100 is not possible; expected a multiple of 32 from 32 to 352"),
@@ -35,6 +36,18 @@ SMALL = Experiment(topology="star:3", workers=3, elements=3000, rounds=2, lanes=
 def test_impossible_choices_are_refused(choices: dict[str, object], message: str) -> None:
     with pytest.raises(ExperimentError, match=message):
         replace(SMALL, **choices)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("choices", "workers"),
+    [({"topology": "star:5"}, 5), ({"topology": "star:5", "servers": 0}, 5), ({}, 15)],
+)
+def test_all_hosts_but_the_servers_work_by_default(
+    choices: dict[str, object], workers: int
+) -> None:
+    prepared = prepare(Experiment(elements=1000, **choices))  # type: ignore[arg-type]
+    assert prepared.experiment.workers == len(prepared.placement.workers) == workers
+    assert prepared.workload.workers == workers
 
 
 def test_unspecified_choices_are_made() -> None:
