@@ -122,6 +122,10 @@ COMMANDS = {
         "cli.controller_commands:doctor",
         "Check this machine: what works, and what to install for the rest.",
     ),
+    "export": Command(
+        "cli.export_command:export",
+        "Write what other programs need: Wireshark's dissector, and Grafana's dashboard.",
+    ),
     "manual": Command(
         "cli.manual_command:manual",
         "Print the man page (`hopsum manual | man -l -`), or write those of both programs.",

@@ -17,11 +17,12 @@ from packaging.requirements import Requirement
 
 from tests.support.machine import PATIENCE
 from tests.support.paths import ROOT
+from tests.support.wireshark import DISSECTOR
 
 pytestmark = pytest.mark.slow
 
 EXTRAS = ("hopsum-scapy", "hopsum-torch", "matplotlib", "scapy", "scikit-learn", "torch")
-SOURCES = (".py", ".p4", ".c", ".proto", ".js", ".css", ".html")
+SOURCES = (".py", ".p4", ".c", ".proto", ".lua", ".json", ".js", ".css", ".html")
 
 
 @pytest.fixture(scope="module")
@@ -175,6 +176,16 @@ def test_the_dashboards_page_is_in_the_wheel(binaries: Path, tmp_path: Path) -> 
     script = "from controller.web.server import PAGE; print((PAGE / 'index.html').read_text())"
     done = run(binaries, tmp_path, "python", "-I", "-c", script)
     assert "<title>hopsum</title>" in done.stdout, done.stderr
+
+
+def test_dissector_and_grafana_dashboard_are_exported(binaries: Path, tmp_path: Path) -> None:
+    done = run(binaries, tmp_path, "hopsum", "export", "here")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == (
+        "here/hopsum.lua: wireshark -X lua_script:here/hopsum.lua CAPTURE"
+    )
+    assert (tmp_path / "here/hopsum.lua").read_bytes() == DISSECTOR.read_bytes()
+    assert json.loads((tmp_path / "here/hopsum-grafana.json").read_text())["title"] == "hopsum"
 
 
 def test_hopsum_finds_its_commands(binaries: Path, tmp_path: Path) -> None:

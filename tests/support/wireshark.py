@@ -11,7 +11,7 @@ import pytest
 from tests.support.machine import PATIENCE
 from tests.support.paths import ROOT
 
-DISSECTOR = ROOT / "tools" / "wireshark" / "hopsum.lua"
+DISSECTOR = ROOT / "protocol" / "hopsum.lua"
 
 
 def dissect(capture: Path, *arguments: str) -> list[str]:

@@ -26,7 +26,7 @@ from tests.support.machine import own_port, until
 from tests.support.paths import ROOT
 
 LOCAL = WebAddress("127.0.0.1", 0)
-DASHBOARD = ROOT / "docs" / "grafana" / "hopsum.json"
+DASHBOARD = ROOT / "controller" / "web" / "grafana.json"
 DOCUMENT = ROOT / "docs" / "metrics.md"
 
 

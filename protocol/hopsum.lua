@@ -1,7 +1,7 @@
 -- Wireshark dissector of hopsum packets (docs/protocol.md).
 --
--- Use: wireshark -X lua_script:tools/wireshark/hopsum.lua capture.pcap
---      tshark -X lua_script:tools/wireshark/hopsum.lua -r capture.pcap -Y 'hopsum.flags.stale'
+-- Use: wireshark -X lua_script:hopsum.lua capture.pcap
+--      tshark -X lua_script:hopsum.lua -r capture.pcap -Y 'hopsum.flags.stale'
 --
 -- Follow a fragment: hopsum.key == "JOB/TREE/FRAGMENT" (right click on "Key", Apply as Filter).
 -- Expert information: _ws.expert, or hopsum.duplicate, hopsum.stale, hopsum.malformed, ...
