@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -10,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from inspect import getdoc
@@ -23,7 +24,8 @@ from google.protobuf import text_format
 from typer.testing import CliRunner
 
 from p4switch.backends.reference.trace import Tracer
-from p4switch.cli.main import COMMANDS, app
+from p4switch.cli import run_command
+from p4switch.cli.main import COMMANDS, app, main
 from p4switch.cli.options import parse_defines
 from p4switch.cli.run_command import make_loader, noted_signals
 from p4switch.cli.tracing import make_tracer
@@ -50,6 +52,27 @@ def invoke(*arguments: str | Path) -> tuple[int, str]:
     """Run a command in this process: exit code, and all that it printed."""
     result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     return result.exit_code, result.output
+
+
+def test_only_the_start_of_a_switch_does_without_collections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    enabled = []
+
+    @contextmanager
+    def signals() -> Iterator[Callable[[object], None]]:
+        enabled.append(gc.isenabled())
+        yield lambda _: enabled.append(gc.isenabled())
+
+    monkeypatch.setattr(run_command, "noted_signals", signals)
+    monkeypatch.setattr(sys, "argv", ["p4switch", "run", str(ROUTER)])
+    try:
+        with pytest.raises(SystemExit):
+            main()
+    finally:
+        gc.unfreeze()
+    assert enabled == [False, True]
+    assert gc.isenabled()
 
 
 def test_compile_writes_a_bundle_and_p4info(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import select
@@ -299,6 +300,9 @@ def run(
                 tls=tls,
             ) as device,
         ):
+            if not gc.isenabled():  # `main` has disabled it.
+                gc.freeze()
+                gc.enable()
             served = f", P4Runtime on {grpc_server_addr}" if device.server is not None else ""
             logging.getLogger("p4switch").info(
                 "device %d runs, ports %s%s",
