@@ -121,8 +121,11 @@ def ask_controller(addresses: str, tls: Tls | None, question: Callable[[Any], _R
             try:
                 return question(pb_grpc.ControllerStub(channel))
             except grpc.RpcError as error:
+                code = error.code() if isinstance(error, grpc.Call) else None
+                if code in REFUSALS:
+                    raise ControllerError(in_words(error)) from None
                 words = f"controller at {address}: {in_words(error)}"
-                if not isinstance(error, grpc.Call) or error.code() != grpc.StatusCode.UNAVAILABLE:
+                if code is not grpc.StatusCode.UNAVAILABLE:
                     raise ControllerError(words) from None
                 silent.append(words)
     raise ControllerError("\n".join(silent))
@@ -187,13 +190,31 @@ def _read(path: Path | None) -> bytes | None:
         raise ControllerError(f"TLS: {path} cannot be read: {error.strerror}") from None
 
 
+REFUSALS = frozenset(
+    {
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.ABORTED,
+    }
+)
+"""Codes of what the controller answers; calls that fail on their way have others, of gRPC."""
+
+
 class ControllerError(OperationError):
     """The controller refused a request, or is unreachable."""
 
 
 def in_words(error: grpc.RpcError) -> str:
-    """Return the message of a failed call, with a hint if TLS seems to be the reason."""
+    """Return the message of a failed call: the controller's sentence, if it has refused it.
+
+    Otherwise the code and message of gRPC, with a hint if TLS seems to be the reason.
+    """
     if not isinstance(error, grpc.Call):
         return str(error)
+    if error.code() in REFUSALS:
+        return error.details() or error.code().name
     words = f"{error.code().name}: {error.details()}"
     return words + next((hint for sign, hint in TLS_HINTS if sign in words), "")

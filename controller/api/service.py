@@ -265,7 +265,7 @@ class ControllerService(pb_grpc.ControllerServicer):
     ) -> pb.SwitchesReply:
         """Return the switches: addresses, states, and packet counters."""
         if self._switches is None:
-            await context.abort(grpc.StatusCode.UNIMPLEMENTED, NO_SWITCHES)
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, NO_SWITCHES)
         return pb.SwitchesReply(
             switches=await switch_statuses(self._cluster, self._switches, counters=request.counters)
         )
@@ -277,7 +277,7 @@ class ControllerService(pb_grpc.ControllerServicer):
     ) -> pb.InspectReply:
         """Return slots of a switch."""
         if self._switches is None:
-            await context.abort(grpc.StatusCode.UNIMPLEMENTED, NO_SWITCHES)
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, NO_SWITCHES)
         if request.count > MOST_SLOTS:
             await context.abort(
                 grpc.StatusCode.INVALID_ARGUMENT,
@@ -299,7 +299,7 @@ class ControllerService(pb_grpc.ControllerServicer):
     ) -> pb.WhyStuckReply:
         """Return the missing children of a job's incomplete slots."""
         if self._switches is None:
-            await context.abort(grpc.StatusCode.UNIMPLEMENTED, NO_SWITCHES)
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, NO_SWITCHES)
         try:
             found = await missing_children(self._cluster, self._switches, request.job)
         except UnknownJobError as error:
@@ -325,7 +325,10 @@ class ControllerService(pb_grpc.ControllerServicer):
             job = await self._cluster.submit(spec)
         except InputError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        except (DriverError, TimeoutError, Unrecorded) as error:
+        except (DriverError, TimeoutError) as error:
+            await context.abort(grpc.StatusCode.ABORTED, str(error))
+        except Unrecorded as error:
+            # Another controller may lead.
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         return job_info(self._cluster, job)
 

@@ -66,7 +66,9 @@ from simulation.wire import WireOptions
 UP_SECONDS = 60.0
 """Seconds for a cluster to come up before faults begin. Times of a schedule count from then."""
 RETRY_SECONDS = 1.0
-"""Seconds after which users retry when there is no controller."""
+"""Seconds after which users retry what failed with one of `RETRY_CODES`."""
+RETRY_CODES = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.ABORTED)
+"""There is no controller, or switches have not taken a job's rules."""
 LOOK_SECONDS = 0.25
 """Seconds between checks of the invariants that must hold all the time."""
 END_SECONDS = 300.0
@@ -314,7 +316,7 @@ class _Run:
                 await what()
                 return
             except grpc.aio.AioRpcError as error:
-                if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                if error.code() not in RETRY_CODES:
                     raise
             await asyncio.sleep(RETRY_SECONDS)
 
@@ -322,7 +324,7 @@ class _Run:
         try:
             await self._people.Submit(submission_of(job))
         except grpc.aio.AioRpcError as error:
-            if error.code() is grpc.StatusCode.UNAVAILABLE:
+            if error.code() in RETRY_CODES:
                 raise
             self.outcomes[job.name] = ("refused", f"{error.code().name}: {error.details()}")
 

@@ -155,9 +155,9 @@ def test_roles_of_certificates(tmp_path: Path, caplog: pytest.LogCaptureFixture)
         mine = user.submit(ring("mine", "h1,h2"))
         assert mine.owner == "CN=a-user"
         assert [job.owner for job in viewer.jobs()] == ["CN=a-user"]
-        words = "Submit: you are CN=a-viewer, viewer; it requires role agent or operator"
+        words = "Submit: you are CN=a-viewer, viewer; it requires role agent or operator or user"
         refused = refusal(lambda: viewer.submit(ring("no", "h1,h2")))
-        assert "PERMISSION_DENIED: " + words in refused
+        assert refused == words
         assert "Cancel: you are CN=a-viewer" in refusal(lambda: viewer.cancel("mine"))
         assert "Cancel: you are CN=h1, agent" in refusal(lambda: host.cancel("mine"))
         assert "Jobs: you are CN=h1, agent" in refusal(host.jobs)
@@ -174,7 +174,7 @@ def test_roles_of_certificates(tmp_path: Path, caplog: pytest.LogCaptureFixture)
             ("king", "CN=king: the certificate's roles are king; expected one of operator, user"),
             ("both", "CN=both: the certificate's roles are viewer, operator; expected one of"),
         ):
-            assert f"UNAUTHENTICATED: {words}" in refusal(client(name).jobs)
+            assert refusal(client(name).jobs).startswith(words)
         # Its owner may, and an operator.
         assert user.cancel("mine").outcome == "cancelled"
         user.submit(ring("second", "h1,h2"))
