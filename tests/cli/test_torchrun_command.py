@@ -90,6 +90,7 @@ def test_the_times_of_steps_are_read_from_what_rank_0_prints() -> None:
     assert step_times(printed) == (12.5, 8.0)
 
 
+@pytest.mark.slow
 def test_the_picture_of_steps() -> None:
     pytest.importorskip("matplotlib")
     times = {"switches": [3.0, 2.0], "gloo": [4.0, 4.5, 4.0]}

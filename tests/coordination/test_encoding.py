@@ -53,6 +53,7 @@ def test_frames_come_out_as_they_went_in(sent: list[Frame], piece: int) -> None:
     assert taken == sent
 
 
+@pytest.mark.slow
 @given(frames, st.data())
 def test_a_shortened_frame_is_an_error(frame: Frame, data: st.DataObject) -> None:
     whole = encode(frame)

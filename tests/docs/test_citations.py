@@ -55,6 +55,7 @@ def test_a_citation_is_a_link(text: str, wrong: list[str]) -> None:
     assert wrong_citations(text) == wrong
 
 
+@pytest.mark.slow
 def test_docstrings_cite_by_links() -> None:
     assert {"000", "001", "002", "003", "004"} == DOCUMENTS
     found = {

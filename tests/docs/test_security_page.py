@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
+import pytest
+
 from tests.support.paths import ROOT
 
 PAGE = (ROOT / "docs" / "security.md").read_text()
@@ -24,6 +26,7 @@ def functions(path: str) -> set[str]:
     }
 
 
+@pytest.mark.slow
 def test_every_test_that_it_names_is_there() -> None:
     named = re.findall(r"`((?:p4switch/)?tests/[\w/]+\.py)::(\w+)`", PAGE)
     assert len(named) >= 50

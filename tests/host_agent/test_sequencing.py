@@ -87,6 +87,7 @@ def test_numbers_wrap_around() -> None:
     assert take(arrivals, 1) == [0]
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32), st.sampled_from([0.02, 0.2]))
 def test_every_frame_arrives_over_a_link_that_loses(seed: int, loss: float) -> None:
     """With enough frames behind it, as long as fewer requests in a row fail than are made."""

@@ -32,6 +32,7 @@ def rooted(
     return network, make_plan(network, request)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", list(DataType))
 @pytest.mark.parametrize(("topology", "workers"), TOPOLOGIES)
 def test_bytes_of_an_all_reduce_equal_the_prediction(
@@ -125,6 +126,7 @@ def check_all(done: SimulatedRun, expected: int) -> None:
     assert sum(verdict.checked for verdict in verdicts) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("collective", OTHERS)
 @pytest.mark.parametrize("dtype", list(DataType))
 @pytest.mark.parametrize(("topology", "workers"), TOPOLOGIES)

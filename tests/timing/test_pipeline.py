@@ -98,6 +98,7 @@ def packets_one_by_one(
     return dict(links), finished
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     spec=st.sampled_from(["star:1", "star:3", "line:3x1", "leaf-spine:2x2", "fat-tree:2"]),

@@ -101,6 +101,7 @@ def finished() -> Report:
     return run_experiment(SMALL)
 
 
+@pytest.mark.slow
 def test_a_single_injected_frame_is_a_problem() -> None:
     report = finished()
     assert report.measured is not None
@@ -184,6 +185,7 @@ def test_bad_input_is_one_clear_message(
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_the_report_of_a_run_may_be_a_page(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -206,6 +208,7 @@ def test_the_report_of_a_run_may_be_a_page(
     assert "without loss and outages" not in page
 
 
+@pytest.mark.slow
 def test_a_page_says_that_predictions_are_without_loss(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -92,6 +92,7 @@ def test_servers_by_name_at_the_command_line() -> None:
     assert busy == {("h1", "s1"), ("s1", "h1"), ("h2", "s1"), ("s1", "h2")}
 
 
+@pytest.mark.slow
 def test_collectives_at_the_command_line() -> None:
     asked = ["--topology", "star:4", "--workers", "3", "--elements", "500", "--json"]
     checked = {"reduce-scatter": 500, "all-gather": 1500, "reduce": 500, "broadcast": 1500}

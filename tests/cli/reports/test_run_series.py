@@ -36,6 +36,7 @@ def test_the_tensors_of_a_step_count_together() -> None:
     assert (step.start, step.finish, step.workers) == (0.0, 4.0, (32_000, 16_000))
 
 
+@pytest.mark.slow
 def test_the_slowest_worker_of_a_step_has_the_goodput_of_its_call() -> None:
     finished = run_experiment(SMALL)
     assert finished.measured is not None
@@ -65,6 +66,7 @@ def test_slots_are_those_of_the_job() -> None:
     assert found == {"s1": SwitchSlots([16, 16, 0], [None, 5, 0])}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["in-network", "server"])
 @pytest.mark.parametrize("servers", [1, 2])
 def test_loads_of_switches_are_predicted_exactly(algorithm: str, servers: int) -> None:

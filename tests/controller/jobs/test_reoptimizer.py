@@ -153,6 +153,7 @@ def test_a_jobs_own_traffic_does_not_move_it(completes: bool) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_of_two_jobs_that_look_at_the_same_moment_one_moves() -> None:
     async def main() -> None:
         network = spines()

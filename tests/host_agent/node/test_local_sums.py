@@ -67,6 +67,7 @@ def test_a_host_submits_one_tensor_for_any_number_of_ranks(ranks: list[str]) -> 
     assert {"pack", "upper", "lower"} <= job.kinds
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(FLOATS, min_size=4, max_size=4), min_size=1, max_size=8))
 def test_small_sums_do_not_depend_on_placement(
     columns: list[list[float]],
@@ -77,6 +78,7 @@ def test_small_sums_do_not_depend_on_placement(
         np.testing.assert_array_equal(other, alone)
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(FLOATS, min_size=4, max_size=4), min_size=5, max_size=8))
 def test_floats_of_one_host_are_added_as_floats(columns: list[list[float]]) -> None:
     """Within the bound that the module of local sums says, and infinite beyond float32 alone.

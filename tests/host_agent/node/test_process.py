@@ -449,6 +449,7 @@ CALLS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(
     st.lists(CALLS, max_size=12),
     st.lists(st.sampled_from(["h1", "h2", "h3"]), min_size=2, max_size=5),

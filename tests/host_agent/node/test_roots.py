@@ -59,6 +59,7 @@ def expect(job: Job, calls: Sequence[int], target: int, total: Any) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sets", [0, 1, 2])
 @pytest.mark.parametrize("ranks", PLACEMENTS.values(), ids=list(PLACEMENTS))
 def test_each_rank_gets_what_a_call_is_for(ranks: list[str], sets: int) -> None:

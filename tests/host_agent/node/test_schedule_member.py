@@ -251,6 +251,7 @@ def test_a_share_is_a_fraction(share: str) -> None:
         task_from(task)
 
 
+@pytest.mark.slow
 def test_a_job_that_waits_for_the_network_does_not_time_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -75,6 +75,7 @@ def test_one_wrapping_lane_is_found_wherever_it_is(built: Switch, sign: int) -> 
     assert built.counted()[Outcome.OVERFLOW] == counted
 
 
+@pytest.mark.slow
 def test_sums_one_below_the_limit_do_not_overflow(built: Switch) -> None:
     star(built)
     lanes = built.build.lanes
@@ -100,6 +101,7 @@ def test_edges_combine_lane_by_lane(built: Switch, reduction: Reduction) -> None
     assert Outcome.OVERFLOW not in built.counted()
 
 
+@pytest.mark.slow
 def test_random_values_of_seven(built: Switch) -> None:
     star(built, 7)
     rng = random.Random(built.build.lanes)

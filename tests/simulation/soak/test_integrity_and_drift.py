@@ -27,6 +27,7 @@ NETWORK = NetworkEntry("star:3", 1e6, latency=1e-4)
 FLIPS = Noise(EVERYWHERE, 0.0, 20.0, flip=0.02, loss=0.01)
 
 
+@pytest.mark.slow
 def test_jobs_with_integrity_outlast_bits_that_flip() -> None:
     schedule = FaultSchedule(5, NETWORK, (JOB,), (FLIPS,))
     assert from_json(to_json(schedule)) == schedule

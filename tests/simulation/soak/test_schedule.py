@@ -21,6 +21,7 @@ def test_a_schedule_is_the_same_after_a_round_trip(seed: int) -> None:
     assert make_schedule(seed) == schedule
 
 
+@pytest.mark.slow
 def test_seeds_give_all_that_is_tried() -> None:
     schedules = [make_schedule(seed) for seed in range(1000)]
     kinds = {kind_of(fault) for schedule in schedules for fault in schedule.faults}
