@@ -49,7 +49,7 @@ FIXED = {
     "_matcher", "_all", "source", "_whole_source", "_fast", "_ordinary", "build",
     "admission", "replication", "groups", "routes", "l2", "counts",
 }  # fmt: skip
-"""Attributes that follow from plan and epoch, which are part of a state themselves."""
+"""Attributes that follow from the plans held so far, which are part of a state themselves."""
 OPEN = (
     Worker, Stream, Flight, Server, Segment, OpenSegments, Call, History, OpenSums, LinkRepairs,
     ResultChecks, ServerSet, sequencing.SentLog, sequencing.Arrivals,
@@ -148,9 +148,13 @@ def new_switch(plan: JobPlan, name: str, slots: int) -> ReferenceSwitch:
 
 
 def set_plan(switch: ReferenceSwitch, plan: JobPlan, name: str) -> None:
-    """Let a switch hold a plan's rules."""
+    """Let a switch hold a plan's rules.
+
+    It may have missed earlier plans, and so lack their replication entries.
+    """
     install(switch, plan, name)
     switch.installed = plan.epoch  # type: ignore[attr-defined]
+    switch.granted = (*getattr(switch, "granted", ()), plan.epoch)  # type: ignore[attr-defined]
 
 
 # -- Hosts

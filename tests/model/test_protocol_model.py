@@ -11,6 +11,7 @@ import pytest
 from host_agent.history import EMPTY
 from host_agent.server import Server
 from host_agent.stream import Stream
+from tests.model.components import Automaton, new_switch, set_plan
 from tests.model.explore import Violated, breadth_first, random_walks
 from tests.model.p4_traces import follow
 from tests.model.protocol_model import Budget, Setting
@@ -48,6 +49,19 @@ def test_nothing_breaks_on_random_walks() -> None:
     for large in beyond():
         explored = random_walks(large, examples(1, of=20))
         assert follow(explored.model) > 20
+
+
+def test_a_switch_that_has_missed_a_plan_is_in_a_state_of_its_own() -> None:
+    """It drops replicated results of that plan's epoch, which others still copy."""
+    plans = next(beyond()).plans
+    switches = []
+    for held in (plans, plans[::2]):
+        switch = new_switch(held[0], "b", 8)
+        for plan in held[1:]:
+            set_plan(switch, plan, "b")
+        switches.append(switch)
+    automaton = Automaton(())
+    assert [automaton.add(switch) for switch in switches] == [0, 1]
 
 
 # -- Without a rule
