@@ -22,6 +22,7 @@ from tests.fuzz.run_fuzz import INTERRUPTED
 SEEDS = range(100, 140)
 
 
+@pytest.mark.slow
 def test_programs_are_legal_and_the_same_for_a_seed() -> None:
     texts = [program_of(seed) for seed in SEEDS]
     assert len(set(texts)) == len(texts)
@@ -91,6 +92,7 @@ def test_a_fault_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any(text is not None and text.startswith("batch") for text in found)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_says_what_it_compared() -> None:
     """SIGTERM at its parent alone, as `kill` and `timeout` send it."""
     command = [sys.executable, "-m", "tests.fuzz.run_fuzz", "--minutes", "60", "--frames", "10"]

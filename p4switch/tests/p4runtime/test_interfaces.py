@@ -162,6 +162,7 @@ def test_unfetched_changes_are_reported_once() -> None:
     assert len(woken) == 3
 
 
+@pytest.mark.slow
 def test_clients_that_have_gone_leave_room(world: World, stub: gnmi_grpc.gNMIStub) -> None:
     for _ in range(2 * MAX_SUBSCRIPTIONS):
         stream = stub.Subscribe(iter([subscribe(LIST.STREAM)]), timeout=PATIENCE)

@@ -168,6 +168,7 @@ def test_a_message_beyond_the_limit_is_refused(started: Started) -> None:
     assert status(world.address, "Write", large) == "RESOURCE_EXHAUSTED"
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.data())
 def test_damaged_writes_have_a_status(started: Started, data: st.DataObject) -> None:

@@ -112,6 +112,7 @@ EXPECTED = [
 ]
 
 
+@pytest.mark.slow
 def test_every_entity_of_the_shell(world: World, tmp_path: Path) -> None:
     found = sorted(cache_folder().glob("p4runtime-shell-*/ready"))
     if not found:

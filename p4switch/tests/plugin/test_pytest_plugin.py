@@ -40,6 +40,7 @@ def test_a_router(run: pytest.Pytester) -> None:
     run.runpytest_inprocess("-p", "no:xdist").assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 def test_both_executors(run: pytest.Pytester) -> None:
     run.makepyfile(ROUTER_TEST)
     result = run.runpytest_inprocess("-p", "no:xdist", "--p4-executor", "both", "-v")

@@ -273,6 +273,7 @@ def test_a_restarted_switch_converges() -> None:
     run(test)
 
 
+@pytest.mark.slow
 def test_a_switch_that_was_away_for_long_is_reached_at_the_next_attempt() -> None:
     """The library's backoff, which grows with each refused connection, is not to be waited for."""
 
@@ -306,6 +307,7 @@ def test_a_switch_that_was_away_for_long_is_reached_at_the_next_attempt() -> Non
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_switch_that_hangs_counts_as_lost_until_it_answers() -> None:
     async def test(fake: FakeSwitch, target: SwitchTarget) -> None:
         rules = star_rules()

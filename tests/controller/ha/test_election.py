@@ -90,6 +90,7 @@ def test_of_many_that_begin_at_once_one_leads(address: EtcdAddress) -> None:
     asyncio.run(check())
 
 
+@pytest.mark.slow
 def test_a_leader_without_its_lease_steps_down(address: EtcdAddress) -> None:
     async def check() -> None:
         async with candidate(address, "one", seconds=3) as (_, first, _):
@@ -103,6 +104,7 @@ def test_a_leader_without_its_lease_steps_down(address: EtcdAddress) -> None:
     asyncio.run(check())
 
 
+@pytest.mark.slow
 def test_a_leader_that_cannot_reach_etcd_steps_down(
     server: EtcdServer, address: EtcdAddress
 ) -> None:

@@ -122,6 +122,7 @@ def test_a_key_goes_with_its_lease(address: EtcdAddress) -> None:
     assert not etcd.refresh(lease)
 
 
+@pytest.mark.slow
 @needs_etcd
 def test_endpoints_that_are_away_are_passed_over(server: EtcdServer, address: EtcdAddress) -> None:
     [host] = loopback(1)

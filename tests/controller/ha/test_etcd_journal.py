@@ -88,6 +88,7 @@ def test_a_leader_of_an_earlier_term_writes_nothing(address: EtcdAddress) -> Non
     asyncio.run(check())
 
 
+@pytest.mark.slow
 def test_an_etcd_that_is_away(server: EtcdServer, address: EtcdAddress) -> None:
     async def check() -> None:
         journal, term = await begin_term(address)

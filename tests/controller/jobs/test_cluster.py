@@ -46,6 +46,7 @@ def test_a_job_waits_for_agents_that_come_later(world: World) -> None:
     world.exact("early")
 
 
+@pytest.mark.slow
 def test_a_job_says_which_agent_has_not_joined(world: World) -> None:
     """One agent is not there, and one is attached but never attends."""
     world.agents("h1", "h2")
@@ -85,6 +86,7 @@ def test_a_job_that_fails_or_is_cancelled_ends_alone(world: World) -> None:
     world.exact("broken")
 
 
+@pytest.mark.slow
 def test_an_agent_that_dies_ends_its_jobs_and_may_come_again(world: World) -> None:
     world.agents("h1", "h2", "h3")
     world.queries.submit(ring("long", "h1,h2", rounds=100_000))

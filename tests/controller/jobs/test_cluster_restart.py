@@ -96,6 +96,7 @@ class Clock:
         return clock.now() + self.ahead
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recorded", [True, False])
 def test_a_worker_that_does_not_come_back_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded: bool

@@ -159,6 +159,7 @@ def test_pages_are_sent_and_may_load_nothing_from_elsewhere(open_world: World) -
         assert not re.search(r"https?://(?!www\.w3\.org/)", file.read_text()), file
 
 
+@pytest.mark.slow
 def test_the_state_is_streamed(open_world: World) -> None:
     with urllib.request.urlopen(f"{open_world.url}events") as stream:
         seen = [stream.readline().decode() for _ in range(5)]
@@ -167,6 +168,7 @@ def test_the_state_is_streamed(open_world: World) -> None:
     assert seen[3] == "event: state\n"
 
 
+@pytest.mark.slow
 def test_the_stream_says_why_there_is_no_state(empty: tuple[Recording, str]) -> None:
     recording, url = empty
     assert json.loads(get(f"{url}frames.json")[1]) == {"dates": [], "live": True}
@@ -181,6 +183,7 @@ def test_the_stream_says_why_there_is_no_state(empty: tuple[Recording, str]) -> 
     assert json.loads(get(f"{url}frames.json")[1]) == {"dates": [1.0], "live": False}
 
 
+@pytest.mark.slow
 def test_streams_are_bounded(empty: tuple[Recording, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "MOST_STREAMS", 1)
     recording, url = empty

@@ -307,6 +307,7 @@ def until_closed(connection: socket.socket) -> None:
             pass
 
 
+@pytest.mark.slow
 def test_connections_that_have_not_said_whose_they_are_are_bounded(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,6 +55,7 @@ def stf(folder: Path, externs: str, *options: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
+@pytest.mark.slow
 def test_the_example_of_the_document(example: Path) -> None:
     assert stf(example, "own.c") == (0, f"{example / 'own.stf'}: passed\n")
 

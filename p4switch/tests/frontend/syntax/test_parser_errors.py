@@ -109,6 +109,7 @@ control C(inout H h) {
 """
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_no_text_makes_the_parser_fail_otherwise(data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(_SAMPLE)))
