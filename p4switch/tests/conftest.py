@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-from tests.support.machine import interface_names, wait_until_up
 from tests.support.search import search_all
+from tests.support.veth import skip_without_veths, veth_pairs
 
 # Nothing is timed in tests: a busy machine must not fail them.
 settings.register_profile("p4switch", deadline=None)
@@ -49,19 +45,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @contextmanager
 def _veth_pair() -> Iterator[tuple[str, str]]:
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("needs root and iproute2 for a veth pair")
-    a, b = interface_names("a", "b")
-    subprocess.run(["ip", "link", "add", a, "type", "veth", "peer", "name", b], check=True)
-    try:
-        for name in (a, b):
-            subprocess.run(["sysctl", "-qw", f"net.ipv6.conf.{name}.disable_ipv6=1"], check=True)
-            subprocess.run(["ip", "link", "set", name, "up"], check=True)
-        wait_until_up(a, b)
-        yield a, b
-    finally:
-        if Path("/sys/class/net", a).exists():
-            subprocess.run(["ip", "link", "delete", a], check=True)
+    skip_without_veths()
+    with veth_pairs(1) as [pair]:
+        yield pair
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from tests.fuzz import wires
 from tests.fuzz.differential import Options, compare
 from tests.fuzz.programs import frames_of, program_of
 from tests.support.sanitizers import address_sanitizer, sanitized_environment
+from tests.support.veth import possible
 
 OUT = Path("out/fuzz")
 INTERRUPTED = 130
@@ -36,7 +37,7 @@ def work(first: int, step: int, minutes: float, options: Options) -> int:
     seed, packets, interrupted = first, 0, False
     difference: str | None = None
     label = "sanitized" if options.sanitize else "BMv2" if options.bmv2 else "native"
-    with suppress(KeyboardInterrupt), wires.wires() if wires.possible() else nullcontext() as links:
+    with suppress(KeyboardInterrupt), wires.wires() if possible() else nullcontext() as links:
         interrupted = True
         print(f"{label}: seeds {first}, {first + step}, ...", flush=True)
         while time.monotonic() < end or seed == first:
@@ -56,7 +57,7 @@ def work(first: int, step: int, minutes: float, options: Options) -> int:
         print(f"seed {seed} ({label}): {difference}\nwritten to {folder}", flush=True)
         return 1
     count = (seed - first) // step
-    looped = ", half of them through the packet loop" if wires.possible() else ""
+    looped = ", half of them through the packet loop" if possible() else ""
     ended = " (interrupted)" if interrupted else ""
     print(f"{label}: {count} programs, {packets} packets{looped}, no difference{ended}", flush=True)
     return INTERRUPTED if interrupted else 0

@@ -18,6 +18,7 @@ from tests.fuzz import wires
 from tests.fuzz.differential import Options, compare, program_outputs
 from tests.fuzz.programs import CELLS, frames_of, program_of
 from tests.fuzz.run_fuzz import INTERRUPTED
+from tests.support.veth import skip_without_veths
 
 SEEDS = range(100, 140)
 
@@ -70,8 +71,7 @@ def test_executors_agree() -> None:
 @pytest.mark.network
 def test_the_packet_loop_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bursts come out of the packet loop as single frames do; a fault is found."""
-    if not wires.possible():
-        pytest.skip("needs root and iproute2 for veth pairs")
+    skip_without_veths()
     with wires.wires() as links:
         for seed in SEEDS[:2]:
             assert compare(seed, Options(frames=200), links) is None

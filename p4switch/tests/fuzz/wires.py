@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import select
-import shutil
 import socket
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +17,7 @@ from p4switch.packet_io.receive_ring import ReceiveRing
 from p4switch.packet_io.sockets import open_packet_socket
 from p4switch.targets.v1model.engine import EngineOptions
 from tests.fuzz.programs import PORTS
-from tests.support.machine import interface_names, wait_until_up
+from tests.support.veth import veth_pairs
 
 SHORTEST = 14
 """Bytes of a frame that a veth takes."""
@@ -34,38 +31,24 @@ Wires = list[tuple[socket.socket, socket.socket, ReceiveRing | None]]
 """The switch's end and the far end of each port, and the ring of the switch's end, if any."""
 
 
-def possible() -> bool:
-    """Whether veth pairs can be made here."""
-    return os.geteuid() == 0 and shutil.which("ip") is not None
-
-
 @contextmanager
 def wires(frames: int = MOST_IN_FLIGHT) -> Iterator[Wires]:
     """Connect each port, through rings of as many frames if not 0; gone afterwards."""
-    pairs = [interface_names("a", "b") for _ in range(PORTS)]
     made: Wires = []
-    try:
-        for a, b in pairs:
-            subprocess.run(["ip", "link", "add", a, "type", "veth", "peer", "name", b], check=True)
-            for name in (a, b):
-                setting = f"net.ipv6.conf.{name}.disable_ipv6=1"
-                subprocess.run(["sysctl", "-qw", setting], check=True)
-                subprocess.run(["ip", "link", "set", name, "up"], check=True)
-        wait_until_up(*(name for pair in pairs for name in pair))
-        for a, b in pairs:
-            far = open_packet_socket(b)
-            far.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
-            near = open_packet_socket(a)
-            made.append((near, far, ReceiveRing(near, frames) if frames else None))
-        yield made
-    finally:
-        for near, far, ring in made:
-            if ring is not None:
-                ring.close()
-            near.close()
-            far.close()
-        for a, _ in pairs:
-            subprocess.run(["ip", "link", "delete", a], check=False, capture_output=True)
+    with veth_pairs(PORTS) as pairs:
+        try:
+            for a, b in pairs:
+                far = open_packet_socket(b)
+                far.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
+                near = open_packet_socket(a)
+                made.append((near, far, ReceiveRing(near, frames) if frames else None))
+            yield made
+        finally:
+            for near, far, ring in made:
+                if ring is not None:
+                    ring.close()
+                near.close()
+                far.close()
 
 
 def difference(
@@ -109,7 +92,7 @@ def difference(
 
 
 def _received(loop: PacketLoop, frames: int) -> bool:
-    """Wait until a loop has taken so many frames from port 0; whether it has."""
+    """Wait until a loop has received `frames` at port 0; return False after `SECONDS`."""
     deadline = time.monotonic() + SECONDS
     while loop.counts(0).rx_packets < frames and time.monotonic() < deadline:
         time.sleep(0.001)

@@ -85,7 +85,7 @@ def _set_option(packet_socket: socket.socket, option: int, value: bytes) -> None
 
 
 def default_frames(ports: int) -> int:
-    """Return how many frames each of so many ports' rings holds."""
+    """Return the size of each port's ring, in frames, in a switch with this number of ports."""
     return max(FEWEST_FRAMES, min(MOST_FRAMES, SWITCH_FRAMES // max(ports, 1)))
 
 

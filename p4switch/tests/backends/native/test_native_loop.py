@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import select
-import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -17,7 +15,8 @@ from p4switch.frontend.program import compile_program
 from p4switch.frontend.syntax.parser import parse_text
 from p4switch.packet_io.receive_ring import open_rings
 from p4switch.targets.v1model.engine import ControlError, EngineOptions
-from tests.support.machine import PATIENCE, interface_names, until, wait_until_up
+from tests.support.machine import PATIENCE, until, wait_until_up
+from tests.support.veth import skip_without_veths, veth_pairs
 
 CPU_PORT = 500
 RING = 1024
@@ -70,24 +69,9 @@ def loop(engine: NativeEngine) -> Iterator[PacketLoop]:
 @pytest.fixture
 def links() -> Iterator[list[tuple[str, str]]]:
     """Three veth pairs, up, gone afterwards."""
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("needs root and iproute2 for veth pairs")
-    made: list[tuple[str, str]] = []
-    try:
-        for _ in range(3):
-            a, b = interface_names("a", "b")
-            subprocess.run(["ip", "link", "add", a, "type", "veth", "peer", "name", b], check=True)
-            made.append((a, b))
-            for name in (a, b):
-                subprocess.run(
-                    ["sysctl", "-qw", f"net.ipv6.conf.{name}.disable_ipv6=1"], check=True
-                )
-                subprocess.run(["ip", "link", "set", name, "up"], check=True)
-        wait_until_up(*(name for pair in made for name in pair))
-        yield made
-    finally:
-        for a, _ in made:
-            subprocess.run(["ip", "link", "delete", a], check=True)
+    skip_without_veths()
+    with veth_pairs(3) as pairs:
+        yield pairs
 
 
 def open_socket(interface: str) -> socket.socket:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import socket
 import threading
 
@@ -16,6 +14,7 @@ from p4switch.frontend.syntax.parser import parse_text
 from p4switch.targets.v1model.engine import EngineOptions
 from tests.fuzz import wires
 from tests.support.machine import PATIENCE
+from tests.support.veth import skip_without_veths
 
 FRAMES = 3000
 """From each port: as many as wait in a packet socket or its ring."""
@@ -78,8 +77,7 @@ def send(far: socket.socket, source: int) -> None:
 @pytest.mark.parametrize("frames", [0, FRAMES], ids=["sockets", "rings"])
 @pytest.mark.parametrize("threads", [1, 2, 4])
 def test_ports_in_parallel(threads: int, frames: int) -> None:
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("needs root and iproute2 for veth pairs")
+    skip_without_veths()
     options = EngineOptions(queue_depth=1 << 20, packet_threads=threads)
     engine = NativeEngine(compile_program(parse_text(TEXT, "program.p4")), options)
     loop = PacketLoop(engine)

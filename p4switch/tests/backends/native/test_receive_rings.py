@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import select
-import shutil
 import socket
 import struct
 import subprocess
@@ -28,7 +26,8 @@ from p4switch.packet_io.receive_ring import (
 )
 from p4switch.packet_io.sockets import open_packet_socket
 from p4switch.targets.v1model.engine import EngineOptions
-from tests.support.machine import PATIENCE, interface_names, until, wait_until_up
+from tests.support.machine import PATIENCE, until, wait_until_up
+from tests.support.veth import skip_without_veths, veth_pairs
 
 FRAMES = 32
 """In a ring: the fewest that are possible."""
@@ -73,20 +72,14 @@ def engine() -> Iterator[NativeEngine]:
 @pytest.fixture
 def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
     """The switch's end of a veth pair, and the far end, for frames of 9,000 bytes."""
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("needs root and iproute2 for veth pairs")
-    near, far = interface_names("a", "b")
-    subprocess.run(["ip", "link", "add", near, "type", "veth", "peer", "name", far], check=True)
-    try:
-        for name in (near, far):
-            subprocess.run(["sysctl", "-qw", f"net.ipv6.conf.{name}.disable_ipv6=1"], check=True)
-            subprocess.run(["ip", "link", "set", name, "mtu", "9000", "up"], check=True)
-        wait_until_up(near, far)
-        with open_packet_socket(near) as here, open_packet_socket(far) as there:
-            there.settimeout(PATIENCE)
-            yield here, there
-    finally:
-        subprocess.run(["ip", "link", "delete", near], check=True)
+    skip_without_veths()
+    with (
+        veth_pairs(1, mtu=9000) as [(near, far)],
+        open_packet_socket(near) as here,
+        open_packet_socket(far) as there,
+    ):
+        there.settimeout(PATIENCE)
+        yield here, there
 
 
 @pytest.fixture
