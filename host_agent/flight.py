@@ -146,11 +146,12 @@ class Flight:
         in_order = self.recovery.in_order(self.open)
         if not in_order:
             self.congestion.overtaken(self.recovery.scalars["next"])
-        once = slots[self.tries[slots] == 1]
-        if len(once) and (marked or self.congestion.limited):
-            newest = int(low_high(self.recovery.order[once])[1])
-            shortest = now - low_high(self.recovery.sent_at[once])[1]
-            self.heed_congestion(newest, shortest, in_flight, marked=marked)
+        if marked or self.congestion.limited:
+            once = slots[self.tries[slots] == 1]
+            if len(once):
+                newest = int(low_high(self.recovery.order[once])[1])
+                shortest = now - low_high(self.recovery.sent_at[once])[1]
+                self.heed_congestion(newest, shortest, in_flight, marked=marked)
         if not in_order:
             self._repair(now)
         return fragments
