@@ -308,6 +308,8 @@ def backlog(folder: Path, threads: int, ring: int) -> Iterator[Callable[[], tupl
                 while summed < WINDOW and time.perf_counter() < began + 2:
                     time.sleep(0.0005)
                     summed += sum(len(group) for group in load.sink.receive())
+                if summed < WINDOW:
+                    raise RuntimeError(f"{summed} of {WINDOW} sums arrived; expected all")
                 rates.append(CHILDREN * summed / (time.perf_counter() - began))
                 cpu.append((cpu_seconds(pid) - before) / (CHILDREN * summed))
             return median(rates), median(cpu)
