@@ -11,7 +11,7 @@ from cli.shell import shell_is_ready
 from tests.support.documents import check_commands
 from tests.support.paths import ROOT
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 LESSONS = sorted((ROOT / "docs" / "lessons").glob("*.md"))
 OTHERS = [
     ROOT / "docs" / name
