@@ -24,7 +24,17 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize("lesson", [*LESSONS, *OTHERS], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "lesson",
+    [
+        pytest.param(
+            page,
+            id=page.stem,
+            marks=[pytest.mark.network] if "--world mininet" in page.read_text() else [],
+        )
+        for page in (*LESSONS, *OTHERS)
+    ],
+)
 def test_commands_print_what_the_page_shows(lesson: Path, tmp_path: Path) -> None:
     if "hopsum shell" in lesson.read_text() and not shell_is_ready():
         pytest.skip("p4runtime-shell is not prepared: `hopsum shell --prepare`")
