@@ -11,7 +11,7 @@ from cli.shell import shell_is_ready
 from tests.support.documents import check_commands
 from tests.support.paths import ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 LESSONS = sorted((ROOT / "docs" / "lessons").glob("*.md"))
 OTHERS = [
     ROOT / "docs" / name
@@ -24,17 +24,7 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize(
-    "lesson",
-    [
-        pytest.param(
-            page,
-            id=page.stem,
-            marks=[pytest.mark.network] if "--world mininet" in page.read_text() else [],
-        )
-        for page in (*LESSONS, *OTHERS)
-    ],
-)
+@pytest.mark.parametrize("lesson", [*LESSONS, *OTHERS], ids=lambda path: path.stem)
 def test_commands_print_what_the_page_shows(lesson: Path, tmp_path: Path) -> None:
     if "hopsum shell" in lesson.read_text() and not shell_is_ready():
         pytest.skip("p4runtime-shell is not prepared: `hopsum shell --prepare`")
