@@ -1,4 +1,7 @@
-"""Lessons, and other pages with commands: they are run, and print what the page says."""
+"""Lessons, and other pages with commands: they are run, and print what the page says.
+
+Pages whose commands bring up Mininet are in `test_mininet_pages`.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from cli.shell import shell_is_ready
-from tests.support.documents import check_commands
+from tests.support.documents import check_commands, emulates
 from tests.support.paths import ROOT
 
-pytestmark = pytest.mark.long
 LESSONS = sorted((ROOT / "docs" / "lessons").glob("*.md"))
+IN_VIRTUAL_TIME = [lesson for lesson in LESSONS if not emulates(lesson)]
 OTHERS = [
     ROOT / "docs" / name
     for name in (
@@ -24,7 +27,8 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize("lesson", [*LESSONS, *OTHERS], ids=lambda path: path.stem)
+@pytest.mark.slow
+@pytest.mark.parametrize("lesson", [*IN_VIRTUAL_TIME, *OTHERS], ids=lambda path: path.stem)
 def test_commands_print_what_the_page_shows(lesson: Path, tmp_path: Path) -> None:
     if "hopsum shell" in lesson.read_text() and not shell_is_ready():
         pytest.skip("p4runtime-shell is not prepared: `hopsum shell --prepare`")
