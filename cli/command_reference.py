@@ -75,7 +75,7 @@ def _loaded(command: Any, name: str) -> Any:
         return command
     from cli.main import load
 
-    return typer.main.get_command(load(entry.target, name))
+    return typer.main.get_command(load(entry.target, name, entry.passes_on))
 
 
 def _below(words: str, command: Any) -> Iterator[Command]:
