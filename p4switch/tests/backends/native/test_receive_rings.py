@@ -156,22 +156,6 @@ def test_the_next_loop_continues_where_a_loop_stopped(
         loop.close()
 
 
-def test_a_port_is_removed_with_its_ring(
-    engine: NativeEngine, ends: tuple[socket.socket, socket.socket], ring: ReceiveRing
-) -> None:
-    here, there = ends
-    loop = PacketLoop(engine)
-    loop.add_port(1, here, ring)
-    loop.start()
-    there.send(frame(1))
-    assert there.recv(100) == frame(1)
-    loop.remove_port(1)
-    there.send(frame(2))
-    loop.add_port(1, here, ring)
-    assert there.recv(100) == frame(2)
-    loop.close()
-
-
 def test_without_rings_ports_receive_by_system_calls(
     engine: NativeEngine,
     ends: tuple[socket.socket, socket.socket],

@@ -86,7 +86,6 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "loop_create": (c_void_p, (c_void_p, c_uint32, c_uint32)),
     "loop_destroy": (None, (c_void_p,)),
     "loop_add_port": (c_int, (c_void_p, c_uint32, c_int, POINTER(RingState))),
-    "loop_remove_port": (None, (c_void_p, c_uint32)),
     "loop_run": (c_int, (c_void_p,)),
     "loop_stop": (None, (c_void_p,)),
     "loop_inject": (c_int, (c_void_p, c_char_p, c_uint32)),

@@ -87,12 +87,6 @@ class PacketLoop:
             raise OSError(failed, f"port {port}: {os.strerror(failed)}")
         self._sockets[port] = packet_socket, ring
 
-    def remove_port(self, port: int) -> None:
-        """Disconnect a port; frames that wait for it are lost."""
-        if self._sockets.pop(port, None) is None:
-            raise ControlError("NOT_FOUND", f"port {port} has no socket")
-        self._library.loop_remove_port(self._loop, port)
-
     def ports(self) -> list[int]:
         """Return connected ports."""
         return sorted(self._sockets)

@@ -25,7 +25,7 @@ static void stage_send(loop_thread *t, u32 port) {
     loop_port *lp = &l->ports[port];
     output *o = &lp->stage;
     lp->sending = 1;
-    while (lp->open && lp->sent < o->count) {
+    while (lp->sent < o->count) {
         u32 count = o->count - lp->sent < BATCH ? o->count - lp->sent : BATCH;
         for (u32 i = 0; i < count; i++) {
             u32 at = lp->sent + i;
@@ -43,7 +43,7 @@ static void stage_send(loop_thread *t, u32 port) {
         }
         if (done > 0) continue;
         if (failed == EINTR) continue;
-        if (lp->open && (failed == EAGAIN || failed == EWOULDBLOCK || failed == ENOBUFS)) {
+        if (failed == EAGAIN || failed == EWOULDBLOCK || failed == ENOBUFS) {
             lp->sending = 0;
             lp->blocked = 1;
             mark_port(l->retrying, port, failed == ENOBUFS);
@@ -54,7 +54,6 @@ static void stage_send(loop_thread *t, u32 port) {
         lp->counts.tx_errors++;  /* too long, or the interface is down: this frame is lost */
         lp->sent++;
     }
-    if (!lp->open) l->unconnected += o->count - lp->sent;
     stage_reset(l, port);
     lp->sending = 0;
 }
@@ -68,7 +67,7 @@ static void look_at_interfaces(packet_loop *l) {
             u32 port = word * 64 + (u32)__builtin_ctzll(left), total = 0;
             u32 *waiting = sw->waiting[port];
             int bytes = 0;
-            if (!l->ports[port].open || ioctl(l->ports[port].fd, SIOCOUTQ, &bytes)) bytes = 0;
+            if (ioctl(l->ports[port].fd, SIOCOUTQ, &bytes)) bytes = 0;
             u32 held = ((u32)bytes + KERNEL_FRAME - 1) / KERNEL_FRAME;
             for (u32 i = 0; i < LARGEST_PRIORITIES; i++) total += waiting[i];
             u32 gone = total > held ? total - held : 0;
@@ -324,11 +323,8 @@ static void loop_process(loop_thread *t, u32 port, u32 frames) {
 static void loop_receive(loop_thread *t, u32 port) {
     loop_port *lp = &t->loop->ports[port];
     u32 frames = 0;
-    lp->receiving = 1;
     int taken = lp->ring ? ring_receive(t, lp, &frames) : socket_receive(t, lp, &frames);
-    if (!lp->open) {
-        /* It was removed during the system call. */
-    } else if (taken <= 0) {
+    if (taken <= 0) {
         /* Nothing there, or a pending error of the socket (the interface went down), now read. */
         if (taken < 0 && taken != -EAGAIN && taken != -EINTR) lp->counts.rx_errors++;
         mark_port(t->unread, port, taken != -EAGAIN && taken != -EBADF);
@@ -337,7 +333,6 @@ static void loop_receive(loop_thread *t, u32 port) {
         loop_process(t, port, frames);
         if (lp->ring) ring_release(lp->ring, (u32)taken);
     }
-    lp->receiving = 0;
 }
 
 /* A batch from each port that may have one. Others may take the lock between two ports. */
@@ -351,7 +346,7 @@ static void loop_receive_all(loop_thread *t) {
         for (u64 left = unread[word]; left; left &= left - 1) {
             u32 port = word * 64 + (u32)__builtin_ctzll(left);
             loop_lock(l);
-            if (l->ports[port].open) loop_receive(t, port);
+            loop_receive(t, port);
             switch_unlock(l->sw);
         }
 }
@@ -428,7 +423,7 @@ static void *thread_run(void *argument) {
                 u64 ignored;
                 while (read(t->wake_event, &ignored, sizeof ignored) < 0 && errno == EINTR) {}
                 loop_take_injected(t);
-            } else if (l->ports[port].open) {
+            } else {
                 if (events[i].events & EPOLLERR && l->ports[port].ring)
                     ring_error(&l->ports[port]);
                 if (events[i].events & EPOLLOUT && l->ports[port].blocked) {

@@ -40,7 +40,7 @@ typedef struct {
     int fd;
     u32 thread;                /* whose epoll tells of it */
     u8 open, blocked, watches_output;
-    u8 receiving, sending;     /* a thread uses the descriptor or the ring without the lock */
+    u8 sending;                /* a thread uses the descriptor without the lock */
     u32 sent;                  /* frames of the stage that are gone */
     u32 calls;                 /* of sendmmsg that ended */
     receive_ring *ring;        /* NULL: frames are received by recvmmsg */
@@ -196,7 +196,7 @@ static void stage_reset(packet_loop *l, u32 port) {
     lp->blocked = 0;
     mark_port(l->retrying, port, 0);
     l->sw->staged[port] = 0;
-    if (lp->open) loop_watch_output(l, port, 0);
+    loop_watch_output(l, port, 0);
 }
 
 /* 0, or an errno. The descriptor and the ring, which may be NULL, stay the caller's. */
@@ -217,26 +217,6 @@ EXPORT int p4_loop_add_port(packet_loop *l, u32 port, int fd, receive_ring *ring
     }
     switch_unlock(l->sw);
     return failed;
-}
-
-/* Afterwards the loop does not touch the port's descriptor and ring; frames for it are lost. */
-EXPORT void p4_loop_remove_port(packet_loop *l, u32 port) {
-    switch_lock(l->sw);
-    loop_port *lp = &l->ports[port];
-    if (lp->open) {
-        loop_thread *t = &l->threads[lp->thread];
-        epoll_ctl(t->epoll, EPOLL_CTL_DEL, lp->fd, NULL);
-        lp->open = 0;
-        while (lp->receiving || lp->sending) {  /* a batch; its system calls do not block */
-            switch_unlock(l->sw);
-            sched_yield();
-            switch_lock(l->sw);
-        }
-        mark_port(t->unread, port, 0);
-        l->unconnected += lp->stage.count - lp->sent;
-        stage_reset(l, port);
-    }
-    switch_unlock(l->sw);
 }
 
 /* As switch_lock. Packet threads hold it for microseconds, and to sleep and wake takes longer. */
