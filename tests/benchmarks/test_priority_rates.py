@@ -49,6 +49,7 @@ def cases(draw: st.DrawFn) -> tuple[list[int], list[list[int]], list[int]]:
     return capacities, flows, levels
 
 
+@pytest.mark.slow
 @given(cases())
 def test_links_are_never_over_full_nor_idle_for_nothing(
     case: tuple[list[int], list[list[int]], list[int]],
@@ -66,6 +67,7 @@ def test_links_are_never_over_full_nor_idle_for_nothing(
         assert any(loads[link] == pytest.approx(capacities[link]) for link in flow)
 
 
+@pytest.mark.slow
 @given(cases())
 def test_lower_levels_do_not_affect_higher_ones(
     case: tuple[list[int], list[list[int]], list[int]],

@@ -63,6 +63,7 @@ def test_commands_import_lazily(arguments: list[str]) -> None:
     assert found.stderr == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["submit", "a"], ["jobs"]])
 def test_commands_that_call_the_controller_import_little_more(arguments: list[str]) -> None:
     arguments = [*arguments, "--controller", "unix:/nowhere.sock"]

@@ -23,6 +23,7 @@ def test_parts_cover_the_range_without_overlap() -> None:
     assert parts == [(3, 5), (5, 8), (8, 10), (10, 13)]
 
 
+@pytest.mark.slow
 @given(st.integers(1, 12), st.integers(0, 100))
 def test_a_ring_sends_its_share(ranks: int, elements: int) -> None:
     schedule = ring_all_reduce(ranks, elements)
@@ -32,6 +33,7 @@ def test_a_ring_sends_its_share(ranks: int, elements: int) -> None:
         assert 2 * sum(t.stop - t.start for t in half.transfers()) == total
 
 
+@pytest.mark.slow
 @given(st.integers(1, 7), st.integers(0, 50), st.data())
 def test_volumes_are_those_of_the_transfers(ranks: int, elements: int, data: st.DataObject) -> None:
     period = data.draw(st.sampled_from([p for p in (1, 2, 3, 5) if ranks % p == 0]))

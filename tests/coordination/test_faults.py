@@ -210,6 +210,7 @@ def test_a_start_of_another_iteration_ends_the_coordination() -> None:
         group.participants[1 - root].ready(operator("b"), group.now)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.integers(0, 2**32 - 1))
 def test_all_agents_leave_in_order_under_loss(seed: int) -> None:

@@ -113,6 +113,7 @@ def test_processes_of_one_host_are_together() -> None:
         plan_coordination(network, [("a", "h9")])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topology", ["torus:4x4", "torus:3x5", "torus:16x16", "torus:2x3x4"])
 def test_a_physical_ring_becomes_the_virtual_ring(topology: str) -> None:
     network = load_network(topology)

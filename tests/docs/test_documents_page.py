@@ -56,6 +56,7 @@ def test_each_step_has_a_line(document: str) -> None:
     assert not set(STEPS[document]) - named
 
 
+@pytest.mark.slow
 def test_modules_and_tests_are_there() -> None:
     rows = [row for section in SECTIONS.values() for row in section]
     bare = [row[0] for row in rows if not (row[1] and row[2])]

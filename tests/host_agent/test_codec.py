@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,6 +45,7 @@ def made(
     return np.stack(rows)
 
 
+@pytest.mark.slow
 @given(
     reductions=st.lists(st.sampled_from(Reduction), min_size=1, max_size=6),
     lanes=st.sampled_from([32, 256, 352]),

@@ -216,6 +216,7 @@ def feed(machine: Machine, received: Frames, now: float) -> None:
     check_output(machine)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCENES)
 def test_servers_survive_any_frames_and_go_on(name: str, count: int) -> None:
     scene = SCENES[name]
@@ -234,6 +235,7 @@ def test_servers_survive_any_frames_and_go_on(name: str, count: int) -> None:
         check_output(servers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCENES)
 def test_workers_survive_any_frames_and_go_on(name: str, count: int) -> None:
     scene = SCENES[name]

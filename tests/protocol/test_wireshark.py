@@ -28,6 +28,7 @@ def capture(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_every_field_is_found(capture: Path) -> None:
     names = [name for field in (*FIELDS, *MORE) for name in ("-e", f"hopsum.{field}")]
     lines = dissect(capture, "-T", "fields", *names)
@@ -70,6 +71,7 @@ def test_flags_can_be_filtered_on(capture: Path) -> None:
         assert lines == expected
 
 
+@pytest.mark.slow
 def test_the_summary_says_what_it_is(capture: Path) -> None:
     text = "\n".join(dissect(capture))
     assert "contribution job 7 tree 1 epoch 2 fragment 260 worker 0 weight 1" in text

@@ -94,6 +94,7 @@ def test_h14_a_worker_that_stands_still_for_ten_seconds() -> None:
     assert run(network, plan, faults=Faults(cuts=(still,))).finished_at > 10.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("switch", ["l1", "l2", "s1", "s2"])
 def test_h16_a_switch_forgets_everything_at_any_moment(switch: str) -> None:
     quiet = run(NETWORK, PLAN)

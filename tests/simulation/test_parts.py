@@ -80,6 +80,7 @@ def exact(run: SimulatedRun, checked: int) -> None:
     assert total.wrong == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DataType)
 @pytest.mark.parametrize("elements", [1, LANES, 5000])
 def test_trees_and_hosts_sum_parts_of_a_tensor(dtype: DataType, elements: int) -> None:

@@ -184,6 +184,7 @@ def test_every_collective_survives_reboots_and_new_epochs(collective: Collective
         check_all(done, checked(collective, 4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("collective", list(Collective))
 def test_broadcasts_take_the_second_trees_of_the_workers(collective: Collective) -> None:
     network, plan = rooted("star:4", 4, trees=2)

@@ -22,6 +22,7 @@ RING_OVERHEAD = 1 + 1.5 * SEGMENT_HEADER_BYTES / SEGMENT_BYTES
 
 
 # The ring column of the byte table for all-reduce, in units of the tensor.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spec", "workers", "units"),
     [("star:4", 4, 12), ("star:8", 8, 28), ("fat-tree:4", 15, 100.8), ("fat-tree:8", 127, 662.7)],

@@ -96,6 +96,7 @@ def test_a_loop(run: Run) -> None:
     assert results(run, *code) == [100, 103, 106, 9, 9]
 
 
+@pytest.mark.slow
 def test_an_endless_loop_has_a_budget(run: Run) -> None:
     """A packet whose action never ends is dropped."""
     engine = run(program(one_action(FIELDS, add("r", 1), jump(0))))

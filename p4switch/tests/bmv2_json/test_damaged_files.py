@@ -98,6 +98,7 @@ def damaged(rng: random.Random) -> Part:
     return content
 
 
+@pytest.mark.slow
 def test_damaged_files_are_refused_or_run() -> None:
     """The only error is one that says what is wrong, and where."""
     rng = random.Random(1)

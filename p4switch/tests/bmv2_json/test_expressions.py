@@ -115,6 +115,7 @@ VALUES = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60, 3000))
 @example(operation("usat_cast", operation("-", field("h", "a"), field("h", "c")), hexstr(8)), ENDS)
 @example(operation("sat_cast", operation("*", field("h", "b"), field("h", "a")), hexstr(8)), ENDS)

@@ -54,6 +54,7 @@ def test_suites_through_p4c_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(SUITES) - set(available()) == {"json-interpreter", "json-native"}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which(P4C) is None, reason="p4c is not installed")
 @pytest.mark.parametrize("suite", ["json-interpreter", "json-native"])
 def test_a_program_through_p4c(checkout: Path, suite: str) -> None:
@@ -61,6 +62,7 @@ def test_a_program_through_p4c(checkout: Path, suite: str) -> None:
     assert run(case) == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which(P4C) is None, reason="p4c is not installed")
 def test_a_program_of_which_p4c_writes_no_p4info(checkout: Path) -> None:
     """Two actions go by one name, as in many programs that it has translated from P4_14."""

@@ -27,6 +27,7 @@ CALLS = "#define A0(x) x x\n" + "".join(
 BRANCHES = "else if (m.i == 1) { m.i = 2; }"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "line", "top", "message"),
     [

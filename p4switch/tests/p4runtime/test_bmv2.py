@@ -301,6 +301,7 @@ def read(client: Client, entity: p4r.Entity) -> list[p4r.Entity]:
     return sorted(client.read(entity), key=lambda e: e.SerializeToString(deterministic=True))
 
 
+@pytest.mark.slow
 def test_reads_reply_alike(bmv2: Client, ours: Client) -> None:
     for script in (tables, others):
         for client in (bmv2, ours):

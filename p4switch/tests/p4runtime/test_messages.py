@@ -24,6 +24,7 @@ def test_messages_come_without_finsy() -> None:
     assert output(ALONE + code).split() == ["3", "False"]
 
 
+@pytest.mark.slow
 def test_finsy_can_be_imported_afterwards_and_has_the_same_messages() -> None:
     code = (
         "from finsy.proto import p4r as before\n"
@@ -33,6 +34,7 @@ def test_finsy_can_be_imported_afterwards_and_has_the_same_messages() -> None:
     assert output(ALONE + code).split() == ["True", "t"]
 
 
+@pytest.mark.slow
 def test_nothing_changes_where_finsy_is_there_already() -> None:
     code = "import finsy\n" + ALONE + "print(sys.modules['finsy'] is finsy, finsy.proto.p4r)"
     assert output(code).startswith("True <module")

@@ -151,6 +151,7 @@ def test_ids_of_another_kind_or_given_twice_are_errors() -> None:
         assign_ids(IdKind.TABLE, {"a": twice, "b": twice})
 
 
+@pytest.mark.slow
 @given(st.sets(st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map(".".join)))
 def test_an_alias_is_the_shortest_suffix_that_is_unique(names: set[str]) -> None:
     def suffixes(name: str) -> list[str]:

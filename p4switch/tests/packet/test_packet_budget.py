@@ -77,6 +77,7 @@ def test_a_loop_up_to_a_header_field_ends(
     assert dropped(engine) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["ingress", "egress"])
 def test_an_endless_loop_ends_by_default(
     make_engine: MakeEngine, compile_text: Compile, place: str

@@ -37,6 +37,7 @@ def member(engine: Engine, sent: tuple[int, bytes]) -> int:
     return engine.process([sent])[0][1][5]
 
 
+@pytest.mark.slow
 def test_a_meter_without_configuration_is_green(make_engine: MakeEngine) -> None:
     engine = make_engine("policing")
     assert [color(engine, packet(0, 1), 0) for _ in range(5)] == [GREEN] * 5

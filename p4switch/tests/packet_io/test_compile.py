@@ -28,6 +28,7 @@ def test_a_text_is_compiled_once(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     assert compile_shared("answer", TEXT) == path
 
 
+@pytest.mark.slow
 def test_cache_keys_contain_all_inputs() -> None:
     paths = [
         compile_shared("answer", TEXT),

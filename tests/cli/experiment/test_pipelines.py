@@ -47,6 +47,7 @@ def p4c(
     return compiler
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", list(Engine))
 def test_a_pipeline_depends_on_its_defines_and_leaves_no_files(
     engine: Engine, tmp_path: Path

@@ -113,6 +113,7 @@ def test_a_single_injected_frame_is_a_problem() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_wrong_element_is_a_problem() -> None:
     report = finished()
     assert report.measured is not None

@@ -35,6 +35,7 @@ def experiment(planner: str, *names: str) -> Experiment:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planner", list(HOST_PLANNERS))
 @pytest.mark.parametrize("names", [BLOCK, ()])
 def test_runs_over_the_workers_only(planner: str, names: tuple[str, ...]) -> None:
@@ -67,6 +68,7 @@ def test_workers_by_name_at_the_command_line() -> None:
         CliRunner().invoke(app, [*asked, "h1,h1"], catch_exceptions=False)
 
 
+@pytest.mark.slow
 def test_a_comparison_times_some_hosts() -> None:
     (timed,) = compare(
         Comparison("torus:3x3", sizes=(100_000,), workers=(6,), algorithms=("multi-tree",))

@@ -96,6 +96,7 @@ def test_no_parts_are_better_than_the_rated(case: tuple[RootedTree, Rates]) -> N
     assert float(least) == pytest.approx(least_by_programme(tree, rates), rel=1e-6)
 
 
+@pytest.mark.slow
 @given(rated_trees(most=6))
 @settings(max_examples=50)
 def test_no_parts_on_a_grid_are_faster(case: tuple[RootedTree, Rates]) -> None:
@@ -127,6 +128,7 @@ def test_schedules_of_any_parts_are_proved(
         check_schedule(level_wise_all_reduce(tree, ranks, elements, siblings, pieces, parts))
 
 
+@pytest.mark.slow
 @given(rated_trees(most=9))
 @settings(max_examples=50)
 def test_links_carry_their_loads(case: tuple[RootedTree, Rates]) -> None:

@@ -57,6 +57,7 @@ def test_tls_lets_in_who_is_certified(tmp_path: Path, monkeypatch: pytest.Monkey
         server_credentials(Tls(None, tmp_path / "none.pem", tmp_path / "controller.key"))
 
 
+@pytest.mark.slow
 def test_a_certificate_is_of_one_host(tmp_path: Path) -> None:
     """An agent that is certified as h1 is refused as h2, of the cluster and of a job."""
     certify(tmp_path, "ours")

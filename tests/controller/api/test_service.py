@@ -123,6 +123,7 @@ def test_a_job_from_start_to_end(tmp_path: Path) -> None:
         assert ControllerClient(running.address).status() == []
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_named_to_the_others(tmp_path: Path) -> None:
     network, request = star_request()
     with Running(tmp_path / "c.sock", network) as running:
@@ -289,6 +290,7 @@ def test_an_agent_that_does_not_read_is_disconnected(
     assert asyncio.run(asyncio.wait_for(main(), WAIT)) == 20
 
 
+@pytest.mark.slow
 def test_a_message_above_the_limit_is_refused_and_harms_no_other(tmp_path: Path) -> None:
     unlimited = [("grpc.max_send_message_length", -1)]
     with (

@@ -143,6 +143,7 @@ def test_endpoints_that_are_away_are_passed_over(server: EtcdServer, address: Et
             away.get(address.key("a"))
 
 
+@pytest.mark.slow
 @needs_etcd
 def test_tls_and_a_certificate_of_the_authority(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -97,6 +97,7 @@ def test_slots_come_back_to_who_gave_them_up_and_not_at_once(rate: float | None)
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_changing_slots_cause_one_evaluation_per_pause() -> None:
     async def main() -> None:
         network = load_network("leaf-spine:2x2x1", link_rate=RATE, slots=256)

@@ -99,6 +99,7 @@ def test_a_load_that_swings_inside_the_band_causes_no_evaluation(shares: list[fl
         assert job.due(0, {UP: share}, float(second)) is None
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(1, 400), st.integers(0, 3), st.floats(0, 1)), max_size=200))
 def test_evaluations_of_plans_are_bounded(steps: list[tuple[int, int, float]]) -> None:
     job = replanner()

@@ -173,6 +173,7 @@ def test_a_missing_field_is_named() -> None:
             workload_from(workload)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", list(DataType))
 def test_the_memory_of_a_workload_is_about_what_it_takes(dtype: DataType) -> None:
     network = load_network("star:3")

@@ -233,6 +233,7 @@ def test_a_server_that_moved_is_expected_on_its_new_host() -> None:
     assert set(tracker.agents) == {"h1", "h2", "ps2"}
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.sampled_from(["h1", "h2", "h3", "ps"]), st.integers(0, 5))))
 def test_news_is_sent_once_and_the_dead_delay_no_one(steps: list[tuple[str, int]]) -> None:
     tracker = Tracker(*star(3))

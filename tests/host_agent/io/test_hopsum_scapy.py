@@ -52,6 +52,7 @@ def made_by_wire(
     return row.tobytes()
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(
     source=ADDRESS,

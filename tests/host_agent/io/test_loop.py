@@ -207,6 +207,7 @@ def test_a_missing_interface_is_named(open_port: Callable[[str], FramePort]) -> 
         open_port("nowhere7")
 
 
+@pytest.mark.slow
 def test_scapy_leaves_other_frames_out(veth: tuple[str, str]) -> None:
     plan, network = direct_plan()
     worker = Worker(plan, 0, network)

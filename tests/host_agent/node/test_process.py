@@ -357,6 +357,7 @@ def test_integers_are_reduced_in_any_way(reduction: str) -> None:
             assert process.tensors[turn].tolist() == expected.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reduction", ["max", "min"])
 @given(st.lists(st.lists(st.floats(width=32, allow_nan=False), min_size=3, max_size=3), min_size=1))
 def test_floats_have_their_order(reduction: str, columns: list[list[float]]) -> None:

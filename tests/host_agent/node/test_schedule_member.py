@@ -200,6 +200,7 @@ def test_an_idle_relay_goes_on_from_the_boundary_it_hears_of(heard: int | None) 
     check_reports(controller, 4 * 1000, calls=4)
 
 
+@pytest.mark.slow
 def test_a_worker_cannot_skip_a_boundary() -> None:
     network = local_network()
     ring = HostPart(Fraction(1), order=tuple(network.hosts)[:RANKS])

@@ -49,6 +49,7 @@ def test_where_switches_have_slots_they_sum() -> None:
     assert any(part.aggregate for tree in plan.trees for part in tree.parts.values())
 
 
+@pytest.mark.slow
 def test_without_free_slots_hosts_sum() -> None:
     allocator = Allocator(RACKS)
     full = PlanRequest(9, 1, ("h1", "h2", "h5"), ("ps",), window=256)

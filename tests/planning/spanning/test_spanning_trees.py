@@ -125,6 +125,7 @@ def test_rates_of_all_trees_reach_the_strength(graph: PlanningGraph) -> None:
         assert bound * Fraction(999_999, 1_000_000) <= sum(rates.values()) <= bound
 
 
+@pytest.mark.slow
 @given(networks(), st.sampled_from([Fraction(1, 10), Fraction(1, 1000)]))
 @settings(max_examples=40)
 def test_trees_within_a_gap_of_the_strength(graph: PlanningGraph, gap: Fraction) -> None:

@@ -82,6 +82,7 @@ def flows_of(problem: PackingProblem, root: str, parents: Mapping[str, str]) -> 
     return {node: count for node in parents if (count := above(node)) != 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sizes", "optimum"),
     [((3, 2), Fraction(9, 5)), ((4, 2), Fraction(16, 9)), ((4, 3), Fraction(8, 3))],

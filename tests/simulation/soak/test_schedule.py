@@ -12,6 +12,7 @@ from simulation.soak.schedule import ScheduleFileError, from_json, kind_of, to_j
 from tests.support.search import examples
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60, of=1000), deadline=None)
 @given(st.integers(0, 1 << 32))
 def test_a_schedule_is_the_same_after_a_round_trip(seed: int) -> None:

@@ -70,6 +70,7 @@ def test_exact(entries: list[tuple[int, int]], keys: list[tuple[int, int]]) -> N
         assert lookup.find(key) is by_key.get(key)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(VALUES, VALUES, st.integers(0, WIDTH)), max_size=30), KEYS)
 def test_longest_prefix(entries: list[tuple[int, int, int]], keys: list[tuple[int, int]]) -> None:
     lookup = PrefixLookup(1, WIDTH)
