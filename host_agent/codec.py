@@ -25,7 +25,6 @@ from protocol.wire import (
     Hop,
     Kind,
     Reduction,
-    carries_lanes,
     frame_bytes,
     frame_template,
     ipv4_checksum,
@@ -39,11 +38,11 @@ STACK_START = HEADER_START + HEADER_BYTES
 JOB_START = HEADER_START + 4
 TREE_AT = HEADER_START + 6
 _TOS_AT = ETHERNET_BYTES + 1
-_TOTAL_LENGTH_AT = ETHERNET_BYTES + 2
-_CHECKSUM_AT = ETHERNET_BYTES + 10
-_UDP_LENGTH_AT = ETHERNET_BYTES + IPV4_BYTES + 4
-_KIND_AT = HEADER_START
-_HOPS_AT = HEADER_START + 7
+TOTAL_LENGTH_AT = ETHERNET_BYTES + 2
+CHECKSUM_AT = ETHERNET_BYTES + 10
+UDP_LENGTH_AT = ETHERNET_BYTES + IPV4_BYTES + 4
+KIND_AT = HEADER_START
+HOPS_AT = HEADER_START + 7
 FLAGS_AT = HEADER_START + 1
 REDUCTION_AT = HEADER_START + 2
 EXPONENT_AT = HEADER_START + 3
@@ -89,6 +88,20 @@ def every(mask: NDArray[np.bool_]) -> bool:
     return bool(np.count_nonzero(mask) == len(mask))
 
 
+def by_tree(frames: Frames) -> list[tuple[int, Frames]]:
+    """Return frames (n, length) by their trees, in the order of these; n > 0."""
+    trees = frames[:, TREE_AT].tobytes()
+    if trees.count(trees[:1]) == len(trees):
+        return [(trees[0], frames)]
+    ordered = frames[np.argsort(frames[:, TREE_AT], kind="stable")]
+    groups = []
+    end = 0
+    for tree in sorted(set(trees)):
+        start, end = end, end + trees.count(tree)
+        groups.append((tree, ordered[start:end]))
+    return groups
+
+
 # Columns of frames. (A view as records costs three times as much on one frame.)
 
 
@@ -104,7 +117,7 @@ def flags_of(frames: Frames) -> NDArray[np.uint8]:
 
 def kinds_of(frames: Frames) -> NDArray[np.uint8]:
     """Kinds of packet."""
-    kinds: NDArray[np.uint8] = np.bitwise_and(frames[:, _KIND_AT], 0x0F)
+    kinds: NDArray[np.uint8] = np.bitwise_and(frames[:, KIND_AT], 0x0F)
     return kinds
 
 
@@ -137,39 +150,6 @@ def known_reductions(frames: Frames) -> NDArray[np.bool_]:
         return np.ones(len(frames), dtype=np.bool_)
     known: NDArray[np.bool_] = _KNOWN[frames[:, REDUCTION_AT]]
     return known
-
-
-_BY_STACK = 2
-
-
-def _bare_kinds() -> NDArray[np.uint8]:
-    """Return by kind << 4 | reduction: whether frames have no lanes on the wire, or _BY_STACK."""
-    bare = np.zeros(256, dtype=np.uint8)
-    for reduction in Reduction:
-        up, down = (not carries_lanes(reduction, up=up) for up in (True, False))
-        for kind in Kind:
-            bare[kind << 4 | reduction] = up if kind is Kind.CONTRIBUTION else down
-        if up != down:
-            bare[Kind.REQUEST << 4 | reduction] = _BY_STACK
-    return bare
-
-
-_BARE_KINDS = _bare_kinds()
-
-
-def are_bare(frames: Frames) -> NDArray[np.bool_]:
-    """Return which frames (n, length) have no lanes on the wire, see `protocol.wire.carries_lanes`.
-
-    A request goes by its stack.
-    """
-    codes = frames[:, _KIND_AT] << 4
-    codes |= frames[:, REDUCTION_AT] >> 4
-    bare: NDArray[np.uint8] = _BARE_KINDS[codes]
-    if np.count_nonzero(bare == _BY_STACK):
-        up = frames[:, _HOPS_AT] > 0
-        broadcast = frames[:, REDUCTION_AT] == reduction_byte(Reduction.BROADCAST)
-        bare = np.where(bare == _BY_STACK, up == broadcast, bare)
-    return bare.astype(np.bool_)
 
 
 def epochs_of(frames: Frames) -> NDArray[np.int64]:
@@ -215,8 +195,8 @@ def mark(frames: Frames, tos: int) -> None:
     changed[10:12] = b"\0\0"
     frames[..., _TOS_AT] = tos
     checksum = ipv4_checksum(bytes(changed))
-    frames[..., _CHECKSUM_AT] = checksum >> 8
-    frames[..., _CHECKSUM_AT + 1] = checksum & 0xFF
+    frames[..., CHECKSUM_AT] = checksum >> 8
+    frames[..., CHECKSUM_AT + 1] = checksum & 0xFF
 
 
 def number(frames: Frames, sequences: NDArray[np.int64], flags: np.uint8) -> None:
@@ -230,71 +210,8 @@ def sent_back(frames: Frames, kind: Kind) -> Frames:
     back = frames.copy()
     back[:, 0:6], back[:, 6:12] = frames[:, 6:12], frames[:, 0:6]
     back[:, 26:30], back[:, 30:34] = frames[:, 30:34], frames[:, 26:30]
-    back[:, _KIND_AT] = VERSION << 4 | kind
+    back[:, KIND_AT] = VERSION << 4 | kind
     return back
-
-
-def with_lanes(frames: Frames, lanes: int) -> list[Frames]:
-    """Return received frames (n, length), with zero lanes added where the wire has none.
-
-    Agents look at frames of either kind alike. Each batch has one length.
-    """
-    if frames.shape[1] <= _HOPS_AT:
-        return [frames]
-    bare = are_bare(frames)
-    if not some(bare):
-        return [frames]
-    size = LANE_BYTES * lanes
-    return [_resized(run, size) if bare[start] else run for start, run in _runs(frames, bare)]
-
-
-def without_lanes(batches: Sequence[Frames], lanes: int) -> list[Frames]:
-    """Return frames as they are sent: those without lanes on the wire lose their zero lanes.
-
-    Each batch, given and returned, has one length.
-    """
-    sent: list[Frames] = []
-    size = LANE_BYTES * lanes
-    for frames in batches:
-        bare = are_bare(frames)
-        if not some(bare):
-            sent.append(frames)
-            continue
-        for start, run in _runs(frames, bare):
-            sent.append(_resized(run, -size) if bare[start] else run)
-    return sent
-
-
-def _runs(frames: Frames, mask: NDArray[np.bool_]) -> list[tuple[int, Frames]]:
-    """Split frames where a mask (n,) changes; return the runs and their starts."""
-    if every(mask):
-        return [(0, frames)]
-    starts = [0, *(np.flatnonzero(np.diff(mask)) + 1).tolist()]
-    return list(zip(starts, np.split(frames, starts[1:]), strict=True))
-
-
-def _resized(frames: Frames, change: int) -> Frames:
-    """Return copies of frames with `change` more bytes at their ends, zeros, or fewer.
-
-    Their headers say so (RFC 1624 checksum).
-    """
-    count, length = frames.shape
-    kept = min(length, length + change)
-    resized = np.zeros((count, length + change), dtype=np.uint8)
-    resized[:, :kept] = frames[:, :kept]
-    total, udp, checksum = (
-        resized[:, at : at + 2].view(_U16)[:, 0]
-        for at in (_TOTAL_LENGTH_AT, _UDP_LENGTH_AT, _CHECKSUM_AT)
-    )
-    before = total.astype(np.int64)
-    after = (before + change) & 0xFFFF
-    folded = (~checksum.astype(np.int64) & 0xFFFF) + (~before & 0xFFFF) + after
-    folded = (folded & 0xFFFF) + (folded >> 16)
-    folded = (folded & 0xFFFF) + (folded >> 16)
-    checksum[:] = ~folded & 0xFFFF
-    total[:] = after
-    udp[:] = (udp.astype(np.int64) + change) & 0xFFFF
-    return resized
 
 
 class Matcher:
@@ -319,7 +236,7 @@ class Matcher:
             belongs[start : start + size] = 0xFF
         belongs[REDUCTION_AT] = _NO_REDUCTION
         if either_result:
-            belongs[_KIND_AT] = 0xFE
+            belongs[KIND_AT] = 0xFE
         plain = belongs.copy()
         plain[FLAGS_AT] = unusual_flags
         plain[_EPOCH_AT : _EPOCH_AT + 2] = 0xFF

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from collectives.operation import Ranges
 from collectives.plan import JobPlan
+from host_agent.bare_frames import without_lanes
 from host_agent.codec import (
     STACK_START,
     TREE_AT,
@@ -15,7 +16,6 @@ from host_agent.codec import (
     flags_of,
     kinds_of,
     weights_of,
-    without_lanes,
     workers_of,
 )
 from host_agent.options import WorkerOptions

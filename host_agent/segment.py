@@ -84,9 +84,6 @@ class Segment:
         self.source = source
         self.result = result
         self._full = (stop - start) // lanes
-        whole = self._full * lanes
-        self._whole_source = self.source[:whole].reshape(self._full, lanes)
-        self._whole_result = self.result[:whole].reshape(self._full, lanes)
         data = -(-(stop - start) // lanes)
         self.data = data
         self.count = data + self.prologue
@@ -132,6 +129,10 @@ class Segment:
             and (low == high or bool((np.diff(data) == 1).all()))
         )
 
+    def _whole(self, values: Tensor) -> Tensor:
+        """Return the full fragments of source or result, as rows that share memory."""
+        return values[: self._full * self._lanes].reshape(self._full, self._lanes)
+
     def values(self, data: NDArray[np.int64]) -> Tensor:
         """Return data fragments (n,) as rows (n, lanes); the last is padded with zeros.
 
@@ -139,10 +140,10 @@ class Segment:
         """
         if self._is_run(data):
             low = int(data[0])
-            return self._whole_source[low : low + len(data)]
+            return self._whole(self.source)[low : low + len(data)]
         rows = np.zeros((len(data), self._lanes), dtype=self.source.dtype)
         inside = (data >= 0) & (data < self._full)
-        rows[inside] = self._whole_source[data[inside]]
+        rows[inside] = self._whole(self.source)[data[inside]]
         for row in np.flatnonzero(data == self._full):
             rest = self.source[self._full * self._lanes :]
             rows[row, : len(rest)] = rest
@@ -152,10 +153,10 @@ class Segment:
         """Store the results of data fragments (n,)."""
         if self._is_run(data):
             low = int(data[0])
-            self._whole_result[low : low + len(data)] = rows
+            self._whole(self.result)[low : low + len(data)] = rows
             return
         inside = (data >= 0) & (data < self._full)
-        self._whole_result[data[inside]] = rows[inside]
+        self._whole(self.result)[data[inside]] = rows[inside]
         for row in np.flatnonzero(data == self._full):
             rest = self.result[self._full * self._lanes :]
             rest[:] = rows[row, : len(rest)]
@@ -178,6 +179,11 @@ class OpenSegments:
 
     def __iter__(self) -> Iterator[Segment]:
         return iter(self._segments)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is none."""
+        return not self._segments
 
     def append(self, segment: Segment) -> None:
         """Add a segment that starts where the last one ends."""

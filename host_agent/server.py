@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.plan import JobPlan, PlanError, Results, TreePlan
+from host_agent.bare_frames import with_lanes, without_lanes
 from host_agent.check_lanes import is_result, seal_sums
 from host_agent.codec import (
     STACK_START,
@@ -26,8 +27,6 @@ from host_agent.codec import (
     some,
     tos_of,
     weights_of,
-    with_lanes,
-    without_lanes,
     workers_of,
 )
 from host_agent.history import EMPTY, History

@@ -163,9 +163,15 @@ class Stream:
 
     def submit(self, segment: Segment, now: float) -> None:
         """Append a tensor's part to the stream; it starts at `end`."""
+        first_of_all = self._segments.empty
         self._segments.append(segment)
         self._end = segment.end
-        self.fill_window(now)
+        if first_of_all and not self._flight.congestion.limited:
+            # All slots are idle, and these are their next fragments.
+            fragments = np.arange(segment.first, min(segment.end, segment.first + self._window))
+            self._pump(fragments & (self._window - 1), now)
+        else:
+            self.fill_window(now)
 
     def mark(self, tos: int) -> None:
         """Give frames another IP ToS byte from now on, also those that are sent again."""

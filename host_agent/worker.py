@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache, partial
 from itertools import zip_longest
 
 import numpy as np
 
 from collectives.operation import Ranges
 from collectives.plan import JobPlan, PlanError, tensor_ranges
-from host_agent.codec import TREE_AT, Frames, with_lanes, without_lanes
+from host_agent.bare_frames import with_lanes, without_lanes
+from host_agent.codec import Frames, by_tree
 from host_agent.failure import CallError, JobFailed
 from host_agent.job import check_job, check_same_job
 from host_agent.numbers import exponent_codes, worker_bits
@@ -29,6 +31,8 @@ OPERATIONS = (*LANE_REDUCTIONS, *ROOT_REDUCTIONS, Reduction.BROADCAST)
 """Reductions of calls."""
 TURN_FRAMES = 8
 """Frames of a tree that go out before it is the next tree's turn."""
+CUTS = 64
+"""Number of lengths of tensors whose division among the trees is kept."""
 
 
 class Worker:
@@ -56,7 +60,7 @@ class Worker:
             )
         options = options or WorkerOptions()
         self.plan = plan
-        self._cut = plan
+        self.cut_as(plan)
         self.host = plan.workers[index]
         self.statistics = WorkerStatistics()
         self._network = network
@@ -146,7 +150,7 @@ class Worker:
         flat = np.ascontiguousarray(tensor).reshape(-1)
         lanes = self.plan.values
         if ranges is None:
-            ranges = tensor_ranges(self._cut, len(flat))
+            ranges = self._cut(len(flat))
         else:
             _check_ranges(name, ranges, len(flat), len(self._all))
         no_codes = np.zeros(0, dtype=np.uint8)
@@ -244,13 +248,8 @@ class Worker:
         if frames.shape[1] != self._length:
             self._answer_requests(frames)
             return
-        trees = frames[:, TREE_AT]
-        first = int(trees[0])
-        if len(self._all) == 1 or len(frames) == 1 or (trees == first).all():
-            self._receive_tree(first, frames, now)
-            return
-        for tree in np.unique(trees):
-            self._receive_tree(int(tree), frames[trees == tree], now)
+        for tree, batch in by_tree(frames):
+            self._receive_tree(tree, batch, now)
 
     def _receive_tree(self, tree: int, frames: Frames, now: float) -> None:
         stream = self._streams.get(tree)
@@ -268,14 +267,12 @@ class Worker:
         if frames.shape[1] < self._length:
             self.statistics.foreign += len(frames)
             return
-        trees = frames[:, TREE_AT]
-        for tree in np.unique(trees):
-            rows = trees == tree
-            stream = self._streams.get(int(tree))
+        for tree, batch in by_tree(frames):
+            stream = self._streams.get(tree)
             if stream is None:
-                self.statistics.foreign += int(rows.sum())
+                self.statistics.foreign += len(batch)
             else:
-                stream.answer_requests(frames[rows])
+                stream.answer_requests(batch)
 
     def tick(self, now: float) -> None:
         """Do what is due: send again, or give up (`failure`)."""
@@ -331,7 +328,7 @@ class Worker:
 
         A new epoch does not do that: workers adopt it at different calls.
         """
-        self._cut = plan
+        self._cut = lru_cache(CUTS)(partial(tensor_ranges, plan))
 
     def adopt(self, plan: JobPlan, now: float) -> None:
         """Go on under a newer epoch of the plan; an older or the same one is ignored.

@@ -89,9 +89,9 @@ class TrafficPriority:
         if frames.shape[1] < JOB_START + 2:
             self.foreign += len(frames)
             return
-        first = frames[0, JOB_START : JOB_START + 2]
-        if len(frames) == 1 or (frames[:, JOB_START : JOB_START + 2] == first).all():
-            self._receive_job(int.from_bytes(first.tobytes(), "big"), frames, now)
+        these = frames[:, JOB_START : JOB_START + 2].tobytes()
+        if these == these[:2] * len(frames):
+            self._receive_job(int.from_bytes(these[:2], "big"), frames, now)
             return
         jobs: NDArray[np.int64] = frames[:, JOB_START].astype(np.int64) << 8
         jobs |= frames[:, JOB_START + 1]

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.plan import JobPlan, SwitchPart, TreePlan
-from host_agent.codec import Frames, are_bare
+from host_agent.bare_frames import are_bare
+from host_agent.codec import Frames
 from host_agent.server import Server
 from host_agent.worker import Worker
 from network.model import Host, Link, Network

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host_agent.codec import Frames, with_lanes, without_lanes
+from host_agent.bare_frames import with_lanes, without_lanes
+from host_agent.codec import Frames
 from protocol.wire import (
     Address,
     Header,
