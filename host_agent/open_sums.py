@@ -16,7 +16,8 @@ class OpenSums:
     """State per slot of a window: the fragment that is being summed, and its contributions.
 
     That is sums of children's subtrees, which `held` (slots, children) shows, and `singles` of
-    workers that bypassed the switches. `covered`: how many workers both are of.
+    workers that bypassed the switches. `covered`: how many workers both are of. `sum`: of the
+    children, once one has `started` it.
     """
 
     def __init__(self, window: int, lanes: int) -> None:
@@ -30,8 +31,13 @@ class OpenSums:
         self.code = np.zeros(window, dtype=np.uint8)
         self.reduction = np.zeros(window, dtype=np.uint8)
         self.singles: dict[int, dict[int, NDArray[np.int32]]] = {}
-        self._started = np.zeros(window, dtype=np.bool_)
-        self._sum = np.zeros((window, lanes), dtype=np.int32)
+        self.started = np.zeros(window, dtype=np.bool_)
+        self.sum = np.zeros((window, lanes), dtype=np.int32)
+
+    @property
+    def children(self) -> int:
+        """Number of children."""
+        return self.held.shape[1]
 
     def restart(self, groups: Sequence[Sequence[int]]) -> None:
         """Drop everything; from now on child i covers the workers `groups[i]`."""
@@ -79,25 +85,25 @@ class OpenSums:
         codes: NDArray[np.uint8],
     ) -> None:
         """Add the sums of children's subtrees, each slot once. Changes `flags`."""
-        empty = ~self._started[slots]
+        empty = ~self.started[slots]
         if every(empty):
-            self._sum[slots] = values
+            self.sum[slots] = values
         elif not some(empty):
             total, wrapped = combine(
-                self._sum[slots], values.astype(np.int32), self.reduction[slots]
+                self.sum[slots], values.astype(np.int32), self.reduction[slots]
             )
-            self._sum[slots] = total
+            self.sum[slots] = total
             flags |= wrapped
         else:
             into = slots[~empty]
             total, wrapped = combine(
-                self._sum[into], values[~empty].astype(np.int32), self.reduction[into]
+                self.sum[into], values[~empty].astype(np.int32), self.reduction[into]
             )
-            self._sum[into] = total
+            self.sum[into] = total
             flags[~empty] |= wrapped
-            self._sum[slots[empty]] = values[empty]
+            self.sum[slots[empty]] = values[empty]
         self.held[slots, children] = True
-        self._started[slots] = True
+        self.started[slots] = True
         self.covered[slots] += weights
         self.flags[slots] |= flags
         self.code[slots] = np.maximum(self.code[slots], codes)
@@ -125,20 +131,20 @@ class OpenSums:
         """Add the singles of slots to their sums."""
         for slot in self.singles.keys() & set(slots.tolist()) if self.singles else ():
             for values in self.singles[slot].values():
-                if self._started[slot]:
+                if self.started[slot]:
                     row = slice(slot, slot + 1)
                     total, wrapped = combine(
-                        self._sum[row].copy(), values[None], self.reduction[row]
+                        self.sum[row].copy(), values[None], self.reduction[row]
                     )
-                    self._sum[slot] = total[0]
+                    self.sum[slot] = total[0]
                     self.flags[slot] |= wrapped[0]
                 else:
-                    self._sum[slot] = values
-                self._started[slot] = True
+                    self.sum[slot] = values
+                self.started[slot] = True
 
     def raw(self, slots: NDArray[np.int64]) -> Frames:
         """Return the sums of slots, as on the wire."""
-        return self._sum[slots].astype(">i4").view(np.uint8)
+        return self.sum[slots].astype(">i4").view(np.uint8)
 
     def doubt(self, slots: NDArray[np.int64]) -> None:
         """Drop the sums of slots: check lanes have shown them to be wrong."""
@@ -147,7 +153,7 @@ class OpenSums:
 
     def _empty(self, slots: NDArray[np.int64]) -> None:
         self.held[slots] = False
-        self._started[slots] = False
+        self.started[slots] = False
         self.covered[slots] = 0
         self.flags[slots] = 0
         self.code[slots] = 0

@@ -1,12 +1,13 @@
-/* What a worker's stream does with ordinary results and fragments, and a server with ordinary totals,
- * in one pass: see ordinary.py, and stream.py and server.py for all else. Frames are looked at before anything
- * changes, so whatever is not ordinary is left whole. */
+/* What a worker's stream does with ordinary results and fragments, and a server with ordinary sums,
+ * in one pass: see ordinary.py, and stream.py and server.py for all else. Frames are looked at before
+ * anything changes, so whatever is not ordinary is left whole. */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
 /* ordinary.py puts the layout of frames before this text: offsets (FIRST, LAST, FLAGS, REDUCTION,
- * EXPONENT, WEIGHT, SEQUENCE, FRAGMENT, STACK), flags (OVERFLOW, ECN, SEQUENCED, REPAIR). */
+ * EXPONENT, WEIGHT, SEQUENCE, FRAGMENT, STACK), flags (OVERFLOW, ECN, SEQUENCED, REPAIR), and the
+ * bytes of reductions (AND, REDUCE_AND, ...). */
 enum { WORDS = (LAST - FIRST) / 8, IDLE = -1, EMPTY = -1 };
 
 struct stream {
@@ -248,12 +249,19 @@ struct server {
     /* The server's arrays, by slot: the fragment being summed, and the last one finished. */
     int64_t *fragment, *done, *done_number, *last;
     uint8_t *own, *done_lanes, *done_code, *done_flags, *done_reduction;
+    /* What is there of the fragment being summed; `held` by slot and child. */
+    uint8_t *held, *started, *flags, *code, *reduction;
+    int64_t *covered;
+    int32_t *sum;
+    double *since;
     int64_t *log;
     const uint8_t *plain, *expected, *prefix;
-    int64_t window, lanes, log_size, prefix_bytes, workers, lanes_at;
+    int64_t window, lanes, log_size, prefix_bytes, workers, children, lanes_at;
     /* The batch, and the state of the server. */
-    int64_t child, arrived, log_next;
-    int64_t overflowed;
+    double now;
+    int64_t child, weight, arrived, log_next;
+    /* What `take` finds. */
+    int64_t completed, overflowed;
 };
 
 static int is_newer(int64_t a, int64_t b)
@@ -262,19 +270,24 @@ static int is_newer(int64_t a, int64_t b)
     return b == EMPTY || (distance && distance < 0x80000000u);
 }
 
-/* Whether n frames, `stride` bytes apart, are the sums of all workers' parts of as many new
- * fragments, from one child and in its order; changes nothing but `last`. */
-int ordinary_look_at_totals(struct server *s, const uint8_t *frames, uint32_t n, uint64_t stride)
+/* Whether n frames, `stride` bytes apart, are sums of one child's workers, each of a fragment that is
+ * new or lacks this child's, in the child's order; changes nothing but `last`. */
+int ordinary_look_at_sums(struct server *s, const uint8_t *frames, uint32_t n, uint64_t stride)
 {
     for (uint32_t i = 0; i < n; i++) {
         const uint8_t *frame = frames + i * stride;
         if (!is_plain(s->plain, s->expected, frame)
             || (frame[FLAGS] & (SEQUENCED | REPAIR)) != SEQUENCED
-            || (frame[STACK] & 0x3F) != s->child || big16(frame + WEIGHT) != s->workers
+            || (frame[STACK] & 0x3F) != s->child || big16(frame + WEIGHT) != s->weight
             || big16(frame + SEQUENCE) != (uint16_t)(s->arrived + 1 + i))
             return 0;
         int64_t fragment = big32(frame + FRAGMENT), slot = fragment & (s->window - 1);
-        if (s->fragment[slot] != EMPTY || !is_newer(fragment, s->done[slot]))
+        if (!is_newer(fragment, s->done[slot]))
+            return 0;
+        if (s->fragment[slot] != EMPTY
+            && (s->fragment[slot] != fragment || s->weight == s->workers
+                || s->reduction[slot] != frame[REDUCTION]
+                || s->held[slot * s->children + s->child]))
             return 0;
         s->last[slot] = i;
     }
@@ -286,31 +299,107 @@ int ordinary_look_at_totals(struct server *s, const uint8_t *frames, uint32_t n,
     return 1;
 }
 
-/* Take the totals in that were looked at: their results go to `out`, one behind the other. */
-void ordinary_take_totals(struct server *s, const uint8_t *frames, uint32_t n, uint64_t stride,
-                          uint8_t *out)
+/* Combine lanes with those of a sum; returns OVERFLOW if one wraps around. */
+static uint8_t combine(int32_t *sum, const uint8_t *lanes, int64_t n, uint8_t reduction)
+{
+    uint32_t wrapped = 0;
+    switch (reduction) {
+    case AND:
+    case REDUCE_AND:
+        for (int64_t i = 0; i < n; i++)
+            sum[i] &= (int32_t)big32(lanes + 4 * i);
+        return 0;
+    case XOR:
+    case REDUCE_XOR:
+        for (int64_t i = 0; i < n; i++)
+            sum[i] ^= (int32_t)big32(lanes + 4 * i);
+        return 0;
+    case MAX:
+    case REDUCE_MAX:
+        for (int64_t i = 0; i < n; i++) {
+            int32_t value = (int32_t)big32(lanes + 4 * i);
+            sum[i] = sum[i] > value ? sum[i] : value;
+        }
+        return 0;
+    case NONE:       /* of zeros */
+    case BROADCAST:  /* of zeros and the root's */
+        for (int64_t i = 0; i < n; i++)
+            sum[i] |= (int32_t)big32(lanes + 4 * i);
+        return 0;
+    default:
+        for (int64_t i = 0; i < n; i++) {
+            uint32_t a = (uint32_t)sum[i], b = big32(lanes + 4 * i), total = a + b;
+            wrapped |= (a ^ total) & (b ^ total);
+            sum[i] = (int32_t)total;
+        }
+        return wrapped >> 31 ? OVERFLOW : 0;
+    }
+}
+
+/* Add a frame's lanes to its fragment's sum; returns whether all workers' are in it. */
+static int add(struct server *s, const uint8_t *frame, int64_t fragment, int64_t slot)
+{
+    const uint8_t *lanes = frame + s->lanes_at;
+    int32_t *sum = s->sum + slot * s->lanes;
+    uint8_t flags = frame[FLAGS] & (OVERFLOW | ECN);
+    if (s->fragment[slot] == EMPTY) {
+        s->fragment[slot] = fragment;
+        s->since[slot] = s->now;
+        s->reduction[slot] = frame[REDUCTION];
+        memset(s->held + slot * s->children, 0, (size_t)s->children);
+        s->started[slot] = s->flags[slot] = s->code[slot] = 0;
+        s->covered[slot] = 0;
+    }
+    if (s->started[slot])
+        flags |= combine(sum, lanes, s->lanes, frame[REDUCTION]);
+    else
+        for (int64_t i = 0; i < s->lanes; i++)
+            sum[i] = (int32_t)big32(lanes + 4 * i);
+    s->held[slot * s->children + s->child] = s->started[slot] = 1;
+    s->covered[slot] += s->weight;
+    s->flags[slot] |= flags;
+    s->code[slot] = s->code[slot] > frame[EXPONENT] ? s->code[slot] : frame[EXPONENT];
+    return s->covered[slot] == s->workers;
+}
+
+/* Take the sums in that were looked at: results of those that are complete go to `out`, one behind the
+ * other. */
+void ordinary_take_sums(struct server *s, const uint8_t *frames, uint32_t n, uint64_t stride,
+                        uint8_t *out)
 {
     size_t lane_bytes = (size_t)(4 * s->lanes), length = (size_t)s->prefix_bytes + lane_bytes;
-    s->overflowed = 0;
+    s->overflowed = s->completed = 0;
     for (uint32_t i = 0; i < n; i++) {
-        const uint8_t *frame = frames + i * stride, *lanes = frame + s->lanes_at;
+        const uint8_t *frame = frames + i * stride;
         int64_t fragment = big32(frame + FRAGMENT), slot = fragment & (s->window - 1);
-        uint8_t *made = out + i * length, flags = frame[FLAGS] & (OVERFLOW | ECN);
+        uint8_t *kept = s->done_lanes + (size_t)slot * lane_bytes;
+        uint8_t flags = frame[FLAGS] & (OVERFLOW | ECN), code = frame[EXPONENT];
+        if (s->weight == s->workers) {
+            memcpy(kept, frame + s->lanes_at, lane_bytes);
+        } else if (add(s, frame, fragment, slot)) {
+            for (int64_t lane = 0; lane < s->lanes; lane++)
+                put32(kept + 4 * lane, (uint32_t)s->sum[slot * s->lanes + lane]);
+            flags = s->flags[slot];
+            code = s->code[slot];
+            s->fragment[slot] = EMPTY;
+        } else {
+            continue;
+        }
+        uint8_t *made = out + s->completed++ * length;
         s->done[slot] = fragment;
         s->own[slot] = 1;
-        s->done_code[slot] = frame[EXPONENT];
+        s->done_code[slot] = code;
         s->done_flags[slot] = flags;
         s->done_reduction[slot] = frame[REDUCTION];
-        memcpy(s->done_lanes + (size_t)slot * lane_bytes, lanes, lane_bytes);
         s->log[s->log_next % s->log_size] = fragment;
         s->done_number[slot] = s->log_next & 0xFFFF;
         memcpy(made, s->prefix, (size_t)s->prefix_bytes);
         put32(made + FRAGMENT, (uint32_t)fragment);
-        made[EXPONENT] = frame[EXPONENT];
+        made[EXPONENT] = code;
         made[FLAGS] = flags;
         made[REDUCTION] = frame[REDUCTION];
         give_number(made, s->log_next++);
-        memcpy(made + s->prefix_bytes, lanes, lane_bytes);
-        s->overflowed += flags & OVERFLOW;
+        memcpy(made + s->prefix_bytes, kept, lane_bytes);
+        s->overflowed += (flags & OVERFLOW) != 0;
     }
 }

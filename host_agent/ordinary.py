@@ -1,7 +1,7 @@
 """Processing of ordinary frames, in C.
 
 Nearly all batches that come to a worker are ordinary: plain results of one tensor's fragments, each
-sent once, in order. And so it is with fragments that are sent, and with totals that come to a
+sent once, in order. And so it is with fragments that are sent, and with sums that come to a
 server. What `host_agent.stream` and
 `host_agent.server` do with those takes some seventy operations on short arrays, and a pass in C a
 fifth of the time. Everything else is left to them, and all where there is no C compiler or where
@@ -23,7 +23,7 @@ from host_agent import codec
 from host_agent.codec import Frames
 from host_agent.segment import Segment
 from p4switch.packet_io.compile import FLAGS, NoCompilerError, compile_shared
-from protocol.wire import Flag
+from protocol.wire import Flag, Reduction
 
 _LAYOUT = {
     "FIRST": codec.FIRST,
@@ -39,6 +39,7 @@ _LAYOUT = {
     "ECN": int(Flag.ECN),
     "SEQUENCED": int(Flag.SEQUENCED),
     "REPAIR": int(Flag.REPAIR),
+    **{each.name: codec.reduction_byte(each) for each in Reduction},
 }
 _POINTERS = {
     "fragment": "_flight.fragment",
@@ -102,6 +103,14 @@ _SERVER_POINTERS = {
     "done_code": "_history.code",
     "done_flags": "_history.flags",
     "done_reduction": "_history.reduction",
+    "held": "_sums.held",
+    "started": "_sums.started",
+    "flags": "_sums.flags",
+    "code": "_sums.code",
+    "reduction": "_sums.reduction",
+    "covered": "_sums.covered",
+    "sum": "_sums.sum",
+    "since": "_sums.since",
     "log": "_links.sent.fragments",
     "plain": "_matcher.plain",
     "expected": "_matcher.expected",
@@ -114,10 +123,11 @@ _SERVER_CONSTANTS = {
     "log_size": "_links.sent.size",
     "prefix_bytes": "_forms.replicated.lanes_start",
     "workers": "_workers",
+    "children": "_sums.children",
     "lanes_at": "_up.lanes_start",
 }
 """Its scalars."""
-_SERVER_BATCH = ["child", "arrived", "log_next", "overflowed"]
+_SERVER_BATCH = ["child", "weight", "arrived", "log_next", "completed", "overflowed"]
 
 
 class _Stream(ctypes.Structure):
@@ -141,6 +151,7 @@ class _Server(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_void_p) for name in _SERVER_POINTERS),
         *((name, ctypes.c_int64) for name in _SERVER_CONSTANTS),
+        ("now", ctypes.c_double),
         *((name, ctypes.c_int64) for name in _SERVER_BATCH),
     ]
 
@@ -156,13 +167,13 @@ def library() -> ctypes.CDLL | None:
         return None
     loaded = ctypes.CDLL(str(path))
     batch = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
-    loaded.ordinary_look.argtypes = loaded.ordinary_look_at_totals.argtypes = batch
+    loaded.ordinary_look.argtypes = loaded.ordinary_look_at_sums.argtypes = batch
     out = ctypes.c_void_p, ctypes.c_double
     loaded.ordinary_take.argtypes = (*batch, ctypes.c_uint64, ctypes.c_int, *out)
     loaded.ordinary_take.restype = ctypes.c_uint32
     loaded.ordinary_send.argtypes = (*batch[:3], *out)
-    loaded.ordinary_take_totals.argtypes = (*batch, ctypes.c_void_p)
-    loaded.ordinary_take_totals.restype = None
+    loaded.ordinary_take_sums.argtypes = (*batch, ctypes.c_void_p)
+    loaded.ordinary_take_sums.restype = None
     return loaded
 
 
@@ -277,23 +288,24 @@ class Ordinary(_Pass):
         return made, self._state.log_next
 
 
-class OrdinaryTotals(_Pass):
-    """Processing of a server's ordinary totals, which it sends to all."""
+class OrdinarySums(_Pass):
+    """What a server does with ordinary sums, whose results it sends to all."""
 
     _struct = _Server
     _pointers = _SERVER_POINTERS
     _constants = _SERVER_CONSTANTS
 
-    def take(self, frames: Frames, **scalars: int) -> tuple[Frames, int] | None:
-        """Process totals (n, length); return their results, and how many wrapped around.
+    def take(self, frames: Frames, now: float, **scalars: int) -> tuple[Frames, int] | None:
+        """Process sums (n, length); return the results they complete, and how many wrapped around.
 
         None, and nothing is taken in, if they are not ordinary. `scalars`: as for `Ordinary.look`.
         """
         if not self._batch(frames, scalars):
             return None
         assert self._library is not None
-        if not self._library.ordinary_look_at_totals(self._address, *self._frames):
+        if not self._library.ordinary_look_at_sums(self._address, *self._frames):
             return None
+        self._state.now = now
         made = self._room(len(frames))
-        self._library.ordinary_take_totals(self._address, *self._frames, made.ctypes.data)
-        return made, self._state.overflowed
+        self._library.ordinary_take_sums(self._address, *self._frames, made.ctypes.data)
+        return made[: self._state.completed], self._state.overflowed

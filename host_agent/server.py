@@ -34,7 +34,7 @@ from host_agent.integrity import make_integrity
 from host_agent.job import check_job, check_same_job
 from host_agent.link_repairs import REPAIR, SEQUENCED, LinkRepairs
 from host_agent.open_sums import OpenSums
-from host_agent.ordinary import OrdinaryTotals
+from host_agent.ordinary import OrdinarySums
 from host_agent.server_forms import ServerForms
 from host_agent.server_statistics import Missing as Missing
 from host_agent.server_statistics import ServerStatistics as ServerStatistics
@@ -111,7 +111,7 @@ class Server:
         self._matcher, self._up = self._forms.matcher, self._forms.up
         self._links.restart(self._forms.request)
         self._sums.restart(tree.server_children)
-        self._ordinary = OrdinaryTotals()
+        self._ordinary = OrdinarySums()
 
     # -- frames and time
 
@@ -132,7 +132,7 @@ class Server:
             frames = frames[known]
             if not len(frames):
                 return
-        if self._take_ordinary(frames):
+        if self._take_ordinary(frames, now):
             return
         if not self._matcher.all_plain(frames):
             frames = self._sift(frames, now)
@@ -186,15 +186,16 @@ class Server:
         if len(frames):
             self._add(frames, fragments, slots, children, weights, now)
 
-    def _take_ordinary(self, frames: Frames) -> bool:
-        """Process ordinary totals in one pass; return whether these are such
+    def _take_ordinary(self, frames: Frames, now: float) -> bool:
+        """Process ordinary sums in one pass; return whether these are such
         (`host_agent.ordinary`)."""
         if self._integrity is not None or self._all_single or not self._replicates:
             return False
         if frames.shape[1] != self._up.length:
             return False
         child = int(frames[0, STACK_START]) & 0x3F
-        if self._sizes[child] != self._workers:
+        weight = int(self._sizes[child])
+        if weight == _NO_WEIGHT:
             return False
         links = self._links
         arrivals = links.arrivals[child]
@@ -204,21 +205,26 @@ class Server:
         if not self._ordinary.bound:
             self._ordinary.bind(self)
         taken = self._ordinary.take(
-            frames, child=child, arrived=arrivals.newest, log_next=links.sent.next
+            frames,
+            now,
+            child=child,
+            weight=weight,
+            arrived=arrivals.newest,
+            log_next=links.sent.next,
         )
         if taken is None:
             return False
         results, overflowed = taken
-        count = len(frames)
-        arrivals.newest += count
-        links.sent.next += count
-        self._output.append(results)
+        arrivals.newest += len(frames)
         statistics = self.statistics
-        statistics.received += count
-        statistics.sums += count
-        statistics.results += count
-        statistics.result_frames += count
-        statistics.overflowed += overflowed
+        statistics.received += len(frames)
+        statistics.sums += len(frames)
+        if len(results):
+            links.sent.next += len(results)
+            self._output.append(results)
+            statistics.results += len(results)
+            statistics.result_frames += len(results)
+            statistics.overflowed += overflowed
         return True
 
     def mark(self, tos: int) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,12 +18,21 @@ from host_agent import ordinary
 from host_agent.codec import Frames, flags_of, reduction_byte, reductions_of
 from host_agent.congestion import StreamPath
 from host_agent.fast_path import FastPath
+from host_agent.history import EMPTY
 from host_agent.segment import Remark
 from host_agent.server import Server
 from host_agent.stream import WorkerOptions
-from host_agent.worker import Worker
+from host_agent.worker import OPERATIONS, Worker
 from protocol.wire import LANE_REDUCTIONS, Flag, Reduction
-from tests.support.protocol_world import LANES, at_server, at_worker, star_plan
+from tests.support.protocol_world import (
+    LANES,
+    SERVER,
+    at_server,
+    at_worker,
+    contribution,
+    star_plan,
+    tree_plan,
+)
 from tests.support.search import examples
 
 pytestmark = pytest.mark.skipif(ordinary.library() is None, reason="no C compiler")
@@ -29,37 +40,54 @@ pytestmark = pytest.mark.skipif(ordinary.library() is None, reason="no C compile
 Snapshot = dict[str, Any]
 
 
+def look(found: Snapshot, prefix: str, owner: Any) -> None:
+    """Add what an object keeps to a snapshot."""
+    names = getattr(owner, "__dict__", None) or {n: getattr(owner, n) for n in owner.__slots__}
+    for name, value in names.items():
+        if isinstance(value, np.ndarray):
+            found[prefix + name] = value.tobytes()
+        elif isinstance(value, (int, float, dict)):
+            found[prefix + name] = repr(value)
+
+
+def snapshot_of_server(server: Any) -> Snapshot:
+    """Everything that a server keeps, but for its forms, which never change here."""
+    found: Snapshot = {}
+    look(found, "", server)
+    for part in ("_history", "statistics"):
+        look(found, f"{part}.", getattr(server, part))
+    look(found, "sent.", server._links.sent)
+    for child, arrivals in enumerate(server._links.arrivals[:4]):
+        look(found, f"arrivals[{child}].", arrivals)
+    # Of slots that have opened no fragment the rest says nothing, nor does scratch of either way.
+    del found["_last"]
+    sums = server._sums
+    opened = np.flatnonzero(sums.fragment != EMPTY)
+    look(
+        found,
+        "sums.",
+        SimpleNamespace(
+            **{n: v[opened] for n, v in vars(sums).items() if isinstance(v, np.ndarray)}
+        ),
+    )
+    return found
+
+
 def snapshot(run: Run) -> Snapshot:
     """Everything that stream and server keep, but for their forms, which never change here."""
-    found: Snapshot = {}
-
-    def look(prefix: str, owner: Any) -> None:
-        names = getattr(owner, "__dict__", None) or {n: getattr(owner, n) for n in owner.__slots__}
-        for name, value in names.items():
-            if isinstance(value, np.ndarray):
-                found[prefix + name] = value.tobytes()
-            elif isinstance(value, (int, float, dict)):
-                found[prefix + name] = repr(value)
-
     stream: Any = run.worker._all[0]
-    server: Any = run.server
-    look("stream.", stream)
-    look("server.", server)
+    server = snapshot_of_server(run.server)
+    found: Snapshot = {f"server.{name}": value for name, value in server.items()}
+    look(found, "stream.", stream)
     for part in ("_flight", "_results", "_statistics"):
-        look(f"stream.{part}.", getattr(stream, part))
-    look("congestion.", stream._flight.congestion)
-    look("recovery.", stream._flight.recovery)
-    look("round_trip.", stream._flight.round_trip)
-    for part in ("_history", "_sums", "statistics"):
-        look(f"server.{part}.", getattr(server, part))
-    for end, links in (("stream", stream._links), ("server", server._links)):
-        look(f"{end}.sent.", links.sent)
-        for neighbour, arrivals in enumerate(links.arrivals[:2]):
-            look(f"{end}.arrivals[{neighbour}].", arrivals)
-    # Scratch of either way, and what says nothing of slots that have sent or opened no fragment.
-    del found["stream._last"], found["server._last"], found["stream._flight.frames"]
-    for name in ("since", "held", "_started", "doubted", "covered", "flags", "code", "reduction"):
-        del found[f"server._sums.{name}"]
+        look(found, f"stream.{part}.", getattr(stream, part))
+    look(found, "congestion.", stream._flight.congestion)
+    look(found, "recovery.", stream._flight.recovery)
+    look(found, "round_trip.", stream._flight.round_trip)
+    look(found, "stream.sent.", stream._links.sent)
+    look(found, "stream.arrivals.", stream._links.arrivals[0])
+    # Scratch of either way, and what says nothing of slots that have sent no fragment.
+    del found["stream._last"], found["stream._flight.frames"]
     found["in flight"] = stream._flight.frames[stream._flight.slots].tobytes()
     return found
 
@@ -196,6 +224,67 @@ def test_the_pass_does_what_numpy_does_to_the_last_bit(seed: int) -> None:
         assert mine.tobytes() == other.tobytes()
         if tensor.dtype == np.int32:
             np.testing.assert_array_equal(mine, tensor)
+
+
+def sums_of_children(seed: int) -> tuple[list[bytes], list[Snapshot]]:
+    """What a server sends and keeps while sums of two children and a worker's own come in."""
+    random, generator = Random(seed), np.random.default_rng(seed)
+    access = {"w0": "s1", "w1": "s1", "w2": "s2", "w3": "s0", SERVER: "s0"}
+    plan, network = tree_plan(access, {"s1": "s0", "s2": "s0"}, ("s1", "s2"))
+    server = Server(plan, 0, network)
+    groups = plan.trees[0].server_children
+    start = random.choice([0, (1 << 16) - 20])
+    for arrivals in server._links.arrivals[: len(groups)]:
+        arrivals.newest = start - 1
+    sent = dict.fromkeys(range(len(groups)), 0)
+    faulty = random.random() < 0.5
+    extreme = random.random() < 0.2
+    found: tuple[list[bytes], list[Snapshot]] = ([], [])
+    reductions = [random.choice(OPERATIONS) for _ in range(400)]
+    for step in range(120):
+        child = random.randrange(len(groups))
+        # Never more than a window ahead of the slowest.
+        most = min(sent.values()) + plan.in_flight - sent[child]
+        frames = []
+        for _ in range(min(most, random.choice([1, 2, 5]))):
+            number = sent[child]
+            sent[child] += 1
+            most_value = (1 << 31) - 1 if extreme else 1 << 28
+            values = generator.integers(-most_value, most_value, plan.lanes).tolist()
+            made = contribution(
+                plan,
+                network,
+                groups[child][0],
+                number,
+                values,
+                weight=len(groups[child]),
+                reduction=reductions[number],
+                exponent=random.randrange(256),
+                sequence=(start + number) & 0xFFFF,
+                flags=Flag.SEQUENCED | random.choice([0, 0, 0, Flag.ECN, Flag.OVERFLOW]),
+            )
+            if faulty and random.random() < 0.03:
+                continue
+            frames += [made] * (2 if faulty and random.random() < 0.03 else 1)
+        if faulty and random.random() < 0.1:
+            random.shuffle(frames)
+        for _, batch in groupby(frames, key=lambda frame: frame.shape):
+            server.receive(np.concatenate([*batch]), 0.01 * step)
+        found[0].extend(batch.tobytes() for batch in server.take_output())
+        found[1].append(snapshot_of_server(server))
+    return found
+
+
+@settings(max_examples=examples(30, of=1000))
+@given(st.integers(0, 1 << 32))
+def test_sums_of_children_are_added_as_numpy_does(seed: int) -> None:
+    by_pass = sums_of_children(seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ordinary, "library", lambda: None)
+        by_numpy = sums_of_children(seed)
+    assert by_pass[0] == by_numpy[0]
+    for mine, other in zip(by_pass[1], by_numpy[1], strict=True):
+        assert mine == other
 
 
 def test_a_result_that_comes_twice_in_a_batch_fills_no_gap() -> None:

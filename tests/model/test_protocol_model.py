@@ -104,7 +104,7 @@ def partial_sums_outlive_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     def mutated(self: Server, plan: Any) -> None:
         kept = {
             name: getattr(self._sums, name).copy()
-            for name in ("fragment", "covered", "_sum", "_started")
+            for name in ("fragment", "covered", "sum", "started")
         }
         adopt(self, plan)
         for name, value in kept.items():

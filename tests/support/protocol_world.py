@@ -219,7 +219,12 @@ def lanes_in(batch: Frames, lanes: int) -> int:
 
 
 def contribution(
-    plan: JobPlan, network: Network, worker: int, fragment: int, value: int, **fields: Any
+    plan: JobPlan,
+    network: Network,
+    worker: int,
+    fragment: int,
+    value: int | Sequence[int],
+    **fields: Any,
 ) -> Frames:
     """A frame to the server on a worker's path: a sum if `weight` is that of the subtree."""
     last = plan.trees[0].up[worker][-1]
