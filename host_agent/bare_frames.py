@@ -47,7 +47,7 @@ def are_bare(frames: Frames) -> NDArray[np.bool_]:
     """
     codes = frames[:, KIND_AT] << 4
     codes |= frames[:, REDUCTION_AT] >> 4
-    bare = _BARE_KINDS_OF[codes]
+    bare: NDArray[np.uint8] = _BARE_KINDS_OF[codes]
     if np.count_nonzero(bare == _BY_STACK):
         up = frames[:, HOPS_AT] > 0
         broadcast = frames[:, REDUCTION_AT] == reduction_byte(Reduction.BROADCAST)

@@ -9,9 +9,11 @@ from collectives.operation import Ranges
 from collectives.plan import JobPlan
 from host_agent.bare_frames import without_lanes
 from host_agent.codec import (
+    FLAGS_AT,
     STACK_START,
     TREE_AT,
     Frames,
+    by_tree,
     children_of,
     flags_of,
     kinds_of,
@@ -57,15 +59,11 @@ class RootWorker(Worker):
         self._find_roots()
 
     def _find_roots(self) -> None:
-        self._here = [tree.tree for tree in self.plan.trees if tree.server == self.host]
-        self._is_here = np.zeros(256, dtype=np.bool_)
-        self._is_here[self._here] = True
-        self._child = np.zeros(256, dtype=np.int64)
-        """This worker's child number at the server of each tree with its root here."""
         own = self.plan.workers.index(self.host)
-        for tree in self.plan.trees:
-            if tree.server == self.host:
-                self._child[tree.tree] = tree.up[own][0].child
+        self._child = {
+            tree.tree: tree.up[own][0].child for tree in self.plan.trees if tree.server == self.host
+        }
+        """This worker's child number at the server of each tree with its root here."""
 
     def submit(
         self,
@@ -87,33 +85,41 @@ class RootWorker(Worker):
 
     def receive(self, frames: Frames, now: float) -> None:
         """Process frames (n, length) of any kind and content."""
-        if frames.shape[1] <= TREE_AT:
+        if not len(frames) or frames.shape[1] <= TREE_AT:
             super().receive(frames, now)
             return
-        here = self._is_here[frames[:, TREE_AT]]
-        if here.any():
-            theirs = frames[here]
-            forged = self._speaks_for_root(theirs)
-            self.statistics.foreign += int(np.count_nonzero(forged))
-            self.servers.receive(theirs[~forged], now)
-        if not here.all():
-            super().receive(frames[~here], now)
+        groups = by_tree(frames)
+        for tree, group in groups:
+            if tree in self._child:
+                ours = self._from_others(tree, group)
+                self.statistics.foreign += len(group) - len(ours)
+                self.servers.receive(ours, now)
+        for tree, group in groups:
+            if tree not in self._child:
+                super().receive(group, now)
         self._hand_over(now)
 
-    def _speaks_for_root(self, frames: Frames) -> NDArray[np.bool_]:
-        """Return which frames of trees with their root here claim this worker's part of a sum.
+    def _from_others(self, tree: int, frames: Frames) -> Frames:
+        """Return the frames of a tree with its root here but those that claim this worker's part.
 
-        It comes from this host alone. Totals of all workers do too: none are handed over to roots.
+        That part of a sum comes from this host alone. Totals of all workers do too: none are handed
+        over to roots.
         """
         if frames.shape[1] <= STACK_START:
-            return np.zeros(len(frames), dtype=np.bool_)
+            return frames
+        children = set(frames[:, STACK_START].tobytes())
+        flags = set(frames[:, FLAGS_AT].tobytes())
+        if self._child[tree] not in {child & 0x3F for child in children} and not any(
+            each & Flag.BYPASS for each in flags
+        ):
+            return frames
         own = workers_of(frames) == self.plan.workers.index(self.host)
         total = weights_of(frames) == len(self.plan.workers)
         bypasses = (flags_of(frames) & Flag.BYPASS) != 0
-        child = children_of(frames) == self._child[frames[:, TREE_AT]]
-        forged: NDArray[np.bool_] = kinds_of(frames) == Kind.CONTRIBUTION
-        forged &= np.where(bypasses, own | total, child)
-        return forged
+        child = children_of(frames) == self._child[tree]
+        claims: NDArray[np.bool_] = kinds_of(frames) == Kind.CONTRIBUTION
+        claims &= np.where(bypasses, own | total, child)
+        return frames[~claims]
 
     def tick(self, now: float) -> None:
         """Do what is due: send again, or give up (`failure`)."""
@@ -148,7 +154,7 @@ class RootWorker(Worker):
         waiting = True
         while waiting:
             waiting = False
-            for tree in self._here:
+            for tree in self._child:
                 server = self.servers.at(self.plan.job, tree)
                 for frames in self.take_whole(tree):
                     server.receive_whole(frames, now)

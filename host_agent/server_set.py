@@ -12,6 +12,9 @@ from host_agent.codec import JOB_START, TREE_AT, Frames
 from host_agent.server import Server
 from network.model import Network
 
+_KEY_BYTES = TREE_AT + 1 - JOB_START
+"""Bytes of a job's and a tree's number in frames, which follow each other."""
+
 
 class ServerSet:
     """Servers of several jobs and trees, with the interface of one."""
@@ -65,16 +68,24 @@ class ServerSet:
         if frames.shape[1] <= TREE_AT:
             self.foreign += len(frames)
             return
+        if not len(frames):
+            return
+        these = frames[:, JOB_START : TREE_AT + 1].tobytes()
+        if these == these[:_KEY_BYTES] * len(frames):
+            self._receive_tree(int.from_bytes(these[:_KEY_BYTES], "big"), frames, now)
+            return
         keys: NDArray[np.int64] = frames[:, JOB_START].astype(np.int64) << 16
         keys |= frames[:, JOB_START + 1].astype(np.int64) << 8
         keys |= frames[:, TREE_AT]
         for key in set(keys.tolist()):
-            server = self._servers.get(key)
-            rows = keys == key
-            if server is None:
-                self.foreign += int(rows.sum())
-            else:
-                server.receive(frames if rows.all() else frames[rows], now)
+            self._receive_tree(key, frames[keys == key], now)
+
+    def _receive_tree(self, key: int, frames: Frames, now: float) -> None:
+        server = self._servers.get(key)
+        if server is None:
+            self.foreign += len(frames)
+        else:
+            server.receive(frames, now)
 
     def tick(self, now: float) -> None:
         """Do nothing: servers only answer."""
