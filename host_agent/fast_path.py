@@ -81,7 +81,8 @@ class FastPath:
         if found is None:
             return None
         count = len(frames)
-        segment.take_remark(exponents_of(frames))
+        if segment.call.remark is not None:
+            segment.take_remark(exponents_of(frames))
         limited = flight.congestion.limited
         if found.marked or limited:
             shortest = now - found.latest

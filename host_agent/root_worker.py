@@ -53,7 +53,7 @@ class RootWorker(Worker):
         self.servers = ServerSet()
         self.servers.adopt(plan, self.host, network, key)
         self._key = key
-        self._address = np.frombuffer(network.hosts[self.host].mac_bytes, np.uint8)
+        self._address = network.hosts[self.host].mac_bytes
         self._down: list[Frames] = []
         """Results to send."""
         self._find_roots()
@@ -64,6 +64,7 @@ class RootWorker(Worker):
             tree.tree: tree.up[own][0].child for tree in self.plan.trees if tree.server == self.host
         }
         """This worker's child number at the server of each tree with its root here."""
+        self._roots = [(tree, self.servers.at(self.plan.job, tree)) for tree in self._child]
 
     def submit(
         self,
@@ -154,18 +155,18 @@ class RootWorker(Worker):
         waiting = True
         while waiting:
             waiting = False
-            for tree in self._child:
-                server = self.servers.at(self.plan.job, tree)
-                for frames in self.take_whole(tree):
-                    server.receive_whole(frames, now)
+            for tree, server in self._roots:
+                if self._outputs[tree]:
+                    for frames in self.take_whole(tree):
+                        server.receive_whole(frames, now)
                 for frames in server.take_whole():
                     waiting = True
                     self._deliver(frames, now)
 
     def _deliver(self, frames: Frames, now: float) -> None:
         """Take what a server sends to this worker or to all, and send on what is for others."""
-        to = frames[0, _MAC]
-        if (to == self._address).all():
+        to = frames[0, _MAC].tobytes()
+        if to == self._address:
             self.receive_whole(frames, now)
             return
         self._down.append(frames)

@@ -232,7 +232,10 @@ class Worker:
     @property
     def failure(self) -> JobFailed | None:
         """What ended the job at this worker, if anything."""
-        return next((stream.failure for stream in self._all if stream.failure), None)
+        for stream in self._all:
+            if stream.failure is not None:
+                return stream.failure
+        return None
 
     # -- frames and time
 
@@ -294,8 +297,11 @@ class Worker:
 
         Trees take turns, so that none waits for the whole windows of the others.
         """
-        taken = [self.take_whole(tree) for tree in self._streams]
-        waiting = [without_lanes(batches, self.plan.lanes) for batches in taken if batches]
+        waiting = [
+            without_lanes(self.take_whole(tree), self.plan.lanes)
+            for tree, output in self._outputs.items()
+            if output
+        ]
         if len(waiting) == 1:
             return waiting[0]
         turns = [_pieces(batches) for batches in waiting]
