@@ -1,6 +1,8 @@
-"""Frames without lanes on the wire, which agents look at as if they had some."""
+"""Frames without lanes on the wire, which agents handle as if they had some."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from protocol.wire import (
 from tests.packet.hopsum.packets import check_frame
 
 HERE = Address(bytes(6), bytes([10, 0, 0, 1]))
+NEAR = Address(bytes([4] * 6), bytes([10, 0, 0, 2]))
 THERE = Address(bytes([2] * 6), bytes([10, 0, 255, 254]))
 
 
@@ -31,11 +34,12 @@ def made(
     hops: int,
     size: int,
     kind: Kind = Kind.CONTRIBUTION,
+    sources: Sequence[Address] = (HERE,),
 ) -> Frames:
-    """Frames of these reductions, each with `size` lanes."""
+    """Frames of these reductions, each with `size` lanes, by turns from some sources."""
     rows = [
         frame_template(
-            HERE,
+            sources[number % len(sources)],
             THERE,
             Header(kind, 1, 0, 1, number, reduction=reduction),
             [Hop()] * hops,
@@ -52,11 +56,12 @@ def made(
     lanes=st.sampled_from([32, 256, 352]),
     hops=st.integers(0, 10),
     kind=st.sampled_from([Kind.CONTRIBUTION, Kind.RESULT, Kind.REPLICATED, Kind.REQUEST]),
+    sources=st.lists(st.sampled_from([HERE, NEAR]), min_size=1, max_size=3),
 )
 def test_frames_go_out_as_their_reductions_say(
-    reductions: list[Reduction], lanes: int, hops: int, kind: Kind
+    reductions: list[Reduction], lanes: int, hops: int, kind: Kind, sources: list[Address]
 ) -> None:
-    frames = made(reductions, lanes, hops, lanes, kind)
+    frames = made(reductions, lanes, hops, lanes, kind, sources)
     sent = without_lanes([frames], lanes)
     rows = [row.tobytes() for batch in sent for row in batch]
     assert len(rows) == len(reductions)
