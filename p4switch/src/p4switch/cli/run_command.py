@@ -170,7 +170,7 @@ def run(
         typer.Option(
             min=0,
             max=LARGEST_RING,
-            help="Frames that may wait at each port, 2 KiB of memory each; default: 128 to 1,024, "
+            help="Frames that may wait at each port, 2 KiB of memory each; default: 64 to 1,024, "
             "in 8 MiB for all ports. 0: in the socket, from which system calls receive them "
             "(native executor).",
         ),

@@ -22,7 +22,7 @@ BLOCK_BYTES = 1 << 16
 """What the kernel allocates in one piece: whole slots."""
 SWITCH_FRAMES = 4096
 """Slots that the ports of a switch share by default: 8 MiB."""
-FEWEST_FRAMES, MOST_FRAMES = 128, 1024
+FEWEST_FRAMES, MOST_FRAMES = 64, 1024
 """Of a port by default."""
 
 _libc = ctypes.CDLL(None, use_errno=True)

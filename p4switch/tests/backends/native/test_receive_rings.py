@@ -260,6 +260,6 @@ def test_offloaded_frames_arrive_as_the_sender_left_them(
     assert arrived(loop) == segment
 
 
-@pytest.mark.parametrize(("ports", "frames"), [(1, 1024), (4, 1024), (8, 512), (200, 128)])
+@pytest.mark.parametrize(("ports", "frames"), [(1, 1024), (4, 1024), (8, 512), (64, 64), (200, 64)])
 def test_rings_share_what_memory_a_switch_may_take(ports: int, frames: int) -> None:
     assert default_frames(ports) == frames
