@@ -19,6 +19,14 @@ from prometheus_client.registry import Collector
 
 from controller.web.metrics import ClusterCollector
 from host_agent.node.metrics import AgentCollector, served_metrics
+from p4switch.backends.reference.interpreter import Interpreter
+from p4switch.cli.demo import ROUTER
+from p4switch.device.bundle import make_bundle
+from p4switch.device.device import Device
+from p4switch.device.loading import Loader
+from p4switch.device.metrics import exposition
+from p4switch.frontend.program import compile_file
+from p4switch.targets.v1model.engine import CounterValue, EngineOptions, EngineStatistics
 from protocol import hopsum_pb2 as pb
 from protocol.web_address import WebAddress
 from tests.support.cluster_world import World, ring
@@ -79,14 +87,22 @@ def test_the_dashboard_shows_every_metric_of_jobs_switches_and_links() -> None:
             assert re.search(rf"\b{name}\b", shown), name
 
 
+def switch_names() -> set[str]:
+    """Return what a switch's page calls its metrics, once each of them has a sample."""
+    engine = Interpreter(compile_file(ROUTER))
+    engine.write_counter("RouterIngress.routed", 0, CounterValue(1, 64))
+    text = exposition(EngineStatistics(), engine, {1: "lo"})
+    return set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE))
+
+
 def test_the_document_has_every_metric() -> None:
     documented = set(re.findall(r"^\| `(\w+)` \|", DOCUMENT.read_text(), re.MULTILINE))
-    assert documented == all_names()
+    assert documented == all_names() | switch_names()
 
 
 def test_units_and_suffixes() -> None:
     units = ("_seconds", "_bytes", "_per_second", "_total")
-    for name in all_names():
+    for name in all_names() | switch_names():
         assert not re.search(r"_(bits|ms|kb|count|number)(_|$)", name)
         assert "bytes" not in name or name.endswith(units), name
 
@@ -218,13 +234,24 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @needs_prometheus
 @pytest.mark.slow
-def test_a_real_prometheus_scrapes_controller_and_agent(world: World, tmp_path: Path) -> None:
+def test_a_real_prometheus_scrapes_controller_agent_and_switch(
+    world: World, tmp_path: Path
+) -> None:
     world.agents("h1", "h2")
-    with served_metrics("h1", world.nodes[0].agent, LOCAL) as port:
-        pages = [f"{world.url}metrics", f"http://127.0.0.1:{port}/metrics"]
+    switch = Device(
+        (),
+        Loader("interpreter", EngineOptions()),
+        device_config=make_bundle(ROUTER),
+        metrics_address="127.0.0.1:0",
+    )
+    with switch, served_metrics("h1", world.nodes[0].agent, LOCAL) as port:
+        assert switch.metrics is not None
+        ports = (port, switch.metrics.port)
+        pages = [f"{world.url}metrics", *(f"http://127.0.0.1:{each}/metrics" for each in ports)]
         targets = [urllib.parse.urlsplit(page).netloc for page in pages]
         with prometheus(tmp_path, targets) as address:
-            until(lambda: value(address, "sum(up)") == 2, "two scrapes")
+            until(lambda: value(address, "sum(up)") == 3, "three scrapes")
+            assert value(address, "p4switch_parser_errors_total") == 0
             world.queries.submit(ring("mine", "h1,h2"))
             world.exact("mine")
             summed = 'hopsum_job_tensors_summed_total{job_name="mine"}'
