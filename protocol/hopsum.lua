@@ -166,6 +166,36 @@ local function is_bare(kind, hops, reduction)
     return (up and BARE_UP or BARE_DOWN)[reduction] == true
 end
 
+-- Add what switches of any number of lanes and entries drop, as p4src/include/parser.p4 does.
+local function add_malformed(tree, packet, kind, reduction, hops, owner)
+    local name = KINDS[kind]
+    local wrong = {}
+    if packet.src_port ~= UDP_PORT then
+        wrong[#wrong + 1] = string.format("UDP source port %d", packet.src_port)
+    end
+    if name == nil then
+        wrong[#wrong + 1] = string.format("Kind %d: unknown kind", kind)
+    end
+    if REDUCTIONS[reduction] == nil then
+        wrong[#wrong + 1] = string.format("Reduction %d: unknown reduction", reduction)
+    end
+    if name == "contribution" and hops == 0 then
+        wrong[#wrong + 1] = "Contribution without stack entries"
+    elseif (name == "replicated result" or name == "inspect") and hops > 0 then
+        wrong[#wrong + 1] = name:gsub("^%l", string.upper) .. " with stack entries"
+    elseif name == "request" and REDUCTIONS[reduction] == "none" then
+        wrong[#wrong + 1] = "Request of a reduction without lanes"
+    end
+    for _, field in ipairs({ "Job", "Epoch", "Weight" }) do
+        if owner[field] == 0 and name ~= "inspect" then
+            wrong[#wrong + 1] = field .. " 0"
+        end
+    end
+    for _, what in ipairs(wrong) do
+        tree:add_proto_expert_info(malformed, what)
+    end
+end
+
 local function add_lanes(tree, buffer, start, count)
     local block = buffer(start, count * LANE_BYTES)
     local item = tree:add(f.lanes, block)
@@ -178,8 +208,12 @@ local function add_lanes(tree, buffer, start, count)
 end
 
 function hopsum.dissector(buffer, packet, root)
-    if buffer:len() < HEADER_BYTES or buffer(0, 1):bitfield(0, 4) ~= VERSION then
-        return 0
+    local version = buffer:len() > 0 and buffer(0, 1):bitfield(0, 4) or VERSION
+    if buffer:len() < HEADER_BYTES or version ~= VERSION then
+        packet.cols.protocol = "hopsum"
+        root:add(hopsum, buffer()):add_proto_expert_info(malformed,
+            version ~= VERSION and string.format("Version %d: unknown version", version) or "Shorter than a header")
+        return buffer:len()
     end
     local kind = buffer(0, 1):bitfield(4, 4)
     local flags = buffer(1, 1):uint()
@@ -201,13 +235,9 @@ function hopsum.dissector(buffer, packet, root)
             flag_item:add_proto_expert_info(info)
         end
     end
-    if KINDS[kind] == nil then
-        tree:add_proto_expert_info(malformed, string.format("Kind %d: unknown kind", kind))
-    end
     local reduction = buffer(2, 1):bitfield(0, 4)
-    if REDUCTIONS[reduction] == nil then
-        tree:add_proto_expert_info(malformed, string.format("Reduction %d: unknown reduction", reduction))
-    end
+    add_malformed(tree, packet, kind, reduction, hops,
+        { Job = buffer(4, 2):uint(), Epoch = buffer(8, 2):uint(), Weight = buffer(12, 2):uint() })
     tree:add(f.reduction, buffer(2, 1))
     tree:add(f.reserved, buffer(2, 1))
     local exponent_item = tree:add(f.exponent, buffer(3, 1))

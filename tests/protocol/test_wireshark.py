@@ -134,6 +134,44 @@ def test_expert_information(capture: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_what_every_switch_drops_is_malformed(capture: Path, tmp_path: Path) -> None:
+    frame = next(iter(read_vectors().values())).frame
+    start = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
+    no_lanes, request, replicated = 0x40, 0x35, 0x33
+
+    def changed(*changes: tuple[int, int]) -> bytes:
+        made = bytearray(frame)
+        for offset, value in changes:
+            made[start + offset] = value
+        return bytes(made)
+
+    short = bytearray(frame[: start + 10])
+    short[16:18], short[38:40] = b"\0\x26", b"\0\x12"  # IPv4 total length, UDP length
+
+    # Offsets in the hopsum header, or in front of it: of the UDP source port.
+    wrong = {
+        "Version 2: unknown version": changed((0, 0x21)),
+        "Kind 0: unknown kind": changed((0, 0x30)),
+        "Reduction 6: unknown reduction": changed((2, 0x60)),
+        "Job 0": changed((4, 0), (5, 0)),
+        "Epoch 0": changed((8, 0), (9, 0)),
+        "Weight 0": changed((12, 0), (13, 0)),
+        "Contribution without stack entries": changed((7, 0)),
+        "Replicated result with stack entries": changed((0, replicated)),
+        "Request of a reduction without lanes": changed((0, request), (2, no_lanes)),
+        "UDP source port 18514": changed((-7, 0x52)),
+        "Shorter than a header": bytes(short),
+    }
+    strange = captured(tmp_path, list(wrong.values()))
+    shown = dissect(
+        strange, "-Y", "hopsum.malformed", "-T", "fields", "-E", "occurrence=f",
+        "-e", "_ws.expert.message",
+    )  # fmt: skip
+    assert shown == list(wrong)
+    assert expert_infos(capture, "malformed") == []
+
+
+@pytest.mark.slow
 def test_a_run_is_captured(tmp_path: Path) -> None:
     folder = tmp_path / "pcap"
     done = CliRunner().invoke(
