@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from google.protobuf.json_format import MessageToDict
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
+from rich.table import Table
 
-from cli.command_options import ControllerOption, JsonOption, connect, make_table, print_json
+from cli.command_options import ControllerOption, JsonOption, connect, print_json
 from network.units import format_bytes, format_load
 from protocol import hopsum_pb2 as pb
 from protocol.errors import InputError
@@ -77,7 +79,7 @@ def view(
     Dates are in seconds after `start`, where it is given: virtual time has no date.
     """
     yield (
-        f"[bold]{escape(state.network.name)}[/]  {_clock(state.date, start)}  "
+        f"[bold]{escape(state.network.name)}[/]  {_clock(state.date, start)}\n"
         f"jobs {state.active_jobs} of {len(state.jobs)} active  "
         f"switches {state.usable_switches} of {len(state.switches)} in use  "
         f"agents {state.attached_agents} of {len(state.nodes)}"
@@ -87,24 +89,27 @@ def view(
         if job.reason and not job.over:
             yield f"[yellow]{escape(job.name)} waits: {escape(job.reason)}[/]"
     yield _switches(state, before)
+    for switch in state.switches:
+        if switch.health:
+            yield f"[yellow]{escape(switch.name)}: {escape(switch.health)}[/]"
     yield _links(state)
     for event in list(state.events)[-SHOWN_EVENTS:]:
         yield f"[dim]{_clock(event.date, start)}[/]  {event.kind:<10} {escape(event.text)}"
 
 
 def _jobs(state: pb.ClusterState) -> RenderableType:
-    return make_table(
+    return _table(
         ("job", "name", "state", "priority", "tensors", "epoch", "sent", "resent"),
         [
             (
-                job.job,
+                str(job.job),
                 job.name,
                 job.state,
-                "" if job.over else job.level,
-                f"{job.round} of {job.tensors}" if job.tensors else job.round,
-                job.epoch,
+                "" if job.over else str(job.level),
+                f"{job.round} of {job.tensors}" if job.tensors else str(job.round),
+                str(job.epoch),
                 format_bytes(job.sent_bytes),
-                job.retransmissions,
+                _count(job.retransmissions),
             )
             for job in [*state.jobs][: -SHOWN_JOBS - 1 : -1]
         ],
@@ -126,26 +131,26 @@ def _switches(state: pb.ClusterState, before: pb.ClusterState | None) -> Rendera
         rows.append(
             (
                 switch.name,
-                ", ".join(filter(None, (switch.state, switch.health))),
-                switch.sums if known else "unknown",
+                switch.state,
+                _count(switch.packets) if switch.HasField("packets") else "unknown",
+                _count(switch.sums) if known else "unknown",
                 rate,
-                switch.outcomes["duplicate"] if known else "",
-                switch.outcomes["stale"] if known else "",
-                _bar(slots, most),
+                _count(switch.outcomes["duplicate"]) if known else "",
+                _count(switch.outcomes["stale"]) if known else "",
                 f"{slots} of {most}",
             )
         )
     columns = (
-        "switch", "state", "sums", "sums/s", "duplicates", "stale", "slots", "held",
+        "switch", "state", "packets", "sums", "sums/s", "duplicates", "stale", "slots held",
     )  # fmt: skip
-    return make_table(columns, rows)
+    return _table(columns, rows)
 
 
 def _links(state: pb.ClusterState) -> RenderableType:
     rates = {frozenset((link.a, link.b)): link.bandwidth for link in state.network.links}
     busy = sorted(state.links, key=lambda link: -link.used)[:SHOWN_LINKS]
     shown = [link for link in state.links if link.health or (link in busy and link.used >= 1)]
-    return make_table(
+    return _table(
         ("link", "load", "carries", "health"),
         [
             (
@@ -159,6 +164,28 @@ def _links(state: pb.ClusterState) -> RenderableType:
             for link in sorted(shown, key=lambda link: -link.used)
         ],
     )
+
+
+NUMBERS = ("job", "priority", "epoch", "resent", "packets", "sums", "sums/s", "duplicates", "stale")
+"""Columns that are aligned to the right."""
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Return a table without lines between its columns: eight fit into 80 characters."""
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in NUMBERS else "left")
+    for row in rows:
+        table.add_row(*(escape(cell) for cell in row))
+    return table
+
+
+def _count(count: int) -> str:
+    """Return a count in at most seven characters."""
+    for unit, size in (("G", 10**9), ("M", 10**6)):
+        if count >= size:
+            return f"{count / size:.4g} {unit}"
+    return f"{count:,}"
 
 
 def _bar(part: float, whole: float) -> str:

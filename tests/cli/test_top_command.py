@@ -25,7 +25,9 @@ def state() -> pb.ClusterState:
     made.links.add(sender="h1", receiver="s1", used=5e5, age=0.5)
     made.links.add(sender="s1", receiver="h1", health="switch s1 unreachable")
     made.nodes.add(host="h1", attached=True)
-    made.switches.add(name="s1", state="ready", outcomes={"completed": 30, "stale": 4}, sums=32)
+    made.switches.add(
+        name="s1", state="ready", outcomes={"completed": 30, "stale": 4}, sums=32, packets=99
+    )
     made.slots.add(switch="s1", slots=100, held={1: 25}, taken=25)
     made.active_jobs = made.usable_switches = made.attached_agents = 1
     made.jobs.add(
@@ -47,7 +49,7 @@ def test_what_the_terminal_shows() -> None:
     text = shown(state())
     for words in (
         "jobs 1 of 2 active", "switches 1 of 1 in use", "agents 1 of 1", "h1 cut off [now]",
-        "5 of 10", "25 of 100", "██░░░░", "███░░░", "500 kbit/s", "s1 unreachable",
+        "5 of 10", "25 of 100", "███░░░", "500 kbit/s", "s1 unreachable",
         "not measured",
         "failover", "around switch s2",
     ):  # fmt: skip
@@ -61,19 +63,38 @@ def test_a_terminal_of_80_columns_shows_whole_words() -> None:
     assert "…" not in text
 
 
+def test_a_busy_cluster_in_80_columns() -> None:
+    busy = state()
+    busy.network.name = "leaf-spine:4x4"
+    for name, condition, health in (
+        ("l1", "writing rules", ""), ("s2", "connecting", "unreachable, planned around"),
+    ):  # fmt: skip
+        busy.switches.add(
+            name=name, state=condition, health=health, sums=1_234_567, packets=4_938_268,
+            outcomes={"duplicate": 12_345, "stale": 1_234},
+        )  # fmt: skip
+        busy.slots.add(switch=name, slots=4096, held={1: 128}, taken=128)
+    text = shown(busy, width=80)
+    assert "…" not in text
+    for words in ("4.938 M", "1.235 M", "12,345", "128 of 4096", "writing", "agents 1 of 1"):
+        assert words in text, (words, text)
+    assert "s2: unreachable, planned around" in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+
 def test_rates_are_of_two_states() -> None:
     now, before = state(), state()
     before.date = 98.0
     before.switches[0].sums = 12
-    assert re.search(r"│ s1 +│ ready │ +32 │ +10 +│", shown(now, before))
+    assert re.search(r"s1 +ready +99 +32 +10 ", shown(now, before))
 
 
 def test_sums_of_unread_counters_are_unknown() -> None:
     now, before = state(), state()
     before.date = 98.0
     before.switches[0].ClearField("sums")
-    assert re.search(r"│ s1 +│ ready │ +32 │ +│", shown(now, before))
-    assert re.search(r"│ s1 +│ ready │ +unknown │ +│", shown(before))
+    assert re.search(r"s1 +ready +99 +32 {6,}0 ", shown(now, before))
+    assert re.search(r"s1 +ready +99 +unknown ", shown(before))
 
 
 def test_a_recording_in_json_and_as_text(tmp_path: Path) -> None:
