@@ -131,7 +131,7 @@ def sections(runs: Sequence[Run], images: Mapping[str, bytes]) -> list[tuple[str
         *_tree(runs),
         (
             "Each switch",
-            "".join(page.folded(run.name, _switches(run)) for run in runs),
+            "".join(page.folded(run.name, switch_table(run)) for run in runs),
         ),
         (
             "Bytes on each link",
@@ -251,26 +251,28 @@ def _tree(runs: Sequence[Run]) -> list[tuple[str, str]]:
     return [("The aggregation trees", page.figure(picture, caption))]
 
 
-def _switches(run: Run) -> str:
-    """Return slots, packets and sums of each switch, measured and predicted."""
+def switch_table(run: Run) -> str:
+    """Return the table of slots, packets and sums of each switch, measured and predicted."""
     loads = run.report.predicted.switches
     if loads is None:
         return "<p>Hosts sum over TCP: how many packets that takes is not predicted.</p>"
     _, sampled = slots("run", run.states)
     rows = []
     for name, load in loads.items():
-        counted = run.measured.switches.get(name, {})
+        counted = run.measured.switches.get(name)
         # What plain tables forward is not the plan's.
-        counts: dict[Outcome, int] = {o: counted.get(o.name.lower(), 0) for o in Outcome}
+        counts: dict[Outcome, int] = {o: (counted or {}).get(o.name.lower(), 0) for o in Outcome}
         counts[Outcome.PLAIN] = 0
+        # None: it was unreachable at the end of the run.
+        known = counted is not None
         # A run may end before its first sample.
         held = max(sampled[name].held) if name in sampled else None if load.slots else 0
         rows.append(
             (
                 name,
                 *page.compared(held, load.slots),
-                *page.compared(packets(counts), load.packets),
-                *page.compared(sums(counts), load.sums),
+                *page.compared(packets(counts) if known else None, load.packets),
+                *page.compared(sums(counts) if known else None, load.sums),
             )
         )
     head = ("switch", *(t for what in ("slots", "packets", "sums") for t in (what, "predicted")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,12 +11,14 @@ from cli.experiment.description import Experiment
 from cli.experiment.prepare import prepare
 from cli.experiment.result import Measured, Predicted, Report
 from cli.experiment.runner import run_experiment
+from cli.reports.run_page import Run, switch_table
 from cli.reports.run_series import SwitchSlots, goodput, slots
 from cli.reports.summary import PREDICTED, ROWS
 from controller.web.recording import Recording
 from host_agent.workload import Interval, Verdict
 from protocol import hopsum_pb2 as pb
 from protocol.outcomes import Outcome, packets, sums
+from timing.work import SwitchLoad
 
 SMALL = Experiment("leaf-spine:2x2", 4, elements=30_000, rounds=3, lanes=64, link_rate=25e6)
 
@@ -64,6 +67,19 @@ def test_slots_are_those_of_the_job() -> None:
     times, found = slots("run", states)
     assert times == [1.0, 2.0, 3.0]
     assert found == {"s1": SwitchSlots([16, 16, 0], [None, 5, 0])}
+
+
+def test_what_a_lost_switch_has_counted_is_unknown() -> None:
+    counted = {"s1": {"aggregated": 3, "completed": 3, "cleared": 3}}
+    load = SwitchLoad(slots=16, packets=9, sums=3)
+    predicted = Predicted({}, 1.0, switches={"s1": load, "s2": load})
+    run = Run(Report(Experiment(), 9, predicted, Measured(1.0, {}, counted, 0, Verdict())), [])
+    rows = [re.findall("<td[^>]*>(.*?)</td>", row) for row in switch_table(run).split("<tr>")[2:]]
+    good = '<span class="good">{}</span>'.format
+    assert rows == [
+        ["s1", "-", "16", "9", good(9), "3", good(3)],
+        ["s2", "-", "16", "-", "9", "-", "3"],
+    ]
 
 
 @pytest.mark.slow
