@@ -320,5 +320,5 @@ def doctor(
         )
         for finding in findings
     ]
-    columns = ("", "found", "needed for", "without it")
+    columns = ("", "found", "needed for", "what to do")
     print_table("this machine", columns, rows, Console())

@@ -16,12 +16,16 @@ from importlib import metadata
 from pathlib import Path
 
 from cli.shell import PACKAGE, shell_is_ready
+from protocol.extras import install_command
 from protocol.web_address import WEB_ADDRESS
 
 DIST_PACKAGES = Path("/usr/lib/python3/dist-packages")
 ANSWER_SECONDS = 10.0
 TIMEX_BYTES = 512
 """Size that exceeds the kernel's struct timex."""
+FROM_P4LANG = (
+    "p4lang's packages, or its source; the embedded switch runs the same program without it"
+)
 TIME_ERROR = 5
 """adjtimex(2): the clock is not synchronized."""
 
@@ -54,9 +58,15 @@ def examine() -> list[Finding]:
             "cc",
             _version(["cc", "--version"]),
             "the native switch and the fast packet path",
-            "the interpreter runs the P4 program, plain sockets carry the packets: slower",
+            "apt-get install gcc; without it the interpreter runs the P4 program, and plain "
+            "sockets carry the packets: slower",
         ),
-        Finding("root", "yes" if os.geteuid() == 0 else "", "Mininet", "simulation works"),
+        Finding(
+            "root",
+            "yes" if os.geteuid() == 0 else "",
+            "Mininet",
+            "sudo; simulation works without it",
+        ),
         Finding(
             "packet sockets",
             _packet_sockets(),
@@ -75,32 +85,43 @@ def examine() -> list[Finding]:
             "links in Mininet",
             "modprobe veth; simulation works",
         ),
-        Finding("mininet", _mininet(), "real processes and links", "simulation works"),
+        Finding(
+            "mininet",
+            _mininet(),
+            "real processes and links",
+            "apt-get install mininet; simulation works without it",
+        ),
         Finding(
             "tc",
             _version(["tc", "-V"]),
             "link rates in Mininet",
-            "links in Mininet have no rate",
+            "apt-get install iproute2; without it links in Mininet have no rate",
         ),
-        Finding("htb", _qdisc("htb"), "link rates in Mininet", "links in Mininet have no rate"),
+        Finding(
+            "htb",
+            _qdisc("htb"),
+            "link rates in Mininet",
+            "modprobe sch_htb; without it links in Mininet have no rate",
+        ),
         Finding(
             "netem",
             _qdisc("netem"),
             "latency in Mininet",
-            "links in Mininet have no latency (predictions then use zero)",
+            "modprobe sch_netem; without it links in Mininet have no latency, and predictions for "
+            "them use zero",
         ),
         Finding(
             "ethtool",
             _version(["ethtool", "--version"]),
             "BMv2 in Mininet (offloads off)",
-            "BMv2 loses packets of a burst",
+            "apt-get install ethtool; without it BMv2 loses packets of a burst",
         ),
-        Finding("p4c", _version(["p4c", "--version"]), "BMv2", "the embedded switch needs none"),
+        Finding("p4c", _version(["p4c", "--version"]), "BMv2", FROM_P4LANG),
         Finding(
             "simple_switch_grpc",
             _version(["simple_switch_grpc", "--version"]),
             "BMv2",
-            "the embedded switch runs the same program",
+            FROM_P4LANG,
         ),
         Finding(
             "p4runtime-shell",
@@ -123,8 +144,8 @@ def examine() -> list[Finding]:
         Finding(
             "tshark",
             _version(["tshark", "--version"]),
-            "testing the Wireshark dissector",
-            "its test is skipped",
+            "looking at captures; testing the Wireshark dissector",
+            "apt-get install tshark",
         ),
     ]
 
@@ -138,19 +159,11 @@ def _packages() -> list[Finding]:
         "finsy": ("P4Runtime", "no switch outside the simulator can be driven"),
         "grpcio": ("P4Runtime and the agents", "only the simulator works"),
         "numpy": ("everything", "nothing works"),
-        "scapy": ("the Scapy layer, extra `scapy`", "its commands and tests are missing"),
-        "scikit-learn": (
-            "the digits, extra `demo`",
-            "`hopsum demo` and `--train digits` do not work",
-        ),
-        "matplotlib": (
-            "plots, extra `plots`",
-            "`hopsum demo` and `hopsum simulate --plot` do not work",
-        ),
-        "torch": (
-            "the torch.distributed backend, extra `torch`",
-            "its tests and examples are skipped",
-        ),
+        "scapy": ("packets by hand, agents over Scapy", install_command("scapy")),
+        "scikit-learn": ("`hopsum demo`, `--train digits`", install_command("demo")),
+        "matplotlib": ("plots, pages of runs, `hopsum demo`", install_command("plots")),
+        "torch": ("the torch.distributed backend", install_command("torch")),
+        "etcd3gw": ("several controllers for one cluster", install_command("etcd")),
     }
     findings = []
     for name, (needed_for, without) in wanted.items():

@@ -33,11 +33,13 @@ def require(package: str, user: str) -> None:
     """
     if find_spec(package) is None:
         raise MissingExtraError(
-            f"{user}: {package} is not installed; install it with {_command(EXTRAS[package])}"
+            f"{user}: {package} is not installed; install it with "
+            f"{install_command(EXTRAS[package])}"
         )
 
 
-def _command(extra: str) -> str:
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra here, in backticks."""
     if Path(sys.prefix).resolve() == CHECKOUT_ENVIRONMENT:
         return "`make torch`" if extra == "torch" else "`make setup`"
     if extra in WITH_WHEELS:

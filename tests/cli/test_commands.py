@@ -6,6 +6,7 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from planning.model.placement import place
 from planning.model.request import PlanRequest
 from planning.registry import make_plan
 from protocol.channel import ControllerError
+from protocol.extras import install_command
 from protocol.outcomes import Outcome
 from tests.support.machine import PATIENCE as WAIT
 
@@ -157,10 +159,33 @@ def test_doctor_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     findings = {finding.name: finding for finding in doctor.examine()}
     assert not findings["p4c"].ok
-    assert findings["p4c"].without == "the embedded switch needs none"
+    assert "the embedded switch runs the same program" in findings["p4c"].without
     assert not findings["mininet"].ok
     assert not findings["htb"].ok
     assert findings["numpy"].ok
+
+
+def test_doctor_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_found(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.setattr("importlib.metadata.version", not_found)
+    findings = {finding.name: finding for finding in doctor.examine()}
+    for name, words in {
+        "cc": "apt-get install gcc",
+        "mininet": "apt-get install mininet",
+        "tc": "apt-get install iproute2",
+        "ethtool": "apt-get install ethtool",
+        "tshark": "apt-get install tshark",
+        "simple_switch_grpc": "p4lang",
+        "matplotlib": install_command("plots"),
+        "scikit-learn": install_command("demo"),
+        "scapy": install_command("scapy"),
+        "torch": install_command("torch"),
+        "etcd3gw": install_command("etcd"),
+    }.items():
+        assert words in findings[name].without, name
 
 
 # -- A running controller
