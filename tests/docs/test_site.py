@@ -10,7 +10,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.figures import PAGE, PICTURE, README, RESULTS, figures_page, picture
+from benchmarks.figures import (
+    PAGE,
+    PICTURE,
+    PLOT_FOLDER,
+    README,
+    RESULTS,
+    figures_page,
+    picture,
+    plots,
+)
 from benchmarks.readme_table import readme_with_table
 from tests.support.paths import ROOT
 from tools.reference_pages import PAGES, error_classes
@@ -48,6 +57,14 @@ def test_errors_are_those_of_the_code() -> None:
 
 def test_the_figures_page_is_that_of_the_results() -> None:
     assert PAGE.read_text() == figures_page(), "run `python -m benchmarks.figures`"
+
+
+def test_the_plots_are_those_of_the_results() -> None:
+    made = {path.name: path.read_text() for path in PLOT_FOLDER.glob("*")}
+    assert made == plots(), "run `python -m benchmarks.figures`"
+    for name, svg in made.items():
+        ElementTree.fromstring(svg)
+        assert f"](images/figures/{name})" in PAGE.read_text()
 
 
 def test_the_readmes_picture_is_that_of_the_results() -> None:
