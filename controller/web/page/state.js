@@ -1,6 +1,7 @@
 // The state document (ClusterState of protocol/hopsum.proto, as JSON) and how it is kept up to date.
 
-export const TREE_COLOURS = ["#0b7285", "#e8590c", "#5f3dc4", "#2b8a3e", "#a61e4d", "#1864ab"];
+// None of them is like one of the scale of loads.
+export const TREE_COLOURS = ["#0b7285", "#5f3dc4", "#2b8a3e", "#7f5539", "#e64980", "#212529"];
 const KEPT = 300;  // states, for what has changed over time
 
 export const jobColour = (job) => TREE_COLOURS[(Number(job) - 1) % TREE_COLOURS.length];

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -160,6 +161,19 @@ def test_pages_are_sent_and_may_load_nothing_from_elsewhere(open_world: World) -
 
 
 @pytest.mark.slow
+def test_no_tree_has_a_colour_of_the_scale_of_loads() -> None:
+    [trees] = re.findall(r"TREE_COLOURS = \[(.*?)\]", (PAGE / "state.js").read_text())
+    scale = re.search(r"linear-gradient\((.*?)\)", (PAGE / "style.css").read_text())
+    assert scale
+
+    def parts(colour: str) -> tuple[int, ...]:
+        return tuple(bytes.fromhex(colour))
+
+    for tree in re.findall("#([0-9a-f]{6})", trees):
+        for load in re.findall("#([0-9a-f]{6})", scale[1]):
+            assert math.dist(parts(tree), parts(load)) > 75, (tree, load)
+
+
 def test_the_state_is_streamed(open_world: World) -> None:
     with urllib.request.urlopen(f"{open_world.url}events") as stream:
         seen = [stream.readline().decode() for _ in range(5)]
