@@ -5,6 +5,7 @@ Pages whose commands bring up Mininet are in `test_mininet_pages`.
 
 from __future__ import annotations
 
+import shutil
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,6 +20,7 @@ IN_VIRTUAL_TIME = [lesson for lesson in LESSONS if not emulates(lesson)]
 OTHERS = [
     ROOT / "docs" / name
     for name in (
+        "captures.md",
         "concepts/virtual-time.md",
         "how-to/add-a-planner.md",
         "how-to/add-a-table.md",
@@ -30,6 +32,8 @@ OTHERS = [
 @pytest.mark.slow
 @pytest.mark.parametrize("lesson", [*IN_VIRTUAL_TIME, *OTHERS], ids=lambda path: path.stem)
 def test_commands_print_what_the_page_shows(lesson: Path, tmp_path: Path) -> None:
+    if "tshark" in lesson.read_text() and shutil.which("tshark") is None:
+        pytest.skip("tshark is not installed (`make test-tools` installs it)")
     if "hopsum shell" in lesson.read_text() and not shell_is_ready():
         pytest.skip("p4runtime-shell is not prepared: `hopsum shell --prepare`")
     check_commands(lesson, tmp_path)
