@@ -160,4 +160,4 @@ def _kind(parameter: Any) -> str:
         words = " or ".join(f'"{choice}"' for choice in parameter.type.choices)
     elif name in ("path", "file"):
         words = "a path in quotes"
-    return f"a list of {words}" if parameter.multiple else words
+    return f"a list, each {words}" if parameter.multiple else words

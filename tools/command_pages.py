@@ -10,15 +10,15 @@ from files.options_file import keys_of
 COMMANDS_HEAD = """\
 # Commands
 
-From the commands' own declarations; so `--help` prints the same texts. Those of the switch
-are in p4switch's documents. `hopsum manual` prints this as a man page."""
+Generated from the commands' own declarations: `--help` prints the same texts. The commands of the
+switch are in p4switch's documents. `hopsum manual` prints this page as a man page."""
 CONFIGURATION_HEAD = """\
 # Configuration files
 
 `hopsum controller serve --config FILE` reads the table `[controller]` of a TOML file,
 `hopsum-agent serve --config FILE` the table `[agent]`; both may be in one file. A key is an
-option's name without dashes; what is given on the command line goes before the file. Paths begin
-at the file's folder. `hopsum doctor --config FILE` checks it here and now, and
+option's name without dashes; an option on the command line overrides it. Relative paths start
+at the file's folder. `hopsum doctor --config FILE` checks a file on the machine it is for, and
 [several machines](../how-to/several-machines.md) uses two."""
 CONFIGURATION_LISTS = """
 What can be given several times, such as `switch`, is a list; NAME=VALUE also a table:

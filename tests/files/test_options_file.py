@@ -144,7 +144,7 @@ def test_a_missing_file_is_reported(tmp_path: Path) -> None:
 def test_keys_are_listed_with_their_types() -> None:
     keys = {name: kind for name, kind, _ in keys_of(typer.main.get_command(command()))}
     assert keys["lanes"] == "a whole number"
-    assert keys["way"] == "a list of a text in quotes"
+    assert keys["way"] == "a list, each a text in quotes"
     assert keys["colour"] == '"red" or "blue"'
     assert keys["key"] == "a path in quotes"
     assert keys["priorities"] == "true or false"
