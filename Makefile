@@ -112,7 +112,7 @@ test-fast-hopsum:
 test-fast-parts:
 	$(call pytest_parts,-n 0 $(FAST))
 
-test-slow: setup  ## the long ones, which `make test` leaves out: whole systems and all documents
+test-slow: setup  ## the long ones, which `make test` leaves out: whole systems
 	$(call pytest,-n 3 -m long --timeout 900)
 
 search: setup  ## random searches with all their examples, of which `make test` tries a few
