@@ -89,5 +89,14 @@ def trace_svg(trace: FragmentTrace) -> str:
 
 
 def _columns(hops: Sequence[Hop]) -> list[str]:
-    """Return the nodes in the order in which the fragment reaches them."""
-    return list(dict.fromkeys(name for hop in hops for name in (hop.source, hop.target)))
+    """Return the nodes from left to right: workers, then each switch after those it sums, server.
+
+    Among nodes of the same height those that the fragment reaches first are first.
+    """
+    height: dict[str, int] = {}
+    for hop in hops:
+        below = height.setdefault(hop.source, 0)
+        height.setdefault(hop.target, 0)
+        if hop.kind == "contribution":
+            height[hop.target] = max(height[hop.target], below + 1)
+    return sorted(height, key=lambda name: height[name])

@@ -64,6 +64,17 @@ def test_a_lost_frame_is_listed_and_drawn() -> None:
     assert sorted(filter(None, titles)) == ["h1", "h2", "ps", "s1"]
 
 
+def test_sums_go_from_left_to_right() -> None:
+    ways = [("h1", "l1"), ("h3", "l2"), ("h2", "l1"), ("l2", "s1"), ("s1", "l1"), ("l1", "ps")]
+    hops = [
+        Hop(*way, number, number, "contribution", 0, 1, 0, 1, ()) for number, way in enumerate(ways)
+    ]
+    hops.append(Hop("ps", "l1", 9, 9, "replicated", 0, 1, 0, 3, ()))
+    root = ElementTree.fromstring(trace_svg(FragmentTrace(3, hops=hops)))
+    titles = [each.text for each in root.iter() if each.get("font-weight") == "bold"]
+    assert titles == ["h1", "h3", "h2", "l2", "s1", "l1", "ps"]
+
+
 def test_watching_changes_nothing() -> None:
     experiment = replace(SMALL, loss=0.1)
     seen = run_experiment(experiment, trace=FragmentTrace(3))
