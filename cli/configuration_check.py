@@ -135,16 +135,18 @@ def _agent(options: Mapping[str, Any]) -> Iterator[Finding]:
         words = f"{', '.join(missing)}: neither here; expected on the command line"
         yield Finding("[agent] the rest", "on the command line", "agent", words)
     yield from _tls("agent", options)
-    interface = options.get("interface")
-    if interface is not None:
-        yield _found(f"interface {interface}", "agent", lambda: _interface(interface))
-        if (SYS_NET / interface).is_dir():
-            yield _found(
-                f"offloads of {interface}", "BMv2 next to it", lambda: _offloads(interface)
-            )
+    if "interface" in options:
+        yield from check_interface(options["interface"])
     address = options.get("controller")
     if address is not None:
         yield _found(f"controller {address}", "agent", lambda: _answers(address))
+
+
+def check_interface(name: str) -> Iterator[Finding]:
+    """Check an interface of the data network: a host's, or a port of a switch."""
+    yield _found(f"interface {name}", "packets", lambda: _interface(name))
+    if name and (SYS_NET / name).is_dir():
+        yield _found(f"offloads of {name}", "BMv2 here or next to it", lambda: _offloads(name))
 
 
 def _access(options: Mapping[str, Any]) -> str:

@@ -291,22 +291,29 @@ def doctor(
         str | None,
         typer.Option(help="Also compare versions and clocks with the controller at this address."),
     ] = None,
+    interface: Annotated[
+        list[str] | None,
+        typer.Option(help="Check an interface, such as a switch's port, instead (repeatable)."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check this machine: what works, and what to install for the rest."""
-    from cli.configuration_check import check_controller, check_file
+    from cli.configuration_check import check_controller, check_file, check_interface
 
-    findings = examination.examine() if config is None and controller is None else []
+    one = config is not None or controller is not None or bool(interface)
+    findings = [] if one else examination.examine()
     if config is not None:
         findings += check_file(config)
     if controller is not None:
         findings += check_controller(controller)
+    for name in interface or ():
+        findings += check_interface(name)
     # Missing features of the machine are not errors; an unusable file or controller is.
-    failed = (config, controller) != (None, None) and not all(found.ok for found in findings)
+    failed = one and not all(found.ok for found in findings)
     if as_json:
         print_json([finding.to_dict() for finding in findings])
         raise typer.Exit(failed)
-    if (config, controller) != (None, None):
+    if one:
         for finding in findings:
             mark, words = ("good ", finding.found) if finding.ok else ("wrong", finding.without)
             notify(f"{mark}  {finding.name}: {words}")

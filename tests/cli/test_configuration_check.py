@@ -210,6 +210,21 @@ def test_an_unreachable_controller_is_reported() -> None:
     assert "unix:/nonesuch" in finding.without
 
 
+def test_interfaces_of_a_switchs_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        configuration_check, "command_output", lambda _: "tcp-segmentation-offload: on\n"
+    )
+    monkeypatch.setattr(configuration_check, "LEAST_MTU", 1)
+    command = ["doctor", "--interface", "lo", "--interface", "nonesuch"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 1
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith("good   interface lo: ")
+    assert lines[1].startswith("wrong  offloads of lo: on: tcp-segmentation-offload; ")
+    assert lines[2].startswith("wrong  interface nonesuch: not found; this machine has ")
+    assert len(lines) == 3
+
+
 def test_offloads_that_hurt_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for printed, words in (
         ("Features for x:\ntcp-segmentation-offload: on\nrx-checksumming: on\n", "tso off gso off"),
