@@ -86,7 +86,14 @@ def view(
     )
     yield _jobs(state)
     for job in state.jobs:
-        if job.reason and not job.over:
+        if job.over:
+            continue
+        if job.trees:
+            trees = "1 tree" if len(job.trees) == 1 else f"{len(job.trees)} trees"
+            places = sorted({switch for tree in job.trees for switch in tree.sums})
+            at = f", sums at {', '.join(places)}" if places else ""
+            yield f"[dim]{escape(f'{job.name}: {trees}{at}')}[/]"
+        if job.reason:
             yield f"[yellow]{escape(job.name)} waits: {escape(job.reason)}[/]"
     yield _switches(state, before)
     for switch in state.switches:

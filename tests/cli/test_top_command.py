@@ -20,7 +20,8 @@ def state() -> pb.ClusterState:
     made = pb.ClusterState(date=100.0)
     made.network.name = "star:2"
     made.network.hosts.add(name="h1")
-    made.network.switches.add(name="s1")
+    for name in ("s1", "s2"):
+        made.network.switches.add(name=name)
     made.network.links.add(a="h1", b="s1", bandwidth=1e6)
     made.links.add(sender="h1", receiver="s1", used=5e5, age=0.5)
     made.links.add(sender="s1", receiver="h1", health="switch s1 unreachable")
@@ -34,6 +35,8 @@ def state() -> pb.ClusterState:
         job=1, name="mine", state="running", epoch=3, round=5, tensors=10, retransmissions=7,
         reason="h1 cut off [now]",
     )  # fmt: skip
+    for number, switches in enumerate((["s1"], ["s1", "s2"])):
+        made.jobs[0].trees.add(tree=number, sums=switches)
     made.jobs.add(job=2, name="done", state="finished", round=10, tensors=10, over=True)
     made.events.add(number=1, date=99.0, kind="failover", job=1, epoch=3, text="around switch s2")
     return made
@@ -50,7 +53,7 @@ def test_what_the_terminal_shows() -> None:
     for words in (
         "jobs 1 of 2 active", "switches 1 of 1 in use", "agents 1 of 1", "h1 cut off [now]",
         "5 of 10", "25 of 100", "███░░░", "500 kbit/s", "s1 unreachable",
-        "not measured",
+        "not measured", "mine: 2 trees, sums at s1, s2",
         "failover", "around switch s2",
     ):  # fmt: skip
         assert words in text, (words, text)
