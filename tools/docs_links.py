@@ -27,6 +27,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         if not target.exists():
             raise PluginError(f"{page.file.src_uri}: {link[2]}: there is no such file")
         name = target.relative_to(ROOT)
-        return f"`{name}`" if link[1] in (name.name, f"`{name}`") else f"{link[1]} (`{name}`)"
+        same = link[1].strip("`") in (name.name, str(name))
+        return f"`{name}`" if same else f"{link[1]} (`{name}`)"
 
     return LINK.sub(replace, markdown)

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
@@ -22,6 +23,7 @@ from benchmarks.figures import (
 )
 from benchmarks.readme_table import readme_with_table
 from tests.support.paths import ROOT
+from tools.docs_links import on_page_markdown
 from tools.reference_pages import PAGES, error_classes
 
 CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -76,6 +78,16 @@ def test_the_readmes_picture_is_that_of_the_results() -> None:
 def test_the_readmes_table_is_that_of_the_results() -> None:
     readme = README.read_text()
     assert readme == readme_with_table(readme, RESULTS), "run `python -m benchmarks.figures`"
+
+
+def test_files_that_are_no_pages_are_named_once() -> None:
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="captures.md"))
+    for text, shown in {
+        "[protocol/wire.py](../protocol/wire.py)": "`protocol/wire.py`",
+        "[`wire.py`](../protocol/wire.py)": "`protocol/wire.py`",
+        "[the layout](../protocol/wire.py)": "the layout (`protocol/wire.py`)",
+    }.items():
+        assert on_page_markdown(text, page) == shown
 
 
 def test_links_of_the_documents_lead_to_files() -> None:
