@@ -60,12 +60,14 @@ class Demo:
         }
 
 
-def demo_experiments(world: WorldKind, seed: int = 1) -> tuple[Experiment, ...]:
+def demo_experiments(
+    world: WorldKind, seed: int = 1, epochs: int = EPOCHS
+) -> tuple[Experiment, ...]:
     """Return the demo's runs: digits, eight workers, a fat-tree of twenty switches."""
     base = Experiment(
         topology="fat-tree:4",
         workers=8,
-        rounds=EPOCHS,
+        rounds=epochs,
         train="digits",
         # Gradients in one tensor, and nothing else on the links: every byte is predicted.
         coordinate=False,

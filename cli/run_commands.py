@@ -345,6 +345,7 @@ def demo(
     world: Annotated[
         WorldKind | None, typer.Option(help="Default: Mininet where it can run, else simulation.")
     ] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training images.")] = 10,
     seed: Annotated[int, typer.Option(help="Seed of all random choices.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
@@ -357,7 +358,7 @@ def demo(
         if reason:
             notify(f"in simulation: {reason}")
     finished = run_demo(
-        demo_experiments(world, seed),
+        demo_experiments(world, seed, epochs),
         lambda e, recording: run_with_progress(e, None, recording),
         output,
     )
