@@ -40,37 +40,51 @@ def binaries(wheels: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Pa
 
     Their dependencies are linked to from this environment: locked versions, no network.
     """
-    folder = tmp_path_factory.mktemp("environment")
+    return _environment(wheels, tmp_path_factory.mktemp("environment"))
+
+
+@pytest.fixture(scope="module")
+def binaries_with_demo(wheels: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with what the extra `demo` needs."""
+    return _environment(wheels, tmp_path_factory.mktemp("demo"), "demo")
+
+
+def _environment(wheels: list[Path], folder: Path, extra: str = "") -> Path:
     venv.create(folder, symlinks=True)
     made = folder / "bin"
-    command = [sys.executable, "-m", "pip", "--quiet", "--python", made / "python", "install"]
+    command = [sys.executable, "-m", "pip", "--quiet", "--python", str(made / "python"), "install"]
     subprocess.run([*command, "--no-deps", "--no-index", wheels[0], wheels[-1]], check=True)
     [packages] = folder.glob("lib/python*/site-packages")
-    for distribution in _dependencies("hopsum"):
+    for distribution in _dependencies("hopsum", extra):
         for top in {file.parts[0] for file in distribution.files or ()} - {"..", "__pycache__"}:
             if not (packages / top).exists():
                 (packages / top).symlink_to(Path(str(distribution.locate_file(top))))
     return made
 
 
-def _dependencies(name: str) -> list[metadata.Distribution]:
-    """All that a distribution depends on without extras, p4switch left out, and these, and so on.
+def _dependencies(name: str, extra: str = "") -> list[metadata.Distribution]:
+    """All that a distribution depends on with an extra, p4switch left out, and these, and so on.
 
     Read from pyproject.toml by the wheel's own metadata, which this environment has too.
     """
     found: dict[str, metadata.Distribution] = {}
-    open_ = [metadata.distribution(name)]
+    open_ = [(metadata.distribution(name), extra)]
+    seen = {(name, extra)}
     while open_:
-        for text in open_.pop().requires or ():
+        distribution, wanted = open_.pop()
+        for text in distribution.requires or ():
             requirement = Requirement(text)
-            if requirement.name in found or not (
-                requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-            ):
+            marker = requirement.marker
+            if marker is not None and not marker.evaluate({"extra": wanted}):
                 continue
-            found[requirement.name] = metadata.distribution(requirement.name)
-            assert requirement.specifier.contains(found[requirement.name].version), text
-            open_.append(found[requirement.name])
-    del found["p4switch"]
+            needed = metadata.distribution(requirement.name)
+            assert requirement.specifier.contains(needed.version), text
+            found[requirement.name] = needed
+            for each in {(requirement.name, also) for also in ("", *requirement.extras)} - seen:
+                seen.add(each)
+                open_.append((needed, each[1]))
+    for ours in ("hopsum", "p4switch"):
+        found.pop(ours, None)
     return list(found.values())
 
 
@@ -136,6 +150,16 @@ def test_a_run_in_virtual_time(binaries: Path, tmp_path: Path) -> None:
     report = json.loads(done.stdout)
     assert report["problems"] == []
     assert (report["checked_elements"], report["wrong_elements"]) == (4000, 0)
+
+
+def test_the_demo_with_its_extra(binaries_with_demo: Path, tmp_path: Path) -> None:
+    command = ("hopsum", "demo", "--world", "simulation", "--epochs", "1", "--json")
+    done = run(binaries_with_demo, tmp_path, *command)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert [run["problems"] for run in report["runs"]] == [[], [], []]
+    assert report["training"]["accuracy"] > 0.8
+    assert "<title>" in (tmp_path / "out" / "run" / "index.html").read_text()
 
 
 def test_missing_extras_are_named(binaries: Path, tmp_path: Path) -> None:
