@@ -77,6 +77,12 @@ def test_a_job_and_a_killed_switch_are_seen_on_the_page(up: Running, tmp_path: P
         page.locator("circle[data-switch=l1]").click()
         assert "switch l1" in figures(page)
         shows(page, r"sums\s+[1-9]")
+        row = [text.strip() for text in page.locator("tr[data-switch=l1] td").all_inner_texts()]
+        assert row[:2] == ["l1", "ready"]
+        assert re.fullmatch(r"[1-9][\d,]*", row[2]) and re.fullmatch(r"[1-9][\d,]*", row[3])
+        assert re.fullmatch(r"[1-9]\d* of 4096", row[-1])
+        # Of the leaves and the spine that sum, one each.
+        assert page.locator("#topology path.tree").count() == 3
         page.locator("svg.slots rect[data-slots]").first.click(position={"x": 2, "y": 10})
         page.locator("#slot-figures").get_by_text("fragment").wait_for()
         assert re.search(r"children in\s+\d+ of [23]", page.locator("#slot-figures").inner_text())
@@ -84,7 +90,17 @@ def test_a_job_and_a_killed_switch_are_seen_on_the_page(up: Running, tmp_path: P
             "click"
         )
         shows(page, r"h1 → l1\s+[0-9.]+ [kM]bit")
+        title = page.locator("line[data-link='l1-h1'] title, line[data-link='h1-l1'] title")
+        busy = re.compile(r"^\w+ - \w+: [1-9]\d* %$")
+        expect(title.first).to_have_text(busy, timeout=1000 * PATIENCE)
         mine.click()
+        row = [text.strip() for text in mine.locator("td").all_inner_texts()]
+        _, _, state, priority, progress, epoch, sent, again, why = row
+        assert (state, epoch, why) == ("running", "1", "")
+        assert re.fullmatch(r"\d", priority)
+        assert re.fullmatch(r"\d+ of 5000", progress)
+        assert re.fullmatch(r"[\d.]+ [kMG]?B", sent)
+        assert re.fullmatch(r"[\d,]+", again)
         assert re.search(r"waits for\s+nothing", figures(page))
         page.get_by_text("what are its slots waiting for?").click()
         page.locator("#missing li").first.wait_for()
