@@ -45,7 +45,10 @@ from protocol.errors import InputError
 from protocol.wire import LANES_MAX, LANES_STEP
 
 app = typer.Typer(
-    help="The controller as a long-running process.", no_args_is_help=True, add_completion=False
+    help="The controller as a long-running process.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    add_completion=False,
 )
 
 _ADDRESS = r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}"
@@ -247,9 +250,10 @@ def serve(
 def recover(
     journal: Annotated[Path, typer.Argument(help="The file given to --jobs.")],
 ) -> None:
-    """Recover the readable records of a damaged journal, while no controller uses it.
+    """Recover the readable records of a damaged journal.
 
-    Jobs that were not over have failed then; the damaged file is kept as FILE.damaged.
+    No controller may use it meanwhile. Jobs that were not over have failed then; the damaged file
+    is kept as FILE.damaged.
     """
     from controller.jobs.journal_recovery import recover as recover_journal
 

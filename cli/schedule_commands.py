@@ -45,7 +45,10 @@ WITH_SERVERS = ("server", "in-network")
 ALGORITHMS = (*SCHEDULES, *WITH_SERVERS, "multi-tree")
 
 app = typer.Typer(
-    help="Collectives as schedules: make, check, draw.", no_args_is_help=True, add_completion=False
+    help="Collectives as schedules: make, check, draw.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    add_completion=False,
 )
 
 
@@ -78,7 +81,7 @@ def make(
         Path | None, typer.Option(help="Write to this file; default: standard output.")
     ] = None,
 ) -> None:
-    """Make the schedule of an all-reduce on a topology, as JSON, and prove it first."""
+    """Make and prove the schedule of an all-reduce, as JSON."""
     needed = servers if algorithm in WITH_SERVERS else 0
     network = load_network(
         topology, link_rate=rate("link-rate", link_rate), workers=workers, servers=needed
@@ -141,7 +144,7 @@ def check(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Prove that a schedule is correct: every contribution is included exactly once."""
+    """Prove that a schedule has every contribution exactly once."""
     schedule = _read(file)
     check_schedule(schedule)
     found = _facts(schedule, None if topology is None else load_network(topology))
@@ -183,7 +186,7 @@ def draw(
     file: Annotated[Path, typer.Argument(help="A schedule as JSON.")],
     output: Annotated[Path, typer.Option(help="Write the picture (SVG) to this file.")],
 ) -> None:
-    """Draw a schedule: nodes as lines, steps from left to right, transfers as arrows."""
+    """Draw a schedule: nodes as lines, transfers as arrows."""
     write_file(output, schedule_svg(_read(file)) + "\n")
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="hopsum-agent",
     help="The agent of a host, which sums gradients inside the network.",
+    rich_markup_mode=None,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -75,7 +76,7 @@ def serve(
     ] = None,
     config: Annotated[Path | None, config_option("agent")] = None,
 ) -> None:
-    """Take this host's part in every job of a cluster, until interrupted (needs CAP_NET_RAW)."""
+    """Take this host's part in all jobs of a cluster (CAP_NET_RAW)."""
     from host_agent.node.client import NodeClient
     from host_agent.node.serve import NodeServer, counters_of
     from p4switch.packet_io.private_files import UnsafePathError
@@ -163,7 +164,7 @@ def send(
     count: Annotated[int, typer.Option(min=1, help="Number of copies to send.")] = 1,
     show: Annotated[bool, typer.Option("--show", help="Print every field.")] = False,
 ) -> None:
-    """Send a hand-made packet (needs CAP_NET_RAW)."""
+    """Send a hand-made packet (CAP_NET_RAW)."""
     _require_scapy()
     from host_agent.io import scapy_commands as packets
     from p4switch.packet_io.sockets import InterfaceError
@@ -213,7 +214,7 @@ def sniff(
         bool, typer.Option("--json", help="Print one line of JSON per packet.")
     ] = False,
 ) -> None:
-    """Print the hopsum packets on an interface (needs CAP_NET_RAW), or of a capture."""
+    """Print packets of a capture, or of an interface (CAP_NET_RAW)."""
     if timeout is not None and math.isnan(timeout):
         raise typer.BadParameter(
             "nan: expected a number of seconds, 0 or more", param_hint="--timeout"

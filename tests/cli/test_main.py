@@ -12,6 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from cli.command_reference import commands_of
 from cli.main import COMMANDS, app
 from collectives.algorithms.catalogue import SCHEDULES
 from collectives.choices import PLANNER_NAMES, SCHEDULE_NAMES
@@ -50,6 +51,26 @@ def test_every_command_has_a_page_of_help(name: str) -> None:
     result = CliRunner().invoke(app, [name, "--help"])
     assert result.exit_code == 0
     assert f"Usage: hopsum {name}" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "command",
+    [each.words for each in (*commands_of("hopsum"), *commands_of("hopsum-agent"))],
+)
+def test_help_has_one_form(command: str) -> None:
+    program, *words = command.split()
+    result = CliRunner().invoke(app if program == "hopsum" else agent_app, [*words, "--help"])
+    assert "\nOptions:\n" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "group", ["hopsum", "hopsum controller", "hopsum schedule", "hopsum-agent"]
+)
+def test_commands_are_listed_with_whole_sentences(group: str) -> None:
+    program, *words = group.split()
+    result = CliRunner().invoke(app if program == "hopsum" else agent_app, [*words, "--help"])
+    listed = result.stdout.partition("\nCommands:\n")[2]
+    assert listed and "..." not in listed
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["submit", "--help"], ["jobs", "--help"]])
