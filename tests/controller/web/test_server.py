@@ -160,7 +160,6 @@ def test_pages_are_sent_and_may_load_nothing_from_elsewhere(open_world: World) -
         assert not re.search(r"https?://(?!www\.w3\.org/)", file.read_text()), file
 
 
-@pytest.mark.slow
 def test_no_tree_has_a_colour_of_the_scale_of_loads() -> None:
     [trees] = re.findall(r"TREE_COLOURS = \[(.*?)\]", (PAGE / "state.js").read_text())
     scale = re.search(r"linear-gradient\((.*?)\)", (PAGE / "style.css").read_text())
@@ -174,6 +173,7 @@ def test_no_tree_has_a_colour_of_the_scale_of_loads() -> None:
             assert math.dist(parts(tree), parts(load)) > 75, (tree, load)
 
 
+@pytest.mark.slow
 def test_the_state_is_streamed(open_world: World) -> None:
     with urllib.request.urlopen(f"{open_world.url}events") as stream:
         seen = [stream.readline().decode() for _ in range(5)]
