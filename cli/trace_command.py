@@ -16,11 +16,13 @@ LAST_FRAGMENT = 0xFFFF_FFFF
 
 
 def trace(
-    folder: Annotated[Path, typer.Argument(help="Folder written by --pcap.")],
+    job: Annotated[int, typer.Argument(min=0, max=LAST_JOB, help="Number of the job.")],
     fragment: Annotated[
         int, typer.Argument(min=0, max=LAST_FRAGMENT, help="Number of the fragment.")
     ],
-    job: Annotated[int, typer.Option(min=0, max=LAST_JOB, help="Number of the job.")] = 1,
+    pcap: Annotated[
+        Path, typer.Option(help="Folder that --pcap of the run or cluster has written.")
+    ] = Path("pcap"),
     svg: Annotated[
         Path | None, typer.Option(help="Draw it as a sequence diagram, to this file.")
     ] = None,
@@ -32,7 +34,7 @@ def trace(
     from cli.experiment.captured_trace import captured_trace
     from cli.reports.fragment_trace import trace_lines, trace_svg
 
-    found = captured_trace(folder, fragment, job)
+    found = captured_trace(pcap, fragment, job)
     if svg is not None:
         write_file(svg, trace_svg(found))
     if as_json:

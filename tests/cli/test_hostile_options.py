@@ -56,7 +56,7 @@ BASES: dict[str, list[str]] = {
     "hopsum stats": NOWHERE,
     "hopsum slots": ["s1", *NOWHERE],
     "hopsum why-stuck": ["1", *NOWHERE],
-    "hopsum trace": ["folder", "3"],
+    "hopsum trace": ["1", "3", "--pcap", "folder"],
     "hopsum shell": ["s1", *NOWHERE],
     "hopsum doctor": [],
     "hopsum manual": [],

@@ -32,11 +32,11 @@ def test_a_fragment_is_followed_through_a_run_in_mininet(
         ("h. -> s1", "contribution of worker", "completed"),
     ):
         assert re.search(rf"{way} +{label}.*; s1: {outcome}$", done.output, re.MULTILINE)
-    traced = CliRunner().invoke(app, ["trace", "pcap", "3", "--json"])
+    traced = CliRunner().invoke(app, ["trace", "1", "3", "--json"])
     hops = json.loads(traced.stdout)
     to_switch = sorted(hop["outcomes"] for hop in hops if hop["target"] == "s1")
     assert to_switch == [[Outcome.AGGREGATED], [Outcome.COMPLETED], [Outcome.CLEARED]]
-    traced = CliRunner().invoke(app, ["trace", "pcap", "4", "--json"])
+    traced = CliRunner().invoke(app, ["trace", "1", "4", "--json"])
     assert not any(hop["outcomes"] for hop in json.loads(traced.stdout))
 
 
@@ -57,7 +57,7 @@ def test_a_run_in_mininet_is_captured(
     assert done.exit_code == 0, done.output
     assert_captured(folder)
     # `hopsum trace` reads them too.
-    traced = CliRunner().invoke(app, ["trace", str(folder), "3", "--json"])
+    traced = CliRunner().invoke(app, ["trace", "1", "3", "--pcap", str(folder), "--json"])
     ways = {(hop["source"], hop["target"], hop["weight"]) for hop in json.loads(traced.stdout)}
     assert ways == {
         ("h1", "s1", 1), ("h2", "s1", 1), ("s1", "ps", 2), ("ps", "s1", 2), ("s1", "h1", 2),

@@ -142,7 +142,9 @@ def test_captures_tell_the_same(tmp_path: Path) -> None:
     assert [round(h.sent, 6) for h in from_host] == sorted(
         round(h.arrived or 0, 6) for h in to_switch
     )
-    done = CliRunner().invoke(app, ["trace", str(tmp_path), "3", "--svg", str(tmp_path / "w.svg")])
+    done = CliRunner().invoke(
+        app, ["trace", "1", "3", "--pcap", str(tmp_path), "--svg", str(tmp_path / "w.svg")]
+    )
     assert done.exit_code == 0, done.output
     assert list(trace_lines(found)) == done.stdout.splitlines()
     ElementTree.fromstring((tmp_path / "w.svg").read_text())
