@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from mininet_topos.emulation import Emulation
 from mininet_topos.record import state_folder
 from network.loaders import load_network
 from tests.support.emulated_cluster import HOPSUM, Running, emulated_cluster
-from tests.support.emulation_turns import refused, wait_for_turn
+from tests.support.emulation_turns import refused, run_when_free, wait_for_turn
 from tests.support.jobs import GOING
 from tests.support.machine import PATIENCE, until
 from tests.support.paths import ROOT, SUPPORT
@@ -36,13 +35,10 @@ pytestmark = [
     ),
 ]
 
-README = ROOT / "README.md"
 OPERATIONS = ROOT / "hopsum_torch/tests/support/operations.py"
 COMPARE = ROOT / "hopsum_torch/tests/support/compare.py"
 RESTARTING = ROOT / "hopsum_torch/tests/support/restarting.py"
 UNTIL_ENDED = SUPPORT / "torch_until_ended.py"
-LENGTHS = {"ddp_cnn": ["--epochs", "3"], "fsdp_gpt": ["--steps", "40"]}
-"""How long examples are to train."""
 WORKERS = ("h1", "h2", "h3")
 
 
@@ -95,24 +91,6 @@ def ranks(cluster: Running, script: Path) -> list[subprocess.Popen[str]]:
     ]
 
 
-def run(folder: Path, command: list[str]) -> str:
-    """Standard output of a command that must succeed."""
-    while True:
-        ended = subprocess.run(
-            command,
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PATIENCE,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "XDG_RUNTIME_DIR": str(folder)},
-        )
-        if not refused(ended.stderr):
-            assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
-            return ended.stdout
-        wait_for_turn()
-
-
 def with_gloo(ranks: int) -> list[str]:
     """The command before a script, for gloo on this machine."""
     torchrun = str(HOPSUM.with_name("torchrun"))
@@ -134,7 +112,9 @@ def on_running(hosts: int, here: int = 1) -> list[str]:
 def test_a_cluster_that_is_up_is_used_and_outlives_restarts_and_interrupts(
     cluster: Running,
 ) -> None:
-    printed = run(cluster.folder, [*on_running(2), "--max-restarts", "1", str(RESTARTING)])
+    printed = run_when_free(
+        cluster.folder, [*on_running(2), "--max-restarts", "1", str(RESTARTING)]
+    )
     assert "rank 0, attempt 1: 4 sums, [0, 1]" in printed
     assert "the process on h2 disconnected without leaving (h2 is rank 1)" in printed
     measured = json.loads(printed[printed.index("\n{") :])
@@ -143,7 +123,9 @@ def test_a_cluster_that_is_up_is_used_and_outlives_restarts_and_interrupts(
     assert (replaced["state"], last["state"]) == ("failed", "finished")
 
     # The same with two ranks a host, of which one is killed.
-    several = run(cluster.folder, [*on_running(2, 2), "--max-restarts", "1", str(RESTARTING)])
+    several = run_when_free(
+        cluster.folder, [*on_running(2, 2), "--max-restarts", "1", str(RESTARTING)]
+    )
     assert "rank 0, attempt 1: 4 sums, [0, 1, 2, 3]" in several
     measured = json.loads(several[several.index("\n{") :])
     assert (measured["restarts"], measured["errors"]) == (1, [])
@@ -277,52 +259,16 @@ def wait(process: subprocess.Popen[bytes], true: Callable[[], bool], what: str) 
     until(ask, what)
 
 
-@pytest.mark.parametrize("example", ["ddp_cnn", "fsdp_gpt"])
-def test_an_example_trains_as_with_gloo(example: str, tmp_path: Path) -> None:
-    """By the command that the README of everything has."""
-    [line] = [line for line in README.read_text().splitlines() if f"examples/{example}/" in line]
-    hopsum, torchrun, *words = shlex.split(line)
-    assert (hopsum, torchrun) == (".venv/bin/hopsum", "torchrun")
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    options = ["--json", "--link-rate", "50Mbit"]
-    options += [] if "--compare-gloo" in words else ["--compare-gloo", "steps.png"]
-    printed = run(tmp_path, [str(HOPSUM), torchrun, *options, *words, *LENGTHS[example]])
-    losses = re.findall(r"loss ([\d.]+), [\d.]+ ms a step", printed)
-    assert len(losses) % 2 == 0
-    through_switches, over_gloo = losses[: len(losses) // 2], losses[len(losses) // 2 :]
-    assert len(over_gloo) > 2
-    assert float(through_switches[-1]) == pytest.approx(float(over_gloo[-1]), rel=0.01)
-    assert float(over_gloo[-1]) < 0.9 * float(over_gloo[0])
-    measured = json.loads(printed[printed.index("\n{") :])
-    gloo = measured["gloo"]
-    assert measured["errors"] == gloo["errors"] == []
-    assert len(measured["steps"]) == len(gloo["steps"]) == len(over_gloo)
-    assert 0 < measured["summing"] < measured["seconds"]
-    assert gloo["sums"] == gloo["in_switches"] == 0
-    # Frames of 1 KiB and more for each step's 85,000 and 110,000 parameters.
-    assert 20 * 4 * 85_000 < measured["in_switches"] <= measured["sent"]
-    assert (tmp_path / "steps.png").read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.slow
-def test_two_trainings_at_once_have_gloos_losses(tmp_path: Path) -> None:
-    printed = run(tmp_path, [sys.executable, str(ROOT / "examples/two_trainings/two_trainings.py")])
-    losses = dict(re.findall(r"^  (\w+): loss ([\d.]+)", printed.split("over gloo")[0], re.M))
-    expected = dict(re.findall(r"^  (\w+): loss ([\d.]+)", printed.split("over gloo")[1], re.M))
-    assert set(losses) == set(expected) == {"long", "short"}
-    for name, loss in losses.items():
-        assert float(loss) == pytest.approx(float(expected[name]), rel=0.01)
-    assert (tmp_path / "steps.png").read_bytes().startswith(b"\x89PNG")
-
-
 @pytest.mark.parametrize(("hosts", "here"), [(3, 1), (2, 3)])
 def test_every_operation_gives_gloos_values(hosts: int, here: int, tmp_path: Path) -> None:
     """Those of hopsum_torch's own tests, with one rank a host and several."""
     ranks = hosts * here
     for command, backend in ((with_gloo(ranks), "gloo"), (in_switches(hosts, here), "hopsum")):
-        run(tmp_path, [*command, str(OPERATIONS), backend, str(tmp_path / backend)])
+        run_when_free(tmp_path, [*command, str(OPERATIONS), backend, str(tmp_path / backend)])
     results = [str(tmp_path / backend) for backend in ("hopsum", "gloo")]
-    compared = json.loads(run(tmp_path, [sys.executable, str(COMPARE), str(ranks), *results]))
+    compared = json.loads(
+        run_when_free(tmp_path, [sys.executable, str(COMPARE), str(ranks), *results])
+    )
     assert len(compared) >= 36
     assert compared["sum_float32"]["switches"] == 4
     assert [name for name, each in compared.items() if not each["equal"]] == []

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 from mininet_topos.record import EmulationLock, EmulationUp, state_folder
-from tests.support.machine import until
+from tests.support.machine import PATIENCE, until
 from tests.support.processes import processes
 
 
@@ -31,3 +32,21 @@ def _others_emulate(folder: Path) -> bool:
         owner = (folder / "lock").read_text().strip()
         return owner not in map(str, (os.getpid(), *processes()))
     return False
+
+
+def run_when_free(folder: Path, command: list[str]) -> str:
+    """Standard output of a command that emulates, and must succeed."""
+    while True:
+        ended = subprocess.run(
+            command,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "XDG_RUNTIME_DIR": str(folder)},
+        )
+        if not refused(ended.stderr):
+            assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
+            return ended.stdout
+        wait_for_turn()
