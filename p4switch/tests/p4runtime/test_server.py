@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import stat
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from p4switch.cli.client import Client, ClientError
 from p4switch.device.loading import Loader
+from p4switch.p4runtime import server as server_module
 from p4switch.p4runtime.server import AddressError, P4RuntimeServer
 from p4switch.p4runtime.service import P4RuntimeService
 from p4switch.p4runtime.tls import Tls, TlsError, channel_credentials
@@ -121,3 +123,24 @@ def test_so_many_clients_have_streams_and_no_more(monkeypatch: pytest.MonkeyPatc
         service.join()
     with pytest.raises(ControlError, match="2 clients are connected already"):
         service.join()
+
+
+def test_a_call_that_does_not_end_cannot_keep_the_switch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of many thousand servers one waited without end."""
+    stopped: list[float] = []
+
+    class Stuck:
+        def stop(self, grace: float) -> threading.Event:
+            stopped.append(grace)
+            return threading.Event()
+
+    monkeypatch.setattr(server_module, "STOP_SECONDS", 0.001)
+    service = P4RuntimeService(DEVICE, Loader("interpreter", EngineOptions()), MemoryPlane())
+    server = P4RuntimeServer(service, f"unix:{tmp_path}/s1")
+    ours, server._server = server._server, Stuck()  # type: ignore[assignment]
+    server.close()
+    ours.stop(None)
+    assert stopped == [0.2] + [0] * server_module.STOP_ATTEMPTS
+    assert "do not end" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,9 @@ METADATA_BYTES = 1 << 20
 
 OTHER_CALLS = 8
 """Threads in addition to those of streams."""
-
+STOP_SECONDS, STOP_ATTEMPTS = 1.0, 5
+"""How long the end of pending calls is waited for, and how often they are cancelled."""
+LOGGER = logging.getLogger("p4switch")
 
 UNIX = "unix:"
 
@@ -80,7 +83,14 @@ class P4RuntimeServer:
 
     def close(self) -> None:
         """End the server and pending calls."""
-        self._server.stop(grace=0.2).wait()
+        ended = self._server.stop(grace=0.2)
+        # gRPC's cancellation of pending calls can miss one, which would be waited for without end.
+        for _ in range(STOP_ATTEMPTS):
+            if ended.wait(STOP_SECONDS):
+                break
+            ended = self._server.stop(grace=0)
+        else:
+            LOGGER.warning("calls of P4Runtime clients do not end, and are abandoned")
         self._service.close()
         self._pool.shutdown(wait=False)
 
