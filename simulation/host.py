@@ -276,7 +276,9 @@ class StreamTransport:
         addresses = {
             rank: Address(peer.mac_bytes, peer.ip_bytes) for rank, peer in enumerate(meeting.hosts)
         }
-        self.stream = StreamMember(meeting.rank, addresses, host.now, port, buffer)
+        self.stream = StreamMember(
+            meeting.rank, addresses, host.now, port, buffer, meeting.patience
+        )
         self.stream.tos = meeting.tos
         self._host = host
         self._rank = meeting.rank
@@ -286,7 +288,7 @@ class StreamTransport:
     def busy(self) -> bool:
         """Return whether a schedule is in progress. Raises PeerLost if nothing moves any more."""
         if self.stream.stalled(self._host.now):
-            raise no_progress(self._rank)
+            raise no_progress(self._rank, self.stream.patience)
         return self._execution is not None and not self._execution.done
 
     def run(self, make: Callable[[], Execution]) -> None:

@@ -283,8 +283,11 @@ class StreamMember:
         start: float = 0.0,
         first_port: int = BASE_PORT,
         buffer: int = RECEIVE_BUFFER,
+        patience: float = PROGRESS_SECONDS,
     ) -> None:
         self.rank = rank
+        self.patience = patience
+        """Seconds without progress after which a schedule is `stalled`."""
         self.tos = 0
         """IP ToS byte of its packets. With ECN_CAPABLE long queues may mark those with data, and
         that halves the window (RFC 3168)."""
@@ -332,8 +335,8 @@ class StreamMember:
         self._still_since = now
 
     def stalled(self, now: float) -> bool:
-        """Return whether nothing of the schedule in progress has moved for PROGRESS_SECONDS."""
-        return self._in_progress and now >= self._still_since + PROGRESS_SECONDS
+        """Return whether nothing of the schedule in progress has moved for `patience`."""
+        return self._in_progress and now >= self._still_since + self.patience
 
     def abort(self) -> None:
         """Give up the schedule in progress; what was sent is still retransmitted."""
@@ -417,7 +420,7 @@ class StreamMember:
         times = [s.deadline for s in self._senders.values()]
         times += [r.deadline for r in self._receivers.values()]
         if self._in_progress:
-            times.append(self._still_since + PROGRESS_SECONDS)
+            times.append(self._still_since + self.patience)
         return min((time for time in times if time is not None), default=None)
 
     def take_output(self) -> list[Frames]:

@@ -6,14 +6,14 @@ import threading
 from collections.abc import Callable, Sequence
 
 from collectives.execution import Channel, Execution
-from host_agent.io.tcp_collective import BASE_PORT, TcpCollective
+from host_agent.io.tcp_collective import BASE_PORT, PROGRESS_SECONDS, TcpCollective
 
 
 class TcpTransport:
     """Starts connecting to the others at once; `busy` until it is done.
 
-    `addresses`, `channels`, `port`, `whose`, `tos`: as of `TcpCollective`. `wake`: called, in a
-    thread, when it is busy no longer.
+    `addresses`, `channels`, `port`, `whose`, `tos`, `timeout`: as of `TcpCollective`. `wake`:
+    called, in a thread, when it is busy no longer.
     """
 
     def __init__(
@@ -25,6 +25,7 @@ class TcpTransport:
         port: int = BASE_PORT,
         whose: int = 0,
         tos: int = 0,
+        timeout: float = PROGRESS_SECONDS,
     ) -> None:
         self._wake = wake
         self._tos = tos
@@ -37,7 +38,14 @@ class TcpTransport:
         def meet() -> None:
             targets, sources = channels()
             collective = TcpCollective(
-                rank, addresses, targets=targets, sources=sources, port=port, whose=whose, tos=tos
+                rank,
+                addresses,
+                targets=targets,
+                sources=sources,
+                port=port,
+                timeout=timeout,
+                tos=tos,
+                whose=whose,
             )
             with self._changing:
                 self._collective = collective

@@ -18,6 +18,7 @@ from coordination.operators import Operator
 from coordination.reduction import ExternalAnd
 from coordination.tree import CoordinationTree
 from host_agent.io.process_socket import Request
+from host_agent.io.tcp_collective import PROGRESS_SECONDS
 from host_agent.node.bandwidth import Counted
 from host_agent.node.operation_pool import Completed
 from host_agent.node.work import Work
@@ -113,7 +114,8 @@ class Meeting:
     """The hosts that run a job's schedules together, by rank, and this host's rank.
 
     `part`: identifies one of the job's meetings at all hosts. `channels`: gives those on which
-    this host sends, and those on which it receives. `tos`: IP ToS byte of its packets.
+    this host sends, and those on which it receives. `tos`: IP ToS byte of its packets. `patience`:
+    seconds without progress after which a peer counts as lost.
     """
 
     job: int
@@ -122,6 +124,7 @@ class Meeting:
     rank: int
     channels: Callable[[], tuple[Sequence[Channel], Sequence[Channel]]]
     tos: int = 0
+    patience: float = PROGRESS_SECONDS
 
 
 class Transport(Protocol):

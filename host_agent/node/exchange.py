@@ -11,6 +11,7 @@ import numpy as np
 from collectives.execution import Channel, Execution, channels
 from collectives.operation import Ranges
 from collectives.schedule import Schedule
+from host_agent.io.tcp_collective import PROGRESS_SECONDS
 from host_agent.node.environment import Environment, Meeting, Transport
 from host_agent.segment import Remark, Tensor
 from host_agent.worker import Worker
@@ -82,7 +83,7 @@ class ScheduleExchange:
 
     `schedule`: returns the schedule for a number of elements; `host` is one of its nodes, a worker
     or a relay. `lengths`: of all parts to come, so that connections are made once. Call `connect`
-    first, once the other hosts are ready. `tos`: as for `mark`.
+    first, once the other hosts are ready. `tos`: as for `mark`. `patience`: as of `Meeting`.
     """
 
     several = False
@@ -96,6 +97,7 @@ class ScheduleExchange:
         job: int,
         part: int,
         tos: int = 0,
+        patience: float = PROGRESS_SECONDS,
     ) -> None:
         self._schedule = cache(schedule)
         self._lengths = sorted(set(lengths))
@@ -104,6 +106,7 @@ class ScheduleExchange:
         hosts = tuple(network.hosts[name] for name in names)
         self._meeting = job, part, hosts, self._rank, self._channels
         self._tos = tos
+        self._patience = patience
         self._transport: Transport | None = None
 
     def _channels(self) -> tuple[Sequence[Channel], Sequence[Channel]]:
@@ -115,7 +118,7 @@ class ScheduleExchange:
 
     def connect(self, environment: Environment) -> None:
         """Start connecting to the other hosts."""
-        self._transport = environment.transport(Meeting(*self._meeting, self._tos))
+        self._transport = environment.transport(Meeting(*self._meeting, self._tos, self._patience))
 
     def begin(
         self,

@@ -19,6 +19,7 @@ from collectives.decomposition import decompose
 from collectives.operation import Ranges
 from collectives.plan import JobPlan
 from host_agent.io.loop import Machine
+from host_agent.io.tcp_collective import PROGRESS_SECONDS as TCP_SECONDS
 from host_agent.node.environment import Environment, Source, Stream, Then
 from host_agent.node.exchange import Exchange, ScheduleExchange, TreeExchange, like
 from host_agent.node.operation_pool import Completed
@@ -561,6 +562,11 @@ class Member:
         """Set the exchanges of this host's parts of tensors from a boundary on."""
         network, host = assignment.network, self.stream.host
         sizes = sorted(set(work.task.workload.tensor_sizes())) or [0]
+        patience = TCP_SECONDS
+        if plan.trees:
+            # Its peers begin a part when their parts over trees are in place, late after losses.
+            options = suitable_options(network, plan, work.task.options)
+            patience = max(patience, options.deadline)
         tensors = [decompose(plan, size) for size in sizes]
         for place, (part, _, _) in enumerate(decompose(plan, 0)):
             if part is None and plan.trees:
@@ -575,6 +581,7 @@ class Member:
                     self.job,
                     place + PARTS * boundary,
                     self._tos,
+                    patience,
                 )
                 self._exchanges[place] = exchange
                 self._schedules.append(exchange)

@@ -108,6 +108,7 @@ class RealEnvironment:
             port_of(meeting.job, meeting.part),
             meeting.job << 48 | meeting.part,
             meeting.tos,
+            meeting.patience,
         )
 
     def coordination(
