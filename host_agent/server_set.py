@@ -8,12 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.plan import JobPlan
-from host_agent.codec import JOB_START, TREE_AT, Frames
+from host_agent.codec import JOB_START, TREE_AT, Frames, common_number
 from host_agent.server import Server
 from network.model import Network
-
-_KEY_BYTES = TREE_AT + 1 - JOB_START
-"""Bytes of a job's and a tree's number in frames, which follow each other."""
 
 
 class ServerSet:
@@ -70,9 +67,10 @@ class ServerSet:
             return
         if not len(frames):
             return
-        these = frames[:, JOB_START : TREE_AT + 1].tobytes()
-        if these == these[:_KEY_BYTES] * len(frames):
-            self._receive_tree(int.from_bytes(these[:_KEY_BYTES], "big"), frames, now)
+        # The numbers of job and tree follow each other.
+        only = common_number(frames, JOB_START, TREE_AT + 1)
+        if only is not None:
+            self._receive_tree(only, frames, now)
             return
         keys: NDArray[np.int64] = frames[:, JOB_START].astype(np.int64) << 16
         keys |= frames[:, JOB_START + 1].astype(np.int64) << 8

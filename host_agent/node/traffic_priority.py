@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from host_agent.codec import JOB_START, Frames
+from host_agent.codec import JOB_START, Frames, common_number
 from host_agent.io.loop import Machine
 from protocol.tos import tos_of_level
 
@@ -89,9 +89,11 @@ class TrafficPriority:
         if frames.shape[1] < JOB_START + 2:
             self.foreign += len(frames)
             return
-        these = frames[:, JOB_START : JOB_START + 2].tobytes()
-        if these == these[:2] * len(frames):
-            self._receive_job(int.from_bytes(these[:2], "big"), frames, now)
+        if not len(frames):
+            return
+        only = common_number(frames, JOB_START, JOB_START + 2)
+        if only is not None:
+            self._receive_job(only, frames, now)
             return
         jobs: NDArray[np.int64] = frames[:, JOB_START].astype(np.int64) << 8
         jobs |= frames[:, JOB_START + 1]
