@@ -249,7 +249,7 @@ struct server {
     /* The server's arrays, by slot: the fragment being summed, and the last one finished. */
     int64_t *fragment, *done, *done_number, *last;
     uint8_t *own, *done_lanes, *done_code, *done_flags, *done_reduction;
-    /* What is there of the fragment being summed; `held` by slot and child. */
+    /* State of the fragment being summed; `held` by slot and child. */
     uint8_t *held, *started, *flags, *code, *reduction;
     int64_t *covered;
     int32_t *sum;

@@ -128,7 +128,7 @@ def test_so_many_clients_have_streams_and_no_more(monkeypatch: pytest.MonkeyPatc
 def test_a_call_that_does_not_end_cannot_keep_the_switch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of many thousand servers one waited without end."""
+    """Seen once: a pending call outlived its cancellation."""
     stopped: list[float] = []
 
     class Stuck:

@@ -84,7 +84,7 @@ class P4RuntimeServer:
     def close(self) -> None:
         """End the server and pending calls."""
         ended = self._server.stop(grace=0.2)
-        # gRPC's cancellation of pending calls can miss one, which would be waited for without end.
+        # Seen once: a call outlived gRPC's cancellation, and the wait never ended.
         for _ in range(STOP_ATTEMPTS):
             if ended.wait(STOP_SECONDS):
                 break
