@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -312,14 +312,29 @@ def print_table(
     console.print(make_table(columns, rows))
 
 
-def make_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
-    """Rows as a table, without a head if all columns are nameless; numbers to the right."""
+def make_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    right: Collection[str] = (),
+    narrow: bool = False,
+) -> Table:
+    """Rows as a table, without a head if all columns are nameless.
+
+    Numbers, and the columns `right`, are aligned to the right. `narrow`: without vertical lines.
+    """
+    from rich.box import HEAVY_HEAD, SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(show_header=any(columns))
+    table = Table(
+        show_header=any(columns),
+        box=SIMPLE_HEAD if narrow else HEAVY_HEAD,
+        padding=(0, 1, 0, 0 if narrow else 1),
+        pad_edge=not narrow,
+    )
     for i, column in enumerate(columns):
-        numeric = all(isinstance(row[i], (int, float)) for row in rows)
-        table.add_column(column, justify="right" if numeric and rows else "left")
+        numeric = bool(rows) and all(isinstance(row[i], (int, float)) for row in rows)
+        table.add_column(column, justify="right" if numeric or column in right else "left")
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
     return table

@@ -10,13 +10,12 @@ from typing import Annotated
 
 import typer
 from google.protobuf.json_format import MessageToDict
-from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from cli.command_options import ControllerOption, JsonOption, connect, print_json
+from cli.command_options import ControllerOption, JsonOption, connect, make_table, print_json
 from network.units import format_bytes, format_load
 from protocol import hopsum_pb2 as pb
 from protocol.errors import InputError
@@ -178,13 +177,9 @@ NUMBERS = ("job", "priority", "epoch", "resent", "packets", "sums", "sums/s", "d
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """Return a table without lines between its columns: eight fit into 80 characters."""
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for column in columns:
-        table.add_column(column, justify="right" if column in NUMBERS else "left")
-    for row in rows:
-        table.add_row(*(escape(cell) for cell in row))
-    return table
+    """Return a table of which eight columns fit into 80 characters."""
+    cells = [[escape(cell) for cell in row] for row in rows]
+    return make_table(columns, cells, right=NUMBERS, narrow=True)
 
 
 def _count(count: int) -> str:
