@@ -204,12 +204,14 @@ class Recovery:
         """Time when the next probe is due, if anything is in flight.
 
         The first comes when a silence exceeds the longest queue; the next ones wait for answers.
+        Before any round trip is known, it goes by the initial timeout: the present one may have
+        backed off to minutes.
         """
         shortest = self._shortest
         if shortest == NEVER:
             if not self._link_patience:
                 return NEVER
-            shortest = self._round_trip.timeout / 2
+            shortest = self._round_trip.initial / 2
         doublings = max(0, self._probes - STEADY_PROBES) if self._link_patience else self._probes
         patience = max(self._min_probe, 2 * shortest)
         if self._probes and self._round_trip.smoothed:

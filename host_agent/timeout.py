@@ -9,11 +9,11 @@ class RoundTrip:
     Karn's rule is the caller's: only fragments sent once are samples. `back_off` doubles the
     timeout at most once a round, however many fragments expire in it; the next sample ends it.
     `patient`: others repair losses, and timeouts are for what they cannot: it takes the timeout
-    times four, and up to eight times `most`. Times in seconds.
+    times four, and up to eight times `most`. `initial`: the first timeout. Times in seconds.
     """
 
     def __init__(self, initial: float, least: float, most: float) -> None:
-        self.timeout = initial
+        self.initial = self.timeout = initial
         self.patient = False
         self.smoothed: float | None = None
         self._variation = 0.0

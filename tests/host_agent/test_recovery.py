@@ -11,10 +11,11 @@ import pytest
 
 from collectives.plan import JobPlan
 from host_agent.options import WorkerOptions
+from host_agent.recovery import STEADY_PROBES
 from host_agent.worker import Worker
 from network.model import Network
 from protocol.wire import Flag
-from tests.support.protocol_world import LANES, result, seen, star_plan
+from tests.support.protocol_world import LANES, result, seen, star_plan, tree_plan
 
 TRIP = 0.1
 OPTIONS = WorkerOptions(initial_timeout=9.0, min_timeout=9.0, max_timeout=9.0, min_probe=5.0)
@@ -162,6 +163,20 @@ def test_without_a_round_trip_every_third_round_of_timeouts_asks_the_server() ->
     worker.take_output()
     assert [asked(now) for now in (32.0, 40.0, 48.0)] == [[], [], [0, 1, 2, 3]]
     assert worker.statistics.probes == 0
+
+
+def test_before_a_round_trip_probes_do_not_wait_for_timeouts_that_backed_off() -> None:
+    """Found by the soak (schedule 815414): they came once in minutes, a job took 20."""
+    plan, network = tree_plan({"w0": "a", "w1": "a", "ps": "a"}, {}, ("a",), window=16)
+    options = replace(
+        OPTIONS, initial_timeout=1.0, min_timeout=1.0, max_timeout=16.0, min_probe=0.01
+    )
+    worker = Worker(plan, 0, network, options)
+    worker.submit(np.ones(16 * LANES, dtype=np.int32), 0.0)
+    worker.take_output()
+    probes = [now for now, numbers in (tick(worker) for _ in range(12)) if len(numbers) == 4]
+    assert probes[:STEADY_PROBES] == [*range(1, 1 + STEADY_PROBES)]
+    assert probes[STEADY_PROBES:] == [10.0, 12.0], "the first timeouts were at 9.0"
 
 
 def test_workers_take_turns_at_repairing_what_all_miss() -> None:

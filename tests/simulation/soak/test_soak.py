@@ -102,7 +102,7 @@ def test_an_entry_that_stays_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert failure.minimised.faults == ()
     [job] = failure.minimised.jobs
     assert (len(job.workers), job.rounds, job.elements) == (1, 1, 1)
-    assert "table admission has an entry" in failure.minimised_violations[0].text
+    assert "table admission has an unused entry" in failure.minimised_violations[0].text
 
 
 @pytest.mark.slow
