@@ -478,7 +478,7 @@ class _Connection:
         if kind == "copy":
             return Request(kind, call, tensor, target=self._target(message, "from", elements))
         reduction = message.get("reduction")
-        possible = REDUCTIONS[dtype.name]
+        possible = REDUCTIONS[str(named)]
         if reduction not in possible:
             raise _Refused(
                 f"reduction {reduction!r:.40} of {dtype}: expected one of {', '.join(possible)}"

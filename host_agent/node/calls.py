@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,8 +32,7 @@ _SUBMITTED_AS = {
 } | {COPY: TYPES["int32"]}
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """A rank's call: a code of _KINDS, the number of elements, and a target (`Request`)."""
 
     code: int

@@ -10,8 +10,7 @@ comes from calls that all ranks agreed on, or from results that all hosts have.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from host_agent.io.process_socket import ALL
 from host_agent.node.calls import SUM_FLOAT, Wanted
@@ -74,6 +73,8 @@ class Guesses:
     def __init__(self) -> None:
         self._last: tuple[int, ...] = ()
         """The last calls, each as one number."""
+        self._contexts: list[tuple[int, ...]] = []
+        """The last calls, more and more of them."""
         self._follows: dict[tuple[int, ...], Following] = {}
 
     def next(self) -> Following | None:
@@ -81,12 +82,12 @@ class Guesses:
 
         `times`: as of the context that has been right most often.
         """
-        known = list(self._known())
+        known = self._known()
         if not known:
             return None
         longest = known[-1]
-        times = max(each.times for each in known if each.wanted == longest.wanted)
-        return replace(longest, times=times)
+        times = max([each.times for each in known if each.wanted == longest.wanted])
+        return Following(longest.wanted, longest.magnitude, times)
 
     def doubt(self) -> None:
         """Count anew how often what follows the last calls is right."""
@@ -97,7 +98,7 @@ class Guesses:
         """Note the successor of the last calls, and the ranks' greatest magnitude."""
         if len(self._follows) > CONTEXTS - len(LENGTHS):
             self._follows.clear()
-        for context in self._contexts():
+        for context in self._contexts:
             following = self._follows.get(context)
             if following is not None and following.wanted == agreed:
                 following.times += 1
@@ -108,11 +109,9 @@ class Guesses:
             else:
                 self._follows[context] = Following(agreed, magnitude)
         number = agreed.elements << 32 | agreed.word(0)
-        self._last = (*self._last, number)[-LENGTHS[-1] :]
+        last = self._last = (*self._last, number)[-LENGTHS[-1] :]
+        self._contexts = [last[-length:] for length in LENGTHS if length <= len(last)]
 
-    def _contexts(self) -> Iterator[tuple[int, ...]]:
-        """Return the last calls, more and more of them."""
-        return (self._last[-length:] for length in LENGTHS if length <= len(self._last))
-
-    def _known(self) -> Iterator[Following]:
-        return (self._follows[each] for each in self._contexts() if each in self._follows)
+    def _known(self) -> list[Following]:
+        found = map(self._follows.get, self._contexts)
+        return [each for each in found if each is not None]

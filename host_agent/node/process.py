@@ -413,13 +413,13 @@ class ProcessSource:
             self._check(None)
             return
         self._pass()
-        self._guesses.remember(following.wanted, remark)
         if following.wanted.code != SUM_FLOAT:
             self._take(call, result)
         elif remark == expected:
             self._unpack(_Pack([call], [remark]), result)
         else:
             self._pack([(call, remark)])
+        self._guesses.remember(following.wanted, remark)
 
     def _pack(self, packed: Sequence[tuple[_Call, int]]) -> None:
         """Prepare the integers of calls, those for all as one tensor.
@@ -533,18 +533,20 @@ class ProcessSource:
 
     def _take(self, call: _Call, total: Tensor) -> None:
         """Give every rank here what comes of a total of what `_combined` returned."""
-        shares = [call.wanted.result(rank, len(self._ranks)) for rank in self._here]
+        agreed = call.wanted
+        shares = [agreed.result(rank, len(self._ranks)) for rank in self._here]
         # The rest may be no result.
         mine = total[min(start for start, _ in shares) : max(stop for _, stop in shares)]
-        if call.wanted.reduction is not None:
+        if agreed.reduction is not None:
             decode(call.request, mine)
         restore(mine, call.excess)
         self._copy(call, total.view(call.tensors[0].dtype))
 
     def _copy(self, call: _Call, total: Tensor) -> None:
         """Give every rank here its share of a result, and let it know."""
+        agreed = call.wanted
         for rank, tensor in zip(self._here, call.tensors, strict=True):
-            start, stop = call.wanted.result(rank, len(self._ranks))
+            start, stop = agreed.result(rank, len(self._ranks))
             # In the first's it may be already.
             if not np.may_share_memory(tensor, total):
                 tensor[start:stop] = total[start:stop]
