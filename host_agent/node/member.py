@@ -441,7 +441,7 @@ class Member:
     ) -> Generator[None, None, JobPlan]:
         """Sum all tensors, as many at once as allowed; return the last tensor's plan."""
         while True:
-            moved = self._finish(source)
+            self._finish(source)
             following = source.next(self._now) if self._room() else None
             if following is not None:
                 number = len(self._intervals.starts)
@@ -454,7 +454,7 @@ class Member:
                 self._begin(plan, *following)
             elif source.over and not self._under_way:
                 return plan
-            elif not moved:
+            else:
                 yield
 
     def _room(self) -> bool:
