@@ -105,7 +105,7 @@ class Segment:
         """Take the exponent bytes of results."""
         remark = self.call.remark
         if remark is not None:
-            remark.maximum = max(remark.maximum, int(codes.max()))
+            remark.maximum = max(remark.maximum, *codes.tobytes())
 
     def reductions(self, data: NDArray[np.int64], *, bare: bool) -> NDArray[np.uint8]:
         """Return the reduction bytes of data fragments (n,).
