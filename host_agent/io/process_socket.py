@@ -412,7 +412,7 @@ class _Connection:
         try:
             if flags & socket.MSG_TRUNC:
                 raise ValueError(f"longer than {MESSAGE_BYTES} bytes")
-            message = json.loads(data)
+            message = json.loads(data.decode())
             if not isinstance(message, dict):
                 raise ValueError("no object")
         except (ValueError, RecursionError) as error:

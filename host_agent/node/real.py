@@ -239,8 +239,10 @@ class HostLoop:
             self._environment.processes.turn(ready)
         now = time.monotonic()
         # Most turns only move frames.
-        if ready - {self._port} or (due is not None and due <= now) or self.agent.stirred:
+        if due is not None and due <= now:
             self.agent.tick_members(now)
+        elif ready - {self._port} or self.agent.stirred:
+            self.agent.advance(now)
         return ready
 
     def close(self) -> None:
