@@ -25,6 +25,19 @@ SUMMED_AS = {
     torch.uint8: torch.int32,
 }
 """The types that switches sum, and the type that each is converted to."""
+_OF_BOTH = (
+    (dist.ReduceOp.SUM, "sum"),
+    (dist.ReduceOp.MAX, "max"),
+    (dist.ReduceOp.MIN, "min"),
+)
+_OF_FLOATS = (*_OF_BOTH, (dist.ReduceOp.AVG, "sum"))
+_OF_INTEGERS = (
+    *_OF_BOTH,
+    (dist.ReduceOp.BAND, "and"),
+    (dist.ReduceOp.BOR, "or"),
+    (dist.ReduceOp.BXOR, "xor"),
+)
+"""The agent's names of reductions."""
 MOST_ELEMENTS = (1 << 31) - 1
 """Maximum size of a tensor through the switches; a longer one goes over gloo."""
 LEAST_RANKS = 3
@@ -40,19 +53,8 @@ GLOO_BYTES = 4.28
 
 def reduction_of(op: Any, dtype: torch.dtype) -> str | None:
     """Return the agent's name of a reduction of this type; None if it goes over gloo."""
-    operations = dist.ReduceOp
-    reductions = {
-        "sum": [operations.SUM, *([operations.AVG] if dtype.is_floating_point else [])],
-        "max": [operations.MAX],
-        "min": [operations.MIN],
-    }
-    if not dtype.is_floating_point:
-        reductions |= {
-            "and": [operations.BAND],
-            "or": [operations.BOR],
-            "xor": [operations.BXOR],
-        }
-    return next((name for name, ops in reductions.items() if any(op == each for each in ops)), None)
+    named = _OF_FLOATS if dtype.is_floating_point else _OF_INTEGERS
+    return next((name for each, name in named if op == each), None)
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,7 @@ def reduce(
 
     def fill(values: NDArray[Any]) -> tuple[int, tuple[str, int] | None]:
         shared = torch.from_numpy(values)
-        places = shared.split([source.numel() for source in sources])
+        places = shared.split_with_sizes([source.numel() for source in sources])
         for place, source in zip(places, sources, strict=True):
             place.view(source.shape).copy_(source)
         if not len(values):
