@@ -142,10 +142,14 @@ class Cluster:
             await self._try(job)
             if job.state is JobState.QUEUED:
                 await self._keep_queued(job)
-        except BaseException:
-            # It may have found room meanwhile, and have failed: then it stays known.
+        except BaseException as error:
+            # The queue may have tried it again meanwhile: then it stays known, as failed.
             if job.state is JobState.QUEUED:
                 self.jobs.drop(job)
+            elif job.outcome is None and not job.state.over:
+                reason = str(error) or "its submission was interrupted"
+                if self._dismiss(job, JobState.FAILED, reason):
+                    self._start_in_background(self._clear(job), f"clear job {number}")
             raise
         return job
 

@@ -11,6 +11,7 @@ import pytest
 from finsy import P4Schema
 from finsy.p4entity import decode_entity
 
+from collectives.plan import PlanError
 from controller.dataplane.driver import Driver, State, SwitchTarget
 from controller.dataplane.entries import rules_read
 from controller.dataplane.pipeline import Pipeline
@@ -112,6 +113,46 @@ def test_a_submission_given_up_while_it_is_checked_leaves_nothing(
         await asyncio.gather(submitting, return_exceptions=True)
         go.set()
         assert [job.spec.name for job in cluster.jobs] == ["a", "b"]
+        await cluster.close()
+
+    asyncio.run(main())
+
+
+def test_a_refused_job_that_is_being_started_meanwhile_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Found by the soak (schedule 906618): it stayed in the queue, for ever."""
+    checked, tried, refused = threading.Event(), threading.Event(), threading.Event()
+
+    def check(*arguments: object) -> None:
+        checked.set()
+        assert tried.wait(PATIENCE)
+        raise PlanError("never")
+
+    def settle(*arguments: object) -> None:
+        if checked.is_set():
+            tried.set()
+            assert refused.wait(PATIENCE)
+        raise PlanError("not now")
+
+    async def main() -> None:
+        cluster = Cluster(Manager(load_network("star:6"), Switches().install))
+        other = await cluster.submit(JobSpec("other", ("h4", "h5"), ("h6",)))
+        monkeypatch.setattr("controller.jobs.cluster.make_plan", check)
+        monkeypatch.setattr("controller.jobs.manager.settle", settle)
+        submitting = asyncio.create_task(cluster.submit(JobSpec("job", ("h1", "h2"), ("h3",))))
+        assert await asyncio.to_thread(checked.wait, PATIENCE)
+        ending = asyncio.create_task(cluster.cancel(other))
+        with pytest.raises(PlanError, match="never"):
+            await submitting
+        job = cluster.jobs.find(name="job")
+        ended = job.state
+        refused.set()
+        await ending
+        assert ended is JobState.DRAINING
+        await reached(job, JobState.FAILED)
+        assert job.reason == "never"
+        assert job.number not in cluster.priorities.levels()
         await cluster.close()
 
     asyncio.run(main())
