@@ -1,0 +1,41 @@
+"""Programmes that HiGHS fails on at first."""
+
+from __future__ import annotations
+
+import highspy
+import pytest
+
+from planning.model.linear_program import LinearProgram, SolverError, Status
+
+
+def knapsack() -> LinearProgram:
+    """The best of two things, of which one fits."""
+    programme = LinearProgram(maximise=True)
+    light, heavy = (programme.add_variable(cost, upper=1.0, integer=True) for cost in (2.0, 3.0))
+    programme.add_constraint({light: 1.0, heavy: 2.0}, upper=2.0)
+    return programme
+
+
+def test_a_programme_that_the_solver_fails_on_is_solved_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Found by the soak (schedule 911239): a job failed because HiGHS had."""
+    status = highspy.Highs.getModelStatus
+    ends: list[highspy.HighsModelStatus] = []
+
+    def fail_at_first(solver: highspy.Highs) -> highspy.HighsModelStatus:
+        ends.append(status(solver) if ends else highspy.HighsModelStatus.kSolveError)
+        return ends[-1]
+
+    monkeypatch.setattr(highspy.Highs, "getModelStatus", fail_at_first)
+    solution = knapsack().solve()
+    assert (solution.status, solution.objective) == (Status.OPTIMAL, 3.0)
+    assert len(ends) == 2
+
+
+def test_a_solver_that_keeps_failing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        highspy.Highs, "getModelStatus", lambda solver: highspy.HighsModelStatus.kSolveError
+    )
+    with pytest.raises(SolverError, match="HiGHS ended with Solve error"):
+        knapsack().solve()
