@@ -264,7 +264,8 @@ class Tracker:
                     agent.state = pb.RUNNING
                     out.append((agent.host, pb.ControllerMessage(start=pb.Start())))
         workers = [agent for agent in self.agents.values() if agent.role == "worker"]
-        if not self.released and all(agent.over for agent in workers):
+        # Before the start agents may come again: what they have lost is nothing yet.
+        if self.started and not self.released and all(agent.over for agent in workers):
             self.released = True
             message = self._release()
             out += [(agent.host, message) for agent in self.agents.values() if agent.connected]

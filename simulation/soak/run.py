@@ -426,7 +426,7 @@ class _Run:
         if entry.kind != "random" or entry.coordinate:
             return
         for number in range(entry.rounds):
-            given = {each.worker for each in self.ledger.sums[job.number, number]}
+            given = {each.worker for each in self.ledger.sums.get((job.number, number), [])}
             missing = set(range(len(entry.workers))) - given
             if missing:
                 self._violate(

@@ -187,6 +187,20 @@ def test_agents_that_return_after_the_release_are_released() -> None:
     assert kinds(tracker.register("ps", 0.0, pb.RUNNING)) == [("ps", "welcome"), ("ps", "all_done")]
 
 
+def test_workers_that_all_restart_before_the_start_start_together() -> None:
+    """Found by the soak (schedule 913518): the job had finished then, and nobody had a sum."""
+    tracker = Tracker(*star(1))
+    tracker.register("h1", 0.0)
+    tracker.receive("h1", READY, 0.0)
+    tracker.gone("h1")
+    assert not tracker.released
+    assert kinds(tracker.register("h1", 0.0)) == [("h1", "welcome")]
+    assert tracker.state == "waiting"
+    tracker.register("ps", 0.0)
+    tracker.receive("ps", READY, 0.0)
+    assert kinds(tracker.receive("h1", READY, 0.0)) == [("h1", "start"), ("ps", "start")]
+
+
 def test_a_server_without_sums_needs_a_new_epoch_under_the_next_controller_too() -> None:
     tracker = Tracker(*star(1))
     tracker.started = True
@@ -257,7 +271,7 @@ def test_news_is_sent_once_and_the_dead_delay_no_one(steps: list[tuple[str, int]
     if any(kind == "start" for _, kind in heard):
         assert tracker.started
     workers = [tracker.agents[host] for host in ("h1", "h2", "h3")]
-    assert tracker.released == all(worker.over for worker in workers)
+    assert tracker.released == (tracker.started and all(worker.over for worker in workers))
 
 
 def test_a_job_is_over_when_the_last_report_is_in_and_not_before() -> None:

@@ -16,6 +16,7 @@ from controller.jobs.job import Job
 from controller.jobs.job_table import JobTable
 from controller.jobs.manager import Manager
 from host_agent.stream import Stream
+from host_agent.workload import RandomTensors
 from simulation.soak.campaign import failure_of, run_one
 from simulation.soak.oracles import Oracle
 from simulation.soak.run import Kit
@@ -103,6 +104,16 @@ def test_an_entry_that_stays_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     [job] = failure.minimised.jobs
     assert (len(job.workers), job.rounds, job.elements) == (1, 1, 1)
     assert "table admission has an unused entry" in failure.minimised_violations[0].text
+
+
+@pytest.mark.slow
+def test_a_finished_job_without_sums_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "simulation.soak.ledger._NotedTensors.take_result", RandomTensors.take_result
+    )
+    small = replace(JOB, workers=("h1",), elements=2, rounds=1)
+    result = run_one(FaultSchedule(1, NETWORK, (small,)), make_kit())
+    assert {violation.oracle for violation in result.violations} == {Oracle.SUMS}
 
 
 @pytest.mark.slow
