@@ -27,6 +27,7 @@ from controller.jobs.priorities import ONE_LEVEL
 from controller.jobs.replanning import ReplanningPolicy
 from controller.jobs.settings import ClusterSettings
 from controller.jobs.sharing import SharingPolicy
+from host_agent.io.tcp_collective import PROGRESS_SECONDS
 from host_agent.node.timing import suitable_options
 from network.builder import NetworkBuilder
 from network.model import Network
@@ -443,10 +444,16 @@ class _Run:
         """Return whether the schedule may end a job.
 
         An agent's state is lost for good; or frames of a part over TCP are lost, whose timeout
-        doubles with each loss in a row until nothing moves for PROGRESS_SECONDS.
+        doubles with each loss in a row until nothing moves for PROGRESS_SECONDS. After an outage
+        it is up to twice that long, and more by a clock that runs fast.
         """
         over_tcp = job.spec.among_hosts or (job.plan is not None and bool(job.plan.host_parts))
-        if over_tcp and any(isinstance(f, Noise) and f.loss for f in self.schedule.faults):
+        faults = self.schedule.faults
+        pace = max([1.0, *(fault.pace for fault in faults if isinstance(fault, ClockDrift))])
+        outages = [fault.stop - fault.start for fault in faults if isinstance(fault, Outage)]
+        silence = 2 * pace * max(outages, default=0.0)
+        loses = any(isinstance(fault, Noise) and fault.loss for fault in faults)
+        if over_tcp and (loses or silence > PROGRESS_SECONDS):
             return True
         fatal = {Trouble.AGENT_DOWN, Trouble.CONTROLLER_DOWN, Trouble.PARTED}
         return any(
