@@ -180,19 +180,27 @@ class Tracker:
         """Process the end of an agent's stream."""
         agent = self.agents[host]
         agent.connected = False
-        if agent.over:
+        if self._done(agent):
             return []
         if self.released and agent.role != "worker":
             agent.state = pb.FINISHED
             return []
         return self._fall(agent, pb.LOST, "its connection ended")
 
+    def _done(self, agent: Agent) -> bool:
+        """Return whether nobody needs an agent any longer.
+
+        Others may lack results of a root of trees that has all of its own.
+        """
+        serves = agent.state == pb.FINISHED and agent.host in self.plan.servers
+        return agent.over and (self.released or not serves)
+
     def check(self, now: float) -> Outgoing:
         """Detect agents that timed out."""
         out: Outgoing = []
         for agent in self.agents.values():
             silent = now - agent.heard
-            if agent.connected and not agent.over and silent > self.silence:
+            if agent.connected and not self._done(agent) and silent > self.silence:
                 out += self._fall(agent, pb.LOST, f"silent for {silent:.0f} s")
         return out
 

@@ -187,6 +187,26 @@ def test_agents_that_return_after_the_release_are_released() -> None:
     assert kinds(tracker.register("ps", 0.0, pb.RUNNING)) == [("ps", "welcome"), ("ps", "all_done")]
 
 
+def test_a_finished_worker_that_is_a_root_is_lost_until_the_others_have_finished() -> None:
+    """Found by the soak (schedule 919207): the others waited for results until their deadline."""
+    network = load_network("star:2")
+    plan = make_plan(network, PlanRequest(1, 1, ("h1", "h2"), ("h1",)))
+    for last in (False, True):
+        tracker = Tracker(network, plan)
+        for worker in plan.workers:
+            tracker.register(worker, 0.0)
+        for worker in plan.workers:
+            tracker.receive(worker, READY, 0.0)
+        tracker.receive("h1", FINISHED, 1.0)
+        if last:
+            tracker.receive("h2", FINISHED, 1.0)
+        tracker.receive("h2", say(heartbeat=pb.Heartbeat()), 25.0)
+        assert kinds(tracker.check(40.0)) == ([] if last else [("h2", "lost")])
+        tracker.agents["h1"].state = pb.FINISHED
+        assert kinds(tracker.gone("h1")) == ([] if last else [("h2", "lost")])
+        assert tracker.failures() == ({} if last else {"h1": "its connection ended"})
+
+
 def test_workers_that_all_restart_before_the_start_start_together() -> None:
     """Found by the soak (schedule 913518): the job had finished then, and nobody had a sum."""
     tracker = Tracker(*star(1))
