@@ -204,7 +204,7 @@ CASES = (
         _join_at_spines,
         of_a_link=True,
     ),
-    # BMv2 receives nothing at all while an interface of its own is down (mininet_topos.bmv2_links).
+    # By itself BMv2 then receives at no port, and l2 is its hosts' only switch (bmv2_links).
     Case(
         "link leaf-spine: down at the leaf for 5 s",
         5.0,

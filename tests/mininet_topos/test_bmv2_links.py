@@ -62,18 +62,25 @@ def test_a_frame_goes_both_ways_over_a_link_that_has_come_up(tmp_path: Path) -> 
             assert arrived() == []
 
 
-def test_jobs_go_on_over_a_link_that_was_down(tmp_path: Path) -> None:
+def test_jobs_go_on_beside_and_over_a_link_that_is_down_at_the_switch(tmp_path: Path) -> None:
     need_bmv2()
-    network = load_network("line:2x2")
-    uplink = f"s2-eth{network.port('s2', 's1')}"
+    network = load_network("line:2x3")
+    uplink, downlink = (f"s2-eth{network.port('s2', peer)}" for peer in ("s1", "h6"))
     options = ("--engine", "bmv2", "--link-rate", "5Mbit")
-    with emulated_cluster(tmp_path, "line:2x2", *options) as up:
+    with emulated_cluster(tmp_path, "line:2x3", *options) as up:
+
+        def planned_around() -> bool:
+            return any("planned around" in link.health for link in up.queries.use().links)
+
+        def run(name: str, workers: str, server: str) -> None:
+            up.queries.submit(make_submission(name, workers, server, elements=2000))
+            up.finished(name)
+
         set_link(uplink, "down")
-        up.wait_until(
-            lambda: any("planned around" in link.health for link in up.queries.use().links),
-            "the link's failure",
-        )
+        up.wait_until(planned_around, "the link's failure")
+        run("beside", "h4,h5", "h6")
         set_link(uplink, "up")
         up.wait_until(lambda: not any(link.health for link in up.queries.use().links), "its return")
-        up.queries.submit(make_submission("far", "h1,h3", "ps", elements=2000))
-        up.finished("far")
+        run("over", "h1,h4", "ps")
+        set_link(downlink, "down")
+        run("across", "h1,h4", "ps")
