@@ -1,4 +1,4 @@
-"""Reads programs from files: P4 source, or BMv2 JSON as p4c writes it."""
+"""Reads programs from files: P4 source, or BMv2 JSON as p4c writes it; tells them from bundles."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from p4switch.position import P4Error, Position
 
 if TYPE_CHECKING:
     from p4switch.ir import Program
+
+BUNDLE_HEADER = "// p4switch bundle 1\n"
 
 
 def read_file(path: Path) -> bytes:
@@ -23,6 +25,11 @@ def read_file(path: Path) -> bytes:
 def is_bmv2_json(data: bytes) -> bool:
     """Return whether a file's contents are JSON rather than P4, which cannot begin with a brace."""
     return data.lstrip()[:1] == b"{"
+
+
+def is_bundle(data: bytes) -> bool:
+    """Return whether a file's contents are a bundle rather than P4 source."""
+    return data.startswith(BUNDLE_HEADER.encode())
 
 
 def compile_path(

@@ -29,8 +29,9 @@ from p4switch.cli.main import COMMANDS, app, main
 from p4switch.cli.options import parse_defines
 from p4switch.cli.run_command import make_loader, noted_signals
 from p4switch.cli.tracing import make_tracer
-from p4switch.device.bundle import is_bundle, make_bundle
+from p4switch.device.bundle import make_bundle
 from p4switch.packet_io.sockets import open_packet_socket
+from p4switch.programs import is_bundle
 from p4switch.targets.v1model.engine import EngineOptions
 from tests.support.machine import PATIENCE
 from tests.support.paths import EVERYTHING_P4, PROGRAMS

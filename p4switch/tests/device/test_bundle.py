@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from p4switch.device.bundle import from_text, is_bundle, make_bundle, to_text
+from p4switch.device.bundle import from_text, make_bundle, to_text
 from p4switch.device.loading import Loader, read_program
 from p4switch.frontend.program import compile_program
 from p4switch.frontend.source.preprocessor import preprocess, preprocess_text
 from p4switch.frontend.syntax.parser import parse_text
 from p4switch.position import P4Error
+from p4switch.programs import is_bundle
 from p4switch.targets.v1model.engine import EngineOptions
 from tests.support.paths import PROGRAMS, ROOT
 

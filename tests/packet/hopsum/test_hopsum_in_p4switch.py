@@ -10,11 +10,12 @@ from finsy.proto import p4i
 from google.protobuf import text_format
 
 from cli.experiment.p4c import compile_by_p4c
-from p4switch.device.bundle import from_text, is_bundle, make_bundle, to_text
+from p4switch.device.bundle import from_text, make_bundle, to_text
 from p4switch.frontend.program import compile_file
 from p4switch.frontend.source.preprocessor import preprocess
 from p4switch.midend.cycles import multiplies
 from p4switch.p4runtime.p4info import p4info, p4info_text
+from p4switch.programs import is_bundle
 from tests.support.paths import HOPSUM_P4, HOPSUM_P4INFO
 
 

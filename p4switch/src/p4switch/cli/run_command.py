@@ -1,6 +1,7 @@
-"""`p4switch run`: a switch on network interfaces."""
+"""`p4switch run`: a switch on network interfaces.
 
-from __future__ import annotations
+Annotations are not postponed here: to evaluate those of all options takes as long as to parse them.
+"""
 
 import contextlib
 import gc
@@ -249,14 +250,8 @@ def run(
     from p4switch.p4runtime.messages import import_messages
 
     import_messages()
-    from p4switch.device.device import Device, PortError, PortName
-    from p4switch.p4runtime.server import AddressError
-    from p4switch.p4runtime.tls import TlsError
-    from p4switch.packet_io.pcap import PcapError
-    from p4switch.packet_io.private_files import UnsafePathError
-    from p4switch.position import P4Error
-    from p4switch.stf import StfError
-    from p4switch.targets.v1model.engine import EngineOptions, ExternError
+    from p4switch.device.device import Device, PortName
+    from p4switch.targets.v1model.engine import EngineOptions
 
     tls = _tls(
         grpc_server_ssl,
@@ -311,38 +306,40 @@ def run(
                 served,
             )
             wait_for_end(device.files_done if grpc_server_addr is None else None)
-    except (
-        P4Error,
-        PortError,
-        AddressError,
-        TlsError,
-        UnsafePathError,
-        PcapError,
-        StfError,
-        ExternError,
-    ) as error:
+    except _errors() as error:
         fail(str(error))
-    except OSError as error:
-        # Errors of its capture files and of its cache of compiled programs.
-        fail(str(error))
+
+
+def _errors() -> tuple[type[Exception], ...]:
+    """Return the errors that a user can correct; imported only when an error is raised."""
+    from p4switch.device.device import PortError
+    from p4switch.p4runtime.tls import TlsError
+    from p4switch.packet_io.pcap import PcapError
+    from p4switch.packet_io.private_files import UnsafePathError
+    from p4switch.position import P4Error
+    from p4switch.stf import StfError
+    from p4switch.targets.v1model.engine import ExternError
+
+    # OSError: of addresses, capture files and the cache of compiled programs.
+    return P4Error, PortError, TlsError, UnsafePathError, PcapError, StfError, ExternError, OSError
 
 
 def _tls(
     ssl: bool, certificate: Path | None, key: Path | None, authority: Path | None, ask: bool
-) -> Tls | None:
+) -> "Tls | None":
     """Return the TLS options; None without TLS; an error for inconsistent ones."""
-    from p4switch.p4runtime.tls import Tls
-
     if not ssl:
         if certificate or key or authority or ask:
             fail("--grpc-server-cert, -key, -cacert and -with-client-auth need --grpc-server-ssl")
         return None
+    from p4switch.p4runtime.tls import Tls
+
     if certificate is None or key is None:
         fail("--grpc-server-ssl needs --grpc-server-cert and --grpc-server-key")
     return Tls(certificate, key, authority, ask)
 
 
-def _with_entries(loader: Loader, entries: Path) -> Loader:
+def _with_entries(loader: "Loader", entries: Path) -> "Loader":
     """Return a loader whose engines start with the entries of an STF file. Raises StfError."""
     from p4switch.device.loading import LoaderWithEntries
 
@@ -401,7 +398,9 @@ def start_logging(level: str, file: Path | None) -> None:
     logger.setLevel(LEVELS[level])
 
 
-def make_loader(executor: str | None, tracer: Tracer | None, options: EngineOptions) -> Loader:
+def make_loader(
+    executor: str | None, tracer: "Tracer | None", options: "EngineOptions"
+) -> "Loader":
     """Return a loader of the interpreter, if packets are traced or externs are in Python.
 
     For externs in C, return a loader of the native executor.

@@ -15,8 +15,8 @@ from pathlib import Path
 from p4switch.frontend.source.lexer import END, END_PRAGMA, OTHER, WORD_KIND, scan
 from p4switch.frontend.source.preprocessor import SYSTEM_INCLUDES, Preprocessed, preprocess
 from p4switch.position import P4Error, Position
+from p4switch.programs import BUNDLE_HEADER
 
-HEADER = "// p4switch bundle 1\n"
 MARKER = re.compile(r'#[ \t]*(\d+)[ \t]+"((?:[^"\\\n]|\\.)*)"[ \t\d]*\Z')
 LARGEST_LINE = 1_000_000
 BLANK_LINES = 8
@@ -34,14 +34,9 @@ def make_bundle(
     ).encode()
 
 
-def is_bundle(data: bytes) -> bool:
-    """Whether a file's content is a bundle rather than P4 source."""
-    return data.startswith(HEADER.encode())
-
-
 def to_text(tokens: Preprocessed) -> str:
     """Return the text of preprocessed tokens."""
-    parts = [HEADER]
+    parts = [BUNDLE_HEADER]
     file, line, column, last = "", 0, 1, ""
     places = tokens.sources.locations(tokens.marks)
     for kind, text, place in zip(tokens.kinds, tokens.texts, places, strict=True):

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 
 from finsy.proto import p4r
 
-from p4switch.device.capture import Capture
-from p4switch.device.file_plane import FilePlane
 from p4switch.device.links import LinkMonitor
 from p4switch.device.loading import Loader
 from p4switch.device.plane import DigestSink, FrameSink, Plane, PythonPlane
@@ -23,12 +21,14 @@ from p4switch.p4runtime.interfaces import InterfaceService
 from p4switch.p4runtime.p4info import p4info
 from p4switch.p4runtime.server import P4RuntimeServer
 from p4switch.p4runtime.service import P4RuntimeService
-from p4switch.p4runtime.tls import Tls
 from p4switch.packet_io.sockets import InterfaceError, open_packet_socket
 from p4switch.targets.v1model.engine import TURNS_LIMIT, EngineStatistics
 
 if TYPE_CHECKING:
+    # Imported late: most switches start without them.
+    from p4switch.device.capture import Capture
     from p4switch.device.metrics import MetricsServer
+    from p4switch.p4runtime.tls import Tls
 
 LARGEST_PORT = 510
 """511 is BMv2's drop port."""
@@ -102,6 +102,8 @@ class Device:
             on_digests: DigestSink = lambda digests: service.digests(digests)  # noqa: E731
             interfaces = {port.number: port.interface for port in ports}
             if files_after is not None:
+                from p4switch.device.file_plane import FilePlane
+
                 files = FilePlane(
                     interfaces, files_after, loader.options.cpu_port, on_frames, on_digests
                 )
@@ -111,6 +113,8 @@ class Device:
                 for port in ports:
                     self._sockets[port.number] = _open(port)
                 if capture_folder is not None:
+                    from p4switch.device.capture import Capture
+
                     self._capture = Capture(list(interfaces.values()), capture_folder)
                 plane = _make_plane(loader, self._sockets, on_frames, on_digests)
             self._plane = plane

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from p4switch.position import P4Error, Position
-from p4switch.programs import is_bmv2_json, read_file
+from p4switch.programs import is_bmv2_json, is_bundle, read_file
 from p4switch.targets.v1model.engine import Engine, EngineOptions
 
 if TYPE_CHECKING:
@@ -94,15 +94,15 @@ def _native_program(device_config: bytes, externs: CFile | None) -> tuple[Progra
 
 def _checked_text(device_config: bytes) -> str:
     """Return the text of a bundle after checking that it has no preprocessor directives."""
-    from p4switch.device import bundle
+    from p4switch.device.bundle import from_text
 
-    if not bundle.is_bundle(device_config):
+    if not is_bundle(device_config):
         raise P4Error(
             Position("<device config>", 1, 1),
             "expected the output of `p4switch compile prog.p4 -o prog.p4bin`, or BMv2 JSON",
         )
     text = device_config.decode(errors="replace")
-    bundle.from_text(text)
+    from_text(text)
     return text
 
 
@@ -113,8 +113,6 @@ def read_program(
 
     `p4info`: the P4Info file (text form) of BMv2 JSON, which lacks some of its data.
     """
-    from p4switch.device import bundle
-
     data = read_file(path)
     if is_bmv2_json(data):
         from p4switch.bmv2_json import reader
@@ -125,6 +123,8 @@ def read_program(
         raise P4Error(
             Position(str(p4info), 1, 1), f"{path} is not BMv2 JSON: its P4Info is derived from it"
         )
-    if bundle.is_bundle(data):
+    if is_bundle(data):
         return data
-    return bundle.make_bundle(path, include_paths, defines)
+    from p4switch.device.kept_bundle import kept_bundle
+
+    return kept_bundle(path, include_paths, defines)

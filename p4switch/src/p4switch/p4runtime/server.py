@@ -6,13 +6,16 @@ import logging
 import os
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import grpc
 from finsy.proto import gnmi_grpc, p4r_grpc
 
 from p4switch.p4runtime.interfaces import MAX_SUBSCRIPTIONS, InterfaceService
 from p4switch.p4runtime.service import MAX_STREAMS, P4RuntimeService
-from p4switch.p4runtime.tls import Tls
+
+if TYPE_CHECKING:
+    from p4switch.p4runtime.tls import Tls
 
 MESSAGE_BYTES = 64 << 20
 METADATA_BYTES = 1 << 20

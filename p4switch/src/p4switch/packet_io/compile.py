@@ -13,7 +13,6 @@ import hashlib
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -115,6 +114,8 @@ def compile_shared(
 
 def _compile(path: str, flags: Sequence[str], text: str, target: Path) -> None:
     """Compile next to the target and rename, so that the file appears atomically."""
+    import tempfile
+
     source = target.with_suffix(".c")
     source.write_text(text)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:

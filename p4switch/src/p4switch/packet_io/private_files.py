@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -71,6 +70,8 @@ def read_private(path: Path) -> str:
 
 def write_private(path: Path, text: str) -> None:
     """Atomically replace a file of a private folder by a text."""
+    import secrets
+
     made = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = open_private(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:

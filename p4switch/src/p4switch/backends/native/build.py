@@ -6,7 +6,7 @@ import functools
 import hashlib
 import os
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 RUNTIME = Path(__file__).parent / "runtime"
 PACKAGE = Path(__file__).parents[2]
-SOURCE_SUFFIXES = {".py", ".p4", ".h"}
+SOURCE_SUFFIXES = (".py", ".p4", ".h")
 
 FLAGS = (
     "-O2",
@@ -69,12 +69,24 @@ def runtime_text() -> str:
 
 @functools.cache
 def package_hash() -> str:
-    """Return a hash of p4switch's own source: the version that cached programs belong to."""
-    digest = hashlib.sha256()
-    for path in sorted(path for path in PACKAGE.rglob("*") if path.suffix in SOURCE_SUFFIXES):
-        digest.update(str(path.relative_to(PACKAGE)).encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    """Return a hash of p4switch's own source: the version that cached programs belong to.
+
+    Each file counts with its size and time of modification, as for Python's bytecode: to read all
+    takes longer than to load a program.
+    """
+    facts = sorted(
+        f"{file.path} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in _sources(PACKAGE)
+    )
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()
+
+
+def _sources(folder: str | Path) -> Iterator[os.DirEntry[str]]:
+    with os.scandir(folder) as found:
+        for entry in found:
+            if entry.is_dir():
+                yield from _sources(entry.path)
+            elif entry.name.endswith(SOURCE_SUFFIXES):
+                yield entry
 
 
 def compile_generated(

@@ -51,6 +51,7 @@ class Preprocessed:
     Kinds are those of the lexer (an identifier that is a keyword has the keyword as its
     kind); the last token has kind `END`. A token's mark locates it in `sources`; tokens
     that a macro made have the mark of the macro's use. `warnings` are those of `#warning`.
+    `files`: contents of the files that were looked for, None where there was no file.
     """
 
     kinds: list[str] = field(default_factory=list)
@@ -58,6 +59,7 @@ class Preprocessed:
     marks: list[int] = field(default_factory=list)
     sources: SourceMap = field(default_factory=SourceMap)
     warnings: list[tuple[Position, str]] = field(default_factory=list)
+    files: dict[Path, bytes | None] = field(default_factory=dict)
 
 
 def preprocess(
@@ -72,7 +74,7 @@ def preprocess(
     """
     preprocessor = _Preprocessor(include_paths, defines or {})
     try:
-        text = _read(path)
+        text = preprocessor.read(path)
     except OSError as error:
         position = Position(str(path), 1, 1)
         raise P4Error(position, f"cannot read this file: {error.strerror}") from None
@@ -88,11 +90,6 @@ def preprocess_text(
 ) -> Preprocessed:
     """Preprocess `text` as if it stood in a file named `file`. Raises P4Error."""
     return _Preprocessor(include_paths, defines or {}).run(Path(file), file, text)
-
-
-def _read(path: Path) -> str:
-    # Comments and strings may hold any bytes; what is not UTF-8 is shown as U+FFFD.
-    return path.read_bytes().decode("utf-8-sig", errors="replace")
 
 
 @dataclass(slots=True)
@@ -197,6 +194,11 @@ class _Preprocessor:
         return self._error(base + token[3], message)
 
     # --- Files -------------------------------------------------------------------------------
+
+    def read(self, path: Path) -> str:
+        data = self._output.files[path] = path.read_bytes()
+        # Comments and strings may hold any bytes; what is not UTF-8 is shown as U+FFFD.
+        return data.decode("utf-8-sig", errors="replace")
 
     def _run_file(self, path: Path, name: str, text: str) -> None:
         base, spliced = self._sources.add_file(name, text)
@@ -497,19 +499,20 @@ class _Preprocessor:
             path = folder / target
             if path.is_file():
                 break
+            self._output.files[path] = None
         else:
             searched = ", ".join(str(folder) for folder in folders)
             raise self._error(mark, f"cannot find include file '{target}'; searched {searched}")
-        if path.resolve() in self._once:
-            return
         if self._depth >= _MAX_INCLUDE_DEPTH:
             raise self._error(
                 mark, f"#include nested {_MAX_INCLUDE_DEPTH} deep; does a file include itself?"
             )
         try:
-            text = _read(path)
+            text = self.read(path)
         except OSError as error:
             raise self._error(mark, f"cannot read '{path}': {error.strerror}") from None
+        if path.resolve() in self._once:
+            return
         self._run_file(path, str(path), text)
 
     # --- Macro expansion ---------------------------------------------------------------------
