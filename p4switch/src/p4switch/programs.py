@@ -32,11 +32,36 @@ def is_bundle(data: bytes) -> bool:
     return data.startswith(BUNDLE_HEADER.encode())
 
 
-def compile_path(
-    path: Path, *, include_paths: Sequence[Path] = (), defines: Mapping[str, str] | None = None
-) -> Program:
-    """Return the program of a file, P4 source or BMv2 JSON. Raises P4Error."""
+def read_program_file(path: Path, p4info: Path | None = None) -> bytes:
+    """Return a program's file; BMv2 JSON with the P4Info (text form) of another file in it.
+
+    BMv2 JSON lacks some data that its P4Info has. Raises P4Error, also for a P4Info of P4 source.
+    """
     data = read_file(path)
+    if is_bmv2_json(data):
+        from p4switch.bmv2_json.reader import bundle
+
+        text = "" if p4info is None else read_file(p4info).decode(errors="replace")
+        return bundle(data, str(path), text)
+    if p4info is not None:
+        raise P4Error(
+            Position(str(p4info), 1, 1), f"{path} is not BMv2 JSON: its P4Info is derived from it"
+        )
+    return data
+
+
+def compile_path(
+    path: Path,
+    *,
+    include_paths: Sequence[Path] = (),
+    defines: Mapping[str, str] | None = None,
+    p4info: Path | None = None,
+) -> Program:
+    """Return the program of a file, P4 source or BMv2 JSON. Raises P4Error.
+
+    `p4info`: as in `read_program_file`.
+    """
+    data = read_program_file(path, p4info)
     if is_bmv2_json(data):
         from p4switch.bmv2_json.reader import read
 

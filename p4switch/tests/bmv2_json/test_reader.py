@@ -228,11 +228,35 @@ def test_commands_take_files(file: Path, info_file: Path, tmp_path: Path) -> Non
     assert (code, "Ing.t" in text) == (0, True)
 
 
-def test_p4info_belongs_to_json(info_file: Path, tmp_path: Path) -> None:
+def test_initial_entries_are_const_unless_the_p4info_says_otherwise(
+    info_file: Path, tmp_path: Path
+) -> None:
+    """STF and explain take a P4Info, as run does."""
+    content = example()
+    match = {"match_type": "ternary", "key": "0x20", "mask": "0xff"}
+    choice = {"action_id": 0, "action_data": ["0x05"]}
+    content["pipelines"][0]["tables"][0]["entries"] = [
+        {"match_key": [match], "action_entry": choice, "priority": 1}
+    ]
+    file, script = tmp_path / "entries.json", tmp_path / "prog.stf"
+    file.write_text(json.dumps(content))
+    script.write_text(
+        "add Ing.t 1 h.a:0x10 Ing.set(value:9)\npacket 0 100000\nexpect 0 10 07 09 $\n"
+    )
+    explained = ("explain", file, "--packet", "100000", "--entries", script)
+    for command in (("stf", file, script), explained):
+        code, text = invoke(*command)
+        assert (code, "has const entries" in text) == (1, True)
+        code, text = invoke(*command, "--p4info", info_file)
+        assert code == 0, text
+
+
+@pytest.mark.parametrize("command", [("compile",), ("stf", "none.stf"), ("explain", "--packet=00")])
+def test_p4info_belongs_to_json(command: tuple[str, ...], info_file: Path, tmp_path: Path) -> None:
     """P4 source needs none, and the error says so."""
     source = tmp_path / "prog.p4"
     source.write_text("// nothing\n")
-    code, text = invoke("compile", source, "--p4info", info_file)
+    code, text = invoke(command[0], source, *command[1:], "--p4info", info_file)
     assert code == 1
     assert "is not BMv2 JSON: its P4Info is derived from it" in text
 

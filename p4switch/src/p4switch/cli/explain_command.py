@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from p4switch.cli.options import MOST_PORT, Defines, Includes, fail, parse_defines, write_file
+from p4switch.cli.options import (
+    MOST_PORT,
+    Defines,
+    Includes,
+    P4InfoFile,
+    fail,
+    parse_defines,
+    write_file,
+)
 
 
 def explain(
@@ -25,6 +33,7 @@ def explain(
         Path | None, typer.Option(metavar="FILE.svg", help="Draw the packet's path into this file.")
     ] = None,
     form: Annotated[str, typer.Option("--format", metavar="text|json")] = "text",
+    p4info: P4InfoFile = None,
     defines: Defines = None,
     includes: Includes = None,
 ) -> None:
@@ -46,7 +55,10 @@ def explain(
         fail(f"--format: {error}")
     try:
         compiled = compile_path(
-            program, include_paths=includes or [], defines=parse_defines(defines)
+            program,
+            include_paths=includes or [],
+            defines=parse_defines(defines),
+            p4info=p4info,
         )
         traces: list[PacketTrace] = []
         engine = Interpreter(compiled, None, Tracer(traces.append))

@@ -15,6 +15,7 @@ from p4switch.cli.options import (
     Executor,
     Externs,
     Includes,
+    P4InfoFile,
     fail,
     parse_defines,
     write_file,
@@ -37,6 +38,7 @@ def stf(
         ),
     ] = None,
     externs: Externs = None,
+    p4info: P4InfoFile = None,
     defines: Defines = None,
     includes: Includes = None,
 ) -> None:
@@ -54,7 +56,10 @@ def stf(
     failures = []
     try:
         checked = compile_path(
-            program, include_paths=includes or [], defines=parse_defines(defines)
+            program,
+            include_paths=includes or [],
+            defines=parse_defines(defines),
+            p4info=p4info,
         )
         options = EngineOptions(externs=externs)
         factory: EngineFactory

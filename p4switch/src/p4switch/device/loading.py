@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from p4switch.position import P4Error, Position
-from p4switch.programs import is_bmv2_json, is_bundle, read_file
+from p4switch.programs import is_bmv2_json, is_bundle, read_program_file
 from p4switch.targets.v1model.engine import Engine, EngineOptions
 
 if TYPE_CHECKING:
@@ -111,19 +111,10 @@ def read_program(
 ) -> bytes:
     """Return the bundle of a file: a bundle, P4 source or BMv2 JSON. Raises P4Error.
 
-    `p4info`: the P4Info file (text form) of BMv2 JSON, which lacks some of its data.
+    `p4info`: as in `read_program_file`.
     """
-    data = read_file(path)
-    if is_bmv2_json(data):
-        from p4switch.bmv2_json import reader
-
-        text = "" if p4info is None else read_file(p4info).decode(errors="replace")
-        return reader.bundle(data, str(path), text)
-    if p4info is not None:
-        raise P4Error(
-            Position(str(p4info), 1, 1), f"{path} is not BMv2 JSON: its P4Info is derived from it"
-        )
-    if is_bundle(data):
+    data = read_program_file(path, p4info)
+    if is_bmv2_json(data) or is_bundle(data):
         return data
     from p4switch.device.kept_bundle import kept_bundle
 
