@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ import pytest
 
 from p4switch.backends.reference.interpreter import Interpreter
 from p4switch.device.bundle import make_bundle
-from p4switch.device.device import Device
+from p4switch.device.device import Device, PortName
 from p4switch.device.loading import Loader
 from p4switch.device.metrics import (
     CONTENT_TYPE,
@@ -20,6 +21,7 @@ from p4switch.device.metrics import (
     sample,
 )
 from p4switch.frontend.program import compile_file
+from p4switch.packet_io import sockets
 from p4switch.targets.v1model.engine import CounterValue, EngineOptions, EngineStatistics
 from tests.support.paths import EVERYTHING_P4
 
@@ -33,9 +35,12 @@ def test_displayed_text() -> None:
     engine = Interpreter(compile_file(EVERYTHING_P4))
     engine.write_counter("TestIngress.seen", 3, CounterValue(4, 500))
     statistics = EngineStatistics(7, 8, {"over_budget": 9})
-    lines = exposition(statistics, engine, {1: "lo", 2: "no-such-interface"}).splitlines()
+    lines = exposition(
+        statistics, engine, {1: "lo", 2: "no-such-interface"}, {1: 5, 2: 0}
+    ).splitlines()
     assert 'p4switch_events_total{reason="queue_full"} 7' in lines
     assert 'p4switch_events_total{reason="over_budget"} 9' in lines
+    assert 'p4switch_port_receive_full_total{port="1",interface="lo"} 5' in lines
     assert "p4switch_parser_errors_total 8" in lines
     assert 'p4switch_table_entries{table="TestIngress.const_table"} 2' in lines
     cell = '{counter="TestIngress.seen",index="3"}'
@@ -45,14 +50,14 @@ def test_displayed_text() -> None:
     assert any(
         line.startswith('p4switch_port_packets_total{port="1",interface="lo"') for line in lines
     )
-    assert not any("no-such-interface" in line for line in lines)
+    assert not any("packets" in line and "no-such-interface" in line for line in lines)
     for line in lines:
         if line.startswith("# TYPE"):
             assert line.split()[3] in ("counter", "gauge")
 
 
 def test_without_a_program_there_is_less() -> None:
-    text = exposition(EngineStatistics(), None, {})
+    text = exposition(EngineStatistics(), None, {}, {})
     assert "p4switch_parser_errors_total 0" in text
     assert "table" not in text
 
@@ -96,3 +101,30 @@ def test_a_switch_serves_them(executor: str) -> None:
         assert device.metrics is not None
         with urllib.request.urlopen(f"http://127.0.0.1:{device.metrics.port}/metrics") as answer:
             assert b'p4switch_table_entries{table="TestIngress.const_table"} 2\n' in answer.read()
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("frames", [64, 0])
+def test_frames_for_which_there_was_no_room_are_counted(
+    frames: int, veth: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a program nothing takes frames from a ring, or from a socket's small buffer."""
+    monkeypatch.setattr(sockets, "BUFFER_BYTES", 4096)
+    sent = 500
+    device = Device(
+        (PortName(3, veth[0]),),
+        Loader("native", EngineOptions(receive_ring=frames)),
+        metrics_address="127.0.0.1:0",
+    )
+    with device, socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as peer:
+        assert device.metrics is not None
+        peer.bind((veth[1], 0))
+        for _ in range(sent):
+            peer.send(bytes(14) + b"x" * 1000)
+        for _ in range(2):  # Reading does not reset it.
+            address = f"http://127.0.0.1:{device.metrics.port}/metrics"
+            with urllib.request.urlopen(address) as answer:
+                text = answer.read().decode()
+            name = f'p4switch_port_receive_full_total{{port="3",interface="{veth[0]}"}} '
+            [count] = [int(line[len(name) :]) for line in text.splitlines() if name in line]
+            assert sent - 100 <= count <= sent

@@ -91,7 +91,7 @@ def switch_names() -> set[str]:
     """Return what a switch's page calls its metrics, once each of them has a sample."""
     engine = Interpreter(compile_file(ROUTER))
     engine.write_counter("RouterIngress.routed", 0, CounterValue(1, 64))
-    text = exposition(EngineStatistics(), engine, {1: "lo"})
+    text = exposition(EngineStatistics(), engine, {1: "lo"}, {1: 0})
     return set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE))
 
 

@@ -21,7 +21,7 @@ from p4switch.p4runtime.interfaces import InterfaceService
 from p4switch.p4runtime.p4info import p4info
 from p4switch.p4runtime.server import P4RuntimeServer
 from p4switch.p4runtime.service import P4RuntimeService
-from p4switch.packet_io.sockets import InterfaceError, open_packet_socket
+from p4switch.packet_io.sockets import FullCounts, InterfaceError, open_packet_socket
 from p4switch.targets.v1model.engine import TURNS_LIMIT, EngineStatistics
 
 if TYPE_CHECKING:
@@ -132,9 +132,10 @@ class Device:
             if metrics_address is not None:
                 from p4switch.device.metrics import MetricsServer, exposition
 
+                full = FullCounts(self._sockets)
                 self.metrics = MetricsServer(
                     metrics_address,
-                    lambda: exposition(plane.statistics(), service.engine, interfaces),
+                    lambda: exposition(plane.statistics(), service.engine, interfaces, full.read()),
                 )
             if address is not None:
                 self.server = P4RuntimeServer(service, address, tls, states)

@@ -51,9 +51,15 @@ def _family(
 
 
 def exposition(
-    statistics: EngineStatistics, engine: Engine | None, interfaces: Mapping[int, str]
+    statistics: EngineStatistics,
+    engine: Engine | None,
+    interfaces: Mapping[int, str],
+    full: Mapping[int, int],
 ) -> str:
-    """Return all metrics: the switch's, its ports', and the program's tables and counters."""
+    """Return all metrics: the switch's, its ports', and the program's tables and counters.
+
+    `full`: frames of each port for which there was no room (`sockets.FullCounts`).
+    """
     lines: list[str] = []
     reasons = {"queue_full": statistics.queue_drops, **statistics.extra}
     lines += _family(
@@ -67,6 +73,15 @@ def exposition(
         "counter",
         "Packets whose parser ended in reject.",
         [((), statistics.parser_errors)],
+    )
+    lines += _family(
+        "p4switch_port_receive_full_total",
+        "counter",
+        "Frames lost because the port's receive ring or socket was full.",
+        [
+            ((("port", str(port)), ("interface", interfaces[port])), count)
+            for port, count in sorted(full.items())
+        ],
     )
     for name, files in INTERFACE_COUNTS.items():
         lines += _family(

@@ -7,8 +7,11 @@ import errno
 import os
 import socket
 import struct
+import threading
+from collections.abc import Mapping
 
 ETH_P_ALL = 3
+PACKET_STATISTICS = 6
 PACKET_IGNORE_OUTGOING = 23
 SO_ATTACH_FILTER = 26
 SO_SNDBUFFORCE = 32
@@ -71,3 +74,23 @@ def open_packet_socket(interface: str, program: bytes | None = None) -> socket.s
             "the interfaces",
         ) from error
     return sock
+
+
+class FullCounts:
+    """Counts the frames that found no room in packet sockets, or in their receive rings.
+
+    The kernel starts again from 0 at each reading (packet(7)): there must be no other reader.
+    """
+
+    def __init__(self, sockets: Mapping[int, socket.socket]) -> None:
+        self._sockets = sockets
+        self._counts = dict.fromkeys(sockets, 0)
+        self._reading = threading.Lock()
+
+    def read(self) -> dict[int, int]:
+        """Return the frames of each port so far."""
+        with self._reading:
+            for port, sock in self._sockets.items():
+                _, lost = struct.unpack("II", sock.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))
+                self._counts[port] += lost
+            return dict(self._counts)
