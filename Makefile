@@ -16,7 +16,7 @@ MINUTES ?= 10
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help conformance setup system torch test-tools images wheels docs build run test test-fast test-fast-hopsum test-fast-parts test-slow search fuzz soak model-check fuzz-switch bench bench-switch bench-collectives bench-planning bench-jobs lint format stop clean
+.PHONY: help conformance setup system torch test-tools images wheels docs build run test test-fast test-fast-hopsum test-fast-parts test-acceptance test-slow search fuzz soak model-check fuzz-switch bench bench-switch bench-collectives bench-planning bench-jobs lint format stop clean
 
 help:  ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -26,7 +26,7 @@ help:  ## print this list
 PYTEST = $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder $(if $(TEST),-k '$(TEST)')
 pytest_hopsum = $(PYTEST) $(1) || test $$? -eq 5
 define pytest_parts
-$(PYTEST) $(1) -c p4switch/pyproject.toml p4switch/tests || test $$? -eq 5
+{ $(PYTEST) $(1) -c p4switch/pyproject.toml p4switch/tests || test $$? -eq 5; } && \
 if $(BIN)/python -c 'import torch' 2>/dev/null; then \
 	$(PYTEST) $(1) -c hopsum_torch/pyproject.toml hopsum_torch/tests || test $$? -eq 5; \
 else echo 'hopsum_torch: skipped, torch is not installed (make torch)'; fi
@@ -97,10 +97,17 @@ build: $(READY)  ## compile the P4 program (with p4c too where it is installed)
 run: $(READY) system  ## train a classifier on digits with gradients summed in the switches
 	$(BIN)/hopsum demo --output out/run
 
-test: setup  ## all tests this machine allows but the long ones; TEST=name runs those that match
-	$(call pytest,-n 3 -m 'not long')
+DAILY = -m 'not long and not acceptance'
 
-FAST = -m 'not slow and not network and not long'
+# p4switch's and hopsum_torch's in one process, in parallel with hopsum's three, which are idle at times.
+test: setup  ## nearly all tests this machine allows; TEST=name runs those that match
+	@mkdir -p build
+	@{ $(call pytest_parts,-n 0 $(DAILY)); } >build/test-parts.log 2>&1 & parts=$$!; status=0; \
+	{ $(call pytest_hopsum,-n 3 $(DAILY)); } || status=$$?; \
+	wait $$parts || status=$$?; \
+	cat build/test-parts.log; exit $$status
+
+FAST = -m 'not slow and not network and not long and not acceptance'
 
 test-fast: setup  ## those that are neither slow nor start Mininet: a minute
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target test-fast-hopsum test-fast-parts
@@ -112,7 +119,10 @@ test-fast-hopsum:
 test-fast-parts:
 	$(call pytest_parts,-n 0 $(FAST))
 
-test-slow: setup  ## the long ones, which `make test` leaves out: whole systems
+test-acceptance: setup  ## what users do: wheels in clean environments, examples, the documents' commands
+	$(call pytest,-n 3 -m 'acceptance and not long')
+
+test-slow: setup  ## the long ones: whole systems
 	$(call pytest,-n 3 -m long --timeout 900)
 
 search: setup  ## random searches with all their examples, of which `make test` tries a few

@@ -177,15 +177,16 @@ class Together:
 
 
 class Meter:
-    """An `Observer` of bytes in one direction of a link between `START` and `STOP`, by flow."""
+    """An `Observer` of bytes in one direction of a link from `START` to `stop`, by flow."""
 
-    def __init__(self, ends: tuple[str, str]) -> None:
+    def __init__(self, ends: tuple[str, str], stop: float) -> None:
         self.bytes: Counter[str] = Counter()
         self._ends = ends
+        self._stop = stop
 
     def left(self, time: float, source: str, target: str, frame: bytes, lost: bool) -> None:
         """See `Observer`."""
-        if (source, target) == self._ends and START <= time < STOP:
+        if (source, target) == self._ends and START <= time < self._stop:
             ours = bool(is_hopsum(np.frombuffer(frame, np.uint8)[None, :])[0])
             name = f"job {int.from_bytes(frame[_JOB], 'big')}" if ours else "TCP"
             self.bytes[name] += len(frame)
@@ -222,7 +223,7 @@ def connect(simulation: Simulation, network: Network, number: int, ends: Sequenc
         agents[host] = Together(agents[host], member) if host in agents else member
 
 
-def shares(case: Case) -> dict[str, float]:
+def shares(case: Case, stop: float) -> dict[str, float]:
     """Return the fraction of a link's rate that each flow gets, in virtual time."""
     network, allocator = case.network, Allocator(case.network)
     simulation = Simulation(network, _make_engine(), fair=True)
@@ -235,10 +236,10 @@ def shares(case: Case) -> dict[str, float]:
     simulation.start()
     for number, ends in enumerate(case.connections):
         connect(simulation, network, number, ends)
-    meter = Meter(case.link)
+    meter = Meter(case.link, stop)
     simulation.world.observers = (meter,)
-    simulation.world.run(lambda: simulation.world.queue.now >= STOP, 2 * STOP)
-    capacity = RATE * (STOP - START) / 8
+    simulation.world.run(lambda: simulation.world.queue.now >= stop, 2 * stop)
+    capacity = RATE * (stop - START) / 8
     return {name: count / capacity for name, count in sorted(meter.bytes.items())}
 
 
@@ -282,9 +283,9 @@ def measure() -> Rows:
     return [row for make, *flows in CASES for row in rows(make(*flows))]
 
 
-def rows(case: Case) -> Rows:
-    """Return a row for each flow of a case in virtual time."""
-    return _rows("virtual time", case, shares(case))
+def rows(case: Case, stop: float = STOP) -> Rows:
+    """Return a row for each flow of a case in virtual time, of the bytes until `stop`."""
+    return _rows("virtual time", case, shares(case, stop))
 
 
 def measure_emulated() -> Rows:

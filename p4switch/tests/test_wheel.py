@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 
 from tests.support.paths import PROGRAMS, ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.acceptance
 
 TEST_DISTRIBUTIONS = ("pytest", "hypothesis", "packaging", "pytest-xdist")
 """What the tests need besides the wheel."""

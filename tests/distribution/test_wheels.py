@@ -19,7 +19,7 @@ from tests.support.machine import PATIENCE
 from tests.support.paths import ROOT
 from tests.support.wireshark import DISSECTOR
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.acceptance
 
 EXTRAS = ("hopsum-scapy", "hopsum-torch", "matplotlib", "scapy", "scikit-learn", "torch")
 SOURCES = (".py", ".p4", ".c", ".proto", ".lua", ".json", ".js", ".css", ".html")

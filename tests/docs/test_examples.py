@@ -19,7 +19,7 @@ TESTED_ELSEWHERE = dict.fromkeys(
 ALONE = sorted(path.parent for path in EXAMPLES.glob("*/README.md"))
 
 
-@pytest.mark.slow
+@pytest.mark.acceptance
 @pytest.mark.parametrize(
     "example",
     [path for path in ALONE if path.name not in TESTED_ELSEWHERE],

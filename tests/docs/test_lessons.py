@@ -29,7 +29,7 @@ OTHERS = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.acceptance
 @pytest.mark.parametrize("lesson", [*IN_VIRTUAL_TIME, *OTHERS], ids=lambda path: path.stem)
 def test_commands_print_what_the_page_shows(lesson: Path, tmp_path: Path) -> None:
     if "tshark" in lesson.read_text() and shutil.which("tshark") is None:

@@ -11,7 +11,7 @@ import pytest
 from tests.support.documents import check_commands, emulates
 from tests.support.paths import ROOT
 
-pytestmark = pytest.mark.network
+pytestmark = [pytest.mark.network, pytest.mark.acceptance]
 
 NEEDS: dict[str, tuple[str, ...]] = {
     "how-to/bmv2.md": ("simple_switch_grpc", "p4c"),

@@ -29,7 +29,7 @@ from tools.reference_pages import PAGES, error_classes
 CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.slow
+@pytest.mark.acceptance
 def test_the_site_builds_with_all_links(tmp_path: Path) -> None:
     pytest.importorskip("material", reason="needs mkdocs-material: `make setup`")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]

@@ -157,6 +157,7 @@ def test_no_service_has_more_rights_than_it_needs() -> None:
 
 
 @pytest.mark.network
+@pytest.mark.acceptance
 def test_the_page_works_on_machines(tmp_path: Path) -> None:
     os.environ["PATH"] = f"{BIN}{os.pathsep}{os.environ['PATH']}"
     blocks = BLOCK.findall(with_p4switch(PAGE.read_text()))

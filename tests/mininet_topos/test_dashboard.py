@@ -17,7 +17,7 @@ from tests.support.browser import needs_chromium, opened, take_picture
 from tests.support.emulated_cluster import Running, emulated_cluster
 from tests.support.machine import PATIENCE
 
-pytestmark = [pytest.mark.network, needs_chromium]
+pytestmark = [pytest.mark.network, pytest.mark.acceptance, needs_chromium]
 
 
 @pytest.fixture(scope="module")

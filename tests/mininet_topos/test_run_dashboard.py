@@ -12,7 +12,7 @@ from tests.support.browser import needs_chromium, opened
 from tests.support.emulated_cluster import HOPSUM
 from tests.support.machine import PATIENCE
 
-pytestmark = [pytest.mark.network, needs_chromium]
+pytestmark = [pytest.mark.network, pytest.mark.acceptance, needs_chromium]
 
 
 def test_a_run_is_shown_and_its_page_stays(tmp_path: Path) -> None:

@@ -27,7 +27,13 @@ LENGTHS = {"ddp_cnn": ["--epochs", "3"], "fsdp_gpt": ["--steps", "30"]}
 """How long examples are to train."""
 
 
-@pytest.mark.parametrize("example", [pytest.param("ddp_cnn", marks=pytest.mark.long), "fsdp_gpt"])
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param("ddp_cnn", marks=pytest.mark.long),
+        pytest.param("fsdp_gpt", marks=pytest.mark.acceptance),
+    ],
+)
 def test_an_example_trains_as_with_gloo(example: str, tmp_path: Path) -> None:
     """By the command that the README of everything has."""
     [line] = [line for line in README.read_text().splitlines() if f"examples/{example}/" in line]

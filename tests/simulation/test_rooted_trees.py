@@ -148,8 +148,8 @@ def test_long_tensors_take_as_long_as_predicted(
     topology: str, workers: int, collective: Collective
 ) -> None:
     network, plan = rooted(topology, workers)
-    done = run(network, plan, elements=30_000, rounds=1, collective=collective)
-    work = PlanWork(plan, [(30_000, DataType.INT32)], 1, collective)
+    done = run(network, plan, elements=15_000, rounds=1, collective=collective)
+    work = PlanWork(plan, [(15_000, DataType.INT32)], 1, collective)
     for fidelity in Fidelity:
         predicted = estimate(network, work, fidelity)
         assert done.seconds == pytest.approx(predicted.seconds, rel=0.1)
