@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -15,6 +16,13 @@ from tests.support.veth import skip_without_veths, veth_pairs
 # Nothing is timed in tests: a busy machine must not fail them.
 settings.register_profile("p4switch", deadline=None)
 settings.load_profile("p4switch")
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache of compiled programs, empty and of this test alone."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "p4switch"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -14,11 +14,7 @@ from p4switch.device.bundle import make_bundle
 from p4switch.device.loading import read_program
 from tests.support.paths import ROOT
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "p4switch"
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 @pytest.fixture

@@ -8,23 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from p4switch.packet_io import compile as cache
+from p4switch.packet_io import compile as compiler
 from p4switch.packet_io.compile import CompileError, NoCompilerError, compile_shared
+
+pytestmark = pytest.mark.usefixtures("cache")
 
 TEXT = "int answer(void) { return 42; }\n"
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "p4switch"
-
-
-def test_a_text_is_compiled_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_is_compiled_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = compile_shared("answer", TEXT)
-    assert path.is_relative_to(folder)
+    assert path.is_relative_to(cache)
     assert ctypes.CDLL(str(path)).answer() == 42
-    monkeypatch.delattr(cache, "_compile")
+    monkeypatch.delattr(compiler, "_compile")
     assert compile_shared("answer", TEXT) == path
 
 
@@ -34,7 +30,7 @@ def test_cache_keys_contain_all_inputs() -> None:
         compile_shared("answer", TEXT),
         compile_shared("reply", TEXT),
         compile_shared("answer", TEXT + "\n"),
-        compile_shared("answer", TEXT, [*cache.FLAGS, "-g"]),
+        compile_shared("answer", TEXT, [*compiler.FLAGS, "-g"]),
         compile_shared("answer", TEXT, depends=["a"]),
         compile_shared("answer", TEXT, depends=["a", ""]),
         compile_shared("answer", TEXT, companions={"a": b""}),
@@ -61,10 +57,10 @@ def test_included_text_is_named_by_depends_alone(tmp_path: Path) -> None:
     assert len(paths) == 1
 
 
-def test_refused_text_leaves_no_object(folder: Path) -> None:
+def test_refused_text_leaves_no_object(cache: Path) -> None:
     with pytest.raises(CompileError, match=r"answer\.c:1"):
         compile_shared("answer", "int answer(void) { return }\n")
-    assert list(folder.rglob("*.so")) == []
+    assert list(cache.rglob("*.so")) == []
 
 
 def test_another_compiler_is_another_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

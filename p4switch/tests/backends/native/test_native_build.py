@@ -21,6 +21,8 @@ from p4switch.packet_io import compile as cache_module
 from p4switch.position import UnsupportedError
 from tests.support.paths import ROOT
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 TEXT = """
 #include <core.p4>
 #include <v1model.p4>
@@ -49,12 +51,6 @@ def text_with(parser: str) -> str:
 
 def program_of(parser: str) -> Program:
     return compile_program(parse_text(text_with(parser), "program.p4"))
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "p4switch"
 
 
 @pytest.fixture
