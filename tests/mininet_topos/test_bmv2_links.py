@@ -62,7 +62,7 @@ def test_a_frame_goes_both_ways_over_a_link_that_has_come_up(tmp_path: Path) -> 
             assert arrived() == []
 
 
-def test_jobs_go_on_beside_and_over_a_link_that_is_down_at_the_switch(tmp_path: Path) -> None:
+def test_jobs_run_while_a_link_is_down_at_the_switch_and_after(tmp_path: Path) -> None:
     need_bmv2()
     network = load_network("line:2x3")
     uplink, downlink = (f"s2-eth{network.port('s2', peer)}" for peer in ("s1", "h6"))
@@ -78,7 +78,7 @@ def test_jobs_go_on_beside_and_over_a_link_that_is_down_at_the_switch(tmp_path: 
 
         set_link(uplink, "down")
         up.wait_until(planned_around, "the link's failure")
-        run("beside", "h4,h5", "h6")
+        run("same-switch", "h4,h5", "h6")
         set_link(uplink, "up")
         up.wait_until(lambda: not any(link.health for link in up.queries.use().links), "its return")
         run("over", "h1,h4", "ps")
