@@ -144,6 +144,11 @@ class RootWorker(Worker):
         super().mark(tos)
         self.servers.mark(tos)
 
+    @property
+    def deferrable(self) -> int:
+        """0: other workers wait for what comes for the servers."""
+        return 0
+
     def take_output(self) -> list[Frames]:
         """Return the frames to send, in order; each batch has one length."""
         down = without_lanes(self._down, self.plan.lanes)

@@ -74,3 +74,12 @@ def test_no_packet_passes_as_the_roots(forged: dict[str, int], reduction: Reduct
     result = root.result(call)
     assert result is not None
     np.testing.assert_array_equal(result, values)
+
+
+def test_no_frame_may_wait_for_others_at_a_root() -> None:
+    """Other workers' windows go on when its server has answered."""
+    plan, network = rooted()
+    root = RootWorker(plan, ROOT, network)
+    root.submit(np.zeros(2 * 16 * LANES, dtype=np.int32), 0.0)
+    assert not root.idle
+    assert root.deferrable == 0
