@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 
+def earliest(*times: float | None) -> float | None:
+    """Return the first of the times that are set; None: none is."""
+    first = None
+    for time in times:
+        if time is not None and (first is None or time < first):
+            first = time
+    return first
+
+
 class RoundTrip:
     """The smoothed round-trip time of one stream, and the timeout it leads to (RFC 6298).
 

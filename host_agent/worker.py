@@ -18,6 +18,7 @@ from host_agent.numbers import exponent_codes, worker_bits
 from host_agent.recovery import Progress
 from host_agent.segment import Call, Remark, Segment, Tensor
 from host_agent.stream import Stream, WorkerOptions, WorkerStatistics
+from host_agent.timeout import earliest
 from network.model import Network
 from protocol.wire import (
     LANE_REDUCTIONS,
@@ -319,8 +320,7 @@ class Worker:
         """Latest time to call `tick`; None: no timer."""
         if len(self._all) == 1:
             return self._all[0].deadline
-        deadlines = [d for stream in self._all if (d := stream.deadline) is not None]
-        return min(deadlines, default=None)
+        return earliest(*[stream.deadline for stream in self._all])
 
     def mark(self, tos: int) -> None:
         """Give frames another IP ToS byte from now on, see `protocol.tos.tos_of_level`."""

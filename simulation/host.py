@@ -30,6 +30,7 @@ from host_agent.node.operation_pool import Completed
 from host_agent.node.work import Work
 from host_agent.session import Assignment
 from host_agent.task import TaskError, task_from
+from host_agent.timeout import earliest
 from network.model import Network
 from network.paths import PlainRoutes
 from protocol.wire import Address
@@ -176,9 +177,9 @@ class VirtualHost:
 
     @property
     def _due(self) -> float | None:
-        dues = [self.agent.deadline, *(stream.deadline for stream in self._streams())]
+        dues = [stream.deadline for stream in self._streams()]
         dues += [coordination.deadline for coordination in self._coordinations.values()]
-        return min((due for due in dues if due is not None), default=None)
+        return earliest(self.agent.deadline, *dues)
 
     def advance(self) -> None:
         """Let the agent advance as far as possible at this instant."""

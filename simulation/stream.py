@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from collectives.execution import Channel, Execution
 from host_agent.io.tcp_collective import PROGRESS_SECONDS
+from host_agent.timeout import earliest
 from network.model import Network
 from protocol.wire import ETHERNET_BYTES, ETHERTYPE_IPV4, IPV4_BYTES, Address, ipv4_checksum
 from timing.tcp_segments import SEGMENT_BYTES
@@ -421,7 +422,7 @@ class StreamMember:
         times += [r.deadline for r in self._receivers.values()]
         if self._in_progress:
             times.append(self._still_since + self.patience)
-        return min((time for time in times if time is not None), default=None)
+        return earliest(*times)
 
     def take_output(self) -> list[Frames]:
         """Return the frames to send, in order."""

@@ -12,6 +12,7 @@ from host_agent.node.environment import Environment, NodeStream, Stream
 from host_agent.node.member import Member, PeerGone
 from host_agent.node.traffic_priority import TrafficPriority
 from host_agent.node.vectors import VectorQueues
+from host_agent.timeout import earliest
 from protocol import hopsum_pb2 as pb
 from protocol.channel import ControllerError
 
@@ -114,8 +115,7 @@ class HostAgent:
     @property
     def deadline(self) -> float | None:
         """Latest time to call `tick`."""
-        dues = self.traffic.deadline, self.members_deadline
-        return min((due for due in dues if due is not None), default=None)
+        return earliest(self.traffic.deadline, self.members_deadline)
 
     @property
     def stirred(self) -> bool:
@@ -125,10 +125,8 @@ class HostAgent:
     @property
     def members_deadline(self) -> float | None:
         """Latest time to call `tick_members`."""
-        dues = [member.deadline for member in self._members.values()]
-        if self._report_seconds is not None:
-            dues.append(self._next_report)
-        return min((due for due in dues if due is not None), default=None)
+        report = None if self._report_seconds is None else self._next_report
+        return earliest(report, *[member.deadline for member in self._members.values()])
 
     def advance(self, now: float) -> None:
         """Advance every job as far as possible."""

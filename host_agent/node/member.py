@@ -35,6 +35,7 @@ from host_agent.segment import Remark, Tensor
 from host_agent.server_set import ServerSet
 from host_agent.session import AgentLost, AllDone, Assignment, JobWaits, PlanChanged
 from host_agent.task import TaskError
+from host_agent.timeout import earliest
 from host_agent.worker import Worker
 from host_agent.workload import PROCESS, VECTORS, verdict_message
 from network.model import Network, shorten
@@ -159,7 +160,7 @@ class Member:
         """Latest time to call `tick` and `advance`."""
         source = None if self._source is None else self._source.deadline
         progress = None if self._reported == self.round else self._reported_at + PROGRESS_SECONDS
-        return min((due for due in (source, progress) if due is not None), default=None)
+        return earliest(source, progress)
 
     def close(self, why: str = "") -> None:
         """Release the member's resources in any state; the stream stays open.

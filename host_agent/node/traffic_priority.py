@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from host_agent.codec import JOB_START, Frames, common_number
 from host_agent.io.loop import Machine
+from host_agent.timeout import earliest
 from protocol.tos import tos_of_level
 
 TURN_FRAMES = 8
@@ -115,12 +116,7 @@ class TrafficPriority:
     @property
     def deadline(self) -> float | None:
         """Latest time to call `tick`."""
-        earliest = None
-        for queue in self._queues.values():
-            due = queue.machine.deadline
-            if due is not None and (earliest is None or due < earliest):
-                earliest = due
-        return earliest
+        return earliest(*[queue.machine.deadline for queue in self._queues.values()])
 
     @property
     def deferrable(self) -> int:
