@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from p4switch.packet_io import compile as compiler
-from p4switch.packet_io.compile import CompileError, NoCompilerError, compile_shared
+from p4switch.packet_io.compile import FLAGS, CompileError, NoCompilerError, compile_shared
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -70,6 +70,16 @@ def test_another_compiler_is_another_entry(tmp_path: Path, monkeypatch: pytest.M
     script.chmod(0o755)
     monkeypatch.setenv("CC", str(script))
     assert compile_shared("answer", TEXT) != first
+
+
+def test_own_flags_come_last_and_make_another_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "int answer(void) { return ANSWER; }\n"
+    answers = []
+    for flags in ("", "-DUNUSED='a b' -UANSWER -DANSWER=2"):
+        monkeypatch.setenv("P4SWITCH_CFLAGS", flags)
+        shared = compile_shared("answer", text, (*FLAGS, "-DANSWER=1"))
+        answers.append(ctypes.CDLL(str(shared)).answer())
+    assert answers == [1, 2]
 
 
 def test_a_missing_compiler_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

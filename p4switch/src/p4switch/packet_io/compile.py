@@ -3,7 +3,7 @@
 A cache entry is a folder named by the hash of all its inputs. A file lock per entry lets one
 process build while others wait, so twenty switches start from one compile. The cache is in
 $XDG_CACHE_HOME/p4switch, or ~/.cache/p4switch. Its contents are executed, so only its owner may
-write there.
+write there. $P4SWITCH_CFLAGS holds more flags for the compiler, after all others.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,14 +42,19 @@ def compiler() -> str:
     return found
 
 
+def own_flags() -> list[str]:
+    """Return the flags in $P4SWITCH_CFLAGS."""
+    return shlex.split(os.environ.get("P4SWITCH_CFLAGS", ""))
+
+
 def compiler_identity(path: str) -> str:
-    """Return a compiler's identity: its file, size and modification time.
+    """Return a compiler's identity: its file, size, modification time, and `own_flags`.
 
     Querying its version would start a process at each start of a switch.
     """
     file = Path(path).resolve()
     facts = file.stat()
-    return f"{file} {facts.st_size} {facts.st_mtime_ns}"
+    return f"{file} {facts.st_size} {facts.st_mtime_ns} {own_flags()}"
 
 
 def cache_folder() -> Path:
@@ -120,7 +126,7 @@ def _compile(path: str, flags: Sequence[str], text: str, target: Path) -> None:
     source.write_text(text)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         made = Path(folder) / target.name
-        command = [path, *flags, "-o", str(made), str(source)]
+        command = [path, *flags, *own_flags(), "-o", str(made), str(source)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise CompileError(f"{path} failed on {source}:\n{done.stderr[-2000:]}")
