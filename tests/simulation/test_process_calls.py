@@ -150,8 +150,11 @@ def plan_of(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("places", [(0, 1, 2, 3), (0, 0, 1, 2, 3, 3, 3)])
-@pytest.mark.parametrize(("loss", "reboots"), [(0.0, ()), (0.05, (0.002, 0.01))])
+@pytest.mark.parametrize(
+    ("loss", "reboots", "places"),
+    [(0.0, (), (0, 1, 2, 3)), (0.05, (0.002, 0.01), (0, 0, 1, 2, 3, 3, 3))],
+    ids=["a rank each", "several, under loss"],
+)
 @pytest.mark.parametrize("one_by_one", [False, True])
 @pytest.mark.parametrize("rooted", [False, True])
 def test_each_call_is_reduced_in_its_own_way(

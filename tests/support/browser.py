@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Error, Page, sync_playwright
 
 from tests.support.machine import PATIENCE
+
+Test = TypeVar("Test", bound=Callable[..., Any])
 
 CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
 needs_chromium = pytest.mark.skipif(
@@ -23,6 +26,11 @@ IMAGES = "HOPSUM_IMAGES"
 NETWORK_CHANGED = "net::ERR_NETWORK_CHANGED"
 """Why Chromium fails requests while interfaces come and go, as in tests that run in parallel."""
 LOST = "net::ERR_CONNECTION_RESET"
+
+
+def in_browser(test: Test) -> Test:
+    """Mark a test that takes a browser's seconds: it is one of `make test-acceptance`."""
+    return pytest.mark.acceptance(needs_chromium(test))
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from controller.web.recording import MOST_FRAMES, Recording, RecordingError, rea
 from controller.web.server import web_thread
 from protocol import hopsum_pb2 as pb
 from protocol.web_address import WebAddress
-from tests.support.browser import needs_chromium, opened
+from tests.support.browser import in_browser, opened
 from tests.support.machine import until
 
 
@@ -135,7 +135,7 @@ def test_a_run_in_virtual_time_is_recorded(recorded: Path) -> None:
 
 
 @pytest.mark.slow
-@needs_chromium
+@in_browser
 def test_a_recording_is_replayed_with_a_slider(recorded: Path) -> None:
     recording = read_recording(recorded)
     last = len(recording.frames()) - 1
@@ -155,7 +155,7 @@ def test_a_recording_is_replayed_with_a_slider(recorded: Path) -> None:
 
 
 @pytest.mark.slow
-@needs_chromium
+@in_browser
 def test_a_page_fills_once_there_is_a_state() -> None:
     recording = Recording(live=True)
     with web_thread(recording, WebAddress("127.0.0.1", 0)) as url, opened(url) as page:
@@ -200,7 +200,7 @@ def shown_job(date: float) -> pb.ClusterState:
 
 
 @pytest.mark.slow
-@needs_chromium
+@in_browser
 @pytest.mark.parametrize("part", ["style.css", "main.js", "drawing.js", "layout.json", "events"])
 def test_a_page_recovers_from_requests_that_fail(part: str) -> None:
     recording = Recording([shown_job(10.0)])
@@ -221,7 +221,7 @@ def test_a_page_recovers_from_requests_that_fail(part: str) -> None:
 
 
 @pytest.mark.slow
-@needs_chromium
+@in_browser
 def test_the_slider_recovers_from_requests_that_fail() -> None:
     recording = Recording([shown_job(date) for date in (10.0, 11.0, 12.0)])
     lost: set[str] = set()
@@ -242,7 +242,7 @@ def test_the_slider_recovers_from_requests_that_fail() -> None:
 
 
 @pytest.mark.slow
-@needs_chromium
+@in_browser
 def test_a_silent_server_is_no_connection() -> None:
     speaks = threading.Event()
     speaks.set()
@@ -268,7 +268,7 @@ def test_a_silent_server_is_no_connection() -> None:
 
 
 @pytest.mark.slow
-@needs_chromium
+@in_browser
 def test_input_in_the_details_survives_updates() -> None:
     recording = Recording([shown_job(10.0)], live=True)
     with web_thread(recording, WebAddress("127.0.0.1", 0)) as url, opened(url) as page:
@@ -284,7 +284,7 @@ def test_input_in_the_details_survives_updates() -> None:
 
 
 @pytest.mark.slow
-@needs_chromium
+@in_browser
 def test_a_click_may_last_from_one_state_to_the_next() -> None:
     recording = Recording([shown_job(10.0)], live=True)
     with web_thread(recording, WebAddress("127.0.0.1", 0)) as url, opened(url) as page:
@@ -306,7 +306,7 @@ def test_a_click_may_last_from_one_state_to_the_next() -> None:
 
 
 @pytest.mark.slow
-@needs_chromium
+@in_browser
 def test_long_details_move_nothing_else() -> None:
     state = shown_job(10.0)
     state.switches[0].state = "writing rules"
@@ -328,7 +328,7 @@ def test_long_details_move_nothing_else() -> None:
 
 
 @pytest.mark.slow
-@needs_chromium
+@in_browser
 def test_a_lane_of_the_timeline_has_an_epoch_after_the_other() -> None:
     recording = Recording([shown_job(10.0)])
     with web_thread(recording, WebAddress("127.0.0.1", 0)) as url, opened(url) as page:

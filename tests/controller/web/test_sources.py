@@ -14,7 +14,7 @@ from controller.web.server import web_thread
 from controller.web.sources import LiveCluster, StartingCluster, StateError
 from protocol import hopsum_pb2 as pb
 from protocol.web_address import WebAddress
-from tests.support.browser import needs_chromium, opened
+from tests.support.browser import in_browser, opened
 
 
 class _Cluster:
@@ -87,7 +87,7 @@ def test_requests_while_the_cluster_ends_are_answered() -> None:
 
 
 @pytest.mark.slow
-@needs_chromium
+@in_browser
 def test_the_page_fills_when_the_network_is_up() -> None:
     source, cluster, seen = StartingCluster(), _Cluster(), threading.Event()
 

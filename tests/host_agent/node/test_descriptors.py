@@ -16,7 +16,7 @@ from tests.support.jobs import GOING
 from tests.support.machine import until
 from tests.support.memory_port import MemoryPort
 
-JOBS = 8
+JOBS = 4
 HOSTS = ("h1", "h2", "h3")
 
 
