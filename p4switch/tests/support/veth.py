@@ -25,6 +25,16 @@ def skip_without_veths() -> None:
         pytest.skip("needs root and iproute2 for veth pairs")
 
 
+def keep_order(interface: str) -> None:
+    """Let one processor receive all frames, where the kernel can (RPS).
+
+    Otherwise whichever processor sends them on a veth receives them, too: frames of a shaped queue,
+    which any of them may send, arrive out of order if one of them is held up.
+    """
+    for mask in Path("/sys/class/net", interface, "queues").glob("rx-*/rps_cpus"):
+        mask.write_text("1")
+
+
 @contextmanager
 def veth_pairs(count: int, mtu: int = 1500) -> Iterator[list[tuple[str, str]]]:
     """Make pairs that are up, with IPv6 off; gone afterwards."""
@@ -38,6 +48,7 @@ def veth_pairs(count: int, mtu: int = 1500) -> Iterator[list[tuple[str, str]]]:
                 setting = f"net.ipv6.conf.{name}.disable_ipv6=1"
                 subprocess.run(["sysctl", "-qw", setting], check=True)
                 subprocess.run(["ip", "link", "set", name, "mtu", str(mtu), "up"], check=True)
+                keep_order(name)
         wait_until_up(*(name for pair in pairs for name in pair))
         yield pairs
     finally:
