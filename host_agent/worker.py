@@ -318,8 +318,6 @@ class Worker:
     @property
     def deadline(self) -> float | None:
         """Latest time to call `tick`; None: no timer."""
-        if len(self._all) == 1:
-            return self._all[0].deadline
         return earliest(*[stream.deadline for stream in self._all])
 
     def mark(self, tos: int) -> None:
