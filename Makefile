@@ -101,7 +101,7 @@ DAILY = -m 'not long and not acceptance'
 
 # p4switch's and hopsum_torch's in one process, in parallel with hopsum's three, which are idle at times.
 # Programs are compiled for their tests, which run them for less time than the optimizer takes.
-test: export P4SWITCH_CFLAGS = -O1
+test: export P4SWITCH_CFLAGS ?= -O1
 test: setup  ## nearly all tests this machine allows; TEST=name runs those that match
 	@mkdir -p build
 	@{ $(call pytest_parts,-n 0 $(DAILY)); } >build/test-parts.log 2>&1 & parts=$$!; status=0; \
