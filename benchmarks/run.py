@@ -151,6 +151,13 @@ def torch_steps(seconds: float, folder: Path) -> Rows:
     return [row for case in STEP_CASES for row in steps(case)]
 
 
+def torch_roots(seconds: float, folder: Path) -> Rows:
+    """Measure steps of FSDP at several rates, with trees at a server and at the ranks."""
+    from benchmarks.torch_figures import ROOT_CASES, steps
+
+    return [row for case in ROOT_CASES for row in steps(case)]
+
+
 def torch_cpu(seconds: float, folder: Path) -> Rows:
     """Measure the CPU time per gigabyte through the switches and over gloo."""
     from benchmarks.torch_figures import processor_time
@@ -162,7 +169,8 @@ def torch_sharded(seconds: float, folder: Path) -> Rows:
     """Measure bytes and times of FSDP's collectives, one at a time and both at once."""
     from benchmarks.torch_figures import sharded
 
-    return [row for workers in (3, 8) for row in sharded(workers)]
+    cases = [(workers, rooted) for workers in (3, 4, 8) for rooted in (False, True)]
+    return [row for workers, rooted in cases for row in sharded(workers, rooted=rooted)]
 
 
 def congestion(seconds: float, folder: Path) -> Rows:
@@ -191,6 +199,7 @@ BENCHMARKS: dict[str, tuple[bool, Callable[[float, Path], Rows]]] = {
     "torch-operations": (True, torch_operations),
     "torch-latency": (True, torch_latency),
     "torch-steps": (True, torch_steps),
+    "torch-roots": (True, torch_roots),
     "torch-cpu": (True, torch_cpu),
     "torch-sharded": (True, torch_sharded),
 }

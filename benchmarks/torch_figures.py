@@ -6,6 +6,7 @@ ratios are meaningful even on a busy machine.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -38,7 +39,9 @@ from cli.experiment.prepare import Prepared, prepare
 from cli.experiment.result import RunFailed
 from cli.experiment.session import Running, no_progress, run_job, wait_for_agents
 from cli.experiment.training import Trainer, Training
+from cli.job_commands import make_submission
 from collectives.plan import DataType
+from collectives.workload import PROCESS
 from controller.api.client import ControllerClient
 from mininet_topos.emulation import Emulation
 
@@ -74,10 +77,20 @@ async def train(
     workers: Sequence[str],
     arguments: Sequence[str],
     environment: Sequence[str] = (),
+    *,
+    rooted: bool = False,
 ) -> dict[str, Any]:
-    """Run `benchmarks.torch_rank` on hosts; return rank 0's figures. Raises RunFailed."""
+    """Run `benchmarks.torch_rank` on hosts; return rank 0's figures. Raises RunFailed.
+
+    `rooted`: with trees at the ranks.
+    """
     printed: list[str] = []
-    trainer = Trainer(emulation, workers, ControllerClient(running.address), printed.append)
+    client = ControllerClient(running.address)
+    trainer = Trainer(emulation, workers, client, printed.append)
+    if rooted:
+        submission = make_submission("rooted", ",".join(workers), "0", kind=PROCESS)
+        job = await asyncio.to_thread(client.submit, submission)
+        environment = (*environment, f"HOPSUM_JOB={job.job}")
     command = ["-m", "benchmarks.torch_rank", *arguments]
     trained = await trainer.run(
         Training(command, environment=(f"PYTHONPATH={PYTHONPATH}", *environment))
@@ -187,6 +200,12 @@ class StepCase:
     workers: int
     link_rate: float
     repeats: int
+    rooted: bool = False
+
+    @property
+    def trees(self) -> str:
+        """Where the job's trees have their roots."""
+        return _roots(self.rooted)
 
 
 STEP_CASES = (
@@ -195,6 +214,15 @@ STEP_CASES = (
     StepCase("fsdp_gpt", "star:3", 3, 50e6, 30),
     StepCase("fsdp_gpt", "star:8", 8, 50e6, 30),
 )
+ROOT_CASES = tuple(
+    StepCase("fsdp_gpt", "star:4", 4, rate, 30 if rate > 10e6 else 10, rooted)
+    for rate in (10e6, 25e6, 50e6, 100e6)
+    for rooted in (False, True)
+)
+
+
+def _roots(rooted: bool) -> str:
+    return "at the ranks" if rooted else "at a server"
 
 
 def steps(case: StepCase) -> Rows:
@@ -204,7 +232,8 @@ def steps(case: StepCase) -> Rows:
     async def run(running: Running, emulation: Emulation) -> dict[str, list[float]]:
         await wait_for_agents(running, prepared.hosts)
         arguments = [case.training, str(case.repeats)]
-        return await train(running, emulation, prepared.placement.workers, arguments)
+        workers = prepared.placement.workers
+        return await train(running, emulation, workers, arguments, rooted=case.rooted)
 
     return step_rows(case, with_cluster(prepared, run))
 
@@ -219,6 +248,7 @@ def step_rows(case: StepCase, found: Mapping[str, Sequence[float]]) -> Rows:
             "ranks": case.workers,
             "link_rate": case.link_rate,
             "backend": name,
+            "trees": "" if name == GLOO else case.trees,
             "steps": len(found[name]),
             "milliseconds": round(median(found[name]), 1),
             "best": round(min(found[name]), 1),
@@ -337,16 +367,20 @@ def operation_rows(compared: Mapping[tuple[str, int], Mapping[str, Mapping[str, 
     ]
 
 
-def sharded(workers: int, link_rate: float = 50e6, repeats: int = 3) -> Rows:
+def sharded(
+    workers: int, link_rate: float = 50e6, repeats: int = 3, *, rooted: bool = False
+) -> Rows:
     """Measure bytes on a worker's link and time of FSDP's collectives, singly and concurrently."""
     prepared = _prepared(f"star:{workers}", workers, link_rate)
 
     async def run(running: Running, emulation: Emulation) -> dict[str, dict[str, Any]]:
         await wait_for_agents(running, prepared.hosts)
         arguments = ["sharded", str(repeats)]
-        return await train(running, emulation, prepared.placement.workers, arguments)
+        names = prepared.placement.workers
+        return await train(running, emulation, names, arguments, rooted=rooted)
 
-    return sharded_rows(workers, link_rate, with_cluster(prepared, run))
+    rows = sharded_rows(workers, link_rate, with_cluster(prepared, run))
+    return [{**row, "trees": "" if row["backend"] == GLOO else _roots(rooted)} for row in rows]
 
 
 def sharded_rows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from benchmarks.report import table
@@ -37,6 +38,8 @@ def test_steps_are_compared_with_gloos() -> None:
     assert (gloo["milliseconds"], gloo["best"], gloo["times_gloo"]) == (30.0, 20.0, 1.0)
     assert (switches["milliseconds"], switches["times_gloo"]) == (20.0, 1.5)
     assert switches["without_communication"] == 4.0
+    assert (gloo["trees"], switches["trees"]) == ("", "at a server")
+    assert step_rows(replace(case, rooted=True), found)[1]["trees"] == "at the ranks"
 
 
 def test_times_of_sharded_calls_are_next_to_what_the_link_takes() -> None:
