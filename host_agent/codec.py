@@ -37,7 +37,7 @@ HEADER_START = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
 STACK_START = HEADER_START + HEADER_BYTES
 JOB_START = HEADER_START + 4
 TREE_AT = HEADER_START + 6
-_TOS_AT = ETHERNET_BYTES + 1
+TOS_AT = ETHERNET_BYTES + 1
 TOTAL_LENGTH_AT = ETHERNET_BYTES + 2
 CHECKSUM_AT = ETHERNET_BYTES + 10
 UDP_LENGTH_AT = ETHERNET_BYTES + IPV4_BYTES + 4
@@ -190,7 +190,7 @@ def children_of(frames: Frames) -> NDArray[np.int64]:
 
 def tos_of(frames: Frames) -> NDArray[np.uint8]:
     """IP ToS bytes, sharing memory. To change them, see `mark`."""
-    return frames[:, _TOS_AT]
+    return frames[:, TOS_AT]
 
 
 def mark(frames: Frames, tos: int) -> None:
@@ -204,7 +204,7 @@ def mark(frames: Frames, tos: int) -> None:
     changed = bytearray(header.tobytes())
     changed[1] = tos
     changed[10:12] = b"\0\0"
-    frames[..., _TOS_AT] = tos
+    frames[..., TOS_AT] = tos
     checksum = ipv4_checksum(bytes(changed))
     frames[..., CHECKSUM_AT] = checksum >> 8
     frames[..., CHECKSUM_AT + 1] = checksum & 0xFF

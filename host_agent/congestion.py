@@ -32,35 +32,36 @@ NO_QUEUE = 1.5
 class CongestionWindow:
     """The number of fragments that may be in flight: at first and at most `window`.
 
-    It does not change until `move` sets a path on which frames may queue.
+    It does not change until `move` sets a path on which frames may queue. The pass in C does what
+    `answered` does, with the same numbers (`host_agent.ordinary`).
     """
 
     def __init__(self, window: int) -> None:
         self._window = window
-        self._size = float(window)
-        self._path: StreamPath | None = None
-        self._reacted = 0
+        self.size = float(window)
+        self.path: StreamPath | None = None
+        self.reacted = 0
         """Marks count from this transmission on; the window was halved for earlier ones."""
-        self._round = 0
+        self.round = 0
         """The first transmission of the current round trip."""
-        self._shortest = float("inf")
+        self.shortest = float("inf")
 
     def move(self, path: StreamPath | None) -> None:
         """Set the path. None: its links have no rate, so frames do not queue.
 
         Marks do not count there: they come from bursts that a switch processes in one batch.
         """
-        self._path = path
+        self.path = path
 
     @property
     def limit(self) -> int:
         """Number of fragments that may be in flight."""
-        return int(self._size)
+        return int(self.size)
 
     @property
     def limited(self) -> bool:
         """Whether that is less than the whole window."""
-        return self._size < self._window
+        return self.size < self._window
 
     def overtaken(self, following: int) -> None:
         """Ignore marks of all that was sent so far: a result has overtaken another, which is lost.
@@ -68,7 +69,7 @@ class CongestionWindow:
         Sums wait for the lost one, and what has waited leaves at once. A queue of that is no sign
         of traffic, and the window must cover the wait. `following`: number of the next sending.
         """
-        self._reacted = following
+        self.reacted = following
 
     def answered(
         self, newest: int, following: int, in_flight: int, round_trip: float, *, marked: bool
@@ -78,23 +79,23 @@ class CongestionWindow:
         `newest`: number of the last sending that they answer, `following`: of the next one to be
         made. `in_flight`: with them. `round_trip`: the shortest of theirs (s).
         """
-        if self._path is None:
-            self._size = float(self._window)
-        if self._path is None or not (marked or self.limited):
+        if self.path is None:
+            self.size = float(self._window)
+        if self.path is None or not (marked or self.limited):
             return
-        self._shortest = min(self._shortest, round_trip)
-        if marked and newest >= self._reacted:
-            self._size = max(min(self._size, in_flight) / 2, min(LEAST_WINDOW, self._window))
-            self._reacted = following
-        elif newest >= self._round and in_flight >= self.limit:
-            step = self._path.step
-            if self._shortest <= NO_QUEUE * self._path.round_trip:
-                step = max(step, self._size)
-            self._size = min(self._size + step, self._window)
+        self.shortest = min(self.shortest, round_trip)
+        if marked and newest >= self.reacted:
+            self.size = max(min(self.size, in_flight) / 2, float(min(LEAST_WINDOW, self._window)))
+            self.reacted = following
+        elif newest >= self.round and in_flight >= self.limit:
+            step = self.path.step
+            if self.shortest <= NO_QUEUE * self.path.round_trip:
+                step = max(step, self.size)
+            self.size = min(self.size + step, float(self._window))
         else:
             return
-        self._round = following
-        self._shortest = float("inf")
+        self.round = following
+        self.shortest = float("inf")
 
 
 class StreamPath(NamedTuple):

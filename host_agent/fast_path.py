@@ -11,22 +11,28 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from host_agent.codec import FRAGMENT_AT, STACK_START, Frames, exponents_of
+from host_agent.codec import FRAGMENT_AT, Frames, exponents_of
 from host_agent.flight import Flight
 from host_agent.link_repairs import LinkRepairs
-from host_agent.options import WorkerStatistics
-from host_agent.ordinary import Ordinary
+from host_agent.ordinary import CARRIES_LANES, Ordinary
 from host_agent.segment import OpenSegments, Segment
 
 
 class Taken(NamedTuple):
-    """Results that the pass took in: their segment, and whether the window was or is limited.
-
-    If so, their slots may be idle; otherwise these have sent their next fragments.
-    """
+    """Results that the pass took in: their segment, the frames that they let go, and whether idle
+    slots may have more."""
 
     segment: Segment
-    limited: bool
+    following: Frames
+    refill: bool
+
+
+class Left(NamedTuple):
+    """What a flow leaves: its segment, the bytes it has sent, and `refill` as in Taken."""
+
+    segment: Segment
+    sent_bytes: int
+    refill: bool
 
 
 class FastPath:
@@ -35,17 +41,10 @@ class FastPath:
     `owner` of the methods is that stream, whose arrays the pass looks up (`host_agent.ordinary`).
     """
 
-    def __init__(
-        self,
-        flight: Flight,
-        links: LinkRepairs,
-        segments: OpenSegments,
-        statistics: WorkerStatistics,
-    ) -> None:
+    def __init__(self, flight: Flight, links: LinkRepairs, segments: OpenSegments) -> None:
         self._flight = flight
         self._links = links
         self._segments = segments
-        self._statistics = statistics
         self._pass = Ordinary()
 
     def unbind(self) -> None:
@@ -61,65 +60,64 @@ class FastPath:
 
         `end`: of the stream, the number of the first fragment that does not exist.
         """
-        links, flight = self._links, self._flight
-        arrivals = links.arrivals[0]
-        if not arrivals.complete:
+        flight = self._flight
+        if not self._links.arrivals[0].complete:
             return None
         wire = int.from_bytes(frames[0, FRAGMENT_AT : FRAGMENT_AT + 4].tobytes(), "big")
         segment = self._segments.at(flight.fragment[wire & (len(flight.fragment) - 1)])
         if segment is None:
             return None
         self._go_to(owner, segment)
-        found = self._pass.look(
-            frames,
-            end_of_stream=end,
-            arrived=arrivals.newest,
-            log_next=links.sent.next,
-            open=flight.open,
-            **flight.recovery.scalars,
-        )
-        if found is None:
+        if segment.waits:
+            if not self._pass.take_prologue(frames, now):
+                return None
+            self._pass.save()
+            segment.begin(int(exponents_of(frames)[0]))
+            return Taken(segment, frames[:0], True)
+        following = self._pass.take(frames, end, now)
+        if following is None:
             return None
-        count = len(frames)
-        if segment.call.remark is not None:
-            segment.take_remark(exponents_of(frames))
-        limited = flight.congestion.limited
-        if found.marked or limited:
-            shortest = now - found.latest
-            flight.heed_congestion(found.newest, shortest, flight.open, marked=found.marked > 0)
-            limited |= flight.congestion.limited
-        self._statistics.ecn += found.marked
-        if found.sequenced:
-            arrivals.newest += count
-        times = found.oldest, found.latest
-        flight.round_trip.sample(flight.recovery.answered_in_order(found.newest, *times, now))
-        due = flight.due_after(now)
-        following = self._pass.take(STACK_START, now, due, go_on=not limited)
-        if len(following):
-            links.sent.next = found.log_next
-            flight.went_out(following, now, due)
-        self._statistics.accepted += count
-        flight.open -= count
-        segment.open -= count
-        return Taken(segment, limited)
+        self._pass.save()
+        return Taken(segment, following, self._pass.refill)
 
     def send(
         self, owner: object, segment: Segment, fragments: NDArray[np.int64], now: float
-    ) -> bool:
-        """Send fragments (n,) of idle slots; return False, without effect, if not ordinary."""
+    ) -> Frames | None:
+        """Send fragments (n,) of idle slots; return None, without effect, if not ordinary."""
         self._go_to(owner, segment)
+        frames = self._pass.send(fragments, now)
+        if frames is not None:
+            self._pass.save()
+        return frames
+
+    # -- as a flow
+
+    def enter(self, owner: object, key: int, end: int) -> int | None:
+        """Leave ordinary results to a flow until `leave`; return its address.
+
+        None if none can come. `key`, `end`: see `Ordinary`.
+        """
         flight = self._flight
-        due = flight.due_after(now)
-        scalars = flight.recovery.scalars
-        made = self._pass.send(fragments, now, due, log_next=self._links.sent.next, **scalars)
-        if made is None:
-            return False
-        frames, self._links.sent.next = made
-        flight.went_out(frames, now, due)
-        return True
+        if not flight.open or not self._links.arrivals[0].complete:
+            return None
+        segment = self._pass.segment or next(iter(self._segments))
+        if not CARRIES_LANES[segment.reduction]:
+            return None
+        self._go_to(owner, segment)
+        if not self._pass.available:
+            return None
+        self._pass.enter(end, flight.deadline)
+        return self._pass.flow(key)
+
+    def leave(self) -> Left:
+        """Take over what the flow has done."""
+        self._pass.save()
+        assert self._pass.segment is not None
+        return Left(self._pass.segment, self._pass.sent_bytes, self._pass.refill)
 
     def _go_to(self, owner: object, segment: Segment) -> None:
         """Point the pass at a segment, and at the owner's arrays if they have moved."""
         if not self._pass.bound:
             self._pass.bind(owner)
         self._pass.tensor(segment)
+        self._pass.load()

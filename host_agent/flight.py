@@ -111,13 +111,6 @@ class Flight:
         self.recovery.order_next(slots, now)
         due = self.due_after(now)
         self.due[slots] = due
-        self.went_out(frames, now, due)
-
-    def went_out(self, frames: Frames, now: float, due: float) -> None:
-        """Hand on and count frames sent for the first time, whose slots say so and are `due` then.
-
-        `send` or the pass in C has filled in the slots.
-        """
         self._output.append(frames)
         self.open += len(frames)
         self.recovery.count_sent(len(frames), now)
@@ -145,7 +138,7 @@ class Flight:
         self._statistics.accepted += len(slots)
         in_order = self.recovery.in_order(self.open)
         if not in_order:
-            self.congestion.overtaken(self.recovery.scalars["next"])
+            self.congestion.overtaken(self.recovery.next)
         if marked or self.congestion.limited:
             once = slots[self.tries[slots] == 1]
             if len(once):
@@ -164,7 +157,7 @@ class Flight:
         They are of fragments sent once, `newest` the last sending of them and `round_trip` the
         shortest of theirs (s). `in_flight`: with them. `marked`: one of them met a long queue.
         """
-        following = self.recovery.scalars["next"]
+        following = self.recovery.next
         self.congestion.answered(newest, following, in_flight, round_trip, marked=marked)
 
     def due_after(self, now: float) -> float:

@@ -2,20 +2,21 @@
  * in one pass: see ordinary.py, and stream.py and server.py for all else. Frames are looked at before
  * anything changes, so whatever is not ordinary is left whole. */
 #include <math.h>
-#include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
-/* ordinary.py puts the layout of frames before this text: offsets (FIRST, LAST, FLAGS, REDUCTION,
+/* ordinary.py puts flow.h before this text, and the layout of frames: offsets (FIRST, LAST, FLAGS, REDUCTION,
  * EXPONENT, WEIGHT, SEQUENCE, FRAGMENT, STACK), flags (OVERFLOW, ECN, SEQUENCED, REPAIR), and the
- * bytes of reductions (AND, REDUCE_AND, ...). */
-enum { WORDS = (LAST - FIRST) / 8, IDLE = -1, EMPTY = -1 };
+ * bytes of reductions (AND, REDUCE_AND, ...); and of windows, LEAST_WINDOW and NO_QUEUE. */
+enum { WORDS = (LAST - FIRST) / 8, IDLE = -1, EMPTY = -1, NO_WEIGHT = -1, UNKNOWN = -1 };
 
 struct stream {
+    struct flow flow;
     /* The stream's arrays, by slot. */
     int64_t *fragment, *wire, *result_wire, *order, *last;
     double *due, *first_sent_at, *sent_at, *overtaken_at;
     int32_t *tries, *timeouts;
-    uint8_t *code, *result_code, *result_reduction, *result_lanes, *frames;
+    uint8_t *code, *quiet, *result_code, *result_reduction, *result_lanes, *frames;
     /* Log of frames that its neighbour may request, by number. */
     int64_t *log;
     /* Its frames: plain ones, and the constant part of all it sends. */
@@ -24,17 +25,31 @@ struct stream {
      * value of an integer 1. */
     const float *up, *down;
     const double *step;
-    int64_t window, lanes, log_size, prefix_bytes, flags, numbered, limit, bits;
-    /* The tensor whose results come. */
+    int64_t window, lanes, log_size, prefix_bytes, lanes_at, flags, numbered, limit, bits;
+    /* Bounds of timeouts and probes, and the time of the worker's last result on any tree. */
+    double least_timeout, most_timeout, deadline, min_probe, max_probe;
+    double *progress;
+    /* The tensor whose results come; how many of its fragments have none yet; and the greatest
+     * exponent byte of its results, if `remarked`. */
     const void *source;
     void *result;
     const uint8_t *announced;
-    int64_t first, prologue, end, elements, reduction, byte;
-    /* The batch, and the state of the stream. */
-    double now;
-    int64_t end_of_stream, arrived, log_next, next, newest, newest_void, open;
+    int64_t first, prologue, end, elements, reduction, byte, left, remarked, remark;
+    /* The exponent byte of its first window, UNKNOWN while it may not be sent; whether no other tree's
+     * prologue is awaited; and the result of the prologue, if it came since `load`, else UNKNOWN. */
+    int64_t first_code, alone, begun;
+    /* State of the stream; smoothed < 0: no round trip is known. */
+    int64_t end_of_stream, arrived, log_next, next, newest, newest_void, open, probes;
+    double smoothed, answered_at, shortest, last_sent_at, variation, timeout, next_due, repair_due;
+    /* Its congestion window (congestion.py), and whether its path has one. */
+    double size, shortest_round, path_round_trip, path_step;
+    int64_t reacted, round, congestible;
+    /* Whether idle slots have fragments to send that are not this tensor's. */
+    int64_t refill;
+    /* Packets since `load`. */
+    int64_t sent, accepted, ecn;
     /* What `look` finds. */
-    int64_t sequenced, marked;
+    int64_t sequenced, marked, last_answered;
     double oldest, latest;
 };
 
@@ -48,6 +63,12 @@ static inline uint32_t big32(const uint8_t *p)
     uint32_t v;
     memcpy(&v, p, 4);
     return __builtin_bswap32(v);
+}
+
+static inline void put16(uint8_t *p, uint32_t v)
+{
+    p[0] = (uint8_t)(v >> 8);
+    p[1] = (uint8_t)v;
 }
 
 static inline void put32(uint8_t *p, uint32_t v)
@@ -122,7 +143,7 @@ int ordinary_look(struct stream *s, const uint8_t *frames, uint32_t n, uint64_t 
     /* Nothing is overtaken: see Recovery.in_order. */
     if (s->open - n != s->next - 1 - newest || s->newest_void > newest)
         return 0;
-    s->newest = newest;
+    s->last_answered = newest;
     return 1;
 }
 
@@ -179,17 +200,21 @@ static void load(const struct stream *s, int64_t data, uint8_t *lanes, uint8_t c
     memset(lanes + 4 * n, 0, (size_t)(4 * (s->lanes - n)));
 }
 
-/* Make the frame of a data fragment, which is sent for the first time, from an idle slot. */
-static void make_frame(struct stream *s, int64_t fragment, uint8_t *made, double due)
+/* Make the frame of a fragment of the tensor, which an idle slot sends for the first time. */
+static void make_frame(struct stream *s, int64_t fragment, uint8_t *made, double now, double due)
 {
     int64_t wire = fragment & 0xFFFFFFFF, slot = fragment & (s->window - 1);
+    int64_t data = fragment - s->first - s->prologue;
     uint64_t length = (uint64_t)(s->prefix_bytes + 4 * s->lanes);
     memcpy(made, s->prefix, (size_t)s->prefix_bytes);
     put32(made + FRAGMENT, (uint32_t)wire);
     made[EXPONENT] = s->prologue ? s->announced[fragment - s->first] : (uint8_t)s->byte;
     made[FLAGS] = (uint8_t)s->flags;
-    made[REDUCTION] = (uint8_t)s->reduction;
-    load(s, fragment - s->first - s->prologue, made + s->prefix_bytes, s->code[slot]);
+    made[REDUCTION] = (uint8_t)(data < 0 ? NONE : s->reduction);
+    if (data < 0)
+        memset(made + s->prefix_bytes, 0, (size_t)(4 * s->lanes));
+    else
+        load(s, data, made + s->prefix_bytes, s->code[slot]);
     if (s->numbered) {
         s->log[s->log_next % s->log_size] = wire;
         give_number(made, s->log_next++);
@@ -197,55 +222,337 @@ static void make_frame(struct stream *s, int64_t fragment, uint8_t *made, double
     memcpy(s->frames + (uint64_t)slot * length, made, length);
     s->wire[slot] = wire;
     s->due[slot] = due;
-    s->first_sent_at[slot] = s->sent_at[slot] = s->now;
+    s->first_sent_at[slot] = s->sent_at[slot] = now;
     s->tries[slot] = 1;
     s->timeouts[slot] = 0;
     s->order[slot] = s->next++;
 }
 
-/* Take the results in that ordinary_look has found ordinary. If `go_on`, the next fragments of their
- * slots go to `out`, one behind the other, and are due at `due`. Returns how many. */
-uint32_t ordinary_take(struct stream *s, const uint8_t *frames, uint32_t n, uint64_t stride,
-                       uint64_t lanes_at, int go_on, uint8_t *out, double due)
+/* Return when fragments that are sent now time out. */
+static double due_after(const struct stream *s, double now)
 {
-    uint64_t lane_bytes = (uint64_t)(4 * s->lanes), length = (uint64_t)s->prefix_bytes + lane_bytes;
+    return now + (s->timeout < s->deadline ? s->timeout : s->deadline);
+}
+
+/* Count n frames that went out for the first time. */
+static void went_out(struct stream *s, uint32_t n, double now, double due)
+{
+    if (!n)
+        return;
+    s->open += n;
+    s->sent += n;
+    s->last_sent_at = now;
+    s->next_due = due < s->next_due ? due : s->next_due;
+}
+
+/* Take in one measured round trip: RoundTrip.sample. */
+static void sample(struct stream *s, double seconds)
+{
+    if (s->smoothed < 0) {
+        s->smoothed = seconds;
+        s->variation = seconds / 2;
+    } else {
+        s->variation += (fabs(s->smoothed - seconds) - s->variation) / 4;
+        s->smoothed += (seconds - s->smoothed) / 8;
+    }
+    double timeout = s->smoothed + 4 * s->variation;
+    timeout = timeout > s->least_timeout ? timeout : s->least_timeout;
+    s->timeout = timeout < s->most_timeout ? timeout : s->most_timeout;
+}
+
+static int is_limited(const struct stream *s)
+{
+    return s->size < (double)s->window;
+}
+
+/* Let the window follow what results say of queues, of which one met a long one if `marked`:
+ * CongestionWindow.answered. */
+static void heed(struct stream *s, double round_trip, int marked)
+{
+    if (!s->congestible)
+        s->size = (double)s->window;
+    if (!s->congestible || !(marked || is_limited(s)))
+        return;
+    s->shortest_round = round_trip < s->shortest_round ? round_trip : s->shortest_round;
+    if (marked && s->last_answered >= s->reacted) {
+        double size = s->size < (double)s->open ? s->size : (double)s->open;
+        double least = s->window < LEAST_WINDOW ? (double)s->window : LEAST_WINDOW;
+        s->size = size / 2 > least ? size / 2 : least;
+        s->reacted = s->next;
+    } else if (s->last_answered >= s->round && s->open >= (int64_t)s->size) {
+        double step = s->path_step;
+        if (s->shortest_round <= NO_QUEUE * s->path_round_trip)
+            step = step > s->size ? step : s->size;
+        s->size = s->size + step < (double)s->window ? s->size + step : (double)s->window;
+    } else {
+        return;
+    }
+    s->round = s->next;
+    s->shortest_round = INFINITY;
+}
+
+/* Take in the result of the tensor's prologue, which is alone in flight and was sent once. Returns 0,
+ * and changes nothing, if the frame is anything else. */
+int ordinary_prologue(struct stream *s, const uint8_t *frame, double now)
+{
+    int64_t wire = big32(frame + FRAGMENT), slot = wire & (s->window - 1);
+    int numbered = (frame[FLAGS] & SEQUENCED) != 0, marked = (frame[FLAGS] & ECN) != 0;
+    if (!is_plain(s->plain, s->expected, frame) || frame[FLAGS] & REPAIR || frame[REDUCTION] != NONE)
+        return 0;
+    if (numbered && big16(frame + SEQUENCE) != (uint16_t)(s->arrived + 1))
+        return 0;
+    if (!s->prologue || s->fragment[slot] != s->first || s->wire[slot] != wire || s->tries[slot] != 1
+        || s->open != 1)
+        return 0;
+    s->arrived += numbered;
+    s->ecn += marked;
+    s->accepted++;
+    s->open--;
+    s->left--;
+    s->answered_at = *s->progress = now;
+    s->probes = 0;
+    s->result_wire[slot] = wire;
+    s->result_code[slot] = s->code[slot] = frame[EXPONENT];
+    s->result_reduction[slot] = NONE;
+    memcpy(s->result_lanes + slot * 4 * s->lanes, frame + s->lanes_at, (size_t)(4 * s->lanes));
+    s->wire[slot] = IDLE;
+    s->due[slot] = s->overtaken_at[slot] = INFINITY;
+    s->fragment[slot] += s->window;
+    /* It is shorter than data, so it is evidence only if it took as long: Recovery.answered. */
+    double plausible = s->quiet[slot] ? s->shortest : s->smoothed < 0 ? INFINITY : s->smoothed;
+    int64_t *place = now - s->sent_at[slot] >= plausible ? &s->newest : &s->newest_void;
+    *place = s->order[slot] > *place ? s->order[slot] : *place;
+    if (s->newest != s->next - 1 || s->newest_void > s->newest) {
+        s->reacted = s->next;
+        s->repair_due = INFINITY;
+    }
+    s->last_answered = s->order[slot];
+    s->open++;
+    if (marked || is_limited(s))
+        heed(s, now - s->sent_at[slot], marked);
+    s->open--;
+    return 1;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Send the next fragments of idle slots, as far as the window allows (Flight.idle), they are of this
+ * tensor, and `out` has room. Returns how many; `refill`: whether there are more. */
+static uint32_t fill(struct stream *s, double now, double due, uint8_t *out, uint64_t pitch, uint32_t room)
+{
+    int64_t idle[s->window], least = INT64_MAX, count = 0, most = (int64_t)s->size - s->open;
     uint32_t sent = 0;
+    for (int64_t slot = 0; slot < s->window; slot++) {
+        int64_t fragment = s->fragment[slot];
+        least = fragment < least ? fragment : least;
+        if (s->wire[slot] == IDLE && fragment < s->end_of_stream)
+            idle[count++] = fragment;
+    }
+    qsort(idle, (size_t)count, sizeof idle[0], ascending);
+    for (int64_t i = 0; i < count && (i < most || idle[i] < least + (int64_t)s->size); i++) {
+        int64_t data = idle[i] - s->first - s->prologue, slot = idle[i] & (s->window - 1);
+        int early = s->prologue && data < s->window;
+        s->refill = data < 0 || idle[i] >= s->end || (early && s->first_code == UNKNOWN) || sent == room;
+        if (s->refill)
+            break;
+        if (early)
+            s->code[slot] = (uint8_t)s->first_code;
+        make_frame(s, idle[i], out + sent++ * pitch, now, due);
+    }
+    return sent;
+}
+
+/* Take the results in that ordinary_look has found ordinary. The next fragments of their slots, or of
+ * others while the window is limited, go to `out`, `pitch` bytes apart. Returns how many. */
+uint32_t ordinary_take(struct stream *s, const uint8_t *frames, uint32_t n, uint64_t stride, double now,
+                       uint8_t *out, uint64_t pitch, uint32_t room)
+{
+    uint64_t lane_bytes = (uint64_t)(4 * s->lanes);
+    uint32_t sent = 0;
+    int limited = is_limited(s);
+    if (s->marked || limited)
+        heed(s, now - s->latest, s->marked > 0);
+    limited |= is_limited(s);
+    s->refill = 0;
+    s->arrived += s->sequenced ? n : 0;
+    s->ecn += s->marked;
+    s->accepted += n;
+    s->answered_at = *s->progress = now;
+    s->probes = 0;
+    s->shortest = now - s->latest < s->shortest ? now - s->latest : s->shortest;
+    s->newest = s->last_answered;
+    sample(s, now - s->oldest);
+    double due = due_after(s, now);
     for (uint32_t i = 0; i < n; i++) {
         const uint8_t *frame = frames + i * stride;
         int64_t wire = big32(frame + FRAGMENT), slot = wire & (s->window - 1);
         int64_t fragment = s->fragment[slot];
-        store(s, fragment - s->first - s->prologue, frame + lanes_at, s->code[slot]);
+        store(s, fragment - s->first - s->prologue, frame + s->lanes_at, s->code[slot]);
         s->result_wire[slot] = wire;
         s->result_code[slot] = s->code[slot] = frame[EXPONENT];
         s->result_reduction[slot] = (uint8_t)s->reduction;
-        memcpy(s->result_lanes + (uint64_t)slot * lane_bytes, frame + lanes_at, lane_bytes);
+        memcpy(s->result_lanes + (uint64_t)slot * lane_bytes, frame + s->lanes_at, lane_bytes);
+        if (s->remarked && frame[EXPONENT] > s->remark)
+            s->remark = frame[EXPONENT];
         s->overtaken_at[slot] = INFINITY;
         s->fragment[slot] = fragment += s->window;
-        if (go_on && fragment < s->end) {
-            make_frame(s, fragment, out + sent++ * length, due);
+        if (!limited && fragment < s->end) {
+            make_frame(s, fragment, out + sent++ * pitch, now, due);
         } else {
             s->wire[slot] = IDLE;
             s->due[slot] = INFINITY;
         }
+    }
+    went_out(s, sent, now, due);
+    s->open -= n;
+    s->left -= n;
+    if (limited) {
+        sent = fill(s, now, due, out, pitch, room);
+        went_out(s, sent, now, due);
     }
     return sent;
 }
 
 /* Make the frames of n fragments of the tensor, which idle slots send for the first time, one behind
  * the other in `out`. Returns 0, and changes nothing, if one of them is not ordinary. */
-int ordinary_send(struct stream *s, const int64_t *fragments, uint32_t n, uint8_t *out, double due)
+int ordinary_send(struct stream *s, const int64_t *fragments, uint32_t n, double now, uint8_t *out)
 {
     uint64_t length = (uint64_t)(s->prefix_bytes + 4 * s->lanes);
+    double due = due_after(s, now);
     for (uint32_t i = 0; i < n; i++) {
-        if (fragments[i] < s->first + s->prologue || fragments[i] >= s->end)
+        if (fragments[i] < s->first || fragments[i] >= s->end)
             return 0;
     }
     for (uint32_t i = 0; i < n; i++)
-        make_frame(s, fragments[i], out + i * length, due);
+        make_frame(s, fragments[i], out + i * length, now, due);
+    went_out(s, n, now, due);
     return 1;
 }
 
+/* Return when the stream has something to do without results: Flight.deadline, with no probe sent. */
+static double due_of(const struct stream *s)
+{
+    if (!s->open)
+        return INFINITY;
+    double patience = 2 * s->shortest > s->min_probe ? 2 * s->shortest : s->min_probe;
+    patience = patience < s->max_probe ? patience : s->max_probe;
+    double due = (*s->progress > s->last_sent_at ? *s->progress : s->last_sent_at) + patience;
+    due = s->next_due < due ? s->next_due : due;
+    return s->repair_due < due ? s->repair_due : due;
+}
+
+/* Make a frame longer by `change` bytes, or shorter: its headers say so (RFC 1624). */
+static void resize(uint8_t *frame, int32_t change)
+{
+    uint32_t before = big16(frame + TOTAL_LENGTH), after = (before + (uint32_t)change) & 0xFFFF;
+    uint32_t udp = big16(frame + UDP_LENGTH) + (uint32_t)change;
+    uint32_t sum = (~(uint32_t)big16(frame + CHECKSUM) & 0xFFFF) + (~before & 0xFFFF) + after;
+    sum = (sum & 0xFFFF) + (sum >> 16);
+    sum = ~((sum & 0xFFFF) + (sum >> 16));
+    put16(frame + TOTAL_LENGTH, after);
+    put16(frame + CHECKSUM, sum);
+    put16(frame + UDP_LENGTH, udp);
+}
+
+/* Give n frames without lanes on the wire lanes of zeros, as bare_frames.with_lanes. */
+static void add_lanes(uint8_t *frames, uint32_t n, uint32_t length, uint64_t stride, int64_t lanes)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        resize(frames + i * stride, (int32_t)(4 * lanes));
+        memset(frames + i * stride + length, 0, (size_t)(4 * lanes));
+    }
+}
+
+/* Take the lanes of frames back that have none on the wire, and give the lengths of all. */
+static void finish(uint8_t *frames, uint32_t n, uint64_t stride, uint32_t *lengths, int64_t length, int64_t lanes)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        int bare = frames[i * stride + REDUCTION] == NONE;
+        lengths[i] = (uint32_t)(length - (bare ? 4 * lanes : 0));
+        if (bare)
+            resize(frames + i * stride, (int32_t)(-4 * lanes));
+    }
+}
+
+/* Whether frames of `length` bytes, the first of which is given, have lanes of zeros to be added (1),
+ * have lanes (0), or neither (-1). `full`: with lanes. */
+static int lacks_lanes(const uint8_t *frame, uint32_t length, int64_t full, int64_t lanes)
+{
+    if (frame[REDUCTION] == NONE)
+        return length == full - 4 * lanes ? 1 : -1;
+    return length == full ? 0 : -1;
+}
+
+/* A stream's `process`, see flow.h. */
+uint32_t ordinary_results(struct flow *flow, uint8_t *frames, uint32_t n, uint32_t length, uint64_t stride,
+                          double now, uint8_t *out, uint32_t *out_lengths, uint32_t room, uint32_t *made)
+{
+    struct stream *s = (struct stream *)flow;
+    int64_t full = s->lanes_at + 4 * s->lanes;
+    int bare = lacks_lanes(frames, length, full, s->lanes);
+    if (bare < 0 || (uint64_t)full > stride)
+        return 0;
+    if (bare) {
+        if (s->first_code != UNKNOWN)
+            return 0;
+        add_lanes(frames, n = 1, length, stride, s->lanes);
+        if (!ordinary_prologue(s, frames, now)) {
+            resize(frames, (int32_t)(-4 * s->lanes));
+            return 0;
+        }
+        s->begun = frames[EXPONENT];
+        /* Else others' prologues are awaited, and Python knows when they have come. */
+        if (s->alone) {
+            double due = due_after(s, now);
+            s->first_code = s->begun;
+            *made = fill(s, now, due, out, stride, room);
+            went_out(s, *made, now, due);
+        } else {
+            s->refill = 1;
+        }
+    } else {
+        n = n < room ? n : room;
+        if (!ordinary_look(s, frames, n, stride))
+            return 0;
+        *made = ordinary_take(s, frames, n, stride, now, out, stride, room);
+    }
+    finish(out, *made, stride, out_lengths, s->prefix_bytes + 4 * s->lanes, s->lanes);
+    flow->due = due_of(s);
+    flow->deferrable = s->open / (s->open >= (int64_t)s->size ? 4 : 2);
+    flow->finished = !s->left || s->refill;
+    return n;
+}
+
+/* A stream's `expire`: while results arrive, fragments that are not overtaken are queued
+ * (Flight._expire_due). */
+int ordinary_expire(struct flow *flow, double now)
+{
+    struct stream *s = (struct stream *)flow;
+    double until = s->answered_at + s->timeout, next = INFINITY;
+    if (s->next_due > now || until <= now || s->repair_due <= now || s->probes)
+        return 0;
+    for (int64_t slot = 0; slot < s->window; slot++) {
+        double latest = s->first_sent_at[slot] + s->deadline;
+        if (s->due[slot] <= now && latest <= now)
+            return 0;
+    }
+    for (int64_t slot = 0; slot < s->window; slot++) {
+        double latest = s->first_sent_at[slot] + s->deadline;
+        if (s->due[slot] <= now)
+            s->due[slot] = until < latest ? until : latest;
+        next = s->due[slot] < next ? s->due[slot] : next;
+    }
+    s->next_due = next;
+    flow->due = due_of(s);
+    return flow->due > now;
+}
+
 struct server {
+    struct flow flow;
     /* The server's arrays, by slot: the fragment being summed, and the last one finished. */
     int64_t *fragment, *done, *done_number, *last;
     uint8_t *own, *done_lanes, *done_code, *done_flags, *done_reduction;
@@ -256,12 +563,18 @@ struct server {
     double *since;
     int64_t *log;
     const uint8_t *plain, *expected, *prefix;
+    /* By child: how many workers it covers, NO_WEIGHT if there is none or its sums are not ordinary,
+     * and the newest number received from it. */
+    int64_t *weights, *arrivals;
+    /* By reduction byte: whether frames have lanes in both directions. */
+    const uint8_t *carries_lanes;
     int64_t window, lanes, log_size, prefix_bytes, workers, children, lanes_at;
-    /* The batch, and the state of the server. */
-    double now;
-    int64_t child, weight, arrived, log_next;
-    /* What `take` finds. */
-    int64_t completed, overflowed;
+    /* State of the server. */
+    int64_t log_next, tos;
+    /* Packets since `load`. */
+    int64_t sums, results, overflowed;
+    /* The child that `look` has seen. */
+    int64_t child;
 };
 
 static int is_newer(int64_t a, int64_t b)
@@ -271,23 +584,27 @@ static int is_newer(int64_t a, int64_t b)
 }
 
 /* Whether n frames, `stride` bytes apart, are sums of one child's workers, each of a fragment that is
- * new or lacks this child's, in the child's order; changes nothing but `last`. */
+ * new or lacks this child's, in the child's order; changes nothing but `last` and `child`. */
 int ordinary_look_at_sums(struct server *s, const uint8_t *frames, uint32_t n, uint64_t stride)
 {
+    int64_t child = s->child = frames[STACK] & 0x3F, weight = s->weights[child];
+    if (weight == NO_WEIGHT)
+        return 0;
     for (uint32_t i = 0; i < n; i++) {
         const uint8_t *frame = frames + i * stride;
         if (!is_plain(s->plain, s->expected, frame)
             || (frame[FLAGS] & (SEQUENCED | REPAIR)) != SEQUENCED
-            || (frame[STACK] & 0x3F) != s->child || big16(frame + WEIGHT) != s->weight
-            || big16(frame + SEQUENCE) != (uint16_t)(s->arrived + 1 + i))
+            || (frame[STACK] & 0x3F) != child || big16(frame + WEIGHT) != weight
+            || (frame[TOS] & ~URGENT) != s->tos
+            || big16(frame + SEQUENCE) != (uint16_t)(s->arrivals[child] + 1 + i))
             return 0;
         int64_t fragment = big32(frame + FRAGMENT), slot = fragment & (s->window - 1);
         if (!is_newer(fragment, s->done[slot]))
             return 0;
         if (s->fragment[slot] != EMPTY
-            && (s->fragment[slot] != fragment || s->weight == s->workers
+            && (s->fragment[slot] != fragment || weight == s->workers
                 || s->reduction[slot] != frame[REDUCTION]
-                || s->held[slot * s->children + s->child]))
+                || s->held[slot * s->children + child]))
             return 0;
         s->last[slot] = i;
     }
@@ -337,14 +654,14 @@ static uint8_t combine(int32_t *sum, const uint8_t *lanes, int64_t n, uint8_t re
 }
 
 /* Add a frame's lanes to its fragment's sum; returns whether all workers' are in it. */
-static int add(struct server *s, const uint8_t *frame, int64_t fragment, int64_t slot)
+static int add(struct server *s, const uint8_t *frame, int64_t fragment, int64_t slot, double now)
 {
     const uint8_t *lanes = frame + s->lanes_at;
     int32_t *sum = s->sum + slot * s->lanes;
     uint8_t flags = frame[FLAGS] & (OVERFLOW | ECN);
     if (s->fragment[slot] == EMPTY) {
         s->fragment[slot] = fragment;
-        s->since[slot] = s->now;
+        s->since[slot] = now;
         s->reduction[slot] = frame[REDUCTION];
         memset(s->held + slot * s->children, 0, (size_t)s->children);
         s->started[slot] = s->flags[slot] = s->code[slot] = 0;
@@ -356,27 +673,29 @@ static int add(struct server *s, const uint8_t *frame, int64_t fragment, int64_t
         for (int64_t i = 0; i < s->lanes; i++)
             sum[i] = (int32_t)big32(lanes + 4 * i);
     s->held[slot * s->children + s->child] = s->started[slot] = 1;
-    s->covered[slot] += s->weight;
+    s->covered[slot] += s->weights[s->child];
     s->flags[slot] |= flags;
     s->code[slot] = s->code[slot] > frame[EXPONENT] ? s->code[slot] : frame[EXPONENT];
     return s->covered[slot] == s->workers;
 }
 
-/* Take the sums in that were looked at: results of those that are complete go to `out`, one behind the
- * other. */
-void ordinary_take_sums(struct server *s, const uint8_t *frames, uint32_t n, uint64_t stride,
-                        uint8_t *out)
+/* Take the sums in that were looked at: results of those that are complete go to `out`, `pitch` bytes
+ * apart. Returns how many. */
+uint32_t ordinary_take_sums(struct server *s, const uint8_t *frames, uint32_t n, uint64_t stride, double now,
+                            uint8_t *out, uint64_t pitch)
 {
-    size_t lane_bytes = (size_t)(4 * s->lanes), length = (size_t)s->prefix_bytes + lane_bytes;
-    s->overflowed = s->completed = 0;
+    size_t lane_bytes = (size_t)(4 * s->lanes);
+    uint32_t completed = 0;
+    s->arrivals[s->child] += n;
+    s->sums += n;
     for (uint32_t i = 0; i < n; i++) {
         const uint8_t *frame = frames + i * stride;
         int64_t fragment = big32(frame + FRAGMENT), slot = fragment & (s->window - 1);
         uint8_t *kept = s->done_lanes + (size_t)slot * lane_bytes;
         uint8_t flags = frame[FLAGS] & (OVERFLOW | ECN), code = frame[EXPONENT];
-        if (s->weight == s->workers) {
+        if (s->weights[s->child] == s->workers) {
             memcpy(kept, frame + s->lanes_at, lane_bytes);
-        } else if (add(s, frame, fragment, slot)) {
+        } else if (add(s, frame, fragment, slot, now)) {
             for (int64_t lane = 0; lane < s->lanes; lane++)
                 put32(kept + 4 * lane, (uint32_t)s->sum[slot * s->lanes + lane]);
             flags = s->flags[slot];
@@ -385,7 +704,7 @@ void ordinary_take_sums(struct server *s, const uint8_t *frames, uint32_t n, uin
         } else {
             continue;
         }
-        uint8_t *made = out + s->completed++ * length;
+        uint8_t *made = out + completed++ * pitch;
         s->done[slot] = fragment;
         s->own[slot] = 1;
         s->done_code[slot] = code;
@@ -402,4 +721,33 @@ void ordinary_take_sums(struct server *s, const uint8_t *frames, uint32_t n, uin
         memcpy(made + s->prefix_bytes, kept, lane_bytes);
         s->overflowed += (flags & OVERFLOW) != 0;
     }
+    s->results += completed;
+    return completed;
+}
+
+/* A server's `process`, see flow.h. */
+uint32_t ordinary_sums(struct flow *flow, uint8_t *frames, uint32_t n, uint32_t length, uint64_t stride,
+                       double now, uint8_t *out, uint32_t *out_lengths, uint32_t room, uint32_t *made)
+{
+    struct server *s = (struct server *)flow;
+    int64_t full = s->lanes_at + 4 * s->lanes;
+    int bare = lacks_lanes(frames, length, full, s->lanes);
+    if (bare < 0 || (uint64_t)full > stride)
+        return 0;
+    uint32_t run = 0;
+    while (run < n && run < room && !((frames[run * stride + STACK] ^ frames[STACK]) & 0x3F)
+           && (bare ? frames[run * stride + REDUCTION] == NONE : s->carries_lanes[frames[run * stride + REDUCTION]]))
+        run++;
+    if (!run)
+        return 0;
+    if (bare)
+        add_lanes(frames, run, length, stride, s->lanes);
+    if (!ordinary_look_at_sums(s, frames, run, stride)) {
+        for (uint32_t i = 0; bare && i < run; i++)
+            resize(frames + i * stride, (int32_t)(-4 * s->lanes));
+        return 0;
+    }
+    *made = ordinary_take_sums(s, frames, run, stride, now, out, stride);
+    finish(out, *made, stride, out_lengths, s->prefix_bytes + 4 * s->lanes, s->lanes);
+    return run;
 }

@@ -1,11 +1,14 @@
 """Processing of ordinary frames, in C.
 
 Nearly all batches that come to a worker are ordinary: plain results of one tensor's fragments, each
-sent once, in order. And so it is with fragments that are sent, and with sums that come to a
-server. What `host_agent.stream` and
-`host_agent.server` do with those takes some seventy operations on short arrays, and a pass in C a
-fifth of the time. Everything else is left to them, and all where there is no C compiler or where
-check lanes are wanted; both ways do the same to the last bit (tests/host_agent/test_ordinary.py).
+sent once, in order. And so it is with fragments that are sent, and with sums that come to a server.
+What `host_agent.stream` and `host_agent.server` do with those takes some seventy operations on
+short arrays, and a pass in C a fifth of the time. Everything else is left to them, and all where
+there is no C compiler or where check lanes are wanted; both ways do the same to the last bit
+(tests/host_agent/test_ordinary.py).
+
+A pass is also a flow (flow.h): while a port waits for frames it gives them to the passes of the
+streams and servers that have entered, so that most of a tensor goes by without Python.
 """
 
 from __future__ import annotations
@@ -13,7 +16,6 @@ from __future__ import annotations
 import ctypes
 from functools import cache
 from importlib import resources
-from operator import attrgetter
 from typing import Any, Self
 
 import numpy as np
@@ -21,9 +23,13 @@ from numpy.typing import NDArray
 
 from host_agent import codec
 from host_agent.codec import Frames
+from host_agent.congestion import LEAST_WINDOW, NO_QUEUE, CongestionWindow
+from host_agent.recovery import Recovery
 from host_agent.segment import Segment
+from host_agent.timeout import RoundTrip
 from p4switch.packet_io.compile import FLAGS, NoCompilerError, compile_shared
-from protocol.wire import Flag, Reduction
+from protocol.tos import URGENT
+from protocol.wire import Flag, Reduction, carries_lanes
 
 _LAYOUT = {
     "FIRST": codec.FIRST,
@@ -34,11 +40,18 @@ _LAYOUT = {
     "WEIGHT": codec.WEIGHT_AT,
     "SEQUENCE": codec.SEQUENCE_AT,
     "FRAGMENT": codec.FRAGMENT_AT,
+    "TOS": codec.TOS_AT,
+    "TOTAL_LENGTH": codec.TOTAL_LENGTH_AT,
+    "CHECKSUM": codec.CHECKSUM_AT,
+    "UDP_LENGTH": codec.UDP_LENGTH_AT,
+    "URGENT": URGENT,
     "STACK": codec.STACK_START,
     "OVERFLOW": int(Flag.OVERFLOW),
     "ECN": int(Flag.ECN),
     "SEQUENCED": int(Flag.SEQUENCED),
     "REPAIR": int(Flag.REPAIR),
+    "LEAST_WINDOW": LEAST_WINDOW,
+    "NO_QUEUE": NO_QUEUE,
     **{each.name: codec.reduction_byte(each) for each in Reduction},
 }
 _POINTERS = {
@@ -54,6 +67,7 @@ _POINTERS = {
     "tries": "_flight.tries",
     "timeouts": "_flight.timeouts",
     "code": "_code",
+    "quiet": "_flight.recovery.quiet",
     "result_code": "_results.code",
     "result_reduction": "_results.reduction",
     "result_lanes": "_results.lanes",
@@ -72,6 +86,7 @@ _CONSTANTS = {
     "lanes": "plan.lanes",
     "log_size": "_links.sent.size",
     "prefix_bytes": "_up.lanes_start",
+    "lanes_at": "_down.lanes_start",
     "flags": "_flags",
     "numbered": "_numbered",
     "limit": "_factors.limit",
@@ -80,19 +95,50 @@ _CONSTANTS = {
 """Its scalars."""
 _TENSOR = (
     ["source", "result", "announced"],
-    ["first", "prologue", "end", "elements", "reduction", "byte"],
+    ["first", "prologue", "end", "elements", "reduction", "byte", "left", "remarked", "remark"],
 )
-_BATCH = [
-    "end_of_stream",
-    "arrived",
-    "log_next",
-    "next",
-    "newest",
-    "newest_void",
-    "open",
-    "sequenced",
-    "marked",
+_BOUNDS = {
+    "least_timeout": "_flight.round_trip.least",
+    "most_timeout": "_flight.round_trip.most",
+    "deadline": "_options.deadline",
+    "min_probe": "_flight.recovery.min_probe",
+    "max_probe": "_flight.recovery.most_patience",
+}
+"""Its bounds, in seconds."""
+_STATE = {
+    "arrived": ("_links.arrivals.0", "newest"),
+    "log_next": ("_links.sent", "next"),
+    "next": ("_flight.recovery", "next"),
+    "newest": ("_flight.recovery", "newest"),
+    "newest_void": ("_flight.recovery", "void"),
+    "open": ("_flight", "open"),
+    "probes": ("_flight.recovery", "probes"),
+    "answered_at": ("_flight.recovery", "answered_at"),
+    "shortest": ("_flight.recovery", "shortest"),
+    "last_sent_at": ("_flight.recovery", "last_sent_at"),
+    "variation": ("_flight.round_trip", "variation"),
+    "timeout": ("_flight.round_trip", "timeout"),
+    "next_due": ("_flight", "next_due"),
+    "repair_due": ("_flight.recovery", "due"),
+    "size": ("_flight.congestion", "size"),
+    "shortest_round": ("_flight.congestion", "shortest"),
+    "reacted": ("_flight.congestion", "reacted"),
+    "round": ("_flight.congestion", "round"),
+}
+"""What changes with every batch: whose it is, and its name there."""
+_INTEGERS = ["arrived", "log_next", "next", "newest", "newest_void", "open", "probes"]
+_TIMES = [
+    "answered_at",
+    "shortest",
+    "last_sent_at",
+    "variation",
+    "timeout",
+    "next_due",
+    "repair_due",
 ]
+_CONGESTION = ["size", "shortest_round", "path_round_trip", "path_step"]
+_COUNTERS = {"sent": "_statistics", "accepted": "_statistics", "ecn": "_statistics"}
+"""Counters since `load`, and whose they are."""
 _SERVER_POINTERS = {
     "fragment": "_sums.fragment",
     "done": "_history.fragment",
@@ -115,6 +161,8 @@ _SERVER_POINTERS = {
     "plain": "_matcher.plain",
     "expected": "_matcher.expected",
     "prefix": "_forms.replicated.prefix",
+    "weights": "_weights",
+    "arrivals": "_arrivals",
 }
 """Arrays of `struct server`, and where a `Server` has them."""
 _SERVER_CONSTANTS = {
@@ -127,19 +175,44 @@ _SERVER_CONSTANTS = {
     "lanes_at": "_up.lanes_start",
 }
 """Its scalars."""
-_SERVER_BATCH = ["child", "weight", "arrived", "log_next", "completed", "overflowed"]
+_SERVER_STATE = {"log_next": ("_links.sent", "next")}
+_SERVER_COUNTERS = {"sums": "statistics", "results": "statistics", "overflowed": "statistics"}
+
+
+class Flow(ctypes.Structure):
+    """`struct flow` of flow.h."""
+
+    _fields_ = [
+        ("process", ctypes.c_void_p),
+        ("expire", ctypes.c_void_p),
+        ("key", ctypes.c_int64),
+        ("due", ctypes.c_double),
+        ("deferrable", ctypes.c_int64),
+        ("finished", ctypes.c_int64),
+        ("sent_bytes", ctypes.c_int64),
+    ]
 
 
 class _Stream(ctypes.Structure):
     """`struct stream` of ordinary.c."""
 
     _fields_ = [
+        ("flow", Flow),
         *((name, ctypes.c_void_p) for name in _POINTERS),
         *((name, ctypes.c_int64) for name in _CONSTANTS),
+        *((name, ctypes.c_double) for name in _BOUNDS),
+        ("progress", ctypes.c_void_p),
         *((name, ctypes.c_void_p) for name in _TENSOR[0]),
         *((name, ctypes.c_int64) for name in _TENSOR[1]),
-        ("now", ctypes.c_double),
-        *((name, ctypes.c_int64) for name in _BATCH),
+        *((name, ctypes.c_int64) for name in ("first_code", "alone", "begun")),
+        ("end_of_stream", ctypes.c_int64),
+        *((name, ctypes.c_int64) for name in _INTEGERS),
+        ("smoothed", ctypes.c_double),
+        *((name, ctypes.c_double) for name in _TIMES),
+        *((name, ctypes.c_double) for name in _CONGESTION),
+        *((name, ctypes.c_int64) for name in ("reacted", "round", "congestible", "refill")),
+        *((name, ctypes.c_int64) for name in _COUNTERS),
+        *((name, ctypes.c_int64) for name in ("sequenced", "marked", "last_answered")),
         ("oldest", ctypes.c_double),
         ("latest", ctypes.c_double),
     ]
@@ -149,43 +222,72 @@ class _Server(ctypes.Structure):
     """`struct server` of ordinary.c."""
 
     _fields_ = [
+        ("flow", Flow),
         *((name, ctypes.c_void_p) for name in _SERVER_POINTERS),
+        ("carries_lanes", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in _SERVER_CONSTANTS),
-        ("now", ctypes.c_double),
-        *((name, ctypes.c_int64) for name in _SERVER_BATCH),
+        ("log_next", ctypes.c_int64),
+        ("tos", ctypes.c_int64),
+        *((name, ctypes.c_int64) for name in _SERVER_COUNTERS),
+        ("child", ctypes.c_int64),
     ]
+
+
+_EXACT = ("-fno-math-errno", "-ffp-contract=off")
+"""Flags with which times and numbers are numpy's to the last bit."""
 
 
 @cache
 def library() -> ctypes.CDLL | None:
     """Return the compiled passes, or None without a compiler."""
-    text = resources.files("host_agent").joinpath("ordinary.c").read_text()
+    here = resources.files("host_agent")
+    flow, text = (here.joinpath(name).read_text() for name in ("flow.h", "ordinary.c"))
     layout = "".join(f"#define {name} {value}\n" for name, value in _LAYOUT.items())
     try:
-        path = compile_shared("ordinary", layout + text, (*FLAGS, "-O3", "-fno-math-errno"))
+        path = compile_shared("ordinary", flow + layout + text, (*FLAGS, "-O3", *_EXACT))
     except NoCompilerError:
         return None
     loaded = ctypes.CDLL(str(path))
     batch = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
+    out = ctypes.c_void_p, ctypes.c_uint64
     loaded.ordinary_look.argtypes = loaded.ordinary_look_at_sums.argtypes = batch
-    out = ctypes.c_void_p, ctypes.c_double
-    loaded.ordinary_take.argtypes = (*batch, ctypes.c_uint64, ctypes.c_int, *out)
-    loaded.ordinary_take.restype = ctypes.c_uint32
-    loaded.ordinary_send.argtypes = (*batch[:3], *out)
-    loaded.ordinary_take_sums.argtypes = (*batch, ctypes.c_void_p)
-    loaded.ordinary_take_sums.restype = None
+    loaded.ordinary_take.argtypes = (*batch, ctypes.c_double, *out, ctypes.c_uint32)
+    loaded.ordinary_prologue.argtypes = (*batch[:2], ctypes.c_double)
+    loaded.ordinary_send.argtypes = (*batch[:3], ctypes.c_double, ctypes.c_void_p)
+    loaded.ordinary_take_sums.argtypes = (*batch, ctypes.c_double, *out)
+    loaded.ordinary_take.restype = loaded.ordinary_take_sums.restype = ctypes.c_uint32
     return loaded
+
+
+def _carrying() -> NDArray[np.uint8]:
+    """Return by reduction byte whether frames have lanes in both directions."""
+    carrying = np.zeros(256, dtype=np.uint8)
+    for each in Reduction:
+        carrying[codec.reduction_byte(each)] = all(
+            carries_lanes(each, up=up) for up in (True, False)
+        )
+    return carrying
+
+
+CARRIES_LANES = _carrying()
+_UNKNOWN = -1
+"""Smoothed round trip, or exponent byte, while none is known."""
 
 
 class _Pass:
     """A pass over the arrays of one owner; bound to them by `bind`.
 
-    A copy is bound to nothing: the arrays of the owner's copy are others.
+    `load` and `save` copy what changes from batch to batch, from the owner and back to it. A copy
+    of a pass is bound to nothing: the arrays of the owner's copy are others.
     """
 
     _struct: type[ctypes.Structure]
     _pointers: dict[str, str]
     _constants: dict[str, str]
+    _shared: dict[str, tuple[str, str]]
+    _counters: dict[str, str]
+    _functions: tuple[str, str | None]
+    """Its `process` and `expire`, see flow.h."""
 
     def __init__(self) -> None:
         self.bound = False
@@ -197,20 +299,62 @@ class _Pass:
         """Work on an owner's arrays, which must not move, and by its numbers as they are now."""
         self.bound = True
         self._library = library()
-        self._arrays = {name: attrgetter(at)(owner) for name, at in self._pointers.items()}
+        self._arrays = {name: _find(owner, at) for name, at in self._pointers.items()}
         self._state: Any = self._struct(
             **{name: each.ctypes.data for name, each in self._arrays.items()},
-            **{name: attrgetter(at)(owner) for name, at in self._constants.items()},
+            **{name: _find(owner, at) for name, at in self._constants.items()},
         )
+        self._parts = [(name, _find(owner, at), part) for name, (at, part) in self._shared.items()]
+        self._counts = [(name, _find(owner, at)) for name, at in self._counters.items()]
+        self._state.flow.due = np.inf
         self._address = ctypes.addressof(self._state)
         self._length = self._state.prefix_bytes + 4 * self._state.lanes
 
-    def _batch(self, frames: Frames, scalars: dict[str, int]) -> bool:
+    @property
+    def available(self) -> bool:
+        """Whether there is a C compiler."""
+        return self._library is not None
+
+    def load(self) -> None:
+        """Take over the owner's state."""
+        state = self._state
+        for name, part, attribute in self._parts:
+            setattr(state, name, getattr(part, attribute))
+
+    def save(self) -> None:
+        """Give the owner its state back, and what was counted since."""
+        state = self._state
+        for name, part, attribute in self._parts:
+            setattr(part, attribute, getattr(state, name))
+        for name, part in self._counts:
+            count = getattr(state, name)
+            if count:
+                setattr(part, name, getattr(part, name) + count)
+                setattr(state, name, 0)
+
+    def flow(self, key: int) -> int:
+        """Return the address of this pass as a flow (flow.h); `key`: job << 8 | tree."""
+        flow = self._state.flow
+        if not flow.process:
+            flow.process, flow.expire = map(self._address_of, self._functions)
+            flow.key = key
+        flow.deferrable = flow.finished = flow.sent_bytes = 0
+        return self._address
+
+    def _address_of(self, function: str | None) -> int | None:
+        if function is None:
+            return None
+        return ctypes.cast(getattr(self._library, function), ctypes.c_void_p).value
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes of the frames that the flow has sent since `flow`."""
+        return int(self._state.flow.sent_bytes)
+
+    def _set(self, frames: Frames) -> bool:
         """Set another batch; return False if its memory layout does not fit the pass."""
         if self._library is None or frames.strides[1] != 1:
             return False
-        for name, value in scalars.items():
-            setattr(self._state, name, value)
         self._frames = frames.ctypes.data, len(frames), frames.strides[0]
         return True
 
@@ -218,19 +362,79 @@ class _Pass:
         return np.empty((frames, self._length), dtype=np.uint8)
 
 
+def _find(owner: Any, path: str) -> Any:
+    """Return what is at a dotted path of attributes; numbers index."""
+    for step in path.split("."):
+        owner = owner[int(step)] if step.isdigit() else getattr(owner, step)
+    return owner
+
+
 class Ordinary(_Pass):
     """What a stream does with ordinary results and fragments."""
 
     _struct = _Stream
     _pointers = _POINTERS
-    _constants = _CONSTANTS
-    _segment: Segment | None = None
+    _constants = _CONSTANTS | _BOUNDS
+    _shared = _STATE
+    _counters = _COUNTERS
+    _functions = ("ordinary_results", "ordinary_expire")
+    segment: Segment | None = None
+    """Segment of the next results."""
+
+    def bind(self, owner: Any) -> None:
+        """Work on a stream's arrays."""
+        super().bind(owner)
+        self._recovery: Recovery = owner._flight.recovery
+        self._round_trip: RoundTrip = owner._flight.round_trip
+        self._congestion: CongestionWindow = owner._flight.congestion
+        self._state.progress = ctypes.addressof(self._recovery.progress.shared)
+
+    def load(self) -> None:
+        """Take over the state of the stream and of its segment."""
+        super().load()
+        state, smoothed = self._state, self._round_trip.smoothed
+        state.smoothed = _UNKNOWN if smoothed is None else smoothed
+        path = self._congestion.path
+        state.congestible = path is not None
+        if path is not None:
+            state.path_round_trip, state.path_step = path
+        if self.segment is not None:
+            remark, code = self.segment.call.remark, self.segment.first_window_code
+            waits = self.segment.call.prologues
+            state.first_code = _UNKNOWN if waits or code is None else code
+            state.alone, state.begun = waits == 1, _UNKNOWN
+            state.left, state.remarked = self.segment.open, remark is not None
+            state.remark = 0 if remark is None else remark.maximum
+
+    def save(self) -> None:
+        """Give stream and segment their state back."""
+        super().save()
+        state = self._state
+        self._round_trip.smoothed = None if state.smoothed < 0 else state.smoothed
+        if self.segment is not None:
+            self.segment.open = state.left
+            if state.begun != _UNKNOWN:
+                self.segment.begin(state.begun)
+            if self.segment.call.remark is not None:
+                self.segment.call.remark.maximum = state.remark
+
+    def enter(self, end: int, due: float) -> None:
+        """Prepare for processing in a flow; `load` comes first.
+
+        `end`: of the stream; `due`: of its timers, in seconds.
+        """
+        self._state.end_of_stream, self._state.flow.due = end, due
+
+    @property
+    def refill(self) -> bool:
+        """Whether idle slots have fragments to send that are not the segment's."""
+        return bool(self._state.refill)
 
     def tensor(self, segment: Segment | None) -> None:
         """Set the segment of the next results; None: no segment."""
-        if segment is self._segment:
+        if segment is self.segment:
             return
-        self._segment = segment
+        self.segment = segment
         if segment is None:
             return
         state = self._state
@@ -240,52 +444,50 @@ class Ordinary(_Pass):
         state.end, state.elements = segment.end, segment.stop - segment.start
         state.reduction, state.byte = segment.reduction, segment.byte
 
-    def look(self, frames: Frames, **scalars: int) -> _Stream | None:
-        """Examine frames (n, length); return None if they are not all ordinary.
+    def take(self, frames: Frames, end: int, now: float) -> Frames | None:
+        """Process results (n, length); return the next fragments. `end`: of the stream.
 
-        `scalars`: the state of the stream, integers of `struct stream`.
+        None, and nothing changes, if they are not all ordinary.
         """
-        if not self._batch(frames, scalars):
+        if not self._set(frames):
             return None
         assert self._library is not None
+        self._state.end_of_stream = end
         if not self._library.ordinary_look(self._address, *self._frames):
             return None
-        found: _Stream = self._state
-        return found
-
-    def take(self, lanes_at: int, now: float, due: float, *, go_on: bool) -> Frames:
-        """Process the examined frames; return the next fragments, which are `due` then.
-
-        `lanes_at`: where the lanes of results begin, bytes. `go_on`: if False, there are no next
-        ones, and the slots become idle.
-        """
-        assert self._library is not None
-        self._state.now = now
-        made = self._room(self._frames[1] if go_on else 0)
+        made = self._room(max(len(frames), self._state.window if self._limited else 0))
         sent = self._library.ordinary_take(
-            self._address, *self._frames, lanes_at, go_on, made.ctypes.data, due
+            self._address, *self._frames, now, made.ctypes.data, self._length, len(made)
         )
         return made[:sent]
 
-    def send(
-        self, fragments: NDArray[np.int64], now: float, due: float, **scalars: int
-    ) -> tuple[Frames, int] | None:
-        """Send fragments (n,) of the segment from idle slots: their frames, and the next number.
+    def take_prologue(self, frames: Frames, now: float) -> bool:
+        """Process the result of the segment's prologue; return False if these frames are not it."""
+        if len(frames) > 1 or not self._set(frames):
+            return False
+        assert self._library is not None
+        return bool(self._library.ordinary_prologue(self._address, self._frames[0], now))
 
-        None, and nothing changes, if they are not ordinary. `scalars`: as for `look`.
+    @property
+    def _limited(self) -> bool:
+        """Whether results may let other slots send than their own."""
+        state = self._state
+        return bool(state.size < state.window or (state.marked and state.congestible))
+
+    def send(self, fragments: NDArray[np.int64], now: float) -> Frames | None:
+        """Send fragments (n,) of the segment from idle slots: their frames.
+
+        None, and nothing changes, if they are not ordinary.
         """
         if self._library is None:
             return None
-        for name, value in scalars.items():
-            setattr(self._state, name, value)
-        self._state.now = now
         made = self._room(len(fragments))
         fragments = np.ascontiguousarray(fragments, dtype=np.int64)
         if not self._library.ordinary_send(
-            self._address, fragments.ctypes.data, len(fragments), made.ctypes.data, due
+            self._address, fragments.ctypes.data, len(fragments), now, made.ctypes.data
         ):
             return None
-        return made, self._state.log_next
+        return made
 
 
 class OrdinarySums(_Pass):
@@ -294,18 +496,32 @@ class OrdinarySums(_Pass):
     _struct = _Server
     _pointers = _SERVER_POINTERS
     _constants = _SERVER_CONSTANTS
+    _shared = _SERVER_STATE
+    _counters = _SERVER_COUNTERS
+    _functions = ("ordinary_sums", None)
 
-    def take(self, frames: Frames, now: float, **scalars: int) -> tuple[Frames, int] | None:
-        """Process sums (n, length); return the results they complete, and how many wrapped around.
+    def bind(self, owner: Any) -> None:
+        """Work on a server's arrays."""
+        super().bind(owner)
+        self._state.carries_lanes = CARRIES_LANES.ctypes.data
 
-        None, and nothing is taken in, if they are not ordinary. `scalars`: as for `Ordinary.look`.
+    def prepare(self, tos: int) -> None:
+        """Take over the server's state; `tos`: the IP ToS byte of ordinary sums and of results."""
+        self.load()
+        self._state.tos = tos
+
+    def take(self, frames: Frames, now: float) -> Frames | None:
+        """Process sums (n, length) of one child; return the results they complete.
+
+        None, and nothing is taken in, if they are not ordinary.
         """
-        if not self._batch(frames, scalars):
+        if not self._set(frames):
             return None
         assert self._library is not None
         if not self._library.ordinary_look_at_sums(self._address, *self._frames):
             return None
-        self._state.now = now
         made = self._room(len(frames))
-        self._library.ordinary_take_sums(self._address, *self._frames, made.ctypes.data)
-        return made[: self._state.completed], self._state.overflowed
+        completed = self._library.ordinary_take_sums(
+            self._address, *self._frames, now, made.ctypes.data, self._length
+        )
+        return made[:completed]

@@ -9,7 +9,7 @@ one now and then. So silence triggers a probe.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import ctypes
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,11 +41,21 @@ workers have the result, or bypass, and a switch has lost its slots, contributio
 for others that are never sent."""
 
 
-@dataclass(slots=True)
 class Progress:
     """Time of a worker's last result on any tree: its trees share a queue."""
 
-    at: float = float("-inf")
+    def __init__(self) -> None:
+        self.shared = ctypes.c_double(float("-inf"))
+        """The same for the pass in C (`host_agent.ordinary`)."""
+
+    @property
+    def at(self) -> float:
+        """The time, in seconds."""
+        return self.shared.value
+
+    @at.setter
+    def at(self, time: float) -> None:
+        self.shared.value = time
 
 
 def low_high(values: NDArray[np.float64] | NDArray[np.int64]) -> tuple[float, float]:
@@ -85,19 +95,19 @@ class Recovery:
         self.answered_at = float("-inf")
         """Time of the stream's last result."""
         self.order = np.zeros(window, dtype=np.int64)
-        self._quiet = np.zeros(window, dtype=np.bool_)
+        self.quiet = np.zeros(window, dtype=np.bool_)
         self.overtaken_at = np.full(window, NEVER)
         self._share = np.zeros(window)
         self._link_patience = 0.0
-        self._next = 0
-        self._newest = -1
-        self._void = -1
-        self._shortest = NEVER
-        self._last_sent_at = float("-inf")
-        self._probes = 0
+        self.next = 0
+        self.newest = -1
+        self.void = -1
+        self.shortest = NEVER
+        self.last_sent_at = float("-inf")
+        self.probes = 0
         self._round_trip = round_trip
-        self._progress = progress
-        self._min_probe = min_probe
+        self.progress = progress
+        self.min_probe = min_probe
         self._max_probe = max_probe
 
     def join(self, worker: int, workers: int, *, hop_by_hop: bool) -> None:
@@ -111,15 +121,15 @@ class Recovery:
 
     def order_next(self, slots: NDArray[np.intp], now: float) -> None:
         """Note in slots that their fragments are sent next, in this order (see `count_sent`)."""
-        self.order[slots] = np.arange(self._next, self._next + len(slots))
+        self.order[slots] = np.arange(self.next, self.next + len(slots))
         self.sent_at[slots] = now
 
     def sent_again(self, slots: NDArray[np.intp], now: float, *, quiet: bool) -> None:
         """Note that fragments in flight are retransmitted; `quiet`: as a probe, so past empty
         queues."""
-        self._void = max(self._void, int(low_high(self.order[slots])[1]))
+        self.void = max(self.void, int(low_high(self.order[slots])[1]))
         self.overtaken_at[slots] = NEVER
-        self._quiet[slots] = quiet
+        self.quiet[slots] = quiet
         self.order_next(slots, now)
         self.count_sent(len(slots), now)
 
@@ -130,50 +140,33 @@ class Recovery:
 
         Returns the longest round trip among those, if there are any (Karn's rule).
         """
-        self.answered_at = self._progress.at = now
-        self._probes = 0
+        self.answered_at = self.progress.at = now
+        self.probes = 0
         longest = None
         clean = slots if every(once) else slots[once]
         if len(clean):
             first, last = low_high(self.sent_at[clean])
             longest = now - first
-            self._shortest = min(self._shortest, now - last)
+            self.shortest = min(self.shortest, now - last)
         if len(clean) < len(slots):
             self.overtaken_at[slots] = NEVER
             plausible = np.where(
-                self._quiet[slots], self._shortest, self._round_trip.smoothed or NEVER
+                self.quiet[slots], self.shortest, self._round_trip.smoothed or NEVER
             )
             proof = once | (now - self.sent_at[slots] >= plausible)
             if not every(proof):
-                self._void = max(self._void, int(low_high(self.order[slots[~proof]])[1]))
+                self.void = max(self.void, int(low_high(self.order[slots[~proof]])[1]))
             slots = slots[proof]
             if not some(proof):
                 return longest
-        self._newest = max(self._newest, int(low_high(self.order[slots])[1]))
+        self.newest = max(self.newest, int(low_high(self.order[slots])[1]))
         self.overtaken_at[slots] = NEVER
         return longest
 
-    @property
-    def scalars(self) -> dict[str, int]:
-        """Return the numbers of the next, the newest answered and the newest void transmission."""
-        return {"next": self._next, "newest": self._newest, "newest_void": self._void}
-
-    def answered_in_order(self, newest: int, oldest: float, latest: float, now: float) -> float:
-        """Process results of fragments sent once that leave nothing overtaken (`in_order`).
-
-        `newest`: the last sending among them; they were sent between `oldest` and `latest` (s).
-        Returns the longest round trip.
-        """
-        self.answered_at = self._progress.at = now
-        self._probes = 0
-        self._shortest = min(self._shortest, now - latest)
-        self._newest = newest
-        return now - oldest
-
     def count_sent(self, count: int, now: float) -> None:
         """Count transmissions; the slots' `order` and `sent_at` are up to date already."""
-        self._next += count
-        self._last_sent_at = now
+        self.next += count
+        self.last_sent_at = now
 
     def in_order(self, in_flight: int) -> bool:
         """Return whether this number of fragments in flight shows that none is overtaken; a quick
@@ -182,16 +175,16 @@ class Recovery:
         Sendings after the newest one answered are all in flight, unless some were void: sent once
         more since, or answered without being evidence.
         """
-        return in_flight == self._next - 1 - self._newest and self._void <= self._newest
+        return in_flight == self.next - 1 - self.newest and self.void <= self.newest
 
     def lost(self, in_flight: NDArray[np.intp], now: float) -> NDArray[np.intp]:
         """Return the slots in flight to retransmit now; sets `due` for the others."""
-        behind = self._newest - self.order[in_flight]
+        behind = self.newest - self.order[in_flight]
         overtaken = behind > 0
         slots = in_flight[overtaken]
         since = np.minimum(self.overtaken_at[slots], now)
         self.overtaken_at[slots] = since
-        patience = np.where(behind[overtaken] >= REORDERING_DEGREE, 0.25, 1.0) * self._shortest
+        patience = np.where(behind[overtaken] >= REORDERING_DEGREE, 0.25, 1.0) * self.shortest
         patience += (self._share[slots] + self._link_patience) * (self._round_trip.smoothed or 0.0)
         until = since + np.maximum(patience, LEAST_PATIENCE)
         over = until <= now
@@ -207,21 +200,25 @@ class Recovery:
         Before any round trip is known, it goes by the initial timeout: the present one may have
         backed off to minutes.
         """
-        shortest = self._shortest
+        shortest = self.shortest
         if shortest == NEVER:
             if not self._link_patience:
                 return NEVER
             shortest = self._round_trip.initial / 2
-        doublings = max(0, self._probes - STEADY_PROBES) if self._link_patience else self._probes
-        patience = max(self._min_probe, 2 * shortest)
-        if self._probes and self._round_trip.smoothed:
+        doublings = max(0, self.probes - STEADY_PROBES) if self._link_patience else self.probes
+        patience = max(self.min_probe, 2 * shortest)
+        if self.probes and self._round_trip.smoothed:
             # Queues were empty at the first probe, so its answer was due after a round trip.
             again = max(PROBE_AGAIN, 2 * max(shortest, self._round_trip.smoothed))
             patience = min(patience, again)
         patience *= 2.0**doublings
+        return max(self.progress.at, self.last_sent_at) + min(patience, self.most_patience)
+
+    @property
+    def most_patience(self) -> float:
+        """Maximum seconds of silence before a probe."""
         # A probe puts the timeout off, and must not come again and again before it.
-        most = 8 * self._max_probe if self._link_patience else self._max_probe
-        return max(self._progress.at, self._last_sent_at) + min(patience, most)
+        return 8 * self._max_probe if self._link_patience else self._max_probe
 
     @property
     def probes_steadily(self) -> bool:
@@ -231,30 +228,30 @@ class Recovery:
         """
         return (
             self._link_patience > 0
-            and self._probes < STEADY_PROBES
-            and self._progress.at <= max(self.answered_at, self._last_sent_at)
+            and self.probes < STEADY_PROBES
+            and self.progress.at <= max(self.answered_at, self.last_sent_at)
         )
 
     @property
     def asks_server(self) -> bool:
         """Whether the last probe asks the server for the results."""
-        return self._probes > 0 and self._probes % ASK_EVERY == 0
+        return self.probes > 0 and self.probes % ASK_EVERY == 0
 
     def timed_out(self) -> bool:
         """Count a round of timeouts, if it takes the place of a probe: none is due before the first
         round trip where links do not repair their losses. Returns whether it asks the server."""
         if self.probe_due < NEVER:
             return False
-        self._probes += 1
+        self.probes += 1
         return self.asks_server
 
     def restart(self) -> None:
         """Restart the probe timer at a new epoch."""
-        self._probes = 0
+        self.probes = 0
 
     def probe(self, in_flight: NDArray[np.intp]) -> NDArray[np.intp]:
         """Return the slots of a probe; the next one comes later, see `probe_due`."""
-        self._probes = min(self._probes + 1, 30)
+        self.probes = min(self.probes + 1, 30)
         if len(in_flight) <= PROBE_FRAGMENTS:
             return in_flight
         newest = np.argpartition(self.order[in_flight], -PROBE_FRAGMENTS)[-PROBE_FRAGMENTS:]

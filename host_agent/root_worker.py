@@ -122,6 +122,10 @@ class RootWorker(Worker):
         claims &= np.where(bypasses, own | total, child)
         return frames[~claims]
 
+    def enter(self) -> list[int]:
+        """Return no flow: worker and servers hand frames over to each other."""
+        return []
+
     def tick(self, now: float) -> None:
         """Do what is due: send again, or give up (`failure`)."""
         super().tick(now)

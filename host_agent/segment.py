@@ -97,6 +97,16 @@ class Segment:
             self.exponents[0] = codes[:window].max()
             self.exponents[1 : 1 + len(codes[window:])] = codes[window:]
 
+    @property
+    def waits(self) -> bool:
+        """Whether the prologue's result is not here."""
+        return self.scaled and self.first_window_code is None
+
+    def begin(self, code: int) -> None:
+        """Take the prologue's result, the exponent byte of the first window."""
+        self.first_window_code = code
+        self.call.prologues -= 1
+
     def announced(self, fragments: NDArray[np.int64]) -> NDArray[np.uint8] | int:
         """Return the exponent bytes to send with fragments of the stream."""
         return self.exponents[fragments - self.first] if self.scaled else self.byte

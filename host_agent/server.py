@@ -112,6 +112,11 @@ class Server:
         self._links.restart(self._forms.request)
         self._sums.restart(tree.server_children)
         self._ordinary = OrdinarySums()
+        self._entered = False
+        self._weights = np.full(_MOST_CHILDREN, _NO_WEIGHT, dtype=np.int64)
+        self._arrivals = np.zeros(_MOST_CHILDREN, dtype=np.int64)
+        """By child, for the pass in C: its weight, if its sums can be ordinary, and the newest
+        number received from it."""
 
     # -- frames and time
 
@@ -194,38 +199,65 @@ class Server:
         if frames.shape[1] != self._up.length:
             return False
         child = int(frames[0, STACK_START]) & 0x3F
-        weight = int(self._sizes[child])
-        if weight == _NO_WEIGHT:
+        if not self._open_to_ordinary(child):
             return False
-        links = self._links
-        arrivals = links.arrivals[child]
-        tos = int(tos_of(frames)[-1]) & ~URGENT
-        if self._sums.singles or not arrivals.complete or tos != self._tos:
+        results = self._ordinary.take(frames, now)
+        if results is None:
             return False
-        if not self._ordinary.bound:
-            self._ordinary.bind(self)
-        taken = self._ordinary.take(
-            frames,
-            now,
-            child=child,
-            weight=weight,
-            arrived=arrivals.newest,
-            log_next=links.sent.next,
-        )
-        if taken is None:
-            return False
-        results, overflowed = taken
-        arrivals.newest += len(frames)
-        statistics = self.statistics
-        statistics.received += len(frames)
-        statistics.sums += len(frames)
         if len(results):
-            links.sent.next += len(results)
             self._output.append(results)
-            statistics.results += len(results)
-            statistics.result_frames += len(results)
-            statistics.overflowed += overflowed
+        self._take_over()
         return True
+
+    def _open_to_ordinary(self, *children: int) -> bool:
+        """Prepare the pass in C for sums of children; return whether there can be ordinary ones."""
+        if self._integrity is not None or self._all_single or not self._replicates:
+            return False
+        if self._sums.singles:
+            return False
+        ordinary = self._ordinary
+        if not ordinary.bound:
+            ordinary.bind(self)
+        if not ordinary.available:
+            return False
+        self._weights[...] = _NO_WEIGHT
+        for child in children:
+            arrivals = self._links.arrivals[child]
+            if arrivals.complete:
+                self._weights[child] = self._sizes[child]
+                self._arrivals[child] = arrivals.newest
+        ordinary.prepare(self._tos)
+        return True
+
+    def _take_over(self) -> None:
+        """Take over what the pass in C has done since it was prepared."""
+        statistics = self.statistics
+        sums, results = statistics.sums, statistics.results
+        self._ordinary.save()
+        statistics.received += statistics.sums - sums
+        statistics.result_frames += statistics.results - results
+        for child in np.flatnonzero(self._weights != _NO_WEIGHT).tolist():
+            self._links.arrivals[child].newest = int(self._arrivals[child])
+
+    # -- as a flow
+
+    def enter(self) -> list[int]:
+        """Leave ordinary sums to a flow (flow.h) until `leave`; return its address.
+
+        None if all must come to `receive`.
+        """
+        children = range(len(self.tree.server_children))
+        self._entered = self._open_to_ordinary(*children)
+        key = self.plan.job << 8 | self.tree.tree
+        return [self._ordinary.flow(key)] if self._entered else []
+
+    def leave(self, now: float) -> int:
+        """Take over what the flow has done; return the bytes that it has sent."""
+        if not self._entered:
+            return 0
+        self._entered = False
+        self._take_over()
+        return self._ordinary.sent_bytes
 
     def mark(self, tos: int) -> None:
         """Set the IP ToS byte of results, until contributions arrive with another one."""

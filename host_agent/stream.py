@@ -91,7 +91,8 @@ class Stream:
         self._links = LinkRepairs(window, 1, output, statistics)
         self._flight = Flight(window, options, self._links, output, statistics, progress)
         self._checks: ResultChecks | None = None
-        self._fast = FastPath(self._flight, self._links, self._segments, statistics)
+        self._fast = FastPath(self._flight, self._links, self._segments)
+        self._entered = False
         self._bind(plan, tree, worker, network)
         self._flight.frames = self._up.make(np.zeros(window), 0)
 
@@ -136,6 +137,8 @@ class Stream:
     @property
     def deadline(self) -> float | None:
         """When `tick` has something to do, at the latest; None: nothing waits."""
+        if self._entered:
+            return None
         due = self._handing_due
         if self.failure is None:
             due = min(due, self._flight.deadline)
@@ -222,8 +225,11 @@ class Stream:
                     return
             else:
                 self._code[slots[early]] = code
-        if self._checks is None and self._fast.send(self, segment, fragments, now):
-            return
+        if self._checks is None:
+            made = self._fast.send(self, segment, fragments, now)
+            if made is not None:
+                self._output.append(made)
+                return
         if segment.scaled:
             values = quantise(segment.values(data), self._code[slots], self._bits)
         else:
@@ -250,10 +256,11 @@ class Stream:
         if self._checks is None and self._handing_due == NEVER:
             taken = self._fast.take(self, frames, now, self._end)
             if taken is not None:
+                if len(taken.following):
+                    self._output.append(taken.following)
                 if not taken.segment.open:
                     self._close(taken.segment)
-                if taken.limited:
-                    # Idle slots may have older fragments to send than these.
+                if taken.refill:
                     self.fill_window(now)
                 return
         if self._matcher.all_plain(frames):
@@ -341,10 +348,9 @@ class Stream:
         segment.open -= len(fragments)
         data = fragments - (segment.first + segment.prologue)
         if segment.scaled:
-            if segment.first_window_code is None:
+            if segment.waits:
                 # Data of the first window waits for the prologue, so it is alone here.
-                segment.first_window_code = int(codes[0])
-                segment.call.prologues -= 1
+                segment.begin(int(codes[0]))
                 opened = True
             else:
                 segment.store(data, dequantise(values, used, self._bits))
@@ -354,6 +360,32 @@ class Stream:
         if not segment.open:
             self._close(segment)
         return opened
+
+    # -- as a flow
+
+    def enter(self) -> int | None:
+        """Leave ordinary results, and all timers, to a flow (flow.h) until `leave`.
+
+        Returns its address; None if none can come, or all must come to `receive`.
+        """
+        if self._checks is not None or self.failure is not None or self._handing_due != NEVER:
+            return None
+        key = self.plan.job << 8 | self.tree.tree
+        flow = self._fast.enter(self, key, self._end)
+        self._entered = flow is not None
+        return flow
+
+    def leave(self, now: float) -> int:
+        """Take over what the flow has done; return the bytes that it has sent."""
+        if not self._entered:
+            return 0
+        self._entered = False
+        left = self._fast.leave()
+        if not left.segment.open:
+            self._close(left.segment)
+        if left.refill:
+            self.fill_window(now)
+        return left.sent_bytes
 
     def _close(self, segment: Segment) -> None:
         """Remove a segment whose results are all in place."""

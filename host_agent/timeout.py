@@ -25,24 +25,24 @@ class RoundTrip:
         self.initial = self.timeout = initial
         self.patient = False
         self.smoothed: float | None = None
-        self._variation = 0.0
-        self._least = least
-        self._most = most
+        self.variation = 0.0
+        self.least = least
+        self.most = most
         self._backed_off_at = float("-inf")
 
     def sample(self, seconds: float) -> None:
         """Take in one measured round trip."""
         if self.smoothed is None:
             self.smoothed = seconds
-            self._variation = seconds / 2
+            self.variation = seconds / 2
         else:
-            self._variation += (abs(self.smoothed - seconds) - self._variation) / 4
+            self.variation += (abs(self.smoothed - seconds) - self.variation) / 4
             self.smoothed += (seconds - self.smoothed) / 8
-        self.timeout = min(self._most, max(self._least, self.smoothed + 4 * self._variation))
+        self.timeout = min(self.most, max(self.least, self.smoothed + 4 * self.variation))
 
     def restart(self) -> None:
         """Forget the back-off: a new epoch."""
-        self.timeout = min(self._most, self.timeout)
+        self.timeout = min(self.most, self.timeout)
 
     def back_off(self, now: float, last_sent: float) -> bool:
         """Double the timeout: something sent last at `last_sent` has timed out.
@@ -51,7 +51,7 @@ class RoundTrip:
         """
         if last_sent < self._backed_off_at:
             return False
-        factor, most = (4, 8 * self._most) if self.patient else (2, self._most)
+        factor, most = (4, 8 * self.most) if self.patient else (2, self.most)
         self.timeout = min(most, factor * self.timeout)
         self._backed_off_at = now
         return True

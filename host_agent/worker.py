@@ -261,10 +261,14 @@ class Worker:
             self.statistics.foreign += len(frames)
         else:
             stream.receive(frames, now)
-            if not all(call.prologues for call in self._held):
-                self._held = [call for call in self._held if call.prologues]
-                for each in self._all:
-                    each.fill_window(now)
+            self._release(now)
+
+    def _release(self, now: float) -> None:
+        """Send the first windows of calls whose prologues are all answered."""
+        if not all(call.prologues for call in self._held):
+            self._held = [call for call in self._held if call.prologues]
+            for each in self._all:
+                each.fill_window(now)
 
     def _answer_requests(self, frames: Frames) -> None:
         """Answer neighbours' requests, which have a stack; what else has one is foreign."""
@@ -277,6 +281,20 @@ class Worker:
                 self.statistics.foreign += len(batch)
             else:
                 stream.answer_requests(batch)
+
+    # -- as flows
+
+    def enter(self) -> list[int]:
+        """Leave ordinary results to flows until `leave`; return their addresses (flow.h)."""
+        return [flow for stream in self._all if (flow := stream.enter()) is not None]
+
+    def leave(self, now: float) -> int:
+        """Take over what the flows have done; return the bytes that they have sent."""
+        sent = sum([stream.leave(now) for stream in self._all])
+        self._release(now)
+        return sent
+
+    # -- time
 
     def tick(self, now: float) -> None:
         """Do what is due: send again, or give up (`failure`)."""

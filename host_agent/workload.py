@@ -124,7 +124,7 @@ def random_tensor(spec: WorkloadSpec, worker: int, number: int) -> Tensor:
         return generator.integers(-limit + 1, limit, spec.elements, dtype=np.int32)
     values = generator.standard_normal(spec.elements, dtype=np.float32)
     scales = generator.integers(-12, 8, (spec.elements + 999) // 1000)
-    values *= np.ldexp(np.float32(1), np.repeat(scales, 1000)[: spec.elements])
+    values *= np.repeat(np.ldexp(np.float32(1), scales), 1000)[: spec.elements]
     return values
 
 

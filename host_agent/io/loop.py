@@ -5,9 +5,11 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Callable, Iterable, Sequence
+from math import inf
 from typing import Protocol
 
-from host_agent.io.port import FramePort, Frames
+from host_agent.io.port import FlowPort, FramePort, Frames
+from host_agent.timeout import earliest
 
 RETRY_SECONDS = 0.002
 """Pause before frames that a full queue rejected are offered again."""
@@ -49,6 +51,15 @@ class Machine(Protocol):
     def deferrable(self) -> int:
         """Number of frames that may be batched; 0 if each is awaited."""
 
+    def enter(self) -> list[int]:
+        """Leave ordinary frames, and the timers of these streams, to flows until `leave`.
+
+        Returns the addresses of the flows (flow.h).
+        """
+
+    def leave(self, now: float) -> int:
+        """Take over what the flows have done since `enter`; return the bytes they have sent."""
+
 
 class Loop:
     """One port and the machines behind it; `watch`: other descriptors that end a sleep.
@@ -72,17 +83,23 @@ class Loop:
         self._pause_seconds = 0.0
         """Seconds between receptions."""
         self._pause = select.poll()
+        self._others = select.epoll()
+        """Descriptors but the port's."""
+        for descriptor in watch:
+            self._others.register(descriptor, select.EPOLLIN)
         self._poll = select.poll()
-        for descriptor in (port.fileno(), *watch):
+        for descriptor in (port.fileno(), self._others.fileno()):
             self._poll.register(descriptor, select.POLLIN)
+        # Flows go by the clock of the machine.
+        self._flows = port if isinstance(port, FlowPort) and clock is time.monotonic else None
 
     def watch(self, descriptor: int) -> None:
         """Watch another descriptor."""
-        self._poll.register(descriptor, select.POLLIN)
+        self._others.register(descriptor, select.EPOLLIN)
 
     def unwatch(self, descriptor: int) -> None:
         """Stop watching a descriptor."""
-        self._poll.unregister(descriptor)
+        self._others.unregister(descriptor)
 
     def turn(self, patience: float | None = None) -> set[int]:
         """Send, sleep until something is due, receive; return the readable descriptors.
@@ -90,27 +107,49 @@ class Loop:
         `patience`: seconds to sleep at most; None: as long as nothing is due.
         """
         self.flush()
+        flows = []
+        if self._flows is not None and not self._backlog:
+            flows = [flow for machine in self._machines for flow in machine.enter()]
         now = self._clock()
-        waits = [] if patience is None else [patience]
-        deadlines = [machine.deadline for machine in self._machines]
-        waits += [deadline - now for deadline in deadlines if deadline is not None]
+        times = [machine.deadline for machine in self._machines]
+        until = earliest(*times, None if patience is None else now + patience)
+        if self._flows is not None and flows:
+            return self._run(self._flows, flows, until)
         if self._backlog:
-            waits.append(RETRY_SECONDS)
-        timeout = 1000 * max(0.0, min(waits)) if waits else None
+            until = earliest(until, now + RETRY_SECONDS)
+        timeout = None if until is None else 1000 * max(0.0, until - now)
         ready = {descriptor for descriptor, _ in self._poll.poll(timeout)}
         if self._port.fileno() in ready:
             self._moderate()
         now = self._clock()
         if self._port.fileno() in ready:
-            taken = 0
-            for frames in self._port.receive():
-                taken += len(frames)
-                for machine in self._machines:
-                    machine.receive(frames, now)
-            self._moderate_next(taken, now)
+            self._moderate_next(self._take(self._port.receive(), now), now)
         for machine in self._machines:
             machine.tick(now)
+        if self._others.fileno() in ready:
+            ready.update(descriptor for descriptor, _ in self._others.poll(0))
         return ready
+
+    def _run(self, port: FlowPort, flows: list[int], until: float | None) -> set[int]:
+        """Move frames of flows until there is something else to do, and do that."""
+        try:
+            ran = port.run(flows, inf if until is None else until, self._others.fileno())
+        finally:
+            now = self._clock()
+            for machine in self._machines:
+                machine.leave(now)
+        self._backlog += ran.unsent
+        self._take(ran.received, now)
+        for machine in self._machines:
+            machine.tick(now)
+        return {descriptor for descriptor, _ in self._others.poll(0)} if ran.others else set()
+
+    def _take(self, received: list[Frames], now: float) -> int:
+        """Pass frames to the machines; return how many."""
+        for frames in received:
+            for machine in self._machines:
+                machine.receive(frames, now)
+        return sum(map(len, received))
 
     def _moderate(self) -> None:
         """In a steady stream, let more frames arrive before receiving them together."""

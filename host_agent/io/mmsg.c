@@ -1,17 +1,20 @@
-/* Frames in batches over a packet socket: one system call for many frames. */
-#define _GNU_SOURCE
+/* Frames in batches over a packet socket: one system call for many frames. port.py puts flow.h before
+ * this text, and defines KEY, the offset of a frame's job and tree. */
 #include <errno.h>
-#include <stdint.h>
+#include <math.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <time.h>
 
-enum { BATCH = 64 };
+enum { BATCH = 64, LONE_FRAMES = 2, STEADY_FRAMES = 2 };
+#define MODERATION 0.001
+#define DEEP 0.010
 
-/* Send n frames of `length` bytes that lie `stride` bytes apart. Returns how many the kernel
- * took; fewer than n when the socket's buffer or the queue is full; -errno on another error
- * before the first. Never blocks. */
-int packet_send(int fd, const uint8_t *frames, uint32_t n, uint32_t length, uint32_t stride)
+/* Send n frames that lie `stride` bytes apart. Returns how many the kernel took; fewer than n when
+ * the socket's buffer or the queue is full; -errno on another error before the first. Never blocks. */
+static int send_frames(int fd, const uint8_t *frames, uint32_t n, uint32_t stride, const uint32_t *lengths)
 {
     struct mmsghdr messages[BATCH];
     struct iovec parts[BATCH];
@@ -21,7 +24,7 @@ int packet_send(int fd, const uint8_t *frames, uint32_t n, uint32_t length, uint
         memset(messages, 0, sizeof messages[0] * batch);
         for (uint32_t i = 0; i < batch; i++) {
             parts[i].iov_base = (void *)(frames + (size_t)(sent + i) * stride);
-            parts[i].iov_len = length;
+            parts[i].iov_len = lengths[sent + i];
             messages[i].msg_hdr.msg_iov = &parts[i];
             messages[i].msg_hdr.msg_iovlen = 1;
         }
@@ -34,6 +37,24 @@ int packet_send(int fd, const uint8_t *frames, uint32_t n, uint32_t length, uint
             return sent ? (int)sent : -errno;
         }
         sent += (uint32_t)done;
+    }
+    return (int)sent;
+}
+
+/* Send n frames of `length` bytes, as send_frames does. */
+int packet_send(int fd, const uint8_t *frames, uint32_t n, uint32_t length, uint32_t stride)
+{
+    uint32_t lengths[BATCH], sent = 0;
+    for (uint32_t i = 0; i < BATCH; i++)
+        lengths[i] = length;
+    while (sent < n) {
+        uint32_t batch = n - sent < BATCH ? n - sent : BATCH;
+        int done = send_frames(fd, frames + (size_t)sent * stride, batch, stride, lengths);
+        if (done < 0)
+            return sent ? (int)sent : done;
+        sent += (uint32_t)done;
+        if ((uint32_t)done < batch)
+            break;
     }
     return (int)sent;
 }
@@ -70,4 +91,156 @@ int packet_receive(int fd, uint8_t *rows, uint32_t n, uint32_t stride, uint32_t 
             break;
     }
     return (int)received;
+}
+
+/* Why packet_run returned. */
+enum { DUE, OTHERS, FINISHED, LEFT, UNSENT };
+
+struct run {
+    int64_t fd, others;
+    struct flow **flows;
+    uint8_t *rows, *out;
+    uint32_t *lengths, *out_lengths;
+    int64_t count, limit, room, stride;
+    double until;
+    /* When frames were received last, and the pause until they are received again. */
+    double taken_at, pause;
+    /* Frames of the last batch; of these, processed; to send; and sent. */
+    int64_t received, processed, made, sent;
+};
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static struct flow *flow_of(const struct run *r, const uint8_t *frame, uint32_t length)
+{
+    if (length < KEY + 3 || length > r->stride)
+        return NULL;
+    int64_t key = frame[KEY] << 16 | frame[KEY + 1] << 8 | frame[KEY + 2];
+    for (int64_t i = 0; i < r->count; i++)
+        if (r->flows[i]->key == key)
+            return r->flows[i];
+    return NULL;
+}
+
+/* Process the received frames, in order, up to the first that is not ordinary. Returns whether Python
+ * has something to do now. */
+static int process(struct run *r, double now)
+{
+    int64_t finished = 0;
+    while (r->processed < r->received && r->made < r->room) {
+        uint8_t *frame = r->rows + r->processed * r->stride;
+        uint32_t length = r->lengths[r->processed], n = 1, made = 0;
+        struct flow *flow = flow_of(r, frame, length);
+        if (!flow)
+            break;
+        while (r->processed + n < r->received && r->lengths[r->processed + n] == length
+               && !memcmp(frame + n * r->stride + KEY, frame + KEY, 3))
+            n++;
+        uint32_t *out_lengths = r->out_lengths + r->made;
+        uint32_t taken = flow->process(flow, frame, n, length, (uint64_t)r->stride, now,
+                                       r->out + r->made * r->stride, out_lengths,
+                                       (uint32_t)(r->room - r->made), &made);
+        if (!taken)
+            break;
+        for (uint32_t i = 0; i < made; i++)
+            flow->sent_bytes += out_lengths[i];
+        r->processed += taken;
+        r->made += made;
+        finished |= flow->finished;
+    }
+    return finished != 0;
+}
+
+/* Choose the pause until the next reception from the number of frames received now: see loop.py. */
+static void moderate(struct run *r, double now)
+{
+    double elapsed = now - r->taken_at > MODERATION ? now - r->taken_at : MODERATION;
+    double taken = (double)r->received, deferrable = INFINITY;
+    for (int64_t i = 0; i < r->count; i++)
+        deferrable = fmin(deferrable, (double)r->flows[i]->deferrable);
+    r->taken_at = now;
+    r->pause = taken > LONE_FRAMES && taken * MODERATION >= STEADY_FRAMES * elapsed ? MODERATION : 0;
+    if (deferrable > 0 && taken >= STEADY_FRAMES && elapsed <= 2 * DEEP)
+        r->pause = fmax(r->pause, fmin(deferrable * elapsed / taken, DEEP));
+}
+
+static struct timespec span(double seconds)
+{
+    seconds = fmin(fmax(seconds, 0), 1e6);
+    return (struct timespec){.tv_sec = (time_t)seconds, .tv_nsec = (long)(1e9 * (seconds - floor(seconds)))};
+}
+
+/* Return when something is due, by `until` or a flow's timer. */
+static double next_due(const struct run *r)
+{
+    double due = r->until;
+    for (int64_t i = 0; i < r->count; i++)
+        due = fmin(due, r->flows[i]->due);
+    return due;
+}
+
+/* Let flows do what is due; returns whether that is all. */
+static int expire(struct run *r, double now)
+{
+    int done = now < r->until;
+    for (int64_t i = 0; i < r->count; i++)
+        if (r->flows[i]->due <= now)
+            done &= r->flows[i]->expire && r->flows[i]->expire(r->flows[i], now);
+    return done;
+}
+
+/* Sleep until one of the descriptors is readable; returns as ppoll. */
+static int wait_for(struct pollfd *ready, nfds_t count, double wait)
+{
+    struct timespec timeout = span(wait);
+    return ppoll(ready, count, &timeout, NULL);
+}
+
+/* Receive frames, process those of the flows while they are ordinary, and send what these give, until
+ * `until` or a timer of a flow, until the descriptor `others` is readable, Python has something to do, a
+ * frame is not ordinary, or the kernel does not take all: DUE to UNSENT, or -errno. */
+int packet_run(struct run *r)
+{
+    struct pollfd ready[2] = {{.fd = (int)r->others, .events = POLLIN}, {.fd = (int)r->fd, .events = POLLIN}};
+    for (;;) {
+        r->received = r->processed = r->made = r->sent = 0;
+        int events = wait_for(ready, 2, next_due(r) - seconds());
+        if (events < 0)
+            return errno == EINTR ? OTHERS : -errno;
+        if (ready[1].revents) {
+            double early = r->taken_at + r->pause - seconds();
+            if (early > 0)
+                wait_for(ready, 1, early);
+            int n = packet_receive((int)r->fd, r->rows, (uint32_t)r->limit, (uint32_t)r->stride, r->lengths);
+            if (n < 0 && n != -ENETDOWN)
+                return n;
+            r->received = n > 0 ? n : 0;
+        }
+        double now = seconds();
+        int finished = process(r, now);
+        if (r->received)
+            moderate(r, now);
+        if (r->made) {
+            int n = send_frames((int)r->fd, r->out, (uint32_t)r->made, (uint32_t)r->stride, r->out_lengths);
+            if (n < 0 && n != -ENETDOWN)
+                return n;
+            /* What is sent while the interface is down is lost, as on a link without a carrier. */
+            r->sent = n < 0 ? r->made : n;
+            if (r->sent < r->made)
+                return UNSENT;
+        }
+        if (r->processed < r->received)
+            return LEFT;
+        if (ready[0].revents)
+            return OTHERS;
+        if (finished)
+            return FINISHED;
+        if (next_due(r) <= now && !expire(r, now))
+            return DUE;
+    }
 }

@@ -7,14 +7,16 @@ import errno
 import os
 import socket
 import struct
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
-from typing import Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from p4switch.packet_io.compile import NoCompilerError, compile_shared
+from host_agent.codec import JOB_START
+from p4switch.packet_io.compile import FLAGS, NoCompilerError, compile_shared
 from p4switch.packet_io.sockets import InterfaceError, attach_filter, open_packet_socket
 
 STRIDE = 2048
@@ -40,6 +42,30 @@ class FramePort(Protocol):
 
     def close(self) -> None:
         """Close the port."""
+
+
+class Ran(NamedTuple):
+    """What `run` leaves to its caller."""
+
+    received: list[Frames]
+    """Frames that no flow has taken, as `receive` returns them."""
+    unsent: list[Frames]
+    """Frames of flows that a full queue rejected, in order."""
+    others: bool
+    """Whether the other descriptor may be readable."""
+
+
+@runtime_checkable
+class FlowPort(FramePort, Protocol):
+    """Interface of a port that processes ordinary frames of flows by itself."""
+
+    def run(self, flows: Sequence[int], until: float, others: int) -> Ran:
+        """Move frames of flows (flow.h, by address) until something else is to be done.
+
+        That is at `until` (time.monotonic, seconds) or when a flow's timer is due, when the
+        descriptor `others` is readable, when a flow has finished something, at a frame that is not
+        ordinary, or when a queue is full.
+        """
 
 
 def group_by_length(rows: Frames, lengths: NDArray[np.uint32]) -> list[Frames]:
@@ -85,18 +111,39 @@ def udp_filter(port: int) -> bytes:
     return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
 
 
+class _Run(ctypes.Structure):
+    """`struct run` of mmsg.c."""
+
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("fd", "others")),
+        *((name, ctypes.c_void_p) for name in ("flows", "rows", "out", "lengths", "out_lengths")),
+        *((name, ctypes.c_int64) for name in ("count", "limit", "room", "stride")),
+        *((name, ctypes.c_double) for name in ("until", "taken_at", "pause")),
+        *((name, ctypes.c_int64) for name in ("received", "processed", "made", "sent")),
+    ]
+
+
+_ROOM = 512
+"""Frames that flows may send at once."""
+_OTHERS = 1
+"""packet_run has returned since the other descriptor is readable, or at a signal."""
+
+
 @cache
 def _native() -> ctypes.CDLL | None:
     """Return the batched system calls, or None without a compiler."""
     try:
+        flow = resources.files("host_agent").joinpath("flow.h").read_text()
         text = resources.files("host_agent.io").joinpath("mmsg.c").read_text()
-        library = ctypes.CDLL(str(compile_shared("mmsg", text)))
+        flags = (*FLAGS, "-D_GNU_SOURCE", f"-DKEY={JOB_START}")
+        library = ctypes.CDLL(str(compile_shared("mmsg", flow + text, flags)))
     except NoCompilerError:
         return None
     pointer = ctypes.c_void_p
     number = ctypes.c_uint32
     library.packet_send.argtypes = (ctypes.c_int, pointer, number, number, number)
     library.packet_receive.argtypes = (ctypes.c_int, pointer, number, number, pointer)
+    library.packet_run.argtypes = (pointer,)
     return library
 
 
@@ -142,6 +189,7 @@ class PacketPort:
         self._rows = np.empty((limit, STRIDE), dtype=np.uint8)
         self._lengths = np.empty(limit, dtype=np.uint32)
         self._addresses = self._rows.ctypes.data, self._lengths.ctypes.data
+        self._run: _Run | None = None
 
     def send(self, frames: Frames) -> int:
         """Send frames (n, length); return the number that the kernel accepted."""
@@ -174,9 +222,45 @@ class PacketPort:
                 n = 0
             if n < 0:
                 raise OSError(-n, f"receiving frames: {os.strerror(-n)}")
-        lengths = self._lengths[:n]
-        groups = group_by_length(self._rows[:n], np.minimum(lengths, STRIDE))
-        return [group.copy() for group in groups]
+        return self._taken(0, n)
+
+    def _taken(self, start: int, stop: int) -> list[Frames]:
+        """Return copies of received frames."""
+        lengths = np.minimum(self._lengths[start:stop], STRIDE)
+        return [group.copy() for group in group_by_length(self._rows[start:stop], lengths)]
+
+    def run(self, flows: Sequence[int], until: float, others: int) -> Ran:
+        """Move frames of flows, see `FlowPort.run`; the caller owns the arrays."""
+        assert self._library is not None
+        run = self._run = self._run or self._make_run()
+        addresses = (ctypes.c_void_p * len(flows))(*flows)
+        run.flows, run.count = ctypes.addressof(addresses), len(flows)
+        run.until, run.others = until, others
+        why: int = self._library.packet_run(ctypes.addressof(run))
+        if why < 0:
+            raise OSError(-why, f"moving frames: {os.strerror(-why)}")
+        unsent = slice(run.sent, run.made)
+        frames = group_by_length(self._out[unsent], self._out_lengths[unsent])
+        return Ran(
+            self._taken(run.processed, run.received),
+            [group.copy() for group in frames],
+            why == _OTHERS,
+        )
+
+    def _make_run(self) -> _Run:
+        self._out = np.empty((_ROOM, STRIDE), dtype=np.uint8)
+        self._out_lengths = np.empty(_ROOM, dtype=np.uint32)
+        rows, lengths_at = self._addresses
+        return _Run(
+            fd=self._socket.fileno(),
+            rows=rows,
+            lengths=lengths_at,
+            out=self._out.ctypes.data,
+            out_lengths=self._out_lengths.ctypes.data,
+            limit=len(self._rows),
+            room=_ROOM,
+            stride=STRIDE,
+        )
 
     def _send_plain(self, frames: Frames) -> int:
         for number, frame in enumerate(frames):

@@ -108,6 +108,19 @@ class TrafficPriority:
         else:
             queue.machine.receive(frames, now)
 
+    def enter(self) -> list[int]:
+        """Leave ordinary frames to flows until `leave`; return their addresses (flow.h)."""
+        return [flow for queue in self._queues.values() for flow in queue.machine.enter()]
+
+    def leave(self, now: float) -> int:
+        """Take over what the flows have done; return the bytes that they have sent."""
+        total = 0
+        for queue in self._queues.values():
+            sent = queue.machine.leave(now)
+            queue.sent_bytes += sent
+            total += sent
+        return total
+
     def tick(self, now: float) -> None:
         """Run due timers."""
         for queue in self._queues.values():

@@ -53,7 +53,7 @@ def test_marks_halve_it_once_a_round_trip() -> None:
     assert answer(of, 73, marked=True, sent=90) == 32
     assert answer(of, 74, marked=True, sent=106) == 16
     for _ in range(5):
-        answer(of, of._reacted, marked=True)
+        answer(of, of.reacted, marked=True)
     assert of.limit == LEAST_WINDOW
 
 

@@ -1,0 +1,232 @@
+"""A port that processes frames of flows by itself, over a pair of sockets instead of interfaces."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from math import inf
+
+import numpy as np
+import pytest
+
+from host_agent import ordinary
+from host_agent.codec import JOB_START
+from host_agent.io import port as port_module
+from host_agent.io.port import FlowPort, Frames, PacketPort, Ran
+from host_agent.ordinary import Flow
+from tests.support.flows import EXPIRE, PROCESS
+from tests.support.machine import PATIENCE
+
+pytestmark = pytest.mark.skipif(ordinary.library() is None, reason="no C compiler")
+
+KEY = 0x000107
+LENGTH = 100
+
+
+def frame(number: int, key: int = KEY, length: int = LENGTH) -> bytes:
+    """A frame of a flow, which ends with its number."""
+    return (
+        bytes(JOB_START) + key.to_bytes(3, "big") + bytes(length - JOB_START - 4) + bytes([number])
+    )
+
+
+class Echo:
+    """A flow that sends back what it takes: all frames but those whose number is in `odd`."""
+
+    def __init__(self, *, odd: tuple[int, ...] = (), last: int = -1) -> None:
+        """`last`: the number of the frame that finishes something."""
+        self.odd = odd
+        self.last = last
+        self.taken: list[int] = []
+        self.expired: list[float] = []
+        self.postpone: Callable[[float], float] | None = None
+        self._process = PROCESS(self.process)
+        self._expire = EXPIRE(self.expire)
+        self.flow = Flow(
+            process=ctypes.cast(self._process, ctypes.c_void_p).value,
+            expire=ctypes.cast(self._expire, ctypes.c_void_p).value,
+            key=KEY,
+            due=inf,
+        )
+        self.address = ctypes.addressof(self.flow)
+
+    def process(
+        self,
+        address: int,
+        frames: int,
+        count: int,
+        length: int,
+        stride: int,
+        now: float,
+        out: int,
+        lengths: int,
+        room: int,
+        made: int,
+    ) -> int:
+        assert address == self.address
+        for row in range(min(count, room)):
+            at = frames + row * stride
+            number = ctypes.string_at(at, length)[-1]
+            if number in self.odd:
+                return row
+            self.taken.append(number)
+            ctypes.memmove(out + row * stride, at, length)
+            ctypes.c_uint32.from_address(lengths + 4 * row).value = length
+            ctypes.c_uint32.from_address(made).value = row + 1
+            self.flow.finished |= number == self.last
+        return min(count, room)
+
+    def expire(self, address: int, now: float) -> int:
+        self.expired.append(now)
+        if self.postpone is None:
+            return 0
+        self.flow.due = self.postpone(now)
+        return self.flow.due > now
+
+
+@pytest.fixture
+def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[PacketPort, socket.socket]]:
+    """A port, and the other end of its link."""
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    far.settimeout(PATIENCE)
+    monkeypatch.setattr(port_module, "open_packet_socket", lambda *_: near)
+    port = PacketPort("any")
+    yield port, far
+    port.close()
+    far.close()
+
+
+@pytest.fixture
+def others() -> Iterator[tuple[int, int]]:
+    """A pipe, as the other descriptors of a loop."""
+    reading, writing = os.pipe()
+    yield reading, writing
+    os.close(reading)
+    os.close(writing)
+
+
+def numbers(frames: list[Frames]) -> list[int]:
+    return [int(each[-1]) for batch in frames for each in batch]
+
+
+def run(port: PacketPort, *flows: Echo, until: float | None = None, others: int = -1) -> Ran:
+    until = time.monotonic() + PATIENCE if until is None else until
+    return port.run([each.address for each in flows], until, others)
+
+
+def test_frames_of_a_flow_are_answered_until_something_is_finished(
+    pair: tuple[PacketPort, socket.socket],
+) -> None:
+    port, far = pair
+    flow = Echo(last=3)
+    for number in range(1, 4):
+        far.send(frame(number))
+    ran = run(port, flow)
+    assert (ran.received, ran.unsent, ran.others) == ([], [], False)
+    assert [far.recv(2048) for _ in range(3)] == [frame(number) for number in range(1, 4)]
+    assert flow.taken == [1, 2, 3]
+    assert flow.flow.sent_bytes == 3 * LENGTH
+    assert isinstance(port, FlowPort)
+
+
+def test_what_no_flow_takes_is_left_with_all_that_came_after_it(
+    pair: tuple[PacketPort, socket.socket],
+) -> None:
+    port, far = pair
+    flow = Echo(odd=(3,))
+    sent = [frame(1), frame(2), frame(3), frame(4, length=LENGTH + 8), frame(5)]
+    for each in sent:
+        far.send(each)
+    ran = run(port, flow)
+    assert flow.taken == [1, 2]
+    assert [row.tobytes() for batch in ran.received for row in batch] == sent[2:]
+    assert [far.recv(2048)[-1] for _ in range(2)] == [1, 2]
+
+
+@pytest.mark.parametrize("stranger", [frame(1, key=0x000207), frame(1, key=0x000108), b"short"])
+def test_frames_of_other_jobs_and_trees_are_left(
+    pair: tuple[PacketPort, socket.socket], stranger: bytes
+) -> None:
+    port, far = pair
+    flow = Echo()
+    far.send(stranger)
+    ran = run(port, flow)
+    assert [row.tobytes() for batch in ran.received for row in batch] == [stranger]
+    assert not flow.taken
+
+
+def test_it_returns_in_time(pair: tuple[PacketPort, socket.socket]) -> None:
+    port, _ = pair
+    flow = Echo()
+    run(port, flow, until=time.monotonic() + 0.01)
+    assert not flow.expired, "nothing of the flow was due"
+    flow.flow.due = time.monotonic() + 0.01
+    run(port, flow)
+    assert len(flow.expired) == 1
+    assert flow.expired[0] >= flow.flow.due
+
+
+def test_a_flow_may_put_its_timer_off(pair: tuple[PacketPort, socket.socket]) -> None:
+    port, _ = pair
+    flow = Echo()
+    end = time.monotonic() + 0.03
+    flow.flow.due = 0.0
+    flow.postpone = lambda now: min(now + 0.01, end) if now < end else 0.0
+    run(port, flow)
+    assert len(flow.expired) > 1
+    assert time.monotonic() >= end
+
+
+def test_another_descriptor_ends_it(
+    pair: tuple[PacketPort, socket.socket], others: tuple[int, int]
+) -> None:
+    port, far = pair
+    flow = Echo()
+    os.write(others[1], b"!")
+    far.send(frame(1))
+    ran = run(port, flow, others=others[0])
+    assert ran.others
+    assert flow.taken == [1], "frames that are there are taken first"
+
+
+def test_frames_that_a_full_queue_rejects_are_handed_back_in_order(
+    pair: tuple[PacketPort, socket.socket],
+) -> None:
+    port, far = pair
+    port._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    flow, sent = Echo(), 0
+    ran = Ran([], [], False)
+    while not ran.unsent:
+        try:
+            far.send(frame(sent % 256), socket.MSG_DONTWAIT)
+            sent += 1
+        except BlockingIOError:
+            pass
+        ran = run(port, flow, until=0.0)
+    assert not ran.received
+    arrived = []
+    far.setblocking(False)
+    while len(arrived) + len(numbers(ran.unsent)) < len(flow.taken):
+        arrived.append(far.recv(2048)[-1])
+    assert arrived + numbers(ran.unsent) == flow.taken == list(range(sent))
+
+
+def test_an_error_of_the_socket_is_raised(pair: tuple[PacketPort, socket.socket]) -> None:
+    port, far = pair
+    far.send(frame(1))
+    far.close()
+    with pytest.raises(OSError, match="moving frames"):
+        run(port, Echo())
+
+
+def test_flows_do_not_change_what_others_receive(pair: tuple[PacketPort, socket.socket]) -> None:
+    """The rows of `run` are those of `receive`: what it returned before stays as it was."""
+    port, far = pair
+    far.send(frame(1))
+    [before] = port.receive()
+    far.send(frame(2))
+    run(port, Echo(last=2))
+    np.testing.assert_array_equal(before[0], np.frombuffer(frame(1), np.uint8))
