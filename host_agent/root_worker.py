@@ -149,7 +149,7 @@ class RootWorker(Worker):
         self.servers.mark(tos)
 
     @property
-    def deferrable(self) -> int:
+    def deferrable(self) -> float:
         """0: other workers wait for what comes for the servers."""
         return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -155,12 +156,15 @@ class Stream:
         return self._flight.open
 
     @property
-    def deferrable(self) -> int:
+    def deferrable(self) -> float:
         """How many results may wait for one another, to be taken in together.
 
         A quarter of a full window, as the rest must cover the round trip. Once the last fragment
-        is sent, no result lets another go, and half of those outstanding may.
+        is sent, no result lets another go, and half of those outstanding may. A flow sees to its
+        own.
         """
+        if self._entered:
+            return inf
         outstanding = self._flight.open
         return outstanding // (4 if outstanding >= self._flight.congestion.limit else 2)
 

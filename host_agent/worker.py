@@ -220,7 +220,7 @@ class Worker:
         return all(not stream.in_flight for stream in self._all)
 
     @property
-    def deferrable(self) -> int:
+    def deferrable(self) -> float:
         """How many results may wait for one another, to be taken in together."""
         return sum(stream.deferrable for stream in self._all)
 

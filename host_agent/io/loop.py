@@ -15,22 +15,6 @@ RETRY_SECONDS = 0.002
 """Pause before frames that a full queue rejected are offered again."""
 
 
-MODERATION_SECONDS = 0.001
-"""Maximum interval between receptions in a steady stream.
-
-Taking in one frame costs almost what ten cost together, and a stream's window covers the delay; a
-lone frame is taken in at once. (Network cards moderate their interrupts in the same way.)
-"""
-STEADY_FRAMES = 2
-"""A stream is steady if a moderation interval brings at least this many frames."""
-LONE_FRAMES = 2
-"""A burst of up to this many frames does not announce more: a small call is a check and its values.
-"""
-DEEP_SECONDS = 0.010
-"""Maximum interval if the machines can defer more frames: as many are awaited, by the stream's
-rate."""
-
-
 class Machine(Protocol):
     """A sans-I/O state machine: worker, server, or several."""
 
@@ -48,8 +32,8 @@ class Machine(Protocol):
         """Latest time to call `tick`."""
 
     @property
-    def deferrable(self) -> int:
-        """Number of frames that may be batched; 0 if each is awaited."""
+    def deferrable(self) -> float:
+        """Number of frames that may be batched; 0 if each is awaited, infinite if none can come."""
 
     def enter(self) -> list[int]:
         """Leave ordinary frames, and the timers of these streams, to flows until `leave`.
@@ -79,10 +63,6 @@ class Loop:
         self._machines = machines
         self._clock = clock
         self._backlog: list[Frames] = []
-        self._taken_at = float("-inf")
-        self._pause_seconds = 0.0
-        """Seconds between receptions."""
-        self._pause = select.poll()
         self._others = select.epoll()
         """Descriptors but the port's."""
         for descriptor in watch:
@@ -91,7 +71,9 @@ class Loop:
         for descriptor in (port.fileno(), self._others.fileno()):
             self._poll.register(descriptor, select.POLLIN)
         # Flows go by the clock of the machine.
-        self._flows = port if isinstance(port, FlowPort) and clock is time.monotonic else None
+        self._flows: FlowPort | None = None
+        if isinstance(port, FlowPort) and port.native and clock is time.monotonic:
+            self._flows = port
 
     def watch(self, descriptor: int) -> None:
         """Watch another descriptor."""
@@ -107,67 +89,56 @@ class Loop:
         `patience`: seconds to sleep at most; None: as long as nothing is due.
         """
         self.flush()
-        flows = []
         if self._flows is not None and not self._backlog:
-            flows = [flow for machine in self._machines for flow in machine.enter()]
+            return self._run(self._flows, patience)
         now = self._clock()
-        times = [machine.deadline for machine in self._machines]
-        until = earliest(*times, None if patience is None else now + patience)
-        if self._flows is not None and flows:
-            return self._run(self._flows, flows, until)
+        until = self._until(now, patience)
         if self._backlog:
-            until = earliest(until, now + RETRY_SECONDS)
-        timeout = None if until is None else 1000 * max(0.0, until - now)
+            until = min(until, now + RETRY_SECONDS)
+        timeout = None if until == inf else 1000 * max(0.0, until - now)
         ready = {descriptor for descriptor, _ in self._poll.poll(timeout)}
-        if self._port.fileno() in ready:
-            self._moderate()
         now = self._clock()
         if self._port.fileno() in ready:
-            self._moderate_next(self._take(self._port.receive(), now), now)
+            self._take(self._port.receive(), now)
         for machine in self._machines:
             machine.tick(now)
         if self._others.fileno() in ready:
             ready.update(descriptor for descriptor, _ in self._others.poll(0))
         return ready
 
-    def _run(self, port: FlowPort, flows: list[int], until: float | None) -> set[int]:
+    def _until(self, now: float, patience: float | None) -> float:
+        """Return when something is due at the latest, infinity if nothing is."""
+        times = [machine.deadline for machine in self._machines]
+        due = earliest(*times, None if patience is None else now + patience)
+        return inf if due is None else due
+
+    def _run(self, port: FlowPort, patience: float | None) -> set[int]:
         """Move frames of flows until there is something else to do, and do that."""
+        machines = self._machines
+        flows = [flow for machine in machines for flow in machine.enter()]
+        until = self._until(self._clock(), patience)
+        deferrable = min([machine.deferrable for machine in machines])
         try:
-            ran = port.run(flows, inf if until is None else until, self._others.fileno())
+            ran = port.run(flows, until, self._others.fileno(), deferrable)
         finally:
             now = self._clock()
-            for machine in self._machines:
+            for machine in machines:
                 machine.leave(now)
         self._backlog += ran.unsent
+        now = self._clock()
         self._take(ran.received, now)
-        for machine in self._machines:
+        for machine in machines:
             machine.tick(now)
-        return {descriptor for descriptor, _ in self._others.poll(0)} if ran.others else set()
+        ready = {self._port.fileno()} if ran.received else set()
+        if ran.others:
+            ready.update(descriptor for descriptor, _ in self._others.poll(0))
+        return ready
 
-    def _take(self, received: list[Frames], now: float) -> int:
-        """Pass frames to the machines; return how many."""
+    def _take(self, received: list[Frames], now: float) -> None:
+        """Pass frames to the machines."""
         for frames in received:
             for machine in self._machines:
                 machine.receive(frames, now)
-        return sum(map(len, received))
-
-    def _moderate(self) -> None:
-        """In a steady stream, let more frames arrive before receiving them together."""
-        early = self._taken_at + self._pause_seconds - self._clock()
-        if early >= 0.0005:  # poll counts in milliseconds
-            self._pause.poll(round(1000 * early))
-
-    def _moderate_next(self, taken: int, now: float) -> None:
-        """Choose the next time of reception from the number of frames since the last one."""
-        elapsed = max(now - self._taken_at, MODERATION_SECONDS)
-        self._taken_at = now
-        self._pause_seconds = 0.0
-        if taken > LONE_FRAMES and taken * MODERATION_SECONDS >= STEADY_FRAMES * elapsed:
-            self._pause_seconds = MODERATION_SECONDS
-        deferrable = min(machine.deferrable for machine in self._machines)
-        if deferrable and taken >= STEADY_FRAMES and elapsed <= 2 * DEEP_SECONDS:
-            deep = min(deferrable * elapsed / taken, DEEP_SECONDS)
-            self._pause_seconds = max(self._pause_seconds, deep)
 
     def flush(self) -> None:
         """Send the machines' frames, as far as the port accepts them."""

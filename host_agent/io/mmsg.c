@@ -8,8 +8,17 @@
 #include <sys/uio.h>
 #include <time.h>
 
-enum { BATCH = 64, LONE_FRAMES = 2, STEADY_FRAMES = 2 };
+enum { BATCH = 64 };
+
+/* Maximum interval between receptions in a steady stream, in seconds. Taking in one frame costs almost
+ * what ten cost together, and a stream's window covers the delay; a lone frame is taken in at once.
+ * (Network cards moderate their interrupts in the same way.) */
 #define MODERATION 0.001
+/* A stream is steady if a moderation interval brings at least this many frames. */
+#define STEADY_FRAMES 2
+/* A burst of up to this many frames does not announce more: a small call is a check and its values. */
+#define LONE_FRAMES 2
+/* Maximum interval if more frames can be deferred: as many are awaited, by the stream's rate. */
 #define DEEP 0.010
 
 /* Send n frames that lie `stride` bytes apart. Returns how many the kernel took; fewer than n when
@@ -102,7 +111,8 @@ struct run {
     uint8_t *rows, *out;
     uint32_t *lengths, *out_lengths;
     int64_t count, limit, room, stride;
-    double until;
+    /* `deferrable`: as in a flow, for frames of none. */
+    double until, deferrable;
     /* When frames were received last, and the pause until they are received again. */
     double taken_at, pause;
     /* Frames of the last batch; of these, processed; to send; and sent. */
@@ -156,11 +166,11 @@ static int process(struct run *r, double now)
     return finished != 0;
 }
 
-/* Choose the pause until the next reception from the number of frames received now: see loop.py. */
-static void moderate(struct run *r, double now)
+/* Choose the pause until the next reception from the number of frames received now. */
+void packet_moderate(struct run *r, double now)
 {
     double elapsed = now - r->taken_at > MODERATION ? now - r->taken_at : MODERATION;
-    double taken = (double)r->received, deferrable = INFINITY;
+    double taken = (double)r->received, deferrable = r->deferrable;
     for (int64_t i = 0; i < r->count; i++)
         deferrable = fmin(deferrable, (double)r->flows[i]->deferrable);
     r->taken_at = now;
@@ -224,7 +234,7 @@ int packet_run(struct run *r)
         double now = seconds();
         int finished = process(r, now);
         if (r->received)
-            moderate(r, now);
+            packet_moderate(r, now);
         if (r->made) {
             int n = send_frames((int)r->fd, r->out, (uint32_t)r->made, (uint32_t)r->stride, r->out_lengths);
             if (n < 0 && n != -ENETDOWN)

@@ -57,14 +57,20 @@ class Ran(NamedTuple):
 
 @runtime_checkable
 class FlowPort(FramePort, Protocol):
-    """Interface of a port that processes ordinary frames of flows by itself."""
+    """Interface of a port that processes ordinary frames of flows by itself.
 
-    def run(self, flows: Sequence[int], until: float, others: int) -> Ran:
+    `native`: whether there is the C compiler that this takes; else there is no `run`.
+    """
+
+    native: bool
+
+    def run(self, flows: Sequence[int], until: float, others: int, deferrable: float) -> Ran:
         """Move frames of flows (flow.h, by address) until something else is to be done.
 
-        That is at `until` (time.monotonic, seconds) or when a flow's timer is due, when the
-        descriptor `others` is readable, when a flow has finished something, at a frame that is not
-        ordinary, or when a queue is full.
+        In a steady stream frames are received together; of those of no flow, `deferrable` may wait
+        for one another. It ends at `until` (time.monotonic, seconds) or when a flow's timer is due,
+        when the descriptor `others` is readable, when a flow has finished something, at a frame
+        that is not ordinary, or when a queue is full.
         """
 
 
@@ -118,7 +124,7 @@ class _Run(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("fd", "others")),
         *((name, ctypes.c_void_p) for name in ("flows", "rows", "out", "lengths", "out_lengths")),
         *((name, ctypes.c_int64) for name in ("count", "limit", "room", "stride")),
-        *((name, ctypes.c_double) for name in ("until", "taken_at", "pause")),
+        *((name, ctypes.c_double) for name in ("until", "deferrable", "taken_at", "pause")),
         *((name, ctypes.c_int64) for name in ("received", "processed", "made", "sent")),
     ]
 
@@ -144,6 +150,7 @@ def _native() -> ctypes.CDLL | None:
     library.packet_send.argtypes = (ctypes.c_int, pointer, number, number, number)
     library.packet_receive.argtypes = (ctypes.c_int, pointer, number, number, pointer)
     library.packet_run.argtypes = (pointer,)
+    library.packet_moderate.argtypes = (pointer, ctypes.c_double)
     return library
 
 
@@ -177,6 +184,7 @@ class PacketPort:
 
     def __init__(self, interface: str, *, udp_port: int | None = None) -> None:
         self._library = _native()
+        self.native = self._library is not None
         program = None if udp_port is None else udp_filter(udp_port)
         self._socket = open_packet_socket(interface, program)
         self._sink: socket.socket | None = None
@@ -229,13 +237,13 @@ class PacketPort:
         lengths = np.minimum(self._lengths[start:stop], STRIDE)
         return [group.copy() for group in group_by_length(self._rows[start:stop], lengths)]
 
-    def run(self, flows: Sequence[int], until: float, others: int) -> Ran:
+    def run(self, flows: Sequence[int], until: float, others: int, deferrable: float) -> Ran:
         """Move frames of flows, see `FlowPort.run`; the caller owns the arrays."""
         assert self._library is not None
         run = self._run = self._run or self._make_run()
         addresses = (ctypes.c_void_p * len(flows))(*flows)
         run.flows, run.count = ctypes.addressof(addresses), len(flows)
-        run.until, run.others = until, others
+        run.until, run.others, run.deferrable = until, others, deferrable
         why: int = self._library.packet_run(ctypes.addressof(run))
         if why < 0:
             raise OSError(-why, f"moving frames: {os.strerror(-why)}")

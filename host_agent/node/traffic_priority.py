@@ -132,7 +132,7 @@ class TrafficPriority:
         return earliest(*[queue.machine.deadline for queue in self._queues.values()])
 
     @property
-    def deferrable(self) -> int:
+    def deferrable(self) -> float:
         """Number of frames that may be batched: the minimum over jobs."""
         return min((queue.machine.deferrable for queue in self._queues.values()), default=0)
 

@@ -114,7 +114,7 @@ def numbers(frames: list[Frames]) -> list[int]:
 
 def run(port: PacketPort, *flows: Echo, until: float | None = None, others: int = -1) -> Ran:
     until = time.monotonic() + PATIENCE if until is None else until
-    return port.run([each.address for each in flows], until, others)
+    return port.run([each.address for each in flows], until, others, 0.0)
 
 
 def test_frames_of_a_flow_are_answered_until_something_is_finished(
@@ -220,6 +220,45 @@ def test_an_error_of_the_socket_is_raised(pair: tuple[PacketPort, socket.socket]
     far.close()
     with pytest.raises(OSError, match="moving frames"):
         run(port, Echo())
+
+
+@pytest.mark.parametrize("of_flow", [False, True])
+@pytest.mark.parametrize(
+    ("interval", "frames", "deferrable", "milliseconds"),
+    [
+        # Of a steady stream: as many as may wait, at the rate of the last interval.
+        (0.002, 4, 0, 1),
+        (0.002, 4, 1, 1),
+        (0.002, 4, 10, 5),
+        (0.002, 4, 100, 10),
+        # Slower than STEADY_FRAMES a millisecond.
+        (0.008, 4, 0, 0),
+        (0.008, 4, 3, 6),
+        # One frame at a time, or after a pause: nothing says that more will come.
+        (0.002, 1, 10, 0),
+        (0.001, 2, 0, 0),
+        (0.05, 40, 10, 0),
+    ],
+)
+def test_frames_of_a_stream_are_taken_in_together(
+    pair: tuple[PacketPort, socket.socket],
+    of_flow: bool,
+    interval: float,
+    frames: int,
+    deferrable: int,
+    milliseconds: int,
+) -> None:
+    port, _ = pair
+    flow = Echo()
+    flow.flow.deferrable = deferrable if of_flow else 1000
+    port.run([flow.address], 0.0, -1, 1000.0 if of_flow else deferrable)
+    state = port._run
+    assert state is not None and port._library is not None
+    addresses = (ctypes.c_void_p * 1)(flow.address)
+    state.flows, state.taken_at, state.received = ctypes.addressof(addresses), 0.0, frames
+    port._library.packet_moderate(ctypes.addressof(state), interval)
+    assert state.taken_at == interval
+    assert 1000 * state.pause == pytest.approx(milliseconds)
 
 
 def test_flows_do_not_change_what_others_receive(pair: tuple[PacketPort, socket.socket]) -> None:

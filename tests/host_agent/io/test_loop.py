@@ -101,67 +101,6 @@ def test_timers_wake_the_loop() -> None:
     far.close()
 
 
-class Streaming:
-    """A machine with a steady stream of frames, of which some may wait for one another."""
-
-    deadline = None
-
-    def __init__(self, deferrable: int) -> None:
-        self.deferrable = deferrable
-
-    def receive(self, frames: Frames, now: float) -> None:
-        """They have no effect."""
-
-    def tick(self, now: float) -> None:
-        """Nothing is due."""
-
-    def take_output(self) -> list[Frames]:
-        return []
-
-
-@pytest.mark.parametrize(
-    ("interval", "frames", "deferrable", "milliseconds"),
-    [
-        # Of a steady stream: as many as may wait, at the rate of the last interval.
-        (0.002, 4, 0, 1),
-        (0.002, 4, 1, 1),
-        (0.002, 4, 10, 5),
-        (0.002, 4, 100, 10),
-        # Slower than STEADY_FRAMES a millisecond.
-        (0.008, 4, 0, None),
-        (0.008, 4, 3, 6),
-        # One frame at a time, or after a pause: nothing says that more will come.
-        (0.002, 1, 10, None),
-        (0.001, 2, 0, None),
-        (0.05, 40, 10, None),
-    ],
-)
-def test_frames_of_a_stream_are_taken_in_together(
-    interval: float, frames: int, deferrable: int, milliseconds: int | None
-) -> None:
-    near, far = MemoryPort.pair()
-    now = 0.0
-    loop = Loop(near, [Streaming(deferrable)], clock=lambda: now)
-    waits: list[int] = []
-
-    class Pause:
-        def poll(self, wait: int) -> None:
-            waits.append(wait)
-
-    loop._pause = Pause()  # type: ignore[assignment]
-    for _ in range(3):
-        far.send(np.zeros((frames, 100), dtype=np.uint8))
-        loop.turn()
-        now += interval
-    now -= interval
-    waits.clear()
-    far.send(np.zeros((frames, 100), dtype=np.uint8))
-    loop.turn()
-    assert waits == ([] if milliseconds is None else [milliseconds])
-    near.close()
-    far.close()
-
-
 def test_a_readable_descriptor_ends_the_server() -> None:
     plan, network = direct_plan()
     near, far = MemoryPort.pair()
