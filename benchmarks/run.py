@@ -56,6 +56,13 @@ def goodput(seconds: float, folder: Path) -> Rows:
     return [row for case in CASES for row in measure(*case)]
 
 
+def layer(seconds: float, folder: Path) -> Rows:
+    """Measure the all-reduce of a small model's gradient against the ring, and predictions."""
+    from benchmarks.layer import measure
+
+    return measure()
+
+
 def simulation(seconds: float, folder: Path) -> Rows:
     """Measure the simulator."""
     from benchmarks.simulation_rate import measure
@@ -192,6 +199,7 @@ BENCHMARKS: dict[str, tuple[bool, Callable[[float, Path], Rows]]] = {
     "switch": (True, switch),
     "agents": (True, agents),
     "goodput": (True, goodput),
+    "layer": (True, layer),
     "faults": (True, faults),
     "faults-bmv2": (True, faults_bmv2),
     "collectives": (True, collectives),
