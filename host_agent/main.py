@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import os
 import sys
 from dataclasses import replace
 from itertools import islice
@@ -34,9 +33,6 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command."""
-    # Before numpy is imported. Helpers of its linear algebra spin while they wait, which takes the
-    # processors from other agents of an emulation.
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         app()

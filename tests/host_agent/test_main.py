@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -43,19 +40,3 @@ def test_an_agent_that_ends_leaves_its_process_the_signals(
     serve = ["serve", "--controller", "localhost:1", "--host", "h1", "--interface", "lo"]
     complaint([*serve, "--tls-key", f"{tmp_path}/none"], monkeypatch, caplog)
     assert [signal.getsignal(number) for number in numbers] == before
-
-
-@pytest.mark.parametrize(("given", "taken"), [(None, "1"), ("3", "3")])
-def test_linear_algebra_takes_one_thread_unless_set(given: str | None, taken: str) -> None:
-    """It is numpy that reads it, so it is not imported before."""
-    code = (
-        "import os, sys; from host_agent import main; assert 'numpy' not in sys.modules; "
-        "main.app = lambda: print(os.environ['OMP_NUM_THREADS']); main.main()"
-    )
-    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-    if given is not None:
-        environment["OMP_NUM_THREADS"] = given
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == [taken]
