@@ -157,9 +157,13 @@ class WorkloadSpec:
                 checked = self.elements * VERDICT_BYTES[self.dtype]
                 return kept + checked + TENSOR_BYTES * self.rounds
             case "digits":
-                # It checks its sums with the gradients of all; of several operators it keeps them.
-                gradients = 16 + (self.workers if self.coordinate else 0)
-                return gradients * ELEMENT_BYTES * Digits.PARAMETERS + TENSOR_BYTES * self.tensors
+                # Sums are kept to be checked; those of several operators at once, with the gradients
+                # of all.
+                each = ELEMENT_BYTES * Digits.PARAMETERS
+                kept = min(self.steps * each, KEPT_BYTES + each)
+                if self.coordinate:
+                    kept = self.workers * each
+                return 20 * each + kept + TENSOR_BYTES * self.tensors
             case _:
                 return 0
 

@@ -128,33 +128,24 @@ def random_tensor(spec: WorkloadSpec, worker: int, number: int) -> Tensor:
     return values
 
 
-class RandomTensors(Workload):
-    """Random tensors; every element of every result of this worker is checked.
+class _CheckedLater(Workload):
+    """A workload whose results are checked at the end, off the critical path of all workers.
 
-    Results are checked at the end, off the critical path; earlier if more than KEPT_BYTES would be
-    kept.
+    They are checked earlier if more than KEPT_BYTES would be kept.
     """
 
-    def __init__(self, spec: WorkloadSpec, worker: int, plan: JobPlan | None) -> None:
-        self.collective = spec.collective
-        self._spec = spec
-        self._worker = worker
+    def __init__(self, plan: JobPlan | None) -> None:
         self._plan = plan
         self._results: list[tuple[Tensor, JobPlan | None]] = []
         self._kept_bytes = 0
-        self._judged = 0
         self._verdict = Verdict()
-        self._number = 0
 
-    def next_tensor(self) -> Tensor | None:
-        """Return the tensor of the next round."""
-        if self._number == self._spec.rounds:
-            return None
-        self._number += 1
-        return random_tensor(self._spec, self._worker, self._number - 1)
+    @abstractmethod
+    def _check(self, result: Tensor, plan: JobPlan | None) -> Verdict:
+        """Check the next result, of sums as a plan says."""
 
     def take_result(self, result: Tensor) -> None:
-        """Keep a round's sum for the verdict."""
+        """Keep a sum for the verdict."""
         self._results.append((np.array(result), self._plan))
         self._kept_bytes += result.nbytes
         if self._kept_bytes > KEPT_BYTES:
@@ -165,17 +156,40 @@ class RandomTensors(Workload):
         self._plan = plan
 
     def verdict(self) -> Verdict:
-        """Compare each round with the sum of all workers' tensors."""
+        """All results' verdicts together."""
         self._check_kept()
         return self._verdict
 
     def _check_kept(self) -> None:
         for result, plan in self._results:
-            tensors = self._tensors(self._judged)
-            self._verdict.merge(verify_result(self._spec, self._worker, tensors, result, plan))
-            self._judged += 1
+            self._verdict.merge(self._check(result, plan))
         self._results.clear()
         self._kept_bytes = 0
+
+
+class RandomTensors(_CheckedLater):
+    """Random tensors; every element of every result of this worker is checked."""
+
+    def __init__(self, spec: WorkloadSpec, worker: int, plan: JobPlan | None) -> None:
+        super().__init__(plan)
+        self.collective = spec.collective
+        self._spec = spec
+        self._worker = worker
+        self._checked = 0
+        self._number = 0
+
+    def next_tensor(self) -> Tensor | None:
+        """Return the tensor of the next round."""
+        if self._number == self._spec.rounds:
+            return None
+        self._number += 1
+        return random_tensor(self._spec, self._worker, self._number - 1)
+
+    def _check(self, result: Tensor, plan: JobPlan | None) -> Verdict:
+        """Compare a round's result with that of all workers' tensors."""
+        tensors = self._tensors(self._checked)
+        self._checked += 1
+        return verify_result(self._spec, self._worker, tensors, result, plan)
 
     def _tensors(self, number: int) -> Iterator[Tensor]:
         """All workers' tensors of a round, one at a time."""
@@ -184,16 +198,18 @@ class RandomTensors(Workload):
             yield random_tensor(self._spec, worker, number)
 
 
-class TrainingWorkload(Workload):
-    """Data-parallel training on the digits: gradients in, their sum out, a step of descent."""
+class TrainingWorkload(_CheckedLater):
+    """Data-parallel training on the digits: gradients in, their sum out, a step of descent.
+
+    The check repeats the training, with all workers' gradients of each step.
+    """
 
     def __init__(self, spec: WorkloadSpec, worker: int, plan: JobPlan | None) -> None:
-        self._spec = spec
-        self._plan = plan
+        super().__init__(plan)
         self._training = DigitsTraining(seed=spec.seed, epochs=spec.rounds)
+        self._checked = DigitsTraining(seed=spec.seed, epochs=spec.rounds)
         self._parts = [part(0, Digits.BATCH, spec.workers, w) for w in range(spec.workers)]
         self._worker = worker
-        self._verdict = Verdict()
 
     def next_tensor(self) -> Tensor | None:
         """Return the gradient of this worker's part of the next batch."""
@@ -202,22 +218,20 @@ class TrainingWorkload(Workload):
         return self._training.gradient(*self._parts[self._worker])
 
     def take_result(self, result: Tensor) -> None:
-        """Check the summed gradient against all workers' parts and take a step along it."""
-        self._verdict.merge(verify_sum(self._gradients(), result, self._plan))
+        """Keep a summed gradient for the verdict, and take a step along it."""
+        super().take_result(result)
         self._training.step(result)
+
+    def _check(self, result: Tensor, plan: JobPlan | None) -> Verdict:
+        """Compare a summed gradient with all workers' parts."""
+        verdict = verify_sum(self._gradients(), result, plan)
+        self._checked.step(result)
+        return verdict
 
     def _gradients(self) -> Iterator[Tensor]:
         for start, stop in self._parts:
             self._check_going()
-            yield self._training.gradient(start, stop)
-
-    def cut_as(self, plan: JobPlan) -> None:
-        """Check later sums by another plan."""
-        self._plan = plan
-
-    def verdict(self) -> Verdict:
-        """All steps' verdicts together."""
-        return self._verdict
+            yield self._checked.gradient(start, stop)
 
     def outcome(self) -> pb.Outcome:
         """Accuracy on the test images, and the loss after every epoch."""

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 from collectives.plan import DataType
+from collectives.schedule import part
 from collectives.task_messages import workload_from, workload_message
+from collectives.workload import KEPT_BYTES
 from host_agent.digits import Digits, DigitsTraining, load_images, train_alone
 from host_agent.workload import (
+    TrainingWorkload,
     WorkloadSpec,
     make_workload,
     random_tensor,
@@ -98,3 +101,27 @@ def test_time_that_calls_share_counts_once() -> None:
     one = [(0.0, 3.0), (1.0, 2.0), (2.0, 5.0), (8.0, 9.0)]
     other = [(1.0, 3.0), (1.0, 2.0), (1.0, 5.0), (7.0, 9.0)]
     assert reduce_seconds([one, other]) == (3.0 - 1.0) + 0.0 + (5.0 - 3.0) + (9.0 - 8.0)
+
+
+@pytest.mark.parametrize("kept", [0, KEPT_BYTES])
+def test_sums_of_a_training_are_checked_against_its_own_steps(
+    monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    """At once or at the end, and after a wrong one too: all that followed was computed with it."""
+    monkeypatch.setattr("host_agent.workload.KEPT_BYTES", kept)
+    spec = WorkloadSpec("digits", 2, 0, 1, DataType.FLOAT32, 1)
+    workload, replica = TrainingWorkload(spec, 0, None), DigitsTraining(seed=1, epochs=1)
+    halves = [part(0, Digits.BATCH, 2, worker) for worker in range(2)]
+    steps = 0
+    while (tensor := workload.next_tensor()) is not None:
+        own, other = (replica.gradient(*half) for half in halves)
+        np.testing.assert_array_equal(tensor, own)
+        result = own + other
+        if steps == 3:
+            result[:7] += 1
+        workload.take_result(result)
+        replica.step(result)
+        steps += 1
+    verdict = workload.verdict()
+    assert (verdict.checked, verdict.wrong) == (steps * Digits.PARAMETERS, 7)
+    assert workload.outcome().losses == replica.losses

@@ -246,9 +246,10 @@ def test_a_training_ends_with_its_job() -> None:
     training = TrainingWorkload(spec, 0, None)
     gradient = training.next_tensor()
     assert gradient is not None
+    training.take_result(gradient)
     training.stop()
     with pytest.raises(Stopped):
-        training.take_result(gradient)
+        training.verdict()
     operators = OperatorTraining(spec, 0, None)
     operators.stop()
     with pytest.raises(Stopped):
