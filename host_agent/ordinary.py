@@ -423,7 +423,8 @@ class Ordinary(_Pass):
 
         `end`: of the stream; `due`: of its timers, in seconds.
         """
-        self._state.end_of_stream, self._state.flow.due = end, due
+        state = self._state
+        state.end_of_stream, state.flow.due, state.refill = end, due, 0
 
     @property
     def refill(self) -> bool:
