@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 
@@ -12,14 +11,13 @@ import pytest
 pytest.importorskip("torch", reason="hopsum_torch needs torch")
 
 from tests.support.agents import Agents
-from tests.support.ranks import COMMON, PATIENCE, SUPPORT
+from tests.support.ranks import COMMON, PATIENCE, SUPPORT, free_port
 
 
 @pytest.mark.slow
 def test_a_rank_that_dies_is_started_again_with_all_others() -> None:
     agents = Agents(2)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     processes = [
         subprocess.Popen(
             [

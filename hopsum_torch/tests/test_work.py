@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 
@@ -11,13 +10,12 @@ import pytest
 
 pytest.importorskip("torch", reason="hopsum_torch needs torch")
 
-from tests.support.ranks import COMMON, PATIENCE, SUPPORT
+from tests.support.ranks import COMMON, PATIENCE, SUPPORT, free_port
 
 
 @pytest.mark.slow
 def test_a_process_ends_well_while_gloo_gives_back_tensors() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
     processes = [
         subprocess.Popen(

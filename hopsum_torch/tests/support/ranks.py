@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
+import random
 import runpy
 import socket
 import sys
@@ -50,8 +52,7 @@ class Rank:
 
 def start(agents: Sequence[str], script: Path, *arguments: str, **environment: str) -> list[Rank]:
     """Start a rank for each agent, by the name of its socket, as torchrun would."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     ranks = []
     inherited = dict(os.environ)
     os.environ.update(COMMON)
@@ -76,6 +77,17 @@ def start(agents: Sequence[str], script: Path, *arguments: str, **environment: s
         os.environ.clear()
         os.environ.update(inherited)
     return ranks
+
+
+def free_port() -> int:
+    """Return a port that is free, and that no connection is given before rank 0 listens there.
+
+    Linux gives connections ports from 32768 on (ip_local_port_range, ip(7)).
+    """
+    while True:
+        port = random.randrange(20_000, 32_768)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def act(environment: Mapping[str, str], printed: str, command: Sequence[str]) -> None:
