@@ -25,7 +25,7 @@ LAYER = Experiment(
 )
 
 
-def measure(repeats: int = 5) -> list[dict[str, Any]]:
+def measure(repeats: int = 3) -> list[dict[str, Any]]:
     """Return a row for each workload and algorithm: medians of `repeats` runs in turns.
 
     The server takes so long that it has one run.
