@@ -157,8 +157,8 @@ class WorkloadSpec:
                 checked = self.elements * VERDICT_BYTES[self.dtype]
                 return kept + checked + TENSOR_BYTES * self.rounds
             case "digits":
-                # Sums are kept to be checked; those of several operators at once, with the gradients
-                # of all.
+                # Sums are kept to be checked; those of several operators are checked at once, with
+                # the gradients of all.
                 each = ELEMENT_BYTES * Digits.PARAMETERS
                 kept = min(self.steps * each, KEPT_BYTES + each)
                 if self.coordinate:
