@@ -28,7 +28,7 @@ LAYER = Experiment(
 def measure(repeats: int = 3) -> list[dict[str, Any]]:
     """Return a row for each workload and algorithm: medians of `repeats` runs in turns.
 
-    The server takes so long that it has one run.
+    The parameter server, several times as slow, runs once.
     """
     turns = [Algorithm.IN_NETWORK, Algorithm.RING]
     random = [replace(LAYER, algorithm=algorithm) for algorithm in turns]

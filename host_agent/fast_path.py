@@ -92,10 +92,10 @@ class FastPath:
 
     # -- as a flow
 
-    def enter(self, owner: object, key: int, end: int) -> int | None:
+    def enter(self, owner: object, end: int) -> int | None:
         """Leave ordinary results to a flow until `leave`; return its address.
 
-        None if none can come. `key`, `end`: see `Ordinary`.
+        None if none can come. `end`: of the stream.
         """
         flight = self._flight
         if not flight.open or not self._links.arrivals[0].complete:
@@ -107,7 +107,7 @@ class FastPath:
         if not self._pass.available:
             return None
         self._pass.enter(end, flight.deadline)
-        return self._pass.flow(key)
+        return self._pass.flow()
 
     def leave(self) -> Left:
         """Take over what the flow has done."""

@@ -5,9 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ordinary.py puts flow.h before this text, and the layout of frames: offsets (FIRST, LAST, FLAGS, REDUCTION,
- * EXPONENT, WEIGHT, SEQUENCE, FRAGMENT, STACK), flags (OVERFLOW, ECN, SEQUENCED, REPAIR), and the
- * bytes of reductions (AND, REDUCE_AND, ...); and of windows, LEAST_WINDOW and NO_QUEUE. */
+/* ordinary.py puts flow.h before this text, and defines the layout of frames (offsets such as FRAGMENT,
+ * flags such as ECN, the bytes of reductions such as AND), and LEAST_WINDOW and NO_QUEUE. */
 enum { WORDS = (LAST - FIRST) / 8, IDLE = -1, EMPTY = -1, NO_WEIGHT = -1, UNKNOWN = -1 };
 
 struct stream {
@@ -478,12 +477,15 @@ static void finish(uint8_t *frames, uint32_t n, uint64_t stride, uint32_t *lengt
     }
 }
 
-/* Whether frames of `length` bytes, the first of which is given, have lanes of zeros to be added (1),
- * have lanes (0), or neither (-1). `full`: with lanes. */
-static int lacks_lanes(const uint8_t *frame, uint32_t length, int64_t full, int64_t lanes)
+/* Whether frames of `length` bytes, the first of which is given, lack lanes that there is room for (1),
+ * have them (0), or neither (-1). `lanes_at`: where lanes begin. */
+static int lacks_lanes(const uint8_t *frame, uint32_t length, uint64_t stride, int64_t lanes_at, int64_t lanes)
 {
+    int64_t full = lanes_at + 4 * lanes;
+    if ((uint64_t)full > stride)
+        return -1;
     if (frame[REDUCTION] == NONE)
-        return length == full - 4 * lanes ? 1 : -1;
+        return length == lanes_at ? 1 : -1;
     return length == full ? 0 : -1;
 }
 
@@ -492,9 +494,8 @@ uint32_t ordinary_results(struct flow *flow, uint8_t *frames, uint32_t n, uint32
                           double now, uint8_t *out, uint32_t *out_lengths, uint32_t room, uint32_t *made)
 {
     struct stream *s = (struct stream *)flow;
-    int64_t full = s->lanes_at + 4 * s->lanes;
-    int bare = lacks_lanes(frames, length, full, s->lanes);
-    if (bare < 0 || (uint64_t)full > stride)
+    int bare = lacks_lanes(frames, length, stride, s->lanes_at, s->lanes);
+    if (bare < 0)
         return 0;
     if (bare) {
         if (s->first_code != UNKNOWN)
@@ -730,9 +731,8 @@ uint32_t ordinary_sums(struct flow *flow, uint8_t *frames, uint32_t n, uint32_t 
                        double now, uint8_t *out, uint32_t *out_lengths, uint32_t room, uint32_t *made)
 {
     struct server *s = (struct server *)flow;
-    int64_t full = s->lanes_at + 4 * s->lanes;
-    int bare = lacks_lanes(frames, length, full, s->lanes);
-    if (bare < 0 || (uint64_t)full > stride)
+    int bare = lacks_lanes(frames, length, stride, s->lanes_at, s->lanes);
+    if (bare < 0)
         return 0;
     uint32_t run = 0;
     while (run < n && run < room && !((frames[run * stride + STACK] ^ frames[STACK]) & 0x3F)

@@ -295,7 +295,7 @@ class _Pass:
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return type(self)()
 
-    def bind(self, owner: object) -> None:
+    def bind(self, owner: Any) -> None:
         """Work on an owner's arrays, which must not move, and by its numbers as they are now."""
         self.bound = True
         self._library = library()
@@ -306,7 +306,9 @@ class _Pass:
         )
         self._parts = [(name, _find(owner, at), part) for name, (at, part) in self._shared.items()]
         self._counts = [(name, _find(owner, at)) for name, at in self._counters.items()]
-        self._state.flow.due = np.inf
+        flow = self._state.flow
+        flow.key, flow.due = owner.plan.job << 8 | owner.tree.tree, np.inf
+        flow.process, flow.expire = map(self._address_of, self._functions)
         self._address = ctypes.addressof(self._state)
         self._length = self._state.prefix_bytes + 4 * self._state.lanes
 
@@ -332,17 +334,14 @@ class _Pass:
                 setattr(part, name, getattr(part, name) + count)
                 setattr(state, name, 0)
 
-    def flow(self, key: int) -> int:
-        """Return the address of this pass as a flow (flow.h); `key`: job << 8 | tree."""
+    def flow(self) -> int:
+        """Return the address of this pass as a flow (flow.h)."""
         flow = self._state.flow
-        if not flow.process:
-            flow.process, flow.expire = map(self._address_of, self._functions)
-            flow.key = key
         flow.deferrable = flow.finished = flow.sent_bytes = 0
         return self._address
 
     def _address_of(self, function: str | None) -> int | None:
-        if function is None:
+        if function is None or self._library is None:
             return None
         return ctypes.cast(getattr(self._library, function), ctypes.c_void_p).value
 

@@ -244,12 +244,11 @@ class Server:
     def enter(self) -> list[int]:
         """Leave ordinary sums to a flow (flow.h) until `leave`; return its address.
 
-        None if all must come to `receive`.
+        There is no flow if all must come to `receive`.
         """
         children = range(len(self.tree.server_children))
         self._entered = self._open_to_ordinary(*children)
-        key = self.plan.job << 8 | self.tree.tree
-        return [self._ordinary.flow(key)] if self._entered else []
+        return [self._ordinary.flow()] if self._entered else []
 
     def leave(self, now: float) -> int:
         """Take over what the flow has done; return the bytes that it has sent."""

@@ -367,17 +367,16 @@ class Stream:
 
     # -- as a flow
 
-    def enter(self) -> int | None:
+    def enter(self) -> list[int]:
         """Leave ordinary results, and all timers, to a flow (flow.h) until `leave`.
 
-        Returns its address; None if none can come, or all must come to `receive`.
+        Returns its address; none if no results can come, or all must come to `receive`.
         """
         if self._checks is not None or self.failure is not None or self._handing_due != NEVER:
-            return None
-        key = self.plan.job << 8 | self.tree.tree
-        flow = self._fast.enter(self, key, self._end)
+            return []
+        flow = self._fast.enter(self, self._end)
         self._entered = flow is not None
-        return flow
+        return [] if flow is None else [flow]
 
     def leave(self, now: float) -> int:
         """Take over what the flow has done; return the bytes that it has sent."""

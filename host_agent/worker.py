@@ -286,7 +286,7 @@ class Worker:
 
     def enter(self) -> list[int]:
         """Leave ordinary results to flows until `leave`; return their addresses (flow.h)."""
-        return [flow for stream in self._all if (flow := stream.enter()) is not None]
+        return [flow for stream in self._all for flow in stream.enter()]
 
     def leave(self, now: float) -> int:
         """Take over what the flows have done; return the bytes that they have sent."""
