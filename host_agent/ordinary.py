@@ -194,7 +194,7 @@ class Flow(ctypes.Structure):
 
 
 class _Stream(ctypes.Structure):
-    """`struct stream` of ordinary.c."""
+    """`struct stream` of ordinary_results.c."""
 
     _fields_ = [
         ("flow", Flow),
@@ -219,7 +219,7 @@ class _Stream(ctypes.Structure):
 
 
 class _Server(ctypes.Structure):
-    """`struct server` of ordinary.c."""
+    """`struct server` of ordinary_sums.c."""
 
     _fields_ = [
         ("flow", Flow),
@@ -233,6 +233,8 @@ class _Server(ctypes.Structure):
     ]
 
 
+_TEXTS = ("flow.h", "frames.h", "ordinary_results.c", "ordinary_sums.c")
+"""One program, in this order."""
 _EXACT = ("-fno-math-errno", "-ffp-contract=off")
 """Flags with which times and numbers are numpy's to the last bit."""
 
@@ -241,10 +243,10 @@ _EXACT = ("-fno-math-errno", "-ffp-contract=off")
 def library() -> ctypes.CDLL | None:
     """Return the compiled passes, or None without a compiler."""
     here = resources.files("host_agent")
-    flow, text = (here.joinpath(name).read_text() for name in ("flow.h", "ordinary.c"))
-    layout = "".join(f"#define {name} {value}\n" for name, value in _LAYOUT.items())
+    text = "".join(f"#define {name} {value}\n" for name, value in _LAYOUT.items())
+    text += "".join([here.joinpath(name).read_text() for name in _TEXTS])
     try:
-        path = compile_shared("ordinary", flow + layout + text, (*FLAGS, "-O3", *_EXACT))
+        path = compile_shared("ordinary", text, (*FLAGS, "-O3", *_EXACT))
     except NoCompilerError:
         return None
     loaded = ctypes.CDLL(str(path))

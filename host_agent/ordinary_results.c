@@ -1,13 +1,6 @@
-/* What a worker's stream does with ordinary results and fragments, and a server with ordinary sums,
- * in one pass: see ordinary.py, and stream.py and server.py for all else. Frames are looked at before
- * anything changes, so whatever is not ordinary is left whole. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-/* ordinary.py puts flow.h before this text, and defines the layout of frames (offsets such as FRAGMENT,
- * flags such as ECN, the bytes of reductions such as AND), and LEAST_WINDOW and NO_QUEUE. */
-enum { WORDS = (LAST - FIRST) / 8, IDLE = -1, EMPTY = -1, NO_WEIGHT = -1, UNKNOWN = -1 };
+/* What a worker's stream does with ordinary results and fragments, in one pass: see ordinary.py, and
+ * stream.py for all else. Frames are looked at before anything changes, so whatever is not ordinary is
+ * left whole. ordinary.py defines LEAST_WINDOW and NO_QUEUE. */
 
 struct stream {
     struct flow flow;
@@ -51,50 +44,6 @@ struct stream {
     int64_t sequenced, marked, last_answered;
     double oldest, latest;
 };
-
-static inline uint16_t big16(const uint8_t *p)
-{
-    return (uint16_t)(p[0] << 8 | p[1]);
-}
-
-static inline uint32_t big32(const uint8_t *p)
-{
-    uint32_t v;
-    memcpy(&v, p, 4);
-    return __builtin_bswap32(v);
-}
-
-static inline void put16(uint8_t *p, uint32_t v)
-{
-    p[0] = (uint8_t)(v >> 8);
-    p[1] = (uint8_t)v;
-}
-
-static inline void put32(uint8_t *p, uint32_t v)
-{
-    v = __builtin_bswap32(v);
-    memcpy(p, &v, 4);
-}
-
-static int is_plain(const uint8_t *plain, const uint8_t *wanted, const uint8_t *frame)
-{
-    uint64_t different = 0;
-    for (int i = 0; i < WORDS; i++) {
-        uint64_t word, mask, expected;
-        memcpy(&word, frame + FIRST + 8 * i, 8);
-        memcpy(&mask, plain + 8 * i, 8);
-        memcpy(&expected, wanted + 8 * i, 8);
-        different |= (word ^ expected) & mask;
-    }
-    return !different;
-}
-
-static void give_number(uint8_t *frame, int64_t number)
-{
-    frame[SEQUENCE] = (uint8_t)(number >> 8);
-    frame[SEQUENCE + 1] = (uint8_t)number;
-    frame[FLAGS] |= SEQUENCED;
-}
 
 static int64_t numbers_in(const struct stream *s, int64_t data)
 {
@@ -146,56 +95,63 @@ int ordinary_look(struct stream *s, const uint8_t *frames, uint32_t n, uint64_t 
     return 1;
 }
 
-static void store(const struct stream *s, int64_t data, const uint8_t *lanes, uint8_t code)
+/* Turn n sums back into float32 by the factor of an exponent byte: numbers.dequantise. */
+static void dequantise(const struct stream *s, const int32_t *sums, int64_t n, uint8_t code, float *to)
 {
-    int64_t n = numbers_in(s, data);
     float factor = s->down[code];
-    if (!s->prologue) {
-        int32_t *to = (int32_t *)s->result + data * s->lanes;
-        for (int64_t i = 0; i < n; i++)
-            to[i] = (int32_t)big32(lanes + 4 * i);
-        return;
-    }
-    float *to = (float *)s->result + data * s->lanes;
     if (factor == 0)
         for (int64_t i = 0; i < n; i++)
-            to[i] = (float)((double)(int32_t)big32(lanes + 4 * i) * s->step[code]);
+            to[i] = (float)((double)sums[i] * s->step[code]);
     else
         for (int64_t i = 0; i < n; i++)
-            to[i] = (float)(int32_t)big32(lanes + 4 * i) * factor;
+            to[i] = (float)sums[i] * factor;
 }
 
-static void load(const struct stream *s, int64_t data, uint8_t *lanes, uint8_t code)
+/* Scale n float32 by an exponent byte to integers: numbers.quantise. */
+static void quantise(const struct stream *s, const float *from, int64_t n, uint8_t code, int32_t *to)
 {
-    int64_t n = numbers_in(s, data);
     float factor = s->up[code];
-    if (!s->prologue) {
-        const int32_t *from = (const int32_t *)s->source + data * s->lanes;
-        for (int64_t i = 0; i < n; i++)
-            put32(lanes + 4 * i, (uint32_t)from[i]);
-    } else if (factor == 0) {
-        const float *from = (const float *)s->source + data * s->lanes;
+    if (factor == 0) {
         double step = s->step[code], most = (double)((INT64_C(1) << (31 - s->bits)) - 1);
         for (int64_t i = 0; i < n; i++) {
             double scaled = rint((double)from[i] / step);
             scaled = scaled < most ? scaled : most;
             scaled = scaled > -most ? scaled : -most;
-            put32(lanes + 4 * i, (uint32_t)(int32_t)scaled);
+            to[i] = (int32_t)scaled;
         }
     } else if (s->limit) {
-        const float *from = (const float *)s->source + data * s->lanes;
         float limit = (float)s->limit;
         for (int64_t i = 0; i < n; i++) {
             float scaled = rintf(from[i] * factor);
             scaled = scaled < limit ? scaled : limit;
             scaled = scaled > -limit ? scaled : -limit;
-            put32(lanes + 4 * i, (uint32_t)(int32_t)scaled);
+            to[i] = (int32_t)scaled;
         }
     } else {
-        const float *from = (const float *)s->source + data * s->lanes;
         for (int64_t i = 0; i < n; i++)
-            put32(lanes + 4 * i, (uint32_t)(int32_t)rintf(from[i] * factor));
+            to[i] = (int32_t)rintf(from[i] * factor);
     }
+}
+
+static void store(const struct stream *s, int64_t data, const uint8_t *lanes, uint8_t code)
+{
+    int64_t n = numbers_in(s, data);
+    int32_t sums[s->lanes], *to = s->prologue ? sums : (int32_t *)s->result + data * s->lanes;
+    for (int64_t i = 0; i < n; i++)
+        to[i] = (int32_t)big32(lanes + 4 * i);
+    if (s->prologue)
+        dequantise(s, sums, n, code, (float *)s->result + data * s->lanes);
+}
+
+static void load(const struct stream *s, int64_t data, uint8_t *lanes, uint8_t code)
+{
+    int64_t n = numbers_in(s, data);
+    int32_t scaled[s->lanes];
+    const int32_t *from = s->prologue ? scaled : (const int32_t *)s->source + data * s->lanes;
+    if (s->prologue)
+        quantise(s, (const float *)s->source + data * s->lanes, n, code, scaled);
+    for (int64_t i = 0; i < n; i++)
+        put32(lanes + 4 * i, (uint32_t)from[i]);
     memset(lanes + 4 * n, 0, (size_t)(4 * (s->lanes - n)));
 }
 
@@ -444,51 +400,6 @@ static double due_of(const struct stream *s)
     return s->repair_due < due ? s->repair_due : due;
 }
 
-/* Make a frame longer by `change` bytes, or shorter: its headers say so (RFC 1624). */
-static void resize(uint8_t *frame, int32_t change)
-{
-    uint32_t before = big16(frame + TOTAL_LENGTH), after = (before + (uint32_t)change) & 0xFFFF;
-    uint32_t udp = big16(frame + UDP_LENGTH) + (uint32_t)change;
-    uint32_t sum = (~(uint32_t)big16(frame + CHECKSUM) & 0xFFFF) + (~before & 0xFFFF) + after;
-    sum = (sum & 0xFFFF) + (sum >> 16);
-    sum = ~((sum & 0xFFFF) + (sum >> 16));
-    put16(frame + TOTAL_LENGTH, after);
-    put16(frame + CHECKSUM, sum);
-    put16(frame + UDP_LENGTH, udp);
-}
-
-/* Give n frames without lanes on the wire lanes of zeros, as bare_frames.with_lanes. */
-static void add_lanes(uint8_t *frames, uint32_t n, uint32_t length, uint64_t stride, int64_t lanes)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        resize(frames + i * stride, (int32_t)(4 * lanes));
-        memset(frames + i * stride + length, 0, (size_t)(4 * lanes));
-    }
-}
-
-/* Take the lanes of frames back that have none on the wire, and give the lengths of all. */
-static void finish(uint8_t *frames, uint32_t n, uint64_t stride, uint32_t *lengths, int64_t length, int64_t lanes)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        int bare = frames[i * stride + REDUCTION] == NONE;
-        lengths[i] = (uint32_t)(length - (bare ? 4 * lanes : 0));
-        if (bare)
-            resize(frames + i * stride, (int32_t)(-4 * lanes));
-    }
-}
-
-/* Whether frames of `length` bytes, the first of which is given, lack lanes that there is room for (1),
- * have them (0), or neither (-1). `lanes_at`: where lanes begin. */
-static int lacks_lanes(const uint8_t *frame, uint32_t length, uint64_t stride, int64_t lanes_at, int64_t lanes)
-{
-    int64_t full = lanes_at + 4 * lanes;
-    if ((uint64_t)full > stride)
-        return -1;
-    if (frame[REDUCTION] == NONE)
-        return length == lanes_at ? 1 : -1;
-    return length == full ? 0 : -1;
-}
-
 /* A stream's `process`, see flow.h. */
 uint32_t ordinary_results(struct flow *flow, uint8_t *frames, uint32_t n, uint32_t length, uint64_t stride,
                           double now, uint8_t *out, uint32_t *out_lengths, uint32_t room, uint32_t *made)
@@ -550,204 +461,4 @@ int ordinary_expire(struct flow *flow, double now)
     s->next_due = next;
     flow->due = due_of(s);
     return flow->due > now;
-}
-
-struct server {
-    struct flow flow;
-    /* The server's arrays, by slot: the fragment being summed, and the last one finished. */
-    int64_t *fragment, *done, *done_number, *last;
-    uint8_t *own, *done_lanes, *done_code, *done_flags, *done_reduction;
-    /* State of the fragment being summed; `held` by slot and child. */
-    uint8_t *held, *started, *flags, *code, *reduction;
-    int64_t *covered;
-    int32_t *sum;
-    double *since;
-    int64_t *log;
-    const uint8_t *plain, *expected, *prefix;
-    /* By child: how many workers it covers, NO_WEIGHT if there is none or its sums are not ordinary,
-     * and the newest number received from it. */
-    int64_t *weights, *arrivals;
-    /* By reduction byte: whether frames have lanes in both directions. */
-    const uint8_t *carries_lanes;
-    int64_t window, lanes, log_size, prefix_bytes, workers, children, lanes_at;
-    /* State of the server. */
-    int64_t log_next, tos;
-    /* Packets since `load`. */
-    int64_t sums, results, overflowed;
-    /* The child that `look` has seen. */
-    int64_t child;
-};
-
-static int is_newer(int64_t a, int64_t b)
-{
-    uint32_t distance = (uint32_t)(a - b);
-    return b == EMPTY || (distance && distance < 0x80000000u);
-}
-
-/* Whether n frames, `stride` bytes apart, are sums of one child's workers, each of a fragment that is
- * new or lacks this child's, in the child's order; changes nothing but `last` and `child`. */
-int ordinary_look_at_sums(struct server *s, const uint8_t *frames, uint32_t n, uint64_t stride)
-{
-    int64_t child = s->child = frames[STACK] & 0x3F, weight = s->weights[child];
-    if (weight == NO_WEIGHT)
-        return 0;
-    for (uint32_t i = 0; i < n; i++) {
-        const uint8_t *frame = frames + i * stride;
-        if (!is_plain(s->plain, s->expected, frame)
-            || (frame[FLAGS] & (SEQUENCED | REPAIR)) != SEQUENCED
-            || (frame[STACK] & 0x3F) != child || big16(frame + WEIGHT) != weight
-            || (frame[TOS] & ~URGENT) != s->tos
-            || big16(frame + SEQUENCE) != (uint16_t)(s->arrivals[child] + 1 + i))
-            return 0;
-        int64_t fragment = big32(frame + FRAGMENT), slot = fragment & (s->window - 1);
-        if (!is_newer(fragment, s->done[slot]))
-            return 0;
-        if (s->fragment[slot] != EMPTY
-            && (s->fragment[slot] != fragment || weight == s->workers
-                || s->reduction[slot] != frame[REDUCTION]
-                || s->held[slot * s->children + child]))
-            return 0;
-        s->last[slot] = i;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t fragment = big32(frames + i * stride + FRAGMENT);
-        if (s->last[fragment & (s->window - 1)] != i)
-            return 0;
-    }
-    return 1;
-}
-
-/* Combine lanes with those of a sum; returns OVERFLOW if one wraps around. */
-static uint8_t combine(int32_t *sum, const uint8_t *lanes, int64_t n, uint8_t reduction)
-{
-    uint32_t wrapped = 0;
-    switch (reduction) {
-    case AND:
-    case REDUCE_AND:
-        for (int64_t i = 0; i < n; i++)
-            sum[i] &= (int32_t)big32(lanes + 4 * i);
-        return 0;
-    case XOR:
-    case REDUCE_XOR:
-        for (int64_t i = 0; i < n; i++)
-            sum[i] ^= (int32_t)big32(lanes + 4 * i);
-        return 0;
-    case MAX:
-    case REDUCE_MAX:
-        for (int64_t i = 0; i < n; i++) {
-            int32_t value = (int32_t)big32(lanes + 4 * i);
-            sum[i] = sum[i] > value ? sum[i] : value;
-        }
-        return 0;
-    case NONE:       /* of zeros */
-    case BROADCAST:  /* of zeros and the root's */
-        for (int64_t i = 0; i < n; i++)
-            sum[i] |= (int32_t)big32(lanes + 4 * i);
-        return 0;
-    default:
-        for (int64_t i = 0; i < n; i++) {
-            uint32_t a = (uint32_t)sum[i], b = big32(lanes + 4 * i), total = a + b;
-            wrapped |= (a ^ total) & (b ^ total);
-            sum[i] = (int32_t)total;
-        }
-        return wrapped >> 31 ? OVERFLOW : 0;
-    }
-}
-
-/* Add a frame's lanes to its fragment's sum; returns whether all workers' are in it. */
-static int add(struct server *s, const uint8_t *frame, int64_t fragment, int64_t slot, double now)
-{
-    const uint8_t *lanes = frame + s->lanes_at;
-    int32_t *sum = s->sum + slot * s->lanes;
-    uint8_t flags = frame[FLAGS] & (OVERFLOW | ECN);
-    if (s->fragment[slot] == EMPTY) {
-        s->fragment[slot] = fragment;
-        s->since[slot] = now;
-        s->reduction[slot] = frame[REDUCTION];
-        memset(s->held + slot * s->children, 0, (size_t)s->children);
-        s->started[slot] = s->flags[slot] = s->code[slot] = 0;
-        s->covered[slot] = 0;
-    }
-    if (s->started[slot])
-        flags |= combine(sum, lanes, s->lanes, frame[REDUCTION]);
-    else
-        for (int64_t i = 0; i < s->lanes; i++)
-            sum[i] = (int32_t)big32(lanes + 4 * i);
-    s->held[slot * s->children + s->child] = s->started[slot] = 1;
-    s->covered[slot] += s->weights[s->child];
-    s->flags[slot] |= flags;
-    s->code[slot] = s->code[slot] > frame[EXPONENT] ? s->code[slot] : frame[EXPONENT];
-    return s->covered[slot] == s->workers;
-}
-
-/* Take the sums in that were looked at: results of those that are complete go to `out`, `pitch` bytes
- * apart. Returns how many. */
-uint32_t ordinary_take_sums(struct server *s, const uint8_t *frames, uint32_t n, uint64_t stride, double now,
-                            uint8_t *out, uint64_t pitch)
-{
-    size_t lane_bytes = (size_t)(4 * s->lanes);
-    uint32_t completed = 0;
-    s->arrivals[s->child] += n;
-    s->sums += n;
-    for (uint32_t i = 0; i < n; i++) {
-        const uint8_t *frame = frames + i * stride;
-        int64_t fragment = big32(frame + FRAGMENT), slot = fragment & (s->window - 1);
-        uint8_t *kept = s->done_lanes + (size_t)slot * lane_bytes;
-        uint8_t flags = frame[FLAGS] & (OVERFLOW | ECN), code = frame[EXPONENT];
-        if (s->weights[s->child] == s->workers) {
-            memcpy(kept, frame + s->lanes_at, lane_bytes);
-        } else if (add(s, frame, fragment, slot, now)) {
-            for (int64_t lane = 0; lane < s->lanes; lane++)
-                put32(kept + 4 * lane, (uint32_t)s->sum[slot * s->lanes + lane]);
-            flags = s->flags[slot];
-            code = s->code[slot];
-            s->fragment[slot] = EMPTY;
-        } else {
-            continue;
-        }
-        uint8_t *made = out + completed++ * pitch;
-        s->done[slot] = fragment;
-        s->own[slot] = 1;
-        s->done_code[slot] = code;
-        s->done_flags[slot] = flags;
-        s->done_reduction[slot] = frame[REDUCTION];
-        s->log[s->log_next % s->log_size] = fragment;
-        s->done_number[slot] = s->log_next & 0xFFFF;
-        memcpy(made, s->prefix, (size_t)s->prefix_bytes);
-        put32(made + FRAGMENT, (uint32_t)fragment);
-        made[EXPONENT] = code;
-        made[FLAGS] = flags;
-        made[REDUCTION] = frame[REDUCTION];
-        give_number(made, s->log_next++);
-        memcpy(made + s->prefix_bytes, kept, lane_bytes);
-        s->overflowed += (flags & OVERFLOW) != 0;
-    }
-    s->results += completed;
-    return completed;
-}
-
-/* A server's `process`, see flow.h. */
-uint32_t ordinary_sums(struct flow *flow, uint8_t *frames, uint32_t n, uint32_t length, uint64_t stride,
-                       double now, uint8_t *out, uint32_t *out_lengths, uint32_t room, uint32_t *made)
-{
-    struct server *s = (struct server *)flow;
-    int bare = lacks_lanes(frames, length, stride, s->lanes_at, s->lanes);
-    if (bare < 0)
-        return 0;
-    uint32_t run = 0;
-    while (run < n && run < room && !((frames[run * stride + STACK] ^ frames[STACK]) & 0x3F)
-           && (bare ? frames[run * stride + REDUCTION] == NONE : s->carries_lanes[frames[run * stride + REDUCTION]]))
-        run++;
-    if (!run)
-        return 0;
-    if (bare)
-        add_lanes(frames, run, length, stride, s->lanes);
-    if (!ordinary_look_at_sums(s, frames, run, stride)) {
-        for (uint32_t i = 0; bare && i < run; i++)
-            resize(frames + i * stride, (int32_t)(-4 * s->lanes));
-        return 0;
-    }
-    *made = ordinary_take_sums(s, frames, run, stride, now, out, stride);
-    finish(out, *made, stride, out_lengths, s->prefix_bytes + 4 * s->lanes, s->lanes);
-    return run;
 }
