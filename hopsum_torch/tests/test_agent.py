@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import secrets
 import socket
 import threading
@@ -21,10 +20,17 @@ from hopsum_torch.errors import GroupLost, HopsumError, SumRefused
 
 SECONDS = 60.0
 DOCUMENT = Path(__file__).parents[2] / "docs/agent-socket.md"
+
+
+def packet_of(written: str) -> bytes:
+    """Return the packet that the document shows, as JSON or in hexadecimal."""
+    return written.encode() if written.startswith("{") else bytes.fromhex(written)
+
+
 EXAMPLES = [
-    (line.split()[0], json.loads(line.split(maxsplit=1)[1]))
-    for line in DOCUMENT.read_text().splitlines()
-    if re.match(r"(agent|process) +\{", line)
+    (line.split()[0], packet_of(line.split(maxsplit=1)[1]))
+    for line in DOCUMENT.read_text().split("```")[1].splitlines()
+    if line
 ]
 
 
@@ -47,15 +53,15 @@ def test_the_documents_examples(server: socket.socket) -> None:
 
     def be_agent() -> None:
         agent, _ = server.accept()
-        for who, message in EXAMPLES:
+        for who, packet in EXAMPLES:
             if who == "agent":
-                agent.send(json.dumps(message).encode())
+                agent.send(packet)
             else:
                 data, descriptors, *_ = socket.recv_fds(agent, 1 << 17, 1)
-                heard.append(json.loads(data))
+                heard.append(data)
                 for descriptor in descriptors:
                     os.close(descriptor)
-            if message["kind"] == "submitted":
+            if b"submitted" in packet:
                 # The next line is another answer to the same.
                 socket.recv_fds(agent, 1 << 17, 1)
         agent.close()
@@ -89,7 +95,7 @@ def test_the_documents_examples(server: socket.socket) -> None:
     agent.barrier("a barrier", then)
     agent.close()
     thread.join(SECONDS)
-    assert heard == [message for who, message in EXAMPLES if who == "process"]
+    assert heard == [packet for who, packet in EXAMPLES if who == "process"]
     assert ends[0] is None
     assert isinstance(ends[1], SumRefused)
     assert str(ends[1]) == ("a sum: a NaN cannot be compared; rank 0 (h1): element 17 is nan")
@@ -110,10 +116,10 @@ def test_connecting_without_a_listener() -> None:
 def test_an_agent_of_another_version_is_reported(server: socket.socket) -> None:
     def be_agent() -> None:
         agent, _ = server.accept()
-        agent.send(json.dumps({"kind": "hello", "version": 5, "host": "h1"}).encode())
+        agent.send(json.dumps({"kind": "hello", "version": 9, "host": "h1"}).encode())
 
     threading.Thread(target=be_agent).start()
-    with pytest.raises(HopsumError, match="it speaks version 5 and hopsum_torch 4; install"):
+    with pytest.raises(HopsumError, match="it speaks version 9 and hopsum_torch 5; install"):
         connect(name_of(server))
 
 
@@ -134,7 +140,7 @@ def test_tensors_are_not_given_to_another_users_process() -> None:
 def test_a_job_that_does_not_begin_in_time(server: socket.socket) -> None:
     def be_agent() -> None:
         agent, _ = server.accept()
-        agent.send(json.dumps({"kind": "hello", "version": 4, "host": "h1"}).encode())
+        agent.send(json.dumps({"kind": "hello", "version": 5, "host": "h1"}).encode())
         done.wait(SECONDS)
 
     done = threading.Event()

@@ -21,25 +21,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from host_agent.io.process_calls import (
+    ALL,
+    BARRIER,
+    COPY,
+    FAULTS,
+    PARTS,
+    REDUCTIONS,
+    ROOT,
+    TYPES,
+    Call,
+    done_packet,
+    read_call,
+)
 from protocol.errors import HopsumError, OperationError
 
 LOGGER = logging.getLogger("hopsum-agent")
 
 NAME = "@hopsum-agent"
 """Default address of a host's agent; `@`: in the abstract namespace."""
-VERSION = 4
+VERSION = 5
 MESSAGE_BYTES = 1 << 17
-TYPES = {"float32": np.dtype(np.float32), "int32": np.dtype(np.int32)}
-REDUCTIONS = {
-    "float32": ("sum", "max", "min"),
-    "int32": ("sum", "max", "min", "and", "or", "xor"),
-}
-"""How the values of each type can be combined."""
-FAULTS = ("nan", "inf", "-inf")
-"""What can be wrong with an element."""
-ALL, PARTS, ROOT = 0, 1, 2
-"""Whose the elements are, of a result or of what is copied: every rank's; part r rank r's; and with
-ROOT + r all of them rank r's."""
 MOST_MEMORIES = 4096
 """Maximum number of memories of one process: each takes a descriptor and a mapping of the agent."""
 MOST_CONNECTIONS = 256
@@ -198,7 +200,10 @@ class ProcessSocket:
         self._unwatch(descriptor)
         connection.close()
 
-    def _obey(self, connection: _Connection, message: Message) -> None:
+    def _obey(self, connection: _Connection, message: Message | Call) -> None:
+        if isinstance(message, Call):
+            connection.called(message)
+            return
         match message.get("kind"):
             case "submit":
                 name, ranks = message.get("name"), message.get("ranks")
@@ -220,18 +225,10 @@ class ProcessSocket:
                 self.attendance(job).begin(connection, rank)
             case "memory":
                 connection.map_memory(_whole(message, "memory", MOST_MEMORIES - 1))
-            case "sum" | "copy" | "barrier" | "leave":
-                if len(connection.requests) >= MOST_REQUESTS:
-                    raise _Refused(
-                        f"{MOST_REQUESTS} calls are pending; expected no more before the client "
-                        "reads their answers"
-                    )
-                connection.requests.append(connection.request(message))
+            case "leave":
+                connection.requests.append(Request("leave"))
             case kind:
-                raise _Refused(
-                    f"kind {kind!r:.40}: expected submit, attend, memory, sum, copy, barrier or "
-                    "leave"
-                )
+                raise _Refused(f"kind {kind!r:.40}: expected submit, attend, memory or leave")
 
     def _check_user(self, job: int, user: int) -> None:
         """Raise _Refused if a process's user may not attend a job."""
@@ -366,7 +363,9 @@ class Attendance:
 
     def done(self, rank: int, call: int) -> None:
         """Report that a rank's sum is in place, or that all have reached a barrier."""
-        self._say(rank, {"kind": "done", "call": call})
+        connection = self._connections.get(rank)
+        if connection is not None:
+            connection.send(done_packet(call))
 
     def failed(self, rank: int, call: int, why: str, whose: Mapping[int, str]) -> None:
         """Report why a rank's call has no result; `whose`: by rank what it did."""
@@ -400,7 +399,7 @@ class _Connection:
         self._memories: dict[int, NDArray[np.uint8]] = {}
         self._descriptors: list[int] = []
 
-    def receive(self) -> Message | None:
+    def receive(self) -> Message | Call | None:
         """Return the next message, None if there is none now. Raises EOFError, _Refused."""
         try:
             data, descriptors, flags, _ = socket.recv_fds(self._socket, MESSAGE_BYTES, 4)
@@ -409,6 +408,9 @@ class _Connection:
         self._descriptors += descriptors
         if not data:
             raise EOFError
+        call = read_call(data)
+        if call is not None:
+            return call
         try:
             if flags & socket.MSG_TRUNC:
                 raise ValueError(f"longer than {MESSAGE_BYTES} bytes")
@@ -416,12 +418,17 @@ class _Connection:
             if not isinstance(message, dict):
                 raise ValueError("no object")
         except (ValueError, RecursionError) as error:
-            raise _Refused(f"message {data[:40]!r}: {error}; expected a JSON object") from None
+            raise _Refused(
+                f"message {data[:40]!r}: {error}; expected a JSON object, or a call"
+            ) from None
         return message
 
     def say(self, message: Message) -> None:
         """Send a message; one that never reads is disconnected."""
-        data = json.dumps(message).encode()
+        self.send(json.dumps(message).encode())
+
+    def send(self, data: bytes) -> None:
+        """Send a packet as `say` does."""
         with contextlib.suppress(OSError):
             try:
                 self._socket.send(data)
@@ -458,50 +465,66 @@ class _Connection:
             os.close(descriptor)
         self._memories[number] = np.frombuffer(mapped, np.uint8)
 
-    def request(self, message: Message) -> Request:
-        """Return the call in a message. Raises _Refused."""
-        kind = message["kind"]
-        if kind == "leave":
-            return Request(kind)
-        call = _whole(message, "call", (1 << 53) - 1)
-        if kind == "barrier":
-            return Request(kind, call)
-        number, elements = _whole(message, "memory", MOST_MEMORIES), _whole(message, "elements")
-        named = message.get("type") if kind == "sum" else "int32"
-        dtype, memory = TYPES.get(str(named)), self._memories.get(number)
-        if dtype is None:
-            raise _Refused(f"type {named!r:.40}: expected {' or '.join(TYPES)}")
-        if memory is None or elements * dtype.itemsize > len(memory):
-            size = "none of that number" if memory is None else f"{len(memory)} bytes"
-            raise _Refused(f"call {call}: {elements} {dtype} in memory {number}: there is {size}")
-        tensor = memory[: elements * dtype.itemsize].view(dtype)
-        if kind == "copy":
-            return Request(kind, call, tensor, target=self._target(message, "from", elements))
-        reduction = message.get("reduction")
-        possible = REDUCTIONS[str(named)]
-        if reduction not in possible:
+    def called(self, call: Call) -> None:
+        """Add a call to the requests. Raises _Refused."""
+        if len(self.requests) >= MOST_REQUESTS:
             raise _Refused(
-                f"reduction {reduction!r:.40} of {dtype}: expected one of {', '.join(possible)}"
+                f"{MOST_REQUESTS} calls are pending; expected no more before the client "
+                "reads their answers"
             )
-        magnitude = _whole(message, "magnitude", 1 << 31)
-        target = self._target(message, "to", elements)
-        return Request(kind, call, tensor, magnitude, _fault(message), reduction, target)
+        self.requests.append(self._request(call))
 
-    def _target(self, message: Message, key: str, elements: int) -> int:
-        """Return whose the elements of a message are. Raises _Refused."""
-        match message.get(key):
-            case "all" if key == "to":
-                return ALL
-            case "parts" if self.ranks and not elements % self.ranks:
-                return PARTS
-            case int(rank) if not isinstance(rank, bool) and 0 <= rank < self.ranks:
-                return ROOT + rank
-            case other:
-                raise _Refused(
-                    f"{message['kind']}: {key} {other!r:.40}, {elements} elements: expected "
-                    f"{'all, ' if key == 'to' else ''}parts, of elements that {self.ranks} ranks "
-                    f"can share, or one of these ranks"
-                )
+    def _request(self, call: Call) -> Request:
+        """Return the request that a call is. Raises _Refused."""
+        number = call.number
+        if call.kind == BARRIER:
+            return Request("barrier", number)
+        kind = "copy" if call.kind == COPY else "sum"
+        named = "int32" if call.kind == COPY else call.named_type
+        memory = self._memories.get(call.memory)
+        if named is None:
+            raise _Refused(f"call {number}: type {call.type}: expected 0 or 1: {', '.join(TYPES)}")
+        dtype = TYPES[named]
+        if memory is None or call.elements * dtype.itemsize > len(memory):
+            size = "none of that number" if memory is None else f"{len(memory)} bytes"
+            raise _Refused(
+                f"call {number}: {call.elements} {dtype} in memory {call.memory}: there is {size}"
+            )
+        tensor = memory[: call.elements * dtype.itemsize].view(dtype)
+        if not self._is_target(kind, call):
+            raise _Refused(
+                f"call {number}: {kind} with target {call.target}, {call.elements} elements: "
+                f"expected {f'{ALL} (all), ' if kind == 'sum' else ''}{PARTS} (parts), of elements "
+                f"that {self.ranks} ranks can share, or {ROOT} + one of these ranks"
+            )
+        if kind == "copy":
+            return Request(kind, number, tensor, target=call.target)
+        reduction, possible = call.named_reduction, REDUCTIONS[named]
+        if reduction is None or reduction not in possible:
+            raise _Refused(
+                f"call {number}: reduction {call.reduction} of {dtype}: expected 0 to "
+                f"{len(possible) - 1}: {', '.join(possible)}"
+            )
+        if call.fault > len(FAULTS):
+            raise _Refused(
+                f"call {number}: fault {call.fault}: expected 0, or 1 to {len(FAULTS)}: "
+                f"{', '.join(FAULTS)}"
+            )
+        fault = (FAULTS[call.fault - 1], call.element) if call.fault else None
+        if call.magnitude > 1 << 31 or (fault and call.element >= call.elements):
+            raise _Refused(
+                f"call {number}: magnitude {call.magnitude}, element {call.element} of "
+                f"{call.elements}: expected at most 2^31, and one of the elements"
+            )
+        return Request(kind, number, tensor, call.magnitude, fault, reduction, call.target)
+
+    def _is_target(self, kind: str, call: Call) -> bool:
+        """Return whether a call's elements can be whose it says."""
+        if call.target == ALL:
+            return kind == "sum"
+        if call.target == PARTS:
+            return self.ranks > 0 and not call.elements % self.ranks
+        return call.target - ROOT < self.ranks
 
     def shutdown(self) -> None:
         """Shut the connection down after sending everything."""
@@ -549,16 +572,6 @@ def _whole(message: Message, key: str, most: int = (1 << 31) - 1) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
         raise _Refused(f"{message['kind']}: {key} {value!r:.40}: expected a number, 0 to {most}")
     return value
-
-
-def _fault(message: Message) -> tuple[str, int] | None:
-    match message.get("fault"):
-        case None:
-            return None
-        case [str(what), int(index)] if what in FAULTS and 0 <= index < 1 << 31:
-            return what, index
-        case other:
-            raise _Refused(f"fault {other!r:.40}: expected [one of {', '.join(FAULTS)}, an index]")
 
 
 def _short(message: Message) -> str:

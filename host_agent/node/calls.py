@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from host_agent.io.process_socket import ALL, PARTS, REDUCTIONS, ROOT, TYPES, Request
+from host_agent.io.process_calls import ALL, PARTS, REDUCTIONS, ROOT, TYPES
+from host_agent.io.process_socket import Request
 from host_agent.node.reductions import COMBINED_BY
 from protocol.wire import Reduction
 

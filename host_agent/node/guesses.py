@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from host_agent.io.process_socket import ALL
+from host_agent.io.process_calls import ALL
 from host_agent.node.calls import SUM_FLOAT, Wanted
 
 GUESSED_BYTES = 1 << 16

@@ -53,7 +53,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.plan import WINDOW_BMV2, JobPlan
-from host_agent.io.process_socket import FAULTS, Request
+from host_agent.io.process_calls import FAULTS
+from host_agent.io.process_socket import Request
 from host_agent.node.calls import COPY, LEAVE, SUM_FLOAT, SUM_INT, Wanted, wanted
 from host_agent.node.environment import Handover, Named
 from host_agent.node.guesses import Following, Guesses

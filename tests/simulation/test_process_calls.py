@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from collectives.plan import DataType, JobPlan
-from host_agent.io.process_socket import ALL, PARTS, ROOT, Request
+from host_agent.io.process_calls import ALL, PARTS, ROOT
+from host_agent.io.process_socket import Request
 from host_agent.node import guesses
 from host_agent.node.calls import COPY, Wanted
 from host_agent.node.process import OTHER, ProcessSource

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from collectives.plan import JobPlan, TreePlan
-from host_agent.io.process_socket import ALL, Request
+from host_agent.io.process_calls import ALL
+from host_agent.io.process_socket import Request
 from host_agent.node.environment import Named
 from host_agent.node.process import MOST, ProcessSource
 from host_agent.node.roots import roots_of

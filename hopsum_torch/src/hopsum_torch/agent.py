@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hopsum_torch import packets
 from hopsum_torch.errors import GroupLost, HopsumError, SumRefused
 from hopsum_torch.shared_memory import Memories, Memory
 
 NAME = "@hopsum-agent"
 """Default address of a host's agent, overridden by HOPSUM_AGENT; `@`: an abstract name."""
-VERSION = 4
+VERSION = 5
 MESSAGE_BYTES = 1 << 17
 HELLO_SECONDS = 10.0
 _CREDENTIALS = struct.Struct("iII")
@@ -133,8 +134,8 @@ class Agent:
         out of shared memory, before `then`. `what` stands in messages. Raises GroupLost, and what
         `fill` raises.
         """
-        message = {"kind": "sum", "type": dtype.name, "reduction": reduction, "to": self._of(to)}
-        self._share(what, elements, dtype, message, fill, drain, then)
+        head = packets.SUM, packets.TYPES.index(dtype.name), packets.REDUCTIONS.index(reduction)
+        self._share(what, elements, dtype, head, self._of(to), fill, drain, then)
 
     def copy(
         self,
@@ -154,18 +155,22 @@ class Agent:
             fill(values)
             return 0, None
 
-        message = {"kind": "copy", "from": self._of(source)}
-        self._share(what, words, np.dtype(np.int32), message, share, drain, then)
+        head = packets.COPY, 0, 0
+        self._share(what, words, np.dtype(np.int32), head, self._of(source), share, drain, then)
 
-    def _of(self, whose: str | int) -> str | int:
-        return whose if isinstance(whose, str) else self.order.index(whose)
+    def _of(self, whose: str | int) -> int:
+        """Return a call's target as packets have it."""
+        if isinstance(whose, str):
+            return packets.ALL if whose == ALL else packets.PARTS
+        return packets.ROOT + self.order.index(whose)
 
     def _share(
         self,
         what: str,
         elements: int,
         dtype: np.dtype[Any],
-        message: Message,
+        head: tuple[int, int, int],
+        target: int,
         fill: Fill,
         drain: Callable[[NDArray[Any]], None],
         then: Then,
@@ -177,9 +182,7 @@ class Agent:
                 memory = self._memories.take(elements * dtype.itemsize)
             values = memory.bytes[: elements * dtype.itemsize].view(dtype)
             magnitude, fault = fill(values)
-            shared: Message = {"memory": memory.number, "elements": elements}
-            if message["kind"] == "sum":
-                shared |= {"magnitude": magnitude, "fault": fault}
+            code, element = packets.fault_code(fault)
 
             def finish(error: HopsumError | None) -> None:
                 if error is None:
@@ -188,14 +191,15 @@ class Agent:
                     self._memories.give_back(memory)
                 then(error)
 
-            self._begin(Call(what, memory, finish), message | shared)
+            tail = memory.number, elements, magnitude, element
+            self._begin(Call(what, memory, finish), (*head, code, target), tail)
 
     def barrier(self, what: str, then: Then) -> None:
         """Wait for all ranks. Raises GroupLost."""
         with self._sending:
-            self._begin(Call(what, None, then), {"kind": "barrier"})
+            self._begin(Call(what, None, then), (packets.BARRIER, 0, 0, 0, 0), (0, 0, 0, 0))
 
-    def _begin(self, call: Call, message: Message) -> None:
+    def _begin(self, call: Call, head: tuple[int, ...], tail: tuple[int, ...]) -> None:
         with self._lock:
             self._check()
             number = self._number
@@ -203,7 +207,7 @@ class Agent:
             self._calls[number] = call
         # The connection's error is known when its end is read.
         with contextlib.suppress(OSError):
-            self._send({**message, "call": number})
+            self._socket.send(packets.CALL.pack(*head, number, *tail))
 
     def _check(self) -> None:
         if self._ended is not None:
@@ -263,10 +267,12 @@ class Agent:
                 data = b""
             if not data:
                 break
+            if data[0] == packets.DONE:
+                _, number = packets.END.unpack(data)
+                self._finish(number, None)
+                continue
             message: Message = json.loads(data)
             match message["kind"]:
-                case "done":
-                    self._finish(message["call"], None)
                 case "failed":
                     self._finish(message["call"], message)
                 case "ended":

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from hopsum_torch import packets
+
 Message = dict[str, Any]
 COMBINED_BY = {
     "sum": np.add,
@@ -24,6 +26,30 @@ COMBINED_BY = {
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
 }
+
+
+def read(packet: bytes) -> Message:
+    """Return the message in a packet; calls as if they were JSON, too."""
+    if packet[:1] == b"{":
+        message: Message = json.loads(packet)
+        return message
+    kind, dtype, reduction, fault, target, call, *tail = packets.CALL.unpack(packet)
+    memory, elements, magnitude, element = tail
+    if kind == packets.BARRIER:
+        return {"kind": "barrier", "call": call}
+    whose = {packets.ALL: "all", packets.PARTS: "parts"}.get(target, target - packets.ROOT)
+    tensor = {"call": call, "memory": memory, "elements": elements}
+    if kind == packets.COPY:
+        return {"kind": "copy", "from": whose, **tensor}
+    return {
+        "kind": "sum",
+        "type": packets.TYPES[dtype],
+        "reduction": packets.REDUCTIONS[reduction],
+        "to": whose,
+        "magnitude": magnitude,
+        "fault": [packets.FAULTS[fault], element] if fault else None,
+        **tensor,
+    }
 
 
 class Agents:
@@ -80,7 +106,7 @@ class Agents:
 
     def _serve(self, host: str, connected: socket.socket) -> None:
         memories: dict[int, Any] = {}
-        self._say(connected, {"kind": "hello", "version": 4, "host": host})
+        self._say(connected, {"kind": "hello", "version": 5, "host": host})
         rank, left = -1, False
         while True:
             try:
@@ -89,7 +115,7 @@ class Agents:
                 data = b""
             if not data:
                 break
-            message = json.loads(data)
+            message = read(data)
             match message["kind"]:
                 case "submit" if self.refusal:
                     self._say(connected, {"kind": "refused", "why": self.refusal})
@@ -174,7 +200,8 @@ class Agents:
                 self.whose.append(first[5] if first[0] == "copy" else first[4])
                 self._combine(first, [tensor for _, tensor in calls.values()])
             for rank, (message, _) in calls.items():
-                self._say(self._attending[rank], {"kind": "done", "call": message["call"]})
+                with contextlib.suppress(OSError):
+                    self._attending[rank].send(packets.END.pack(packets.DONE, message["call"]))
 
     def _combine(self, wanted: Sequence[Any], tensors: Sequence[Any]) -> None:
         """Put a call's results in place, and something else where there is none."""

@@ -17,9 +17,20 @@ import numpy as np
 import pytest
 
 from host_agent.io import process_socket
-from host_agent.io.process_socket import (
+from host_agent.io.process_calls import (
     ALL,
+    BARRIER,
+    CALL,
+    COPY,
+    DONE,
     PARTS,
+    ROOT,
+    SUM,
+    Call,
+    done_packet,
+    read_call,
+)
+from host_agent.io.process_socket import (
     ProcessGone,
     ProcessSocket,
     Request,
@@ -27,14 +38,22 @@ from host_agent.io.process_socket import (
 )
 from protocol.errors import OperationError
 from tests.support.machine import PATIENCE, unique
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT as CHECKOUT
 
 JOB = 7
-EXAMPLES = [
-    (line.split()[0], json.loads(line.split(maxsplit=1)[1]))
-    for line in (ROOT / "docs/agent-socket.md").read_text().splitlines()
-    if re.match(r"(agent|process) +\{", line)
-]
+DOCUMENT = (CHECKOUT / "docs/agent-socket.md").read_text()
+EXAMPLES = [tuple(line.split(maxsplit=1)) for line in DOCUMENT.split("```")[1].splitlines() if line]
+"""Who sends, and a packet as JSON or in hexadecimal."""
+FLOAT32, INT32 = 0, 1
+MAX, MIN, AND = 1, 2, 3
+
+
+SUMMED = Call(SUM, INT32, 0, 0, ALL, number=0, memory=0, elements=4, magnitude=1, element=0)
+COPIED = SUMMED._replace(kind=COPY, target=PARTS, magnitude=0)
+
+
+def barrier(number: int) -> Call:
+    return Call(BARRIER, 0, 0, 0, 0, number, 0, 0, 0, 0)
 
 
 class Host:
@@ -68,7 +87,9 @@ class Process:
         host.turn()
         assert self.hear()["kind"] == "hello"
 
-    def say(self, message: dict[str, Any] | bytes, *descriptors: int) -> None:
+    def say(self, message: dict[str, Any] | bytes | Call, *descriptors: int) -> None:
+        if isinstance(message, Call):
+            message = CALL.pack(*message)
         data = message if isinstance(message, bytes) else json.dumps(message).encode()
         socket.send_fds(self.socket, [data], descriptors)
         self._host.turn()
@@ -76,6 +97,8 @@ class Process:
     def hear(self) -> dict[str, Any]:
         data = self.socket.recv(1 << 17)
         assert data, "the agent has ended the connection"
+        if data[0] == DONE:
+            return {"done": data}
         message: dict[str, Any] = json.loads(data)
         return message
 
@@ -102,13 +125,18 @@ def test_the_documents_examples(host: Host) -> None:
     attendance = host.socket.attendance(JOB)
     attendance.start(["h1", "h2"], rooted=True)
     requests: list[Request] = []
-    said: list[dict[str, Any]] = [{"kind": "hello", "version": 4, "host": "h1"}]
-    for who, message in EXAMPLES:
+    said: list[dict[str, Any]] = [{"kind": "hello", "version": 5, "host": "h1"}]
+    expected = []
+    for who, written in EXAMPLES:
+        message = json.loads(written) if written[0] == "{" else {"kind": "call"}
+        packet = b"" if written[0] == "{" else bytes.fromhex(written)
+        if who == "agent":
+            expected.append({"done": packet} if packet else message)
         if who == "process":
             if message["kind"] == "memory":
                 process.share(message["bytes"])
             else:
-                process.say(message)
+                process.say(packet or message)
             if message["kind"] in ("submit", "attend"):
                 said.append(process.hear())
             for rank, request in attendance.take():
@@ -117,8 +145,8 @@ def test_the_documents_examples(host: Host) -> None:
         elif message["kind"] == "refused":
             process.say({"kind": "submit", "name": "training", "ranks": ["h1", "h9"]})
             said.append(process.hear())
-        elif message["kind"] == "done":
-            attendance.done(0, message["call"])
+        elif message["kind"] == "call":
+            attendance.done(0, requests[-1].call)
             said.append(process.hear())
         elif message["kind"] == "failed":
             whose = {int(rank): text for rank, text in message["whose"].items()}
@@ -127,7 +155,7 @@ def test_the_documents_examples(host: Host) -> None:
         elif message["kind"] == "ended":
             attendance.close(message["why"])
             said.append(process.hear())
-    assert said == [message for who, message in EXAMPLES if who == "agent"]
+    assert said == expected
     assert [request.kind for request in requests] == ["sum", "sum", "copy", "barrier", "leave"]
     assert [request.call for request in requests] == [0, 1, 2, 3, -1]
     first, second, third, *_ = requests
@@ -137,7 +165,7 @@ def test_the_documents_examples(host: Host) -> None:
     assert (second.tensor.dtype, second.fault) == (np.float32, ("nan", 17))
     assert third.tensor is not None
     assert (third.tensor.dtype, len(third.tensor)) == (np.int32, 1000)
-    assert [each.target for each in requests[:3]] == [ALL, PARTS, process_socket.ROOT + 1]
+    assert [each.target for each in requests[:3]] == [ALL, PARTS, ROOT + 1]
     assert host.submitted == [("training", ["h1", "h2"])]
 
 
@@ -146,8 +174,7 @@ def test_tensors_lie_in_memory_that_both_have(host: Host) -> None:
     process.say({"kind": "attend", "job": JOB, "rank": 0})
     shared = process.share(4096)
     shared[:8].view(np.float32)[:] = (1.5, 2.5)
-    asked = {"kind": "sum", "call": 3, "type": "float32", "memory": 0, "elements": 2}
-    process.say({**asked, "to": "all", "reduction": "min", "magnitude": 0, "fault": None})
+    process.say(SUMMED._replace(type=FLOAT32, reduction=MIN, elements=2))
     [(_, request)] = host.socket.attendance(JOB).take()
     assert request.tensor is not None
     assert request.reduction == "min"
@@ -156,48 +183,33 @@ def test_tensors_lie_in_memory_that_both_have(host: Host) -> None:
     assert shared[:8].view(np.float32).tolist() == [2.5, 3.5]
 
 
-SUM = {
-    "kind": "sum",
-    "call": 0,
-    "type": "int32",
-    "reduction": "sum",
-    "memory": 0,
-    "elements": 4,
-    "magnitude": 1,
-    "to": "all",
-}
-COPY = {"kind": "copy", "call": 0, "memory": 0, "elements": 4}
-
-
 @pytest.mark.parametrize(
     ("said", "complaint"),
     [
-        (b"\xff", "expected a JSON object"),
-        (b"[1]", "no object; expected a JSON object"),
+        (b"\xff", "expected a JSON object, or a call"),
+        (b"[1]", "no object; expected a JSON object, or a call"),
         (b" " * (1 << 17) + b"{}", "longer than 131072 bytes"),
-        ({"kind": "dance"}, "kind 'dance': expected submit, attend"),
+        ({"kind": "dance"}, "kind 'dance': expected submit, attend, memory or leave"),
         ({"kind": "submit", "name": "a", "ranks": "h1"}, "expected name and ranks"),
         ({"kind": "attend", "job": 70000}, "job 70000: expected a number, 0 to 65535"),
         ({"kind": "attend", "job": 7}, "rank None: expected a number, 0 to 65535"),
         ({"kind": "memory", "memory": 1}, "0 descriptors received; expected one"),
         ({"kind": "memory", "memory": 4096}, "memory 4096: expected a number, 0 to 4095"),
-        ({**SUM, "type": "int64"}, "type 'int64': expected float32 or int32"),
-        ({**SUM, "memory": 5}, "in memory 5: there is none of that number"),
-        ({**SUM, "elements": 1025}, "1025 int32 in memory 0: there is 4096 bytes"),
-        ({**SUM, "elements": -1}, "elements -1: expected a number"),
-        ({**SUM, "call": True}, "call True: expected a number"),
-        ({**SUM, "reduction": "product"}, "reduction 'product' of int32: expected one of sum, max"),
-        ({**SUM, "reduction": None}, "reduction None of int32: expected one of sum, max"),
-        (
-            {**SUM, "type": "float32", "reduction": "and"},
-            "of float32: expected one of sum, max, min",
-        ),
-        ({**SUM, "fault": ["odd", 1]}, "fault .*: expected .one of nan, inf, -inf"),
-        ({**SUM, "to": None}, "sum: to None, 4 elements: expected all, parts, of elements that 0"),
-        ({**SUM, "to": "parts"}, "sum: to 'parts', 4 elements: expected all"),
-        ({**COPY, "from": "all"}, "copy: from 'all', 4 elements: expected parts"),
-        ({**COPY, "from": 0}, "copy: from 0, 4 elements"),
-        ({**COPY, "from": "parts", "elements": 2000}, "2000 int32 in memory 0: there is 4096 byte"),
+        (CALL.pack(*SUMMED)[:-1], "expected a JSON object, or a call"),
+        (CALL.pack(*SUMMED._replace(kind=DONE)), "expected a JSON object, or a call"),
+        (SUMMED._replace(type=2), "type 2: expected 0 or 1: float32, int32"),
+        (SUMMED._replace(memory=5), "in memory 5: there is none of that number"),
+        (SUMMED._replace(elements=1025), "1025 int32 in memory 0: there is 4096 bytes"),
+        (SUMMED._replace(elements=(1 << 32) - 1), "in memory 0: there is 4096 bytes"),
+        (SUMMED._replace(reduction=6), "reduction 6 of int32: expected 0 to 5: sum, max"),
+        (SUMMED._replace(type=FLOAT32, reduction=AND), "reduction 3 of float32: expected 0 to 2"),
+        (SUMMED._replace(fault=4), "fault 4: expected 0, or 1 to 3: nan, inf, -inf"),
+        (SUMMED._replace(fault=1, element=4), "element 4 of 4: expected .* one of the elements"),
+        (SUMMED._replace(magnitude=(1 << 31) + 1), "magnitude 2147483649, .* at most 2.31"),
+        (SUMMED._replace(target=PARTS), "target 1, 4 elements: expected 0 .all., 1 .parts., of"),
+        (COPIED._replace(target=ALL), "copy with target 0, 4 elements: expected 1 .parts."),
+        (COPIED._replace(target=ROOT), "copy with target 2, 4 elements: .* 0 ranks can share"),
+        (COPIED._replace(elements=2000), "2000 int32 in memory 0: there is 4096 byte"),
     ],
 )
 def test_invalid_messages_end_the_connection(host: Host, said: Any, complaint: str) -> None:
@@ -212,24 +224,27 @@ def test_invalid_messages_end_the_connection(host: Host, said: Any, complaint: s
     Process(host)
 
 
-@pytest.mark.parametrize("target", [2, -1, True, 1.0, "1", "parts"])
-def test_targets_are_of_the_job(host: Host, target: Any) -> None:
+@pytest.mark.parametrize("target", [ALL, PARTS, ROOT + 2, (1 << 32) - 1])
+def test_targets_are_of_the_job(host: Host, target: int) -> None:
     """Three elements cannot be shared by two ranks."""
     [process] = attending(host, 0)
     process.share(4096)
     host.socket.attendance(JOB).start(["h1", "h2"], rooted=False)
     assert process.hear() == {"kind": "started", "ranks": ["h1", "h2"], "rooted": False}
-    process.say({**COPY, "from": 1, "elements": 3})
-    process.say({**SUM, "to": "parts"})
-    assert [each.target for _, each in host.socket.attendance(JOB).take()] == [
-        process_socket.ROOT + 1,
-        PARTS,
-    ]
-    process.say({**COPY, "from": target, "elements": 3})
-    assert (
-        "expected parts, of elements that 2 ranks can share, or one of these"
-        in process.hear()["why"]
-    )
+    process.say(COPIED._replace(target=ROOT + 1, elements=3))
+    process.say(SUMMED._replace(target=PARTS))
+    assert [each.target for _, each in host.socket.attendance(JOB).take()] == [ROOT + 1, PARTS]
+    process.say(COPIED._replace(target=target, elements=3))
+    complaint = process.hear()["why"]
+    assert "expected 1 (parts), of elements that 2 ranks can share, or 2 + one of" in complaint
+
+
+@pytest.mark.parametrize("number", [0, 123, (1 << 64) - 1])
+def test_a_call_is_what_was_packed(number: int) -> None:
+    call = SUMMED._replace(number=number, fault=3, element=2)
+    assert read_call(CALL.pack(*call)) == call
+    # 123 is the first character of JSON.
+    assert done_packet(number)[0] == DONE
 
 
 def test_memory_that_could_shrink_is_not_mapped(host: Host) -> None:
@@ -266,12 +281,12 @@ def test_each_rank_of_a_host_has_a_place(host: Host, early: bool) -> None:
     started = {"kind": "started", "ranks": ranks, "rooted": True}
     assert first.hear() == second.hear() == started
     assert "rank 0 is not here; expected one of 1, 2" in stranger.hear()["why"]
-    second.say({"kind": "barrier", "call": 5})
-    first.say({"kind": "barrier", "call": 6})
+    second.say(barrier(5))
+    first.say(barrier(6))
     assert sorted((rank, request.call) for rank, request in attendance.take()) == [(1, 5), (2, 6)]
     attendance.done(1, 5)
     attendance.failed(2, 6, "because", {0: "of this"})
-    assert second.hear() == {"kind": "done", "call": 5}
+    assert second.hear() == {"done": done_packet(5)}
     assert first.hear() == {
         "kind": "failed",
         "call": 6,
@@ -297,7 +312,7 @@ def test_the_one_rank_of_a_host_has_the_number_that_the_job_says(host: Host) -> 
     attendance = host.socket.attendance(JOB)
     attendance.start(["h2", "h1"], rooted=False)
     assert process.hear()["kind"] == "started"
-    process.say({"kind": "barrier", "call": 0})
+    process.say(barrier(0))
     [(rank, _)] = attendance.take()
     assert rank == 1
     [other] = attending(host, 1)
@@ -425,7 +440,7 @@ def test_pending_calls_are_bounded(host: Host, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(process_socket, "MOST_REQUESTS", 3)
     process = Process(host)
     for call in range(4):
-        process.say({"kind": "barrier", "call": call})
+        process.say(barrier(call))
     assert "3 calls are pending" in process.hear()["why"]
 
 

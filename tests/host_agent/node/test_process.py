@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host_agent.io.process_socket import ALL, PARTS, ROOT
+from host_agent.io.process_calls import ALL, PARTS, ROOT
 from host_agent.node import guesses
 from host_agent.node.calls import COPY, SUM_FLOAT, Wanted
 from host_agent.node.guesses import CONFIRMED, CONFIRMED_BYTES, GUESSED_BYTES, SURE

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from collectives.plan import JobPlan, TreePlan
-from host_agent.io.process_socket import ALL, PARTS, ROOT
+from host_agent.io.process_calls import ALL, PARTS, ROOT
 from host_agent.node.calls import COPY, SUM_FLOAT, Wanted
 from host_agent.node.guesses import SURE
 from host_agent.node.process import MOST

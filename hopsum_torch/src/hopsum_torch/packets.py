@@ -1,0 +1,23 @@
+"""Packets of calls and of their ends (docs/agent-socket.md); all other messages are JSON."""
+
+from __future__ import annotations
+
+import struct
+
+SUM, COPY, BARRIER, DONE = 1, 2, 3, 4
+"""First bytes of packets."""
+TYPES = ("float32", "int32")
+REDUCTIONS = ("sum", "max", "min", "and", "or", "xor")
+FAULTS = (None, "nan", "inf", "-inf")
+ALL, PARTS, ROOT = 0, 1, 2
+"""Targets: every rank; of each rank a part; ROOT + r: rank r."""
+
+CALL = struct.Struct("<4BIQ4I")
+"""Kind, type, reduction, fault; target; number; memory, elements, magnitude, element at fault."""
+END = struct.Struct("<B7xQ")
+"""DONE; number of the call."""
+
+
+def fault_code(fault: tuple[str, int] | None) -> tuple[int, int]:
+    """Return the code of a fault, and the element; zeros if there is none."""
+    return (0, 0) if fault is None else (FAULTS.index(fault[0]), fault[1])

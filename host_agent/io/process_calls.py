@@ -1,0 +1,70 @@
+"""Packets by which processes call, and hear of results (docs/agent-socket.md).
+
+All other messages are JSON; these come for every tensor, and in a flow C reads and writes them
+(`sure_calls.c`).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import numpy as np
+
+SUM, COPY, BARRIER, DONE = 1, 2, 3, 4
+"""First bytes of packets: calls, and what is said of one whose result is in place."""
+TYPES = {"float32": np.dtype(np.float32), "int32": np.dtype(np.int32)}
+REDUCTIONS = {
+    "float32": ("sum", "max", "min"),
+    "int32": ("sum", "max", "min", "and", "or", "xor"),
+}
+"""How the values of each type can be combined; packets have an index into those of int32."""
+FAULTS = ("nan", "inf", "-inf")
+"""What can be wrong with an element."""
+ALL, PARTS, ROOT = 0, 1, 2
+"""Whose the elements are, of a result or of what is copied: every rank's; part r rank r's; and with
+ROOT + r all of them rank r's."""
+
+CALL = struct.Struct("<4BIQ4I")
+_DONE = struct.Struct("<B7xQ")
+
+
+class Call(NamedTuple):
+    """A call's packet. `fault`: 0, or one more than an index of FAULTS; `element` has it."""
+
+    kind: int
+    type: int
+    reduction: int
+    fault: int
+    target: int
+    number: int
+    memory: int
+    elements: int
+    magnitude: int
+    element: int
+
+    @property
+    def named_type(self) -> str | None:
+        """Name of the type, if there is one."""
+        return _at(tuple(TYPES), self.type)
+
+    @property
+    def named_reduction(self) -> str | None:
+        """Name of the reduction, if there is one."""
+        return _at(REDUCTIONS["int32"], self.reduction)
+
+
+def _at(names: tuple[str, ...], index: int) -> str | None:
+    return names[index] if index < len(names) else None
+
+
+def read_call(packet: bytes) -> Call | None:
+    """Return the call in a packet, None if it is of another length or kind."""
+    if len(packet) != CALL.size or packet[0] not in (SUM, COPY, BARRIER):
+        return None
+    return Call(*CALL.unpack(packet))
+
+
+def done_packet(number: int) -> bytes:
+    """Return the packet that says that a call's result is in place."""
+    return _DONE.pack(DONE, number)
