@@ -16,6 +16,7 @@ from host_agent.flight import Flight
 from host_agent.link_repairs import LinkRepairs
 from host_agent.ordinary import CARRIES_LANES, Ordinary
 from host_agent.segment import OpenSegments, Segment
+from host_agent.sure_calls import SureCalls
 
 
 class Taken(NamedTuple):
@@ -28,11 +29,13 @@ class Taken(NamedTuple):
 
 
 class Left(NamedTuple):
-    """What a flow leaves: its segment, the bytes it has sent, and `refill` as in Taken."""
+    """What a flow leaves: its segment, if any, the bytes it has sent, `refill` as in Taken, and the
+    end of the stream."""
 
-    segment: Segment
+    segment: Segment | None
     sent_bytes: int
     refill: bool
+    end: int
 
 
 class FastPath:
@@ -92,31 +95,43 @@ class FastPath:
 
     # -- as a flow
 
-    def enter(self, owner: object, end: int) -> int | None:
+    def enter(self, owner: object, end: int, calls: SureCalls | None) -> int | None:
         """Leave ordinary results to a flow until `leave`; return its address.
 
-        None if none can come. `end`: of the stream.
+        None if none can come. `end`: of the stream. `calls`: to take from a process, if nothing is
+        in flight.
         """
         flight = self._flight
-        if not flight.open or not self._links.arrivals[0].complete:
+        if not (flight.open or calls) or not self._links.arrivals[0].complete:
             return None
-        segment = self._pass.segment or next(iter(self._segments))
-        if not CARRIES_LANES[segment.reduction]:
-            return None
+        segment = None
+        if flight.open:
+            segment = self._pass.segment or next(iter(self._segments))
+            if not CARRIES_LANES[segment.reduction]:
+                return None
         self._go_to(owner, segment)
         if not self._pass.available:
             return None
-        self._pass.enter(end, flight.deadline)
+        self._pass.enter(end, flight.deadline, calls)
         return self._pass.flow()
+
+    @property
+    def first(self) -> int:
+        """First fragment of the tensor that a flow has begun for a process."""
+        return self._pass.first
+
+    def follow(self, segment: Segment) -> None:
+        """Take the tensor that the flow has begun for this segment, before `leave`."""
+        self._pass.follow(segment)
 
     def leave(self) -> Left:
         """Take over what the flow has done."""
-        self._pass.save()
-        assert self._pass.segment is not None
-        return Left(self._pass.segment, self._pass.sent_bytes, self._pass.refill)
+        ordinary = self._pass
+        ordinary.save()
+        return Left(ordinary.segment, ordinary.sent_bytes, ordinary.refill, ordinary.end)
 
-    def _go_to(self, owner: object, segment: Segment) -> None:
-        """Point the pass at a segment, and at the owner's arrays if they have moved."""
+    def _go_to(self, owner: object, segment: Segment | None) -> None:
+        """Point the pass at a segment, if any, and at the owner's arrays if they have moved."""
         if not self._pass.bound:
             self._pass.bind(owner)
         self._pass.tensor(segment)

@@ -10,6 +10,10 @@ struct flow {
                         double now, uint8_t *out, uint32_t *out_lengths, uint32_t room, uint32_t *made);
     /* At `due`: do what needs no Python; returns whether `due` is later now. */
     int (*expire)(struct flow *, double now);
+    /* Take a call that may wait at a process's socket, if this flow expects it: frames to send as in
+     * `process`. Returns whether there was one. NULL: no process calls. */
+    int (*call)(struct flow *, double now, uint8_t *out, uint64_t stride, uint32_t *out_lengths, uint32_t room,
+                uint32_t *made);
     /* Job << 8 | tree. */
     int64_t key;
     /* When timers are due; how many frames may wait for one another; whether Python has something to do

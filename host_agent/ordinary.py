@@ -24,8 +24,10 @@ from numpy.typing import NDArray
 from host_agent import codec
 from host_agent.codec import Frames
 from host_agent.congestion import LEAST_WINDOW, NO_QUEUE, CongestionWindow
+from host_agent.process_calls import DONE, MOST_MEMORIES
 from host_agent.recovery import Recovery
 from host_agent.segment import Segment
+from host_agent.sure_calls import SureCalls
 from host_agent.timeout import RoundTrip
 from p4switch.packet_io.compile import FLAGS, NoCompilerError, compile_shared
 from protocol.tos import URGENT
@@ -52,6 +54,8 @@ _LAYOUT = {
     "REPAIR": int(Flag.REPAIR),
     "LEAST_WINDOW": LEAST_WINDOW,
     "NO_QUEUE": NO_QUEUE,
+    "MOST_MEMORIES": MOST_MEMORIES,
+    "DONE": DONE,
     **{each.name: codec.reduction_byte(each) for each in Reduction},
 }
 _POINTERS = {
@@ -185,6 +189,7 @@ class Flow(ctypes.Structure):
     _fields_ = [
         ("process", ctypes.c_void_p),
         ("expire", ctypes.c_void_p),
+        ("call", ctypes.c_void_p),
         ("key", ctypes.c_int64),
         ("due", ctypes.c_double),
         ("deferrable", ctypes.c_int64),
@@ -198,6 +203,7 @@ class _Stream(ctypes.Structure):
 
     _fields_ = [
         ("flow", Flow),
+        ("calls", ctypes.c_void_p),
         *((name, ctypes.c_void_p) for name in _POINTERS),
         *((name, ctypes.c_int64) for name in _CONSTANTS),
         *((name, ctypes.c_double) for name in _BOUNDS),
@@ -233,7 +239,7 @@ class _Server(ctypes.Structure):
     ]
 
 
-_TEXTS = ("flow.h", "frames.h", "ordinary_results.c", "ordinary_sums.c")
+_TEXTS = ("flow.h", "frames.h", "ordinary_results.c", "ordinary_sums.c", "sure_calls.c")
 """One program, in this order."""
 _EXACT = ("-fno-math-errno", "-ffp-contract=off")
 """Flags with which times and numbers are numpy's to the last bit."""
@@ -389,6 +395,7 @@ class Ordinary(_Pass):
         self._round_trip: RoundTrip = owner._flight.round_trip
         self._congestion: CongestionWindow = owner._flight.congestion
         self._state.progress = ctypes.addressof(self._recovery.progress.shared)
+        self._with_calls = self._address_of("sure_results"), self._address_of("sure_call")
 
     def load(self) -> None:
         """Take over the state of the stream and of its segment."""
@@ -419,13 +426,33 @@ class Ordinary(_Pass):
             if self.segment.call.remark is not None:
                 self.segment.call.remark.maximum = state.remark
 
-    def enter(self, end: int, due: float) -> None:
+    def enter(self, end: int, due: float, calls: SureCalls | None) -> None:
         """Prepare for processing in a flow; `load` comes first.
 
-        `end`: of the stream; `due`: of its timers, in seconds.
+        `end`: of the stream; `due`: of its timers, in seconds; `calls`: to take from a process.
         """
         state = self._state
         state.end_of_stream, state.flow.due, state.refill = end, due, 0
+        if calls is not None:
+            state.calls = calls.address
+            state.flow.process, state.flow.call = self._with_calls
+        elif state.calls:
+            state.calls = state.flow.call = None
+            state.flow.process = self._address_of(self._functions[0])
+
+    @property
+    def first(self) -> int:
+        """First fragment of the tensor in hand, which a flow may have begun."""
+        return int(self._state.first)
+
+    @property
+    def end(self) -> int:
+        """End of the stream."""
+        return int(self._state.end_of_stream)
+
+    def follow(self, segment: Segment) -> None:
+        """Take the tensor that the flow has begun for this segment."""
+        self.segment = segment
 
     @property
     def refill(self) -> bool:

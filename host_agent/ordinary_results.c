@@ -2,8 +2,12 @@
  * stream.py for all else. Frames are looked at before anything changes, so whatever is not ordinary is
  * left whole. ordinary.py defines LEAST_WINDOW and NO_QUEUE. */
 
+struct calls;
+
 struct stream {
     struct flow flow;
+    /* Calls to take from a process (sure_calls.c), or NULL. */
+    struct calls *calls;
     /* The stream's arrays, by slot. */
     int64_t *fragment, *wire, *result_wire, *order, *last;
     double *due, *first_sent_at, *sent_at, *overtaken_at;
@@ -400,6 +404,14 @@ static double due_of(const struct stream *s)
     return s->repair_due < due ? s->repair_due : due;
 }
 
+/* Let the flow say what it waits for. */
+static void settle(struct stream *s)
+{
+    s->flow.due = due_of(s);
+    s->flow.deferrable = s->open / (s->open >= (int64_t)s->size ? 4 : 2);
+    s->flow.finished = !s->left || s->refill;
+}
+
 /* A stream's `process`, see flow.h. */
 uint32_t ordinary_results(struct flow *flow, uint8_t *frames, uint32_t n, uint32_t length, uint64_t stride,
                           double now, uint8_t *out, uint32_t *out_lengths, uint32_t room, uint32_t *made)
@@ -433,9 +445,7 @@ uint32_t ordinary_results(struct flow *flow, uint8_t *frames, uint32_t n, uint32
         *made = ordinary_take(s, frames, n, stride, now, out, stride, room);
     }
     finish(out, *made, stride, out_lengths, s->prefix_bytes + 4 * s->lanes, s->lanes);
-    flow->due = due_of(s);
-    flow->deferrable = s->open / (s->open >= (int64_t)s->size ? 4 : 2);
-    flow->finished = !s->left || s->refill;
+    settle(s);
     return n;
 }
 

@@ -37,10 +37,11 @@ from host_agent.numbers import Factors, dequantise, factors, quantise
 from host_agent.options import WorkerOptions as WorkerOptions
 from host_agent.options import WorkerStatistics as WorkerStatistics
 from host_agent.recovery import NEVER, Progress, low_high
-from host_agent.segment import OpenSegments, Segment
+from host_agent.segment import Call, OpenSegments, Segment
+from host_agent.sure_calls import SureCalls
 from network.model import Network
 from protocol.tos import URGENT
-from protocol.wire import Flag, Header, Kind, serial_newer
+from protocol.wire import Flag, Header, Kind, Reduction, serial_newer
 
 _ECN = np.uint8(Flag.ECN)
 
@@ -367,16 +368,29 @@ class Stream:
 
     # -- as a flow
 
-    def enter(self) -> list[int]:
+    def enter(self, calls: SureCalls | None = None) -> list[int]:
         """Leave ordinary results, and all timers, to a flow (flow.h) until `leave`.
 
-        Returns its address; none if no results can come, or all must come to `receive`.
+        `calls`: to take from a process, if nothing is in flight. Returns the flow's address; none
+        if no results can come, or all must come to `receive`.
         """
         if self._checks is not None or self.failure is not None or self._handing_due != NEVER:
             return []
-        flow = self._fast.enter(self, self._end)
+        flow = self._fast.enter(self, self._end, calls)
         self._entered = flow is not None
         return [] if flow is None else [flow]
+
+    def take_over(self, call: Call, reduction: Reduction) -> None:
+        """Go on with a process's call that the flow has begun; `leave` follows.
+
+        `call`: of int32, whose result takes the place of its values.
+        """
+        no_codes = np.zeros(0, dtype=np.uint8)
+        first, values = self._fast.first, call.result
+        lanes = self.plan.values
+        segment = Segment(call, values, values, 0, first, lanes, self._window, no_codes, reduction)
+        self._segments.append(segment)
+        self._fast.follow(segment)
 
     def leave(self, now: float) -> int:
         """Take over what the flow has done; return the bytes that it has sent."""
@@ -384,7 +398,8 @@ class Stream:
             return 0
         self._entered = False
         left = self._fast.leave()
-        if not left.segment.open:
+        self._end = left.end
+        if left.segment is not None and not left.segment.open:
             self._close(left.segment)
         if left.refill:
             self.fill_window(now)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from host_agent.numbers import exponent_codes, worker_bits
 from host_agent.recovery import Progress
 from host_agent.segment import Call, Remark, Segment, Tensor
 from host_agent.stream import Stream, WorkerOptions, WorkerStatistics
+from host_agent.sure_calls import Begun, SureCalls
 from host_agent.timeout import earliest
 from network.model import Network
 from protocol.wire import (
@@ -34,6 +36,15 @@ TURN_FRAMES = 8
 """Frames of a tree that go out before it is the next tree's turn."""
 CUTS = 64
 """Number of lengths of tensors whose division among the trees is kept."""
+
+
+class Taken(NamedTuple):
+    """What flows have done with calls of a process."""
+
+    done: list[tuple[float, float]]
+    """When those that have been answered began and ended, in seconds."""
+    begun: tuple[int, Begun] | None
+    """The number of one that is open, and the call."""
 
 
 class Worker:
@@ -61,6 +72,9 @@ class Worker:
             )
         options = options or WorkerOptions()
         self.plan = plan
+        self._expected: SureCalls | None = None
+        self._expecting: Stream | None = None
+        """Stream of the calls expected."""
         self.cut_as(plan)
         self.host = plan.workers[index]
         self.statistics = WorkerStatistics()
@@ -72,6 +86,7 @@ class Worker:
         self._held: list[Call] = []
         """Those of several trees that wait for prologues."""
         self._next_call = 0
+        self._taken = Taken([], None)
         bits = worker_bits(self._scale_workers)
         progress = Progress()
         self._streams = {
@@ -226,9 +241,10 @@ class Worker:
 
     @property
     def settled(self) -> bool:
-        """Whether there is a call to take the result of, or a failure."""
+        """Whether there is a call to take the result of, or what is `taken`, or a failure."""
         calls = self._calls.values()
-        return any(not call.open_parts for call in calls) or self.failure is not None
+        taken = bool(self._taken.done or self._taken.begun)
+        return taken or any(not call.open_parts for call in calls) or self.failure is not None
 
     @property
     def failure(self) -> JobFailed | None:
@@ -286,13 +302,63 @@ class Worker:
 
     def enter(self) -> list[int]:
         """Leave ordinary results to flows until `leave`; return their addresses (flow.h)."""
-        return [flow for stream in self._all for flow in stream.enter()]
+        calls = self._expected
+        if calls is None or self._calls or not calls.left:
+            return [flow for stream in self._all for flow in stream.enter()]
+        return [
+            flow
+            for stream in self._all
+            for flow in stream.enter(calls if stream is self._expecting else None)
+        ]
 
     def leave(self, now: float) -> int:
         """Take over what the flows have done; return the bytes that they have sent."""
+        if self._expected is not None:
+            self._take_over(self._expected)
         sent = sum([stream.leave(now) for stream in self._all])
         self._release(now)
         return sent
+
+    def expect(self, calls: SureCalls | None) -> None:
+        """Let flows take calls of a process while no other call is open; see `taken`.
+
+        They take those that one tree sums.
+        """
+        if calls is not None and calls is self._expected:
+            return
+        self._expected = self._expecting = None
+        if calls is None:
+            return
+        places = [self._only_tree(each.elements) for each in calls.expected]
+        if places[0] is not None:
+            calls.limit(len([*takewhile(lambda place: place == places[0], places)]))
+            self._expected, self._expecting = calls, self._all[places[0]]
+
+    def taken(self) -> Taken:
+        """Return what flows have done with expected calls since."""
+        taken, self._taken = self._taken, Taken([], None)
+        return taken
+
+    def _only_tree(self, elements: int) -> int | None:
+        """Return the place of the tree that sums all of a tensor, if there is one."""
+        places = [place for place, (start, stop) in enumerate(self._cut(elements)) if start < stop]
+        return places[0] if len(places) == 1 else None
+
+    def _take_over(self, calls: SureCalls) -> None:
+        """Count what flows have done with expected calls, and go on with the last one."""
+        done, begun = calls.collect(), calls.give_up()
+        self._next_call += len(done)
+        self._taken.done.extend(done)
+        if begun is None:
+            return
+        assert self._expecting is not None
+        number = self._next_call
+        self._next_call += 1
+        self._calls[number] = call = Call(
+            number, f"tensor of call {number}", begun.values, 1, remark=begun.remark
+        )
+        self._taken = Taken(self._taken.done, (number, begun))
+        self._expecting.take_over(call, begun.expected.combined)
 
     # -- time
 
@@ -351,6 +417,7 @@ class Worker:
         A new epoch does not do that: workers adopt it at different calls.
         """
         self._cut = lru_cache(CUTS)(partial(tensor_ranges, plan))
+        self._expected = None
 
     def adopt(self, plan: JobPlan, now: float) -> None:
         """Go on under a newer epoch of the plan; an older or the same one is ignored.
@@ -368,6 +435,7 @@ class Worker:
             )
         self._check_scale(plan)
         self.plan = plan
+        self.expect(None)
         index = plan.workers.index(self.host)
         for tree in plan.trees:
             self._streams[tree.tree].adopt(plan, tree, index, self._network, now)

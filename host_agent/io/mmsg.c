@@ -137,6 +137,13 @@ static struct flow *flow_of(const struct run *r, const uint8_t *frame, uint32_t 
     return NULL;
 }
 
+static void count_made(struct run *r, struct flow *flow, uint32_t made)
+{
+    for (uint32_t i = 0; i < made; i++)
+        flow->sent_bytes += r->out_lengths[r->made + i];
+    r->made += made;
+}
+
 /* Process the received frames, in order, up to the first that is not ordinary. Returns whether Python
  * has something to do now. */
 static int process(struct run *r, double now)
@@ -151,19 +158,34 @@ static int process(struct run *r, double now)
         while (r->processed + n < r->received && r->lengths[r->processed + n] == length
                && !memcmp(frame + n * r->stride + KEY, frame + KEY, 3))
             n++;
-        uint32_t *out_lengths = r->out_lengths + r->made;
         uint32_t taken = flow->process(flow, frame, n, length, (uint64_t)r->stride, now,
-                                       r->out + r->made * r->stride, out_lengths,
+                                       r->out + r->made * r->stride, r->out_lengths + r->made,
                                        (uint32_t)(r->room - r->made), &made);
         if (!taken)
             break;
-        for (uint32_t i = 0; i < made; i++)
-            flow->sent_bytes += out_lengths[i];
+        count_made(r, flow, made);
         r->processed += taken;
-        r->made += made;
         finished |= flow->finished;
     }
     return finished != 0;
+}
+
+/* Let flows take calls of processes; returns whether one did. `finished`: as of `process`. */
+static int take_calls(struct run *r, double now, int *finished)
+{
+    int taken = 0;
+    for (int64_t i = 0; i < r->count; i++) {
+        struct flow *flow = r->flows[i];
+        uint32_t made = 0;
+        if (!flow->call
+            || !flow->call(flow, now, r->out + r->made * r->stride, (uint64_t)r->stride, r->out_lengths + r->made,
+                           (uint32_t)(r->room - r->made), &made))
+            continue;
+        count_made(r, flow, made);
+        *finished |= flow->finished != 0;
+        taken = 1;
+    }
+    return taken;
 }
 
 /* Choose the pause until the next reception from the number of frames received now. */
@@ -232,9 +254,12 @@ int packet_run(struct run *r)
             r->received = n > 0 ? n : 0;
         }
         double now = seconds();
-        int finished = process(r, now);
+        int finished = process(r, now), others = ready[0].revents != 0;
         if (r->received)
             packet_moderate(r, now);
+        /* A call that was taken may have been all that was readable there. */
+        if (others && take_calls(r, now, &finished))
+            others = wait_for(ready, 1, 0) > 0;
         if (r->made) {
             int n = send_frames((int)r->fd, r->out, (uint32_t)r->made, (uint32_t)r->stride, r->out_lengths);
             if (n < 0 && n != -ENETDOWN)
@@ -246,7 +271,7 @@ int packet_run(struct run *r)
         }
         if (r->processed < r->received)
             return LEFT;
-        if (ready[0].revents)
+        if (others)
             return OTHERS;
         if (finished)
             return FINISHED;

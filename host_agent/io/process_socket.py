@@ -21,16 +21,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from host_agent.io.process_calls import (
+from host_agent.process_calls import (
     ALL,
     BARRIER,
     COPY,
     FAULTS,
+    MOST_MEMORIES,
     PARTS,
     REDUCTIONS,
     ROOT,
     TYPES,
-    Call,
+    CallPacket,
+    Mailbox,
     done_packet,
     read_call,
 )
@@ -42,8 +44,6 @@ NAME = "@hopsum-agent"
 """Default address of a host's agent; `@`: in the abstract namespace."""
 VERSION = 5
 MESSAGE_BYTES = 1 << 17
-MOST_MEMORIES = 4096
-"""Maximum number of memories of one process: each takes a descriptor and a mapping of the agent."""
 MOST_CONNECTIONS = 256
 MOST_OF_USER = 64
 """Connections, and jobs attended before they are known here, so that others find room; root has no
@@ -200,8 +200,8 @@ class ProcessSocket:
         self._unwatch(descriptor)
         connection.close()
 
-    def _obey(self, connection: _Connection, message: Message | Call) -> None:
-        if isinstance(message, Call):
+    def _obey(self, connection: _Connection, message: Message | CallPacket) -> None:
+        if isinstance(message, CallPacket):
             connection.called(message)
             return
         match message.get("kind"):
@@ -361,6 +361,15 @@ class Attendance:
             taken += [(rank, request) for request in requests]
         return taken
 
+    def mailbox(self, rank: int) -> Mailbox | None:
+        """Return where a rank's packets come; None if it is not here."""
+        connection = self._connections.get(rank)
+        return None if connection is None else connection.mailbox
+
+    def request(self, rank: int, packet: CallPacket) -> Request:
+        """Return the request in a packet of a rank's that was taken from its mailbox."""
+        return self._connections[rank].request(packet)
+
     def done(self, rank: int, call: int) -> None:
         """Report that a rank's sum is in place, or that all have reached a barrier."""
         connection = self._connections.get(rank)
@@ -395,11 +404,12 @@ class _Connection:
         """Number of jobs that are being submitted for it."""
         self.gone = self.left = False
         self.ranks = 0
+        self.mailbox = Mailbox(connected.fileno())
         self._socket = connected
         self._memories: dict[int, NDArray[np.uint8]] = {}
         self._descriptors: list[int] = []
 
-    def receive(self) -> Message | Call | None:
+    def receive(self) -> Message | CallPacket | None:
         """Return the next message, None if there is none now. Raises EOFError, _Refused."""
         try:
             data, descriptors, flags, _ = socket.recv_fds(self._socket, MESSAGE_BYTES, 4)
@@ -463,18 +473,19 @@ class _Connection:
             ) from None
         finally:
             os.close(descriptor)
-        self._memories[number] = np.frombuffer(mapped, np.uint8)
+        memory = self._memories[number] = np.frombuffer(mapped, np.uint8)
+        self.mailbox.add(number, memory)
 
-    def called(self, call: Call) -> None:
+    def called(self, call: CallPacket) -> None:
         """Add a call to the requests. Raises _Refused."""
         if len(self.requests) >= MOST_REQUESTS:
             raise _Refused(
                 f"{MOST_REQUESTS} calls are pending; expected no more before the client "
                 "reads their answers"
             )
-        self.requests.append(self._request(call))
+        self.requests.append(self.request(call))
 
-    def _request(self, call: Call) -> Request:
+    def request(self, call: CallPacket) -> Request:
         """Return the request that a call is. Raises _Refused."""
         number = call.number
         if call.kind == BARRIER:
@@ -518,7 +529,7 @@ class _Connection:
             )
         return Request(kind, number, tensor, call.magnitude, fault, reduction, call.target)
 
-    def _is_target(self, kind: str, call: Call) -> bool:
+    def _is_target(self, kind: str, call: CallPacket) -> bool:
         """Return whether a call's elements can be whose it says."""
         if call.target == ALL:
             return kind == "sum"
@@ -534,6 +545,7 @@ class _Connection:
     def close(self) -> None:
         """Close it; memory is released with the last pending call."""
         self.gone = True
+        self.mailbox.open = False
         for descriptor in self._descriptors:
             os.close(descriptor)
         self._memories.clear()

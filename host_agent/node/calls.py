@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from host_agent.io.process_calls import ALL, PARTS, REDUCTIONS, ROOT, TYPES
 from host_agent.io.process_socket import Request
-from host_agent.node.reductions import COMBINED_BY
+from host_agent.node.reductions import COMBINED_BY, encoding
+from host_agent.process_calls import ALL, PARTS, REDUCTIONS, ROOT, TYPES
+from host_agent.sure_calls import Expected
 from protocol.wire import Reduction
 
 BARRIER, LEAVE, COPY = 1, 2, 3
@@ -19,6 +20,7 @@ _WAYS = {
     )
 }
 """Codes of operations, by reduction and type."""
+_NAMES = {code: way for way, code in _WAYS.items()}
 _CODES = {(reduction, TYPES[dtype]): code for (reduction, dtype), code in _WAYS.items()}
 SUM_INT, SUM_FLOAT = _WAYS["sum", "int32"], _WAYS["sum", "float32"]
 _KINDS = {BARRIER: "barrier", LEAVE: "leave"} | {
@@ -75,6 +77,26 @@ class Wanted(NamedTuple):
     def reduction(self) -> Reduction | None:
         """Reduction in the switches, if not sums: what is copied is combined with zeros."""
         return _COMBINED_BY.get(self.code)
+
+    def expected(self, combined: Reduction, code: int) -> Expected | None:
+        """Return this as a call that flows can take; None if it is not a reduction for all ranks.
+
+        `combined`: the operation in the switches; `code`: of float32 sums the exponent byte.
+        """
+        way = _NAMES.get(self.code)
+        if way is None or self.target != ALL:
+            return None
+        reduction, dtype = way
+        scaled = self.code == SUM_FLOAT
+        return Expected(
+            dtype,
+            reduction,
+            self.elements,
+            combined,
+            scaled,
+            *encoding(reduction, TYPES[dtype]),
+            code if scaled else 0,
+        )
 
     def share(self, rank: int, ranks: int) -> tuple[int, int]:
         """Return which elements (start, stop) are a rank's, as the target says."""

@@ -22,6 +22,7 @@ from host_agent.io.tcp_collective import PROGRESS_SECONDS
 from host_agent.node.bandwidth import Counted
 from host_agent.node.operation_pool import Completed
 from host_agent.node.work import Work
+from host_agent.process_calls import CallPacket, Mailbox
 from host_agent.segment import Remark, Tensor
 from host_agent.session import Assignment, Event
 from host_agent.workload import CheckedWorkload
@@ -243,6 +244,12 @@ class Handover(Protocol):
 
     def take(self) -> Sequence[tuple[int, Request]]:
         """Take the calls that they have made since, with their ranks. Raises ProcessGone."""
+
+    def mailbox(self, rank: int) -> Mailbox | None:
+        """Return where a rank's packets come; None if flows cannot take them from there."""
+
+    def request(self, rank: int, packet: CallPacket) -> Request:
+        """Return the request in a packet that a flow has taken from a rank's mailbox."""
 
     def done(self, rank: int, call: int) -> None:
         """Say that a call's sum is where the rank's tensor was."""

@@ -14,7 +14,8 @@ from collectives.schedule import Schedule
 from host_agent.io.tcp_collective import PROGRESS_SECONDS
 from host_agent.node.environment import Environment, Meeting, Transport
 from host_agent.segment import Remark, Tensor
-from host_agent.worker import Worker
+from host_agent.sure_calls import SureCalls
+from host_agent.worker import Taken, Worker
 from network.model import Network
 from protocol.wire import Reduction
 
@@ -67,6 +68,14 @@ class TreeExchange:
         return self._worker.submit(
             tensor, now, out=out, reduction=reduction, remark=remark, ranges=ranges
         )
+
+    def expect(self, calls: SureCalls | None) -> None:
+        """Let flows take a process's calls, see `Worker.expect`."""
+        self._worker.expect(calls)
+
+    def taken(self) -> Taken:
+        """Return what flows have done with them since."""
+        return self._worker.taken()
 
     def done(self, call: int) -> bool:
         """Return, once, whether a call is complete; JobFailed if it never will be."""

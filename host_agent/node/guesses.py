@@ -10,10 +10,12 @@ comes from calls that all ranks agreed on, or from results that all hosts have.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import ChainMap
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass, replace
 
-from host_agent.io.process_calls import ALL
 from host_agent.node.calls import SUM_FLOAT, Wanted
+from host_agent.process_calls import ALL
 
 GUESSED_BYTES = 1 << 16
 """Of a tensor that is submitted before the check of its call is known. A wrong guess costs as much
@@ -29,7 +31,7 @@ LENGTHS = (1, 2, 4, 8, 16, 32)
 """Numbers of calls of contexts."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Following:
     """The successor of a context, the ranks' greatest magnitude, and how often in a row it has
     followed."""
@@ -75,7 +77,7 @@ class Guesses:
         """The last calls, each as one number."""
         self._contexts: list[tuple[int, ...]] = []
         """The last calls, more and more of them."""
-        self._follows: dict[tuple[int, ...], Following] = {}
+        self._follows: MutableMapping[tuple[int, ...], Following] = {}
 
     def next(self) -> Following | None:
         """Return what is expected to follow the last calls.
@@ -89,28 +91,50 @@ class Guesses:
         times = max([each.times for each in known if each.wanted == longest.wanted])
         return Following(longest.wanted, longest.magnitude, times)
 
+    def ahead(self, most: int, wanted: Callable[[Following], bool]) -> list[Following]:
+        """Return what is expected next, one after the other if each proves right.
+
+        At most `most`, and as long as they are `wanted`.
+        """
+        later = Guesses()
+        later._last, later._contexts = self._last, self._contexts
+        later._follows = ChainMap({}, self._follows)
+        found: list[Following] = []
+        while len(found) < most and not self._full(len(found) + 1):
+            following = later.next()
+            if following is None or not wanted(following):
+                break
+            found.append(following)
+            later.remember(following.wanted, following.magnitude)
+        return found
+
     def doubt(self) -> None:
         """Count anew how often what follows the last calls is right."""
-        for following in self._known():
-            following.times = 0
+        for context in self._contexts:
+            if context in self._follows:
+                self._follows[context] = replace(self._follows[context], times=0)
 
     def remember(self, agreed: Wanted, magnitude: int) -> None:
         """Note the successor of the last calls, and the ranks' greatest magnitude."""
-        if len(self._follows) > CONTEXTS - len(LENGTHS):
+        if self._full():
             self._follows.clear()
         for context in self._contexts:
             following = self._follows.get(context)
             if following is not None and following.wanted == agreed:
-                following.times += 1
-                following.magnitude = magnitude
+                following = Following(agreed, magnitude, following.times + 1)
             elif following is not None and following.times > 1:
                 # An exception, such as a loss that is averaged every ten steps?
-                following.times = 0
+                following = replace(following, times=0)
             else:
-                self._follows[context] = Following(agreed, magnitude)
+                following = Following(agreed, magnitude)
+            self._follows[context] = following
         number = agreed.elements << 32 | agreed.word(0)
         last = self._last = (*self._last, number)[-LENGTHS[-1] :]
         self._contexts = [last[-length:] for length in LENGTHS if length <= len(last)]
+
+    def _full(self, more: int = 0) -> bool:
+        """Whether there is no room for another call, after some `more`."""
+        return len(self._follows) > CONTEXTS - (1 + more) * len(LENGTHS)
 
     def _known(self) -> list[Following]:
         found = map(self._follows.get, self._contexts)

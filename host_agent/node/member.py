@@ -441,7 +441,12 @@ class Member:
         self, assignment: Assignment, plan: JobPlan, work: Work, source: Source
     ) -> Generator[None, None, JobPlan]:
         """Sum all tensors, as many at once as allowed; return the last tensor's plan."""
+        trees, direct = self._exchanges.get(0), None
+        if isinstance(source, ProcessSource) and isinstance(trees, TreeExchange):
+            direct = source, trees
         while True:
+            if direct is not None:
+                self._take_over(*direct)
             self._finish(source)
             following = source.next(self._now) if self._room() else None
             if following is not None:
@@ -456,7 +461,30 @@ class Member:
             elif source.over and not self._under_way:
                 return plan
             else:
+                if direct is not None:
+                    self._expect(*direct, plan)
                 yield
+
+    def _expect(self, source: ProcessSource, trees: TreeExchange, plan: JobPlan) -> None:
+        """Let flows take the calls that are expected next, if this waits for them."""
+        idle = not self._under_way and not plan.period
+        trees.expect(source.expect(plan.reduction) if idle else None)
+
+    def _take_over(self, source: ProcessSource, trees: TreeExchange) -> None:
+        """Count the calls that flows have taken, and go on with one that they have begun."""
+        done, open_ = trees.taken()
+        number, begun = (-1, None) if open_ is None else open_
+        named = source.took(len(done), begun)
+        self.round += len(done)
+        for start, finish in done:
+            self._intervals.starts.append(start)
+            self._intervals.finishes.append(finish)
+        if named is not None and begun is not None:
+            self.elements = len(named.tensor)
+            place = len(self._intervals.starts)
+            self._under_way.append(_Call(named.name, place, named.tensor, [(trees, number)]))
+            self._intervals.starts.append(begun.at)
+            self._intervals.finishes.append(begun.at)
 
     def _room(self) -> bool:
         """Return whether another tensor may be started."""

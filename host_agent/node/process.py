@@ -53,7 +53,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.plan import WINDOW_BMV2, JobPlan
-from host_agent.io.process_calls import FAULTS
 from host_agent.io.process_socket import Request
 from host_agent.node.calls import COPY, LEAVE, SUM_FLOAT, SUM_INT, Wanted, wanted
 from host_agent.node.environment import Handover, Named
@@ -68,9 +67,11 @@ from host_agent.node.local_sums import (
 from host_agent.node.reductions import decode
 from host_agent.node.roots import Roots, Way
 from host_agent.numbers import dequantise, exponent_codes, quantise, worker_bits
+from host_agent.process_calls import FAULTS, Mailbox
 from host_agent.segment import Remark, Tensor
+from host_agent.sure_calls import Begun, SureCalls
 from host_agent.workload import CheckedWorkload, Verdict
-from protocol.wire import LANES_DEFAULT
+from protocol.wire import LANES_DEFAULT, Reduction
 
 WORDS = 4
 """Words per rank and call in a check: `Wanted.word`, elements, index of a fault, magnitude."""
@@ -80,6 +81,8 @@ PACKED_ELEMENTS = 1 << 13
 HALF = 16
 OTHER = 255
 """Remark of a host that does not make the call expected, or must not send its values."""
+MOST_AHEAD = 64
+"""Maximum number of calls that flows may take before this learns of them."""
 _LEFT = Request("leave")
 _CHECK, _GUESS, _SURE, _VALUES, _PACK = "check", "guess", "sure", "values", "pack"
 _UPPER, _LOWER = "upper", "lower"
@@ -187,6 +190,10 @@ class ProcessSource:
         self._guesses = Guesses()
         self._sure: tuple[_Call, Following] | None = None
         """The call that is submitted without a check, and what it is expected to be."""
+        self._ahead: deque[Following] = deque()
+        """Calls that flows may take next, see `expect`."""
+        self._most_ahead = 1
+        self._expected: SureCalls | None = None
         self._guessed: dict[_Call, Tensor | None] = {}
         """Sums of guesses that precede their check, or None for checks that precede their sum."""
 
@@ -211,12 +218,82 @@ class ProcessSource:
         if not self._ready:
             return None
         kind, what, tensor = self._ready.popleft()
-        self._numbers += 1
-        name = f"{kind} {self._numbers}"
-        self._submitted[name] = kind, what
+        name = self._name(kind, what)
         way = self._way(kind, what, len(tensor))
         remark = what.remark if isinstance(what, _Call) and kind == _SURE else None
         return Named(name, tensor, way.reduction, remark, way.ranges)
+
+    def _name(self, kind: str, what: _Call | _Pack) -> str:
+        """Return the name of a tensor that is submitted now."""
+        self._numbers += 1
+        name = f"{kind} {self._numbers}"
+        self._submitted[name] = kind, what
+        return name
+
+    # -- calls that flows take
+
+    def expect(self, reduction: Reduction) -> SureCalls | None:
+        """Return the calls that flows may take while this waits; None: none.
+
+        `reduction`: of sums in the switches. What flows have done with them comes to `took`.
+        """
+        quiet = not (self._ready or self._submitted or self._checked or self._sure or self._left)
+        if not quiet or self.over or any(self._asked.values()):
+            return None
+        if len(self._here) > 1 or self._roots is not None or self._sums_only:
+            return None
+        mailbox = self._handover.mailbox(self._here[0])
+        if mailbox is None:
+            return None
+        if self._expected is None or not self._expected.left:
+            self._expected = self._look_ahead(mailbox, reduction)
+        return self._expected
+
+    def _look_ahead(self, mailbox: Mailbox, reduction: Reduction) -> SureCalls | None:
+        """Return the calls that are expected next and sure."""
+        if not self._ahead:
+            self._ahead.extend(self._guesses.ahead(self._most_ahead, self._is_sure))
+        found = []
+        for each in self._ahead:
+            wanted = each.wanted
+            expected = wanted.expected(wanted.reduction or reduction, each.magnitude)
+            if expected is None:
+                break
+            found.append(expected)
+        return SureCalls(mailbox, len(self._ranks), found) if found else None
+
+    def _is_sure(self, following: Following) -> bool:
+        return following.sure(self._packed_elements)
+
+    def took(self, done: int, begun: Begun | None) -> Named | None:
+        """Count the calls that flows have taken, `done` of them, and go on with one that they have
+        `begun`: return its name and values."""
+        for _ in range(done):
+            following = self._next_ahead()
+            self._guesses.remember(following.wanted, following.magnitude)
+            self._numbers += 1
+        if begun is None:
+            return None
+        following = self._next_ahead()
+        [rank] = self._here
+        self._asked[rank].append(self._handover.request(rank, begun.packet))
+        call = _Call(self._next_of(rank, 1))
+        call.remark = begun.remark
+        self._sure = call, following
+        return Named(self._name(_SURE, call), begun.values)
+
+    def _next_ahead(self) -> Following:
+        """Return the next call ahead; the more come as expected, the further this looks."""
+        following = self._ahead.popleft()
+        if not self._ahead:
+            self._most_ahead = min(2 * self._most_ahead, MOST_AHEAD)
+        return following
+
+    def _look_anew(self) -> None:
+        """Note that calls, or magnitudes, are not those expected."""
+        self._ahead.clear()
+        self._most_ahead = 1
+        self._expected = None
 
     def _way(self, kind: str, what: _Call | _Pack, elements: int) -> Way:
         """Return how a tensor is submitted for calls."""
@@ -252,6 +329,7 @@ class ProcessSource:
 
     def _check(self, guess: Wanted | None) -> None:
         """Prepare the check of the next calls, and what is guessed of the first."""
+        self._look_anew()
         count = self._most_calls
         if not self._left:
             count = min(count, max(map(len, self._asked.values())))
@@ -269,6 +347,9 @@ class ProcessSource:
         """Submit the next call as it is expected to be, without a check."""
         guess = following.wanted
         call = _Call([self._next_of(rank, 1)[0] for rank in self._here])
+        if self._ahead:
+            self._next_ahead()
+            self._expected = None
         values, remark = None, OTHER
         # Calls that have come in the meantime share a check, and fragments.
         if all(len(asked) <= 1 for asked in self._asked.values()):
@@ -411,6 +492,7 @@ class ProcessSource:
         remark, expected = call.remark.maximum, following.magnitude
         if remark == OTHER:
             self._guesses.doubt()
+            self._look_anew()
             self._check(None)
             return
         self._pass()
@@ -419,6 +501,7 @@ class ProcessSource:
         elif remark == expected:
             self._unpack(_Pack([call], [remark]), result)
         else:
+            self._look_anew()
             self._pack([(call, remark)])
         self._guesses.remember(following.wanted, remark)
 

@@ -9,6 +9,8 @@ these are exact.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,12 +30,20 @@ _COMPLEMENTED = ("min", "or")
 _ALL_BUT_SIGN = np.int32(0x7FFFFFFF)
 
 
+def encoding(reduction: str, dtype: np.dtype[Any]) -> tuple[bool, bool]:
+    """Return whether `encode` orders the bits of values, and whether it complements them then."""
+    if reduction not in COMBINED_BY:
+        return False, False
+    return dtype == np.float32, reduction in _COMPLEMENTED
+
+
 def encode(request: Request, tensor: Tensor) -> Tensor:
     """Encode values of a reduction other than a sum, in place, as integers to combine."""
     bits: NDArray[np.int32] = tensor.view(np.int32)
-    if tensor.dtype == np.float32:
+    ordered, complemented = encoding(request.reduction, tensor.dtype)
+    if ordered:
         _order(bits)
-    if request.reduction in _COMPLEMENTED:
+    if complemented:
         np.invert(bits, out=bits)
     return bits
 
@@ -41,9 +51,10 @@ def encode(request: Request, tensor: Tensor) -> Tensor:
 def decode(request: Request, bits: Tensor) -> Tensor:
     """Undo `encode`, in place."""
     assert request.tensor is not None
-    if request.reduction in _COMPLEMENTED:
+    ordered, complemented = encoding(request.reduction, request.tensor.dtype)
+    if complemented:
         np.invert(bits, out=bits)
-    if request.tensor.dtype == np.float32:
+    if ordered:
         _order(bits)
     return bits.view(request.tensor.dtype)
 

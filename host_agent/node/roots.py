@@ -16,8 +16,8 @@ from typing import NamedTuple
 from collectives.choices import Collective
 from collectives.operation import Ranges, root_ranges
 from collectives.plan import JobPlan
-from host_agent.io.process_calls import ALL
 from host_agent.node.calls import COPY, Wanted
+from host_agent.process_calls import ALL
 from protocol.wire import Reduction, frame_bytes
 
 

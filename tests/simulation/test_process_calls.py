@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from collectives.plan import DataType, JobPlan
-from host_agent.io.process_calls import ALL, PARTS, ROOT
 from host_agent.io.process_socket import Request
 from host_agent.node import guesses
 from host_agent.node.calls import COPY, Wanted
 from host_agent.node.process import OTHER, ProcessSource
 from host_agent.node.work import Work
+from host_agent.process_calls import ALL, PARTS, ROOT, CallPacket
 from host_agent.segment import Tensor
 from host_agent.stream import WorkerOptions
 from host_agent.task import Task
@@ -99,6 +99,12 @@ class Hand:
 
     def done(self, rank: int, call: int) -> None:
         self._processes[rank].done_with.append(call)
+
+    def mailbox(self, rank: int) -> None:
+        """Flows take nothing here."""
+
+    def request(self, rank: int, packet: CallPacket) -> Request:
+        raise AssertionError("no flow takes packets here")
 
     def failed(self, rank: int, call: int, why: str, whose: Mapping[int, str]) -> None:
         raise AssertionError(f"rank {rank}, call {call}: {why} {whose}")

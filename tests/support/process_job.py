@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from collectives.plan import JobPlan, TreePlan
-from host_agent.io.process_calls import ALL
 from host_agent.io.process_socket import Request
 from host_agent.node.environment import Named
 from host_agent.node.process import MOST, ProcessSource
 from host_agent.node.roots import roots_of
 from host_agent.numbers import exponent_codes
+from host_agent.process_calls import ALL, CallPacket
 from protocol.wire import LANES_DEFAULT, ROOT_REDUCTIONS, Reduction
 
 SWITCHES: dict[Reduction | None, np.ufunc] = {
@@ -97,6 +97,12 @@ class Hand:
 
     def done(self, rank: int, call: int) -> None:
         self._end(rank, call, "done")
+
+    def mailbox(self, rank: int) -> None:
+        """Flows take nothing here."""
+
+    def request(self, rank: int, packet: CallPacket) -> Request:
+        raise AssertionError("no flow takes packets here")
 
     def failed(self, rank: int, call: int, why: str, whose: Mapping[int, str]) -> None:
         self._end(

@@ -17,7 +17,13 @@ import numpy as np
 import pytest
 
 from host_agent.io import process_socket
-from host_agent.io.process_calls import (
+from host_agent.io.process_socket import (
+    ProcessGone,
+    ProcessSocket,
+    Request,
+    SocketTaken,
+)
+from host_agent.process_calls import (
     ALL,
     BARRIER,
     CALL,
@@ -26,15 +32,9 @@ from host_agent.io.process_calls import (
     PARTS,
     ROOT,
     SUM,
-    Call,
+    CallPacket,
     done_packet,
     read_call,
-)
-from host_agent.io.process_socket import (
-    ProcessGone,
-    ProcessSocket,
-    Request,
-    SocketTaken,
 )
 from protocol.errors import OperationError
 from tests.support.machine import PATIENCE, unique
@@ -48,12 +48,12 @@ FLOAT32, INT32 = 0, 1
 MAX, MIN, AND = 1, 2, 3
 
 
-SUMMED = Call(SUM, INT32, 0, 0, ALL, number=0, memory=0, elements=4, magnitude=1, element=0)
+SUMMED = CallPacket(SUM, INT32, 0, 0, ALL, number=0, memory=0, elements=4, magnitude=1, element=0)
 COPIED = SUMMED._replace(kind=COPY, target=PARTS, magnitude=0)
 
 
-def barrier(number: int) -> Call:
-    return Call(BARRIER, 0, 0, 0, 0, number, 0, 0, 0, 0)
+def barrier(number: int) -> CallPacket:
+    return CallPacket(BARRIER, 0, 0, 0, 0, number, 0, 0, 0, 0)
 
 
 class Host:
@@ -87,8 +87,8 @@ class Process:
         host.turn()
         assert self.hear()["kind"] == "hello"
 
-    def say(self, message: dict[str, Any] | bytes | Call, *descriptors: int) -> None:
-        if isinstance(message, Call):
+    def say(self, message: dict[str, Any] | bytes | CallPacket, *descriptors: int) -> None:
+        if isinstance(message, CallPacket):
             message = CALL.pack(*message)
         data = message if isinstance(message, bytes) else json.dumps(message).encode()
         socket.send_fds(self.socket, [data], descriptors)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from collectives.plan import JobPlan, TreePlan
-from host_agent.io.process_calls import ALL, PARTS, ROOT
 from host_agent.node.calls import COPY, SUM_FLOAT, Wanted
 from host_agent.node.guesses import SURE
 from host_agent.node.process import MOST
 from host_agent.node.roots import Roots, roots_of
+from host_agent.process_calls import ALL, PARTS, ROOT
 from protocol.wire import ROOT_REDUCTIONS, Reduction
 from tests.support.process_job import EXPECTED, Job
 

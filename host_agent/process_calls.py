@@ -10,6 +10,7 @@ import struct
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 SUM, COPY, BARRIER, DONE = 1, 2, 3, 4
 """First bytes of packets: calls, and what is said of one whose result is in place."""
@@ -25,11 +26,14 @@ ALL, PARTS, ROOT = 0, 1, 2
 """Whose the elements are, of a result or of what is copied: every rank's; part r rank r's; and with
 ROOT + r all of them rank r's."""
 
+MOST_MEMORIES = 4096
+"""Maximum number of memories of one process: each takes a descriptor and a mapping of the agent."""
+
 CALL = struct.Struct("<4BIQ4I")
 _DONE = struct.Struct("<B7xQ")
 
 
-class Call(NamedTuple):
+class CallPacket(NamedTuple):
     """A call's packet. `fault`: 0, or one more than an index of FAULTS; `element` has it."""
 
     kind: int
@@ -58,13 +62,30 @@ def _at(names: tuple[str, ...], index: int) -> str | None:
     return names[index] if index < len(names) else None
 
 
-def read_call(packet: bytes) -> Call | None:
+def read_call(packet: bytes) -> CallPacket | None:
     """Return the call in a packet, None if it is of another length or kind."""
     if len(packet) != CALL.size or packet[0] not in (SUM, COPY, BARRIER):
         return None
-    return Call(*CALL.unpack(packet))
+    return CallPacket(*CALL.unpack(packet))
 
 
 def done_packet(number: int) -> bytes:
     """Return the packet that says that a call's result is in place."""
     return _DONE.pack(DONE, number)
+
+
+class Mailbox:
+    """Where a process's packets come, and the memories that it shares, as C needs them.
+
+    `addresses` (0: none) and `sizes` (bytes) are by number. `open` until the socket is closed.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.open = True
+        self.addresses: NDArray[np.uint64] = np.zeros(MOST_MEMORIES, np.uint64)
+        self.sizes: NDArray[np.int64] = np.zeros(MOST_MEMORIES, np.int64)
+
+    def add(self, number: int, memory: NDArray[np.uint8]) -> None:
+        """Add a memory, which must stay mapped while this is open."""
+        self.addresses[number], self.sizes[number] = memory.ctypes.data, len(memory)

@@ -1,0 +1,151 @@
+"""Calls of a process that a stream's flow takes from its socket, submits and answers, in C.
+
+A training makes the same calls again and again, and once that is sure each is submitted without a
+check (`host_agent.node.process`). A source that has nothing to do then says which calls it expects
+next, and of what magnitude. While the port waits for frames, a flow takes a call that is as
+expected, and answers it if its result is as expected, too: the same packets, frames and values as
+by the source. What is done is counted afterwards. Any other call stays where it is, and a result
+that does not conclude its call is left to the source.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from host_agent import codec
+from host_agent.process_calls import REDUCTIONS, SUM, TYPES, CallPacket, Mailbox
+from host_agent.segment import Remark, Tensor
+from protocol.wire import Reduction
+
+_EXPECTED = np.dtype(
+    [
+        *((name, np.uint8) for name in ("kind", "type", "reduction", "scaled")),
+        *((name, np.uint8) for name in ("ordered", "complemented", "combined", "code")),
+        ("elements", np.uint32),
+    ],
+    align=True,
+)
+"""`struct expected` of sure_calls.c."""
+
+
+class Expected(NamedTuple):
+    """An expected call: a sum for all ranks of `elements` values, reduced as `reduction` of `type`.
+
+    `combined`: the switches' operation on the integers that are submitted. `scaled`: these are made
+    of float32 by the scale of exponent byte `code`; otherwise `code` is 0, and of other reductions
+    than sums the bits are `ordered` and `complemented` (`host_agent.node.reductions`).
+    """
+
+    type: str
+    reduction: str
+    elements: int
+    combined: Reduction
+    scaled: bool
+    ordered: bool
+    complemented: bool
+    code: int
+
+
+class Begun(NamedTuple):
+    """A call that a flow has submitted, and the source goes on with; `at`: when, in seconds.
+
+    `values`: submitted, later its result. `remark`: what went along.
+    """
+
+    at: float
+    packet: CallPacket
+    expected: Expected
+    values: Tensor
+    remark: Remark
+
+
+class _Calls(ctypes.Structure):
+    """`struct calls` of sure_calls.c."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("expected", "memories", "bytes", "values")),
+        *((name, ctypes.c_void_p) for name in ("begun", "ended")),
+        *((name, ctypes.c_int64) for name in ("socket", "count", "ranks", "next", "under_way")),
+        ("own", ctypes.c_int64),
+        *((name, ctypes.c_uint8) for name in ("kind", "type", "reduction", "fault")),
+        ("target", ctypes.c_uint32),
+        ("number", ctypes.c_uint64),
+        *((name, ctypes.c_uint32) for name in ("memory", "elements", "magnitude", "element")),
+    ]
+
+
+class SureCalls:
+    """The calls expected next, in order, of the one rank whose packets come to `mailbox`.
+
+    `ranks`: of the job.
+    """
+
+    def __init__(self, mailbox: Mailbox, ranks: int, expected: Sequence[Expected]) -> None:
+        self.expected = tuple(expected)
+        self._mailbox = mailbox
+        self._rows = np.array([_row(each) for each in expected], _EXPECTED)
+        self._values = np.zeros(max(each.elements for each in expected), np.int32)
+        self._begun: NDArray[np.float64] = np.zeros(len(expected))
+        self._ended: NDArray[np.float64] = np.zeros(len(expected))
+        self._collected = 0
+        self._state = _Calls(
+            expected=self._rows.ctypes.data,
+            memories=mailbox.addresses.ctypes.data,
+            bytes=mailbox.sizes.ctypes.data,
+            values=self._values.ctypes.data,
+            begun=self._begun.ctypes.data,
+            ended=self._ended.ctypes.data,
+            socket=mailbox.descriptor,
+            count=len(expected),
+            ranks=ranks,
+        )
+        self.address = ctypes.addressof(self._state)
+        """Of `struct calls`."""
+
+    @property
+    def left(self) -> int:
+        """How many are still to come; 0 once the process is gone."""
+        return self._state.count - self._state.next if self._mailbox.open else 0
+
+    def limit(self, count: int) -> None:
+        """Expect the first `count` only."""
+        self._state.count = count
+
+    def collect(self) -> list[tuple[float, float]]:
+        """Return when each call that was answered since began and ended, in seconds."""
+        start, self._collected = self._collected, self._state.next
+        places = slice(start, self._collected)
+        begun, ended = self._begun[places].tolist(), self._ended[places].tolist()
+        return list(zip(begun, ended, strict=True))
+
+    def give_up(self) -> Begun | None:
+        """Leave the call under way to the caller, if there is one; the next is expected then."""
+        state = self._state
+        if not state.under_way:
+            return None
+        place = state.next
+        state.under_way, state.next = 0, place + 1
+        self._collected = state.next
+        packet = CallPacket(*(getattr(state, name) for name in CallPacket._fields))
+        expected = self.expected[place]
+        values = self._values[: expected.elements]
+        return Begun(float(self._begun[place]), packet, expected, values, Remark(state.own))
+
+
+def _row(expected: Expected) -> tuple[int, ...]:
+    return (
+        SUM,
+        list(TYPES).index(expected.type),
+        REDUCTIONS["int32"].index(expected.reduction),
+        expected.scaled,
+        expected.ordered,
+        expected.complemented,
+        codec.reduction_byte(expected.combined),
+        expected.code,
+        expected.elements,
+    )
