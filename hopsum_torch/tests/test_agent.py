@@ -99,8 +99,7 @@ def test_the_documents_examples(server: socket.socket) -> None:
     assert ends[0] is None
     assert isinstance(ends[1], SumRefused)
     assert str(ends[1]) == ("a sum: a NaN cannot be compared; rank 0 (h1): element 17 is nan")
-    assert agent._thread is not None
-    agent._thread.join(SECONDS)
+    agent.turns.thread.join(SECONDS)
     assert ends[2] is None
     assert isinstance(ends[3], GroupLost)
     assert "job 7: agent on h2 is lost (h2 is rank 1)" in str(ends[3])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
+import select
 import socket
 import struct
 import threading
@@ -18,6 +20,7 @@ from numpy.typing import NDArray
 from hopsum_torch import packets
 from hopsum_torch.errors import GroupLost, HopsumError, SumRefused
 from hopsum_torch.shared_memory import Memories, Memory
+from hopsum_torch.turns import Turns
 
 NAME = "@hopsum-agent"
 """Default address of a host's agent, overridden by HOPSUM_AGENT; `@`: an abstract name."""
@@ -30,11 +33,13 @@ _CREDENTIALS = struct.Struct("iII")
 ALL, PARTS = "all", "parts"
 """Whose the elements are: every rank's; as many equal parts as ranks, of each rank one."""
 
+_TYPES = {np.dtype(name): code for code, name in enumerate(packets.TYPES)}
+
 Message = dict[str, Any]
 Fill = Callable[[NDArray[Any]], tuple[int, tuple[str, int] | None]]
 """Puts a tensor into shared memory; returns its magnitude and fault, as messages have them."""
 Then = Callable[[HopsumError | None], None]
-"""Called once at the end of a call, in the thread that reads the agent's messages."""
+"""Called once at the end of a call, in a thread that reads the agent's messages (`Agent.turns`)."""
 
 
 class Call:
@@ -69,11 +74,14 @@ class Agent:
         self._sending = threading.Lock()
         """Lock: calls are sent in the order of their numbers."""
         self._ended: GroupLost | None = None
-        self._over = threading.Event()
+        self._why = f"the agent of {host} is gone"
+        """Why the job ends."""
         self._closed = False
         self._hosts: Sequence[str] = ()
         """Hosts by rank."""
-        self._thread: threading.Thread | None = None
+        self._readable = select.poll()
+        self._readable.register(connected, select.POLLIN)
+        self._turns: Turns | None = None
 
     # -- the job
 
@@ -108,12 +116,18 @@ class Agent:
         self.order = [hosts.index(host) for host in ranks] if one_each else range(len(ranks))
         self.rank, self.place = rank, self.order.index(rank)
         self._socket.settimeout(None)
-        self._thread = threading.Thread(target=self._read, name="hopsum agent", daemon=True)
-        self._thread.start()
+        self._turns = Turns(self._read, "hopsum agent")
 
     def lost(self, seconds: float = 0.0) -> GroupLost | None:
         """Return why the job has ended early, or ends within some seconds."""
-        return self._ended if self._over.wait(seconds) and not self._closed else None
+        ended = self.turns.until(lambda: self._ended is not None, seconds)
+        return self._ended if ended and not self._closed else None
+
+    @property
+    def turns(self) -> Turns:
+        """The threads that read the agent's messages, once it attends a job."""
+        assert self._turns is not None
+        return self._turns
 
     # -- calls
 
@@ -134,7 +148,7 @@ class Agent:
         out of shared memory, before `then`. `what` stands in messages. Raises GroupLost, and what
         `fill` raises.
         """
-        head = packets.SUM, packets.TYPES.index(dtype.name), packets.REDUCTIONS.index(reduction)
+        head = packets.SUM, _TYPES[dtype], packets.REDUCTIONS.index(reduction)
         self._share(what, elements, dtype, head, self._of(to), fill, drain, then)
 
     def copy(
@@ -223,7 +237,7 @@ class Agent:
             self._closed = True
         with contextlib.suppress(OSError):
             self._send({"kind": "leave"})
-        if self._thread is None:
+        if self._turns is None:
             self._socket.close()
 
     # -- messages
@@ -257,33 +271,40 @@ class Agent:
             )
         return message
 
-    def _read(self) -> None:
-        """Process the agent's messages until it disconnects."""
-        why = f"the agent of {self.host} is gone"
-        while True:
-            try:
-                data = self._socket.recv(MESSAGE_BYTES)
-            except OSError:
-                data = b""
-            if not data:
-                break
-            if data[0] == packets.DONE:
-                _, number = packets.END.unpack(data)
-                self._finish(number, None)
-                continue
-            message: Message = json.loads(data)
-            match message["kind"]:
-                case "failed":
-                    self._finish(message["call"], message)
-                case "ended":
-                    why = message["why"]
+    def _read(self, seconds: float) -> bool:
+        """Process a message, if one comes within some seconds; return whether one did.
+
+        Raises EOFError once the agent has disconnected.
+        """
+        try:
+            if not self._readable.poll(None if seconds == math.inf else 1000 * seconds):
+                return False
+            data = self._socket.recv(MESSAGE_BYTES)
+        except OSError:
+            data = b""
+        if not data:
+            self._end()
+            raise EOFError
+        if data[0] == packets.DONE:
+            _, number = packets.END.unpack(data)
+            self._finish(number, None)
+            return True
+        message: Message = json.loads(data)
+        match message["kind"]:
+            case "failed":
+                self._finish(message["call"], message)
+            case "ended":
+                self._why = message["why"]
+        return True
+
+    def _end(self) -> None:
+        """Let all calls fail."""
         with self._lock:
             self._ended = GroupLost(
-                f"{self._named(why)}; the switches sum for this group no longer: destroy it, and "
-                "make another (torchrun --max-restarts does)"
+                f"{self._named(self._why)}; the switches sum for this group no longer: destroy it, "
+                "and make another (torchrun --max-restarts does)"
             )
             calls = [self._calls.pop(number) for number in list(self._calls)]
-        self._over.set()
         for call in calls:
             call.then(GroupLost(f"{call.what}: {self._ended}"))
         self._socket.close()
@@ -347,6 +368,7 @@ def connect(name: str | None = None) -> Agent | None:
         connected.close()
         raise
     agent.host = hello["host"]
+    agent._why = f"the agent of {agent.host} is gone"
     return agent
 
 

@@ -199,7 +199,7 @@ class HopsumGroup(dist.ProcessGroup):
             return None
         divisor = self.size() if op == dist.ReduceOp.AVG else None
         name = f"{kind} {next(self._numbers)}"
-        work = HopsumWork(name, len(parts), results, self._time(opts))
+        work = HopsumWork(name, len(parts), results, self._time(opts), agent)
         for place, part in enumerate(parts):
             which = f", tensor {place}" if len(parts) > 1 else ""
             reduce(agent, f"{name}{which} ({part})", part, op, divisor, work.ended)
@@ -212,7 +212,7 @@ class HopsumGroup(dist.ProcessGroup):
         if agent is None or len(tensors) > 1 or not broadcasts(tensor, self.size()):
             return self._pass_on("broadcast", tensors, opts)
         name = f"broadcast {next(self._numbers)}"
-        work = HopsumWork(name, 1, [tensor], self._time(opts))
+        work = HopsumWork(name, 1, [tensor], self._time(opts), agent)
         broadcast(agent, f"{name} ({Part([tensor])})", tensor, opts.rootRank, work.ended)
         return work
 
@@ -262,7 +262,7 @@ class HopsumGroup(dist.ProcessGroup):
             if any(not matches(target, source) for target in targets):
                 return None
         name = f"all-gather {next(self._numbers)}"
-        work = HopsumWork(name, len(sources), results, self._time(opts))
+        work = HopsumWork(name, len(sources), results, self._time(opts), agent)
         for targets, source in zip(outputs, sources, strict=True):
             gather(agent, f"{name} ({Part([source])})", source, targets, work.ended)
         return work
@@ -270,11 +270,12 @@ class HopsumGroup(dist.ProcessGroup):
     def barrier(self, opts: Any = None) -> Any:
         """Wait until all ranks have reached the barrier."""
         opts = opts or dist.BarrierOptions()
-        if self._agent is None:
+        agent = self._agent
+        if agent is None:
             return self._pass_on("barrier", opts)
         name = f"barrier {next(self._numbers)}"
-        work = HopsumWork(name, 1, [], self._time(opts))
-        self._agent.barrier(name, work.ended)
+        work = HopsumWork(name, 1, [], self._time(opts), agent)
+        agent.barrier(name, work.ended)
         return work
 
     def _time(self, opts: Any) -> timedelta:

@@ -105,18 +105,24 @@ class GlooWork(dist.Work):
 
 
 class HopsumWork(dist.Work):
-    """One or several pending calls; `tensors` finally hold the result."""
+    """One or several pending calls of an agent; `tensors` finally hold the result."""
 
     def __init__(
-        self, what: str, calls: int, tensors: list[torch.Tensor], timeout: timedelta
+        self,
+        what: str,
+        calls: int,
+        tensors: list[torch.Tensor],
+        timeout: timedelta,
+        agent: Agent,
     ) -> None:
         super().__init__()
         self._what = what
         self._left = itertools.count(calls - 1, -1)
-        self._over = threading.Event()
+        self._over = False
         self._error: HopsumError | None = None
         self._tensors = tensors
         self._timeout = timeout
+        self._agent = agent
         self._future: Any = None
         self._lock = threading.Lock()
 
@@ -126,7 +132,7 @@ class HopsumWork(dist.Work):
         if next(self._left) > 0:
             return
         with self._lock:
-            self._over.set()
+            self._over = True
             if self._future is None:
                 return
         # Callbacks of a future may wait for calls that end later (PowerSGD's do): not in the thread
@@ -139,9 +145,12 @@ class HopsumWork(dist.Work):
         else:
             self._future.set_result(self._tensors)
 
+    def _is_over(self) -> bool:
+        return self._over
+
     def is_completed(self) -> bool:
         """Whether the call is over, well or not."""
-        return self._over.is_set()
+        return self._agent.turns.until(self._is_over, 0.0)
 
     def is_success(self) -> bool:
         """Whether the call is over and has a result."""
@@ -155,7 +164,7 @@ class HopsumWork(dist.Work):
         """Wait for the call. Raises its exception, HopsumError after the timeout."""
         # The default of the C++ class, zero, means the group's.
         seconds = (timeout or self._timeout).total_seconds()
-        if not self._over.wait(seconds):
+        if not self._agent.turns.until(self._is_over, seconds):
             raise HopsumError(
                 f"{self._what}: not all ranks have called for it after {seconds:g} s; expected the "
                 "same calls in the same order at all of them"
@@ -173,8 +182,10 @@ class HopsumWork(dist.Work):
         with self._lock:
             if self._future is None:
                 self._future = torch.futures.Future()
-                if self._over.is_set():
+                if self._over:
                     self._complete()
+                else:
+                    self._agent.turns.read_for(self._is_over)
             return self._future
 
 

@@ -1,0 +1,92 @@
+"""Reading by the threads that wait: no message crosses from one thread to another.
+
+A thread that waits for a result reads what comes, whoever it is for, until its own has come; others
+that wait meanwhile are woken then, and one goes on. So a lone call costs one wake-up, not two.
+Where nobody waits, a thread in the background reads now and then, or all the time if somebody is
+to be called.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from math import inf
+
+SWEEP_SECONDS = 0.1
+"""Interval at which the thread in the background reads what nobody waits for."""
+
+Done = Callable[[], bool]
+
+
+class Turns:
+    """Threads that take turns at `read`, and one in the background of this `name`.
+
+    `read` processes one message if it comes within some seconds (infinity: whenever), and returns
+    whether it did; it raises EOFError once there are no more. One thread at a time calls it.
+    """
+
+    def __init__(self, read: Callable[[float], bool], name: str) -> None:
+        self._read = read
+        self._turn = threading.Condition()
+        self._reading = False
+        self._waiting = 0
+        """Threads that wait for one that reads."""
+        self._over = False
+        self._called = threading.Condition()
+        self._awaited: list[Done] = []
+        """What the thread in the background reads for."""
+        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.thread.start()
+
+    def until(self, done: Done, seconds: float = inf) -> bool:
+        """Read until something is `done`, for some seconds at most; return whether it is.
+
+        With 0 seconds what has come is read.
+        """
+        deadline = time.monotonic() + seconds
+        while not done() and not self._over:
+            left = max(0.0, deadline - time.monotonic())
+            if not self._step(done, left) and not left:
+                break
+        return done()
+
+    def read_for(self, done: Done) -> None:
+        """Let the thread in the background read until something is done."""
+        with self._called:
+            self._awaited.append(done)
+            self._called.notify()
+
+    def _step(self, done: Done, seconds: float) -> bool:
+        """Read a message, or wait until another thread has; return whether this one did."""
+        with self._turn:
+            if self._reading:
+                self._waiting += 1
+                free = lambda: not self._reading or done()  # noqa: E731
+                self._turn.wait_for(free, None if seconds == inf else seconds)
+                self._waiting -= 1
+                if self._reading or done():
+                    return False
+            self._reading = True
+        try:
+            return self._read(seconds)
+        except EOFError:
+            self._over = True
+            return False
+        finally:
+            with self._turn:
+                self._reading = False
+                if self._waiting:
+                    self._turn.notify_all()
+
+    def _run(self) -> None:
+        """Read what nobody waits for."""
+        while not self._over:
+            with self._called:
+                self._called.wait_for(lambda: self._awaited, SWEEP_SECONDS)
+                awaited = [done for done in self._awaited if not done()]
+                self._awaited = awaited
+            if awaited:
+                self.until(awaited[0])
+            elif not self._reading:
+                self.until(lambda: False, 0.0)
