@@ -81,7 +81,7 @@ class Wanted(NamedTuple):
     def expected(self, combined: Reduction, code: int) -> Expected | None:
         """Return this as a call that flows can take; None if it is not a reduction for all ranks.
 
-        `combined`: the operation in the switches; `code`: of float32 sums the exponent byte.
+        `combined`: the operation in the switches; `code`: the remark expected of all.
         """
         way = _NAMES.get(self.code)
         if way is None or self.target != ALL:
@@ -95,7 +95,7 @@ class Wanted(NamedTuple):
             combined,
             scaled,
             *encoding(reduction, TYPES[dtype]),
-            code if scaled else 0,
+            code,
         )
 
     def share(self, rank: int, ranks: int) -> tuple[int, int]:

@@ -40,6 +40,11 @@ class Following:
     magnitude: int
     times: int = 1
 
+    @property
+    def remark(self) -> int:
+        """The greatest remark of all hosts if it proves right without a check."""
+        return self.magnitude if self.wanted.code == SUM_FLOAT else 0
+
     def guessed(self, small: int) -> Wanted | None:
         """Return the tensor to submit with the check; None: none.
 
@@ -105,7 +110,7 @@ class Guesses:
             if following is None or not wanted(following):
                 break
             found.append(following)
-            later.remember(following.wanted, following.magnitude)
+            later.remember(following.wanted, following.remark)
         return found
 
     def doubt(self) -> None:

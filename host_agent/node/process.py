@@ -256,7 +256,7 @@ class ProcessSource:
         found = []
         for each in self._ahead:
             wanted = each.wanted
-            expected = wanted.expected(wanted.reduction or reduction, each.magnitude)
+            expected = wanted.expected(wanted.reduction or reduction, each.remark)
             if expected is None:
                 break
             found.append(expected)
@@ -270,7 +270,7 @@ class ProcessSource:
         `begun`: return its name and values."""
         for _ in range(done):
             following = self._next_ahead()
-            self._guesses.remember(following.wanted, following.magnitude)
+            self._guesses.remember(following.wanted, following.remark)
             self._numbers += 1
         if begun is None:
             return None

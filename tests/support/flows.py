@@ -35,7 +35,7 @@ def receive(
     address = flows.get(int.from_bytes(frames[0, JOB_START : TREE_AT + 1].tobytes(), "big"))
     taken = 0
     while address is not None and taken < len(frames):
-        done, made = _process(address, frames[taken:], now, room)
+        done, made = process(address, frames[taken:], now, room)
         if not done:
             break
         taken += done
@@ -50,15 +50,16 @@ def receive(
     return taken
 
 
-def _process(address: int, frames: Frames, now: float, room: int) -> tuple[int, list[Frames]]:
+def process(address: int, frames: Frames, now: float, room: int) -> tuple[int, list[Frames]]:
+    """Give a flow frames (n, length); return how many it processes, and what it sends."""
     count, length = frames.shape
     rows = np.zeros((count, _STRIDE), dtype=np.uint8)
     rows[:, :length] = frames
     out, lengths = np.zeros((room, _STRIDE), np.uint8), np.zeros(room, np.uint32)
     made = ctypes.c_uint32()
-    process = PROCESS(Flow.from_address(address).process)
+    taking = PROCESS(Flow.from_address(address).process)
     where = out.ctypes.data, lengths.ctypes.data, room, ctypes.addressof(made)
-    done = process(address, rows.ctypes.data, count, length, _STRIDE, now, *where)
+    done = taking(address, rows.ctypes.data, count, length, _STRIDE, now, *where)
     if not done:
         assert not made.value
         np.testing.assert_array_equal(rows[:, :length], frames, "left whole")

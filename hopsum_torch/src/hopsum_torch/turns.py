@@ -65,8 +65,8 @@ class Turns:
                 free = lambda: not self._reading or done()  # noqa: E731
                 self._turn.wait_for(free, None if seconds == inf else seconds)
                 self._waiting -= 1
-                if self._reading or done():
-                    return False
+            if self._reading or self._over or done():
+                return False
             self._reading = True
         try:
             return self._read(seconds)

@@ -1,0 +1,260 @@
+"""Calls that flows take and answer: what comes of them is what the source would have done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from host_agent import ordinary
+from host_agent.io.process_socket import ProcessGone
+from host_agent.node.guesses import SURE
+from host_agent.node.process import MOST_AHEAD
+from host_agent.numbers import NumbersError
+from host_agent.process_calls import ALL, PARTS, REDUCTIONS, SUM, TYPES, CallPacket
+from tests.support.process_hosts import ProcessHosts
+from tests.support.protocol_world import LANES
+from tests.support.search import examples
+
+pytestmark = pytest.mark.skipif(ordinary.library() is None, reason="no C compiler")
+
+FLOAT32, INT32 = range(len(TYPES))
+WAYS = [
+    (code, REDUCTIONS["int32"].index(reduction))
+    for code, name in enumerate(TYPES)
+    for reduction in REDUCTIONS[name]
+]
+Values = NDArray[Any]
+
+
+def packet(dtype: int = FLOAT32, reduction: int = 0, **more: int) -> CallPacket:
+    return CallPacket(SUM, dtype, reduction, 0, ALL, 0, 0, 0, 0, 0)._replace(**more)
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., ProcessHosts]]:
+    made: list[ProcessHosts] = []
+
+    def start(**options: Any) -> ProcessHosts:
+        made.append(ProcessHosts(**options))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.close()
+
+
+def call(hosts: ProcessHosts, values: list[Values], like: CallPacket) -> list[Values]:
+    """Call once at every rank; return the results."""
+    numbers = [p.call(like, each) for p, each in zip(hosts.processes, values, strict=True)]
+    hosts.run()
+    found = []
+    for process, number, given_ in zip(hosts.processes, numbers, values, strict=True):
+        assert process.ends[number] == "done"
+        memory = process.memories[like.memory][: given_.nbytes]
+        found.append(memory.view(given_.dtype).copy())
+    return found
+
+
+def until_sure(hosts: ProcessHosts, values: Values, like: CallPacket) -> None:
+    """Make a call until flows take it."""
+    for _ in range(SURE + 3):
+        call(hosts, [values] * 2, like)
+    assert hosts.by_flow
+    hosts.by_flow = 0
+
+
+@pytest.mark.parametrize(("dtype", "reduction"), WAYS)
+@pytest.mark.parametrize("elements", [1, 300])
+def test_flows_answer_what_is_sure(
+    make: Callable[..., ProcessHosts], dtype: int, reduction: int, elements: int
+) -> None:
+    hosts, like = make(as_flow=True, window=8), packet(dtype, reduction)
+    if (dtype, reduction) == (FLOAT32, 0):
+        # Longer tensors have several scales.
+        elements = min(elements, 8 * LANES)
+    generator = np.random.default_rng(elements)
+    until_sure(hosts, np.full(elements, 999, [*TYPES.values()][dtype]), like)
+    for _ in range(MOST_AHEAD):
+        given_ = generator.integers(-1000, 1000, (2, elements)).astype(list(TYPES.values())[dtype])
+        given_[:, 0] = 999
+        first, second = call(hosts, list(given_), like)
+        name = REDUCTIONS["int32"][reduction]
+        combine: Any = {"sum": np.add, "max": np.maximum, "min": np.minimum}.get(name)
+        combine = combine or getattr(np, f"bitwise_{name}")
+        np.testing.assert_array_equal(first, combine(*given_))
+        np.testing.assert_array_equal(second, first)
+    # All but those at which each script ends, or a port happens to.
+    assert hosts.by_flow > 1.5 * MOST_AHEAD
+    # What they have done is counted.
+    hosts.settle()
+    rounds = {member.round for member in hosts.members.values()}
+    assert len(rounds) == 1
+    assert rounds.pop() >= MOST_AHEAD
+    for member in hosts.members.values():
+        intervals: Any = member._intervals
+        assert len(intervals.starts) == member.round
+        assert all(a <= b for a, b in zip(intervals.starts, intervals.finishes, strict=True))
+
+
+@pytest.fixture
+def sure(make: Callable[..., ProcessHosts]) -> ProcessHosts:
+    """Hosts whose flows take sums of five float32."""
+    hosts = make(as_flow=True)
+    until_sure(hosts, ONES, packet())
+    return hosts
+
+
+ONES = np.ones(5, np.float32)
+
+
+def test_two_calls_at_once_are_not_for_flows(sure: ProcessHosts) -> None:
+    """They share a check, and fragments."""
+    for process in sure.processes:
+        for _ in range(2):
+            process.call(packet(), ONES)
+    sure.run()
+    assert not sure.by_flow
+
+
+@pytest.mark.parametrize(
+    ("values", "like"),
+    [
+        (np.ones(6, np.float32), packet()),
+        (np.full(5, 4, np.float32), packet()),
+        (ONES, packet(FLOAT32, 1)),
+        (np.ones(5, np.int32), packet(INT32)),
+        (np.ones(6, np.float32), packet(target=PARTS)),
+    ],
+    ids=["length", "scale", "reduction", "type", "target"],
+)
+def test_other_calls_are_left_to_the_source(
+    sure: ProcessHosts, values: Values, like: CallPacket
+) -> None:
+    for process in sure.processes:
+        process.call(like, values)
+    sure.run()
+    assert not sure.by_flow
+    assert all("done" in process.ends.values() for process in sure.processes)
+
+
+def test_a_value_that_is_not_finite_is_named(sure: ProcessHosts) -> None:
+    """The flow of the other host has submitted its values already."""
+    wrong = np.array([1, 1, np.nan, 1, 1], np.float32)
+    number = sure.processes[0].call(packet(), ONES)
+    sure.processes[1].call(packet(fault=1, element=2), wrong)
+    sure.run()
+    assert sure.by_flow == 1
+    for process in sure.processes:
+        assert "only finite values" in process.ends[number]
+        assert "{'1': 'element 2 is nan'}" in process.ends[number]
+    # The values are as they were.
+    np.testing.assert_array_equal(sure.processes[0].memories[0][:20].view(np.float32), ONES)
+
+
+def test_magnitudes_of_which_no_word_was_sent_are_seen(sure: ProcessHosts) -> None:
+    """A rank whose values are not as its packet says changes no one's scale."""
+    for process in sure.processes:
+        process.call(packet(), np.array([np.inf, 1, 1, 1, 1], np.float32))
+    with pytest.raises(NumbersError, match="element 0 is inf"):
+        sure.settle()
+    assert not sure.by_flow
+
+
+def test_memory_that_comes_later_is_used(sure: ProcessHosts) -> None:
+    for process in sure.processes:
+        process.share()
+    sure.settle()
+    assert (call(sure, [ONES] * 2, packet(memory=1))[0] == 2).all()
+    assert sure.by_flow
+
+
+def test_a_process_that_goes_leaves_its_socket_alone(sure: ProcessHosts) -> None:
+    """Its descriptor may be another's by then."""
+    sure.processes[1].socket.close()
+    with pytest.raises(ProcessGone, match="the process on w1 disconnected without leaving"):
+        sure.settle()
+    member: Any = sure.members["w1"]
+    assert member._source._expected.left == 0
+
+
+def scenario(seed: int) -> list[tuple[list[CallPacket], list[Values]]]:
+    """Steps of calls that repeat, with exceptions: packets and values by rank."""
+    random, generator = Random(seed), np.random.default_rng(seed)
+    cycle = [
+        (*random.choice(WAYS), random.choice([1, 5, 32, 40, 300]))
+        for _ in range(random.choice([1, 1, 2, 3]))
+    ]
+    steps = []
+    exceptional = random.choice([0.0, 0.03, 0.1])
+    for number in range(random.choice([30, 120])):
+        dtype, reduction, elements = cycle[number % len(cycle)]
+        values: list[Values] = []
+        packets = []
+        for _ in range(2):
+            like = packet(dtype, reduction)
+            scale = 2.0 ** random.choice([8, 40, -130]) if random.random() < exceptional else 1
+            size = elements + 1 if random.random() < exceptional / 2 else elements
+            if dtype == FLOAT32:
+                each = (generator.uniform(-1, 1, size) * scale).astype(np.float32)
+                each[0] = 0.75 * scale
+                if random.random() < exceptional / 2:
+                    like = like._replace(fault=1, element=size - 1)
+                    each[-1] = np.nan
+            else:
+                most = 1 << random.choice([30, 31]) if scale != 1 else 1000
+                each = generator.integers(-most, most, size).astype(np.int32)
+            if random.random() < exceptional / 3 and not size % 2:
+                like = like._replace(target=PARTS)
+            packets.append(like)
+            values.append(each)
+        steps.append((packets, values))
+    return steps
+
+
+def outcome(seed: int, *, as_flow: bool) -> tuple[Any, int]:
+    """What the ranks get in a scenario, and what the hosts remember; calls that flows took."""
+    random = Random(seed)
+    loss = random.choice([0.0, 0.0, 0.02])
+    hosts = ProcessHosts(seed, as_flow=as_flow, loss=loss, window=random.choice([4, 16]))
+    found: list[Any] = []
+    try:
+        for packets, values in scenario(seed):
+            together = random.random() < 0.05
+            for process, like, each in zip(hosts.processes, packets, values, strict=True):
+                process.call(like, each)
+                if together:
+                    process.barrier()
+            hosts.run()
+            found += [p.memories[0].tobytes() for p in hosts.processes]
+        hosts.settle()
+        for process in hosts.processes:
+            assert process.all_ended
+            found.append(sorted(process.ends.items()))
+        guesses = [member._source._guesses for member in hosts.members.values()]  # type: ignore[union-attr]
+        assert guesses[0]._last == guesses[1]._last
+        assert guesses[0]._follows == guesses[1]._follows
+        found += [guesses[0]._last, guesses[0]._follows]
+        for host in hosts.plan.workers:
+            member, worker = hosts.members[host], hosts.machines[host]
+            found.append((member.round, len(member._intervals.starts), worker._next_call))
+            found.append((worker._all[0].end, worker.idle, worker._calls))
+    finally:
+        hosts.close()
+    return found, hosts.by_flow
+
+
+@settings(max_examples=examples(15, of=600))
+@given(st.integers(0, 1 << 32))
+def test_flows_do_what_the_source_does(seed: int) -> None:
+    by_source, none = outcome(seed, as_flow=False)
+    by_flow, _ = outcome(seed, as_flow=True)
+    assert none == 0
+    for mine, other in zip(by_flow, by_source, strict=True):
+        assert mine == other

@@ -1,0 +1,265 @@
+"""Hosts whose processes call for sums at real sockets, with members and a server, in virtual time.
+
+Frames go from worker to server and back, some get lost. With `as_flow` the hosts do what a port
+does with flows (`tests.support.flows`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Callable
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.choices import DataType
+from collectives.messages import network_message, plan_message
+from collectives.plan import Results
+from collectives.task_messages import workload_message
+from collectives.workload import PROCESS, WorkloadSpec
+from host_agent.codec import Frames
+from host_agent.io.process_socket import ProcessSocket
+from host_agent.node.member import Member
+from host_agent.node.work import Work
+from host_agent.numbers import exponent_codes
+from host_agent.ordinary import Flow
+from host_agent.process_calls import BARRIER, CALL, DONE, CallPacket
+from host_agent.server import Server
+from host_agent.session import AgentSession
+from host_agent.task import task_from
+from protocol import hopsum_pb2 as pb
+from tests.support import flows
+from tests.support.machine import unique
+from tests.support.protocol_world import at_server, at_worker, star_plan
+
+TAKE = ctypes.CFUNCTYPE(
+    ctypes.c_int,
+    *[ctypes.c_void_p, ctypes.c_double, ctypes.c_void_p, ctypes.c_uint64],
+    *[ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p],
+)
+"""`call` of flow.h."""
+MEMORY_BYTES = 1 << 14
+_STRIDE, _ROOM = 2048, 512
+_DESTINATION = slice(30, 34)
+"""IPv4 destination of a frame."""
+
+
+class Process:
+    """A rank, which has one memory a call."""
+
+    def __init__(self, name: str) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.connect(f"\0{name[1:]}")
+        self.socket.setblocking(False)
+        self.ends: dict[int, str] = {}
+        self.memories: list[NDArray[np.uint8]] = []
+        self._number = 0
+
+    def say(self, message: dict[str, Any], *descriptors: int) -> None:
+        socket.send_fds(self.socket, [json.dumps(message).encode()], descriptors)
+
+    def share(self) -> None:
+        """Share another memory."""
+        descriptor = os.memfd_create("test", os.MFD_ALLOW_SEALING)
+        os.ftruncate(descriptor, MEMORY_BYTES)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+        self.say(
+            {"kind": "memory", "memory": len(self.memories), "bytes": MEMORY_BYTES}, descriptor
+        )
+        self.memories.append(np.memmap(os.fdopen(descriptor, "r+b"), np.uint8))
+
+    def barrier(self) -> int:
+        """Call for a barrier; return the call's number."""
+        return self._send(CallPacket(BARRIER, *[0] * 9))
+
+    def call(self, packet: CallPacket, values: NDArray[Any]) -> int:
+        """Make a call of values, in the memory of its packet; return its number."""
+        self.memories[packet.memory][: values.nbytes] = values.view(np.uint8)
+        if values.dtype == np.float32 and not packet.reduction and np.isfinite(values).all():
+            magnitude = int(exponent_codes(values, len(values), "")[0])
+        elif values.dtype == np.int32 and not packet.reduction:
+            magnitude = int(np.abs(values.astype(np.int64)).max())
+        else:
+            magnitude = 0
+        return self._send(packet._replace(elements=len(values), magnitude=magnitude))
+
+    def _send(self, packet: CallPacket) -> int:
+        number, self._number = self._number, self._number + 1
+        self.socket.send(CALL.pack(*packet._replace(number=number)))
+        return number
+
+    @property
+    def all_ended(self) -> bool:
+        """Whether all its calls have ended."""
+        return len(self.ends) == self._number
+
+    def hear(self) -> None:
+        """Take the agent's messages in."""
+        while True:
+            try:
+                data = self.socket.recv(1 << 17)
+            except BlockingIOError:
+                return
+            if not data:
+                return
+            if data[0] == DONE:
+                self.ends[int.from_bytes(data[8:], "little")] = "done"
+                continue
+            message = json.loads(data)
+            if message["kind"] == "failed":
+                self.ends[message["call"]] = f"{message['why']} {message['whose']}"
+
+
+class ProcessHosts:
+    """A job of a rank on each of two hosts, and its server; `window` and `loss` are of the job's
+    tree."""
+
+    def __init__(self, seed: int = 0, *, as_flow: bool, loss: float = 0.0, window: int = 4) -> None:
+        self.as_flow = as_flow
+        self.by_flow = 0
+        """Calls that flows have taken."""
+        self.now = 0.0
+        self._loss, self._random = loss, Random(seed)
+        self.plan, network = star_plan(2, window=window, results=Results.UNICAST)
+        self._server = Server(self.plan, 0, network)
+        workload = WorkloadSpec(PROCESS, 2, 1, 1, DataType.INT32, 1)
+        task = pb.Task(workload=workload_message(workload))
+        self._welcome = pb.Welcome(
+            network=network_message(network), plan=plan_message(self.plan), task=task
+        )
+        self._way: dict[str, list[Frames]] = {host: [] for host in self.plan.workers}
+        self._addresses = {
+            socket.inet_aton(network.hosts[host].ip): host for host in self.plan.workers
+        }
+        self.machines: dict[str, Any] = {}
+        self._entered: dict[str, list[int]] = {}
+        """Hosts whose port runs, and its flows."""
+        self.members: dict[str, Member] = {}
+        self._watched: dict[str, set[int]] = {host: set() for host in self.plan.workers}
+        self.sockets = {host: self._listen(host) for host in self.plan.workers}
+        self.processes = [Process(each.name) for each in self.sockets.values()]
+        for rank, process in enumerate(self.processes):
+            process.say({"kind": "attend", "job": self.plan.job, "rank": rank})
+            process.share()
+        for host in self.plan.workers:
+            self._start(host)
+
+    def _listen(self, host: str) -> ProcessSocket:
+        watched = self._watched[host]
+        unused: Any = None
+        return ProcessSocket(host, f"@{unique(host)}", unused, watched.add, watched.discard)
+
+    def _start(self, host: str) -> None:
+        session = AgentSession("controller", self.plan.job, host)
+        session.connected()
+        session.receive(pb.ControllerMessage(welcome=self._welcome))
+        environment: Any = SimpleNamespace(
+            work=lambda assignment: Work(task_from(assignment.task)),
+            too_much=lambda needed, what: None,
+            process_tensors=self.sockets[host].attendance,
+        )
+        install: Callable[[Any], None] = lambda machine: self.machines.update({host: machine})  # noqa: E731
+        unused: Any = None
+        self.members[host] = Member(session, environment, install, unused)
+        self.members[host].advance(self.now)
+        session.receive(pb.ControllerMessage(start=pb.Start()))
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.socket.close()
+        for each in self.sockets.values():
+            each.close()
+
+    def run(self, turns: int = 400) -> None:
+        """Go on until all calls have ended."""
+        for _ in range(turns):
+            self._go_on()
+            if all(process.all_ended for process in self.processes):
+                return
+        raise AssertionError("the calls have not ended")
+
+    def settle(self) -> None:
+        """Let hosts take over what their flows have done, and end what is in flight."""
+        for _ in range(50):
+            self._go_on()
+
+    def _go_on(self) -> None:
+        self.now += 0.0005
+        moved = [self._turn(host) for host in self.plan.workers]
+        for process in self.processes:
+            process.hear()
+        waiting = [machine.deadline for machine in self.machines.values()]
+        if not any(moved) and (due := [each for each in waiting if each is not None]):
+            self.now = max(self.now, min(due))
+
+    def _turn(self, host: str) -> bool:
+        """What a host's loop does in a turn; return whether anything came."""
+        machine, frames = self.machines[host], self._way[host]
+        self._way[host] = []
+        came = bool(frames)
+        if self.as_flow:
+            frames, goes_on = self._run_flows(host, frames)
+            if goes_on:
+                return True
+        for each in frames:
+            machine.receive(each, self.now)
+        machine.tick(self.now)
+        self.sockets[host].turn(set(self._watched[host]))
+        self.members[host].advance(self.now)
+        output = machine.take_output()
+        self._send(output)
+        return came or bool(output)
+
+    def _run_flows(self, host: str, frames: list[Frames]) -> tuple[list[Frames], bool]:
+        """What a port does: return the frames that it leaves, and whether it goes on."""
+        machine = self.machines[host]
+        if host not in self._entered:
+            self._entered[host] = machine.enter()
+        output: list[Frames] = []
+        taken = 0
+        for address in self._entered[host]:
+            flow = Flow.from_address(address)
+            for each in frames:
+                done, made = flows.process(address, each, self.now, _ROOM)
+                output += made
+                if not done:
+                    break
+                taken += 1
+            called, made = self._take_call(address) if flow.call else (False, [])
+            self.by_flow += called
+            output += made
+            self._send(output)
+            # A port may go on, or anything else may end its run.
+            more = not flow.finished and flow.due > self.now and taken == len(frames)
+            if more and (called or taken) and self._random.random() < 0.8:
+                return [], True
+        machine.leave(self.now)
+        del self._entered[host]
+        return frames[taken:], False
+
+    def _take_call(self, address: int) -> tuple[bool, list[Frames]]:
+        out, lengths = np.zeros((_ROOM, _STRIDE), np.uint8), np.zeros(_ROOM, np.uint32)
+        made = ctypes.c_uint32()
+        where = lengths.ctypes.data, _ROOM, ctypes.addressof(made)
+        take = TAKE(Flow.from_address(address).call)
+        taken = take(address, self.now, out.ctypes.data, _STRIDE, *where)
+        return bool(taken), [out[row : row + 1, : lengths[row]] for row in range(made.value)]
+
+    def _send(self, batches: list[Frames]) -> None:
+        """Frames to the server, and its answers on their way."""
+        for batch in batches:
+            for row in batch:
+                if self._random.random() >= self._loss:
+                    self._server.receive(at_server(row[None]), self.now)
+        for batch in self._server.take_output():
+            for row in batch:
+                host = self._addresses[row[_DESTINATION].tobytes()]
+                if self._random.random() >= self._loss:
+                    self._way[host].append(at_worker(row[None]))
