@@ -158,6 +158,17 @@ def test_a_value_that_is_not_finite_is_named(sure: ProcessHosts) -> None:
     np.testing.assert_array_equal(sure.processes[0].memories[0][:20].view(np.float32), ONES)
 
 
+def test_a_value_that_cannot_be_compared_is_named(make: Callable[..., ProcessHosts]) -> None:
+    hosts, like = make(as_flow=True), packet(FLOAT32, 1)
+    until_sure(hosts, ONES, like)
+    hosts.processes[0].call(like, ONES)
+    wrong = np.array([1, np.nan, 1, 1, 1], np.float32)
+    number = hosts.processes[1].call(like._replace(fault=1, element=1), wrong)
+    hosts.run()
+    for process in hosts.processes:
+        assert "a NaN cannot be compared" in process.ends[number]
+
+
 def test_magnitudes_of_which_no_word_was_sent_are_seen(sure: ProcessHosts) -> None:
     """A rank whose values are not as its packet says changes no one's scale."""
     for process in sure.processes:
