@@ -234,8 +234,9 @@ static int wait_for(struct pollfd *ready, nfds_t count, double wait)
 }
 
 /* Receive frames, process those of the flows while they are ordinary, and send what these give, until
- * `until` or a timer of a flow, until the descriptor `others` is readable, Python has something to do, a
- * frame is not ordinary, or the kernel does not take all: DUE to UNSENT, or -errno. */
+ * `until` or a timer of a flow, until the descriptor `others` is readable but for calls that flows take,
+ * Python has something to do, a frame is not ordinary, or the kernel does not take all: DUE to UNSENT, or
+ * -errno. */
 int packet_run(struct run *r)
 {
     struct pollfd ready[2] = {{.fd = (int)r->others, .events = POLLIN}, {.fd = (int)r->fd, .events = POLLIN}};

@@ -69,8 +69,8 @@ class FlowPort(FramePort, Protocol):
 
         In a steady stream frames are received together; of those of no flow, `deferrable` may wait
         for one another. It ends at `until` (time.monotonic, seconds) or when a flow's timer is due,
-        when the descriptor `others` is readable, when a flow has finished something, at a frame
-        that is not ordinary, or when a queue is full.
+        when the descriptor `others` is readable but for calls that flows take, when a flow has
+        finished something, at a frame that is not ordinary, or when a queue is full.
         """
 
 

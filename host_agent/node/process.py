@@ -27,6 +27,9 @@ not send its values, which sends zeros, then all begin a check; for float32 the 
 the host's magnitude. Where the maximum is another than that of the last time, the sum is not used,
 and the integers are submitted again by the scale that it gives.
 
+While a host has nothing else to do its flows take sure calls by themselves (`ProcessSource.expect`,
+`host_agent.sure_calls`).
+
 *Halves.* Where the magnitudes of int32 tensors could add up to more than 31 bits, their upper and
 lower 16 bits are summed apart, in as many tensors: then it is known which sums overflow.
 
