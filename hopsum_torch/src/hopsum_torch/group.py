@@ -193,7 +193,10 @@ class HopsumGroup(dist.ProcessGroup):
     ) -> HopsumWork | None:
         """Start a call if the switches support all its parts."""
         agent, op = self._agent, opts.reduceOp
-        if agent is None or not parts or not all(in_switches(part, op) for part in parts):
+        if agent is None or not parts:
+            return None
+        reduction = in_switches(parts[0], op)
+        if reduction is None or any(in_switches(part, op) != reduction for part in parts[1:]):
             return None
         if kind != ALL_REDUCE and self.size() < LEAST_RANKS and not agent.rooted:
             return None
@@ -202,7 +205,7 @@ class HopsumGroup(dist.ProcessGroup):
         work = HopsumWork(name, len(parts), results, self._time(opts), agent)
         for place, part in enumerate(parts):
             which = f", tensor {place}" if len(parts) > 1 else ""
-            reduce(agent, f"{name}{which} ({part})", part, op, divisor, work.ended)
+            reduce(agent, f"{name}{which} ({part})", part, reduction, divisor, work.ended)
         return work
 
     def broadcast(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:

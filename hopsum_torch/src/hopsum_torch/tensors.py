@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,7 @@ def reduction_of(op: Any, dtype: torch.dtype) -> str | None:
     return next((name for each, name in named if op == each), None)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Part:
     """Tensors of one type that are reduced as one. `take` receives the flat result at the end.
 
@@ -69,11 +69,11 @@ class Part:
     sources: Sequence[torch.Tensor]
     take: Callable[[torch.Tensor], object] | None = None
     to: str | int = ALL
+    elements: int = field(init=False)
+    """Of all tensors."""
 
-    @property
-    def elements(self) -> int:
-        """Of all tensors."""
-        return sum(tensor.numel() for tensor in self.sources)
+    def __post_init__(self) -> None:
+        self.elements = sum([tensor.numel() for tensor in self.sources])
 
     def __str__(self) -> str:
         first = self.sources[0]
@@ -83,23 +83,22 @@ class Part:
 
 def into(tensor: torch.Tensor, start: int = 0) -> Callable[[torch.Tensor], object]:
     """Return a function that copies a result, from an element on, into a tensor."""
-    target = tensor.detach()
+    target, elements = tensor.detach(), tensor.numel()
 
     def take(result: torch.Tensor) -> None:
-        target.copy_(result[start : start + target.numel()].view(target.shape))
+        if len(result) != elements:
+            result = result[start : start + elements]
+        target.copy_(result if target.dim() == 1 else result.view(target.shape))
 
     return take
 
 
-def in_switches(part: Part, op: Any) -> bool:
-    """Return whether a reduction of this tensor can go through the switches."""
+def in_switches(part: Part, op: Any) -> str | None:
+    """Return the agent's name of a reduction of this tensor; None if it goes over gloo."""
     dtype = part.sources[0].dtype
-    return (
-        reduction_of(op, dtype) is not None
-        and dtype in SUMMED_AS
-        and part.elements <= MOST_ELEMENTS
-        and all(_dense(tensor) for tensor in part.sources)
-    )
+    if dtype not in SUMMED_AS or part.elements > MOST_ELEMENTS:
+        return None
+    return reduction_of(op, dtype) if all(map(_dense, part.sources)) else None
 
 
 def broadcasts(tensor: torch.Tensor, ranks: int) -> bool:
@@ -136,31 +135,32 @@ def reduce(
     agent: Agent,
     what: str,
     part: Part,
-    op: Any,
+    reduction: str,
     divisor: int | None,
     then: Callable[[HopsumError | None], None],
 ) -> None:
     """Start to reduce a part; its result is divided by `divisor`, if given.
 
-    `then` is called in the end. Raises GroupLost.
+    `reduction`: as `in_switches` returns it. `then` is called in the end. Raises GroupLost.
     """
     dtype = part.sources[0].dtype
-    summed, reduction = SUMMED_AS[dtype], reduction_of(op, dtype)
-    assert reduction is not None
+    summed = SUMMED_AS[dtype]
     sources = [source.detach() for source in part.sources]
     if part.to == PARTS:
         sources = [sources[rank] for rank in agent.order]
 
     def fill(values: NDArray[Any]) -> tuple[int, tuple[str, int] | None]:
-        shared = torch.from_numpy(values)
-        places = shared.split_with_sizes([source.numel() for source in sources])
-        for place, source in zip(places, sources, strict=True):
-            place.view(source.shape).copy_(source)
         if not len(values):
             return 0, None
+        shared, start = torch.from_numpy(values), 0
+        for source in sources:
+            elements = source.numel()
+            place = shared if elements == len(values) else shared[start : start + elements]
+            (place if source.dim() == 1 else place.view(source.shape)).copy_(source)
+            start += elements
         if summed == torch.int32 and reduction != "sum":
             return 0, None
-        least, most = (each.item() for each in torch.aminmax(shared))
+        least, most = [each.item() for each in torch.aminmax(shared)]
         if summed == torch.int32:
             return max(most, -least), None
         fault = _fault(shared, least, most, finite=reduction == "sum")
