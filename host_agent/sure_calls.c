@@ -35,7 +35,7 @@ struct calls {
     /* Values of the call under way, which become its result. */
     int32_t *values;
     /* When calls began and ended, by place in `expected`. */
-    double *begun, *ended;
+    double *began, *ended;
     int64_t socket, count, ranks, next;
     /* The call under way, 1, and the exponent byte sent with it. */
     int64_t under_way, own;
@@ -116,7 +116,7 @@ int sure_call(struct flow *flow, double now, uint8_t *out, uint64_t stride, uint
     struct calls *c = s->calls;
     struct packet packet;
     int waiting;
-    if (c->under_way || c->next == c->count || s->open
+    if (c->under_way || c->next >= c->count || s->open
         || (uint64_t)(s->prefix_bytes + 4 * s->lanes) > stride)
         return 0;
     /* Calls that have come meanwhile share fragments. */
@@ -128,7 +128,7 @@ int sure_call(struct flow *flow, double now, uint8_t *out, uint64_t stride, uint
         return 0;
     c->under_way = 1;
     c->own = s->byte;
-    c->begun[c->next] = now;
+    c->began[c->next] = now;
     s->source = s->result = c->values;
     s->prologue = s->refill = s->remark = 0;
     s->remarked = 1;
@@ -167,6 +167,6 @@ uint32_t sure_results(struct flow *flow, uint8_t *frames, uint32_t n, uint32_t l
     struct stream *s = (struct stream *)flow;
     uint32_t taken = ordinary_results(flow, frames, n, length, stride, now, out, out_lengths, room, made);
     if (taken && s->calls->under_way && !s->left && conclude(s, now))
-        flow->finished = s->calls->next == s->calls->count;
+        flow->finished = s->calls->next >= s->calls->count;
     return taken;
 }

@@ -64,12 +64,20 @@ class Begun(NamedTuple):
     remark: Remark
 
 
+class Answered(NamedTuple):
+    """A call of some `elements` that a flow has answered: when it `began` and `ended`, in s."""
+
+    began: float
+    ended: float
+    elements: int
+
+
 class _Calls(ctypes.Structure):
     """`struct calls` of sure_calls.c."""
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("expected", "memories", "bytes", "values")),
-        *((name, ctypes.c_void_p) for name in ("begun", "ended")),
+        *((name, ctypes.c_void_p) for name in ("began", "ended")),
         *((name, ctypes.c_int64) for name in ("socket", "count", "ranks", "next", "under_way")),
         ("own", ctypes.c_int64),
         *((name, ctypes.c_uint8) for name in ("kind", "type", "reduction", "fault")),
@@ -90,7 +98,7 @@ class SureCalls:
         self._mailbox = mailbox
         self._rows = np.array([_row(each) for each in expected], _EXPECTED)
         self._values = np.zeros(max(each.elements for each in expected), np.int32)
-        self._begun: NDArray[np.float64] = np.zeros(len(expected))
+        self._began: NDArray[np.float64] = np.zeros(len(expected))
         self._ended: NDArray[np.float64] = np.zeros(len(expected))
         self._collected = 0
         self._state = _Calls(
@@ -98,7 +106,7 @@ class SureCalls:
             memories=mailbox.addresses.ctypes.data,
             bytes=mailbox.sizes.ctypes.data,
             values=self._values.ctypes.data,
-            begun=self._begun.ctypes.data,
+            began=self._began.ctypes.data,
             ended=self._ended.ctypes.data,
             socket=mailbox.descriptor,
             count=len(expected),
@@ -110,18 +118,19 @@ class SureCalls:
     @property
     def left(self) -> int:
         """How many are still to come; 0 once the process is gone."""
-        return self._state.count - self._state.next if self._mailbox.open else 0
+        return max(0, self._state.count - self._state.next) if self._mailbox.open else 0
 
     def limit(self, count: int) -> None:
         """Expect the first `count` only."""
         self._state.count = count
 
-    def collect(self) -> list[tuple[float, float]]:
-        """Return when each call that was answered since began and ended, in seconds."""
+    def collect(self) -> list[Answered]:
+        """Return the calls that were answered since."""
         start, self._collected = self._collected, self._state.next
-        places = slice(start, self._collected)
-        begun, ended = self._begun[places].tolist(), self._ended[places].tolist()
-        return list(zip(begun, ended, strict=True))
+        return [
+            Answered(float(self._began[place]), float(self._ended[place]), expected.elements)
+            for place, expected in enumerate(self.expected[start : self._collected], start)
+        ]
 
     def give_up(self) -> Begun | None:
         """Leave the call under way to the caller, if there is one; the next is expected then."""
@@ -134,7 +143,7 @@ class SureCalls:
         packet = CallPacket(*(getattr(state, name) for name in CallPacket._fields))
         expected = self.expected[place]
         values = self._values[: expected.elements]
-        return Begun(float(self._begun[place]), packet, expected, values, Remark(state.own))
+        return Begun(float(self._began[place]), packet, expected, values, Remark(state.own))
 
 
 def _row(expected: Expected) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from host_agent.numbers import exponent_codes, worker_bits
 from host_agent.recovery import Progress
 from host_agent.segment import Call, Remark, Segment, Tensor
 from host_agent.stream import Stream, WorkerOptions, WorkerStatistics
-from host_agent.sure_calls import Begun, SureCalls
+from host_agent.sure_calls import Answered, Begun, SureCalls
 from host_agent.timeout import earliest
 from network.model import Network
 from protocol.wire import (
@@ -41,8 +41,7 @@ CUTS = 64
 class Taken(NamedTuple):
     """What flows have done with calls of a process."""
 
-    done: list[tuple[float, float]]
-    """When those that have been answered began and ended, in seconds."""
+    done: list[Answered]
     begun: tuple[int, Begun] | None
     """The number of one that is open, and the call."""
 

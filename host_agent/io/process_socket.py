@@ -353,13 +353,15 @@ class Attendance:
             requests, connection.requests = connection.requests, []
             connection.left |= any(request.kind == "leave" for request in requests)
             if not requests and connection.gone and not connection.left:
-                which = f" of rank {rank}" if len(self._here) > 1 else ""
-                raise ProcessGone(
-                    f"job {self.job}: the process{which} on {self._host} disconnected without "
-                    "leaving"
-                )
+                raise self._gone(rank)
             taken += [(rank, request) for request in requests]
         return taken
+
+    def _gone(self, rank: int) -> ProcessGone:
+        which = f" of rank {rank}" if len(self._here) > 1 else ""
+        return ProcessGone(
+            f"job {self.job}: the process{which} on {self._host} disconnected without leaving"
+        )
 
     def mailbox(self, rank: int) -> Mailbox | None:
         """Return where a rank's packets come; None if it is not here."""
@@ -367,8 +369,14 @@ class Attendance:
         return None if connection is None else connection.mailbox
 
     def request(self, rank: int, packet: CallPacket) -> Request:
-        """Return the request in a packet of a rank's that was taken from its mailbox."""
-        return self._connections[rank].request(packet)
+        """Return the request in a packet of a rank's that was taken from its mailbox.
+
+        Raises ProcessGone.
+        """
+        connection = self._connections[rank]
+        if connection.gone:
+            raise self._gone(rank)
+        return connection.request(packet)
 
     def done(self, rank: int, call: int) -> None:
         """Report that a rank's sum is in place, or that all have reached a barrier."""

@@ -249,7 +249,10 @@ class Handover(Protocol):
         """Return where a rank's packets come; None if flows cannot take them from there."""
 
     def request(self, rank: int, packet: CallPacket) -> Request:
-        """Return the request in a packet that a flow has taken from a rank's mailbox."""
+        """Return the request in a packet that a flow has taken from a rank's mailbox.
+
+        Raises ProcessGone.
+        """
 
     def done(self, rank: int, call: int) -> None:
         """Say that a call's sum is where the rank's tensor was."""

@@ -476,9 +476,10 @@ class Member:
         number, begun = (-1, None) if open_ is None else open_
         named = source.took(len(done), begun)
         self.round += len(done)
-        for start, finish in done:
-            self._intervals.starts.append(start)
-            self._intervals.finishes.append(finish)
+        for each in done:
+            self.elements = each.elements
+            self._intervals.starts.append(each.began)
+            self._intervals.finishes.append(each.ended)
         if named is not None and begun is not None:
             self.elements = len(named.tensor)
             place = len(self._intervals.starts)

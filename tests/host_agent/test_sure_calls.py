@@ -195,6 +195,16 @@ def test_a_process_that_goes_leaves_its_socket_alone(sure: ProcessHosts) -> None
     assert member._source._expected.left == 0
 
 
+def test_a_process_that_goes_while_its_call_is_under_way_is_named(sure: ProcessHosts) -> None:
+    """Its memory is gone by the time its host goes on with the call."""
+    sure.processes[1].call(packet(), ONES)
+    while not sure.by_flow:
+        sure._turn("w1")
+    sure.processes[1].socket.close()
+    with pytest.raises(ProcessGone, match="the process on w1 disconnected without leaving"):
+        sure.settle()
+
+
 def scenario(seed: int) -> list[tuple[list[CallPacket], list[Values]]]:
     """Steps of calls that repeat, with exceptions: packets and values by rank."""
     random, generator = Random(seed), np.random.default_rng(seed)
