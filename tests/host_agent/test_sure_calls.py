@@ -197,6 +197,7 @@ def test_a_process_that_goes_leaves_its_socket_alone(sure: ProcessHosts) -> None
 
 def test_a_process_that_goes_while_its_call_is_under_way_is_named(sure: ProcessHosts) -> None:
     """Its memory is gone by the time its host goes on with the call."""
+    sure.steadiness = 1.0
     sure.processes[1].call(packet(), ONES)
     while not sure.by_flow:
         sure._turn("w1")

@@ -125,6 +125,8 @@ class ProcessHosts:
         self.as_flow = as_flow
         self.by_flow = 0
         """Calls that flows have taken."""
+        self.steadiness = 0.8
+        """Probability that a port goes on that has moved something."""
         self.now = 0.0
         self._loss, self._random = loss, Random(seed)
         self.plan, network = star_plan(2, window=window, results=Results.UNICAST)
@@ -238,7 +240,7 @@ class ProcessHosts:
             self._send(output)
             # A port may go on, or anything else may end its run.
             more = not flow.finished and flow.due > self.now and taken == len(frames)
-            if more and (called or taken) and self._random.random() < 0.8:
+            if more and (called or taken) and self._random.random() < self.steadiness:
                 return [], True
         machine.leave(self.now)
         del self._entered[host]
