@@ -7,6 +7,7 @@ import os
 import secrets
 import socket
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import pytest
 
 pytest.importorskip("torch", reason="hopsum_torch needs torch")
 
-from hopsum_torch.agent import ALL, PARTS, Agent, connect
+from hopsum_torch import packets, turns
+from hopsum_torch.agent import ALL, LARGE_BYTES, PARTS, Agent, connect
 from hopsum_torch.errors import GroupLost, HopsumError, SumRefused
 
 SECONDS = 60.0
@@ -105,6 +107,48 @@ def test_the_documents_examples(server: socket.socket) -> None:
     assert "job 7: agent on h2 is lost (h2 is rank 1)" in str(ends[3])
     with pytest.raises(GroupLost, match="agent on h2 is lost"):
         agent.barrier("another", then)
+
+
+@pytest.mark.parametrize("size", [LARGE_BYTES - 4, LARGE_BYTES])
+def test_large_results_are_taken_in_the_background(
+    server: socket.socket, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(turns, "SWEEP_SECONDS", SECONDS)
+
+    def be_agent() -> None:
+        agent, _ = server.accept()
+        agent.send(json.dumps({"kind": "hello", "version": 5, "host": "h1"}).encode())
+        agent.send(json.dumps({"kind": "started", "ranks": ["h1"], "rooted": False}).encode())
+        while (packet := agent.recv(1 << 17)) and packet != b'{"kind": "leave"}':
+            if packet[0] == packets.SUM:
+                agent.send(packets.END.pack(packets.DONE, packets.CALL.unpack(packet)[5]))
+        agent.close()
+
+    thread = threading.Thread(target=be_agent)
+    thread.start()
+    agent = connect(name_of(server))
+    assert agent is not None
+    agent.attend(7, 0, ["h1"], SECONDS)
+    # The background is asleep by then.
+    time.sleep(0.05)
+    by: list[str] = []
+    over = threading.Event()
+
+    def then(error: HopsumError | None) -> None:
+        by.append(threading.current_thread().name)
+        over.set()
+
+    call = size // 4, np.dtype(np.int32), "sum", ALL, lambda _: (1, None), lambda _: None
+    agent.sum("a sum", *call, then)
+    if size < LARGE_BYTES:
+        assert not over.wait(0.1)
+    else:
+        assert over.wait(SECONDS)
+    assert agent.turns.until(over.is_set, SECONDS)
+    assert by == ["hopsum agent" if size == LARGE_BYTES else threading.current_thread().name]
+    agent.close()
+    agent.turns.until(lambda: False)
+    thread.join(SECONDS)
 
 
 def test_connecting_without_a_listener() -> None:

@@ -35,6 +35,10 @@ ALL, PARTS = "all", "parts"
 
 _TYPES = {np.dtype(name): code for code, name in enumerate(packets.TYPES)}
 
+LARGE_BYTES = 1 << 18
+"""From this size on a result is taken out of shared memory in the background, while its rank may
+compute; that of a smaller tensor by the thread that waits for it."""
+
 Message = dict[str, Any]
 Fill = Callable[[NDArray[Any]], tuple[int, tuple[str, int] | None]]
 """Puts a tensor into shared memory; returns its magnitude and fault, as messages have them."""
@@ -206,14 +210,17 @@ class Agent:
                 then(error)
 
             tail = memory.number, elements, magnitude, element
-            self._begin(Call(what, memory, finish), (*head, code, target), tail)
+            number = self._begin(Call(what, memory, finish), (*head, code, target), tail)
+        if values.nbytes >= LARGE_BYTES:
+            self.turns.read_for(lambda: number not in self._calls)
 
     def barrier(self, what: str, then: Then) -> None:
         """Wait for all ranks. Raises GroupLost."""
         with self._sending:
             self._begin(Call(what, None, then), (packets.BARRIER, 0, 0, 0, 0), (0, 0, 0, 0))
 
-    def _begin(self, call: Call, head: tuple[int, ...], tail: tuple[int, ...]) -> None:
+    def _begin(self, call: Call, head: tuple[int, ...], tail: tuple[int, ...]) -> int:
+        """Send a call's packet; return its number."""
         with self._lock:
             self._check()
             number = self._number
@@ -222,6 +229,7 @@ class Agent:
         # The connection's error is known when its end is read.
         with contextlib.suppress(OSError):
             self._socket.send(packets.CALL.pack(*head, number, *tail))
+        return number
 
     def _check(self) -> None:
         if self._ended is not None:

@@ -2,8 +2,8 @@
 
 A thread that waits for a result reads what comes, whoever it is for, until its own has come; others
 that wait meanwhile are woken then, and one goes on. So a lone call costs one wake-up, not two.
-Where nobody waits, a thread in the background reads now and then, or all the time if somebody is
-to be called.
+Where nobody waits, a thread in the background reads now and then, or all the time for those who ask
+it to.
 """
 
 from __future__ import annotations
