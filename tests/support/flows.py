@@ -20,6 +20,11 @@ PROCESS = ctypes.CFUNCTYPE(
     *[ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint64],
     *[ctypes.c_double, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p],
 )
+CALL = ctypes.CFUNCTYPE(
+    ctypes.c_int,
+    *[ctypes.c_void_p, ctypes.c_double, ctypes.c_void_p, ctypes.c_uint64],
+    *[ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p],
+)
 EXPIRE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_double)
 
 

@@ -39,12 +39,6 @@ from tests.support import flows
 from tests.support.machine import unique
 from tests.support.protocol_world import at_server, at_worker, star_plan
 
-TAKE = ctypes.CFUNCTYPE(
-    ctypes.c_int,
-    *[ctypes.c_void_p, ctypes.c_double, ctypes.c_void_p, ctypes.c_uint64],
-    *[ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p],
-)
-"""`call` of flow.h."""
 MEMORY_BYTES = 1 << 14
 _STRIDE, _ROOM = 2048, 512
 _DESTINATION = slice(30, 34)
@@ -250,7 +244,7 @@ class ProcessHosts:
         out, lengths = np.zeros((_ROOM, _STRIDE), np.uint8), np.zeros(_ROOM, np.uint32)
         made = ctypes.c_uint32()
         where = lengths.ctypes.data, _ROOM, ctypes.addressof(made)
-        take = TAKE(Flow.from_address(address).call)
+        take = flows.CALL(Flow.from_address(address).call)
         taken = take(address, self.now, out.ctypes.data, _STRIDE, *where)
         return bool(taken), [out[row : row + 1, : lengths[row]] for row in range(made.value)]
 

@@ -17,7 +17,7 @@ from host_agent.codec import JOB_START
 from host_agent.io import port as port_module
 from host_agent.io.port import FlowPort, Frames, PacketPort, Ran
 from host_agent.ordinary import Flow
-from tests.support.flows import EXPIRE, PROCESS
+from tests.support.flows import CALL, EXPIRE, PROCESS
 from tests.support.machine import PATIENCE
 
 pytestmark = pytest.mark.skipif(ordinary.library() is None, reason="no C compiler")
@@ -190,6 +190,55 @@ def test_another_descriptor_ends_it(
     ran = run(port, flow, others=others[0])
     assert ran.others
     assert flow.taken == [1], "frames that are there are taken first"
+
+
+class Caller(Echo):
+    """A flow that takes bytes from a pipe, and sends a frame for each, of the byte's number."""
+
+    def __init__(self, pipe: int, *, last: int = -1) -> None:
+        super().__init__(last=last)
+        os.set_blocking(pipe, False)
+        self._pipe = pipe
+        self.refused = False
+        self._call = CALL(self.call)
+        self.flow.call = ctypes.cast(self._call, ctypes.c_void_p).value
+
+    def call(
+        self, address: int, now: float, out: int, stride: int, lengths: int, room: int, made: int
+    ) -> int:
+        assert address == self.address
+        assert ctypes.c_uint32.from_address(made).value == 0
+        number = b"" if self.refused else os.read(self._pipe, 1)
+        if not number:
+            return 0
+        ctypes.memmove(out, frame(number[0]), LENGTH)
+        ctypes.c_uint32.from_address(lengths).value = LENGTH
+        ctypes.c_uint32.from_address(made).value = 1
+        self.flow.finished = number[0] == self.last
+        return 1
+
+
+def test_a_call_that_a_flow_takes_does_not_end_it(
+    pair: tuple[PacketPort, socket.socket], others: tuple[int, int]
+) -> None:
+    port, far = pair
+    flow = Caller(others[0], last=3)
+    os.write(others[1], bytes([1, 2, 3]))
+    ran = run(port, flow, others=others[0])
+    assert (ran.received, ran.unsent, ran.others) == ([], [], False)
+    assert [far.recv(2048)[-1] for _ in range(3)] == [1, 2, 3]
+    assert flow.flow.sent_bytes == 3 * LENGTH
+
+
+def test_a_call_that_no_flow_takes_ends_it(
+    pair: tuple[PacketPort, socket.socket], others: tuple[int, int]
+) -> None:
+    port, far = pair
+    flow = Caller(others[0])
+    flow.refused = True
+    os.write(others[1], b"!")
+    assert run(port, Echo(), flow, others=others[0]).others
+    assert not flow.flow.sent_bytes
 
 
 def test_frames_that_a_full_queue_rejects_are_handed_back_in_order(
