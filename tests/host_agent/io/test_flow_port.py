@@ -233,7 +233,7 @@ def test_a_call_that_a_flow_takes_does_not_end_it(
 def test_a_call_that_no_flow_takes_ends_it(
     pair: tuple[PacketPort, socket.socket], others: tuple[int, int]
 ) -> None:
-    port, far = pair
+    port, _ = pair
     flow = Caller(others[0])
     flow.refused = True
     os.write(others[1], b"!")
