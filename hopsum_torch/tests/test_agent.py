@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("torch", reason="hopsum_torch needs torch")
 
 from hopsum_torch import packets, turns
-from hopsum_torch.agent import ALL, LARGE_BYTES, PARTS, Agent, connect
+from hopsum_torch.agent import ALL, LARGE_BYTES, MANY_CALLS, PARTS, Agent, connect
 from hopsum_torch.errors import GroupLost, HopsumError, SumRefused
 
 SECONDS = 60.0
@@ -109,9 +109,17 @@ def test_the_documents_examples(server: socket.socket) -> None:
         agent.barrier("another", then)
 
 
-@pytest.mark.parametrize("size", [LARGE_BYTES - 4, LARGE_BYTES])
-def test_large_results_are_taken_in_the_background(
-    server: socket.socket, monkeypatch: pytest.MonkeyPatch, size: int
+@pytest.mark.parametrize(
+    ("size", "calls", "in_background"),
+    [(LARGE_BYTES // 2, 1, False), (LARGE_BYTES, 1, True), (4, MANY_CALLS + 1, True)],
+    ids=["small", "large", "many"],
+)
+def test_large_results_and_many_are_taken_in_the_background(
+    server: socket.socket,
+    monkeypatch: pytest.MonkeyPatch,
+    size: int,
+    calls: int,
+    in_background: bool,
 ) -> None:
     monkeypatch.setattr(turns, "SWEEP_SECONDS", SECONDS)
 
@@ -139,13 +147,12 @@ def test_large_results_are_taken_in_the_background(
         over.set()
 
     call = size // 4, np.dtype(np.int32), "sum", ALL, lambda _: (1, None), lambda _: None
-    agent.sum("a sum", *call, then)
-    if size < LARGE_BYTES:
-        assert not over.wait(0.1)
-    else:
-        assert over.wait(SECONDS)
-    assert agent.turns.until(over.is_set, SECONDS)
-    assert by == ["hopsum agent" if size == LARGE_BYTES else threading.current_thread().name]
+    for _ in range(calls):
+        assert not by
+        agent.sum("a sum", *call, then)
+    assert over.wait(SECONDS if in_background else 0.1) == in_background
+    assert agent.turns.until(lambda: len(by) == calls, SECONDS)
+    assert by[0] == ("hopsum agent" if in_background else threading.current_thread().name)
     agent.close()
     agent.turns.until(lambda: False)
     thread.join(SECONDS)

@@ -36,8 +36,11 @@ ALL, PARTS = "all", "parts"
 _TYPES = {np.dtype(name): code for code, name in enumerate(packets.TYPES)}
 
 LARGE_BYTES = 1 << 18
-"""From this size on a result is taken out of shared memory in the background, while its rank may
-compute; that of a smaller tensor by the thread that waits for it."""
+"""Results in memories of this size or more are taken out in the background, while their rank may
+compute; others by the thread that waits for them."""
+
+MANY_CALLS = 32
+"""With more calls pending all is read in the background: the agent must not find a full socket."""
 
 Message = dict[str, Any]
 Fill = Callable[[NDArray[Any]], tuple[int, tuple[str, int] | None]]
@@ -210,17 +213,14 @@ class Agent:
                 then(error)
 
             tail = memory.number, elements, magnitude, element
-            number = self._begin(Call(what, memory, finish), (*head, code, target), tail)
-        if values.nbytes >= LARGE_BYTES:
-            self.turns.read_for(lambda: number not in self._calls)
+            self._begin(Call(what, memory, finish), (*head, code, target), tail)
 
     def barrier(self, what: str, then: Then) -> None:
         """Wait for all ranks. Raises GroupLost."""
         with self._sending:
             self._begin(Call(what, None, then), (packets.BARRIER, 0, 0, 0, 0), (0, 0, 0, 0))
 
-    def _begin(self, call: Call, head: tuple[int, ...], tail: tuple[int, ...]) -> int:
-        """Send a call's packet; return its number."""
+    def _begin(self, call: Call, head: tuple[int, ...], tail: tuple[int, ...]) -> None:
         with self._lock:
             self._check()
             number = self._number
@@ -229,7 +229,9 @@ class Agent:
         # The connection's error is known when its end is read.
         with contextlib.suppress(OSError):
             self._socket.send(packets.CALL.pack(*head, number, *tail))
-        return number
+        large = call.memory is not None and call.memory.size >= LARGE_BYTES
+        if large or len(self._calls) > MANY_CALLS:
+            self.turns.read_for(lambda: number not in self._calls)
 
     def _check(self) -> None:
         if self._ended is not None:
