@@ -65,7 +65,7 @@ STAGES = (
     Stage("native int32", "the agents alone: worker, switch, server, switch, worker", 4),
     Stage("native float32", "the same twice: the fragment's exponent travels first", 8),
     Stage("barrier", "PyTorch, through the agents: rank, agent, one round trip, rank", 6),
-    Stage("int32", "PyTorch, MAX of 256 int32: as a barrier, but in the agents' flows", 6),
+    Stage("int32", "PyTorch, MAX of 256 int32, likewise", 6),
     Stage("float32", "PyTorch, AVG of 256 float32, likewise", 6),
     Stage(GLOO, "PyTorch, SUM of 256 float32 over gloo", None),
 )

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from host_agent import codec
 from host_agent.codec import Frames
 from host_agent.congestion import LEAST_WINDOW, NO_QUEUE, CongestionWindow
-from host_agent.process_calls import DONE, MOST_MEMORIES
+from host_agent.process_calls import BARRIER, DONE, MOST_MEMORIES
 from host_agent.recovery import Recovery
 from host_agent.segment import Segment
 from host_agent.sure_calls import SureCalls
@@ -55,6 +55,7 @@ _LAYOUT = {
     "LEAST_WINDOW": LEAST_WINDOW,
     "NO_QUEUE": NO_QUEUE,
     "MOST_MEMORIES": MOST_MEMORIES,
+    "BARRIER": BARRIER,
     "DONE": DONE,
     **{each.name: codec.reduction_byte(each) for each in Reduction},
 }

@@ -46,8 +46,10 @@ static int is_expected(const struct calls *c, const struct packet *p)
 {
     const struct expected *e = &c->expected[c->next];
     return p->kind == e->kind && p->type == e->type && p->reduction == e->reduction && p->elements == e->elements
-        && !p->target && !p->fault && p->memory < MOST_MEMORIES && c->memories[p->memory]
-        && c->bytes[p->memory] >= (int64_t)p->elements * 4;
+        && !p->target && !p->fault
+        && (p->kind == BARRIER
+            || (p->memory < MOST_MEMORIES && c->memories[p->memory]
+                && c->bytes[p->memory] >= (int64_t)p->elements * 4));
 }
 
 /* Return the exponent byte of n float32 (numbers.exponent_codes), UNKNOWN if one is not finite. */
@@ -74,6 +76,9 @@ static int take_values(struct stream *s, const struct packet *p, const void *mem
 {
     const struct expected *e = &s->calls->expected[s->calls->next];
     int32_t *values = s->calls->values;
+    s->byte = values[0] = 0;
+    if (e->kind == BARRIER)
+        return 1;
     if (e->scaled) {
         int64_t code = exponent_code(memory, e->elements);
         if (code == UNKNOWN || code > e->code)
@@ -84,7 +89,6 @@ static int take_values(struct stream *s, const struct packet *p, const void *mem
     }
     if ((int64_t)p->magnitude * s->calls->ranks > INT32_MAX)
         return 0;
-    s->byte = 0;
     for (uint32_t i = 0; i < e->elements; i++) {
         int32_t value = ((const int32_t *)memory)[i];
         value = e->ordered ? in_order(value) : value;
@@ -120,9 +124,12 @@ int sure_call(struct flow *flow, double now, uint8_t *out, uint64_t stride, uint
         || (uint64_t)(s->prefix_bytes + 4 * s->lanes) > stride)
         return 0;
     /* Calls that have come meanwhile share fragments. */
+    const void *memory;
     if (recv((int)c->socket, &packet, sizeof packet, MSG_PEEK | MSG_DONTWAIT | MSG_TRUNC) != sizeof packet
-        || ioctl((int)c->socket, FIONREAD, &waiting) < 0 || waiting != sizeof packet || !is_expected(c, &packet)
-        || !take_values(s, &packet, (const void *)c->memories[packet.memory]))
+        || ioctl((int)c->socket, FIONREAD, &waiting) < 0 || waiting != sizeof packet || !is_expected(c, &packet))
+        return 0;
+    memory = packet.kind == BARRIER ? NULL : (const void *)c->memories[packet.memory];
+    if (!take_values(s, &packet, memory))
         return 0;
     if (recv((int)c->socket, &c->packet, sizeof packet, MSG_DONTWAIT) != sizeof packet)
         return 0;
@@ -132,7 +139,7 @@ int sure_call(struct flow *flow, double now, uint8_t *out, uint64_t stride, uint
     s->source = s->result = c->values;
     s->prologue = s->refill = s->remark = 0;
     s->remarked = 1;
-    s->elements = packet.elements;
+    s->elements = packet.kind == BARRIER ? 1 : packet.elements;
     s->reduction = c->expected[c->next].combined;
     s->left = (s->elements + s->lanes - 1) / s->lanes;
     s->first = s->end_of_stream;
@@ -152,7 +159,8 @@ static int conclude(struct stream *s, double now)
     struct end end = {.kind = DONE, .number = c->packet.number};
     if (s->remark != c->expected[c->next].code)
         return 0;
-    give_values(s, (void *)c->memories[c->packet.memory]);
+    if (c->packet.kind != BARRIER)
+        give_values(s, (void *)c->memories[c->packet.memory]);
     if (send((int)c->socket, &end, sizeof end, MSG_DONTWAIT | MSG_NOSIGNAL) != sizeof end)
         return 0;
     c->ended[c->next++] = now;

@@ -34,21 +34,28 @@ _EXPECTED = np.dtype(
 
 
 class Expected(NamedTuple):
-    """An expected call: a sum for all ranks of `elements` values, reduced as `reduction` of `type`.
+    """An expected call: a barrier, or a sum for all ranks of `elements` values, reduced as
+    `reduction` of `type`.
 
     `combined`: the switches' operation on the integers that are submitted. `scaled`: these are made
     of float32 by the scale of exponent byte `code`; otherwise `code` is 0, and of other reductions
     than sums the bits are `ordered` and `complemented` (`host_agent.node.reductions`).
     """
 
-    type: str
-    reduction: str
-    elements: int
-    combined: Reduction
-    scaled: bool
-    ordered: bool
-    complemented: bool
-    code: int
+    kind: int = SUM
+    type: str = "float32"
+    reduction: str = "sum"
+    elements: int = 0
+    combined: Reduction = Reduction.SUM
+    scaled: bool = False
+    ordered: bool = False
+    complemented: bool = False
+    code: int = 0
+
+    @property
+    def submitted(self) -> int:
+        """Elements that are submitted: a zero for a barrier."""
+        return max(1, self.elements)
 
 
 class Begun(NamedTuple):
@@ -97,7 +104,7 @@ class SureCalls:
         self.expected = tuple(expected)
         self._mailbox = mailbox
         self._rows = np.array([_row(each) for each in expected], _EXPECTED)
-        self._values = np.zeros(max(each.elements for each in expected), np.int32)
+        self._values = np.zeros(max(each.submitted for each in expected), np.int32)
         self._began: NDArray[np.float64] = np.zeros(len(expected))
         self._ended: NDArray[np.float64] = np.zeros(len(expected))
         self._collected = 0
@@ -120,15 +127,16 @@ class SureCalls:
         """How many are still to come; 0 once the process is gone."""
         return max(0, self._state.count - self._state.next) if self._mailbox.open else 0
 
-    def limit(self, count: int) -> None:
-        """Expect the first `count` only."""
-        self._state.count = count
+    def skip(self) -> None:
+        """Expect the next but one: the source has submitted the next itself."""
+        self._state.next += 1
+        self._collected = self._state.next
 
     def collect(self) -> list[Answered]:
         """Return the calls that were answered since."""
         start, self._collected = self._collected, self._state.next
         return [
-            Answered(float(self._began[place]), float(self._ended[place]), expected.elements)
+            Answered(float(self._began[place]), float(self._ended[place]), expected.submitted)
             for place, expected in enumerate(self.expected[start : self._collected], start)
         ]
 
@@ -142,13 +150,13 @@ class SureCalls:
         self._collected = state.next
         packet = CallPacket(*(getattr(state, name) for name in CallPacket._fields))
         expected = self.expected[place]
-        values = self._values[: expected.elements]
+        values = self._values[: expected.submitted]
         return Begun(float(self._began[place]), packet, expected, values, Remark(state.own))
 
 
 def _row(expected: Expected) -> tuple[int, ...]:
     return (
-        SUM,
+        expected.kind,
         list(TYPES).index(expected.type),
         REDUCTIONS["int32"].index(expected.reduction),
         expected.scaled,

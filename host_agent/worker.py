@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
-from itertools import takewhile, zip_longest
+from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
@@ -321,27 +321,22 @@ class Worker:
     def expect(self, calls: SureCalls | None) -> None:
         """Let flows take calls of a process while no other call is open; see `taken`.
 
-        They take those that one tree sums.
+        One tree sums all of them (`only_tree`).
         """
-        if calls is not None and calls is self._expected:
-            return
-        self._expected = self._expecting = None
-        if calls is None:
-            return
-        places = [self._only_tree(each.elements) for each in calls.expected]
-        if places[0] is not None:
-            calls.limit(len([*takewhile(lambda place: place == places[0], places)]))
-            self._expected, self._expecting = calls, self._all[places[0]]
+        self._expected = calls
+        if calls is not None:
+            place = self.only_tree(calls.expected[0].submitted)
+            self._expecting = None if place is None else self._all[place]
+
+    def only_tree(self, elements: int) -> int | None:
+        """Return the place of the tree that sums all of a tensor, if there is one."""
+        places = [place for place, (start, stop) in enumerate(self._cut(elements)) if start < stop]
+        return places[0] if len(places) == 1 else None
 
     def taken(self) -> Taken:
         """Return what flows have done with expected calls since."""
         taken, self._taken = self._taken, Taken([], None)
         return taken
-
-    def _only_tree(self, elements: int) -> int | None:
-        """Return the place of the tree that sums all of a tensor, if there is one."""
-        places = [place for place, (start, stop) in enumerate(self._cut(elements)) if start < stop]
-        return places[0] if len(places) == 1 else None
 
     def _take_over(self, calls: SureCalls) -> None:
         """Count what flows have done with expected calls, and go on with the last one."""

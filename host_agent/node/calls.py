@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from host_agent import process_calls
 from host_agent.io.process_socket import Request
 from host_agent.node.reductions import COMBINED_BY, encoding
 from host_agent.process_calls import ALL, PARTS, REDUCTIONS, ROOT, TYPES
@@ -32,7 +33,7 @@ _COMBINED_BY = {code: COMBINED_BY.get(reduction) for (reduction, _), code in _WA
 _SUBMITTED_AS = {
     code: TYPES[dtype if reduction == "sum" else "int32"]
     for (reduction, dtype), code in _WAYS.items()
-} | {COPY: TYPES["int32"]}
+} | {COPY: TYPES["int32"], BARRIER: TYPES["int32"]}
 
 
 class Wanted(NamedTuple):
@@ -79,21 +80,23 @@ class Wanted(NamedTuple):
         return _COMBINED_BY.get(self.code)
 
     def expected(self, combined: Reduction, code: int) -> Expected | None:
-        """Return this as a call that flows can take; None if it is not a reduction for all ranks.
+        """Return this as a call that flows can take; None if it is not for all ranks.
 
         `combined`: the operation in the switches; `code`: the remark expected of all.
         """
+        if self.code == BARRIER:
+            return Expected(process_calls.BARRIER, combined=combined)
         way = _NAMES.get(self.code)
         if way is None or self.target != ALL:
             return None
         reduction, dtype = way
-        scaled = self.code == SUM_FLOAT
         return Expected(
+            process_calls.SUM,
             dtype,
             reduction,
             self.elements,
             combined,
-            scaled,
+            self.code == SUM_FLOAT,
             *encoding(reduction, TYPES[dtype]),
             code,
         )

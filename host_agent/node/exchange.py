@@ -73,6 +73,10 @@ class TreeExchange:
         """Let flows take a process's calls, see `Worker.expect`."""
         self._worker.expect(calls)
 
+    def only_tree(self, elements: int) -> int | None:
+        """Return the place of the tree that sums all of a tensor, if there is one."""
+        return self._worker.only_tree(elements)
+
     def taken(self) -> Taken:
         """Return what flows have done with them since."""
         return self._worker.taken()

@@ -14,7 +14,7 @@ from collections import ChainMap
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, replace
 
-from host_agent.node.calls import SUM_FLOAT, Wanted
+from host_agent.node.calls import BARRIER, SUM_FLOAT, Wanted
 from host_agent.process_calls import ALL
 
 GUESSED_BYTES = 1 << 16
@@ -56,7 +56,9 @@ class Following:
         return guess if guess.values and not waits and self._is_within(most) else None
 
     def sure(self, small: int) -> bool:
-        """Whether its integers are submitted without a check; `small`: as for `guessed`.
+        """Whether its integers, of a barrier a zero, are submitted without a check.
+
+        `small`: as for `guessed`.
 
         The next call waits for it then. So those are small of which others are called meanwhile,
         as an all-gather during a reduce-scatter.
@@ -65,7 +67,7 @@ class Following:
         integers = alone or self.wanted.elements <= small
         return (
             self.times >= SURE
-            and self.wanted.values
+            and (self.wanted.values or self.wanted.code == BARRIER)
             and integers
             and self._is_within(GUESSED_BYTES)
         )

@@ -468,7 +468,7 @@ class Member:
     def _expect(self, source: ProcessSource, trees: TreeExchange, plan: JobPlan) -> None:
         """Let flows take the calls that are expected next, if this waits for them."""
         idle = not self._under_way and not plan.period
-        trees.expect(source.expect(plan.reduction) if idle else None)
+        trees.expect(source.expect(plan.reduction, trees.only_tree) if idle else None)
 
     def _take_over(self, source: ProcessSource, trees: TreeExchange) -> None:
         """Count the calls that flows have taken, and go on with one that they have begun."""

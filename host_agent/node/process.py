@@ -21,11 +21,11 @@ on, so all hosts have the same. Small float32 tensors are not guessed: they woul
 exponents as long as for the check.
 
 *Sure guesses.* Once a guess was right SURE times in a row, no check is sent: the values alone are,
-of small float32 as integers by the scale of the last time. A byte goes with them of which all get
-the ranks' maximum (`host_agent.segment.Remark`): OTHER of a host that wants something else or must
-not send its values, which sends zeros, then all begin a check; for float32 the exponent byte of
-the host's magnitude. Where the maximum is another than that of the last time, the sum is not used,
-and the integers are submitted again by the scale that it gives.
+of small float32 as integers by the scale of the last time, of a barrier a zero. A byte goes with
+them of which all get the ranks' maximum (`host_agent.segment.Remark`): OTHER of a host that wants
+something else or must not send its values, which sends zeros, then all begin a check; for float32
+the exponent byte of the host's magnitude. Where the maximum is another than that of the last time,
+the sum is not used, and the integers are submitted again by the scale that it gives.
 
 While a host has nothing else to do its flows take sure calls by themselves (`ProcessSource.expect`,
 `host_agent.sure_calls`).
@@ -46,7 +46,7 @@ overflow.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import islice
@@ -57,7 +57,7 @@ from numpy.typing import NDArray
 
 from collectives.plan import WINDOW_BMV2, JobPlan
 from host_agent.io.process_socket import Request
-from host_agent.node.calls import COPY, LEAVE, SUM_FLOAT, SUM_INT, Wanted, wanted
+from host_agent.node.calls import BARRIER, COPY, LEAVE, SUM_FLOAT, SUM_INT, Wanted, wanted
 from host_agent.node.environment import Handover, Named
 from host_agent.node.guesses import Following, Guesses
 from host_agent.node.local_sums import (
@@ -70,9 +70,9 @@ from host_agent.node.local_sums import (
 from host_agent.node.reductions import decode
 from host_agent.node.roots import Roots, Way
 from host_agent.numbers import dequantise, exponent_codes, quantise, worker_bits
-from host_agent.process_calls import FAULTS, Mailbox
+from host_agent.process_calls import FAULTS
 from host_agent.segment import Remark, Tensor
-from host_agent.sure_calls import Begun, SureCalls
+from host_agent.sure_calls import Begun, Expected, SureCalls
 from host_agent.workload import CheckedWorkload, Verdict
 from protocol.wire import LANES_DEFAULT, Reduction
 
@@ -235,10 +235,13 @@ class ProcessSource:
 
     # -- calls that flows take
 
-    def expect(self, reduction: Reduction) -> SureCalls | None:
-        """Return the calls that flows may take while this waits; None: none.
+    def expect(
+        self, reduction: Reduction, only_tree: Callable[[int], int | None]
+    ) -> SureCalls | None:
+        """Return the calls that flows may take while this waits, all on one tree; None: none.
 
-        `reduction`: of sums in the switches. What flows have done with them comes to `took`.
+        `reduction`: of sums in the switches; `only_tree`: as of the job's worker. What flows have
+        done with them comes to `took`.
         """
         quiet = not (self._ready or self._submitted or self._checked or self._sure or self._left)
         if not quiet or self.over or any(self._asked.values()):
@@ -249,21 +252,27 @@ class ProcessSource:
         if mailbox is None:
             return None
         if self._expected is None or not self._expected.left:
-            self._expected = self._look_ahead(mailbox, reduction)
+            if not self._ahead:
+                self._ahead.extend(self._guesses.ahead(self._most_ahead, self._is_sure))
+            found = self._on_one_tree(reduction, only_tree)
+            self._expected = SureCalls(mailbox, len(self._ranks), found) if found else None
         return self._expected
 
-    def _look_ahead(self, mailbox: Mailbox, reduction: Reduction) -> SureCalls | None:
-        """Return the calls that are expected next and sure."""
-        if not self._ahead:
-            self._ahead.extend(self._guesses.ahead(self._most_ahead, self._is_sure))
-        found = []
+    def _on_one_tree(
+        self, reduction: Reduction, only_tree: Callable[[int], int | None]
+    ) -> Sequence[Expected]:
+        """Return the next calls ahead that flows can take, as far as one tree sums them."""
+        found: list[Expected] = []
+        tree = None
         for each in self._ahead:
             wanted = each.wanted
             expected = wanted.expected(wanted.reduction or reduction, each.remark)
-            if expected is None:
+            place = None if expected is None else only_tree(expected.submitted)
+            if expected is None or place is None or tree not in (None, place):
                 break
+            tree = place
             found.append(expected)
-        return SureCalls(mailbox, len(self._ranks), found) if found else None
+        return found
 
     def _is_sure(self, following: Following) -> bool:
         return following.sure(self._packed_elements)
@@ -313,7 +322,8 @@ class ProcessSource:
             return what.calls[0].wanted if len(what.calls) == 1 else None
         if kind == _SURE:
             assert self._sure is not None
-            return self._sure[1].wanted
+            expected = self._sure[1].wanted
+            return expected if expected.values else None
         if kind == _GUESS:
             return what.guess
         return what.wanted if kind == _VALUES else None
@@ -352,7 +362,8 @@ class ProcessSource:
         call = _Call([self._next_of(rank, 1)[0] for rank in self._here])
         if self._ahead:
             self._next_ahead()
-            self._expected = None
+            if self._expected is not None:
+                self._expected.skip()
         values, remark = None, OTHER
         # Calls that have come in the meantime share a check, and fragments.
         if all(len(asked) <= 1 for asked in self._asked.values()):
@@ -364,7 +375,7 @@ class ProcessSource:
                 if remark <= following.magnitude:
                     values = _added(self._integers(call, following.magnitude))
         if values is None:
-            values = np.zeros(guess.elements, np.int32)
+            values = np.zeros(max(1, guess.elements), np.int32)
         call.remark = Remark(remark)
         self._sure = call, following
         self._ready.append((_SURE, call, values))
@@ -425,6 +436,8 @@ class ProcessSource:
     def _combined(self, call: _Call, tensors: Sequence[Tensor]) -> Tensor:
         """Return the tensor to submit for a call of all ranks here; `tensors` are overwritten."""
         agreed = call.wanted
+        if agreed.code == BARRIER:
+            return np.zeros(1, np.int32)
         if agreed.code != COPY:
             return add_up(call.request, tensors, call.excess)
         shares = [agreed.share(rank, len(self._ranks)) for rank in self._here]
@@ -499,7 +512,9 @@ class ProcessSource:
             self._check(None)
             return
         self._pass()
-        if following.wanted.code != SUM_FLOAT:
+        if following.wanted.code == BARRIER:
+            self._done(call)
+        elif following.wanted.code != SUM_FLOAT:
             self._take(call, result)
         elif remark == expected:
             self._unpack(_Pack([call], [remark]), result)

@@ -17,7 +17,7 @@ from host_agent.io.process_socket import ProcessGone
 from host_agent.node.guesses import SURE
 from host_agent.node.process import MOST_AHEAD
 from host_agent.numbers import NumbersError
-from host_agent.process_calls import ALL, PARTS, REDUCTIONS, SUM, TYPES, CallPacket
+from host_agent.process_calls import ALL, BARRIER, PARTS, REDUCTIONS, SUM, TYPES, CallPacket
 from tests.support.process_hosts import ProcessHosts
 from tests.support.protocol_world import LANES
 from tests.support.search import examples
@@ -144,6 +144,23 @@ def test_other_calls_are_left_to_the_source(
     assert all("done" in process.ends.values() for process in sure.processes)
 
 
+def test_barriers_are_answered_when_all_have_come(make: Callable[..., ProcessHosts]) -> None:
+    hosts = make(as_flow=True)
+    for number in range(SURE + 8):
+        assert [process.barrier() for process in hosts.processes] == [number] * 2
+        hosts.run()
+    assert hosts.by_flow
+    number = hosts.processes[0].barrier()
+    hosts.by_flow = 0
+    for _ in range(5):
+        hosts._turn("w0")
+    hosts.processes[0].hear()
+    assert hosts.by_flow == 1
+    assert number not in hosts.processes[0].ends
+    hosts.processes[1].barrier()
+    hosts.run()
+
+
 def test_a_value_that_is_not_finite_is_named(sure: ProcessHosts) -> None:
     """The flow of the other host has submitted its values already."""
     wrong = np.array([1, 1, np.nan, 1, 1], np.float32)
@@ -207,10 +224,10 @@ def test_a_process_that_goes_while_its_call_is_under_way_is_named(sure: ProcessH
 
 
 def scenario(seed: int) -> list[tuple[list[CallPacket], list[Values]]]:
-    """Steps of calls that repeat, with exceptions: packets and values by rank."""
+    """Steps of calls that repeat, with exceptions: packets and values by rank, none of barriers."""
     random, generator = Random(seed), np.random.default_rng(seed)
-    cycle = [
-        (*random.choice(WAYS), random.choice([1, 5, 32, 40, 300]))
+    cycle: list[tuple[int, int, int]] = [
+        (*random.choice(WAYS), random.choice([0, 1, 5, 32, 40, 300]))
         for _ in range(random.choice([1, 1, 2, 3]))
     ]
     steps = []
@@ -223,6 +240,10 @@ def scenario(seed: int) -> list[tuple[list[CallPacket], list[Values]]]:
             like = packet(dtype, reduction)
             scale = 2.0 ** random.choice([8, 40, -130]) if random.random() < exceptional else 1
             size = elements + 1 if random.random() < exceptional / 2 else elements
+            if not size:
+                packets.append(packet(kind=BARRIER))
+                values.append(np.zeros(0, np.int32))
+                continue
             if dtype == FLOAT32:
                 each = (generator.uniform(-1, 1, size) * scale).astype(np.float32)
                 each[0] = 0.75 * scale
@@ -250,7 +271,10 @@ def outcome(seed: int, *, as_flow: bool) -> tuple[Any, int]:
         for packets, values in scenario(seed):
             together = random.random() < 0.05
             for process, like, each in zip(hosts.processes, packets, values, strict=True):
-                process.call(like, each)
+                if len(each):
+                    process.call(like, each)
+                else:
+                    process.barrier()
                 if together:
                     process.barrier()
             hosts.run()

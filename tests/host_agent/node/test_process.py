@@ -159,6 +159,33 @@ def test_what_was_right_again_and_again_needs_no_check(dtype: Any, reduction: st
     assert job.summed == [5] * 3
 
 
+@pytest.mark.parametrize("sets", [None, 2])
+def test_barriers_that_were_expected_again_and_again_need_no_check(sets: int | None) -> None:
+    options = {} if sets is None else {"sets": sets}
+    job = Job(3, **options)
+    for _ in range(SURE + 1):
+        for process in job.processes:
+            process.barrier()
+        job.run()
+    assert job.kinds == {"check"}
+    job.kinds.clear()
+    job.summed.clear()
+    calls = [process.barrier() for process in job.processes[:2]]
+    job.run()
+    assert not any(call in p.ended for p, call in zip(job.processes, calls, strict=False))
+    job.processes[2].barrier()
+    job.run()
+    assert [p.ended[calls[0]] for p in job.processes] == ["done"] * 3
+    assert (job.kinds, job.summed) == ({"sure"}, [1])
+    # One that makes another call instead is named.
+    job.processes[0].sum(np.ones(4, np.float32))
+    for process in job.processes[1:]:
+        process.barrier()
+    job.run()
+    why = "the ranks make different calls; most call: barrier; 0: sum of float32, 4 elements"
+    assert [process.ended[calls[0] + 1] for process in job.processes] == [why] * 3
+
+
 @pytest.mark.parametrize("scale", [0.0, 0.25, 3.0, 1e30])
 def test_integers_of_another_scale_than_expected_are_submitted_again(scale: float) -> None:
     """As a check and its values would give them, to the last bit."""
