@@ -81,7 +81,8 @@ def test_flows_answer_what_is_sure(
         elements = min(elements, 8 * LANES)
     generator = np.random.default_rng(elements)
     until_sure(hosts, np.full(elements, 999, [*TYPES.values()][dtype]), like)
-    for _ in range(MOST_AHEAD):
+    calls = MOST_AHEAD if elements > LANES else 10
+    for _ in range(calls):
         given_ = generator.integers(-1000, 1000, (2, elements)).astype(list(TYPES.values())[dtype])
         given_[:, 0] = 999
         first, second = call(hosts, list(given_), like)
@@ -91,12 +92,12 @@ def test_flows_answer_what_is_sure(
         np.testing.assert_array_equal(first, combine(*given_))
         np.testing.assert_array_equal(second, first)
     # All but those at which each script ends, or a port happens to.
-    assert hosts.by_flow > 1.5 * MOST_AHEAD
+    assert hosts.by_flow > 1.2 * calls
     # What they have done is counted.
     hosts.settle()
     rounds = {member.round for member in hosts.members.values()}
     assert len(rounds) == 1
-    assert rounds.pop() >= MOST_AHEAD
+    assert rounds.pop() >= calls
     for member in hosts.members.values():
         intervals: Any = member._intervals
         assert len(intervals.starts) == member.round

@@ -14,7 +14,7 @@ from network.model import Network
 from planning.model.request import Algorithm, PlanRequest
 from planning.registry import make_plan
 from simulation.faults import Faults, Reboot
-from tests.simulation.test_all_reduce import LANES, check, job, run
+from tests.simulation.test_all_reduce import ELEMENTS, LANES, check, job, run
 from tests.support.simulated_jobs import Replan, SimulatedRun
 from timing.estimate import Fidelity, estimate
 from timing.work import PlanWork
@@ -43,7 +43,7 @@ def test_bytes_of_an_all_reduce_equal_the_prediction(
     done = run(network, plan, dtype=dtype)
     check(done)
     assert done.retransmissions == 0
-    predicted = estimate(network, PlanWork(plan, [(3000, dtype)], 2))
+    predicted = estimate(network, PlanWork(plan, [(ELEMENTS, dtype)], 2))
     assert {link: size for link, size in done.links.items() if size} == predicted.links
     assert done.seconds == pytest.approx(predicted.seconds, rel=0.2)
 
@@ -114,7 +114,7 @@ def test_a_worker_alone_cannot_be_its_own_server() -> None:
 OTHERS = [each for each in Collective if each is not Collective.ALL_REDUCE]
 
 
-def checked(collective: Collective, workers: int, elements: int = 3000, rounds: int = 2) -> int:
+def checked(collective: Collective, workers: int, elements: int = ELEMENTS, rounds: int = 2) -> int:
     """Elements that all workers check together."""
     apart = collective in (Collective.REDUCE_SCATTER, Collective.REDUCE)
     return rounds * elements * (1 if apart else workers)
@@ -137,7 +137,7 @@ def test_bytes_of_every_collective_equal_the_prediction(
     done = run(network, plan, dtype=dtype, collective=collective)
     check_all(done, checked(collective, workers))
     assert done.retransmissions == 0
-    predicted = estimate(network, PlanWork(plan, [(3000, dtype)], 2, collective))
+    predicted = estimate(network, PlanWork(plan, [(ELEMENTS, dtype)], 2, collective))
     assert {link: size for link, size in done.links.items() if size} == predicted.links
 
 
@@ -191,9 +191,9 @@ def test_broadcasts_take_the_second_trees_of_the_workers(collective: Collective)
     assert plan.rooted and len(plan.trees) == 8
     done = run(network, plan, collective=collective)
     check_all(done, checked(collective, 4))
-    predicted = estimate(network, PlanWork(plan, [(3000, DataType.INT32)], 2, collective))
+    predicted = estimate(network, PlanWork(plan, [(ELEMENTS, DataType.INT32)], 2, collective))
     assert {link: size for link, size in done.links.items() if size} == predicted.links
-    taken = [start < stop for start, stop in tree_ranges(plan, collective, 3000)]
+    taken = [start < stop for start, stop in tree_ranges(plan, collective, ELEMENTS)]
     assert not any(taken[4:] if collective.sums else taken[:4])
 
 
