@@ -1,6 +1,6 @@
-"""Packets by which processes call, and hear of results (docs/agent-socket.md).
+"""Packets of calls and of their completions at the agent's socket (docs/agent-socket.md).
 
-All other messages are JSON; these come for every tensor, and in a flow C reads and writes them
+All other messages are JSON; these come with every tensor, and flows read and write them in C
 (`sure_calls.c`).
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SUM, COPY, BARRIER, DONE = 1, 2, 3, 4
-"""First bytes of packets: calls, and what is said of one whose result is in place."""
+"""First byte of a packet: the kind of a call, or DONE for its completion."""
 TYPES = {"float32": np.dtype(np.float32), "int32": np.dtype(np.int32)}
 REDUCTIONS = {
     "float32": ("sum", "max", "min"),
@@ -70,7 +70,7 @@ def read_call(packet: bytes) -> CallPacket | None:
 
 
 def done_packet(number: int) -> bytes:
-    """Return the packet that says that a call's result is in place."""
+    """Return the completion of a call."""
     return _DONE.pack(DONE, number)
 
 

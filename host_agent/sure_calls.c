@@ -124,11 +124,10 @@ int sure_call(struct flow *flow, double now, uint8_t *out, uint64_t stride, uint
         || (uint64_t)(s->prefix_bytes + 4 * s->lanes) > stride)
         return 0;
     /* Calls that have come meanwhile share fragments. */
-    const void *memory;
     if (recv((int)c->socket, &packet, sizeof packet, MSG_PEEK | MSG_DONTWAIT | MSG_TRUNC) != sizeof packet
         || ioctl((int)c->socket, FIONREAD, &waiting) < 0 || waiting != sizeof packet || !is_expected(c, &packet))
         return 0;
-    memory = packet.kind == BARRIER ? NULL : (const void *)c->memories[packet.memory];
+    const void *memory = packet.kind == BARRIER ? NULL : (const void *)c->memories[packet.memory];
     if (!take_values(s, &packet, memory))
         return 0;
     if (recv((int)c->socket, &c->packet, sizeof packet, MSG_DONTWAIT) != sizeof packet)
