@@ -78,22 +78,26 @@ async def train(
     arguments: Sequence[str],
     environment: Sequence[str] = (),
     *,
+    ranks_per_host: int = 1,
     rooted: bool = False,
 ) -> dict[str, Any]:
     """Run `benchmarks.torch_rank` on hosts; return rank 0's figures. Raises RunFailed.
 
-    `rooted`: with trees at the ranks.
+    `rooted`: with trees at the ranks' hosts.
     """
     printed: list[str] = []
     client = ControllerClient(running.address)
     trainer = Trainer(emulation, workers, client, printed.append)
     if rooted:
-        submission = make_submission("rooted", ",".join(workers), "0", kind=PROCESS)
+        submission = make_submission(
+            "rooted", ",".join(workers), "0", kind=PROCESS, ranks_per_host=ranks_per_host
+        )
         job = await asyncio.to_thread(client.submit, submission)
         environment = (*environment, f"HOPSUM_JOB={job.job}")
     command = ["-m", "benchmarks.torch_rank", *arguments]
+    environment = (f"PYTHONPATH={PYTHONPATH}", *environment)
     trained = await trainer.run(
-        Training(command, environment=(f"PYTHONPATH={PYTHONPATH}", *environment))
+        Training(command, environment=environment, ranks_per_host=ranks_per_host)
     )
     lines = "".join(printed).splitlines()
     found = [line.removeprefix(FIGURES) for line in lines if line.startswith(FIGURES)]
@@ -193,7 +197,7 @@ def _cpu_columns(used: Mapping[str, float] | None) -> dict[str, int | None]:
 
 @dataclass(frozen=True, slots=True)
 class StepCase:
-    """Steps of a training. Rate in bit/s; `repeats`: steps of each backend."""
+    """Steps of a training. `workers`: hosts. Rate in bit/s; `repeats`: steps of each backend."""
 
     training: str
     topology: str
@@ -201,6 +205,7 @@ class StepCase:
     link_rate: float
     repeats: int
     rooted: bool = False
+    ranks_per_host: int = 1
 
     @property
     def trees(self) -> str:
@@ -233,7 +238,14 @@ def steps(case: StepCase) -> Rows:
         await wait_for_agents(running, prepared.hosts)
         arguments = [case.training, str(case.repeats)]
         workers = prepared.placement.workers
-        return await train(running, emulation, workers, arguments, rooted=case.rooted)
+        return await train(
+            running,
+            emulation,
+            workers,
+            arguments,
+            ranks_per_host=case.ranks_per_host,
+            rooted=case.rooted,
+        )
 
     return step_rows(case, with_cluster(prepared, run))
 
@@ -245,7 +257,8 @@ def step_rows(case: StepCase, found: Mapping[str, Sequence[float]]) -> Rows:
         {
             "training": case.training,
             "topology": case.topology,
-            "ranks": case.workers,
+            "hosts": case.workers,
+            "ranks": case.workers * case.ranks_per_host,
             "link_rate": case.link_rate,
             "backend": name,
             "trees": "" if name == GLOO else case.trees,

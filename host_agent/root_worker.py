@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -154,10 +156,14 @@ class RootWorker(Worker):
         return 0
 
     def take_output(self) -> list[Frames]:
-        """Return the frames to send, in order; each batch has one length."""
-        down = without_lanes(self._down, self.plan.lanes)
+        """Return the frames to send, in order; each batch has one length.
+
+        Contributions and results are of different trees. The fewer bytes go first: often they have
+        no lanes, and let other hosts send while this one's link is busy with the rest.
+        """
+        down, up = without_lanes(self._down, self.plan.lanes), super().take_output()
         self._down.clear()
-        return down + super().take_output()
+        return down + up if _bytes(down) <= _bytes(up) else up + down
 
     def _hand_over(self, now: float) -> None:
         """Pass frames between worker and servers until there are none left."""
@@ -181,3 +187,7 @@ class RootWorker(Worker):
         self._down.append(frames)
         if to[0] & 1:
             self.receive_whole(frames, now)
+
+
+def _bytes(batches: Sequence[Frames]) -> int:
+    return sum([frames.size for frames in batches])

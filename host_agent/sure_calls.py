@@ -97,11 +97,14 @@ class _Calls(ctypes.Structure):
 class SureCalls:
     """The calls expected next, in order, of the one rank whose packets come to `mailbox`.
 
-    `ranks`: of the job.
+    `ranks`: of the job. `tree`: the place, among the plan's, of the one that sums all of them.
     """
 
-    def __init__(self, mailbox: Mailbox, ranks: int, expected: Sequence[Expected]) -> None:
+    def __init__(
+        self, mailbox: Mailbox, ranks: int, expected: Sequence[Expected], tree: int
+    ) -> None:
         self.expected = tuple(expected)
+        self.tree = tree
         self._mailbox = mailbox
         self._rows = np.array([_row(each) for each in expected], _EXPECTED)
         self._values = np.zeros(max(each.submitted for each in expected), np.int32)

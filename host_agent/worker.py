@@ -72,8 +72,6 @@ class Worker:
         options = options or WorkerOptions()
         self.plan = plan
         self._expected: SureCalls | None = None
-        self._expecting: Stream | None = None
-        """Stream of the calls expected."""
         self.cut_as(plan)
         self.host = plan.workers[index]
         self.statistics = WorkerStatistics()
@@ -306,8 +304,8 @@ class Worker:
             return [flow for stream in self._all for flow in stream.enter()]
         return [
             flow
-            for stream in self._all
-            for flow in stream.enter(calls if stream is self._expecting else None)
+            for place, stream in enumerate(self._all)
+            for flow in stream.enter(calls if place == calls.tree else None)
         ]
 
     def leave(self, now: float) -> int:
@@ -319,14 +317,8 @@ class Worker:
         return sent
 
     def expect(self, calls: SureCalls | None) -> None:
-        """Let flows take calls of a process while no other call is open; see `taken`.
-
-        One tree sums all of them (`only_tree`).
-        """
+        """Let flows take calls of a process while no other call is open; see `taken`."""
         self._expected = calls
-        if calls is not None:
-            place = self.only_tree(calls.expected[0].submitted)
-            self._expecting = None if place is None else self._all[place]
 
     def only_tree(self, elements: int) -> int | None:
         """Return the place of the tree that sums all of a tensor, if there is one."""
@@ -345,14 +337,13 @@ class Worker:
         self._taken.done.extend(done)
         if begun is None:
             return
-        assert self._expecting is not None
         number = self._next_call
         self._next_call += 1
         self._calls[number] = call = Call(
             number, f"tensor of call {number}", begun.values, 1, remark=begun.remark
         )
         self._taken = Taken(self._taken.done, (number, begun))
-        self._expecting.take_over(call, begun.expected.combined)
+        self._all[calls.tree].take_over(call, begun.expected.combined)
 
     # -- time
 

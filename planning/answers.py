@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -13,18 +14,19 @@ from collectives.plan import JobPlan, PlanError, TreePlan
 from collectives.plan_checker import check_plans
 from network.model import Network
 from planning.model.allocation import Allocator
-from planning.model.forest import KEEP, Forest, ForestOptions, RatedTree
+from planning.model.forest import KEEP, Forest, ForestOptions, RatedTree, Verdict
 from planning.model.forest_checker import check_forest
-from planning.model.graph import PlanningGraph, planning_graph, without_forwarders
+from planning.model.graph import Edge, PlanningGraph, planning_graph, without_forwarders
 from planning.model.request import PlanRequest
-from planning.registry import PLANNERS
+from planning.registry import EMBEDDING, MULTI_HOP, MULTI_TREE, PLANNERS
 from planning.spanning.mtree import plan_mtree
 from planning.spanning.multi_tree import plan_multi_tree
 from planning.steiner.multi_hop import MultiHopAnswer, plan_of_routes, solve_multi_hop
-from planning.steiner.multi_tree_in_network import pack_in_network, plan_of
+from planning.steiner.multi_tree_in_network import pack_in_network, packing_problem, plan_of
+from planning.steiner.packing_bounds import cut_bound
 
 MTREE = "mtree"
-HOST_PLANNERS = {"multi-tree": plan_multi_tree, MTREE: plan_mtree}
+HOST_PLANNERS = {MULTI_TREE: plan_multi_tree, MTREE: plan_mtree}
 """Planners for networks in which all hosts work and forward ([000][])."""
 NAMES = tuple(dict.fromkeys((*PLANNERS, *HOST_PLANNERS)))
 
@@ -70,16 +72,26 @@ def _answer(network: Network, request: PlanRequest, planner: str) -> Answer:
         )
     check_without_mtree(request.forest, planner)
     allocator = Allocator(network)
-    if planner == "multi-hop":
+    if planner == MULTI_HOP:
         _check_for_multi_hop(request)
         routes = solve_multi_hop(network, request, allocator)
         plan = plan_of_routes(network, request, routes, allocator)
         return Answer(job_forest(network, plan, routes), plan)
-    forest = pack_in_network(network, request, allocator)
-    try:
-        return Answer(forest, plan_of(network, request, forest, allocator))
-    except PlanError as error:
-        return Answer(forest, None, str(error))
+    if planner == MULTI_TREE:
+        forest = pack_in_network(network, request, allocator)
+        try:
+            return Answer(forest, plan_of(network, request, forest, allocator))
+        except PlanError as error:
+            return Answer(forest, None, str(error))
+    if planner == EMBEDDING:
+        raise PlanError(
+            f"planner {planner} answers with weighted topologies, not with trees; use "
+            "planning.registry.make_plan"
+        )
+    started = time.perf_counter()
+    plan = PLANNERS[planner](network, request, allocator)
+    seconds = time.perf_counter() - started
+    return Answer(plan_forest(network, request, plan, planner, seconds), plan)
 
 
 def check_without_mtree(options: ForestOptions, planner: str) -> None:
@@ -139,14 +151,37 @@ def host_forest(graph: PlanningGraph, options: ForestOptions, planner: str) -> F
 
 def job_forest(network: Network, plan: JobPlan, found: MultiHopAnswer) -> Forest:
     """Return the trees of a plan by the planner multi-hop, each with its share of the rate."""
+    trees = _rated_trees(network, plan, found.rate)
+    return Forest(MULTI_HOP, trees, found.certificate, found.verdict, found.seconds)
+
+
+def plan_forest(
+    network: Network, request: PlanRequest, plan: JobPlan, planner: str, seconds: float
+) -> Forest:
+    """Return the trees of a plan at the rate that the links allow, with the bound of cuts.
+
+    For planners that return a plan alone. `seconds`: how long this one took.
+    """
+    graph = planning_graph(network, request.workers)
+    loads: dict[Edge, Fraction] = {}
+    for tree in _rated_trees(network, plan, Fraction(1)):
+        for edge, load in tree.loads(graph).items():
+            loads[edge] = loads.get(edge, Fraction(0)) + load
+    rate = min(graph.capacity[edge] / load for edge, load in loads.items())
+    bound = cut_bound(packing_problem(network, request))
+    trees = _rated_trees(network, plan, rate)
+    return Forest(planner, trees, bound, Verdict.FEASIBLE, seconds)
+
+
+def _rated_trees(network: Network, plan: JobPlan, rate: Fraction) -> tuple[RatedTree, ...]:
+    """Return the trees of a plan, which share a rate."""
     whole = sum((_share(tree) for tree in plan.trees), Fraction(0))
     trees = []
     for tree in plan.trees:
         up = tree_flows(network, plan, tree).up
         several = {node: len(flows) for node, flows in up.items() if len(flows) != 1}
-        rate = found.rate * _share(tree) / whole
-        trees.append(RatedTree(tree.server, tree.parents, rate, several))
-    return Forest("multi-hop", tuple(trees), found.certificate, found.verdict, found.seconds)
+        trees.append(RatedTree(tree.server, tree.parents, rate * _share(tree) / whole, several))
+    return tuple(trees)
 
 
 def _share(tree: TreePlan) -> Fraction:

@@ -20,11 +20,12 @@ def _plan_embedding(network: Network, request: PlanRequest, allocator: Allocator
     return plan_job_embedding(network, request, allocator)
 
 
+MULTI_HOP, MULTI_TREE = "multi-hop", "multi-tree"
 EMBEDDING = "embedding"
 """Over several logical topologies, of switches and of hosts, with weights ([002][])."""
 PLANNERS: Mapping[str, Planner] = {
-    "multi-hop": plan_multi_hop,
-    "multi-tree": plan_multi_tree,
+    MULTI_HOP: plan_multi_hop,
+    MULTI_TREE: plan_multi_tree,
     EMBEDDING: _plan_embedding,
 }
 
@@ -33,7 +34,7 @@ def make_plan(
     network: Network,
     request: PlanRequest,
     allocator: Allocator | None = None,
-    planner: str = "multi-hop",
+    planner: str = MULTI_HOP,
 ) -> JobPlan:
     """Plan a job with a planner by name; PlanError if no plan meets the request.
 

@@ -45,7 +45,7 @@ def _embedded(lanes: int, slots: int, max_hops: int) -> Pipeline:
     from finsy.proto import p4i
 
     from p4switch.backends.native.build import package_hash
-    from p4switch.packet_io.compile import cache_entry, locked
+    from p4switch.packet_io.compile import cache_entry, locked, replace_file
     from p4switch.packet_io.private_files import UnsafePathError
 
     defines = defines_of(lanes, slots, max_hops)
@@ -59,9 +59,7 @@ def _embedded(lanes: int, slots: int, max_hops: int) -> Pipeline:
             if not (info.exists() and config.exists()):
                 made = _compile_embedded(defines)
                 for path, data in zip((info, config), made, strict=True):
-                    new = path.with_suffix(".new")
-                    new.write_bytes(data)
-                    new.replace(path)
+                    replace_file(path, data)
             kept = info.read_bytes(), config.read_bytes()
     except (OSError, UnsafePathError):
         kept = _compile_embedded(defines)

@@ -27,8 +27,8 @@ something else or must not send its values, which sends zeros, then all begin a 
 the exponent byte of the host's magnitude. Where the maximum is another than that of the last time,
 the sum is not used, and the integers are submitted again by the scale that it gives.
 
-While a host has nothing else to do its flows take sure calls by themselves (`ProcessSource.expect`,
-`host_agent.sure_calls`).
+While a host has nothing else to do its flows take sure calls by themselves
+(`host_agent.node.expected_calls`).
 
 *Halves.* Where the magnitudes of int32 tensors could add up to more than 31 bits, their upper and
 lower 16 bits are summed apart, in as many tensors: then it is known which sums overflow.
@@ -59,6 +59,7 @@ from collectives.plan import WINDOW_BMV2, JobPlan
 from host_agent.io.process_socket import Request
 from host_agent.node.calls import BARRIER, COPY, LEAVE, SUM_FLOAT, SUM_INT, Wanted, wanted
 from host_agent.node.environment import Handover, Named
+from host_agent.node.expected_calls import ExpectedCalls
 from host_agent.node.guesses import Following, Guesses
 from host_agent.node.local_sums import (
     GREATEST_CODE,
@@ -72,7 +73,7 @@ from host_agent.node.roots import Roots, Way
 from host_agent.numbers import dequantise, exponent_codes, quantise, worker_bits
 from host_agent.process_calls import FAULTS
 from host_agent.segment import Remark, Tensor
-from host_agent.sure_calls import Begun, Expected, SureCalls
+from host_agent.sure_calls import Begun, SureCalls
 from host_agent.workload import CheckedWorkload, Verdict
 from protocol.wire import LANES_DEFAULT, Reduction
 
@@ -84,8 +85,6 @@ PACKED_ELEMENTS = 1 << 13
 HALF = 16
 OTHER = 255
 """Remark of a host that does not make the call expected, or must not send its values."""
-MOST_AHEAD = 64
-"""Maximum number of calls that flows may take before this learns of them."""
 _LEFT = Request("leave")
 _CHECK, _GUESS, _SURE, _VALUES, _PACK = "check", "guess", "sure", "values", "pack"
 _UPPER, _LOWER = "upper", "lower"
@@ -193,10 +192,7 @@ class ProcessSource:
         self._guesses = Guesses()
         self._sure: tuple[_Call, Following] | None = None
         """The call that is submitted without a check, and what it is expected to be."""
-        self._ahead: deque[Following] = deque()
-        """Calls that flows may take next, see `expect`."""
-        self._most_ahead = 1
-        self._expected: SureCalls | None = None
+        self._expected = ExpectedCalls(self._guesses, len(ranks), self._packed_elements)
         self._guessed: dict[_Call, Tensor | None] = {}
         """Sums of guesses that precede their check, or None for checks that precede their sum."""
 
@@ -251,61 +247,24 @@ class ProcessSource:
         mailbox = self._handover.mailbox(self._here[0])
         if mailbox is None:
             return None
-        if self._expected is None or not self._expected.left:
-            if not self._ahead:
-                self._ahead.extend(self._guesses.ahead(self._most_ahead, self._is_sure))
-            found = self._on_one_tree(reduction, only_tree)
-            self._expected = SureCalls(mailbox, len(self._ranks), found) if found else None
-        return self._expected
-
-    def _on_one_tree(
-        self, reduction: Reduction, only_tree: Callable[[int], int | None]
-    ) -> Sequence[Expected]:
-        """Return the next calls ahead that flows can take, as far as one tree sums them."""
-        found: list[Expected] = []
-        tree = None
-        for each in self._ahead:
-            wanted = each.wanted
-            expected = wanted.expected(wanted.reduction or reduction, each.remark)
-            place = None if expected is None else only_tree(expected.submitted)
-            if expected is None or place is None or tree not in (None, place):
-                break
-            tree = place
-            found.append(expected)
-        return found
-
-    def _is_sure(self, following: Following) -> bool:
-        return following.sure(self._packed_elements)
+        return self._expected.offer(mailbox, reduction, only_tree)
 
     def took(self, done: int, begun: Begun | None) -> Named | None:
         """Count the calls that flows have taken, `done` of them, and go on with one that they have
         `begun`: return its name and values."""
         for _ in range(done):
-            following = self._next_ahead()
+            following = self._expected.next()
             self._guesses.remember(following.wanted, following.remark)
             self._numbers += 1
         if begun is None:
             return None
-        following = self._next_ahead()
+        following = self._expected.next()
         [rank] = self._here
         self._asked[rank].append(self._handover.request(rank, begun.packet))
         call = _Call(self._next_of(rank, 1))
         call.remark = begun.remark
         self._sure = call, following
         return Named(self._name(_SURE, call), begun.values)
-
-    def _next_ahead(self) -> Following:
-        """Return the next call ahead; the more come as expected, the further this looks."""
-        following = self._ahead.popleft()
-        if not self._ahead:
-            self._most_ahead = min(2 * self._most_ahead, MOST_AHEAD)
-        return following
-
-    def _look_anew(self) -> None:
-        """Note that calls, or magnitudes, are not those expected."""
-        self._ahead.clear()
-        self._most_ahead = 1
-        self._expected = None
 
     def _way(self, kind: str, what: _Call | _Pack, elements: int) -> Way:
         """Return how a tensor is submitted for calls."""
@@ -342,7 +301,7 @@ class ProcessSource:
 
     def _check(self, guess: Wanted | None) -> None:
         """Prepare the check of the next calls, and what is guessed of the first."""
-        self._look_anew()
+        self._expected.clear()
         count = self._most_calls
         if not self._left:
             count = min(count, max(map(len, self._asked.values())))
@@ -360,10 +319,7 @@ class ProcessSource:
         """Submit the next call as it is expected to be, without a check."""
         guess = following.wanted
         call = _Call([self._next_of(rank, 1)[0] for rank in self._here])
-        if self._ahead:
-            self._next_ahead()
-            if self._expected is not None:
-                self._expected.skip()
+        self._expected.skip()
         values, remark = None, OTHER
         # Calls that have come in the meantime share a check, and fragments.
         if all(len(asked) <= 1 for asked in self._asked.values()):
@@ -508,7 +464,7 @@ class ProcessSource:
         remark, expected = call.remark.maximum, following.magnitude
         if remark == OTHER:
             self._guesses.doubt()
-            self._look_anew()
+            self._expected.clear()
             self._check(None)
             return
         self._pass()
@@ -519,7 +475,7 @@ class ProcessSource:
         elif remark == expected:
             self._unpack(_Pack([call], [remark]), result)
         else:
-            self._look_anew()
+            self._expected.clear()
             self._pack([(call, remark)])
         self._guesses.remember(following.wanted, remark)
 

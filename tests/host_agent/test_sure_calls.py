@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from host_agent import ordinary
 from host_agent.io.process_socket import ProcessGone
+from host_agent.node.expected_calls import MOST_AHEAD
 from host_agent.node.guesses import SURE
-from host_agent.node.process import MOST_AHEAD
 from host_agent.numbers import NumbersError
 from host_agent.process_calls import ALL, BARRIER, PARTS, REDUCTIONS, SUM, TYPES, CallPacket
 from tests.support.process_hosts import ProcessHosts
@@ -210,7 +210,7 @@ def test_a_process_that_goes_leaves_its_socket_alone(sure: ProcessHosts) -> None
     with pytest.raises(ProcessGone, match="the process on w1 disconnected without leaving"):
         sure.settle()
     member: Any = sure.members["w1"]
-    assert member._source._expected.left == 0
+    assert member._worker._expected.left == 0
 
 
 def test_a_process_that_goes_while_its_call_is_under_way_is_named(sure: ProcessHosts) -> None:

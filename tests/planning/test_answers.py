@@ -107,3 +107,37 @@ def test_a_forest_that_does_not_hold_is_refused(
     monkeypatch.setitem(answers.HOST_PLANNERS, planner, boastful)
     with pytest.raises(PlanError, match=rf"the trees of planner {planner} are not valid"):
         answers.answer(torus, PlanRequest(1, 1, tuple(torus.hosts), ()), planner)
+
+
+def test_the_answer_of_any_planner_is_its_own_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that sums at the server's switch alone: both flows of two workers take its last link."""
+    chain = NetworkBuilder("chain", 1e6)
+    for i in range(1, 4):
+        chain.link(chain.add_host(), chain.add_switch(f"s{i}"))
+    for host, switch in (("h4", "s1"), ("ps", "s3")):
+        chain.link(chain.add_host(host), switch)
+    chain.link("s1", "s2")
+    chain.link("s2", "s3")
+    network = chain.build()
+
+    def near(network: Network, request: PlanRequest, allocator: Allocator) -> JobPlan:
+        switches = {
+            name: replace(switch, aggregates=name == "s3")
+            for name, switch in network.switches.items()
+        }
+        network = replace(network, switches=switches)
+        return planners.PLANNERS["multi-hop"](network, request, allocator)
+
+    monkeypatch.setattr(answers, "PLANNERS", {**planners.PLANNERS, "near": near})
+    monkeypatch.setattr(answers, "NAMES", (*answers.NAMES, "near"))
+    found = answers.answer(network, PlanRequest(1, 1, ("h1", "h2", "h3", "h4"), ("ps",)), "near")
+    assert found.plan is not None
+    sums = {
+        name
+        for tree in found.plan.trees
+        for name, part in tree.parts.items()
+        if part.aggregate
+    }
+    assert (found.forest.planner, sums) == ("near", {"s3"})
+    assert found.forest.throughput == Fraction(1_000_000, 3)
+    assert found.forest.throughput < found.forest.bound == 1_000_000

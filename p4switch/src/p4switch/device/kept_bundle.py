@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from p4switch.backends.native import build
-from p4switch.packet_io.compile import cache_entry, locked
+from p4switch.packet_io.compile import cache_entry, locked, replace_file
 from p4switch.packet_io.private_files import UnsafePathError
 
 
@@ -30,9 +30,7 @@ def kept_bundle(path: Path, include_paths: Sequence[Path], defines: Mapping[str,
             return bytes(bundle)
     made = _make(path, include_paths, defines)
     with suppress(OSError), locked(entry):
-        new = kept.with_suffix(".new")
-        new.write_bytes(pickle.dumps(made))
-        new.replace(kept)
+        replace_file(kept, pickle.dumps(made))
     return made[1]
 
 

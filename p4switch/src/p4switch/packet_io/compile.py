@@ -87,6 +87,13 @@ def locked(entry: Path) -> Iterator[None]:
         yield
 
 
+def replace_file(path: Path, data: bytes) -> None:
+    """Replace a file of a `locked` cache entry atomically."""
+    made = path.with_suffix(".new")
+    made.write_bytes(data)
+    made.replace(path)
+
+
 def compile_shared(
     name: str,
     text: str,

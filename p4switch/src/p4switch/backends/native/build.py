@@ -17,6 +17,7 @@ from p4switch.packet_io.compile import (
     compiler,
     compiler_identity,
     locked,
+    replace_file,
 )
 
 if TYPE_CHECKING:
@@ -151,9 +152,7 @@ def load_kept(
                 return program, shared
         program = make()
         shared = build(program, externs=externs)
-        made = kept.with_suffix(".new")
-        made.write_bytes(pickle.dumps((program, shared)))
-        made.replace(kept)
+        replace_file(kept, pickle.dumps((program, shared)))
     return program, shared
 
 
