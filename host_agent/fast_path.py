@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from host_agent.codec import FRAGMENT_AT, Frames, exponents_of
 from host_agent.flight import Flight
 from host_agent.link_repairs import LinkRepairs
-from host_agent.ordinary import CARRIES_LANES, Ordinary
+from host_agent.ordinary import Ordinary
 from host_agent.segment import OpenSegments, Segment
 from host_agent.sure_calls import SureCalls
 
@@ -107,8 +107,6 @@ class FastPath:
         segment = None
         if flight.open:
             segment = self._pass.segment or next(iter(self._segments))
-            if not CARRIES_LANES[segment.reduction]:
-                return None
         self._go_to(owner, segment)
         if not self._pass.available:
             return None

@@ -1,6 +1,6 @@
 /* The layout of frames, and frames without lanes. ordinary.py puts flow.h before this text, then this before
- * ordinary_results.c and ordinary_sums.c, and defines offsets such as FRAGMENT, flags such as ECN and the
- * bytes of reductions such as AND. */
+ * the others, and defines offsets such as FRAGMENT, flags such as ECN, the bytes of reductions such as AND,
+ * and BARE_UP and BARE_DOWN: by reduction, whether contributions and results have no lanes on the wire. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,6 +64,11 @@ static void resize(uint8_t *frame, int32_t change)
     put16(frame + UDP_LENGTH, udp);
 }
 
+static int is_bare(const uint8_t *frame, uint32_t bare)
+{
+    return (bare >> (frame[REDUCTION] >> 4)) & 1;
+}
+
 /* Give n frames without lanes on the wire lanes of zeros, as bare_frames.with_lanes. */
 static void add_lanes(uint8_t *frames, uint32_t n, uint32_t length, uint64_t stride, int64_t lanes)
 {
@@ -73,25 +78,37 @@ static void add_lanes(uint8_t *frames, uint32_t n, uint32_t length, uint64_t str
     }
 }
 
-/* Take the lanes of frames back that have none on the wire, and give the lengths of all. */
-static void finish(uint8_t *frames, uint32_t n, uint64_t stride, uint32_t *lengths, int64_t length, int64_t lanes)
+/* Let n frames be as they came, without the lanes of add_lanes. */
+static void drop_lanes(uint8_t *frames, uint32_t n, uint64_t stride, int64_t lanes)
+{
+    for (uint32_t i = 0; i < n; i++)
+        resize(frames + i * stride, (int32_t)(-4 * lanes));
+}
+
+/* Take the lanes of frames back that have none on the wire (`bare`: BARE_UP or BARE_DOWN), and give the
+ * lengths of all. */
+static void finish(uint8_t *frames, uint32_t n, uint64_t stride, uint32_t *lengths, int64_t length, int64_t lanes,
+                   uint32_t bare)
 {
     for (uint32_t i = 0; i < n; i++) {
-        int bare = frames[i * stride + REDUCTION] == NONE;
-        lengths[i] = (uint32_t)(length - (bare ? 4 * lanes : 0));
-        if (bare)
-            resize(frames + i * stride, (int32_t)(-4 * lanes));
+        uint8_t *frame = frames + i * stride;
+        lengths[i] = (uint32_t)length;
+        if (is_bare(frame, bare)) {
+            lengths[i] -= (uint32_t)(4 * lanes);
+            drop_lanes(frame, 1, stride, lanes);
+        }
     }
 }
 
 /* Whether frames of `length` bytes, the first of which is given, lack lanes that there is room for (1),
- * have them (0), or neither (-1). `lanes_at`: where lanes begin. */
-static int lacks_lanes(const uint8_t *frame, uint32_t length, uint64_t stride, int64_t lanes_at, int64_t lanes)
+ * have them (0), or neither (-1). `lanes_at`: where lanes begin. `bare`: as of finish. */
+static int lacks_lanes(const uint8_t *frame, uint32_t length, uint64_t stride, int64_t lanes_at, int64_t lanes,
+                       uint32_t bare)
 {
     int64_t full = lanes_at + 4 * lanes;
     if ((uint64_t)full > stride)
         return -1;
-    if (frame[REDUCTION] == NONE)
+    if (is_bare(frame, bare))
         return length == lanes_at ? 1 : -1;
     return length == full ? 0 : -1;
 }

@@ -16,7 +16,7 @@ from __future__ import annotations
 import ctypes
 from functools import cache
 from importlib import resources
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,12 @@ from host_agent.timeout import RoundTrip
 from p4switch.packet_io.compile import FLAGS, NoCompilerError, compile_shared
 from protocol.tos import URGENT
 from protocol.wire import Flag, Reduction, carries_lanes
+
+
+def _bare(*, up: bool) -> int:
+    """Return by bit, the reduction's number, whether packets have no lanes in a direction."""
+    return sum([1 << each for each in Reduction if not carries_lanes(each, up=up)])
+
 
 _LAYOUT = {
     "FIRST": codec.FIRST,
@@ -57,6 +63,8 @@ _LAYOUT = {
     "MOST_MEMORIES": MOST_MEMORIES,
     "BARRIER": BARRIER,
     "DONE": DONE,
+    "BARE_UP": _bare(up=True),
+    "BARE_DOWN": _bare(up=False),
     **{each.name: codec.reduction_byte(each) for each in Reduction},
 }
 _POINTERS = {
@@ -231,7 +239,6 @@ class _Server(ctypes.Structure):
     _fields_ = [
         ("flow", Flow),
         *((name, ctypes.c_void_p) for name in _SERVER_POINTERS),
-        ("carries_lanes", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in _SERVER_CONSTANTS),
         ("log_next", ctypes.c_int64),
         ("tos", ctypes.c_int64),
@@ -240,8 +247,31 @@ class _Server(ctypes.Structure):
     ]
 
 
-_TEXTS = ("flow.h", "frames.h", "ordinary_results.c", "ordinary_sums.c", "sure_calls.c")
+class _Root(ctypes.Structure):
+    """`struct root` of ordinary_roots.c."""
+
+    _fields_ = [
+        ("flow", Flow),
+        ("stream", ctypes.c_void_p),
+        ("server", ctypes.c_void_p),
+        ("child", ctypes.c_int64),
+        ("contributions", ctypes.c_void_p),
+        ("results", ctypes.c_void_p),
+        ("contributions_left", ctypes.c_int64),
+        ("results_left", ctypes.c_int64),
+    ]
+
+
+_TEXTS = (
+    "flow.h",
+    "frames.h",
+    "ordinary_results.c",
+    "ordinary_sums.c",
+    "ordinary_roots.c",
+    "sure_calls.c",
+)
 """One program, in this order."""
+_ROOTS = {"process": "ordinary_roots", "expire": "ordinary_roots_expire"}
 _EXACT = ("-fno-math-errno", "-ffp-contract=off")
 """Flags with which times and numbers are numpy's to the last bit."""
 
@@ -264,21 +294,11 @@ def library() -> ctypes.CDLL | None:
     loaded.ordinary_prologue.argtypes = (*batch[:2], ctypes.c_double)
     loaded.ordinary_send.argtypes = (*batch[:3], ctypes.c_double, ctypes.c_void_p)
     loaded.ordinary_take_sums.argtypes = (*batch, ctypes.c_double, *out)
+    loaded.ordinary_roots_enter.argtypes = (ctypes.c_void_p,)
     loaded.ordinary_take.restype = loaded.ordinary_take_sums.restype = ctypes.c_uint32
     return loaded
 
 
-def _carrying() -> NDArray[np.uint8]:
-    """Return by reduction byte whether frames have lanes in both directions."""
-    carrying = np.zeros(256, dtype=np.uint8)
-    for each in Reduction:
-        carrying[codec.reduction_byte(each)] = all(
-            carries_lanes(each, up=up) for up in (True, False)
-        )
-    return carrying
-
-
-CARRIES_LANES = _carrying()
 _UNKNOWN = -1
 """Smoothed round trip, or exponent byte, while none is known."""
 
@@ -530,11 +550,6 @@ class OrdinarySums(_Pass):
     _counters = _SERVER_COUNTERS
     _functions = ("ordinary_sums", None)
 
-    def bind(self, owner: Any) -> None:
-        """Work on a server's arrays."""
-        super().bind(owner)
-        self._state.carries_lanes = CARRIES_LANES.ctypes.data
-
     def prepare(self, tos: int) -> None:
         """Take over the server's state; `tos`: the IP ToS byte of ordinary sums and of results."""
         self.load()
@@ -555,3 +570,65 @@ class OrdinarySums(_Pass):
             self._address, *self._frames, now, made.ctypes.data, self._length
         )
         return made[:completed]
+
+
+class HandedOver(NamedTuple):
+    """What a root's flow leaves: the bytes that it has sent, and frames (n, length) with lanes.
+
+    `contributions` are the stream's, which the server takes first, `results` the server's for the
+    stream.
+    """
+
+    sent_bytes: int
+    contributions: Frames
+    results: Frames
+
+
+class OrdinaryRoot:
+    """The flow of a tree that has its root at a worker's host: its stream and server together.
+
+    `key`: of the flow. `child`: the worker's number at the server. `lengths`: of contributions and
+    of results, with lanes.
+    """
+
+    def __init__(self, key: int, child: int, window: int, lengths: tuple[int, int]) -> None:
+        self._of = key, child, window, lengths
+        self._contributions = np.empty((window, lengths[0]), np.uint8)
+        self._results = np.empty((2 * window, lengths[1]), np.uint8)
+        self._state = _Root(
+            child=child,
+            contributions=self._contributions.ctypes.data,
+            results=self._results.ctypes.data,
+        )
+        self._state.flow.key = key
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return type(self)(*self._of)
+
+    def enter(self, stream: int | None, server: int) -> int:
+        """Join the flows at these addresses until `leave`; return the address of both as one.
+
+        `stream`: None if no results can come.
+        """
+        loaded = library()
+        assert loaded is not None
+        state = self._state
+        state.stream, state.server = stream, server
+        for name in ("process", "expire"):
+            function = getattr(loaded, _ROOTS[name])
+            setattr(state.flow, name, ctypes.cast(function, ctypes.c_void_p).value)
+        state.flow.sent_bytes = 0
+        address = ctypes.addressof(state)
+        loaded.ordinary_roots_enter(address)
+        return address
+
+    def leave(self) -> HandedOver:
+        """Take over what the flow leaves."""
+        state = self._state
+        left = HandedOver(
+            state.flow.sent_bytes,
+            self._contributions[: state.contributions_left].copy(),
+            self._results[: state.results_left].copy(),
+        )
+        state.flow.sent_bytes = state.contributions_left = state.results_left = 0
+        return left

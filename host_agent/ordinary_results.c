@@ -412,28 +412,22 @@ static void settle(struct stream *s)
     s->flow.finished = !s->left || s->refill;
 }
 
-/* A stream's `process`, see flow.h. */
-uint32_t ordinary_results(struct flow *flow, uint8_t *frames, uint32_t n, uint32_t length, uint64_t stride,
-                          double now, uint8_t *out, uint32_t *out_lengths, uint32_t room, uint32_t *made)
+/* Take in the first of n results if they are ordinary, with lanes whether or not the wire has any: a
+ * prologue's alone, or all. Frames to send go to `out`, `pitch` bytes apart, `room` of them at most, and
+ * their number to `made`. Returns how many were taken in, 0 without effect. */
+static uint32_t take_results(struct stream *s, const uint8_t *frames, uint32_t n, uint64_t stride, double now,
+                             uint8_t *out, uint64_t pitch, uint32_t room, uint32_t *made)
 {
-    struct stream *s = (struct stream *)flow;
-    int bare = lacks_lanes(frames, length, stride, s->lanes_at, s->lanes);
-    if (bare < 0)
-        return 0;
-    if (bare) {
-        if (s->first_code != UNKNOWN)
+    if (frames[REDUCTION] == NONE) {
+        if (s->first_code != UNKNOWN || !ordinary_prologue(s, frames, now))
             return 0;
-        add_lanes(frames, n = 1, length, stride, s->lanes);
-        if (!ordinary_prologue(s, frames, now)) {
-            resize(frames, (int32_t)(-4 * s->lanes));
-            return 0;
-        }
+        n = 1;
         s->begun = frames[EXPONENT];
         /* Else others' prologues are awaited, and Python knows when they have come. */
         if (s->alone) {
             double due = due_after(s, now);
             s->first_code = s->begun;
-            *made = fill(s, now, due, out, stride, room);
+            *made = fill(s, now, due, out, pitch, room);
             went_out(s, *made, now, due);
         } else {
             s->refill = 1;
@@ -442,11 +436,27 @@ uint32_t ordinary_results(struct flow *flow, uint8_t *frames, uint32_t n, uint32
         n = n < room ? n : room;
         if (!ordinary_look(s, frames, n, stride))
             return 0;
-        *made = ordinary_take(s, frames, n, stride, now, out, stride, room);
+        *made = ordinary_take(s, frames, n, stride, now, out, pitch, room);
     }
-    finish(out, *made, stride, out_lengths, s->prefix_bytes + 4 * s->lanes, s->lanes);
     settle(s);
     return n;
+}
+
+/* A stream's `process`, see flow.h. */
+uint32_t ordinary_results(struct flow *flow, uint8_t *frames, uint32_t n, uint32_t length, uint64_t stride,
+                          double now, uint8_t *out, uint32_t *out_lengths, uint32_t room, uint32_t *made)
+{
+    struct stream *s = (struct stream *)flow;
+    int bare = lacks_lanes(frames, length, stride, s->lanes_at, s->lanes, BARE_DOWN);
+    if (bare < 0)
+        return 0;
+    if (bare)
+        add_lanes(frames, n, length, stride, s->lanes);
+    uint32_t taken = take_results(s, frames, n, stride, now, out, stride, room, made);
+    if (bare)
+        drop_lanes(frames + taken * stride, n - taken, stride, s->lanes);
+    finish(out, *made, stride, out_lengths, s->prefix_bytes + 4 * s->lanes, s->lanes, BARE_UP);
+    return taken;
 }
 
 /* A stream's `expire`: while results arrive, fragments that are not overtaken are queued

@@ -16,8 +16,6 @@ struct server {
     /* By child: how many workers it covers, NO_WEIGHT if there is none or its sums are not ordinary,
      * and the newest number received from it. */
     int64_t *weights, *arrivals;
-    /* By reduction byte: whether frames have lanes in both directions. */
-    const uint8_t *carries_lanes;
     int64_t window, lanes, log_size, prefix_bytes, workers, children, lanes_at;
     /* State of the server. */
     int64_t log_next, tos;
@@ -175,28 +173,37 @@ uint32_t ordinary_take_sums(struct server *s, const uint8_t *frames, uint32_t n,
     return completed;
 }
 
-/* A server's `process`, see flow.h. */
-uint32_t ordinary_sums(struct flow *flow, uint8_t *frames, uint32_t n, uint32_t length, uint64_t stride,
-                       double now, uint8_t *out, uint32_t *out_lengths, uint32_t room, uint32_t *made)
+/* Take in the first of n sums of one child, as far as they are ordinary: frames as of `process`. Results go
+ * to `out` with lanes, and their number to `made`. Returns how many were taken in, 0 without effect. */
+static uint32_t take_sums(struct server *s, uint8_t *frames, uint32_t n, uint32_t length, uint64_t stride,
+                          double now, uint8_t *out, uint32_t room, uint32_t *made)
 {
-    struct server *s = (struct server *)flow;
-    int bare = lacks_lanes(frames, length, stride, s->lanes_at, s->lanes);
+    int bare = lacks_lanes(frames, length, stride, s->lanes_at, s->lanes, BARE_UP);
     if (bare < 0)
         return 0;
     uint32_t run = 0;
     while (run < n && run < room && !((frames[run * stride + STACK] ^ frames[STACK]) & 0x3F)
-           && (bare ? frames[run * stride + REDUCTION] == NONE : s->carries_lanes[frames[run * stride + REDUCTION]]))
+           && is_bare(frames + run * stride, BARE_UP) == bare)
         run++;
     if (!run)
         return 0;
     if (bare)
         add_lanes(frames, run, length, stride, s->lanes);
     if (!ordinary_look_at_sums(s, frames, run, stride)) {
-        for (uint32_t i = 0; bare && i < run; i++)
-            resize(frames + i * stride, (int32_t)(-4 * s->lanes));
+        if (bare)
+            drop_lanes(frames, run, stride, s->lanes);
         return 0;
     }
     *made = ordinary_take_sums(s, frames, run, stride, now, out, stride);
-    finish(out, *made, stride, out_lengths, s->prefix_bytes + 4 * s->lanes, s->lanes);
     return run;
+}
+
+/* A server's `process`, see flow.h. */
+uint32_t ordinary_sums(struct flow *flow, uint8_t *frames, uint32_t n, uint32_t length, uint64_t stride,
+                       double now, uint8_t *out, uint32_t *out_lengths, uint32_t room, uint32_t *made)
+{
+    struct server *s = (struct server *)flow;
+    uint32_t taken = take_sums(s, frames, n, length, stride, now, out, room, made);
+    finish(out, *made, stride, out_lengths, s->prefix_bytes + 4 * s->lanes, s->lanes, BARE_DOWN);
+    return taken;
 }

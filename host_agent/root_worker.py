@@ -23,11 +23,12 @@ from host_agent.codec import (
     workers_of,
 )
 from host_agent.options import WorkerOptions
+from host_agent.ordinary import OrdinaryRoot
 from host_agent.segment import Remark, Tensor
 from host_agent.server_set import ServerSet
 from host_agent.worker import Worker
 from network.model import Network
-from protocol.wire import Flag, Kind, Reduction
+from protocol.wire import Flag, Kind, Reduction, frame_bytes
 
 _MAC = slice(0, 6)
 """A frame's destination."""
@@ -67,6 +68,8 @@ class RootWorker(Worker):
         }
         """This worker's child number at the server of each tree with its root here."""
         self._roots = [(tree, self.servers.at(self.plan.job, tree)) for tree in self._child]
+        self._passes: dict[int, OrdinaryRoot] = {}
+        """Of trees with their root here."""
 
     def submit(
         self,
@@ -124,9 +127,45 @@ class RootWorker(Worker):
         claims &= np.where(bypasses, own | total, child)
         return frames[~claims]
 
+    # -- as flows
+
     def enter(self) -> list[int]:
-        """Return no flow: worker and servers hand frames over to each other."""
-        return []
+        """Leave ordinary frames to flows until `leave`; return their addresses (flow.h)."""
+        flows = []
+        for tree, stream in self._streams.items():
+            results = stream.enter()
+            if tree not in self._child:
+                flows += results
+                continue
+            for sums in self.servers.at(self.plan.job, tree).enter():
+                flows.append(self._pass_of(tree).enter(next(iter(results), None), sums))
+        return flows
+
+    def _pass_of(self, tree: int) -> OrdinaryRoot:
+        if tree not in self._passes:
+            lengths = (
+                frame_bytes(self.plan.lanes, 1),
+                frame_bytes(self.plan.lanes, 0),
+            )
+            key = self.plan.job << 8 | tree
+            self._passes[tree] = OrdinaryRoot(key, self._child[tree], self.plan.in_flight, lengths)
+        return self._passes[tree]
+
+    def leave(self, now: float) -> int:
+        """Take over what the flows have done; return the bytes that they have sent."""
+        sent = super().leave(now) + self.servers.leave(now)
+        for tree, server in self._roots:
+            if tree in self._passes:
+                left = self._passes[tree].leave()
+                sent += left.sent_bytes
+                # Ahead of what the stream has made since.
+                if len(left.contributions):
+                    server.receive_whole(left.contributions, now)
+                self.receive_whole(left.results, now)
+        self._hand_over(now)
+        return sent
+
+    # -- time
 
     def tick(self, now: float) -> None:
         """Do what is due: send again, or give up (`failure`)."""

@@ -146,7 +146,7 @@ int sure_call(struct flow *flow, double now, uint8_t *out, uint64_t stride, uint
     double due = due_after(s, now);
     *made = fill(s, now, due, out, stride, room);
     went_out(s, *made, now, due);
-    finish(out, *made, stride, out_lengths, s->prefix_bytes + 4 * s->lanes, s->lanes);
+    finish(out, *made, stride, out_lengths, s->prefix_bytes + 4 * s->lanes, s->lanes, BARE_UP);
     settle(s);
     return 1;
 }

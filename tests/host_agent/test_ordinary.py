@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import groupby
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,14 +17,13 @@ from host_agent import ordinary
 from host_agent.codec import Frames, flags_of, reduction_byte, reductions_of
 from host_agent.congestion import StreamPath
 from host_agent.fast_path import FastPath
-from host_agent.history import EMPTY
-from host_agent.ordinary import CARRIES_LANES
 from host_agent.segment import Remark
 from host_agent.server import Server
 from host_agent.stream import WorkerOptions
 from host_agent.worker import OPERATIONS, Worker
 from protocol.wire import LANE_REDUCTIONS, Flag, Reduction
 from tests.support import flows
+from tests.support.agent_snapshots import Snapshot, snapshot_of_server, snapshot_of_stream
 from tests.support.protocol_world import (
     LANES,
     SERVER,
@@ -39,60 +37,11 @@ from tests.support.search import examples
 
 pytestmark = pytest.mark.skipif(ordinary.library() is None, reason="no C compiler")
 
-Snapshot = dict[str, Any]
-
-
-def look(found: Snapshot, prefix: str, owner: Any) -> None:
-    """Add what an object keeps to a snapshot."""
-    names = getattr(owner, "__dict__", None) or {n: getattr(owner, n) for n in owner.__slots__}
-    for name, value in names.items():
-        if isinstance(value, np.ndarray):
-            found[prefix + name] = value.tobytes()
-        elif isinstance(value, (int, float, dict)):
-            found[prefix + name] = repr(value)
-
-
-def snapshot_of_server(server: Any) -> Snapshot:
-    """Everything that a server keeps, but for its forms, which never change here."""
-    found: Snapshot = {}
-    look(found, "", server)
-    for part in ("_history", "statistics"):
-        look(found, f"{part}.", getattr(server, part))
-    look(found, "sent.", server._links.sent)
-    for child, arrivals in enumerate(server._links.arrivals[:4]):
-        look(found, f"arrivals[{child}].", arrivals)
-    # Of slots that have opened no fragment the rest says nothing, nor does scratch of either way.
-    for scratch in ("_last", "_weights", "_arrivals"):
-        del found[scratch]
-    sums = server._sums
-    opened = np.flatnonzero(sums.fragment != EMPTY)
-    look(
-        found,
-        "sums.",
-        SimpleNamespace(
-            **{n: v[opened] for n, v in vars(sums).items() if isinstance(v, np.ndarray)}
-        ),
-    )
-    return found
-
 
 def snapshot(run: Run) -> Snapshot:
-    """Everything that stream and server keep, but for their forms, which never change here."""
-    stream: Any = run.worker._all[0]
-    server = snapshot_of_server(run.server)
-    found: Snapshot = {f"server.{name}": value for name, value in server.items()}
-    look(found, "stream.", stream)
-    for part in ("_flight", "_results", "_statistics"):
-        look(found, f"stream.{part}.", getattr(stream, part))
-    look(found, "congestion.", stream._flight.congestion)
-    look(found, "recovery.", stream._flight.recovery)
-    look(found, "round_trip.", stream._flight.round_trip)
-    look(found, "stream.sent.", stream._links.sent)
-    look(found, "stream.arrivals.", stream._links.arrivals[0])
-    # Scratch of either way, and what says nothing of slots that have sent no fragment.
-    del found["stream._last"], found["stream._flight.frames"]
-    found["in flight"] = stream._flight.frames[stream._flight.slots].tobytes()
-    return found
+    """What stream and server keep."""
+    found = {f"server.{name}": value for name, value in snapshot_of_server(run.server).items()}
+    return found | snapshot_of_stream(run.worker._all[0])
 
 
 class Run:
@@ -288,10 +237,7 @@ def sums_of_children(seed: int, *, as_flow: bool = False) -> tuple[list[bytes], 
             frames += [made] * (2 if faulty and random.random() < 0.03 else 1)
         if faulty and random.random() < 0.1:
             random.shuffle(frames)
-        # A flow takes frames with lanes in both directions, or in neither.
-        for _, batch in groupby(
-            frames, key=lambda each: (each.shape, bool(CARRIES_LANES[reductions_of(each)[0]]))
-        ):
+        for _, batch in groupby(frames, key=lambda each: each.shape):
             whole, now = np.concatenate([*batch]), 0.01 * step
             if as_flow:
                 flows.receive(server, whole, now, output)

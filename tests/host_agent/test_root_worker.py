@@ -13,6 +13,7 @@ from network.model import Network
 from planning.model.request import PlanRequest
 from planning.registry import make_plan
 from protocol.wire import Flag, Header, Hop, Kind, Reduction, carries_lanes, frame_template
+from tests.support import flows
 
 LANES = 32
 ROOT, OTHER = 0, 1
@@ -54,6 +55,7 @@ def from_other(
     return frame_template(source, root, header, [Hop(child=child, fan_in=2)], lanes)[None, :]
 
 
+@pytest.mark.parametrize("by_flow", [False, True])
 @pytest.mark.parametrize("reduction", [Reduction.BROADCAST, Reduction.REDUCE_SUM, Reduction.SUM])
 @pytest.mark.parametrize(
     "forged",
@@ -63,12 +65,19 @@ def from_other(
         pytest.param({"weight": 2, "flags": int(Flag.BYPASS)}, id="a total"),
     ],
 )
-def test_no_packet_passes_as_the_roots(forged: dict[str, int], reduction: Reduction) -> None:
+def test_no_packet_passes_as_the_roots(
+    forged: dict[str, int], reduction: Reduction, by_flow: bool
+) -> None:
     """Its part comes from its own host alone, and nothing is ever handed over to its servers."""
     plan, network = rooted()
     root = RootWorker(plan, ROOT, network)
-    root.receive(from_other(plan, network, reduction, **forged), 0.0)
-    root.receive(from_other(plan, network, reduction), 0.1)
+    for number, fields in enumerate([forged, {}]):
+        flags = fields.get("flags", 0) | Flag.SEQUENCED
+        frames = from_other(plan, network, reduction, **{**fields, "flags": flags})
+        if by_flow:
+            flows.receive(root, frames, 0.1 * number, [])
+        else:
+            root.receive(frames, 0.1 * number)
     values = np.arange(1, LANES + 1, dtype=np.int32)
     call = root.submit(values, 0.2, reduction=reduction, ranges=[(0, LANES), (LANES, LANES)])
     result = root.result(call)
@@ -83,3 +92,17 @@ def test_no_frame_may_wait_for_others_at_a_root() -> None:
     root.submit(np.zeros(2 * 16 * LANES, dtype=np.int32), 0.0)
     assert not root.idle
     assert root.deferrable == 0
+
+
+@pytest.mark.parametrize("reduction", [Reduction.BROADCAST, Reduction.REDUCE_SUM])
+def test_what_has_no_lanes_goes_before_what_has(reduction: Reduction) -> None:
+    """Contributions to a broadcast, or results of a reduce: other hosts can send then."""
+    plan, network = rooted()
+    root = RootWorker(plan, ROOT, network)
+    root.receive(from_other(plan, network, reduction), 0.0)
+    elements = 3 * LANES
+    values = np.ones(elements, dtype=np.int32)
+    root.submit(values, 0.1, reduction=reduction, ranges=[(0, LANES), (LANES, elements)])
+    lengths = [batch.shape[1] for batch in root.take_output()]
+    assert lengths == sorted(lengths)
+    assert lengths[0] < lengths[-1]

@@ -53,6 +53,7 @@ def text_of(package: str, name: str) -> str:
         ("host_agent", "flow.h", "flow", ordinary.Flow),
         ("host_agent", "ordinary_results.c", "stream", ordinary._Stream),
         ("host_agent", "ordinary_sums.c", "server", ordinary._Server),
+        ("host_agent", "ordinary_roots.c", "root", ordinary._Root),
         ("host_agent", "sure_calls.c", "calls", sure_calls._Calls),
         ("host_agent.io", "mmsg.c", "run", port._Run),
     ],

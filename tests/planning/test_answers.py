@@ -133,10 +133,7 @@ def test_the_answer_of_any_planner_is_its_own_plan(monkeypatch: pytest.MonkeyPat
     found = answers.answer(network, PlanRequest(1, 1, ("h1", "h2", "h3", "h4"), ("ps",)), "near")
     assert found.plan is not None
     sums = {
-        name
-        for tree in found.plan.trees
-        for name, part in tree.parts.items()
-        if part.aggregate
+        name for tree in found.plan.trees for name, part in tree.parts.items() if part.aggregate
     }
     assert (found.forest.planner, sums) == ("near", {"s3"})
     assert found.forest.throughput == Fraction(1_000_000, 3)
