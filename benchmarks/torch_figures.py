@@ -209,8 +209,8 @@ class StepCase:
 
     @property
     def trees(self) -> str:
-        """Where the job's trees have their roots."""
-        return _roots(self.rooted)
+        """Where the job's trees have their roots (decision 0021)."""
+        return _roots(self.rooted or self.ranks_per_host > 1)
 
 
 STEP_CASES = (
@@ -220,10 +220,12 @@ STEP_CASES = (
     StepCase("fsdp_gpt", "star:8", 8, 50e6, 30),
 )
 ROOT_CASES = tuple(
-    StepCase("fsdp_gpt", "star:4", 4, rate, 30 if rate > 10e6 else 10, rooted)
-    for rate in (10e6, 25e6, 50e6, 100e6)
-    for rooted in (False, True)
+    StepCase("fsdp_gpt", f"star:{hosts}", hosts, rate, repeats, rooted, 4 // hosts)
+    for hosts, ways in ((4, (False, True)), (2, (False,)))
+    for rate, repeats in ((10e6, 20), (25e6, 60), (50e6, 60), (100e6, 60))
+    for rooted in ways
 )
+"""Four ranks, one or two a host: those of the latter have their trees at the ranks anyway."""
 
 
 def _roots(rooted: bool) -> str:

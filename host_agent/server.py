@@ -31,10 +31,10 @@ from host_agent.codec import (
 )
 from host_agent.history import EMPTY, History
 from host_agent.integrity import make_integrity
-from host_agent.job import check_job, check_same_job
 from host_agent.link_repairs import REPAIR, SEQUENCED, LinkRepairs
 from host_agent.open_sums import OpenSums
 from host_agent.ordinary import OrdinarySums
+from host_agent.plan_checks import check_job, check_same_job
 from host_agent.server_forms import ServerForms
 from host_agent.server_statistics import Missing as Missing
 from host_agent.server_statistics import ServerStatistics as ServerStatistics

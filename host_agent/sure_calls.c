@@ -1,5 +1,5 @@
 /* Calls of a process that are expected, as stream.py's flow takes them from its socket, submits and answers
- * them: see sure_calls.py, and node/process.py (Sure guesses) for what makes them certain and for all others.
+ * them: see sure_calls.py, and node/process_source.py (Sure guesses) for what makes them certain and for all others.
  * A packet is looked at before it is taken, so one that is not as expected is left whole; a result that does
  * not conclude its call is left, too. */
 #include <sys/ioctl.h>

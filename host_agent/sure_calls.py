@@ -1,8 +1,8 @@
 """Calls of a process that a stream's flow takes from its socket, submits and answers, in C.
 
 A training makes the same calls again and again, and once that is sure each is submitted without a
-check (`host_agent.node.process`). A source that has nothing to do then says which calls it expects
-next, and of what magnitude. While the port waits for frames, a flow takes a call that is as
+check (`host_agent.node.process_source`). A source that has nothing to do then says which calls it
+expects next, and of what magnitude. While the port waits for frames, a flow takes a call that is as
 expected, and answers it if its result is as expected, too: the same packets, frames and values as
 by the source. What is done is counted afterwards. Any other call stays where it is, and a result
 that does not conclude its call is left to the source.

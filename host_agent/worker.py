@@ -14,8 +14,8 @@ from collectives.plan import JobPlan, PlanError, tensor_ranges
 from host_agent.bare_frames import with_lanes, without_lanes
 from host_agent.codec import Frames, by_tree
 from host_agent.failure import CallError, JobFailed
-from host_agent.job import check_job, check_same_job
 from host_agent.numbers import exponent_codes, worker_bits
+from host_agent.plan_checks import check_job, check_same_job
 from host_agent.recovery import Progress
 from host_agent.segment import Call, Remark, Segment, Tensor
 from host_agent.stream import Stream, WorkerOptions, WorkerStatistics

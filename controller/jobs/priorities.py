@@ -11,7 +11,7 @@ by at most E in the bytes they have sent, so fair sharing of a queue costs at mo
 and few levels span all sizes.
 
 The bytes of its busiest host count, the traffic of one link: a job is not long because it has many
-workers. Frames carry the level as an IP class selector (`protocol.wire`).
+workers. Frames carry the level as an IP class selector (`protocol.tos`).
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ from protocol.channel import Tls, ask_controller, check_tls
 RECONNECT_SECONDS = 0.5
 SUBMIT_SECONDS = 300.0
 """Timeout of a submission: all switches install rules, one job after another."""
+MOST_ROOTS = 8
+"""Maximum number of hosts that are roots by default: with more trees fewer frames come at once."""
 
 
 class NodeClient:
@@ -61,15 +63,11 @@ class NodeClient:
             self._session.report(report)
 
     def submit_processes(self, name: str, ranks: Sequence[str]) -> int:
-        """Submit a job whose tensors processes submit; return its number. `ranks`: their hosts.
+        """Submit a `process_job`; return its number.
 
         Waits until its rules are installed, or it is queued. Raises ControllerError, WorkloadError.
         """
-        workers = [*dict.fromkeys(ranks)]
-        several = tuple(ranks) if len(workers) < len(ranks) else ()
-        spec = WorkloadSpec(PROCESS, len(workers), 0, 0, DataType.FLOAT32, 0, ranks=several)
-        submission = pb.Submission(name=name, workers=workers)
-        submission.task.workload.CopyFrom(workload_message(spec))
+        submission = process_job(name, ranks)
         info = ask_controller(
             self.address, self._tls, lambda stub: stub.Submit(submission, timeout=SUBMIT_SECONDS)
         )
@@ -78,3 +76,19 @@ class NodeClient:
     def close(self) -> None:
         """End the stream."""
         self._thread.close(patience=0.0)
+
+
+def process_job(name: str, ranks: Sequence[str]) -> pb.Submission:
+    """Return a job whose tensors processes submit; `ranks`: the host of each.
+
+    Where a few hosts have several ranks they are the roots of its trees (decision 0021); other jobs
+    have a server of their own.
+    """
+    workers = [*dict.fromkeys(ranks)]
+    several = tuple(ranks) if len(workers) < len(ranks) else ()
+    spec = WorkloadSpec(PROCESS, len(workers), 0, 0, DataType.FLOAT32, 0, ranks=several)
+    submission = pb.Submission(name=name, workers=workers)
+    submission.task.workload.CopyFrom(workload_message(spec))
+    if several and len(workers) <= MOST_ROOTS:
+        submission.server_count = 0
+    return submission

@@ -1,8 +1,8 @@
 """The calls of a process that flows may take by themselves, as long as each comes as guessed.
 
-A call that the guesses are sure of is submitted without a check (`host_agent.node.process`), and so
-may be those behind it: flows take them (`host_agent.sure_calls`) while the source has nothing to
-do, and it counts them afterwards.
+A call that the guesses are sure of is submitted without a check
+(`host_agent.node.process_source`), and so may be those behind it: flows take them
+(`host_agent.sure_calls`) while the source has nothing to do, and it counts them afterwards.
 """
 
 from __future__ import annotations

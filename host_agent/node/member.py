@@ -23,7 +23,7 @@ from host_agent.io.tcp_collective import PROGRESS_SECONDS as TCP_SECONDS
 from host_agent.node.environment import Environment, Source, Stream, Then
 from host_agent.node.exchange import Exchange, ScheduleExchange, TreeExchange, like
 from host_agent.node.operation_pool import Completed
-from host_agent.node.process import ProcessSource
+from host_agent.node.process_source import ProcessSource
 from host_agent.node.roots import roots_of
 from host_agent.node.source import AgreedOrder, LockStep
 from host_agent.node.timing import suitable_options
@@ -174,7 +174,7 @@ class Member:
             self._source.close(why)
 
     def set_level(self, level: int) -> None:
-        """Mark frames with a level; servers follow their workers' (`protocol.wire`)."""
+        """Mark frames with a level; servers follow their workers' (`protocol.tos`)."""
         self._tos = tos_of_level(level)
         if self._worker is not None:
             self._worker.mark(self._tos)
@@ -267,10 +267,7 @@ class Member:
         return values[0]
 
     def _serve(self, assignment: Assignment, plan: JobPlan) -> Script:
-        """Return an auxiliary host.
-
-        At the root of trees, or a relay in topologies of hosts, or both.
-        """
+        """Serve as an auxiliary host: at the root of trees, as a relay among hosts, or both."""
         key = assignment.task.key or None
         self._servers.adopt(plan, self.stream.host, assignment.network, key)
         self._install(self._servers)

@@ -17,7 +17,7 @@ from cli.experiment.simulated import loader
 from collectives.choices import Algorithm
 from collectives.plan import DataType, HostPart, JobPlan, PlanError, TreePlan
 from controller.jobs.settings import ClusterSettings
-from host_agent.job import check_same_job
+from host_agent.plan_checks import check_same_job
 from host_agent.workload import Verdict, WorkloadSpec, make_workload
 from network.topologies import Options, make_topology
 from planning.model.allocation import Allocator

@@ -13,7 +13,7 @@ from collectives.plan import DataType, JobPlan
 from host_agent.io.process_socket import Request
 from host_agent.node import guesses
 from host_agent.node.calls import COPY, Wanted
-from host_agent.node.process import OTHER, ProcessSource
+from host_agent.node.process_source import OTHER, ProcessSource
 from host_agent.node.work import Work
 from host_agent.process_calls import ALL, PARTS, ROOT, CallPacket
 from host_agent.segment import Tensor

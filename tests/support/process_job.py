@@ -11,7 +11,7 @@ import numpy as np
 from collectives.plan import JobPlan, TreePlan
 from host_agent.io.process_socket import Request
 from host_agent.node.environment import Named
-from host_agent.node.process import MOST, ProcessSource
+from host_agent.node.process_source import MOST, ProcessSource
 from host_agent.node.roots import roots_of
 from host_agent.numbers import exponent_codes
 from host_agent.process_calls import ALL, CallPacket

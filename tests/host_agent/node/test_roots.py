@@ -11,7 +11,7 @@ import pytest
 from collectives.plan import JobPlan, TreePlan
 from host_agent.node.calls import COPY, SUM_FLOAT, Wanted
 from host_agent.node.guesses import SURE
-from host_agent.node.process import MOST
+from host_agent.node.process_source import MOST
 from host_agent.node.roots import Roots, roots_of
 from host_agent.process_calls import ALL, PARTS, ROOT
 from protocol.wire import ROOT_REDUCTIONS, Reduction

@@ -9,7 +9,7 @@ import pytest
 from collectives.plan import JobPlan, PlanError, Results
 from collectives.plan_checker import check_plans
 from controller.jobs.manager import Manager
-from host_agent.job import check_same_job
+from host_agent.plan_checks import check_same_job
 from network.loaders import load_network
 from network.model import Network
 from planning.model.allocation import Allocator

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from host_agent.node import guesses
 from host_agent.node.calls import COPY, SUM_FLOAT, Wanted
 from host_agent.node.guesses import CONFIRMED, CONFIRMED_BYTES, GUESSED_BYTES, SURE
-from host_agent.node.process import MOST, PACKED_ELEMENTS
+from host_agent.node.process_source import MOST, PACKED_ELEMENTS
 from host_agent.numbers import error_bound, exponent_codes
 from host_agent.process_calls import ALL, PARTS, ROOT
 from protocol.wire import LANES_DEFAULT
