@@ -19,13 +19,16 @@ def mn(topology: str, *options: str) -> subprocess.CompletedProcess[str]:
     command = shutil.which("mn")
     if command is None:
         pytest.skip("Mininet's command mn is not installed")
-    return subprocess.run(
-        [command, "--custom", str(CUSTOM), "--topo", f"hopsum,{topology}", *options],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    try:
+        return subprocess.run(
+            [command, "--custom", str(CUSTOM), "--topo", f"hopsum,{topology}", *options],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as hung:
+        raise AssertionError(f"mn hangs; its last lines: {(hung.stderr or b'')[-500:]!r}") from hung
 
 
 def test_every_host_reaches_every_other() -> None:
