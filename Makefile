@@ -116,12 +116,13 @@ FAST = -m 'not slow and not network and not long and not acceptance'
 test-fast: setup  ## those that are neither slow nor start Mininet: a minute
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target test-fast-hopsum test-fast-parts
 
+test-fast-hopsum: export P4SWITCH_CFLAGS ?= -O1
 test-fast-hopsum:
 	$(call pytest_hopsum,-n 2 $(FAST))
 
 # In one process, in parallel with hopsum's two, which are idle at times.
 test-fast-parts:
-	$(call pytest_parts,-n 0 $(FAST))
+	@export P4SWITCH_CFLAGS='$(PARTS_CFLAGS)'; $(call pytest_parts,-n 0 $(FAST))
 
 test-acceptance: setup  ## what users do: wheels in clean environments, examples, the documents' commands
 	$(call pytest,-n 3 -m 'acceptance and not long')
