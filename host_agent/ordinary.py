@@ -271,7 +271,6 @@ _TEXTS = (
     "sure_calls.c",
 )
 """One program, in this order."""
-_ROOTS = {"process": "ordinary_roots", "expire": "ordinary_roots_expire"}
 _EXACT = ("-fno-math-errno", "-ffp-contract=off")
 """Flags with which times and numbers are numpy's to the last bit."""
 
@@ -337,7 +336,7 @@ class _Pass:
         self._counts = [(name, _find(owner, at)) for name, at in self._counters.items()]
         flow = self._state.flow
         flow.key, flow.due = owner.plan.job << 8 | owner.tree.tree, np.inf
-        flow.process, flow.expire = map(self._address_of, self._functions)
+        flow.process, flow.expire = map(_address_of, self._functions)
         self._address = ctypes.addressof(self._state)
         self._length = self._state.prefix_bytes + 4 * self._state.lanes
 
@@ -369,11 +368,6 @@ class _Pass:
         flow.deferrable = flow.finished = flow.sent_bytes = 0
         return self._address
 
-    def _address_of(self, function: str | None) -> int | None:
-        if function is None or self._library is None:
-            return None
-        return ctypes.cast(getattr(self._library, function), ctypes.c_void_p).value
-
     @property
     def sent_bytes(self) -> int:
         """Bytes of the frames that the flow has sent since `flow`."""
@@ -388,6 +382,14 @@ class _Pass:
 
     def _room(self, frames: int) -> Frames:
         return np.empty((frames, self._length), dtype=np.uint8)
+
+
+def _address_of(function: str | None) -> int | None:
+    """Return the address of a function in C; None if there is none, or no compiler."""
+    loaded = library()
+    if function is None or loaded is None:
+        return None
+    return ctypes.cast(getattr(loaded, function), ctypes.c_void_p).value
 
 
 def _find(owner: Any, path: str) -> Any:
@@ -416,7 +418,7 @@ class Ordinary(_Pass):
         self._round_trip: RoundTrip = owner._flight.round_trip
         self._congestion: CongestionWindow = owner._flight.congestion
         self._state.progress = ctypes.addressof(self._recovery.progress.shared)
-        self._with_calls = self._address_of("sure_results"), self._address_of("sure_call")
+        self._with_calls = _address_of("sure_results"), _address_of("sure_call")
 
     def load(self) -> None:
         """Take over the state of the stream and of its segment."""
@@ -459,7 +461,7 @@ class Ordinary(_Pass):
             state.flow.process, state.flow.call = self._with_calls
         elif state.calls:
             state.calls = state.flow.call = None
-            state.flow.process = self._address_of(self._functions[0])
+            state.flow.process = _address_of(self._functions[0])
 
     @property
     def first(self) -> int:
@@ -587,12 +589,12 @@ class HandedOver(NamedTuple):
 class OrdinaryRoot:
     """The flow of a tree that has its root at a worker's host: its stream and server together.
 
-    `key`: of the flow. `child`: the worker's number at the server. `lengths`: of contributions and
-    of results, with lanes.
+    `child`: the worker's number at the server. `lengths`: of contributions and of results, with
+    lanes.
     """
 
-    def __init__(self, key: int, child: int, window: int, lengths: tuple[int, int]) -> None:
-        self._of = key, child, window, lengths
+    def __init__(self, child: int, window: int, lengths: tuple[int, int]) -> None:
+        self._of = child, window, lengths
         self._contributions = np.empty((window, lengths[0]), np.uint8)
         self._results = np.empty((2 * window, lengths[1]), np.uint8)
         self._state = _Root(
@@ -600,7 +602,8 @@ class OrdinaryRoot:
             contributions=self._contributions.ctypes.data,
             results=self._results.ctypes.data,
         )
-        self._state.flow.key = key
+        flow = self._state.flow
+        flow.process, flow.expire = map(_address_of, ("ordinary_roots", "ordinary_roots_expire"))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return type(self)(*self._of)
@@ -614,10 +617,6 @@ class OrdinaryRoot:
         assert loaded is not None
         state = self._state
         state.stream, state.server = stream, server
-        for name in ("process", "expire"):
-            function = getattr(loaded, _ROOTS[name])
-            setattr(state.flow, name, ctypes.cast(function, ctypes.c_void_p).value)
-        state.flow.sent_bytes = 0
         address = ctypes.addressof(state)
         loaded.ordinary_roots_enter(address)
         return address

@@ -74,9 +74,9 @@ int ordinary_roots_expire(struct flow *flow, double now)
     return later;
 }
 
-/* Begin as a flow: nothing is left. */
+/* Begin as a flow, of the stream and server that are set. */
 void ordinary_roots_enter(struct root *r)
 {
-    r->contributions_left = r->results_left = 0;
+    r->flow.key = r->server->flow.key;
     await(r);
 }

@@ -143,12 +143,8 @@ class RootWorker(Worker):
 
     def _pass_of(self, tree: int) -> OrdinaryRoot:
         if tree not in self._passes:
-            lengths = (
-                frame_bytes(self.plan.lanes, 1),
-                frame_bytes(self.plan.lanes, 0),
-            )
-            key = self.plan.job << 8 | tree
-            self._passes[tree] = OrdinaryRoot(key, self._child[tree], self.plan.in_flight, lengths)
+            lengths = frame_bytes(self.plan.lanes, 1), frame_bytes(self.plan.lanes, 0)
+            self._passes[tree] = OrdinaryRoot(self._child[tree], self.plan.in_flight, lengths)
         return self._passes[tree]
 
     def leave(self, now: float) -> int:
