@@ -164,12 +164,13 @@ def plan_forest(
     """
     graph = planning_graph(network, request.workers)
     loads: dict[Edge, Fraction] = {}
-    for tree in _rated_trees(network, plan, Fraction(1)):
+    trees = _rated_trees(network, plan, Fraction(1))
+    for tree in trees:
         for edge, load in tree.loads(graph).items():
             loads[edge] = loads.get(edge, Fraction(0)) + load
     rate = min(graph.capacity[edge] / load for edge, load in loads.items())
     bound = cut_bound(packing_problem(network, request))
-    trees = _rated_trees(network, plan, rate)
+    trees = tuple(replace(tree, rate=tree.rate * rate) for tree in trees)
     return Forest(planner, trees, bound, Verdict.FEASIBLE, seconds)
 
 
