@@ -237,6 +237,7 @@ def test_flows_do_what_worker_and_servers_do_to_the_last_bit(seed: int) -> None:
             assert result.tobytes() == same.tobytes()
 
 
+@pytest.mark.slow
 def test_nearly_all_frames_are_taken_by_flows_where_nothing_is_lost() -> None:
     taken = received = 0
     for seed in range(12):
@@ -248,6 +249,7 @@ def test_nearly_all_frames_are_taken_by_flows_where_nothing_is_lost() -> None:
     assert taken > 0.8 * received
 
 
+@pytest.mark.slow
 def test_what_finds_no_room_is_left_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[int] = []
     leave = ordinary.OrdinaryRoot.leave
