@@ -249,6 +249,7 @@ def sums_of_children(seed: int, *, as_flow: bool = False) -> tuple[list[bytes], 
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(30, of=1000))
 @given(st.integers(0, 1 << 32))
 def test_sums_of_children_are_added_as_numpy_does(seed: int) -> None:

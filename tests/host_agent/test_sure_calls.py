@@ -71,7 +71,7 @@ def until_sure(hosts: ProcessHosts, values: Values, like: CallPacket) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "reduction"), WAYS)
-@pytest.mark.parametrize("elements", [1, 300])
+@pytest.mark.parametrize("elements", [1, pytest.param(300, marks=pytest.mark.slow)])
 def test_flows_answer_what_is_sure(
     make: Callable[..., ProcessHosts], dtype: int, reduction: int, elements: int
 ) -> None:
@@ -297,6 +297,7 @@ def outcome(seed: int, *, as_flow: bool) -> tuple[Any, int]:
     return found, hosts.by_flow
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(15, of=600))
 @given(st.integers(0, 1 << 32))
 def test_flows_do_what_the_source_does(seed: int) -> None:
