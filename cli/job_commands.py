@@ -97,6 +97,13 @@ def submit(
         ),
     ] = False,
     ranks_per_host: RanksPerHostOption = 1,
+    immediate: Annotated[
+        bool,
+        typer.Option(
+            "--immediate",
+            help="Start on free slots now or fail, without a queue and without preempting others.",
+        ),
+    ] = False,
     seed: SeedOption = SEED,
     algorithm: AlgorithmOption = Algorithm.IN_NETWORK,
     level_wise_form: LevelWiseFormOption = Shape.AUTO,
@@ -148,6 +155,7 @@ def submit(
     submission.planner, submission.window = planner or "", window or 0
     submission.coordination = coordination
     submission.integrity = integrity
+    submission.immediate = immediate
     if results is not None:
         submission.MergeFrom(pb.Submission(results=results.name))
     for option, value in (

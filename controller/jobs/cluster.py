@@ -29,7 +29,7 @@ from controller.jobs.job_request import (
     with_vectors,
 )
 from controller.jobs.job_spec import JobSpec
-from controller.jobs.job_state import JobState
+from controller.jobs.job_state import JobError, JobState
 from controller.jobs.job_table import JobTable
 from controller.jobs.manager import Manager, next_request
 from controller.jobs.priorities import FeedbackQueue, suitable_policy
@@ -101,9 +101,9 @@ class Cluster:
     async def submit(self, spec: JobSpec) -> Job:
         """Submit a job: it runs as soon as its agents attend, or is queued behind others.
 
-        Raises JobError, NetworkError, PlanError for a job that can never run here, Unrecorded for
-        one that cannot be recorded, and DriverError, TimeoutError if switches do not take its
-        rules; nothing is left of it then.
+        Raises JobError, NetworkError, PlanError for a job that can never run here, or not now if it
+        is immediate, Unrecorded for one that cannot be recorded, and DriverError, TimeoutError if
+        switches do not take its rules; nothing is left of it then.
         """
         self.jobs.check(spec)
         spec = resolve(spec, self.network)
@@ -141,6 +141,8 @@ class Cluster:
         try:
             await self._try(job)
             if job.state is JobState.QUEUED:
+                if spec.immediate:
+                    raise JobError(f"job {spec.name} cannot start now: {job.reason}")
                 await self._keep_queued(job)
         except BaseException as error:
             # The queue may have tried it again meanwhile: then it stays known, as failed.
@@ -207,10 +209,11 @@ class Cluster:
     async def _plan(self, job: Job) -> None:
         """Plan a job on free resources, and install its rules.
 
-        Jobs of a lower priority give up slots that it needs (`sharing`). Raises PlanError while
-        others hold what it cannot do without, DriverError, TimeoutError.
+        Jobs of a lower priority give up slots that it needs (`sharing`), unless it is immediate.
+        Raises PlanError while others hold what it cannot do without, DriverError, TimeoutError.
         """
-        await self.manager.submit(job, self._measured, self.priorities.levels)
+        levels = None if job.spec.immediate else self.priorities.levels
+        await self.manager.submit(job, self._measured, levels)
 
     def _measured(self, network: Network) -> Network:
         """Return a network with the free bandwidth of its links, where plans heed that."""
@@ -231,6 +234,8 @@ class Cluster:
                 except (PlanError, NetworkError) as error:
                     reason = f"it cannot be recovered after a restart of the controller: {error}"
                     self.jobs.move(job, JobState.FAILED, reason)
+            elif job.state is JobState.INSTALLING and job.spec.immediate:
+                self.jobs.move(job, JobState.FAILED, "the controller restarted before it began")
             elif job.state is JobState.INSTALLING:
                 # Switches, and agents, may have heard of the epoch that it was being started in.
                 self.jobs.move(job, JobState.QUEUED)

@@ -155,7 +155,14 @@ def vectors_spec(spec: JobSpec, placed: Placement) -> JobSpec | None:
     task = pb.Task(workload=workload_message(workload))
     if spec.task.HasField("options"):
         task.options.CopyFrom(spec.task.options)
-    return JobSpec(name, placed.workers, placed.servers[:1], window=VECTORS_WINDOW, task=task)
+    return JobSpec(
+        name,
+        placed.workers,
+        placed.servers[:1],
+        window=VECTORS_WINDOW,
+        task=task,
+        immediate=spec.immediate,
+    )
 
 
 def with_vectors(spec: JobSpec, vectors: int) -> JobSpec:

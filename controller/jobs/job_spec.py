@@ -24,7 +24,8 @@ class JobSpec:
     the cluster's choice. `task`: what its agents do. `results`, `forest`: as of `PlanRequest`.
     `coordination`: how workers agree on an order of tensors, if the task's workload needs that.
     `owner`: name of the caller who submitted it; "": unknown. `integrity`: its sums have check
-    lanes, with a key in its task (`host_agent.integrity`).
+    lanes, with a key in its task (`host_agent.integrity`). `immediate`: it starts now on free slots,
+    or is refused: it neither waits for other jobs nor preempts them.
     """
 
     name: str
@@ -40,6 +41,7 @@ class JobSpec:
     coordination: Coordination = Coordination.AUTO
     owner: str = ""
     integrity: bool = False
+    immediate: bool = False
 
     @property
     def among_hosts(self) -> bool:
@@ -84,6 +86,7 @@ def spec_from(message: pb.Submission) -> JobSpec:
         coordination=_coordination_from(message),
         owner=message.owner,
         integrity=message.integrity,
+        immediate=message.immediate,
     )
 
 
@@ -101,6 +104,7 @@ def submission_of(spec: JobSpec) -> pb.Submission:
         results=None if spec.results is None else spec.results.name,
         owner=spec.owner,
         integrity=spec.integrity,
+        immediate=spec.immediate,
     )
     if isinstance(spec.workers, int):
         message.worker_count = spec.workers

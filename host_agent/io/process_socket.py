@@ -16,7 +16,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +42,7 @@ LOGGER = logging.getLogger("hopsum-agent")
 
 NAME = "@hopsum-agent"
 """Default address of a host's agent; `@`: in the abstract namespace."""
-VERSION = 5
+VERSION = 6
 MESSAGE_BYTES = 1 << 17
 MOST_CONNECTIONS = 256
 MOST_OF_USER = 64
@@ -59,11 +59,17 @@ FULL_SECONDS = 1.0
 """Send timeout for a process that does not read; hundreds of messages are buffered."""
 
 Message = dict[str, Any]
-Submit = Callable[[str, Sequence[str]], int]
-"""Hands in a job of a name, with the host of each rank, and returns its number.
 
-Raises HopsumError.
-"""
+
+class Submit(Protocol):
+    """Submits a job."""
+
+    def __call__(self, name: str, ranks: Sequence[str], *, immediate: bool) -> int:
+        """Return the number of a new job; `ranks`: the host of each.
+
+        `immediate`: it starts on free slots now, or is refused. Raises HopsumError.
+        """
+
 
 
 class ProcessGone(OperationError):
@@ -207,8 +213,12 @@ class ProcessSocket:
         match message.get("kind"):
             case "submit":
                 name, ranks = message.get("name"), message.get("ranks")
-                if not _is_text(name) or not _names(ranks):
-                    raise _Refused(f"submit: {_short(message)}: expected name and ranks as strings")
+                immediate = message.get("immediate")
+                if not _is_text(name) or not _names(ranks) or not isinstance(immediate, bool):
+                    raise _Refused(
+                        f"submit: {_short(message)}: expected name and ranks as strings, and "
+                        "immediate, true or false"
+                    )
                 if connection.waiting >= MOST_WAITING:
                     raise _Refused(
                         f"submit: {connection.waiting} jobs are being submitted; expected at most "
@@ -217,7 +227,9 @@ class ProcessSocket:
                 connection.waiting += 1
                 # This waits for the controller.
                 threading.Thread(
-                    target=self._submit_for, args=(connection, name, ranks), daemon=True
+                    target=self._submit_for,
+                    args=(connection, name, ranks, immediate),
+                    daemon=True,
                 ).start()
             case "attend":
                 job, rank = _whole(message, "job", 0xFFFF), _whole(message, "rank", 0xFFFF)
@@ -251,9 +263,11 @@ class ProcessSocket:
                 f"expected at most {MOST_OF_USER}"
             )
 
-    def _submit_for(self, connection: _Connection, name: str, ranks: Sequence[str]) -> None:
+    def _submit_for(
+        self, connection: _Connection, name: str, ranks: Sequence[str], immediate: bool
+    ) -> None:
         try:
-            job = self._submit(name, ranks)
+            job = self._submit(name, ranks, immediate=immediate)
             self._users[job] = connection.user
             connection.say({"kind": "submitted", "job": job})
         except HopsumError as error:

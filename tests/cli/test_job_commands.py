@@ -125,6 +125,12 @@ def test_the_seed_is_the_planners_too() -> None:
     assert (SUBMITTED[-1].trees.seed, SUBMITTED[-1].task.workload.seed) == (7, 7)
 
 
+def test_a_job_may_be_refused_rather_than_wait() -> None:
+    said("submit", "mine")
+    said("submit", "mine", "--immediate")
+    assert [each.immediate for each in SUBMITTED[-2:]] == [False, True]
+
+
 def test_a_job_says_where_it_gave_up_slots_and_why_it_waits() -> None:
     old, new, both = said("jobs").splitlines()[-4:-1]
     assert "bypasses s1, s2" in old

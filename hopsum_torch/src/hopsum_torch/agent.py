@@ -24,7 +24,7 @@ from hopsum_torch.turns import Turns
 
 NAME = "@hopsum-agent"
 """Default address of a host's agent, overridden by HOPSUM_AGENT; `@`: an abstract name."""
-VERSION = 5
+VERSION = 6
 MESSAGE_BYTES = 1 << 17
 HELLO_SECONDS = 10.0
 _CREDENTIALS = struct.Struct("iII")
@@ -67,6 +67,8 @@ class Agent:
     def __init__(self, connected: socket.socket, name: str, host: str) -> None:
         self.name = name
         self.host = host
+        self.job_name = ""
+        """Name of a job that these ranks have submitted."""
         self.rooted = False
         """Whether what one rank wants, or has, takes the links that it needs only."""
         self.order: Sequence[int] = ()
@@ -86,26 +88,43 @@ class Agent:
         self._closed = False
         self._hosts: Sequence[str] = ()
         """Hosts by rank."""
+        self._numbers: Sequence[int] = ()
+        """By rank the number that people know it by."""
         self._readable = select.poll()
         self._readable.register(connected, select.POLLIN)
         self._turns: Turns | None = None
 
     # -- the job
 
-    def submit(self, name: str, hosts: Sequence[str], timeout: float) -> int:
-        """Submit a job; return its number. `hosts`: of the ranks. Raises HopsumError."""
-        self._send({"kind": "submit", "name": name, "ranks": list(hosts)})
+    def submit(
+        self, name: str, hosts: Sequence[str], timeout: float, *, immediate: bool = False
+    ) -> int:
+        """Submit a job; return its number. `hosts`: of the ranks. Raises HopsumError.
+
+        `immediate`: it starts on free slots now, or is refused.
+        """
+        ranks = list(hosts)
+        self._send({"kind": "submit", "name": name, "ranks": ranks, "immediate": immediate})
         answer = self._receive(timeout, f"job {name}", "to be submitted")
         if answer["kind"] == "refused":
             raise HopsumError(f"job {name}: {answer['why']}")
         return int(self._expect(answer, "submitted")["job"])
 
-    def attend(self, job: int, rank: int, hosts: Sequence[str], timeout: float) -> None:
+    def attend(
+        self,
+        job: int,
+        rank: int,
+        hosts: Sequence[str],
+        timeout: float,
+        numbers: Sequence[int] | None = None,
+    ) -> None:
         """Take part in a job as a rank; `hosts`: of the ranks. Returns when it has begun.
 
-        Raises HopsumError if it does not within `timeout` seconds.
+        `numbers`: by which messages call the ranks. Raises HopsumError if the job does not begin
+        within `timeout` seconds.
         """
         self._hosts = hosts
+        self._numbers = numbers or range(len(hosts))
         self._send({"kind": "attend", "job": job, "rank": rank})
         what = f"job {job}"
         waited = f"to begin; `hopsum job {job}` says what it waits for"
@@ -327,22 +346,30 @@ class Agent:
             return
         ranks = {self.order[int(number)]: text for number, text in failed["whose"].items()}
         whose = [
-            f"rank {rank} ({self._hosts[rank]}): {self._renumbered(ranks[rank])}"
+            f"rank {self._numbers[rank]} ({self._hosts[rank]}): {self._renumbered(ranks[rank])}"
             for rank in sorted(ranks)
         ]
         why = self._renumbered(failed["why"])
         call.then(SumRefused(f"{call.what}: {'; '.join([why, *whose])}"))
 
     def _renumbered(self, text: str) -> str:
-        """Return a text in which the ranks have their numbers here, not the agents'."""
-        return re.sub(r"\brank (\d+)", lambda found: f"rank {self.order[int(found[1])]}", text)
+        """Return a text in which the ranks have the numbers of people, not the agents'."""
+
+        def number(found: re.Match[str]) -> str:
+            return f"rank {self._numbers[self.order[int(found[1])]]}"
+
+        return re.sub(r"\brank (\d+)", number, text)
 
     def _named(self, why: str) -> str:
         """Return a text with the ranks of its hosts added."""
         named = []
         for host in dict.fromkeys(self._hosts):
             if re.search(rf"\b{re.escape(host)}\b", why):
-                ranks = [str(rank) for rank, each in enumerate(self._hosts) if each == host]
+                ranks = [
+                    str(number)
+                    for number, each in zip(self._numbers, self._hosts, strict=True)
+                    if each == host
+                ]
                 which = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(ranks)}"
                 named.append(f"{host} is {which}")
         return f"{why} ({', '.join(named)})" if named else why
@@ -368,6 +395,8 @@ def connect(name: str | None = None) -> Agent | None:
     try:
         _check_user(connected, name)
         said = agent._receive(HELLO_SECONDS, f"agent at {name}", "to answer")
+        if said["kind"] == "ended":
+            raise HopsumError(f"agent at {name}: {said['why']}")
         hello = agent._expect(said, "hello")
         if hello["version"] != VERSION:
             raise HopsumError(

@@ -17,8 +17,8 @@ Where the job's trees have no roots at the ranks' hosts (`Agent.rooted`), the sw
 all-reduces of reduce, reduce_scatter and broadcast: those of two ranks, and all_gather, go over
 gloo then.
 
-That is so for the first group, of all ranks, where each has an agent and not all are on one host.
-All other groups go over gloo.
+That is so for every group whose ranks have agents, on more than one host. A sub-group has a job of
+its own, if the switches have slots for it when it is made, and otherwise goes over gloo.
 
 *Errors of sums.* With N ranks, S the exact sum, and 2^e above every magnitude in a fragment (256
 elements, the first window of them together) of all ranks, s = ceil(log2 N):
@@ -49,6 +49,7 @@ import socket
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -56,8 +57,9 @@ import torch
 import torch.distributed as dist
 
 from hopsum_torch.agent import ALL, PARTS, Agent
+from hopsum_torch.errors import NoAgreement
 from hopsum_torch.names import NAME
-from hopsum_torch.rendezvous import meet, turn
+from hopsum_torch.rendezvous import Group, listed, meet, turn
 from hopsum_torch.tensors import (
     LEAST_RANKS,
     Part,
@@ -89,13 +91,23 @@ _groups: weakref.WeakSet[HopsumGroup] = weakref.WeakSet()
 
 
 class HopsumGroup(dist.ProcessGroup):
-    """The ranks of a group; `gloo` is their gloo backend, which does all if `agent` is None."""
+    """The ranks of a group; `gloo` is their gloo backend, which does all if `agent` is None.
+
+    `whose`: in messages added to the names of calls, for a sub-group.
+    """
 
     def __init__(
-        self, rank: int, size: int, timeout: timedelta, gloo: Any, agent: Agent | None
+        self,
+        rank: int,
+        size: int,
+        timeout: timedelta,
+        gloo: Any,
+        agent: Agent | None,
+        whose: str = "",
     ) -> None:
         super().__init__(rank, size)
         self._agent = agent
+        self._whose = whose
         self._gloo = gloo
         self._default_timeout = timeout
         self._numbers = itertools.count()
@@ -104,6 +116,11 @@ class HopsumGroup(dist.ProcessGroup):
         self._plain = dist.ProcessGroup(rank, size)
         _set_backend(self._plain, gloo)
         _groups.add(self)
+
+    @property
+    def job_name(self) -> str:
+        """Name of the job that this group has submitted; "": it has none."""
+        return self._agent.job_name if self._agent is not None else ""
 
     def getBackendName(self) -> str:
         """Return the name by which the backend is registered."""
@@ -201,7 +218,7 @@ class HopsumGroup(dist.ProcessGroup):
         if kind != ALL_REDUCE and self.size() < LEAST_RANKS and not agent.rooted:
             return None
         divisor = self.size() if op == dist.ReduceOp.AVG else None
-        name = f"{kind} {next(self._numbers)}"
+        name = self._name(kind)
         work = HopsumWork(name, len(parts), results, self._time(opts), agent)
         for place, part in enumerate(parts):
             which = f", tensor {place}" if len(parts) > 1 else ""
@@ -214,7 +231,7 @@ class HopsumGroup(dist.ProcessGroup):
         agent, tensor = self._agent, tensors[0]
         if agent is None or len(tensors) > 1 or not broadcasts(tensor, self.size()):
             return self._pass_on("broadcast", tensors, opts)
-        name = f"broadcast {next(self._numbers)}"
+        name = self._name("broadcast")
         work = HopsumWork(name, 1, [tensor], self._time(opts), agent)
         broadcast(agent, f"{name} ({Part([tensor])})", tensor, opts.rootRank, work.ended)
         return work
@@ -264,7 +281,7 @@ class HopsumGroup(dist.ProcessGroup):
                 return None
             if any(not matches(target, source) for target in targets):
                 return None
-        name = f"all-gather {next(self._numbers)}"
+        name = self._name("all-gather")
         work = HopsumWork(name, len(sources), results, self._time(opts), agent)
         for targets, source in zip(outputs, sources, strict=True):
             gather(agent, f"{name} ({Part([source])})", source, targets, work.ended)
@@ -276,10 +293,14 @@ class HopsumGroup(dist.ProcessGroup):
         agent = self._agent
         if agent is None:
             return self._pass_on("barrier", opts)
-        name = f"barrier {next(self._numbers)}"
+        name = self._name("barrier")
         work = HopsumWork(name, 1, [], self._time(opts), agent)
         agent.barrier(name, work.ended)
         return work
+
+    def _name(self, kind: str) -> str:
+        """Return the name of a new call, for messages."""
+        return f"{kind} {next(self._numbers)}{self._whose}"
 
     def _time(self, opts: Any) -> timedelta:
         """Return the call's own timeout, if it has one."""
@@ -367,15 +388,37 @@ def create(options: Any) -> HopsumGroup:
     gloo.options.global_ranks_in_group = options.global_ranks_in_group
     gloo.options.group_name = options.group_id
     gloo._set_sequence_number_for_group()
-    agent = None
-    # The first group, of all ranks, has no list of them.
-    if not options.global_ranks_in_group:
-        met = meet(store, rank, size, timeout.total_seconds())
-        if isinstance(met, Agent):
-            agent = met
-        elif rank == 0 and os.environ.get("HOPSUM_AGENT") != "none":
-            warnings.warn(f"hopsum: all goes over gloo: {met}", stacklevel=2)
-    return HopsumGroup(rank, size, timeout, gloo, agent)
+    agent = _find_agent(store, options)
+    numbers = options.global_ranks_in_group
+    whose = f" of ranks {listed(numbers)}" if numbers else ""
+    return HopsumGroup(rank, size, timeout, gloo, agent, whose)
+
+
+def _find_agent(store: dist.Store, options: Any) -> Agent | None:
+    """Return the agent of this rank, which attends the group's job; None: all goes over gloo.
+
+    Raises HopsumError, for the default group alone if the agents do not fit together.
+    """
+    # The default group has no list of its ranks.
+    numbers = options.global_ranks_in_group
+    group = Group(options.group_rank, numbers or range(options.group_size))
+    if numbers:
+        parent = getattr(dist.GroupMember.WORLD, "job_name", "")
+        group = replace(group, name=options.group_id, parent=parent)
+    try:
+        met = meet(store, group, options.timeout.total_seconds())
+    except NoAgreement as error:
+        if not numbers:
+            raise
+        if group.rank == 0:
+            which = f"the group of ranks {listed(numbers)}"
+            warnings.warn(f"hopsum: {which} goes over gloo: {error}", stacklevel=3)
+        return None
+    if isinstance(met, Agent):
+        return met
+    if group.rank == 0 and not numbers and os.environ.get("HOPSUM_AGENT") != "none":
+        warnings.warn(f"hopsum: all goes over gloo: {met}", stacklevel=3)
+    return None
 
 
 @atexit.register

@@ -16,6 +16,8 @@ from hopsum_torch.errors import HopsumError, NoAgreement
 AGENT, JOB = "HOPSUM_AGENT", "HOPSUM_JOB"
 """Environment variables: the agent's socket, or `none`; a job that is submitted already."""
 NONE = "none"
+MOST_GROUP_NAME = 16
+"""Maximum length of a group's name in that of its job, which may have 63 letters."""
 
 
 class Store(Protocol):
@@ -32,6 +34,28 @@ class Store(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Group:
+    """The ranks that look for a job; this process is `rank` of them.
+
+    `numbers`: their numbers in the default group. `name`: of a sub-group, as PyTorch calls it.
+    `parent`: the name of the default group's job, if it has one.
+    """
+
+    rank: int
+    numbers: Sequence[int]
+    name: str = ""
+    parent: str = ""
+
+    @property
+    def job_name(self) -> str:
+        """A new name for its job; that of a sub-group follows the default group's."""
+        if self.parent and len(self.name) <= MOST_GROUP_NAME:
+            return f"{self.parent}.{_plain(self.name)}"
+        run = _plain(os.environ.get("TORCHELASTIC_RUN_ID", "job"))
+        return f"torch-{run:.30}-{uuid.uuid4().hex[:8]}"
+
+
+@dataclass(frozen=True, slots=True)
 class RankHost:
     """A rank's host: its name, or why there is none."""
 
@@ -39,22 +63,25 @@ class RankHost:
     error: str = ""
 
 
-def hosts_of(answers: Sequence[RankHost], where: str = NAME) -> list[str] | str:
+def hosts_of(
+    answers: Sequence[RankHost], where: str = NAME, numbers: Sequence[int] | None = None
+) -> list[str] | str:
     """Return the hosts by rank if they can form a job, else why everything goes over gloo.
 
-    Several ranks may share a host, but not all.
+    Several ranks may share a host, but not all. `numbers`: by which messages call the ranks.
 
     Raises NoAgreement if some ranks have an agent and others not, with their numbers.
     """
-    wrong = [f"rank {rank}: {each.error}" for rank, each in enumerate(answers) if each.error]
+    numbered = list(zip(numbers or range(len(answers)), answers, strict=True))
+    wrong = [f"rank {rank}: {each.error}" for rank, each in numbered if each.error]
     if wrong:
         raise NoAgreement("; ".join(wrong))
-    missing = [rank for rank, each in enumerate(answers) if not each.host]
+    missing = [rank for rank, each in numbered if not each.host]
     if len(missing) == len(answers):
         return f"no agent listens at {where} on any rank's host"
     if missing:
         raise NoAgreement(
-            f"no agent on the host of rank {_numbers(missing)}, but on those of the other ranks; "
+            f"no agent on the host of rank {listed(missing)}, but on those of the other ranks; "
             "run `hopsum-agent serve` on all of them, or set HOPSUM_AGENT=none on every rank"
         )
     if len(answers) == 1:
@@ -74,26 +101,31 @@ def turn(store: Store, rank: int) -> str:
     return f"hopsum/{store.add(f'hopsum/attempts/{rank}', 1)}/"
 
 
-def meet(store: Store, rank: int, size: int, timeout: float) -> Agent | str:
-    """Return this rank's agent, attending the ranks' job, or why everything goes over gloo.
+def meet(store: Store, group: Group, timeout: float) -> Agent | str:
+    """Return this rank's agent, attending the group's job, or why everything goes over gloo.
 
-    All ranks call it and come to the same. Raises HopsumError, at all ranks if one of them finds no
-    way, with its number; `store`: for this attempt alone (`turn`); `timeout` in seconds.
+    All ranks call it and come to the same. The job of a sub-group starts on free slots at once, or
+    is refused. `store`: for this attempt alone (`turn`); `timeout` in seconds. Raises NoAgreement,
+    at all ranks, if one of them finds no way, with its number, and HopsumError if the job does not
+    begin.
     """
     where = os.environ.get(AGENT, NAME)
     agent, answers = _find(where)
-    store.set(f"host/{rank}", json.dumps([answers.host, answers.error]))
+    store.set(f"host/{group.rank}", json.dumps([answers.host, answers.error]))
     try:
-        everyone = [RankHost(*json.loads(store.get(f"host/{r}"))) for r in range(size)]
-        hosts = hosts_of(everyone, where)
+        everyone = [
+            RankHost(*json.loads(store.get(f"host/{r}"))) for r in range(len(group.numbers))
+        ]
+        hosts = hosts_of(everyone, where, group.numbers)
         if isinstance(hosts, str):
             if agent is not None:
                 agent.close()
             return hosts
         assert agent is not None
         deadline = time.monotonic() + timeout
-        job = _job(store, rank, agent, hosts, timeout)
-        agent.attend(job, rank, hosts, max(0.1, deadline - time.monotonic()))
+        job = _job(store, group, agent, hosts, timeout)
+        left = max(0.1, deadline - time.monotonic())
+        agent.attend(job, group.rank, hosts, left, group.numbers)
     except BaseException:
         if agent is not None:
             agent.close()
@@ -111,25 +143,26 @@ def _find(where: str) -> tuple[Agent | None, RankHost]:
     return agent, RankHost(agent.host if agent is not None else "")
 
 
-def _job(store: Store, rank: int, agent: Agent, hosts: Sequence[str], timeout: float) -> int:
-    """Return the number of the job: HOPSUM_JOB, else one that rank 0 submits."""
+def _job(store: Store, group: Group, agent: Agent, hosts: Sequence[str], timeout: float) -> int:
+    """Return the number of the group's job: HOPSUM_JOB, or one that its first rank submits."""
     given = os.environ.get(JOB)
-    if given is not None:
+    if given is not None and not group.name:
         if not given.isdecimal():
             raise HopsumError(f"{JOB} is {given!r:.40}: expected the number of a job")
         return int(given)
-    if rank == 0:
-        said = {"job": 0, "error": ""}
+    if group.rank == 0:
+        said = {"job": 0, "name": group.job_name, "error": ""}
         try:
-            run = _plain(os.environ.get("TORCHELASTIC_RUN_ID", "job"))
-            name = f"torch-{run:.30}-{uuid.uuid4().hex[:8]}"
-            said["job"] = agent.submit(name, hosts, timeout)
+            immediate = bool(group.name)
+            said["job"] = agent.submit(said["name"], hosts, timeout, immediate=immediate)
         except HopsumError as error:
             said["error"] = str(error)
         store.set("job", json.dumps(said))
     said = json.loads(store.get("job"))
     if said["error"]:
-        raise NoAgreement(f"rank 0 on {hosts[0]} could not submit a job: {said['error']}")
+        first = f"rank {group.numbers[0]} on {hosts[0]}"
+        raise NoAgreement(f"{first} could not submit a job: {said['error']}")
+    agent.job_name = said["name"]
     return int(said["job"])
 
 
@@ -138,6 +171,7 @@ def _plain(name: str) -> str:
     return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in name)
 
 
-def _numbers(ranks: Sequence[int]) -> str:
+def listed(ranks: Sequence[int]) -> str:
+    """Return the numbers of ranks, the first of many, for people."""
     shown = ", ".join(map(str, ranks[:8]))
     return shown if len(ranks) <= 8 else f"{shown}, ... ({len(ranks)} in all)"

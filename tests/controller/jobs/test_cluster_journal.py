@@ -192,8 +192,12 @@ def test_events_on_a_full_disk_are_recorded_later(tmp_path: Path, disk: Disk) ->
     asyncio.run(main())
 
 
-def test_a_job_that_was_being_started_has_another_epoch_after_a_restart(tmp_path: Path) -> None:
-    """Its first epoch may be on switches: no pair of job and epoch is used twice."""
+@pytest.mark.parametrize("immediate", [False, True])
+def test_a_job_that_was_being_started_has_another_epoch_after_a_restart(
+    immediate: bool, tmp_path: Path
+) -> None:
+    """Its first epoch may be on switches: no pair of job and epoch is used twice. An immediate one
+    has failed: whoever submitted it has been told nothing, and goes without it."""
 
     async def main() -> None:
         cluster = new_cluster(tmp_path / "jobs")
@@ -204,7 +208,7 @@ def test_a_job_that_was_being_started_has_another_epoch_after_a_restart(tmp_path
         cluster.manager._install = die
         cluster.jobs.note = lambda job: None  # type: ignore[method-assign]
         with pytest.raises(KeyboardInterrupt):
-            await cluster.submit(spec("a"))
+            await cluster.submit(replace(spec("a"), immediate=immediate))
         await cluster.close()
         known = recorded(tmp_path / "jobs")
         assert (known.state, known.epoch) == (JobState.INSTALLING, 1)
@@ -212,7 +216,14 @@ def test_a_job_that_was_being_started_has_another_epoch_after_a_restart(tmp_path
         again = new_cluster(tmp_path / "jobs")
         await again.restore()
         job = again.jobs.find(1)
-        assert (job.state, job.epoch) == (JobState.WAITING, 2)
+        if immediate:
+            assert (job.state, job.reason) == (
+                JobState.FAILED,
+                "the controller restarted before it began",
+            )
+            assert again.manager.plans() == []
+        else:
+            assert (job.state, job.epoch) == (JobState.WAITING, 2)
         await again.close()
 
     asyncio.run(main())

@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from finsy import P4Schema
@@ -18,7 +19,7 @@ from controller.dataplane.pipeline import Pipeline
 from controller.dataplane.rules import SwitchRules
 from controller.jobs.cluster import Cluster
 from controller.jobs.job_spec import JobSpec
-from controller.jobs.job_state import JobState
+from controller.jobs.job_state import JobError, JobState
 from controller.jobs.manager import Manager
 from network.loaders import load_network
 from protocol import hopsum_pb2 as pb
@@ -61,6 +62,31 @@ def test_a_job_being_started_is_not_started_again_when_another_ends() -> None:
         await reached(job, JobState.WAITING)
         assert job.reason == ""
         assert job.number in cluster.priorities.levels()
+        await cluster.close()
+
+    asyncio.run(main())
+
+
+def test_an_immediate_job_starts_or_is_refused_and_preempts_none() -> None:
+    """Where one that may wait would be queued, and take slots of a job of a lower priority."""
+
+    async def main() -> None:
+        cluster = Cluster(Manager(load_network("star:6"), Switches().install))
+        old = await cluster.submit(JobSpec("old", ("h1", "h2"), ("h3",), window=2048))
+        second = JobSpec("second", ("h1", "h2"), ("h3",), window=2048, immediate=True)
+        assert (await cluster.submit(second)).state is JobState.WAITING
+        for host in ("h1", "h2"):
+            features = pb.JobFeatures(job=old.number, round=10, sent_bytes=1)
+            cluster.take_report(host, pb.NodeReport(jobs=[features]), 1.0)
+        third = replace(second, name="third")
+        with pytest.raises(JobError, match=r"job third cannot start now: .*4096 of 4096"):
+            await cluster.submit(third)
+        assert [job.spec.name for job in cluster.jobs] == ["old", "second"]
+        assert cluster.priorities.levels().keys() == {1, 2}
+        assert not old.bypassed
+        waiting = await cluster.submit(replace(third, immediate=False))
+        assert waiting.state is JobState.WAITING
+        assert old.bypassed == {"s1"}
         await cluster.close()
 
     asyncio.run(main())

@@ -61,15 +61,15 @@ class Host:
 
     def __init__(self, name: str) -> None:
         self.watched: set[int] = set()
-        self.submitted: list[tuple[str, list[str]]] = []
+        self.submitted: list[tuple[str, list[str], bool]] = []
         self.socket = ProcessSocket(
             "h1", name, self._submit, self.watched.add, self.watched.discard
         )
 
-    def _submit(self, name: str, ranks: Sequence[str]) -> int:
+    def _submit(self, name: str, ranks: Sequence[str], *, immediate: bool) -> int:
         if "h9" in ranks:
             raise OperationError(f"job {name}: no host h9")
-        self.submitted.append((name, list(ranks)))
+        self.submitted.append((name, list(ranks), immediate))
         return JOB
 
     def turn(self) -> None:
@@ -93,6 +93,9 @@ class Process:
         data = message if isinstance(message, bytes) else json.dumps(message).encode()
         socket.send_fds(self.socket, [data], descriptors)
         self._host.turn()
+
+    def submit(self, name: str, ranks: list[str]) -> None:
+        self.say({"kind": "submit", "name": name, "ranks": ranks, "immediate": False})
 
     def hear(self) -> dict[str, Any]:
         data = self.socket.recv(1 << 17)
@@ -125,7 +128,7 @@ def test_the_documents_examples(host: Host) -> None:
     attendance = host.socket.attendance(JOB)
     attendance.start(["h1", "h2"], rooted=True)
     requests: list[Request] = []
-    said: list[dict[str, Any]] = [{"kind": "hello", "version": 5, "host": "h1"}]
+    said: list[dict[str, Any]] = [{"kind": "hello", "version": 6, "host": "h1"}]
     expected = []
     for who, written in EXAMPLES:
         message = json.loads(written) if written[0] == "{" else {"kind": "call"}
@@ -143,7 +146,7 @@ def test_the_documents_examples(host: Host) -> None:
                 assert rank == 0
                 requests.append(request)
         elif message["kind"] == "refused":
-            process.say({"kind": "submit", "name": "training", "ranks": ["h1", "h9"]})
+            process.submit("training", ["h1", "h9"])
             said.append(process.hear())
         elif message["kind"] == "call":
             attendance.done(0, requests[-1].call)
@@ -166,7 +169,7 @@ def test_the_documents_examples(host: Host) -> None:
     assert third.tensor is not None
     assert (third.tensor.dtype, len(third.tensor)) == (np.int32, 1000)
     assert [each.target for each in requests[:3]] == [ALL, PARTS, ROOT + 1]
-    assert host.submitted == [("training", ["h1", "h2"])]
+    assert host.submitted == [("training", ["h1", "h2"], False)]
 
 
 def test_tensors_lie_in_memory_that_both_have(host: Host) -> None:
@@ -191,6 +194,10 @@ def test_tensors_lie_in_memory_that_both_have(host: Host) -> None:
         (b" " * (1 << 17) + b"{}", "longer than 131072 bytes"),
         ({"kind": "dance"}, "kind 'dance': expected submit, attend, memory or leave"),
         ({"kind": "submit", "name": "a", "ranks": "h1"}, "expected name and ranks"),
+        (
+            {"kind": "submit", "name": "a", "ranks": ["h1"], "immediate": "yes"},
+            "and immediate, true or false",
+        ),
         ({"kind": "attend", "job": 70000}, "job 70000: expected a number, 0 to 65535"),
         ({"kind": "attend", "job": 7}, "rank None: expected a number, 0 to 65535"),
         ({"kind": "memory", "memory": 1}, "0 descriptors received; expected one"),
@@ -378,7 +385,7 @@ def test_a_name_is_taken_once(host: Host, tmp_path: Path) -> None:
 
 def test_a_job_that_is_refused(host: Host) -> None:
     process = Process(host)
-    process.say({"kind": "submit", "name": "x", "ranks": ["h9"]})
+    process.submit("x", ["h9"])
     assert process.hear() == {"kind": "refused", "why": "job x: no host h9"}
 
 
@@ -396,7 +403,7 @@ def test_json_that_nests_deeply_ends_the_connection_only(host: Host) -> None:
 
 def test_a_name_that_is_not_unicode_is_refused(host: Host) -> None:
     process = Process(host)
-    process.say(b'{"kind": "submit", "name": "\\ud800", "ranks": ["h1"]}')
+    process.say(b'{"kind": "submit", "name": "\\ud800", "ranks": ["h1"], "immediate": false}')
     assert "expected name and ranks as strings" in process.hear()["why"]
     assert not host.submitted
 
@@ -447,11 +454,11 @@ def test_pending_calls_are_bounded(host: Host, monkeypatch: pytest.MonkeyPatch) 
 def test_jobs_are_handed_in_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     host = Host(f"@{unique('agent')}")
     go_on = threading.Event()
-    monkeypatch.setattr(host.socket, "_submit", lambda *_: go_on.wait(PATIENCE) and JOB)
+    monkeypatch.setattr(host.socket, "_submit", lambda *_, **__: go_on.wait(PATIENCE) and JOB)
     process = Process(host)
     try:
         for number in range(process_socket.MOST_WAITING + 1):
-            process.say({"kind": "submit", "name": f"job{number}", "ranks": ["h1"]})
+            process.submit(f"job{number}", ["h1"])
         assert "4 jobs are being submitted; expected at most 4" in process.hear()["why"]
     finally:
         go_on.set()
@@ -464,7 +471,7 @@ def test_a_job_is_attended_by_the_user_who_handed_it_in(
     owner, other = Process(host), Process(host)
     [first, second] = host.socket._connections.values()
     first.user, second.user = 1001, 1002
-    owner.say({"kind": "submit", "name": "training", "ranks": ["h1"]})
+    owner.submit("training", ["h1"])
     assert owner.hear() == {"kind": "submitted", "job": JOB}
     other.say({"kind": "attend", "job": JOB, "rank": 0})
     words = f"job {JOB} belongs to user 1001 on this host; expected a process of that user"

@@ -26,3 +26,8 @@ def test_a_few_hosts_with_several_ranks_are_roots(count: int) -> None:
     assert workload_from(submission.task.workload).ranks == tuple(ranks)
     assert submission.HasField("server_count") == (count <= MOST_ROOTS)
     assert submission.server_count == 0
+
+
+def test_a_job_that_must_not_wait() -> None:
+    assert not process_job("torch", HOSTS).immediate
+    assert process_job("torch", HOSTS, immediate=True).immediate
