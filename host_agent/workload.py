@@ -247,23 +247,30 @@ def intervals_from(message: pb.Intervals) -> list[Interval]:
     return list(zip(message.starts, message.finishes, strict=False))
 
 
-def call_seconds(intervals: Sequence[Sequence[Interval]]) -> list[float]:
-    """How long each all-reduce took, from the intervals of each worker's calls, workers first.
+def calls_of(intervals: Sequence[Sequence[Interval]]) -> list[Interval]:
+    """When each all-reduce began and ended, from the intervals of each worker's calls.
 
     A call lasts from when the last worker has handed its tensor in until the last has the sum.
     """
     return [
-        max(finish for _, finish in call) - max(start for start, _ in call)
+        (max(start for start, _ in call), max(finish for _, finish in call))
         for call in zip(*intervals, strict=True)
     ]
 
 
-def reduce_seconds(intervals: Sequence[Sequence[Interval]]) -> float:
-    """Time spent in all-reduces; see `call_seconds`. What several share counts once."""
+def call_seconds(intervals: Sequence[Sequence[Interval]]) -> list[float]:
+    """How long each all-reduce took; see `calls_of`."""
+    return [ended - began for began, ended in calls_of(intervals)]
+
+
+def reduce_seconds(*jobs: Sequence[Sequence[Interval]]) -> float:
+    """Time spent in all-reduces of one or several jobs; see `calls_of`.
+
+    What several calls share counts once.
+    """
     total, until = 0.0, float("-inf")
-    for call in zip(*intervals, strict=True):
-        began = max(until, *(start for start, _ in call))
-        until = max(until, *(finish for _, finish in call))
+    for began, ended in sorted(call for intervals in jobs for call in calls_of(intervals)):
+        began, until = max(until, began), max(until, ended)
         total += until - began
     return total
 

@@ -262,7 +262,8 @@ def trained(
 ) -> Trained:
     """Combine the measurements: links' bytes by direction, exit codes by worker.
 
-    Of jobs that did not finish only the last is an error: the others were replaced by the next.
+    Of jobs that did not finish only the last ranks' are errors: the others were replaced by the
+    next. Those of sub-groups are named after that of all ranks (hopsum_torch.rendezvous).
     """
     errors = []
     for place, code in enumerate(codes):
@@ -271,21 +272,26 @@ def trained(
             which = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
             logs = ", ".join(map(str, map(_log, ranks)))
             errors.append(f"{which} on {workers[place]} ended with {code}: {logs}")
+    attempts = [job.name for job in jobs if "." not in job.name]
     failed = [job for job in jobs if job.state != JobState.FINISHED]
-    errors += [f"job {job.name}: {job.state}: {job.reason}" for job in failed if job is jobs[-1]]
-    summing = 0.0
+    errors += [
+        f"job {job.name}: {job.state}: {job.reason}"
+        for job in failed
+        if job.name.partition(".")[0] == attempts[-1]
+    ]
+    intervals = []
     for job in jobs:
         reports = [job.reports[host] for host in job.workers if host in job.reports]
         if len(reports) == len(job.workers):
-            summing += reduce_seconds([intervals_from(report.intervals) for report in reports])
+            intervals.append([intervals_from(report.intervals) for report in reports])
     hosts = {*workers, *(server for job in jobs for server in job.servers)}
     return Trained(
         seconds,
-        summing,
+        reduce_seconds(*intervals),
         sum(job.round for job in jobs),
         sum(count - before[link] for link, count in after.items() if link[0] in hosts),
         sum(job.sent_bytes for job in jobs),
-        sum(job is not jobs[-1] for job in failed),
+        sum(job.name in attempts[:-1] for job in failed),
         tuple(errors),
     )
 

@@ -24,8 +24,8 @@ class JobSpec:
     the cluster's choice. `task`: what its agents do. `results`, `forest`: as of `PlanRequest`.
     `coordination`: how workers agree on an order of tensors, if the task's workload needs that.
     `owner`: name of the caller who submitted it; "": unknown. `integrity`: its sums have check
-    lanes, with a key in its task (`host_agent.integrity`). `immediate`: it starts now on free slots,
-    or is refused: it neither waits for other jobs nor preempts them.
+    lanes, with a key in its task (`host_agent.integrity`). `immediate`: it starts on free slots at
+    once or is refused; it neither waits for other jobs nor preempts them.
     """
 
     name: str

@@ -124,7 +124,7 @@ def test_large_results_and_many_are_taken_in_the_background(
 
     def be_agent() -> None:
         agent, _ = server.accept()
-        agent.send(json.dumps({"kind": "hello", "version": 5, "host": "h1"}).encode())
+        agent.send(json.dumps({"kind": "hello", "version": 6, "host": "h1"}).encode())
         agent.send(json.dumps({"kind": "started", "ranks": ["h1"], "rooted": False}).encode())
         while (packet := agent.recv(1 << 17)) and packet != b'{"kind": "leave"}':
             if packet[0] == packets.SUM:
@@ -166,7 +166,7 @@ def test_an_agent_of_another_version_is_reported(server: socket.socket) -> None:
         agent.send(json.dumps({"kind": "hello", "version": 9, "host": "h1"}).encode())
 
     threading.Thread(target=be_agent).start()
-    with pytest.raises(HopsumError, match="it speaks version 9 and hopsum_torch 5; install"):
+    with pytest.raises(HopsumError, match="it speaks version 9 and hopsum_torch 6; install"):
         connect(name_of(server))
 
 
@@ -187,7 +187,7 @@ def test_tensors_are_not_given_to_another_users_process() -> None:
 def test_a_job_that_does_not_begin_in_time(server: socket.socket) -> None:
     def be_agent() -> None:
         agent, _ = server.accept()
-        agent.send(json.dumps({"kind": "hello", "version": 5, "host": "h1"}).encode())
+        agent.send(json.dumps({"kind": "hello", "version": 6, "host": "h1"}).encode())
         done.wait(SECONDS)
 
     done = threading.Event()

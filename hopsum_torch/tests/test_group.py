@@ -72,6 +72,40 @@ def test_errors_stay_with_their_calls_until_a_rank_is_gone(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("refusal", ["", "job a cannot start now: no slots"])
+def test_sub_groups_have_jobs_where_there_is_room(refusal: str) -> None:
+    """Otherwise they go over gloo, which sums NaNs, and their first ranks say why."""
+    agents = Agents(4)
+    agents.refusal, agents.only_immediate = refusal, True
+    processes = start(list(agents.names.values()), SUPPORT / "sub_groups.py")
+    printed = [process.communicate() for process in processes]
+    assert [process.returncode for process in processes] == [0] * 4, printed
+    agents.close()
+    names = [message["name"] for message in agents.submitted]
+    jobs = [message["ranks"] for message in agents.submitted]
+    assert jobs[0] == agents.hosts
+    assert sorted(jobs[1:]) == ([] if refusal else [["h1", "h4"], ["h2", "h3"]])
+    assert all(name.startswith(f"{names[0]}.") for name in names[1:])
+    for rank, text in enumerate(printed):
+        [line] = [line for line in text.splitlines() if line.startswith("said ")]
+        said = json.loads(line.removeprefix("said "))
+        # Of 3 and 1 + 2, and each group's two ones, by two ranks each.
+        assert said["sum"] == [12, 8]
+        if refusal or rank in (0, 3):
+            assert said["error"] == ""
+        else:
+            assert "all-reduce 1 of ranks 1, 2 (float32, shape [3]): " in said["error"]
+            assert "rank 2 (h3): element 0 is nan" in said["error"]
+        ranks = {0: "0, 3", 1: "1, 2"}.get(rank)
+        if refusal and ranks:
+            [warned] = said["warned"]
+            assert f"hopsum: the group of ranks {ranks} goes over gloo: rank {rank} on" in warned
+            assert warned.endswith(refusal)
+        else:
+            assert not said["warned"]
+
+
+@pytest.mark.slow
 def test_a_rank_that_dies_is_named_in_calls_over_gloo_too() -> None:
     """Also by a rank that waits for it indirectly: rank 3, in gloo's ring of four."""
     agents = Agents(4)

@@ -60,8 +60,10 @@ def hopsum(tmp_path_factory: pytest.TempPathFactory) -> Any:
             assert (("min", 10 * size) in agents.sums) == (rooted or size > 2)
             assert (("copy", 4103) in agents.sums) == (size > 2)
             assert (("copy", 4103 * size) in agents.sums) == (rooted and size > 2)
-            assert len(agents.submitted) == 1
-            assert agents.submitted[0]["ranks"] == agents.hosts
+            everyone, pair, ends, again = [each["ranks"] for each in agents.submitted]
+            assert everyone == again == agents.hosts
+            assert pair == agents.hosts[:2]
+            assert ends == [agents.hosts[0], agents.hosts[-1]]
         return found[job]
 
     return of
@@ -79,6 +81,7 @@ def test_results_equal_gloos(operation: str, job: tuple[int, bool], gloo: Any, h
 def test_calls_for_the_switches_are_known(job: tuple[int, bool], hopsum: Any) -> None:
     (size, rooted), made = job, hopsum(job)[0]["made"]
     assert made["sum_float32"] == {"switches": 4}
+    assert made["sub_groups"] == {"switches": 4}
     assert (made["sum_float64"], made["product"]) == ({"gloo": 4}, {"gloo": 1})
     assert ("switches" in made["reduce_scatter_tensor"]) == (rooted or size > 2)
     assert set(made["all_gather"]) == {"gloo"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -10,11 +11,11 @@ import pytest
 
 pytest.importorskip("torch", reason="hopsum_torch needs torch")
 
-from tests.support.agents import Agents
+from tests.support.agents import Agents, Job
 
 from hopsum_torch.agent import Agent, connect
 from hopsum_torch.errors import HopsumError, NoAgreement
-from hopsum_torch.rendezvous import RankHost, hosts_of, meet, turn
+from hopsum_torch.rendezvous import MOST_GROUP_NAME, Group, RankHost, hosts_of, meet, turn
 
 SECONDS = 60.0
 
@@ -85,7 +86,12 @@ def test_each_attempt_has_keys_of_its_own() -> None:
     assert first[0] != again[0]
 
 
-def met(names: list[str], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def met(
+    names: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    numbers: Sequence[int] | None = None,
+    sub_group: tuple[str, ...] = (),
+) -> list[Any]:
     """The result of each rank, in threads with one environment and separate agents."""
     store, by_thread = Store(), threading.local()
     monkeypatch.setattr("hopsum_torch.rendezvous.connect", lambda _: connect(by_thread.name))
@@ -93,7 +99,7 @@ def met(names: list[str], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     def act(rank: int) -> Any:
         by_thread.name = names[rank]
         try:
-            return meet(store, rank, len(names), SECONDS)
+            return meet(store, Group(rank, numbers or range(len(names)), *sub_group), SECONDS)
         except HopsumError as error:
             return error
 
@@ -113,6 +119,56 @@ def test_rank_0_submits_one_job_for_all(monkeypatch: pytest.MonkeyPatch) -> None
     for agent in found:
         agent.close()
     agents.close()
+
+
+def test_a_sub_groups_job_starts_now_or_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is named after the default group's; HOPSUM_JOB is the number of that alone."""
+    monkeypatch.setenv("HOPSUM_JOB", "77")
+    agents = Agents(2)
+    sub_group = "dp/2", "torch-my-run-0a1b2c3d"
+    found = met(list(agents.names.values()), monkeypatch, (1, 4), sub_group)
+    assert agents.submitted == [
+        {
+            "kind": "submit",
+            "name": "torch-my-run-0a1b2c3d.dp-2",
+            "ranks": ["h1", "h2"],
+            "immediate": True,
+        }
+    ]
+    for agent in found:
+        assert agent.job_name == "torch-my-run-0a1b2c3d.dp-2"
+        agent.close()
+    agents.refusal = "no slots are free"
+    for error in met(list(agents.names.values()), monkeypatch, (1, 4), sub_group):
+        assert isinstance(error, NoAgreement)
+        assert "rank 1 on h1 could not submit a job: job torch-" in str(error)
+        assert str(error).endswith("no slots are free")
+    agents.close()
+
+
+@pytest.mark.parametrize("name", ["", "x" * MOST_GROUP_NAME, "x" * 40])
+@pytest.mark.parametrize("run", ["a", "x" * 99])
+def test_names_of_jobs_are_new_and_as_long_as_allowed(
+    run: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", run)
+    first = Group(0, range(4))
+    parent = first.job_name
+    assert parent != first.job_name
+    assert len(parent) <= 54
+    named = Group(0, (0, 2), name, parent).job_name
+    assert len(named) <= 63
+    assert named != parent
+    assert named.startswith(f"{parent}.") == bool(name)
+    assert (named == f"{parent}.{name}") == (0 < len(name) <= MOST_GROUP_NAME)
+
+
+def test_messages_have_a_sub_groups_numbers() -> None:
+    ranks = [RankHost("h1"), RankHost(), RankHost(error="it says no")]
+    with pytest.raises(NoAgreement, match="rank 9: it says no"):
+        hosts_of(ranks, numbers=(3, 5, 9))
+    with pytest.raises(NoAgreement, match="no agent on the host of rank 5, but"):
+        hosts_of(ranks[:2], numbers=(3, 5))
 
 
 def test_a_job_that_is_refused_is_an_error_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +199,7 @@ def test_a_job_given_by_number_is_attended(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("HOPSUM_JOB", "x")
     for error in met(list(agents.names.values()), monkeypatch):
         assert "HOPSUM_JOB is 'x': expected the number of a job" in str(error)
-    agents._hosts = ["h1", "h2"]
+    agents.jobs[4] = Job(["h1", "h2"])
     monkeypatch.setenv("HOPSUM_JOB", "4")
     for agent in met(list(agents.names.values()), monkeypatch):
         assert isinstance(agent, Agent)
@@ -155,7 +211,7 @@ def test_a_job_given_by_number_is_attended(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_job_on_other_hosts_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     agents = Agents(2)
     monkeypatch.setenv("HOPSUM_JOB", "4")
-    agents._hosts = ["h1", "h9"]
+    agents.jobs[4] = Job(["h1", "h9"])
     for error in met(list(agents.names.values()), monkeypatch):
         assert "job 4 has ranks on h1, h9, and these ranks are on h1, h2" in str(error)
     agents.close()

@@ -71,7 +71,6 @@ class Submit(Protocol):
         """
 
 
-
 class ProcessGone(OperationError):
     """The process ended without leaving, or sent invalid data; the message names host and job."""
 

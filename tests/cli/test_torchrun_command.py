@@ -17,10 +17,10 @@ WORKERS = ("h1", "h2")
 LINKS = {("h1", "s1"): 100, ("h2", "s1"): 100, ("ps", "s1"): 100, ("s1", "h1"): 100}
 
 
-def job(state: str, reason: str = "") -> pb.JobInfo:
-    intervals = pb.Intervals(starts=[1.0, 2.0], finishes=[1.5, 2.25])
+def job(state: str, reason: str = "", name: str = "torch-1", later: float = 0.0) -> pb.JobInfo:
+    intervals = pb.Intervals(starts=[later + 1.0, later + 2.0], finishes=[1.5, later + 2.25])
     return pb.JobInfo(
-        name="torch-1",
+        name=name,
         state=state,
         reason=reason,
         round=2,
@@ -57,12 +57,32 @@ def test_the_ranks_of_a_host_that_failed_are_named() -> None:
 
 
 def test_a_job_that_a_restart_replaced_is_no_error() -> None:
-    jobs = [job("failed", "agent on h2: gone"), job("failed"), job("finished")]
+    jobs = [
+        job("failed", "agent on h2: gone"),
+        job("failed", name="torch-2"),
+        job("finished", name="torch-3"),
+    ]
     found = trained(9.0, WORKERS, jobs, LINKS, LINKS, [0, 0])
     assert (found.sums, found.restarts, found.errors) == (6, 2, ())
     found = trained(9.0, WORKERS, jobs[:2], LINKS, LINKS, [1, 1])
     assert found.restarts == 1
     assert len(found.errors) == 3
+
+
+def test_jobs_of_sub_groups_are_those_of_an_attempt() -> None:
+    jobs = [
+        job("failed", "agent on h2: gone"),
+        job("failed", "agent on h2: gone", "torch-1.1"),
+        job("finished", name="torch-2"),
+        job("finished", name="torch-2.1", later=0.25),
+    ]
+    found = trained(9.0, WORKERS, jobs, LINKS, LINKS, [0, 0])
+    assert (found.sums, found.restarts, found.errors) == (8, 1, ())
+    # Both at once from 1.25 to 1.5; from 2 to 2.25, and to 2.5.
+    assert found.summing == 0.5 + 0.5
+    jobs[3] = job("failed", "its server is gone", "torch-2.1")
+    found = trained(9.0, WORKERS, jobs, LINKS, LINKS, [0, 0])
+    assert found.errors == ("job torch-2.1: failed: its server is gone",)
 
 
 def test_the_command_of_torchrun_names_hosts_restarts_and_run() -> None:

@@ -103,6 +103,12 @@ def test_time_that_calls_share_counts_once() -> None:
     assert reduce_seconds([one, other]) == (3.0 - 1.0) + 0.0 + (5.0 - 3.0) + (9.0 - 8.0)
 
 
+def test_time_that_jobs_share_counts_once() -> None:
+    first, second = [[(4.0, 6.0), (8.0, 9.0)]], [[(1.0, 2.0), (5.0, 7.0)]]
+    assert reduce_seconds(first, second) == 1.0 + 3.0 + 1.0
+    assert reduce_seconds() == 0.0
+
+
 @pytest.mark.parametrize("kept", [0, KEPT_BYTES])
 def test_sums_of_a_training_are_checked_against_its_own_steps(
     monkeypatch: pytest.MonkeyPatch, kept: int

@@ -48,9 +48,10 @@ class Group:
 
     @property
     def job_name(self) -> str:
-        """A new name for its job; that of a sub-group follows the default group's."""
-        if self.parent and len(self.name) <= MOST_GROUP_NAME:
-            return f"{self.parent}.{_plain(self.name)}"
+        """A new name for its job; that of a sub-group is the default group's and more."""
+        if self.name and self.parent:
+            short = len(self.name) <= MOST_GROUP_NAME
+            return f"{self.parent}.{_plain(self.name) if short else uuid.uuid4().hex[:8]}"
         run = _plain(os.environ.get("TORCHELASTIC_RUN_ID", "job"))
         return f"torch-{run:.30}-{uuid.uuid4().hex[:8]}"
 
@@ -151,10 +152,10 @@ def _job(store: Store, group: Group, agent: Agent, hosts: Sequence[str], timeout
             raise HopsumError(f"{JOB} is {given!r:.40}: expected the number of a job")
         return int(given)
     if group.rank == 0:
-        said = {"job": 0, "name": group.job_name, "error": ""}
+        name = group.job_name
+        said = {"job": 0, "name": name, "error": ""}
         try:
-            immediate = bool(group.name)
-            said["job"] = agent.submit(said["name"], hosts, timeout, immediate=immediate)
+            said["job"] = agent.submit(name, hosts, timeout, immediate=bool(group.name))
         except HopsumError as error:
             said["error"] = str(error)
         store.set("job", json.dumps(said))

@@ -52,6 +52,15 @@ def read(packet: bytes) -> Message:
     }
 
 
+class Job:
+    """A job of the ranks on `hosts`: who attends it, and their calls."""
+
+    def __init__(self, hosts: list[str]) -> None:
+        self.hosts = hosts
+        self.attending: dict[int, socket.socket] = {}
+        self.calls: dict[int, deque[tuple[Message, Any]]] = {}
+
+
 class Agents:
     """An agent for each of `size` hosts, h1 and so on.
 
@@ -74,11 +83,10 @@ class Agents:
         self._rooted = rooted
         self._turned = turned
         self.refusal = ""
-        """The reason with which a submission is refused."""
-        self._hosts: list[str] = []
-        """Of the job's ranks."""
-        self._attending: dict[int, socket.socket] = {}
-        self._calls: dict[int, deque[tuple[Message, Any]]] = {}
+        """The reason with which submissions are refused; `only_immediate`: those that must not wait
+        alone."""
+        self.only_immediate = False
+        self.jobs: dict[int, Job] = {}
         self._changed = threading.Condition()
         self._servers = []
         self._connected: list[socket.socket] = []
@@ -106,8 +114,8 @@ class Agents:
 
     def _serve(self, host: str, connected: socket.socket) -> None:
         memories: dict[int, Any] = {}
-        self._say(connected, {"kind": "hello", "version": 5, "host": host})
-        rank, left = -1, False
+        self._say(connected, {"kind": "hello", "version": 6, "host": host})
+        rank, left, job = -1, False, Job([])
         while True:
             try:
                 data, descriptors, *_ = socket.recv_fds(connected, 1 << 17, 1)
@@ -117,21 +125,22 @@ class Agents:
                 break
             message = read(data)
             match message["kind"]:
-                case "submit" if self.refusal:
+                case "submit" if self.refusal and message["immediate"] >= self.only_immediate:
                     self._say(connected, {"kind": "refused", "why": self.refusal})
                 case "submit":
-                    self.submitted.append(message)
                     with self._changed:
-                        self._hosts = message["ranks"]
-                    self._say(connected, {"kind": "submitted", "job": len(self.submitted)})
+                        self.submitted.append(message)
+                        number = len(self.submitted)
+                        self.jobs[number] = Job(message["ranks"])
+                    self._say(connected, {"kind": "submitted", "job": number})
                 case "attend":
-                    rank = message["rank"]
-                    hosts = self._hosts[::-1] if self._turned else self._hosts
+                    job, rank = self.jobs[message["job"]], message["rank"]
+                    hosts = job.hosts[::-1] if self._turned else job.hosts
                     if self._turned:
                         rank = len(hosts) - 1 - rank
                     with self._changed:
-                        self._attending[rank] = connected
-                        self._calls[rank] = deque()
+                        job.attending[rank] = connected
+                        job.calls[rank] = deque()
                     started = {"kind": "started", "ranks": hosts, "rooted": self._rooted}
                     self._say(connected, started)
                 case "memory":
@@ -147,29 +156,31 @@ class Agents:
                         tensor = memories[message["memory"]][:size].view(dtype)
                     with self._changed:
                         # One that has failed before it attended says goodbye too.
-                        if self._attending.get(rank) is connected:
-                            self._calls[rank].append((message, tensor))
-                            self._go_on()
+                        if job.attending.get(rank) is connected:
+                            job.calls[rank].append((message, tensor))
+                            self._go_on(job)
         connected.close()
         with self._changed:
-            if self._attending.get(rank) is connected:
-                del self._attending[rank]
-                which = f" of rank {rank}" if self._hosts.count(host) > 1 else ""
+            if job.attending.get(rank) is connected:
+                del job.attending[rank]
+                which = f" of rank {rank}" if job.hosts.count(host) > 1 else ""
                 if not left:
-                    self._end(f"job 1: the process{which} on {host} disconnected without leaving")
+                    self._end(
+                        job, f"job 1: the process{which} on {host} disconnected without leaving"
+                    )
 
-    def _end(self, why: str) -> None:
-        for connected in self._attending.values():
+    def _end(self, job: Job, why: str) -> None:
+        for connected in job.attending.values():
             self._say(connected, {"kind": "ended", "why": why})
             connected.shutdown(socket.SHUT_RDWR)
-        self._attending.clear()
-        self._calls.clear()  # or a quicker host's next call meets a call of this job
+        job.attending.clear()
+        job.calls.clear()  # or a quicker host's next call meets a call of this job
 
-    def _go_on(self) -> None:
+    def _go_on(self, job: Job) -> None:
         """Sum the calls that all ranks have made."""
-        ranks = range(len(self._hosts))
-        while ranks and all(self._calls.get(rank) for rank in ranks):
-            calls = {rank: self._calls[rank].popleft() for rank in ranks}
+        ranks = range(len(job.hosts))
+        while ranks and all(job.calls.get(rank) for rank in ranks):
+            calls = {rank: job.calls[rank].popleft() for rank in ranks}
             wanted = {
                 rank: tuple(
                     map(message.get, ("kind", "type", "reduction", "elements", "to", "from"))
@@ -188,12 +199,12 @@ class Agents:
                 for rank, (message, _) in calls.items():
                     if message["kind"] != "leave":
                         failed = {"kind": "failed", "call": message["call"], "why": why}
-                        self._say(self._attending[rank], {**failed, "whose": others or faults})
+                        self._say(job.attending[rank], {**failed, "whose": others or faults})
                     else:
-                        self._calls[rank].appendleft((message, None))
+                        job.calls[rank].appendleft((message, None))
                 continue
             if first[0] == "leave":
-                self._calls.clear()
+                job.calls.clear()
                 return
             if first[0] in ("sum", "copy"):
                 self.sums.append((str(first[2] or first[0]), int(first[3])))
@@ -201,7 +212,7 @@ class Agents:
                 self._combine(first, [tensor for _, tensor in calls.values()])
             for rank, (message, _) in calls.items():
                 with contextlib.suppress(OSError):
-                    self._attending[rank].send(packets.END.pack(packets.DONE, message["call"]))
+                    job.attending[rank].send(packets.END.pack(packets.DONE, message["call"]))
 
     def _combine(self, wanted: Sequence[Any], tensors: Sequence[Any]) -> None:
         """Put a call's results in place, and something else where there is none."""
