@@ -180,6 +180,13 @@ def torch_sharded(seconds: float, folder: Path) -> Rows:
     return [row for workers, rooted in cases for row in sharded(workers, rooted=rooted)]
 
 
+def torch_groups(seconds: float, folder: Path) -> Rows:
+    """Measure PyTorch's sub-groups: bytes on links and time."""
+    from benchmarks.torch_figures import sub_groups
+
+    return sub_groups()
+
+
 def congestion(seconds: float, folder: Path) -> Rows:
     """Measure how jobs and TCP connections share a link."""
     from benchmarks.congestion import measure, measure_emulated
@@ -210,6 +217,7 @@ BENCHMARKS: dict[str, tuple[bool, Callable[[float, Path], Rows]]] = {
     "torch-roots": (True, torch_roots),
     "torch-cpu": (True, torch_cpu),
     "torch-sharded": (True, torch_sharded),
+    "torch-groups": (True, torch_groups),
 }
 """Whether each needs root and Mininet, and its function."""
 

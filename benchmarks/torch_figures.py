@@ -386,24 +386,35 @@ def sharded(
     workers: int, link_rate: float = 50e6, repeats: int = 3, *, rooted: bool = False
 ) -> Rows:
     """Measure bytes on a worker's link and time of FSDP's collectives, singly and concurrently."""
+    rows = _over_links("sharded", workers, link_rate, repeats, rooted=rooted)
+    return [{**row, "trees": "" if row["backend"] == GLOO else _roots(rooted)} for row in rows]
+
+
+def sub_groups(workers: int = 8, link_rate: float = 50e6, repeats: int = 3) -> Rows:
+    """Measure the same of calls in the rows and columns of a mesh of ranks."""
+    return _over_links("groups", workers, link_rate, repeats)
+
+
+def _over_links(
+    kind: str, workers: int, link_rate: float, repeats: int, *, rooted: bool = False
+) -> Rows:
     prepared = _prepared(f"star:{workers}", workers, link_rate)
 
     async def run(running: Running, emulation: Emulation) -> dict[str, dict[str, Any]]:
         await wait_for_agents(running, prepared.hosts)
-        arguments = ["sharded", str(repeats)]
         names = prepared.placement.workers
-        return await train(running, emulation, names, arguments, rooted=rooted)
+        return await train(running, emulation, names, [kind, str(repeats)], rooted=rooted)
 
-    rows = sharded_rows(workers, link_rate, with_cluster(prepared, run))
-    return [{**row, "trees": "" if row["backend"] == GLOO else _roots(rooted)} for row in rows]
+    return link_rows(workers, link_rate, with_cluster(prepared, run))
 
 
-def sharded_rows(
+def link_rows(
     workers: int, link_rate: float, found: Mapping[str, Mapping[str, Mapping[str, Any]]]
 ) -> Rows:
     """Return a row per call: bytes on a worker's link in units of the tensor, and the time.
 
-    `of_links`: the time relative to that of these bytes on the link.
+    `of_links`: the time relative to that of these bytes on the link. `groups_ms`: of making a
+    rank's groups.
     """
     rows = []
     for backend, calls in found.items():
@@ -422,6 +433,7 @@ def sharded_rows(
                     "received": round(received, 2),
                     "milliseconds": round(taken, 1),
                     "of_links": round(taken / least, 2),
+                    **({"groups_ms": round(each["made"])} if "made" in each else {}),
                     "load": round(os.getloadavg()[0], 1),
                 }
             )

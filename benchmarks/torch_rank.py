@@ -1,6 +1,6 @@
 """One rank of a measurement of PyTorch's collectives, through the switches and over gloo.
 
-python -m benchmarks.torch_rank latency|cpu|sharded|cnn|fsdp_gpt REPEATS, started by torchrun. Both
+python -m benchmarks.torch_rank latency|cpu|sharded|groups|cnn|fsdp_gpt REPEATS, by torchrun. Both
 backends are in one process and take turns. Rank 0 prints `figures` and a JSON object.
 """
 
@@ -15,7 +15,8 @@ import socket
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,8 @@ LARGE, LARGE_CALLS = 1_000_000, 8
 """Elements, and calls per turn, for CPU time."""
 SHARDED = 252_000
 """Elements that FSDP's calls gather and scatter; divisible among 3, 4 or 8 ranks."""
+ROW = 4
+"""Ranks in a row of a mesh."""
 BATCH = 8
 """Images or lines per step of a rank."""
 TEXT, CHARACTERS = 4096, 96
@@ -243,7 +246,6 @@ def sharded(found: Groups, repeats: int) -> dict[str, Any]:
     """
     ranks = dist.get_world_size()
     whole, part = torch.ones(SHARDED // ranks * ranks), torch.ones(SHARDED // ranks)
-    size = 4 * whole.numel()
 
     def gather(group: dist.ProcessGroup) -> Any:
         return dist.all_gather_into_tensor(whole.clone(), part, group, async_op=True)
@@ -252,24 +254,72 @@ def sharded(found: Groups, repeats: int) -> dict[str, Any]:
         return dist.reduce_scatter_tensor(part.clone(), whole, group=group, async_op=True)
 
     calls = {"all-gather": [gather], "reduce-scatter": [scatter], "both at once": [scatter, gather]}
+    return {
+        name: {
+            call: _over_links([partial(one, group) for one in begin], whole, found[GLOO], repeats)
+            for call, begin in calls.items()
+        }
+        for name, group in found.items()
+    }
+
+
+def sub_groups(found: Groups, repeats: int) -> dict[str, Any]:
+    """Return the same of all-reduces in the rows and columns of a mesh of ranks, of `ROW` columns.
+
+    Also of a reduce-scatter in rows and an all-reduce of its parts in columns, as FSDP calls them
+    for hybrid shards, and the milliseconds in which a rank's two groups are made.
+    """
+    places = torch.arange(dist.get_world_size()).view(-1, ROW)
+    whole, part = torch.ones(SHARDED), torch.ones(SHARDED // ROW)
     result: dict[str, Any] = {}
-    for name, group in found.items():
-        result[name] = {}
-        for call, begin in calls.items():
-            each: dict[str, Any] = {"bytes": size, "milliseconds": [], "sent": [], "received": []}
-            result[name][call] = each
-            for _ in range(repeats + 1):
-                dist.barrier(found[GLOO])
-                before, began = _link_bytes(), time.perf_counter()
-                for work in [one(group) for one in begin]:
-                    work.wait()
-                each["milliseconds"].append(1e3 * (time.perf_counter() - began))
-                after = _link_bytes()
-                for key, count in after.items():
-                    each[key].append((count - before[key]) / size)
-            for values in (each["milliseconds"], each["sent"], each["received"]):
-                del values[0]
+    for name, backend in ((SWITCHES, "hopsum"), (GLOO, "gloo")):
+        dist.barrier(found[GLOO])
+        began = time.perf_counter()
+        row, _ = dist.new_subgroups_by_enumeration(places.tolist(), backend=backend)
+        column, _ = dist.new_subgroups_by_enumeration(places.t().tolist(), backend=backend)
+        made = 1e3 * (time.perf_counter() - began)
+
+        def sum_in(group: dist.ProcessGroup, values: torch.Tensor = whole) -> Any:
+            return dist.all_reduce(values, dist.ReduceOp.AVG, group, async_op=True)
+
+        def hybrid(row: dist.ProcessGroup, column: dist.ProcessGroup) -> Any:
+            dist.reduce_scatter_tensor(part, whole, dist.ReduceOp.AVG, row)
+            return sum_in(column, part)
+
+        calls = {
+            "rows": [partial(sum_in, row)],
+            "rows and columns at once": [partial(sum_in, row), partial(sum_in, column, whole + 0)],
+            "hybrid shards": [partial(hybrid, row, column)],
+        }
+        result[name] = {
+            call: {**_over_links(begin, whole, found[GLOO], repeats), "made": made}
+            for call, begin in calls.items()
+        }
     return result
+
+
+def _over_links(
+    begin: Sequence[Callable[[], Any]],
+    tensor: torch.Tensor,
+    everyone: dist.ProcessGroup,
+    turns: int,
+) -> dict[str, Any]:
+    """Return figures of calls that are under way at once, but for the first turn.
+
+    Milliseconds, and bytes over this host's link in units of the tensor; `begin` returns work.
+    """
+    size = tensor.numel() * tensor.element_size()
+    found: dict[str, Any] = {"milliseconds": [], "sent": [], "received": []}
+    for _ in range(turns + 1):
+        dist.barrier(everyone)
+        before, began = _link_bytes(), time.perf_counter()
+        for work in [one() for one in begin]:
+            work.wait()
+        found["milliseconds"].append(1e3 * (time.perf_counter() - began))
+        after = _link_bytes()
+        for key, count in after.items():
+            found[key].append((count - before[key]) / size)
+    return {"bytes": size, **{name: values[1:] for name, values in found.items()}}
 
 
 def _link_bytes() -> dict[str, int]:
@@ -300,6 +350,8 @@ def main() -> None:
                 result = cpu(found, repeats)
             case "sharded":
                 result = sharded(found, repeats)
+            case "groups":
+                result = sub_groups(found, repeats)
             case _:
                 result = steps(kind, found, repeats)
         if dist.get_rank() == 0:

@@ -21,14 +21,15 @@ def place_job(
 ) -> Placement:
     """Choose hosts that have an agent first, then those with the fewest jobs, in network order.
 
-    Names given are kept; 0 servers: the workers. Hosts named `ps`, `ps1`, ... serve before others
-    that are as busy, and never work unless named. `loads`: jobs a host has a part in. Raises
+    Names given are kept; 0 servers: the workers. A host without a job serves, else a worker of the
+    job, whose link carries no more for it, else another. Hosts named `ps`, `ps1`, ... serve before
+    others that are as busy, and never work unless named. `loads`: jobs a host has a part in. Raises
     NetworkError as `placement.place`.
     """
-    place(network, workers, servers)
     if servers == 0:
         placed = place_job(network, workers, (), attached, loads).workers
         return Placement(placed, placed)
+    place(network, workers, () if isinstance(servers, int) else servers)
     order = {host: number for number, host in enumerate(network.hosts)}
     hosts = sorted(
         network.hosts, key=lambda host: (host not in attached, loads.get(host, 0), order[host])
@@ -39,10 +40,16 @@ def place_job(
         free = [host for host in hosts if host not in serving and host not in marked]
         workers = tuple(sorted(free[:workers], key=order.__getitem__))
     if isinstance(servers, int):
-        free = [host for host in hosts if host not in workers]
-        # A server's link carries a whole tree of every job that it serves: idle hosts go first.
-        free.sort(key=lambda host: (host not in attached, loads.get(host, 0), host not in marked))
-        servers = tuple(free[:servers])
+        if not 1 <= servers <= len(hosts):
+            raise NetworkError(
+                f"{network.name}: {servers} servers: expected 0 to {len(hosts)}, its hosts"
+            )
+
+        def preference(host: str) -> tuple[object, ...]:
+            busy = 1 if host in workers else 2 * (loads.get(host, 0) > 0)
+            return host not in attached, busy, loads.get(host, 0), host not in marked
+
+        servers = tuple(sorted(hosts, key=preference)[:servers])
     return place(network, workers, servers)
 
 

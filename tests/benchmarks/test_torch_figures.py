@@ -10,8 +10,8 @@ from benchmarks.torch_figures import (
     STAGES,
     StepCase,
     latency_rows,
+    link_rows,
     operation_rows,
-    sharded_rows,
     step_rows,
 )
 
@@ -44,7 +44,7 @@ def test_steps_are_compared_with_gloos() -> None:
 
 def test_times_of_sharded_calls_are_next_to_what_the_link_takes() -> None:
     call = {"bytes": 1_000_000, "milliseconds": [240.0], "sent": [1.5], "received": [1.0]}
-    [row] = sharded_rows(4, 50e6, {"gloo": {"both at once": call}})
+    [row] = link_rows(4, 50e6, {"gloo": {"both at once": call}})
     # 1.5 MB at 50 Mbit/s: 240 ms.
     assert (row["call"], row["sent"], row["received"], row["of_links"]) == (
         "both at once",

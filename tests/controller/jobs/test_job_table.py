@@ -272,23 +272,32 @@ def test_places_where_agents_are_and_little_is_done() -> None:
         (7, 1, "7 workers: expected 1 to 6"),
         (0, 1, "0 workers"),
         (("h1", "h9"), 1, "no host 'h9'"),
+        (2, 8, "8 servers: expected 0 to 7, its hosts"),
+        (2, -1, "-1 servers: expected 0 to 7"),
     ):
         with pytest.raises(NetworkError, match=words):
             place_job(network, workers, servers, hosts, {})
 
 
 def test_the_least_busy_host_serves_when_none_is_named() -> None:
-    """Two jobs share a server only where no host is idle."""
+    """A worker of the job where no host is idle, and another only where these have no agent."""
     network = load_network("star:6")
     loads: dict[str, int] = {}
     served = []
     for _ in range(4):
         placed = place_job(network, 1, 1, tuple(network.hosts), loads)
-        for host in (*placed.workers, *placed.servers):
+        for host in {*placed.workers, *placed.servers}:
             loads[host] = loads.get(host, 0) + 1
         served += placed.servers
-    assert served == ["ps", "h3", "h5", "ps"]
-    assert max(loads.values()) == 2
+    assert served == ["ps", "h3", "h5", "h6"]
+    assert max(loads.values()) == 1
+    loads["h2"] = 2
+    everyone = tuple(network.hosts)
+    assert place_job(network, ("h1", "h2", "h3"), 1, everyone, loads).servers == ("h1",)
+    assert place_job(network, ("h1", "h2"), 2, everyone, loads).servers == ("h1", "h2")
+    assert place_job(network, ("h1", "h2"), 3, everyone, loads).servers == ("h1", "h2", "ps")
+    without = [host for host in everyone if host not in ("h1", "h2", "ps")]
+    assert place_job(network, ("h1", "h2"), 1, without, loads).servers == ("h3",)
     named = place_job(network, 1, ("ps",), tuple(network.hosts), loads)
     assert named.servers == ("ps",)
 
