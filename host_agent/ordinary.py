@@ -267,8 +267,8 @@ _TEXTS = (
     "frames.h",
     "ordinary_results.c",
     "ordinary_sums.c",
-    "ordinary_roots.c",
     "sure_calls.c",
+    "ordinary_roots.c",
 )
 """One program, in this order."""
 _EXACT = ("-fno-math-errno", "-ffp-contract=off")
@@ -604,19 +604,21 @@ class OrdinaryRoot:
         )
         flow = self._state.flow
         flow.process, flow.expire = map(_address_of, ("ordinary_roots", "ordinary_roots_expire"))
+        self._call = _address_of("root_call")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return type(self)(*self._of)
 
-    def enter(self, stream: int | None, server: int) -> int:
+    def enter(self, stream: int | None, server: int, *, calls: bool) -> int:
         """Join the flows at these addresses until `leave`; return the address of both as one.
 
-        `stream`: None if no results can come.
+        `stream`: None if no results can come. `calls`: whether it takes those of a process.
         """
         loaded = library()
         assert loaded is not None
         state = self._state
         state.stream, state.server = stream, server
+        state.flow.call = self._call if calls else None
         address = ctypes.addressof(state)
         loaded.ordinary_roots_enter(address)
         return address

@@ -37,6 +37,7 @@ static uint32_t hand_over(struct root *r, uint8_t *out, uint64_t stride, uint32_
         if (!more)
             break;
         taken += more;
+        answer(r->stream, now);
         if (!sent)
             continue;
         if (made + sent > room || made - taken + sent > 2 * window
@@ -63,6 +64,28 @@ uint32_t ordinary_roots(struct flow *flow, uint8_t *frames, uint32_t n, uint32_t
     finish(out, *made, stride, out_lengths, server->prefix_bytes + 4 * server->lanes, server->lanes, BARE_DOWN);
     await(r);
     return taken;
+}
+
+/* `call`, see flow.h: the server is the first to take its fragments in. */
+int root_call(struct flow *flow, double now, uint8_t *out, uint64_t stride, uint32_t *out_lengths, uint32_t room,
+              uint32_t *made)
+{
+    struct root *r = (struct root *)flow;
+    struct server *server = r->server;
+    uint64_t pitch = (uint64_t)(r->stream->prefix_bytes + 4 * r->stream->lanes);
+    uint32_t window = (uint32_t)server->window, sent = 0;
+    if (r->contributions_left || r->results_left || (uint64_t)(server->prefix_bytes + 4 * server->lanes) > stride
+        || !begin_call(r->stream, now, r->contributions, pitch, room < window ? room : window, &sent))
+        return 0;
+    *made = 0;
+    if (ordinary_look_at_sums(server, r->contributions, sent, pitch))
+        *made = ordinary_take_sums(server, r->contributions, sent, pitch, now, out, stride);
+    else
+        r->contributions_left = sent;
+    *made = hand_over(r, out, stride, *made, room, now);
+    finish(out, *made, stride, out_lengths, server->prefix_bytes + 4 * server->lanes, server->lanes, BARE_DOWN);
+    await(r);
+    return 1;
 }
 
 /* `expire`, see flow.h: of the stream's timers. */

@@ -132,13 +132,15 @@ class RootWorker(Worker):
     def enter(self) -> list[int]:
         """Leave ordinary frames to flows until `leave`; return their addresses (flow.h)."""
         flows = []
-        for tree, stream in self._streams.items():
-            results = stream.enter()
+        for (tree, stream), calls in zip(self._streams.items(), self._calls_by_tree(), strict=True):
+            results = stream.enter(calls)
             if tree not in self._child:
                 flows += results
                 continue
             for sums in self.servers.at(self.plan.job, tree).enter():
-                flows.append(self._pass_of(tree).enter(next(iter(results), None), sums))
+                results_to = next(iter(results), None)
+                taking = calls is not None and results_to is not None
+                flows.append(self._pass_of(tree).enter(results_to, sums, calls=taking))
         return flows
 
     def _pass_of(self, tree: int) -> OrdinaryRoot:

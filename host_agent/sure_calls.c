@@ -112,16 +112,14 @@ static void give_values(const struct stream *s, void *memory)
     }
 }
 
-/* A stream's `call`, see flow.h. */
-int sure_call(struct flow *flow, double now, uint8_t *out, uint64_t stride, uint32_t *out_lengths, uint32_t room,
-              uint32_t *made)
+/* Take a call that waits at the process's socket, if it is expected: its first fragments, `room` of them at
+ * most, go to `out` with lanes, `pitch` bytes apart, and their number to `made`. Returns whether there was one. */
+static int begin_call(struct stream *s, double now, uint8_t *out, uint64_t pitch, uint32_t room, uint32_t *made)
 {
-    struct stream *s = (struct stream *)flow;
     struct calls *c = s->calls;
     struct packet packet;
     int waiting;
-    if (c->under_way || c->next >= c->count || s->open
-        || (uint64_t)(s->prefix_bytes + 4 * s->lanes) > stride)
+    if (c->under_way || c->next >= c->count || s->open || (uint64_t)(s->prefix_bytes + 4 * s->lanes) > pitch)
         return 0;
     /* Calls that have come meanwhile share fragments. */
     if (recv((int)c->socket, &packet, sizeof packet, MSG_PEEK | MSG_DONTWAIT | MSG_TRUNC) != sizeof packet
@@ -144,10 +142,20 @@ int sure_call(struct flow *flow, double now, uint8_t *out, uint64_t stride, uint
     s->first = s->end_of_stream;
     s->end = s->end_of_stream = s->first + s->left;
     double due = due_after(s, now);
-    *made = fill(s, now, due, out, stride, room);
+    *made = fill(s, now, due, out, pitch, room);
     went_out(s, *made, now, due);
-    finish(out, *made, stride, out_lengths, s->prefix_bytes + 4 * s->lanes, s->lanes, BARE_UP);
     settle(s);
+    return 1;
+}
+
+/* A stream's `call`, see flow.h. */
+int sure_call(struct flow *flow, double now, uint8_t *out, uint64_t stride, uint32_t *out_lengths, uint32_t room,
+              uint32_t *made)
+{
+    struct stream *s = (struct stream *)flow;
+    if (!begin_call(s, now, out, stride, room, made))
+        return 0;
+    finish(out, *made, stride, out_lengths, s->prefix_bytes + 4 * s->lanes, s->lanes, BARE_UP);
     return 1;
 }
 
@@ -167,13 +175,21 @@ static int conclude(struct stream *s, double now)
     return 1;
 }
 
+/* Answer the call under way, if there is one and all its results have come. */
+static void answer(struct stream *s, double now)
+{
+    struct calls *c = s->calls;
+    if (c && c->under_way && !s->left && conclude(s, now))
+        s->flow.finished = c->next >= c->count;
+}
+
 /* A stream's `process` while it has calls to expect. */
 uint32_t sure_results(struct flow *flow, uint8_t *frames, uint32_t n, uint32_t length, uint64_t stride, double now,
                       uint8_t *out, uint32_t *out_lengths, uint32_t room, uint32_t *made)
 {
     struct stream *s = (struct stream *)flow;
     uint32_t taken = ordinary_results(flow, frames, n, length, stride, now, out, out_lengths, room, made);
-    if (taken && s->calls->under_way && !s->left && conclude(s, now))
-        flow->finished = s->calls->next >= s->calls->count;
+    if (taken)
+        answer(s, now);
     return taken;
 }

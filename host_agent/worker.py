@@ -299,14 +299,16 @@ class Worker:
 
     def enter(self) -> list[int]:
         """Leave ordinary results to flows until `leave`; return their addresses (flow.h)."""
+        pairs = zip(self._all, self._calls_by_tree(), strict=True)
+        return [flow for stream, calls in pairs for flow in stream.enter(calls)]
+
+    def _calls_by_tree(self) -> list[SureCalls | None]:
+        """Return for each tree the process's calls that its flow may take."""
+        found: list[SureCalls | None] = [None] * len(self._all)
         calls = self._expected
-        if calls is None or self._calls or not calls.left:
-            return [flow for stream in self._all for flow in stream.enter()]
-        return [
-            flow
-            for place, stream in enumerate(self._all)
-            for flow in stream.enter(calls if place == calls.tree else None)
-        ]
+        if calls is not None and not self._calls and calls.left:
+            found[calls.tree] = calls
+        return found
 
     def leave(self, now: float) -> int:
         """Take over what the flows have done; return the bytes that they have sent."""

@@ -18,13 +18,15 @@ def place_job(
     servers: tuple[str, ...] | int,
     attached: Collection[str],
     loads: Mapping[str, int],
+    *,
+    workers_serve: bool = True,
 ) -> Placement:
     """Choose hosts that have an agent first, then those with the fewest jobs, in network order.
 
-    Names given are kept; 0 servers: the workers. A host without a job serves, else a worker of the
-    job, whose link carries no more for it, else another. Hosts named `ps`, `ps1`, ... serve before
-    others that are as busy, and never work unless named. `loads`: jobs a host has a part in. Raises
-    NetworkError as `placement.place`.
+    Names given are kept; 0 servers: the workers. A host without a job serves, else one of two
+    workers or more, whose link carries no more for it, if `workers_serve`, else another host. Those
+    named `ps`, `ps1`, ... serve before others that are as busy, and never work unless named.
+    `loads`: jobs a host has a part in. Raises NetworkError as `placement.place`.
     """
     if servers == 0:
         placed = place_job(network, workers, (), attached, loads).workers
@@ -40,16 +42,19 @@ def place_job(
         free = [host for host in hosts if host not in serving and host not in marked]
         workers = tuple(sorted(free[:workers], key=order.__getitem__))
     if isinstance(servers, int):
-        if not 1 <= servers <= len(hosts):
+        own = workers if workers_serve and len(workers) > 1 else ()
+        free = [host for host in hosts if host in own or host not in workers]
+        if not 1 <= servers <= len(free):
+            which = "its hosts" if own else "its hosts that are not workers"
             raise NetworkError(
-                f"{network.name}: {servers} servers: expected 0 to {len(hosts)}, its hosts"
+                f"{network.name}: {servers} servers: expected 0 to {len(free)}, {which}"
             )
 
         def preference(host: str) -> tuple[object, ...]:
-            busy = 1 if host in workers else 2 * (loads.get(host, 0) > 0)
+            busy = 1 if host in own else 2 * (loads.get(host, 0) > 0)
             return host not in attached, busy, loads.get(host, 0), host not in marked
 
-        servers = tuple(sorted(hosts, key=preference)[:servers])
+        servers = tuple(sorted(free, key=preference)[:servers])
     return place(network, workers, servers)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from math import inf
 
-from collectives.choices import MULTI_TREE, Collective, Coordination, DataType
+from collectives.choices import DEFAULT_PLANNER, MULTI_TREE, Collective, Coordination, DataType
 from collectives.messages import shared_tree_message
 from collectives.plan import WINDOW_EMBEDDED, PlanError
 from collectives.task_messages import workload_message
@@ -182,8 +182,11 @@ def place_spec(
     """
     if spec.among_hosts:
         return place_job(network, spec.workers, (), attached, loads)
-    choose = place_helpers if spec.planner == EMBEDDING else place_job
-    return choose(network, spec.workers, spec.servers, attached, loads)
+    if spec.planner == EMBEDDING:
+        return place_helpers(network, spec.workers, spec.servers, attached, loads)
+    # The other planners want a server apart.
+    serve = spec.planner == DEFAULT_PLANNER
+    return place_job(network, spec.workers, spec.servers, attached, loads, workers_serve=serve)
 
 
 def make_request(

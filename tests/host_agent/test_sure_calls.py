@@ -70,12 +70,13 @@ def until_sure(hosts: ProcessHosts, values: Values, like: CallPacket) -> None:
     hosts.by_flow = 0
 
 
+@pytest.mark.parametrize("rooted", [False, True])
 @pytest.mark.parametrize(("dtype", "reduction"), WAYS)
 @pytest.mark.parametrize("elements", [1, pytest.param(300, marks=pytest.mark.slow)])
 def test_flows_answer_what_is_sure(
-    make: Callable[..., ProcessHosts], dtype: int, reduction: int, elements: int
+    make: Callable[..., ProcessHosts], dtype: int, reduction: int, elements: int, rooted: bool
 ) -> None:
-    hosts, like = make(as_flow=True, window=8), packet(dtype, reduction)
+    hosts, like = make(as_flow=True, window=8, rooted=rooted), packet(dtype, reduction)
     if (dtype, reduction) == (FLOAT32, 0):
         # Longer tensors have several scales.
         elements = min(elements, 8 * LANES)
@@ -266,7 +267,8 @@ def outcome(seed: int, *, as_flow: bool) -> tuple[Any, int]:
     """What the ranks get in a scenario, and what the hosts remember; calls that flows took."""
     random = Random(seed)
     loss = random.choice([0.0, 0.0, 0.02])
-    hosts = ProcessHosts(seed, as_flow=as_flow, loss=loss, window=random.choice([4, 16]))
+    window, rooted = random.choice([4, 16]), random.random() < 0.5
+    hosts = ProcessHosts(seed, as_flow=as_flow, loss=loss, window=window, rooted=rooted)
     found: list[Any] = []
     try:
         for packets, values in scenario(seed):

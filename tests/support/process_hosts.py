@@ -37,7 +37,7 @@ from host_agent.task import task_from
 from protocol import hopsum_pb2 as pb
 from tests.support import flows
 from tests.support.machine import unique
-from tests.support.protocol_world import at_server, at_worker, star_plan
+from tests.support.protocol_world import SERVER, at_server, at_worker, star_plan
 
 MEMORY_BYTES = 1 << 14
 _STRIDE, _ROOM = 2048, 512
@@ -113,9 +113,17 @@ class Process:
 
 class ProcessHosts:
     """A job of a rank on each of two hosts, and its server; `window` and `loss` are of the job's
-    tree."""
+    tree. `rooted`: the server is at the first of these hosts."""
 
-    def __init__(self, seed: int = 0, *, as_flow: bool, loss: float = 0.0, window: int = 4) -> None:
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        as_flow: bool,
+        loss: float = 0.0,
+        window: int = 4,
+        rooted: bool = False,
+    ) -> None:
         self.as_flow = as_flow
         self.by_flow = 0
         """Calls that flows have taken."""
@@ -123,8 +131,9 @@ class ProcessHosts:
         """Probability that a port goes on that has moved something."""
         self.now = 0.0
         self._loss, self._random = loss, Random(seed)
-        self.plan, network = star_plan(2, window=window, results=Results.UNICAST)
-        self._server = Server(self.plan, 0, network)
+        server, results = ("w0", Results.REPLICATED) if rooted else (SERVER, Results.UNICAST)
+        self.plan, network = star_plan(2, window=window, server=server, results=results)
+        self._server = None if rooted else Server(self.plan, 0, network)
         workload = WorkloadSpec(PROCESS, 2, 1, 1, DataType.INT32, 1)
         task = pb.Task(workload=workload_message(workload))
         self._welcome = pb.Welcome(
@@ -250,12 +259,20 @@ class ProcessHosts:
 
     def _send(self, batches: list[Frames]) -> None:
         """Frames to the server, and its answers on their way."""
-        for batch in batches:
-            for row in batch:
-                if self._random.random() >= self._loss:
-                    self._server.receive(at_server(row[None]), self.now)
-        for batch in self._server.take_output():
-            for row in batch:
-                host = self._addresses[row[_DESTINATION].tobytes()]
-                if self._random.random() >= self._loss:
-                    self._way[host].append(at_worker(row[None]))
+        for row in self._arriving(batches):
+            host = self._addresses.get(row[0, _DESTINATION].tobytes())
+            if self._server is None:
+                # Results are for all.
+                to, passed_on = ("w0", at_server) if host == "w0" else ("w1", at_worker)
+                self._way[to].append(passed_on(row))
+            else:
+                assert host is None
+                self._server.receive(at_server(row), self.now)
+        if self._server is not None:
+            for row in self._arriving(self._server.take_output()):
+                self._way[self._addresses[row[0, _DESTINATION].tobytes()]].append(at_worker(row))
+
+    def _arriving(self, batches: list[Frames]) -> list[Frames]:
+        """Return the frames that are not lost, one by one."""
+        rows = [batch[row : row + 1] for batch in batches for row in range(len(batch))]
+        return [row for row in rows if self._random.random() >= self._loss]

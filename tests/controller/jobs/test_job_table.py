@@ -274,6 +274,7 @@ def test_places_where_agents_are_and_little_is_done() -> None:
         (("h1", "h9"), 1, "no host 'h9'"),
         (2, 8, "8 servers: expected 0 to 7, its hosts"),
         (2, -1, "-1 servers: expected 0 to 7"),
+        (1, 7, "7 servers: expected 0 to 6, its hosts that are not workers"),
     ):
         with pytest.raises(NetworkError, match=words):
             place_job(network, workers, servers, hosts, {})
@@ -286,16 +287,18 @@ def test_the_least_busy_host_serves_when_none_is_named() -> None:
     served = []
     for _ in range(4):
         placed = place_job(network, 1, 1, tuple(network.hosts), loads)
-        for host in {*placed.workers, *placed.servers}:
+        for host in (*placed.workers, *placed.servers):
             loads[host] = loads.get(host, 0) + 1
         served += placed.servers
-    assert served == ["ps", "h3", "h5", "h6"]
-    assert max(loads.values()) == 1
+    assert served == ["ps", "h3", "h5", "ps"]
+    assert max(loads.values()) == 2
     loads["h2"] = 2
     everyone = tuple(network.hosts)
+    apart = place_job(network, ("h1", "h2", "h3"), 1, everyone, loads, workers_serve=False)
+    assert apart.servers == ("h4",)
     assert place_job(network, ("h1", "h2", "h3"), 1, everyone, loads).servers == ("h1",)
     assert place_job(network, ("h1", "h2"), 2, everyone, loads).servers == ("h1", "h2")
-    assert place_job(network, ("h1", "h2"), 3, everyone, loads).servers == ("h1", "h2", "ps")
+    assert place_job(network, ("h1", "h2"), 3, everyone, loads).servers == ("h1", "h2", "h3")
     without = [host for host in everyone if host not in ("h1", "h2", "ps")]
     assert place_job(network, ("h1", "h2"), 1, without, loads).servers == ("h3",)
     named = place_job(network, 1, ("ps",), tuple(network.hosts), loads)
