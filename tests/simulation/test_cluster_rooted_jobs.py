@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.job_commands import make_submission
-from collectives.choices import Collective
+from collectives.choices import Collective, Coordination, DataType
 from simulation.cluster import VirtualCluster
 from tests.support.virtual_cluster import (
     all_free,
@@ -86,3 +86,46 @@ def test_a_rooted_job_outlives_its_controller(tmp_path: Path) -> None:
         assert job.epoch == 1
 
     run(tmp_path, "star:4", test)
+
+
+@pytest.mark.slow
+def test_a_worker_serves_where_no_host_is_idle(tmp_path: Path) -> None:
+    """Of all kinds of jobs, whose vectors too are combined on a tree with its root at a worker."""
+
+    async def test(cluster: VirtualCluster) -> None:
+        await cluster.until(lambda: attached(cluster), "the agents")
+        plain = make_submission("plain", "h1,h2,h3,h4", rounds=40, elements=600)
+        checked = make_submission("checked", "h1,h2,h3,h4", rounds=40, elements=600)
+        checked.integrity = True
+        ordered = make_submission(
+            "ordered", "h1,h2,h3,h4", kind="digits", rounds=1, dtype=DataType.FLOAT32,
+            coordinate=True,
+        )  # fmt: skip
+        ordered.coordination = Coordination.SWITCHES
+        for each in (plain, checked, ordered):
+            await cluster.people.Submit(each)
+        assert (await details(cluster, "plain")).servers == ["ps"]
+        for name in ("checked", "ordered", "ordered.vectors"):
+            [server] = (await details(cluster, name)).servers
+            assert server in checked.workers, name
+        for each in (plain, checked, ordered):
+            await exact(cluster, each.name)
+        await all_free(cluster)
+
+    run(tmp_path, "star:4", test)
+
+
+@pytest.mark.slow
+def test_a_job_whose_server_is_one_worker_goes_on_around_a_switch_that_dies(tmp_path: Path) -> None:
+    async def test(cluster: VirtualCluster) -> None:
+        await cluster.until(lambda: attached(cluster), "the agents")
+        submission = make_submission("a", "h1,h3,h4", "h3", rounds=60, elements=600)
+        await cluster.people.Submit(submission)
+        await running(cluster, "a")
+        [spine] = spines(cluster, "a")
+        cluster.switches[spine].crash()
+        await cluster.until(lambda: spines(cluster, "a") == {"s1", "s2"} - {spine}, "failover")
+        job = await exact(cluster, "a")
+        assert (job.epoch, list(job.servers)) == (2, ["h3"])
+
+    run(tmp_path, "leaf-spine:2x2x2", test)
