@@ -390,7 +390,7 @@ def sharded(
     return [{**row, "trees": "" if row["backend"] == GLOO else _roots(rooted)} for row in rows]
 
 
-def sub_groups(workers: int = 8, link_rate: float = 50e6, repeats: int = 3) -> Rows:
+def sub_groups(workers: int = 8, link_rate: float = 50e6, repeats: int = 7) -> Rows:
     """Measure the same of calls in the rows and columns of a mesh of ranks."""
     return _over_links("groups", workers, link_rate, repeats)
 
