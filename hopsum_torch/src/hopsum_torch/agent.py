@@ -45,6 +45,7 @@ MANY_CALLS = 32
 Message = dict[str, Any]
 Fill = Callable[[NDArray[Any]], tuple[int, tuple[str, int] | None]]
 """Puts a tensor into shared memory; returns its magnitude and fault, as messages have them."""
+Prepare = Callable[[Memory], None]
 Then = Callable[[HopsumError | None], None]
 """Called once at the end of a call, in a thread that reads the agent's messages (`Agent.turns`)."""
 
@@ -167,15 +168,16 @@ class Agent:
         fill: Fill,
         drain: Callable[[NDArray[Any]], None],
         then: Then,
+        prepare: Prepare | None = None,
     ) -> None:
         """Sum a tensor of float32 or int32 over all ranks, or reduce it otherwise.
 
         `reduction`: as the messages name it. `to`: ALL, PARTS or a rank. `drain` takes the result
-        out of shared memory, before `then`. `what` stands in messages. Raises GroupLost, and what
-        `fill` raises.
+        out of shared memory, before `then`. `what` stands in messages. `prepare` gets the memory
+        before it is filled. Raises GroupLost, and what `prepare` and `fill` raise.
         """
         head = packets.SUM, _TYPES[dtype], packets.REDUCTIONS.index(reduction)
-        self._share(what, elements, dtype, head, self._of(to), fill, drain, then)
+        self._share(what, elements, dtype, head, self._of(to), fill, drain, then, prepare)
 
     def copy(
         self,
@@ -185,6 +187,7 @@ class Agent:
         fill: Callable[[NDArray[Any]], None],
         drain: Callable[[NDArray[Any]], None],
         then: Then,
+        prepare: Prepare | None = None,
     ) -> None:
         """Copy int32 words to all ranks; `source`: PARTS, of each rank one, or the rank that fills.
 
@@ -196,7 +199,8 @@ class Agent:
             return 0, None
 
         head = packets.COPY, 0, 0
-        self._share(what, words, np.dtype(np.int32), head, self._of(source), share, drain, then)
+        dtype = np.dtype(np.int32)
+        self._share(what, words, dtype, head, self._of(source), share, drain, then, prepare)
 
     def _of(self, whose: str | int) -> int:
         """Return a call's target as packets have it."""
@@ -214,6 +218,7 @@ class Agent:
         fill: Fill,
         drain: Callable[[NDArray[Any]], None],
         then: Then,
+        prepare: Prepare | None,
     ) -> None:
         """Begin a call of a tensor in shared memory."""
         with self._sending:
@@ -221,6 +226,8 @@ class Agent:
                 self._check()
                 memory = self._memories.take(elements * dtype.itemsize)
             values = memory.bytes[: elements * dtype.itemsize].view(dtype)
+            if prepare is not None:
+                prepare(memory)
             magnitude, fault = fill(values)
             code, element = packets.fault_code(fault)
 

@@ -20,6 +20,8 @@ class Memory:
     def __init__(self, number: int, size: int) -> None:
         self.number = number
         self.size = size
+        self.pinned = False
+        """Whether GPUs copy from and to it directly (`hopsum_torch.pinned`)."""
         self.descriptor = os.memfd_create(f"hopsum {number}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(self.descriptor, size)

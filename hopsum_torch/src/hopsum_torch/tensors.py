@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from hopsum_torch.agent import ALL, PARTS, Agent
 from hopsum_torch.errors import HopsumError
 from hopsum_torch.names import DEVICES
+from hopsum_torch.pinned import pinning
 
 SUMMED_AS = {
     torch.float32: torch.float32,
@@ -177,7 +178,7 @@ def reduce(
         part.take(shared)
 
     words = np.dtype(np.float32 if summed == torch.float32 else np.int32)
-    agent.sum(what, part.elements, words, reduction, part.to, fill, drain, then)
+    agent.sum(what, part.elements, words, reduction, part.to, fill, drain, then, pinning(sources))
 
 
 def broadcast(
@@ -201,7 +202,7 @@ def broadcast(
         if agent.rank != root:
             _get(target, values)
 
-    agent.copy(what, _words(tensor), root, fill, drain, then)
+    agent.copy(what, _words(tensor), root, fill, drain, then, pinning([target]))
 
 
 def gather(
@@ -225,7 +226,8 @@ def gather(
         for place, target in enumerate(in_order):
             _get(target, values[place * words :][:words])
 
-    agent.copy(what, words * len(targets), PARTS, fill, drain, then)
+    prepare = pinning([source, *in_order])
+    agent.copy(what, words * len(targets), PARTS, fill, drain, then, prepare)
 
 
 def _put(tensor: torch.Tensor, values: NDArray[Any]) -> None:
