@@ -60,10 +60,15 @@ def hopsum(tmp_path_factory: pytest.TempPathFactory) -> Any:
             assert (("min", 10 * size) in agents.sums) == (rooted or size > 2)
             assert (("copy", 4103) in agents.sums) == (size > 2)
             assert (("copy", 4103 * size) in agents.sums) == (rooted and size > 2)
-            everyone, pair, ends, again = [each["ranks"] for each in agents.submitted]
+            everyone, pair, ends, again, *mesh = [each["ranks"] for each in agents.submitted]
             assert everyone == again == agents.hosts
             assert pair == agents.hosts[:2]
             assert ends == [agents.hosts[0], agents.hosts[-1]]
+            # Columns, and rows of more than one rank.
+            half = size // 2
+            columns = [agents.hosts[place::half] for place in range(half)]
+            rows = [agents.hosts[:half], agents.hosts[half:]] if half > 1 else []
+            assert sorted(mesh) == (sorted(columns + rows) if size % 2 == 0 else [everyone])
         return found[job]
 
     return of

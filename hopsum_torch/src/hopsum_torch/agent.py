@@ -108,7 +108,8 @@ class Agent:
         self._send({"kind": "submit", "name": name, "ranks": ranks, "immediate": immediate})
         answer = self._receive(timeout, f"job {name}", "to be submitted")
         if answer["kind"] == "refused":
-            raise HopsumError(f"job {name}: {answer['why']}")
+            why: str = answer["why"]
+            raise HopsumError(why if name in why else f"job {name}: {why}")
         return int(self._expect(answer, "submitted")["job"])
 
     def attend(

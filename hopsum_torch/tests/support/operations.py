@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
@@ -462,9 +463,21 @@ def fsdp1(rank: int, size: int) -> Any:
 
 @operation
 def fsdp2(rank: int, size: int) -> Any:
+    return _sharded(rank, None)
+
+
+@operation
+def hybrid_shards(rank: int, size: int) -> Any:
+    """Sharded in the rows of a mesh, and summed in its columns."""
+    rows = size if size % 2 else 2
+    mesh = init_device_mesh("cpu", (rows, size // rows), mesh_dim_names=("replicate", "shard"))
+    return _sharded(rank, mesh)
+
+
+def _sharded(rank: int, mesh: DeviceMesh | None) -> Any:
     model = _model()
     for layer in (model[0], model[2], model):
-        fully_shard(layer)
+        fully_shard(layer, mesh=mesh)
     _train(model, torch.optim.SGD(model.parameters(), 0.1), rank)
     return [parameter.full_tensor() for parameter in model.parameters()]
 
