@@ -106,10 +106,15 @@ def test_sub_groups_have_jobs_where_there_is_room(refusal: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_rank_that_dies_is_named_in_calls_over_gloo_too() -> None:
-    """Also by a rank that waits for it indirectly: rank 3, in gloo's ring of four."""
+@pytest.mark.parametrize("group", ["default", "sub-group"])
+def test_a_rank_that_dies_is_named_in_calls_over_gloo_too(group: str) -> None:
+    """Also by a rank that waits for it indirectly: rank 3, in gloo's ring of four.
+
+    And in a group that has no job of its own.
+    """
     agents = Agents(4)
-    processes = start(list(agents.names.values()), SUPPORT / "dying_over_gloo.py")
+    agents.refusal, agents.only_immediate = "no slots", True
+    processes = start(list(agents.names.values()), SUPPORT / "dying_over_gloo.py", group)
     printed = [process.communicate() for process in processes]
     assert [process.returncode for process in processes] == [0, -9, 0, 0], printed
     agents.close()

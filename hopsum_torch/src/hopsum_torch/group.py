@@ -93,7 +93,8 @@ _groups: weakref.WeakSet[HopsumGroup] = weakref.WeakSet()
 class HopsumGroup(dist.ProcessGroup):
     """The ranks of a group; `gloo` is their gloo backend, which does all if `agent` is None.
 
-    `whose`: in messages added to the names of calls, for a sub-group.
+    `whose`: in messages added to the names of calls, for a sub-group. `observer`: the default
+    group's agent, which names lost ranks where the group has none of its own.
     """
 
     def __init__(
@@ -104,9 +105,11 @@ class HopsumGroup(dist.ProcessGroup):
         gloo: Any,
         agent: Agent | None,
         whose: str = "",
+        observer: Agent | None = None,
     ) -> None:
         super().__init__(rank, size)
         self._agent = agent
+        self._observer = agent or observer
         self._whose = whose
         self._gloo = gloo
         self._default_timeout = timeout
@@ -116,11 +119,6 @@ class HopsumGroup(dist.ProcessGroup):
         self._plain = dist.ProcessGroup(rank, size)
         _set_backend(self._plain, gloo)
         _groups.add(self)
-
-    @property
-    def job_name(self) -> str:
-        """Name of the job that this group has submitted; "": it has none."""
-        return self._agent.job_name if self._agent is not None else ""
 
     def getBackendName(self) -> str:
         """Return the name by which the backend is registered."""
@@ -309,12 +307,12 @@ class HopsumGroup(dist.ProcessGroup):
 
     def _pass_on(self, name: str, *arguments: Any, **options: Any) -> Any:
         """Call a method of the plain group, over gloo."""
-        call = getattr(self._plain, name)
-        if self._agent is None:
+        call, observer = getattr(self._plain, name), self._observer
+        if observer is None:
             return call(*arguments, **options)
-        with naming(self._agent):
+        with naming(observer):
             work = call(*arguments, **options)
-            return work if name in TO_ONE else GlooWork(work, self._agent)
+            return work if name in TO_ONE else GlooWork(work, observer)
 
     # -- the end
 
@@ -388,23 +386,25 @@ def create(options: Any) -> HopsumGroup:
     gloo.options.global_ranks_in_group = options.global_ranks_in_group
     gloo.options.group_name = options.group_id
     gloo._set_sequence_number_for_group()
-    agent = _find_agent(store, options)
-    numbers = options.global_ranks_in_group
+    numbers, world = options.global_ranks_in_group, dist.GroupMember.WORLD
+    observer = world._agent if numbers and isinstance(world, HopsumGroup) else None
+    agent = _find_agent(store, options, observer)
     whose = f" of ranks {listed(numbers)}" if numbers else ""
-    return HopsumGroup(rank, size, timeout, gloo, agent, whose)
+    return HopsumGroup(rank, size, timeout, gloo, agent, whose, observer)
 
 
-def _find_agent(store: dist.Store, options: Any) -> Agent | None:
+def _find_agent(store: dist.Store, options: Any, parent: Agent | None) -> Agent | None:
     """Return the agent of this rank, which attends the group's job; None: all goes over gloo.
 
-    Raises HopsumError, for the default group alone if the agents do not fit together.
+    `parent`: a sub-group's default group's, if it has one. Raises HopsumError, and for the default
+    group alone if the agents do not fit together.
     """
     # The default group has no list of its ranks.
     numbers = options.global_ranks_in_group
     group = Group(options.group_rank, numbers or range(options.group_size))
     if numbers:
-        parent = getattr(dist.GroupMember.WORLD, "job_name", "")
-        group = replace(group, name=options.group_id, parent=parent)
+        job_name = "" if parent is None else parent.job_name
+        group = replace(group, name=options.group_id, parent=job_name)
     try:
         met = meet(store, group, options.timeout.total_seconds())
     except NoAgreement as error:
