@@ -18,6 +18,7 @@ from host_agent.node.expected_calls import MOST_AHEAD
 from host_agent.node.guesses import SURE
 from host_agent.numbers import NumbersError
 from host_agent.process_calls import ALL, BARRIER, PARTS, REDUCTIONS, SUM, TYPES, CallPacket
+from host_agent.sure_calls import Answered, SureCalls
 from tests.support.process_hosts import ProcessHosts
 from tests.support.protocol_world import LANES
 from tests.support.search import examples
@@ -74,7 +75,12 @@ def until_sure(hosts: ProcessHosts, values: Values, like: CallPacket) -> None:
 @pytest.mark.parametrize(("dtype", "reduction"), WAYS)
 @pytest.mark.parametrize("elements", [1, pytest.param(300, marks=pytest.mark.slow)])
 def test_flows_answer_what_is_sure(
-    make: Callable[..., ProcessHosts], dtype: int, reduction: int, elements: int, rooted: bool
+    make: Callable[..., ProcessHosts],
+    monkeypatch: pytest.MonkeyPatch,
+    dtype: int,
+    reduction: int,
+    elements: int,
+    rooted: bool,
 ) -> None:
     hosts, like = make(as_flow=True, window=8, rooted=rooted), packet(dtype, reduction)
     if (dtype, reduction) == (FLOAT32, 0):
@@ -82,6 +88,14 @@ def test_flows_answer_what_is_sure(
         elements = min(elements, 8 * LANES)
     generator = np.random.default_rng(elements)
     until_sure(hosts, np.full(elements, 999, [*TYPES.values()][dtype]), like)
+    collect, answered = SureCalls.collect, []
+
+    def collected(self: SureCalls) -> list[Answered]:
+        answered.append(len(done := collect(self)))
+        return done
+
+    monkeypatch.setattr(SureCalls, "collect", collected)
+    hosts.steadiness = 1.0
     calls = MOST_AHEAD if elements > LANES else 10
     for _ in range(calls):
         given_ = generator.integers(-1000, 1000, (2, elements)).astype(list(TYPES.values())[dtype])
@@ -92,10 +106,11 @@ def test_flows_answer_what_is_sure(
         combine = combine or getattr(np, f"bitwise_{name}")
         np.testing.assert_array_equal(first, combine(*given_))
         np.testing.assert_array_equal(second, first)
-    # All but those at which each script ends, or a port happens to.
+    # All but those at which each script ends.
     assert hosts.by_flow > 1.2 * calls
     # What they have done is counted.
     hosts.settle()
+    assert sum(answered) > 1.2 * calls
     rounds = {member.round for member in hosts.members.values()}
     assert len(rounds) == 1
     assert rounds.pop() >= calls
