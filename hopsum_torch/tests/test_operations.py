@@ -64,11 +64,11 @@ def hopsum(tmp_path_factory: pytest.TempPathFactory) -> Any:
             assert everyone == again == agents.hosts
             assert pair == agents.hosts[:2]
             assert ends == [agents.hosts[0], agents.hosts[-1]]
-            # Columns, and rows of more than one rank.
+            # A column of all ranks is the default group.
             half = size // 2
             columns = [agents.hosts[place::half] for place in range(half)]
-            rows = [agents.hosts[:half], agents.hosts[half:]] if half > 1 else []
-            assert sorted(mesh) == (sorted(columns + rows) if size % 2 == 0 else [everyone])
+            rows = [agents.hosts[:half], agents.hosts[half:]]
+            assert sorted(mesh) == (sorted(columns + rows) if size == 8 else [])
         return found[job]
 
     return of
