@@ -12,6 +12,7 @@ hosts with several are set in `hopsum run --world mininet`.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,8 @@ from typing import ClassVar
 # `mn` executes this file's text, so __file__ is not set; the code object knows where it is from.
 CHECKOUT = Path(sys._getframe().f_code.co_filename).resolve().parent.parent
 sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "p4switch" / "src")]
+# Commands import the same: another checkout's would look elsewhere for what these leave.
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[:2])}
 
 from mininet.node import Controller  # noqa: E402
 from mininet.topo import Topo  # noqa: E402
@@ -46,7 +49,7 @@ class HopsumTopo(Topo):
         command = [HOPSUM, "topology", spec, "--json"]
         if rate is not None:
             command += ["--link-rate", rate]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT)
         if done.returncode != 0:
             raise SystemExit(done.stderr.strip())
         network = json.loads(done.stdout)
@@ -101,6 +104,7 @@ class HopsumController(Controller):
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             cwd=CHECKOUT,
+            env=ENVIRONMENT,
         )
 
     def stop(self, *arguments, **keywords):
