@@ -51,8 +51,9 @@ def place_job(
             )
 
         def preference(host: str) -> tuple[object, ...]:
-            busy = 1 if host in own else 2 * (loads.get(host, 0) > 0)
-            return host not in attached, busy, loads.get(host, 0), host not in marked
+            load = loads.get(host, 0)
+            kind = 1 if host in own else 2 if load else 0
+            return host not in attached, kind, load, host not in marked
 
         servers = tuple(sorted(free, key=preference)[:servers])
     return place(network, workers, servers)
