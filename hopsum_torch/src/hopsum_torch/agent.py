@@ -46,6 +46,7 @@ Message = dict[str, Any]
 Fill = Callable[[NDArray[Any]], tuple[int, tuple[str, int] | None]]
 """Puts a tensor into shared memory; returns its magnitude and fault, as messages have them."""
 Prepare = Callable[[Memory], None]
+"""Gets the memory of a call before it is filled."""
 Then = Callable[[HopsumError | None], None]
 """Called once at the end of a call, in a thread that reads the agent's messages (`Agent.turns`)."""
 
@@ -174,8 +175,8 @@ class Agent:
         """Sum a tensor of float32 or int32 over all ranks, or reduce it otherwise.
 
         `reduction`: as the messages name it. `to`: ALL, PARTS or a rank. `drain` takes the result
-        out of shared memory, before `then`. `what` stands in messages. `prepare` gets the memory
-        before it is filled. Raises GroupLost, and what `prepare` and `fill` raise.
+        out of shared memory, before `then`. `what` stands in messages. Raises GroupLost, and
+        what `prepare` and `fill` raise.
         """
         head = packets.SUM, _TYPES[dtype], packets.REDUCTIONS.index(reduction)
         self._share(what, elements, dtype, head, self._of(to), fill, drain, then, prepare)
