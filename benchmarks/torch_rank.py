@@ -271,6 +271,14 @@ def sub_groups(found: Groups, repeats: int) -> dict[str, Any]:
     """
     places = torch.arange(dist.get_world_size()).view(-1, ROW)
     whole, part = torch.ones(SHARDED), torch.ones(SHARDED // ROW)
+
+    def sum_in(group: dist.ProcessGroup, values: torch.Tensor = whole) -> Any:
+        return dist.all_reduce(values, dist.ReduceOp.AVG, group, async_op=True)
+
+    def hybrid(row: dist.ProcessGroup, column: dist.ProcessGroup) -> Any:
+        dist.reduce_scatter_tensor(part, whole, dist.ReduceOp.AVG, row)
+        return sum_in(column, part)
+
     result: dict[str, Any] = {}
     for name, backend in ((SWITCHES, "hopsum"), (GLOO, "gloo")):
         dist.barrier(found[GLOO])
@@ -278,14 +286,6 @@ def sub_groups(found: Groups, repeats: int) -> dict[str, Any]:
         row, _ = dist.new_subgroups_by_enumeration(places.tolist(), backend=backend)
         column, _ = dist.new_subgroups_by_enumeration(places.t().tolist(), backend=backend)
         made = 1e3 * (time.perf_counter() - began)
-
-        def sum_in(group: dist.ProcessGroup, values: torch.Tensor = whole) -> Any:
-            return dist.all_reduce(values, dist.ReduceOp.AVG, group, async_op=True)
-
-        def hybrid(row: dist.ProcessGroup, column: dist.ProcessGroup) -> Any:
-            dist.reduce_scatter_tensor(part, whole, dist.ReduceOp.AVG, row)
-            return sum_in(column, part)
-
         calls = {
             "rows": [partial(sum_in, row)],
             "rows and columns at once": [partial(sum_in, row), partial(sum_in, column, whole + 0)],
