@@ -199,7 +199,7 @@ def test_a_job_given_by_number_is_attended(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("HOPSUM_JOB", "x")
     for error in met(list(agents.names.values()), monkeypatch):
         assert "HOPSUM_JOB is 'x': expected the number of a job" in str(error)
-    agents.jobs[4] = Job(["h1", "h2"])
+    agents.jobs[4] = Job(4, ["h1", "h2"])
     monkeypatch.setenv("HOPSUM_JOB", "4")
     for agent in met(list(agents.names.values()), monkeypatch):
         assert isinstance(agent, Agent)
@@ -211,7 +211,7 @@ def test_a_job_given_by_number_is_attended(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_job_on_other_hosts_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     agents = Agents(2)
     monkeypatch.setenv("HOPSUM_JOB", "4")
-    agents.jobs[4] = Job(["h1", "h9"])
+    agents.jobs[4] = Job(4, ["h1", "h9"])
     for error in met(list(agents.names.values()), monkeypatch):
         assert "job 4 has ranks on h1, h9, and these ranks are on h1, h2" in str(error)
     agents.close()

@@ -53,9 +53,10 @@ def read(packet: bytes) -> Message:
 
 
 class Job:
-    """A job of the ranks on `hosts`: who attends it, and their calls."""
+    """Job `number` of the ranks on `hosts`: who attends it, and their calls."""
 
-    def __init__(self, hosts: list[str]) -> None:
+    def __init__(self, number: int, hosts: list[str]) -> None:
+        self.number = number
         self.hosts = hosts
         self.attending: dict[int, socket.socket] = {}
         self.calls: dict[int, deque[tuple[Message, Any]]] = {}
@@ -115,7 +116,7 @@ class Agents:
     def _serve(self, host: str, connected: socket.socket) -> None:
         memories: dict[int, Any] = {}
         self._say(connected, {"kind": "hello", "version": 6, "host": host})
-        rank, left, job = -1, False, Job([])
+        rank, left, job = -1, False, Job(0, [])
         while True:
             try:
                 data, descriptors, *_ = socket.recv_fds(connected, 1 << 17, 1)
@@ -131,7 +132,7 @@ class Agents:
                     with self._changed:
                         self.submitted.append(message)
                         number = len(self.submitted)
-                        self.jobs[number] = Job(message["ranks"])
+                        self.jobs[number] = Job(number, message["ranks"])
                     self._say(connected, {"kind": "submitted", "job": number})
                 case "attend":
                     job, rank = self.jobs[message["job"]], message["rank"]
@@ -165,9 +166,8 @@ class Agents:
                 del job.attending[rank]
                 which = f" of rank {rank}" if job.hosts.count(host) > 1 else ""
                 if not left:
-                    self._end(
-                        job, f"job 1: the process{which} on {host} disconnected without leaving"
-                    )
+                    gone = f"the process{which} on {host} disconnected without leaving"
+                    self._end(job, f"job {job.number}: {gone}")
 
     def _end(self, job: Job, why: str) -> None:
         for connected in job.attending.values():
