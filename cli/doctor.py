@@ -16,6 +16,7 @@ from importlib import metadata
 from pathlib import Path
 
 from cli.shell import PACKAGE, shell_is_ready
+from mininet_topos.loader import ADD_VETH, runs_in_namespace
 from protocol.extras import install_command
 from protocol.web_address import WEB_ADDRESS
 
@@ -81,7 +82,7 @@ def examine() -> list[Finding]:
         ),
         Finding(
             "veth",
-            _in_namespace("ip link add hopsum0 type veth peer name hopsum1"),
+            _in_namespace(ADD_VETH),
             "links in Mininet",
             "modprobe veth; simulation works",
         ),
@@ -212,9 +213,7 @@ def _qdisc(kind: str) -> str:
     if shutil.which("tc") is None:
         return ""
     option = {"htb": "htb", "netem": "netem delay 1ms"}[kind]
-    return _in_namespace(
-        f"ip link add hopsum0 type veth peer name hopsum1 && tc qdisc add dev hopsum0 root {option}"
-    )
+    return _in_namespace(f"{ADD_VETH} && tc qdisc add dev hopsum0 root {option}")
 
 
 def _packet_sockets() -> str:
@@ -247,16 +246,5 @@ def _clock_is_synchronized() -> bool:
 
 
 def _in_namespace(script: str) -> str:
-    """Return whether a script succeeds in a network namespace of its own; as root only."""
-    if os.geteuid() != 0 or shutil.which("unshare") is None:
-        return ""
-    try:
-        done = subprocess.run(
-            ["unshare", "--net", "sh", "-c", script],
-            capture_output=True,
-            timeout=ANSWER_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return "yes" if done.returncode == 0 else ""
+    """Return whether a script succeeds in namespaces of its own; as root only."""
+    return "yes" if os.geteuid() == 0 and runs_in_namespace(script) else ""

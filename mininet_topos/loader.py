@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -20,6 +21,26 @@ CANDIDATES = (
     Path("/usr/local/lib/python3/dist-packages/mininet"),
 )
 
+ADD_VETH = "ip link add hopsum0 type veth peer name hopsum1"
+PROBE_SECONDS = 10.0
+
+
+def runs_in_namespace(script: str) -> bool:
+    """Return whether a shell script of ours succeeds in new network and mount namespaces.
+
+    Mininet makes both for a host, and waits for ever where the kernel or a container refuses them.
+    """
+    try:
+        done = subprocess.run(
+            ["unshare", "--net", "--mount", "sh", "-c", script],
+            capture_output=True,
+            timeout=PROBE_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
 
 def why_unavailable() -> str | None:
     """Return why Mininet cannot be used here; None if it can."""
@@ -27,11 +48,17 @@ def why_unavailable() -> str | None:
         return "Mininet needs root (network namespaces); run as root (virtual time needs none)"
     if not any((folder / "net.py").exists() for folder in CANDIDATES):
         return "Mininet is not installed; apt-get install --no-install-recommends mininet"
-    for command in ("mnexec", "ethtool", "tc", "ip", "setpriv"):
+    for command in ("mnexec", "ethtool", "tc", "ip", "setpriv", "unshare"):
         if shutil.which(command) is None:
             return (
                 f"{command} is not installed; apt-get install mininet ethtool iproute2 util-linux"
             )
+    if not runs_in_namespace(ADD_VETH):
+        return (
+            "Mininet cannot make network namespaces and veth pairs here, although this is root; in "
+            "a container add --privileged (or CAP_SYS_ADMIN and CAP_NET_ADMIN); virtual time "
+            "needs neither"
+        )
     return None
 
 
