@@ -87,6 +87,35 @@ def test_messages_stop_where_grpc_would_not_carry_them(started: Started) -> None
     assert sum(len(part.message) for part in caught.value.parts) < 5000
 
 
+@pytest.mark.parametrize("count", [300, 3000])
+@pytest.mark.parametrize("atomicity", ["CONTINUE_ON_ERROR", "ROLLBACK_ON_ERROR"])
+@pytest.mark.parametrize("bad", [5, 270])
+def test_the_failed_update_of_a_large_batch_is_named(
+    started: Started, count: int, atomicity: str, bad: int
+) -> None:
+    _, client = started
+    updates = [(INSERT, multicast(number + 1, (1, 0))) for number in range(count)]
+    updates[bad] = DELETE, multicast(60_000)
+    named = f"UNKNOWN: [0-9]+ of {count} updates failed; number {bad}: there is no multicast group"
+    with pytest.raises(CallError, match=named) as caught:
+        client.write(*updates, atomicity=atomicity)
+    parts = caught.value.parts
+    if count == 300:
+        assert len(parts) == count
+    if parts:
+        assert caught.value.codes()[bad] == "NOT_FOUND"
+        assert "no multicast group 60000" in parts[bad].message
+    elsewhere = "OK" if atomicity == "CONTINUE_ON_ERROR" else "ABORTED"
+    assert {code for n, code in enumerate(caught.value.codes()) if n != bad} <= {elsewhere}
+
+
+def test_a_long_message_is_cut(started: Started) -> None:
+    world, client = started
+    text = "n" * 20_000
+    with pytest.raises(CallError, match=r"^INVALID_ARGUMENT: .*n\.\.\. \[\]$"):
+        client.push(world.p4info, world.device_config + text.encode())
+
+
 def filled(client: Client) -> dict[str, p4r.Entity]:
     """Entities of every kind, installed."""
     entities = {
