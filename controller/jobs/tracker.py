@@ -99,6 +99,10 @@ class Tracker:
         if agent.role != "server" and self.started and state < pb.READY:
             why = f"job {self.plan.job} has started; a {agent.role} cannot join it again"
             return [(host, _refused(why)), *self._fail_restarted(agent)]
+        if agent.role == "worker" and self.started and agent.state == pb.LOST:
+            # The others have been notified of its loss.
+            why = f"host {host} has failed in job {self.plan.job}: {agent.reason}"
+            return [(host, _refused(why))]
         agent.connected, agent.heard, agent.reason = True, now, ""
         agent.fresh = state < pb.READY
         agent.replaces = False

@@ -135,6 +135,19 @@ def test_a_worker_cannot_start_afresh_in_a_started_job() -> None:
     assert "a worker cannot join it again" in message.refused.reason
 
 
+def test_a_lost_worker_that_returns_stays_lost() -> None:
+    """A controller that hung has seen all streams end: what ran on must not show as finished."""
+    tracker = started()
+    for host in ("h1", "h2", "ps"):
+        tracker.gone(host)
+    assert tracker.released
+    for host in ("h1", "h2"):
+        ((_, message),) = tracker.register(host, 1.0, pb.RUNNING, 266)
+        assert message.refused.reason == f"host {host} has failed in job 1: its connection ended"
+    assert tracker.state == "failed"
+    assert set(tracker.failures()) == {"h1", "h2"}
+
+
 @pytest.mark.parametrize("order", [("h1", "h2"), ("h2", "h1")])
 @pytest.mark.parametrize("state", [pb.EXPECTED, pb.PREPARING])
 def test_a_worker_that_restarts_with_the_controller_fails_its_job(
