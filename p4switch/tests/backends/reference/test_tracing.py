@@ -8,10 +8,17 @@ import pytest
 
 from p4switch.backends.reference.interpreter import Interpreter
 from p4switch.backends.reference.trace import PacketTrace, TraceFilter, Tracer, match_text
-from p4switch.frontend.program import compile_program
+from p4switch.frontend.program import compile_file, compile_program
 from p4switch.frontend.syntax.parser import parse_text
 from p4switch.ir import ActionChoice
-from p4switch.targets.v1model.engine import CloneSession, KeyMatch, Replica, TableEntry
+from p4switch.targets.v1model.engine import (
+    CloneSession,
+    KeyMatch,
+    MeterConfig,
+    Replica,
+    TableEntry,
+)
+from tests.support.paths import PROGRAMS
 
 TEXT = """#include <core.p4>
 #include <v1model.p4>
@@ -170,3 +177,17 @@ def test_nothing_is_noted_without_a_tracer(monkeypatch: pytest.MonkeyPatch) -> N
     assert plain.process([(0, b"\xee\x05")]) == []
     with pytest.raises(AssertionError, match="received an event"):
         Interpreter(PROGRAM, None, Tracer(lambda _: None)).process([(0, b"\xee\x05")])
+
+
+def test_a_traced_packet_meets_the_same_meter_colors() -> None:
+    program = compile_file(PROGRAMS / "policing.p4")
+    table, entry = "PolicingIngress.policed", TableEntry((KeyMatch(1),), ActionChoice(0))
+    hit, miss = b"\x02\0\0\1\0\0", b"\x02\0\0\7\0\0"
+    seen = []
+    for tracer in (None, Tracer(lambda _: None)):
+        engine = Interpreter(program, None, tracer)
+        engine.insert_entry(table, entry)
+        engine.set_default(table, ActionChoice(0))
+        engine.set_direct_meter(table, entry, MeterConfig(1, 1, 1, 1))
+        seen.append([engine.process([(5, frame)]) for frame in (hit, hit, miss)])
+    assert seen[0] == seen[1]

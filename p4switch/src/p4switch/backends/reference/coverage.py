@@ -10,7 +10,7 @@ from p4switch import ir
 from p4switch.backends.reference.code import Code
 from p4switch.backends.reference.host import Host
 from p4switch.backends.reference.statements import Execute, Flow
-from p4switch.backends.reference.tables import KeyValues, SelectorBits, TableRuntime
+from p4switch.backends.reference.tables import InstalledEntry, KeyValues, TableRuntime
 from p4switch.backends.reference.trace import match_text
 from p4switch.position import NOWHERE, Position
 from p4switch.targets.v1model.engine import TableEntry
@@ -138,9 +138,7 @@ class CoveringTable(TableRuntime):
         super().insert(handle, entry, now_us)
         self._point(self._label(entry))
 
-    def apply(self, key: KeyValues, selector: SelectorBits) -> tuple[bool, int]:
+    def _chosen(self, key: KeyValues, item: InstalledEntry | None, choice: ir.ActionChoice) -> None:
         """See `TableRuntime`."""
-        item = self.lookup.find(key)
         point = self._miss if item is None else self._point(self._label(item.entry))
         self._coverage.reach(point)
-        return super().apply(key, selector)

@@ -255,8 +255,12 @@ class TableRuntime:
             if self._observed:
                 self._observe(item)
             choice = item.choice or self._indirect(item.entry, selector)
+        self._chosen(key, item, choice)
         self.actions[choice.index](*choice.arguments)
         return item is not None, choice.index
+
+    def _chosen(self, key: KeyValues, item: InstalledEntry | None, choice: ActionChoice) -> None:
+        """Note the entry that a key hit (None: a miss) and the action that is about to run."""
 
     def _indirect(self, entry: TableEntry, selector: SelectorBits) -> ActionChoice:
         chosen = self.profile.choose(entry, selector) if self.profile is not None else None

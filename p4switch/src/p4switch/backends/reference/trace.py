@@ -13,8 +13,8 @@ from typing import Any
 
 from p4switch.backends.reference.packet import CloneRequest, PacketState
 from p4switch.backends.reference.pipeline import Pipeline
-from p4switch.backends.reference.tables import KeyValues, SelectorBits, TableRuntime
-from p4switch.ir import Table
+from p4switch.backends.reference.tables import InstalledEntry, KeyValues, TableRuntime
+from p4switch.ir import ActionChoice, Table
 from p4switch.position import NOWHERE, Position
 from p4switch.targets.v1model.engine import KeyMatch, Packet, TableEntry
 from p4switch.targets.v1model.matches import match_keys
@@ -176,14 +176,8 @@ class TracedTable(TableRuntime):
         self._table = table
         self._keys = match_keys(table)
 
-    def apply(self, key: KeyValues, selector: SelectorBits) -> tuple[bool, int]:
+    def _chosen(self, key: KeyValues, item: InstalledEntry | None, choice: ActionChoice) -> None:
         """See `TableRuntime`."""
-        item = self.lookup.find(key)
-        choice = self.default
-        if item is not None:
-            if self._observed:
-                self._observe(item)
-            choice = item.choice or self._indirect(item.entry, selector)
         action = self._table.actions[choice.index].action
         self._tracer.note(
             "table",
@@ -195,8 +189,6 @@ class TracedTable(TableRuntime):
             action=action.name,
             arguments={p.name: v for p, v in zip(action.data, choice.arguments, strict=True)},
         )
-        self.actions[choice.index](*choice.arguments)
-        return item is not None, choice.index
 
     def _entry(self, entry: TableEntry) -> str:
         parts = [
