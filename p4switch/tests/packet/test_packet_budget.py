@@ -129,6 +129,27 @@ def test_packets_that_multiply_end(
     assert 1 <= dropped(engine) <= 3000
 
 
+ROUNDS = "if (hdr.op.sum < hdr.op.count) {{ hdr.op.sum = hdr.op.sum + 1; {}; }}"
+MANY_TURNS = {
+    "recirculate": {"egress": ROUNDS.format("recirculate_preserving_field_list(1)")},
+    "clone": {"egress": ROUNDS.format("mark_to_drop(s); clone(CloneType.E2E, 5)")},
+}
+
+
+@pytest.mark.parametrize("kind", MANY_TURNS)
+def test_the_budget_alone_limits_turns(
+    make_engine: MakeEngine, compile_text: Compile, kind: str
+) -> None:
+    checked = compile_text(program(**MANY_TURNS[kind]))
+    turns = 1500
+    for budget, leave in ((2 * turns + 2, 1), (2 * turns + 1, 0)):
+        engine = make_engine(checked, EngineOptions(packet_budget=budget))
+        engine.set_clone_session(5, CloneSession((Replica(1),)))
+        out = engine.process([(9, frame(turns))])
+        assert [data[4:] for _, data in out] == [turns.to_bytes(4, "big")] * leave
+        assert dropped(engine) == 1 - leave
+
+
 def test_copies_share_the_budget_of_their_packet(
     make_engine: MakeEngine, compile_text: Compile
 ) -> None:

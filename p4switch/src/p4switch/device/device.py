@@ -22,7 +22,7 @@ from p4switch.p4runtime.p4info import p4info
 from p4switch.p4runtime.server import P4RuntimeServer
 from p4switch.p4runtime.service import P4RuntimeService
 from p4switch.packet_io.sockets import FullCounts, InterfaceError, open_packet_socket
-from p4switch.targets.v1model.engine import TURNS_LIMIT, EngineStatistics
+from p4switch.targets.v1model.engine import EngineStatistics
 
 if TYPE_CHECKING:
     # Imported late: most switches start without them.
@@ -34,11 +34,6 @@ LARGEST_PORT = 510
 """511 is BMv2's drop port."""
 
 log = logging.getLogger(__name__)
-
-_WHY = {
-    "over_budget": "they and their copies exceeded --packet-budget",
-    "endless_turns": f"resubmitted or recirculated more than {TURNS_LIMIT} times",
-}
 
 
 class PortError(ValueError):
@@ -177,9 +172,12 @@ class Device:
 
 def log_drops(statistics: EngineStatistics) -> None:
     """Log the packets that the switch dropped because of errors in the program."""
-    for what in ("over_budget", "endless_turns"):
-        if statistics.extra.get(what):
-            log.warning("%s: %d packets dropped (%s)", what, statistics.extra[what], _WHY[what])
+    dropped = statistics.extra.get("over_budget")
+    if dropped:
+        log.warning(
+            "over_budget: %d packets dropped (they and their copies exceeded --packet-budget)",
+            dropped,
+        )
 
 
 def _make_plane(

@@ -210,10 +210,10 @@ class NativeEngine(ControlState):
 
     def statistics(self) -> EngineStatistics:
         """See `Engine`."""
-        values = (ctypes.c_uint64 * 6)()
+        values = (ctypes.c_uint64 * 5)()
         with self.lock:
             self.library.statistics(self.switch, values)
-        names = ("endless_turns", "failed_assertions", "lost_digests", "over_budget")
+        names = ("failed_assertions", "lost_digests", "over_budget")
         extra = {name: value for name, value in zip(names, values[2:], strict=True) if value}
         return EngineStatistics(values[0], values[1], extra)
 

@@ -66,7 +66,6 @@ class ProgramBlocks:
             packet.length,
             packet.now_us,
             truncate=packet.truncate,
-            turns=packet.turns,
             work=packet.work,
         )
 

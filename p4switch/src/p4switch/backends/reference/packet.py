@@ -60,8 +60,6 @@ class PacketState:
     clone: CloneRequest | None = None
     resubmit: FieldListRequest | None = None
     recirculate: FieldListRequest | None = None
-    turns: int = 0
-    """How often it was resubmitted or recirculated."""
     work: Work = field(default_factory=Work)
     """Shared with its copies."""
 

@@ -22,7 +22,7 @@ from p4switch.backends.reference.packet import (
     FieldListRequest,
     PacketState,
 )
-from p4switch.targets.v1model.engine import TURNS_LIMIT, EngineOptions, Packet, Replica
+from p4switch.targets.v1model.engine import EngineOptions, Packet, Replica
 from p4switch.targets.v1model.state import ControlState
 
 
@@ -187,7 +187,6 @@ class Pipeline:
         copy = self._blocks.fresh(packet.data)
         copy.now_us = self._now_us
         copy.ingress_length = packet.ingress_length
-        copy.turns = packet.turns
         copy.work = packet.work
         self._set(copy, "ingress_port", ingress_port)
         self._externs.packet = copy
@@ -211,26 +210,20 @@ class Pipeline:
             copy.limit(session.length)
         self._replicate(copy, session.replicas)
 
-    def _resubmitted(self, packet: PacketState, request: FieldListRequest) -> PacketState | None:
+    def _resubmitted(self, packet: PacketState, request: FieldListRequest) -> PacketState:
         copy = self._again(packet, packet.data, request, INSTANCE_RESUBMITTED)
-        if copy is not None:
-            copy.ingress_length = packet.ingress_length
+        copy.ingress_length = packet.ingress_length
         return copy
 
     def _again(
         self, packet: PacketState, data: bytes, request: FieldListRequest, instance_type: int
-    ) -> PacketState | None:
+    ) -> PacketState:
         """Return the packet for another pass; its metadata are new except for the field list.
 
         As in BMv2 the ingress port is not preserved.
         """
-        if packet.turns >= TURNS_LIMIT:
-            self._externs.count("endless_turns")
-            self._dropped(f"resubmitted or recirculated {TURNS_LIMIT} times")
-            return None
         copy = self._blocks.fresh(data)
         copy.now_us = self._now_us
-        copy.turns = packet.turns + 1
         copy.work = packet.work
         if request.field_list is not None:
             self._blocks.preserve(packet, copy, request.field_list)
@@ -312,8 +305,7 @@ class Pipeline:
             frame = frame[: packet.truncate]
         if packet.recirculate is not None:
             again = self._again(packet, frame, packet.recirculate, INSTANCE_RECIRCULATED)
-            if again is not None:
-                self._recirculated.append(again)
+            self._recirculated.append(again)
         else:
             out.append((port, frame))
 
@@ -323,9 +315,4 @@ class Pipeline:
             self._dropped(f"the clone: there is no session {request.session}")
             return
         copy = self._blocks.twin(packet, with_metadata=False)
-        copy.turns = packet.turns + 1
-        if copy.turns > TURNS_LIMIT:
-            self._externs.count("endless_turns")
-            self._dropped(f"cloned at egress {TURNS_LIMIT} times")
-            return
         self._enqueue_clones(packet, copy, request, INSTANCE_EGRESS_CLONE)

@@ -14,9 +14,6 @@ from pathlib import Path
 
 from p4switch.ir import ActionChoice, ExternInstance, Program, Table
 
-TURNS_LIMIT = 1000
-"""Maximum resubmissions and recirculations of a packet; beyond it is dropped and counted."""
-
 Packet = tuple[int, bytes]
 """A port number (9 bits) and a frame."""
 
@@ -156,7 +153,7 @@ class EngineStatistics:
     """Statistics of the engine, in addition to the program's own counters.
 
     `extra`, without zeros: `over_budget` (packets and copies dropped for lack of steps, see
-    `EngineOptions`), `endless_turns`, `failed_assertions`, `lost_digests`.
+    `EngineOptions`), `failed_assertions`, `lost_digests`.
     """
 
     queue_drops: int = 0

@@ -360,10 +360,9 @@ EXPORT void p4_statistics(p4_switch *sw, u64 *values) {
     switch_lock(sw);
     values[0] = sw->statistics.queue_drops;
     values[1] = sw->statistics.parser_errors;
-    values[2] = sw->statistics.endless_turns;
-    values[3] = sw->statistics.failed_assertions;
-    values[4] = sw->digests.lost;
-    values[5] = sw->statistics.over_budget;
+    values[2] = sw->statistics.failed_assertions;
+    values[3] = sw->digests.lost;
+    values[4] = sw->statistics.over_budget;
     switch_unlock(sw);
 }
 

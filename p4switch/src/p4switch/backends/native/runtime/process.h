@@ -7,9 +7,6 @@
 
 #include "actions.h"
 
-/* Resubmissions and recirculations of one packet; one more and it is dropped and counted. */
-#define TURNS_LIMIT 1000
-
 /* --- queues */
 
 /* Frames that are before a packet: in its queue, and in the interface. */
@@ -102,7 +99,6 @@ UNUSED static void clone_at_ingress(p4_switch *sw, packet *p, u64 ingress_port) 
         return;
     }
     copy->input_length = p->input_length;
-    copy->turns = p->turns;
     std_set_ingress_port(copy, ingress_port);
     parse_packet(sw, copy);
     if (SPENT(copy)) {
@@ -116,18 +112,12 @@ UNUSED static void clone_at_ingress(p4_switch *sw, packet *p, u64 ingress_port) 
 }
 
 /* The packet for another turn from the parser on; its metadata is new but for the list. What `p`
-
    may still cost is the new packet's: `p` is at its end. */
 UNUSED static packet *packet_again(p4_switch *sw, packet *p, buffer *owner, const u8 *data,
                                    u32 length, u32 field_list, u32 instance_type) {
-    if (p->turns >= TURNS_LIMIT) {
-        sw->statistics.endless_turns++;
-        return NULL;
-    }
     packet *again = packet_new(sw);
     if (!again) return NULL;
     packet_reset(again, owner, data, length);
-    again->turns = p->turns + 1;
     family_pass_on(p, again);
     copy_field_list(field_list, &again->meta, &p->meta);
     std_set_instance_type(again, instance_type);
@@ -188,13 +178,8 @@ UNUSED static void clone_at_egress(p4_switch *sw, packet *p) {
     const replication *session =
         p->clone_session < CLONE_SESSIONS ? sw->sessions[p->clone_session] : NULL;
     if (!session) return;
-    if (p->turns >= TURNS_LIMIT) {
-        sw->statistics.endless_turns++;
-        return;
-    }
     packet *copy = packet_twin(sw, p);
     if (!copy) return;
-    copy->turns++;
     memset(&copy->std, 0, sizeof copy->std);
     memset(&copy->meta, 0, sizeof copy->meta);
     send_clones(sw, p, copy, session, INSTANCE_EGRESS_CLONE);

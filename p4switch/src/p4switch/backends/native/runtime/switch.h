@@ -34,7 +34,6 @@ typedef struct packet {
     u32 cursor;                /* bits that the parser took */
     u32 input_length;          /* bytes at ingress: what counters and meters count */
     u32 current_length;        /* BMv2's packet length register: follows setValid, setInvalid */
-    u32 turns;                 /* how often it was resubmitted or recirculated */
     u32 truncate_to;           /* bytes, when `truncates` */
 #if COUNTS_STEPS
     u32 steps;                 /* what it has cost, while it has no `family` */
@@ -80,7 +79,7 @@ typedef struct {
 typedef struct { u32 count; u64 *rows; } value_set;
 
 typedef struct {
-    u64 queue_drops, parser_errors, endless_turns, failed_assertions, over_budget;
+    u64 queue_drops, parser_errors, failed_assertions, over_budget;
 } switch_statistics;
 
 struct packet_loop;
