@@ -55,6 +55,10 @@ it for as long as whole tensors take, time out at 0.2 s though nothing is lost, 
 """
 LEAST_BUFFER = 1 << 16
 
+HOSTS_FILE = Path("/etc/hosts")
+RESOLVER_FILE = Path("/etc/resolv.conf")
+"""Of the machine; the hosts of an emulation, with mount namespaces of their own, have others."""
+
 
 def _note_removal(error: BaseException | None) -> None:
     """Let an interrupt say what became of the emulation."""
@@ -100,7 +104,8 @@ class Emulation(EmulatedHosts):
         self._record: RunRecord | None = None
         self._lock: EmulationLock | None = None
         self._starter: ThreadPoolExecutor | None = None
-        self._marking = contextlib.ExitStack()
+        self._of_the_run = contextlib.ExitStack()
+        """What is taken back with the network: the mark on processes, a folder of files."""
         self._logs: list[IO[bytes]] = []
         self._processes: list[subprocess.Popen[bytes]] = []
         self._ordered = 0
@@ -118,11 +123,12 @@ class Emulation(EmulatedHosts):
             for line in take_down_orphans(folder):
                 LOGGER.warning("left by a run that was killed: %s", line)
             self._record = RunRecord.create(folder)
-            self._marking.enter_context(self._record.marking())
+            self._of_the_run.enter_context(self._record.marking())
             # Processes end with the thread that started them: this one lives until we tear down.
             self._starter = ThreadPoolExecutor(1, thread_name_prefix="starter of processes")
             self._build()
             self._prepare_interfaces()
+            self._prepare_names()
             self._start_switches()
         except BaseException as error:
             self._tear_down()
@@ -265,6 +271,28 @@ class Emulation(EmulatedHosts):
             lines = route_lines(hosts[name].ip, routes[name])
             self._check(["ip", "-batch", "-"], host=name, stdin="\n".join(lines))
 
+    def _prepare_names(self) -> None:
+        """Give hosts each other's names, and no name server: the machine's is out of reach.
+
+        Every look-up would wait for it for seconds, as its address may be one of the hosts' own.
+        """
+        assert self._record is not None
+        folder = self._of_the_run.enter_context(self._record.temporary_folder())
+        known = HOSTS_FILE.read_text() if HOSTS_FILE.exists() else "127.0.0.1 localhost\n"
+        names = [f"{host.ip} {host.name}" for host in self.network.hosts.values()]
+        texts = {
+            HOSTS_FILE: "\n".join([known, *names, ""]),
+            RESOLVER_FILE: "# The hosts of an emulation reach no name server.\n",
+        }
+        for place, text in texts.items():
+            if not place.exists():
+                continue
+            file = folder / place.name
+            file.write_text(text)
+            file.chmod(0o644)
+            for host in self.network.hosts:
+                self._check(["mount", "--bind", str(file), str(place)], host=host)
+
     def _keep_order(self, interface: str, host: str | None) -> None:
         """Receive an interface's frames on one processor; processors are assigned in turn."""
         processors = sorted(os.sched_getaffinity(0))
@@ -304,7 +332,7 @@ class Emulation(EmulatedHosts):
             if self._record is not None:
                 # What programs on hosts have started, and left when they were killed.
                 end_processes(self._record.token, namespaces - {network_namespace(os.getpid()), ""})
-        self._marking.close()
+        self._of_the_run.close()
         if self._record is not None:
             self._record.restore_settings()
             self._record.forget()

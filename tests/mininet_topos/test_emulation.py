@@ -74,6 +74,18 @@ def test_descendants_of_host_programs_end_too() -> None:
     assert left_over() == []
 
 
+def test_hosts_know_each_others_names_and_ask_no_name_server() -> None:
+    network = prepare(SMALL).network
+    machine = Path("/etc/hosts").read_text(), Path("/etc/resolv.conf").read_text()
+    with Emulation(network) as emulation:
+        found = emulation.run("h1", ["getent", "hosts", "h2"])
+        assert found.split() == [network.hosts["h2"].ip, "h2"]
+        assert "127.0.0.1" in emulation.run("h1", ["getent", "ahosts", "localhost"])
+        assert "nameserver" not in emulation.run("h1", ["cat", "/etc/resolv.conf"])
+        assert (Path("/etc/hosts").read_text(), Path("/etc/resolv.conf").read_text()) == machine
+    assert left_over() == []
+
+
 def test_switches_speak_to_root_alone() -> None:
     """Of every switch there is a socket in a folder that only root enters, and no TCP port."""
     with Emulation(prepare(SMALL).network) as emulation:
