@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from p4switch.frontend.source.lexer import END, NEWLINE, scan
+from p4switch.frontend.source.lexer import END, NEWLINE, STRING, scan
 from p4switch.frontend.source.preprocessor import Preprocessed, preprocess, preprocess_text
 from p4switch.position import P4Error
 
@@ -239,10 +240,61 @@ def test_line_directives_and_line_markers_move_positions() -> None:
 
 
 def test_string_over_several_lines_is_one_token() -> None:
-    text = 'a "one\n#define two // \\" \n" b\n'
+    text = 'a "one\n# two // \\" \n" b\n'
     result = preprocess_text(text, "t.p4")
-    assert result.texts[:-1] == ["a", '"one\n#define two // \\" \n"', "b"]
+    assert result.texts[:-1] == ["a", '"one\n# two // \\" \n"', "b"]
     assert places(result)[2] == "b@t.p4:3:3"
+
+
+STRINGS = """#define FIVE 5
+#define F(x) x
+@r("
+#ifdef NOT
+   a == FIVE; "
+#elif defined(FIVE)
+   // a FIVE comment
+   a   ==  FIVE;  b == F(3) /* k FIVE
+ more */;
+# not a directive FIVE\x20\x20
+#else
+   unreached
+#endif
+#define SIX 6
+\tc == SIX;  ") FIVE SIX
+@r("FIVE one
+two \\"three FIVE\\" FIVE
+FIVE 'FIVE' it's FIVE
+  four") FIVE
+@r("
+#if FIVE == 4
+  four")
+#else
+  five") after
+#endif
+"""
+
+
+@pytest.mark.skipif(shutil.which("cpp") is None, reason="needs cpp")
+def test_strings_over_several_lines_are_preprocessed_as_by_cpp(tmp_path: Path) -> None:
+    """With the options that p4c gives cpp."""
+    path = tmp_path / "strings.p4"
+    path.write_text(STRINGS)
+    command = ["cpp", "-C", "-undef", "-nostdinc", "-x", "assembler-with-cpp", str(path)]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    text = re.sub(r"^# \d+ .*\n", "", text, flags=re.MULTILINE)
+    result = preprocess(path)
+    pairs = zip(result.kinds, result.texts, strict=True)
+    found = [text for kind, text in pairs if kind == STRING]
+    assert found == re.findall(r'"(?:[^"\\]|\\.)*"', text)
+    assert [text for text in result.texts if text.isalnum()] == [
+        "r",
+        "5",
+        "6",
+        "r",
+        "5",
+        "r",
+        "after",
+    ]
 
 
 def test_pragma_annotation_ends_with_its_line() -> None:
@@ -258,6 +310,10 @@ def test_pragma_annotation_ends_with_its_line() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ('"\n#if 1\n', "t.p4:1:1: error: unterminated string\n"),
+        ('"\n#if 0\n"', "t.p4:2:2: error: #if without #endif\n"),
+        ('"\n #endif\n"', "t.p4:2:3: error: #endif without #if\n"),
+        ('"\n#include <a>\n"', "t.p4:2:2: error: #include within a string is not supported\n"),
         (
             "x\n  #include <nowhere.p4>\n",
             "t.p4:2:4: error: cannot find include file 'nowhere.p4'; searched ",

@@ -7,6 +7,7 @@ its macro is disabled never expands again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +43,14 @@ SYSTEM_INCLUDES = Path(__file__).resolve().parents[2] / "targets" / "v1model" / 
 """Folder of `core.p4` and `v1model.p4` if no include path has them."""
 
 _MAX_INCLUDE_DEPTH = 100
+
+_DIRECTIVE_IN_STRING = re.compile(
+    r"[ \t]*#[ \t]*(if|ifdef|ifndef|elif|else|endif|define|undef|error|warning|include)\b"
+)
+_LINE_OF_STRING = re.compile(r'(?:[^"\\\n]|\\[^\n])*\\?')
+"""What of a line belongs to a string."""
+_UNQUOTED = re.compile(r"""[^"'\\]*""")
+_COMMENT = re.compile(r"(//.*|/\*.*?(?:\*/|$))")
 
 
 @dataclass(slots=True)
@@ -260,20 +269,72 @@ class _Preprocessor:
 
     def odd_token(self, file: _File, token: Token) -> Token:
         """Return the token that begins with `token`, of kind OTHER, if there is one."""
-        _, text, spaced, offset = token
+        text = token[1]
         if text == '"':
-            # A string that runs over several lines.
-            end = offset + 1
-            while end < len(file.text) and file.text[end] != '"':
-                end += 2 if file.text[end] == "\\" else 1
-            if end >= len(file.text):
-                raise self._token_error(file.base, token, "unterminated string")
-            file.tokens[file.index :] = scan(file.text, end + 1)
-            return STRING, file.text[offset : end + 1], spaced, offset
+            return self._string_over_lines(file, token)
         if text.startswith("/*"):
             raise self._token_error(file.base, token, "unterminated comment")
         # Annotations may hold any character: the parser decides.
         return token
+
+    def _string_over_lines(self, file: _File, quote_mark: Token) -> Token:
+        """Read a string that goes on after its first line, as cpp hands it to p4c.
+
+        C has no such strings: in all lines but the first, cpp carries out directives, of which
+        empty lines remain, and expands macros.
+        """
+        use, text, start = self._use, file.text, quote_mark[3]
+        written = ""
+        at = start + 1
+        while True:
+            directive = _DIRECTIVE_IN_STRING.match(text, at) if written else None
+            if directive is not None:
+                if directive[1] == "include":
+                    mark = file.base + directive.start(1)
+                    raise self._error(mark, "#include within a string is not supported")
+                file.tokens[file.index :] = scan(text, at)
+                self._directive(file)
+                end = file.tokens[file.index][3]
+                written += "\n" * text.count("\n", at, end)
+            else:
+                line = _LINE_OF_STRING.match(text, at)
+                assert line is not None
+                end = line.end()
+                closed = text[end : end + 1] == '"'
+                first = not written
+                made = line[0] if first else self._line_of_string(line[0], file.base + at, closed)
+                written += made
+            if end == len(text):
+                raise self._token_error(file.base, quote_mark, "unterminated string")
+            if text[end] == '"':
+                break
+            written += "\n"
+            at = end + 1
+        self._use = use
+        file.tokens[file.index :] = scan(text, end + 1)
+        return STRING, f'"{written}"', quote_mark[2], start
+
+    def _line_of_string(self, line: str, mark: int, closed: bool) -> str:
+        """Expand macros up to the first quotation mark, and outside comments.
+
+        White space between words becomes one space, as cpp writes it, and that at the end of the
+        line is dropped, unless the string is `closed` there.
+        """
+        unquoted = _UNQUOTED.match(line)
+        assert unquoted is not None
+        code, rest = unquoted[0], line[unquoted.end() :]
+        indent = len(code) - len(code.lstrip())
+        made = ""
+        for part in _COMMENT.split(code):
+            if part.startswith(("//", "/*")):
+                made += part
+                continue
+            tokens = self._expand_line(scan(part)[:-1], mark)
+            made += "".join((" " if token[2] else "") + token[1] for token in tokens)
+            made += " " if part[-1:].isspace() else ""
+        if not rest and not closed:
+            made = made.rstrip()
+        return f"{' ' * indent}{made.lstrip()}{rest}"
 
     # --- Directives --------------------------------------------------------------------------
 
