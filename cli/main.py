@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from cli.console import Interrupted, complain
+from p4switch.packet_io.standard_output import failures_reported
 from protocol.errors import InputError
 from protocol.version import version_option
 
@@ -210,11 +211,13 @@ def main() -> None:
     """Run the command; an error of hopsum becomes one clear message and its exit code."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
-        app()
-    except Interrupted as interrupted:
+        with failures_reported("hopsum"):
+            app()
+    except (Interrupted, KeyboardInterrupt) as interrupted:
+        # The latter before a subcommand runs, while Typer reads its options.
         notes = getattr(interrupted, "__notes__", ())
         typer.echo("; ".join(("interrupted", *notes)), err=True)
-        sys.exit(interrupted.exit_code)
+        sys.exit(128 + signal.SIGINT)
     except Exception as error:
         # Rooms that know nothing of hopsum's base class name their exit code alone.
         code = getattr(error, "exit_code", None)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from files.options_file import config_option
+from p4switch.packet_io.standard_output import failures_reported
 from protocol.errors import HopsumError
 from protocol.extras import MissingExtraError, require
 from protocol.version import version_option
@@ -35,7 +36,8 @@ def main() -> None:
     """Run the command."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
-        app()
+        with failures_reported("hopsum-agent"):
+            app()
     except HopsumError as error:
         logging.getLogger("hopsum-agent").error("%s", error)
         sys.exit(error.exit_code)

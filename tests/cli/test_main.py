@@ -7,6 +7,7 @@ import subprocess
 import sys
 from importlib import import_module
 from inspect import getdoc
+from pathlib import Path
 
 import pytest
 import typer
@@ -119,6 +120,32 @@ def test_an_interrupt_during_imports_leaves_no_traceback() -> None:
     """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (-signal.SIGINT, "")
+
+
+def test_an_interrupt_while_options_are_read_leaves_no_traceback() -> None:
+    code = """if True:
+        import os, signal, sys
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        import typer.main
+        typer.main.get_command = lambda app: os.kill(os.getpid(), signal.SIGINT)
+        from cli.entry import main
+        main()
+    """
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (128 + signal.SIGINT, "interrupted\n")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["topology", "star:2"], ["topology", "star:2", "--json"]]
+)
+def test_a_full_disk_is_one_line_of_error(arguments: list[str]) -> None:
+    code = "from cli.entry import main; main()"
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-c", code, *arguments], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert ended.stderr == "hopsum: cannot write the output: No space left on device\n"
+    assert ended.returncode == 1
 
 
 def test_names_in_options_are_those_of_the_registries() -> None:

@@ -11,6 +11,8 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from p4switch.packet_io.standard_output import failures_reported
+
 
 class Command(NamedTuple):
     """Location of a subcommand (`module:function`) and its help."""
@@ -117,7 +119,8 @@ def main() -> None:
         # Until the switch runs nearly all objects stay: looking for garbage takes a tenth of that.
         gc.disable()
     try:
-        app(args=arguments, prog_name="p4switch")
+        with failures_reported("p4switch"):
+            app(args=arguments, prog_name="p4switch")
     finally:
         gc.enable()
 
