@@ -33,7 +33,7 @@ def compile_by_p4c(program: Path, defines: Mapping[str, str]) -> CompiledByP4c:
     if p4c is missing or fails, P4Error for a program without a text.
     """
     from p4switch.device.bundle import make_bundle
-    from p4switch.packet_io.compile import cache_entry, locked
+    from p4switch.packet_io.compile import cache_entry, is_intact, locked, seal
 
     compiler = shutil.which("p4c")
     if compiler is None:
@@ -41,13 +41,14 @@ def compile_by_p4c(program: Path, defines: Mapping[str, str]) -> CompiledByP4c:
     version = _run([compiler, "--version"], program).stdout
     text = make_bundle(program, defines=defines).decode().replace(f'"{program.parent}/', '"')
     entry = cache_entry("p4c", version, text)
-    files = [entry / name for name in (INFO, JSON, MESSAGES)]
+    names = (INFO, JSON, MESSAGES)
     with locked(entry):
-        if not all(file.exists() for file in files):
+        if not is_intact(entry, names):
             with tempfile.TemporaryDirectory(dir=entry) as folder:
                 _compile(compiler, program, defines, Path(folder))
-                for file in files:
-                    Path(folder, file.name).replace(file)
+                for name in names:
+                    Path(folder, name).replace(entry / name)
+            seal(entry, names)
     return CompiledByP4c(entry / INFO, entry / JSON, (entry / MESSAGES).read_text())
 
 

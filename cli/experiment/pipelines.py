@@ -45,7 +45,7 @@ def _embedded(lanes: int, slots: int, max_hops: int) -> Pipeline:
     from finsy.proto import p4i
 
     from p4switch.backends.native.build import package_hash
-    from p4switch.packet_io.compile import cache_entry, locked, replace_file
+    from p4switch.packet_io.compile import cache_entry, is_intact, locked, replace_file, seal
     from p4switch.packet_io.private_files import UnsafePathError
 
     defines = defines_of(lanes, slots, max_hops)
@@ -56,10 +56,12 @@ def _embedded(lanes: int, slots: int, max_hops: int) -> Pipeline:
         entry = cache_entry("pipeline", *parts)
         with locked(entry):
             info, config = entry / "p4info", entry / "config"
-            if not (info.exists() and config.exists()):
+            names = [info.name, config.name]
+            if not is_intact(entry, names):
                 made = _compile_embedded(defines)
                 for path, data in zip((info, config), made, strict=True):
                     replace_file(path, data)
+                seal(entry, names)
             kept = info.read_bytes(), config.read_bytes()
     except (OSError, UnsafePathError):
         kept = _compile_embedded(defines)

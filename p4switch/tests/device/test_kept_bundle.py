@@ -88,3 +88,12 @@ def test_a_folder_that_cannot_be_used_costs_time_only(source: Path, cache: Path)
     cache.parent.mkdir()
     cache.write_text("in the way")
     read(source)
+
+
+@pytest.mark.parametrize("damage", [b"", b"\x80", bytes(400)], ids=["empty", "cut", "zeros"])
+def test_a_damaged_bundle_is_made_again(source: Path, cache: Path, damage: bytes) -> None:
+    first = read(source)
+    [kept] = cache.rglob("bundle.pickle")
+    kept.write_bytes(damage)
+    assert read(source) == first
+    assert kept.read_bytes() != damage

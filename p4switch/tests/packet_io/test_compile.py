@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from p4switch.packet_io import compile as compiler
-from p4switch.packet_io.compile import FLAGS, CompileError, NoCompilerError, compile_shared
+from p4switch.packet_io.compile import (
+    FLAGS,
+    SEAL,
+    CompileError,
+    NoCompilerError,
+    compile_shared,
+)
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -43,6 +51,17 @@ def test_files_that_belong_to_an_object_are_kept_with_it() -> None:
     path = compile_shared("answer", TEXT, companions={"note": b"hello"})
     assert path.with_name("note").read_bytes() == b"hello"
     assert path.with_suffix(".c").read_text() == TEXT
+
+
+@pytest.mark.parametrize("damaged", ["answer.so", "note", SEAL])
+@pytest.mark.parametrize("damage", [b"", bytes(40)], ids=["empty", "zeros"])
+def test_a_damaged_entry_is_made_again(damaged: str, damage: bytes) -> None:
+    path = compile_shared("answer", TEXT, companions={"note": b"hello"})
+    path.with_name(damaged).write_bytes(damage)
+    assert compile_shared("answer", TEXT, companions={"note": b"hello"}) == path
+    assert path.with_name("note").read_bytes() == b"hello"
+    code = f"import ctypes; print(ctypes.CDLL({str(path)!r}).answer())"
+    assert subprocess.check_output([sys.executable, "-c", code]) == b"42\n"
 
 
 def test_included_text_is_named_by_depends_alone(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -100,6 +101,27 @@ def test_p4c_compiles_a_program_once_wherever_it_stands(p4c: P4c, tmp_path: Path
     for text, number in (("const bit<8> n = N;", "2"), ("const bit<8> m = N;", "1")):
         assert compiled("a", text, N=number) != first
     assert len(p4c.compiled) == 3
+
+
+def test_damaged_files_of_the_cache_are_made_again(p4c: P4c, tmp_path: Path) -> None:
+    program = tmp_path / "program.p4"
+    program.write_text("const bit<8> n = 1;")
+    made = compile_by_p4c(program, {})
+    for file in (made.json, made.info):
+        text = file.read_bytes()
+        file.write_bytes(b"")
+        assert compile_by_p4c(program, {}) == made
+        assert file.read_bytes() == text
+    assert len(p4c.compiled) == 3
+
+
+@pytest.mark.slow
+def test_a_damaged_p4info_of_the_cache_is_made_again() -> None:
+    make = pipelines._embedded.__wrapped__
+    first = make(32, 64, 10)
+    [info] = Path(os.environ["XDG_CACHE_HOME"]).rglob("p4info")
+    info.write_bytes(b"")
+    assert make(32, 64, 10).p4info == first.p4info
 
 
 def test_a_compiler_that_fails_says_why(

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from p4switch.backends.native import build
-from p4switch.packet_io.compile import cache_entry, locked, replace_file
+from p4switch.packet_io.compile import cache_entry, is_intact, locked, replace_file, seal
 from p4switch.packet_io.private_files import UnsafePathError
 
 
@@ -24,13 +24,14 @@ def kept_bundle(path: Path, include_paths: Sequence[Path], defines: Mapping[str,
     except UnsafePathError:
         return _make(path, include_paths, defines)[1]
     kept = entry / "bundle.pickle"
-    with suppress(OSError):  # It is not there.
+    if is_intact(entry, [kept.name]):
         files, bundle = pickle.loads(kept.read_bytes())
         if all(_contents(file) == contents for file, contents in files.items()):
             return bytes(bundle)
     made = _make(path, include_paths, defines)
     with suppress(OSError), locked(entry):
         replace_file(kept, pickle.dumps(made))
+        seal(entry, [kept.name])
     return made[1]
 
 

@@ -3,7 +3,8 @@
 A cache entry is a folder named by the hash of all its inputs. A file lock per entry lets one
 process build while others wait, so twenty switches start from one compile. The cache is in
 $XDG_CACHE_HOME/p4switch, or ~/.cache/p4switch. Its contents are executed, so only its owner may
-write there. $P4SWITCH_CFLAGS holds more flags for the compiler, after all others.
+write there. Hashes of its files tell those that were damaged, which are made again.
+$P4SWITCH_CFLAGS holds more flags for the compiler, after all others.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from pathlib import Path
 from p4switch.packet_io.private_files import ANOTHER_PLACE, UnsafePathError, private_folder
 
 FLAGS = ("-O2", "-shared", "-fPIC", "-std=gnu11")
+
+SEAL = "sha256sums"
+"""The file with the hashes of an entry's other files."""
 
 
 class NoCompilerError(RuntimeError):
@@ -94,6 +98,28 @@ def replace_file(path: Path, data: bytes) -> None:
     made.replace(path)
 
 
+def seal(entry: Path, names: Sequence[str]) -> None:
+    """Write down the hashes of files of a `locked` cache entry, for `is_intact`."""
+    replace_file(entry / SEAL, _sums(entry, names).encode())
+
+
+def is_intact(entry: Path, names: Sequence[str]) -> bool:
+    """Return whether these files of a cache entry are as they were when it was sealed.
+
+    Files written shortly before a power failure, or on a full disk, may be cut or full of zeros.
+    """
+    try:
+        return (entry / SEAL).read_bytes() == _sums(entry, names).encode()
+    except OSError:
+        return False
+
+
+def _sums(entry: Path, names: Sequence[str]) -> str:
+    """Return the hashes of files as `sha256sum` writes them."""
+    hashes = {name: hashlib.sha256((entry / name).read_bytes()) for name in names}
+    return "".join(f"{found.hexdigest()}  {name}\n" for name, found in hashes.items())
+
+
 def compile_shared(
     name: str,
     text: str,
@@ -114,14 +140,16 @@ def compile_shared(
     kept = [part for file, data in sorted(companions.items()) for part in (file, data.hex())]
     entry = cache_entry(name, text, compiler_identity(path), *flags, "", *depends, "", *kept)
     target = entry / f"{name}.so"
-    if target.exists():
+    names = (target.name, *companions)
+    if is_intact(entry, names):
         return target
     with locked(entry):
-        if not target.exists():
+        if not is_intact(entry, names):
             for file, data in companions.items():
-                (entry / file).write_bytes(data)
+                replace_file(entry / file, data)
             includes = [f"-I{folder}" for folder in include_paths]
             _compile(path, [*flags, *includes], text, target)
+            seal(entry, names)
     return target
 
 

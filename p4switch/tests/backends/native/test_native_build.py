@@ -97,6 +97,17 @@ def test_a_second_start_needs_no_front_end(source: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["program.pickle", "layout.pickle", "switch.so"])
+def test_a_damaged_cache_file_is_made_again(source: Path, cache: Path, name: str) -> None:
+    """An empty pickle raises EOFError, which Typer shows as "Aborted!"."""
+    build.load(source)
+    [damaged] = cache.rglob(name)
+    damaged.write_bytes(b"")
+    program, shared = build.load(source)
+    assert NativeEngine(program, compiled=shared).process([(0, b"ab")]) == [(1, b"ab")]
+
+
+@pytest.mark.slow
 def test_defines_are_part_of_the_entry(source: Path) -> None:
     one = NativeEngine(*_loaded(source, {}))
     two = NativeEngine(*_loaded(source, {"PORT": "2"}))

@@ -16,8 +16,10 @@ from p4switch.packet_io.compile import (
     compile_shared,
     compiler,
     compiler_identity,
+    is_intact,
     locked,
     replace_file,
+    seal,
 )
 
 if TYPE_CHECKING:
@@ -146,13 +148,14 @@ def load_kept(
     entry = cache_entry("program", *parts, package_hash(), machine(), compiler_identity(compiler()))
     kept = entry / "program.pickle"
     with locked(entry):
-        if kept.exists():
+        if is_intact(entry, [kept.name]):
             program, shared = pickle.loads(kept.read_bytes())
-            if shared.exists():
+            if is_intact(shared.parent, [shared.name, LAYOUT]):
                 return program, shared
         program = make()
         shared = build(program, externs=externs)
         replace_file(kept, pickle.dumps((program, shared)))
+        seal(entry, [kept.name])
     return program, shared
 
 
