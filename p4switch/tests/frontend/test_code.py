@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from p4switch import ir
 from p4switch.frontend.program import compile_program
 from p4switch.frontend.syntax.parser import parse_text
+from p4switch.position import P4Error
 from tests.support.ir_text import dump, dump_code
 
 PROGRAM = """
@@ -103,6 +104,36 @@ def code(body: str, local: str = "", top: str = "") -> str:
 )
 def test_lowering(source: str, lowered: str) -> None:
     assert code(source) == lowered
+
+
+@pytest.mark.parametrize(
+    ("source", "lowered"),
+    [
+        ("m.w = 1 << k;", "m.w = (32w1 << k)"),
+        ("m.w = m.w | 1 << k;", "m.w = (m.w | (32w1 << k))"),
+        ("m.w = (1 << k) - 1;", "m.w = ((32w1 << k) - 32w1)"),
+        ("m.w = -(1 << k);", "m.w = -(32w1 << k)"),
+        ("m.i = (bit<8>)(256 >> k >> 1);", "m.i = ((8w0 >> k) >> 1w1)"),
+        ("m.i = 1 << (k - 1);", "m.i = (8w1 << (k - 8w1))"),
+        ("m.flag = m.w & 1 << k != 0;", "m.flag = ((m.w & (32w1 << k)) != 32w0)"),
+        ("m.flag = m.w == 1 << k;", "m.flag = (m.w == (32w1 << k))"),
+        ("m.pair = {1 << k, 1 << k};", "m.pair = {(8w1 << k), (16w1 << k)}"),
+    ],
+)
+def test_a_shift_by_an_action_parameter_takes_its_width_from_the_context(
+    source: str, lowered: str
+) -> None:
+    """As in p4c, where parameters without a direction count as known when compiling."""
+    local = f"action a(bit<8> k) {{ {source} }} table t {{ actions = {{ a; }} }}"
+    made = program("t.apply();", local)
+    [body] = [action.body for action in made.actions if action.name == "C.a"]
+    assert dump_code(body).replace("C_m.", "m.").replace("C_a_k", "k") == lowered
+
+
+@pytest.mark.parametrize("use", ["m.flag = 1 << k > 5;", 'log_msg("{}", {1 << k});'])
+def test_a_shift_by_an_action_parameter_needs_a_context_with_a_width(use: str) -> None:
+    with pytest.raises(P4Error, match="the width of this integer is not known"):
+        program("t.apply();", f"action a(bit<8> k) {{ {use} }} table t {{ actions = {{ a; }} }}")
 
 
 @pytest.mark.slow

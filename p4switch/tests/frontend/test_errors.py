@@ -59,6 +59,10 @@ def test_an_error_shows_the_line_and_the_place() -> None:
         ("m.s = m.s / 2;", "'/' is not defined for signed numbers ('int<8>')"),
         ("m.i = m.i << m.s;", "the amount of a shift must be unsigned, not 'int<8>'"),
         (
+            "m.i = 1 << m.i;",
+            "the width of the left operand is not known; write one, as in '32w1 << x'",
+        ),
+        (
             "m.i = (bit<8>)m.s ++ 1;",
             "'++' needs bit<> or int<>, not 'int' without a width",
         ),

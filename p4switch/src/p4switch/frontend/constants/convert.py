@@ -27,6 +27,11 @@ def lowered(body: Body, value: Value) -> ir.Expression:
     """Give a value's expression of the IR."""
     if value.expression is not None:
         return value.expression
+    if value.sized is not None:
+        raise body.error(
+            value.position,
+            "the width of this integer is not known; write one, as in '32w1 << x'",
+        )
     assert value.constant is not None
     return ir.Const(body.lower(value.type, value.position), value.constant)
 
@@ -98,6 +103,8 @@ def _implicit_value(
         wide = target.base if isinstance(target, types.NewType) else target
         if isinstance(wide, types.Bits) and value.constant is not None:
             return constants.convert(value.constant, target, value.position)
+        if isinstance(wide, types.Bits) and value.sized is not None:
+            return retyped(value.sized(wide), target)
         return None
     if isinstance(target, types.Int) and isinstance(source, types.Bits):
         # Only constants can be of type int, so only they become one.
@@ -157,7 +164,7 @@ def of_expression(position: Position, kind: types.Type, expression: ir.Expressio
 
 def retyped(value: Value, target: types.Type) -> Value:
     """Give a value another type that is represented in the same way."""
-    return Value(value.position, target, value.expression, value.constant)
+    return Value(value.position, target, value.expression, value.constant, sized=value.sized)
 
 
 def _from_list(body: Body, operand: ListValue, target: types.Type) -> Value | None:

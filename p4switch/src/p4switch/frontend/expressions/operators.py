@@ -9,6 +9,7 @@ from p4switch.frontend.constants import constants, convert
 from p4switch.frontend.names.operands import describe
 from p4switch.frontend.names.values import InvalidValue, ListValue, Operand, Value
 from p4switch.frontend.types import types
+from p4switch.midend.visit import reads
 
 if TYPE_CHECKING:
     from p4switch.frontend.names.compilation import Body
@@ -35,6 +36,14 @@ def unary(body: Body, operator: str, operand: Value, position: Position) -> Valu
             raise body.error(position, f"'{operator}' needs a bit<> or int<>, not '{kind}'")
     if operand.constant is not None:
         return Value(position, kind, None, constants.unary(operator, operand.constant, kind))
+    if operand.sized is not None:
+        return Value(
+            position,
+            kind,
+            sized=lambda bits: unary(
+                body, operator, convert.to_type(body, operand, bits), position
+            ),
+        )
     if operator == "+":
         return Value(position, kind, operand.expression)
     expression = ir.Unary(body.lower(kind, position), operator, convert.lowered(body, operand))
@@ -60,6 +69,8 @@ def binary(
     left, right = _numeric(body, operator, left, right, position)
     kind = left.type
     _limits(body, operator, left, right, position)
+    if operator not in _ORDER and (left.sized is not None or right.sized is not None):
+        return _of_context(body, operator, left, right, position)
     if isinstance(kind, types.Int) and (left.constant is None or right.constant is None):
         return _of_integers(body, operator, left, right, position)
     result: types.Type = types.BOOL if operator in _ORDER else kind
@@ -128,13 +139,23 @@ def _make(
     return Value(position, result, expression)
 
 
+def _of_context(body: Body, operator: str, left: Value, right: Value, position: Position) -> Value:
+    """Make an operation on `int` values of which one takes its width from the context."""
+
+    def sized(bits: types.Bits) -> Value:
+        sides = [convert.to_type(body, operand, bits) for operand in (left, right)]
+        return binary(body, operator, sides[0], sides[1], position)
+
+    return Value(position, types.INT, sized=sized)
+
+
 def _of_integers(body: Body, operator: str, left: Value, right: Value, position: Position) -> Value:
     """Make an operation on `int` values of which one is known only at run time.
 
     Casts from `bit<>` and `int<>` make such values; each is held in as many bits as it may need,
     so that no operation loses any.
     """
-    widths = [_bits_needed(left), _bits_needed(right)]
+    widths = [_bits_needed(body, left), _bits_needed(body, right)]
     if operator in ("+", "-"):
         width = max(widths) + 1
     elif operator == "*":
@@ -157,12 +178,13 @@ def _of_integers(body: Body, operator: str, left: Value, right: Value, position:
     return Value(position, types.INT, ir.Binary(kind, operator, *operands))
 
 
-def _bits_needed(operand: Value) -> int:
+def _bits_needed(body: Body, operand: Value) -> int:
     if operand.constant is not None:
         number = int(operand.constant)
         return (number if number >= 0 else ~number).bit_length() + 1
-    assert operand.expression is not None and isinstance(operand.expression.type, ir.Bits)
-    return operand.expression.type.width
+    kind = convert.lowered(body, operand).type
+    assert isinstance(kind, ir.Bits)
+    return kind.width
 
 
 def _shift(body: Body, operator: str, left: Value, right: Value, position: Position) -> Value:
@@ -177,19 +199,34 @@ def _shift(body: Body, operator: str, left: Value, right: Value, position: Posit
         raise body.error(position, f"the amount of a shift must be unsigned, not '{right.type}'")
     if right.constant is not None and int(right.constant) < 0:
         raise body.error(position, "a shift by a negative number is not defined")
-    if isinstance(left.type, types.Int):
-        if right.constant is None:
+    if isinstance(left.type, types.Int) and (left.sized is not None or right.constant is None):
+        # Parameters without a direction count as constants, as in p4c.
+        if not constants.is_known(right) and not _is_fixed(body, right):
             raise body.error(
                 position,
                 "the width of the left operand is not known; write one, as in '32w1 << x'",
             )
-    elif right.constant is not None:
+        return Value(
+            position,
+            types.INT,
+            sized=lambda bits: _shift(
+                body, operator, convert.to_type(body, left, bits), right, position
+            ),
+        )
+    if right.constant is not None and not isinstance(left.type, types.Int):
         # Any amount that is at least the width gives the same; the smallest type will do.
         assert isinstance(left.type, types.Bits)
         amount = min(int(right.constant), left.type.width)
         width = max(amount.bit_length(), 1)
         right = Value(right.position, types.Bits(width), None, amount)
     return _make(body, operator, left, right, left.type, position)
+
+
+def _is_fixed(body: Body, value: Value) -> bool:
+    """Return whether a value is made of constants and parameters without a direction."""
+    return (
+        value.expression is not None and set(reads(value.expression)) <= body.compiler.directionless
+    )
 
 
 def _concatenate(body: Body, left: Value, right: Value, position: Position) -> Value:

@@ -99,6 +99,8 @@ class Compiler:
         self.extern_scopes: dict[types.Extern, Scope] = {}
         self.signatures: dict[tuple[object, ...], object] = {}
         self.temporaries: set[ir.Variable] = set()
+        self.directionless: set[ir.Variable] = set()
+        """Variables of parameters without a direction, whose values never change."""
         self.running: set[object] = set()
         """Declarations of functions that are being lowered, to find recursion."""
         self.used_declarations: set[object] = set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ class Operand:
 
 @dataclass(slots=True, eq=False)
 class Value(Operand):
-    """A value. Exactly one of `constant` and `expression` is not None.
+    """A value. Exactly one of `constant`, `expression` and `sized` is not None.
 
     `constant` holds scalars known when compiling (enums and errors as their numbers);
     `read_only` is None for what is no l-value, empty for an l-value that may be written,
@@ -32,10 +33,8 @@ class Value(Operand):
     expression: ir.Expression | None = None
     constant: int | bool | str | None = None
     read_only: str | None = None
-    known: bool = False
-    """Known when compiling: constants, and structs and tuples of nothing but constants."""
-    bounded: bool = False
-    """It was an `int` without width that an operator's other operand gave one."""
+    sized: Callable[[types.Bits], Value] | None = None
+    """Makes the value of an `int`, as `1 << k`, that has the width of its context."""
 
 
 @dataclass(slots=True, eq=False)

@@ -107,6 +107,7 @@ def parameter_of(
         read_only = READ_ONLY_IN
     elif parameter.direction is ast.Direction.NONE:
         read_only = arguments.NO_DIRECTION
+        compiler.directionless.add(variable)
     entity = scope.VariableEntity(kind, ir.Read(variable.type, variable), read_only)
     entity.position = parameter.position
     entity.parameter = True
