@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Sequence
 from fractions import Fraction
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -25,7 +26,7 @@ from collectives.choices import (
     Siblings,
 )
 from collectives.workload import MOST_RANKS_OF_HOST, MOST_WORKERS
-from network.units import parse_rate, parse_time
+from network.units import has_unit, parse_count, parse_rate, parse_share, parse_time
 from protocol.errors import InputError
 from protocol.web_address import WEB_ADDRESS, WebAddress, web_address
 
@@ -36,6 +37,20 @@ if TYPE_CHECKING:
     from controller.api.client import ControllerClient
 
 _T = TypeVar("_T")
+
+
+def _parser(parse: Callable[[str], _T]) -> Callable[[str], _T]:
+    """Return a parser of an option whose error says what was expected."""
+
+    @wraps(parse)
+    def parse_option(text: str) -> _T:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+
+    return parse_option
+
 
 _TOPOLOGY = "Name (star:8, leaf-spine:4x4, fat-tree:4, ...) or file."
 TopologyArgument = Annotated[str, typer.Argument(help=_TOPOLOGY)]
@@ -101,7 +116,12 @@ MaxHopsOption = Annotated[
     ),
 ]
 LossOption = Annotated[
-    float, typer.Option(help="Probability that a packet is lost, on each link: 0 to below 1.")
+    float,
+    typer.Option(
+        parser=_parser(parse_share),
+        metavar="SHARE",
+        help="Probability that a packet is lost, on each link: 0 to below 1, or e.g. 1%.",
+    ),
 ]
 RateOption = Annotated[str | None, typer.Option(help="Rate of every link, e.g. 100M.")]
 LinkRateOption = Annotated[
@@ -166,7 +186,12 @@ MinRateOption = Annotated[
     str | None,
     typer.Option(help="r: minimum rate of a tree, e.g. 1Mbit (multi-tree, mtree)."),
 ]
-ElementsOption = Annotated[int, typer.Option(min=0, help="Elements of a tensor.")]
+ElementsOption = Annotated[
+    int,
+    typer.Option(
+        parser=_parser(parse_count), metavar="COUNT", help="Elements of a tensor, e.g. 1e6 or 1M."
+    ),
+]
 RoundsOption = Annotated[int, typer.Option(min=1, help="All-reduces, or epochs with --train.")]
 DataTypeOption = Annotated[DataType, typer.Option(help="Element type.")]
 TrainOption = Annotated[str | None, typer.Option(help="Train on a data set (`digits`) instead.")]
@@ -200,8 +225,21 @@ SiblingsOption = Annotated[
 
 
 def rate(option: str, text: str | None) -> float | None:
-    """Return a rate in bit/s; None if absent or `none`. InputError if invalid."""
-    return None if text in (None, "none") else parsed(option, text, parse_rate)
+    """Return the rate of links in bit/s; None if absent or `none`. InputError if invalid.
+
+    A number needs a unit: `--link-rate 100` meant 100 Mbit/s to all who wrote it.
+    """
+    if text is None or text == "none":
+        return None
+    found = parsed(option, text, parse_rate)
+    if not has_unit(text):
+        raise InputError(f"{option} {text}: expected a unit, such as {text}Mbit or {text}bit")
+    return found
+
+
+def tree_rate(option: str, text: str | None) -> float | None:
+    """Return the rate of a tree, in bit/s or the links' unit. InputError if invalid."""
+    return parsed(option, text, parse_rate)
 
 
 def link_rate_of(topology: str, text: str | None) -> float | None:
@@ -215,14 +253,17 @@ def link_rate_of(topology: str, text: str | None) -> float | None:
 
 
 def exact_rate(option: str, text: str | None) -> Fraction | None:
-    """Return a rate in bit/s as it is written; None if absent. InputError as `rate`."""
-    found = parsed(option, text, parse_rate)
+    """Return the rate of a tree as it is written; None if absent. InputError if invalid."""
+    found = tree_rate(option, text)
     return None if found is None else Fraction(str(found))
 
 
 def seconds(option: str, text: str | None) -> float | None:
-    """Return a time in seconds; None if absent. InputError if invalid."""
-    return parsed(option, text, parse_time)
+    """Return a time in seconds; None if absent. InputError if invalid, or a number without unit."""
+    found = parsed(option, text, parse_time)
+    if text is not None and found and not has_unit(text):
+        raise InputError(f"{option} {text}: expected a unit, such as {text}us, {text}ms or {text}s")
+    return found
 
 
 PcapOption = Annotated[

@@ -43,8 +43,8 @@ from cli.command_options import (
     hosts,
     print_json,
     print_table,
-    rate,
     servers_of,
+    tree_rate,
 )
 from collectives.choices import (
     DEFAULT_FORM,
@@ -162,8 +162,8 @@ def submit(
         ("seed", seed),
         ("max_trees", max_trees),
         ("max_height", max_height),
-        ("min_rate", rate("min-rate", min_rate)),
-        ("tree_bandwidth", rate("tree-bandwidth", tree_bandwidth)),
+        ("min_rate", tree_rate("min-rate", min_rate)),
+        ("tree_bandwidth", tree_rate("tree-bandwidth", tree_bandwidth)),
         ("keep", keep),
     ):
         if value is not None:

@@ -54,6 +54,7 @@ from cli.command_options import (
     rate,
     seconds,
     servers_of,
+    tree_rate,
     web_option,
     workers_of,
 )
@@ -177,8 +178,8 @@ def run(
         planner=DEFAULT_PLANNER if planner is None else planner,
         max_trees=max_trees,
         max_height=max_height,
-        min_rate=rate("min-rate", min_rate) or 0.0,
-        tree_bandwidth=rate("tree-bandwidth", tree_bandwidth),
+        min_rate=tree_rate("min-rate", min_rate) or 0.0,
+        tree_bandwidth=tree_rate("tree-bandwidth", tree_bandwidth),
         keep=keep,
         form=FormOptions(level_wise_form, siblings),
         packet_io=packet_io,

@@ -26,6 +26,7 @@ from cli.command_options import (
     print_json,
     rate,
     seconds,
+    tree_rate,
 )
 from cli.experiment.comparison import (
     ALGORITHMS,
@@ -104,7 +105,7 @@ def simulate(
         latency=seconds("latency", latency),
         servers=servers,
         planner=planner,
-        tree_bandwidth=rate("tree-bandwidth", tree_bandwidth),
+        tree_bandwidth=tree_rate("tree-bandwidth", tree_bandwidth),
         keep=keep,
         form=FormOptions(level_wise_form, siblings),
         lanes=lanes,

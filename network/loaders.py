@@ -42,6 +42,7 @@ from network.topologies import (
     known_topologies,
     make_topology,
     set_plain,
+    suggestion,
 )
 from network.units import parse_rate, parse_time
 
@@ -96,8 +97,8 @@ def load_network(
     path = Path(spec)
     if not _is_file(path):
         raise NetworkError(
-            f"{spec!r:.200} is neither a file nor the name of a topology; names are:\n"
-            f"{known_topologies()}"
+            f"{spec!r:.200} is neither a file nor the name of a topology{suggestion(spec)}; "
+            f"names are:\n{known_topologies()}"
         )
     builder = _read(path, options, hosts_per_switch)
     if link_rate is not None or uplink_rate is not None or latency is not None:

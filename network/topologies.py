@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from itertools import combinations, pairwise, product
 
 import networkx as nx
@@ -259,6 +260,13 @@ def known_topologies() -> str:
     return "\n".join(f"  {t.syntax:32} {t.summary}" for t in TOPOLOGIES.values())
 
 
+def suggestion(spec: str) -> str:
+    """Return `; did you mean star:8?` for a name that is nearly one of a topology, else ''."""
+    name, colon, sizes = spec.partition(":")
+    near = get_close_matches(name.lower().replace("_", "-"), TOPOLOGIES, n=1, cutoff=0.75)
+    return f"; did you mean {near[0]}{colon}{sizes}?" if near else ""
+
+
 def is_topology(spec: str) -> bool:
     """Whether a text names a network rather than a file."""
     return spec.partition(":")[0] in TOPOLOGIES
@@ -272,7 +280,9 @@ def make_topology(spec: str, options: Options | None = None) -> Network:
     options = options or Options()
     name, _, rest = spec.partition(":")
     if name not in TOPOLOGIES:
-        raise NetworkError(f"there is no topology {name!r}; there are:\n{known_topologies()}")
+        raise NetworkError(
+            f"there is no topology {name!r}{suggestion(spec)}; there are:\n{known_topologies()}"
+        )
     topology = TOPOLOGIES[name]
     try:
         sizes = [int(part) for part in rest.lower().split("x")] if ":" in spec else []

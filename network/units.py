@@ -7,10 +7,14 @@ import re
 from fractions import Fraction
 
 _NUMBER = r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*"
-_RATE = re.compile(_NUMBER + r"([kKMGT]?)(?:bit(?:/s)?|bps|b/s)?\s*")
+_RATE = re.compile(_NUMBER + r"(?:([kKMGT]?)(?:bit(?:/s)?|bps|b/s)?|([mgt])(?:bit(?:/s)?|bps))\s*")
 _TIME = re.compile(_NUMBER + r"(s|ms|us|µs|ns)?\s*")
+_COUNT = re.compile(_NUMBER + r"([kKMGT]?)\s*")
+_SHARE = re.compile(_NUMBER + r"(%?)\s*")
 _SIZE = re.compile(_NUMBER + r"([kKMGT]?)(i?)B?\s*")
 MOST_BYTES = 1e15
+MOST_DIGITS = 19
+"""Of a count; longer ones are refused where they are used."""
 _RATE_STEPS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _TIME_STEPS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
@@ -23,7 +27,7 @@ def parse_rate(value: str | float) -> float:
         match = _RATE.fullmatch(str(value))
         if not match:
             raise ValueError(f"rate {value!r}: expected bits per second such as 1e8, 100M or 1Gbit")
-        rate = float(match[1]) * _RATE_STEPS[match[2]]
+        rate = float(match[1]) * _RATE_STEPS[match[2] or (match[3] or "").upper()]
     if not 0 < rate < float("inf"):
         raise ValueError(f"rate {value!r:.40}: expected above 0 bit/s, and finite")
     return rate
@@ -65,6 +69,31 @@ def parse_size(value: str | int) -> int:
             f"size {value!r:.40}: expected at least 1 byte, and at most {MOST_BYTES:.0e}"
         )
     return round(size)
+
+
+def parse_count(value: str | int) -> int:
+    """Return a whole number for a number or a text such as `1e6` or `1M`; else ValueError."""
+    match = _COUNT.fullmatch(str(value))
+    count = float(match[1]) * _RATE_STEPS[match[2]] if match else math.nan
+    # Of texts that are whole numbers as they stand, no digit is lost.
+    if str(value).strip().isdecimal() and len(str(value)) < MOST_DIGITS:
+        return int(value)
+    if not count.is_integer():
+        raise ValueError(f"{value!r:.40}: expected a whole number such as 1000000, 1e6 or 1M")
+    return int(count)
+
+
+def parse_share(value: str | float) -> float:
+    """Return a fraction for a number or a text such as `0.01` or `1%`; else ValueError."""
+    match = _SHARE.fullmatch(str(value))
+    if not match:
+        raise ValueError(f"{value!r:.40}: expected a fraction such as 0.01 or 1%")
+    return float(Fraction(match[1]) / 100) if match[2] else float(match[1])
+
+
+def has_unit(text: str) -> bool:
+    """Whether a text is more than a number, so that its unit needs no guess."""
+    return re.fullmatch(_NUMBER, text) is None
 
 
 def format_rate(rate: float | None) -> str:

@@ -41,3 +41,33 @@ def test_links_have_the_same_rate_by_default(tmp_path: Path) -> None:
         assert (found["unit"], found["throughput"]) == ("bit/s", rate)
         predicted = json.loads(ran.stdout)["predicted_seconds"]
         assert predicted == found["prediction"]["seconds"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--link-rate", "100", "link-rate 100: expected a unit, such as 100Mbit or 100bit"),
+        ("--uplink-rate", "1e8", "uplink-rate 1e8: expected a unit, such as 1e8Mbit or 1e8bit"),
+        ("--latency", "5", "latency 5: expected a unit, such as 5us, 5ms or 5s"),
+        ("--topology", "fattree:4", "did you mean fat-tree:4?"),
+        ("--topology", "leafspine:2x2", "did you mean leaf-spine:2x2?"),
+        ("--elements", "1.5", "expected a whole number such as 1000000, 1e6 or 1M"),
+        ("--loss", "much", "expected a fraction such as 0.01 or 1%"),
+    ],
+)
+def test_what_could_be_meant_otherwise_is_refused_with_what_to_write(
+    option: str, value: str, message: str
+) -> None:
+    result = CliRunner().invoke(app, ["run", "--topology", "star:2", option, value])
+    output = result.output + str(result.exception)
+    assert result.exit_code != 0
+    assert message in output
+
+
+def test_numbers_are_read_as_people_write_them() -> None:
+    shared = ["--topology", "star:2", "--link-rate", "10mbit", "--latency", "0", "--json"]
+    ran = CliRunner().invoke(app, ["run", *shared, "--elements", "1e3", "--loss", "1%"])
+    assert ran.exit_code == 0, ran.output
+    experiment = json.loads(ran.stdout)
+    assert experiment["elements"] == 1000
+    assert experiment["loss"] == 0.01
