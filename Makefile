@@ -41,8 +41,16 @@ setup: $(READY) $(VENV)/tools system $(VENV)/shell  ## virtual environment, lock
 # What running needs: a first sum waits for nothing else. The lock is a constraint here.
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
+ifneq ($(wildcard $(VENV)),)
+ifneq ($(shell tools/environment-is-usable $(VENV) && echo yes),yes)
+STALE := yes
+.PHONY: $(READY)
+endif
+endif
+
 $(READY): requirements.lock pyproject.toml p4switch/pyproject.toml protocol/hopsum.proto
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hopsum needs Python 3.11 or newer; set PYTHON=")'
+	$(if $(STALE),@echo "$(VENV): made at another path or by another Python; making it again" && rm -rf $(VENV))
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
 		echo "cannot make a virtual environment; on Debian: apt-get install python3-venv"; exit 1; }
 	$(PIP) -c requirements.lock setuptools grpcio-tools
