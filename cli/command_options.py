@@ -198,7 +198,13 @@ TrainOption = Annotated[str | None, typer.Option(help="Train on a data set (`dig
 SeedOption = Annotated[int, typer.Option(help="Seed of all random choices.")]
 RanksPerHostOption = Annotated[
     int,
-    typer.Option(min=1, max=MOST_RANKS_OF_HOST, help="Number of ranks on each of the hosts."),
+    typer.Option(
+        "--ranks-per-host",
+        "--nproc-per-node",
+        min=1,
+        max=MOST_RANKS_OF_HOST,
+        help="Number of ranks on each of the hosts.",
+    ),
 ]
 CoordinateOption = Annotated[
     bool,

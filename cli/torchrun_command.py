@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.command_options import (
+    ControllerOption,
     JsonOption,
     RanksPerHostOption,
     RateOption,
@@ -20,6 +21,7 @@ from cli.command_options import (
 from cli.experiment.description import Engine
 from files.output import check_writable, write_file
 from network.units import format_bytes
+from protocol.errors import InputError
 from protocol.extras import require
 
 if TYPE_CHECKING:
@@ -30,8 +32,14 @@ if TYPE_CHECKING:
 def torchrun(
     command: Annotated[
         list[str],
-        typer.Argument(metavar="SCRIPT [ARGS]...", help="The training script and its options."),
+        typer.Argument(
+            metavar="SCRIPT [ARGS]...",
+            help="The training script and its options; with -m a module.",
+        ),
     ],
+    module: Annotated[
+        bool, typer.Option("-m", "--module", help="SCRIPT is a module, as after `python -m`.")
+    ] = False,
     topology: Annotated[
         str | None,
         typer.Option(
@@ -58,6 +66,7 @@ def torchrun(
     ] = Engine.EMBEDDED,
     link_rate: RateOption = "100Mbit",
     uplink_rate: UplinkOption = None,
+    controller: ControllerOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train with PyTorch on a cluster in Mininet (root): the running one, or one of its own.
@@ -74,18 +83,23 @@ def torchrun(
     def show(text: str) -> None:
         typer.echo(text, nl=False)
 
+    command = ["-m", *command] if module else command
     check_script(command)
+    if topology is not None and controller is not None:
+        raise InputError(
+            "topology and controller: expected one of them, a cluster of its own or a running one"
+        )
     if compare_gloo is not None:
         require("matplotlib", "plots")
         check_writable(compare_gloo)
     training = Training(command, max_restarts, compare_gloo is not None, ranks_per_host)
-    running = find_controller() if topology is None else None
+    running = controller or find_controller() if topology is None else None
     if running is not None:
         trained = train_on_running(ControllerClient(running), workers, training, show)
     else:
         prepared = _prepare(topology or "fat-tree:4", workers, engine, link_rate, uplink_rate)
         trained = train(prepared, training, show)
-    if trained.gloo is not None and compare_gloo is not None:
+    if trained.gloo is not None and compare_gloo is not None and not trained.errors:
         from cli.reports.step_times import step_times_plot
 
         both = {"switches": trained.steps, "gloo": trained.gloo.steps}

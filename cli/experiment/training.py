@@ -46,10 +46,12 @@ Show = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """The command of each rank: a script and its arguments.
+    """The command of each rank: a script, or `-m` and a module, and its arguments.
 
-    `max_restarts`: how often all ranks are restarted after one has failed. `compare_gloo`: run the
-    training again on the same hosts with all calls over gloo.
+    In arguments `{run}` stands for `switches`, and for `gloo` in the training that is compared: a
+    script that resumes from its checkpoints has to keep those of both apart. `max_restarts`: how
+    often all ranks are restarted after one has failed. `compare_gloo`: run the training again on
+    the same hosts with all calls over gloo.
     """
 
     command: Sequence[str]
@@ -135,26 +137,21 @@ class Trainer:
 
     async def run(self, training: Training) -> Trained:
         """Train, and on request again over gloo."""
-        trained = await self._train(training)
+        trained = await self._train(named(training, "switches"))
         if not training.compare_gloo or trained.errors:
             return trained
         self.show("once more, over gloo\n")
         over_gloo = replace(training, environment=(*training.environment, WITHOUT_AGENT))
-        return replace(trained, gloo=await self._train(over_gloo))
+        gloo = await self._train(named(over_gloo, "gloo"))
+        return with_comparison(trained, gloo)
 
     async def _train(self, training: Training) -> Trained:
-        """Train and measure; on cancellation, first end ranks and jobs."""
+        """Train and measure; on cancellation, first end jobs and ranks."""
         run = f"hopsum-{secrets.token_hex(4)}"
         before, began = self.hosts.link_bytes(), time.monotonic()
-        try:
-            codes = await self._ranks(training, run)
-            seconds = time.monotonic() - began
-            jobs = await _settled_jobs(self.client, run)
-        except asyncio.CancelledError:
-            for job in await asyncio.to_thread(_jobs_of, self.client, run):
-                if not job.over:
-                    await asyncio.to_thread(self.client.cancel, job.name)
-            raise
+        codes = await self._ranks(training, run)
+        seconds = time.monotonic() - began
+        jobs = await _settled_jobs(self.client, run)
         after, here = self.hosts.link_bytes(), training.ranks_per_host
         found = trained(seconds, self.workers, jobs, before, after, codes, here)
         return replace(found, steps=step_times(_log(0).read_text(errors="replace")))
@@ -176,10 +173,37 @@ class Trainer:
                 shell = ["sh", "-c", 'exec "$@" >>"$0" 2>&1', log]
                 processes.append(hosts.popen(host, [*shell, "env", *environment, *arguments]))
             return await _follow(processes, self.show)
+        except asyncio.CancelledError:
+            # Before the ranks end: without them its jobs would have failed.
+            for job in await asyncio.to_thread(_jobs_of, self.client, run):
+                if not job.over:
+                    await asyncio.to_thread(self.client.cancel, job.name)
+            raise
         finally:
             # torchrun ends its rank on SIGTERM; if killed, it would leave the rank running.
             running = [process for process in processes if process.poll() is None]
             await asyncio.to_thread(end_processes, running, END_SECONDS)
+
+
+def named(training: Training, run: str) -> Training:
+    """Return a training with the name of its run for `{run}` in its arguments."""
+    return replace(training, command=[word.replace("{run}", run) for word in training.command])
+
+
+def with_comparison(trained: Trained, gloo: Trained) -> Trained:
+    """Return a training with the one over gloo; trainings that differ are an error, no figure."""
+    ours, theirs = len(trained.steps), len(gloo.steps)
+    if gloo.errors or ours == theirs > 0:
+        return replace(trained, gloo=gloo)
+    if ours == theirs:
+        error = "rank 0 printed no step times to compare, as lines with `N ms a step`"
+        return replace(trained, gloo=gloo, errors=(*trained.errors, error))
+    error = (
+        f"rank 0 printed {ours} step times, and over gloo {theirs}: nothing to compare; does the "
+        "script resume from a checkpoint? Give each run a folder of its own: `{run}` in its "
+        "arguments becomes switches and gloo"
+    )
+    return replace(trained, gloo=gloo, errors=(*trained.errors, error))
 
 
 def torchrun(
@@ -306,12 +330,29 @@ def _log(rank: int) -> Path:
 
 
 def check_script(command: Sequence[str]) -> None:
-    """Raise ExperimentError if the script is missing, and MissingExtraError if torch is."""
+    """Raise ExperimentError if the script or module is missing; MissingExtraError if torch is."""
     require("torch", "torchrun")
+    if command[0] == "-m":
+        if len(command) < 2:
+            raise ExperimentError("torchrun: -m: expected the name of a module after it")
+        if not _is_module(command[1]):
+            raise ExperimentError(
+                f"torchrun: -m {command[1]:.200}: there is no such module; expected one that "
+                f"{sys.executable} imports from this folder"
+            )
+        return
     try:
         with Path(command[0]).open("rb"):
             pass
     except OSError as error:
         raise ExperimentError(
-            f"torchrun: {command[0]:.200}: {error.strerror}; expected a Python script"
+            f"torchrun: {command[0]:.200}: {error.strerror}; expected a Python script, or -m and a "
+            "module"
         ) from None
+
+
+def _is_module(name: str) -> bool:
+    """Whether Python finds a module from this folder, as ranks will."""
+    code = "import importlib.util as u, sys; sys.exit(u.find_spec(sys.argv[1]) is None)"
+    found = subprocess.run([sys.executable, "-c", code, name], capture_output=True, check=False)
+    return found.returncode == 0

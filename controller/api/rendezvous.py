@@ -7,12 +7,22 @@ Commands follow that address, so another user must not be able to write it (`pri
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from p4switch.packet_io.private_files import private_folder, read_private, write_private
+from p4switch.packet_io.private_files import (
+    UnsafePathError,
+    private_folder,
+    read_private,
+    write_private,
+)
+
+LOGGER = logging.getLogger("hopsum.rendezvous")
+ANSWER_SECONDS = 1.0
 
 
 def address_file() -> Path:
@@ -33,18 +43,48 @@ def default_address() -> str:
 
 @contextlib.contextmanager
 def announced(address: str, file: Path | None = None) -> Iterator[None]:
-    """Publish an address while the block runs; a later controller's replaces it.
+    """Publish an address while the block runs, unless that of a controller that listens is there.
 
+    Commands that follow the first one's address are not diverted to another network by a second.
     Raises UnsafePathError if another user could change the file.
     """
     file = file or address_file()
     private_folder(file.parent)
+    earlier = None
+    # What another user could have put there is replaced.
+    with contextlib.suppress(UnsafePathError):
+        earlier = find_controller(file)
+    if earlier is not None and earlier != address and listens(earlier):
+        LOGGER.warning(
+            "commands without --controller reach the controller at %s, which was there first; this "
+            "one is at --controller %s",
+            earlier,
+            address,
+        )
+        yield
+        return
     write_private(file, address + "\n")
     try:
         yield
     finally:
         if find_controller(file) == address:
             file.unlink(missing_ok=True)
+
+
+def listens(address: str) -> bool:
+    """Whether a process accepts connections at a controller's address."""
+    path = address.removeprefix("unix:")
+    host, _, port = address.rpartition(":")
+    try:
+        if path != address:
+            with socket.socket(socket.AF_UNIX) as unix:
+                unix.settimeout(ANSWER_SECONDS)
+                unix.connect(path)
+        else:
+            socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS).close()
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def find_controller(file: Path | None = None) -> str | None:

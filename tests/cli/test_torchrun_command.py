@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from cli.experiment.description import ExperimentError
-from cli.experiment.training import Training, check_script, step_times, torchrun, trained
+from cli.experiment.training import (
+    Trained,
+    Trainer,
+    Training,
+    check_script,
+    named,
+    step_times,
+    torchrun,
+    trained,
+    with_comparison,
+)
 from cli.reports.step_times import step_times_plot
+from mininet_topos.hosts import EmulatedHosts
 from network.loaders import load_network
 from protocol import hopsum_pb2 as pb
 from protocol.extras import MissingExtraError
@@ -130,3 +146,103 @@ def test_a_missing_script_is_reported(tmp_path: Path, monkeypatch: pytest.Monkey
         MissingExtraError, match="torchrun: torch is not installed; install it with"
     ):
         check_script([str(script)])
+
+
+def test_a_missing_module_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("protocol.extras.find_spec", lambda name: object())
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "training").mkdir()
+    (tmp_path / "training/main.py").touch()
+    check_script(["-m", "training.main", "--epochs", "2"])
+    with pytest.raises(ExperimentError, match="-m nothing: there is no such module"):
+        check_script(["-m", "nothing"])
+    with pytest.raises(ExperimentError, match="expected the name of a module"):
+        check_script(["-m"])
+
+
+def timed(*steps: float, errors: tuple[str, ...] = ()) -> Trained:
+    return Trained(1.0, 0.5, 2, 100, 50, 0, errors, steps)
+
+
+def test_trainings_of_equal_length_are_compared() -> None:
+    compared = with_comparison(timed(1.0, 2.0), timed(3.0, 4.0))
+    assert compared.errors == ()
+    assert compared.gloo is not None
+
+
+def test_a_training_that_resumed_is_not_compared_with_a_whole_one() -> None:
+    compared = with_comparison(timed(1.0, 2.0), timed())
+    (error,) = compared.errors
+    assert "printed 2 step times, and over gloo 0" in error
+    assert "{run}" in error
+    (error,) = with_comparison(timed(), timed()).errors
+    assert "no step times" in error
+    # What ended the training over gloo is an error already.
+    assert with_comparison(timed(1.0), timed(errors=("killed",))).errors == ()
+
+
+def test_each_training_has_its_name_in_its_arguments() -> None:
+    training = named(Training(["train.py", "--checkpoints", "out/{run}"]), "gloo")
+    assert training.command == ["train.py", "--checkpoints", "out/gloo"]
+
+
+class LocalHosts(EmulatedHosts):
+    """Hosts whose programs are processes that sleep on this machine."""
+
+    def __init__(self) -> None:
+        super().__init__(load_network("star:2"))
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def pid(self, host: str) -> int:
+        return os.getpid()
+
+    def link_bytes(self) -> dict[tuple[str, str], int]:
+        return {}
+
+    def run(self, host: str, arguments: Sequence[str], timeout: float = 30) -> str:
+        return "29511"
+
+    def popen(self, host: str, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+        self.processes.append(subprocess.Popen(["sleep", "1000"]))
+        return self.processes[-1]
+
+
+class Jobs:
+    """A controller with one job; notes how many processes were running when it was cancelled."""
+
+    def __init__(self, hosts: LocalHosts) -> None:
+        self.hosts = hosts
+        self.name = ""
+        self.running_when_cancelled: list[int] = []
+
+    def jobs(self) -> list[pb.JobInfo]:
+        return [pb.JobInfo(name=f"torch-{self.name}-1", job=1, state="running")]
+
+    def job(self, number: int) -> pb.JobInfo:
+        return self.jobs()[0]
+
+    def cancel(self, name: str) -> None:
+        self.running_when_cancelled.append(sum(p.poll() is None for p in self.hosts.processes))
+
+
+def test_an_interrupted_training_is_cancelled_before_its_ranks_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    hosts = LocalHosts()
+    jobs = Jobs(hosts)
+    monkeypatch.setattr("secrets.token_hex", lambda size: "ab")
+    jobs.name = "hopsum-ab"
+
+    async def interrupt() -> None:
+        trainer = Trainer(hosts, WORKERS, cast(Any, jobs), lambda text: None)
+        training = asyncio.create_task(trainer.run(Training(["train.py"])))
+        while len(hosts.processes) < len(WORKERS):
+            await asyncio.sleep(0)
+        training.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await training
+
+    asyncio.run(interrupt())
+    assert jobs.running_when_cancelled == [len(WORKERS)]
+    assert all(process.poll() is not None for process in hosts.processes)

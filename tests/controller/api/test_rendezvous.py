@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import tempfile
 from pathlib import Path
 
@@ -38,6 +39,25 @@ def test_the_address_of_a_controller_is_found_and_goes_with_it(shared: Path) -> 
     with announced("unix:/mine"):
         assert find_controller() == "unix:/mine"
         assert address_file().parent.stat().st_mode & 0o777 == 0o700
+    assert find_controller() is None
+
+
+@pytest.mark.parametrize("unix", [True, False])
+def test_a_second_controller_does_not_divert_the_commands_of_the_first(
+    shared: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, unix: bool
+) -> None:
+    first = socket.socket(socket.AF_UNIX if unix else socket.AF_INET)
+    first.bind(str(tmp_path / "first") if unix else ("127.0.0.1", 0))
+    first.listen()
+    address = f"unix:{tmp_path}/first" if unix else f"127.0.0.1:{first.getsockname()[1]}"
+    with announced(address):
+        with announced("unix:/second"):
+            assert find_controller() == address
+            assert "this one is at --controller unix:/second" in caplog.text
+        assert find_controller() == address
+        first.close()
+        with announced("unix:/third"):
+            assert find_controller() == "unix:/third"
     assert find_controller() is None
 
 
