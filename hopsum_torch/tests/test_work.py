@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch", reason="hopsum_torch needs torch")
 
 from tests.support.ranks import COMMON, PATIENCE, SUPPORT, free_port
+
+from hopsum_torch.work import _gloo_runs
 
 
 @pytest.mark.slow
@@ -29,3 +33,18 @@ def test_a_process_ends_well_while_gloo_gives_back_tensors() -> None:
     ]
     printed = [process.communicate(timeout=PATIENCE)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], printed
+
+
+def test_threads_may_have_any_names() -> None:
+    """The kernel cuts names after 15 bytes, also inside a character."""
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+    try:
+        Path(f"/proc/self/task/{thread.native_id}/comm").write_bytes(
+            "fourteen bytesé".encode()[:15]
+        )
+        assert not _gloo_runs()
+    finally:
+        done.set()
+        thread.join()

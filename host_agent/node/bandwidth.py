@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import socket
 import struct
 from collections.abc import Mapping
@@ -45,24 +46,24 @@ class BandwidthError(OperationError):
 
 def read_counters(interface: str, now: float, file: Path = COUNTERS) -> Counted:
     """Return an interface's counters; BandwidthError if there is no such interface."""
-    lines: Mapping[str, list[str]] = {
-        name.strip(): numbers.split()
+    # Names are bytes: the kernel refuses `/`, `:` and its own spaces only.
+    lines: Mapping[str, list[bytes]] = {
+        os.fsdecode(name.strip(b" ")): numbers.split()
         for name, colon, numbers in (
-            line.partition(":") for line in file.read_text(encoding="ascii").splitlines()
+            line.partition(b":") for line in file.read_bytes().split(b"\n")
         )
         if colon
     }
     if interface not in lines:
-        raise BandwidthError(
-            f"{file} has no interface {interface!r}; interfaces: {', '.join(lines) or 'none'}"
-        )
+        names = ", ".join(map(printable, lines)) or "none"
+        raise BandwidthError(f"{file} has no interface {interface!r}; interfaces: {names}")
     numbers = lines[interface]
     return Counted(sent=int(numbers[8]), received=int(numbers[0]), at=now)
 
 
 def has_carrier(interface: str) -> bool:
     """Return whether an interface is up and has a link (netdevice(7)); False if there is none."""
-    request = struct.pack("16sH14x", interface.encode(), 0)
+    request = struct.pack("16sH14x", os.fsencode(interface), 0)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         try:
             answer = fcntl.ioctl(asked, SIOCGIFFLAGS, request)
@@ -70,6 +71,11 @@ def has_carrier(interface: str) -> bool:
             return False
     flags: int = struct.unpack_from("16xH", answer)[0]
     return flags & (IFF_UP | IFF_RUNNING) == IFF_UP | IFF_RUNNING
+
+
+def printable(name: str) -> str:
+    """Return a name whose bytes need not be UTF-8 as text that can be encoded."""
+    return os.fsencode(name).decode(errors="backslashreplace")
 
 
 def used_between(before: Counted, after: Counted, rate: float | None) -> Used:

@@ -206,7 +206,8 @@ def _gloo_runs() -> bool:
     """Whether a thread of gloo is running; False where the system does not say (proc(5))."""
     for thread in Path("/proc/self/task").glob("*/stat"):
         try:
-            text = thread.read_text()
+            # The kernel cuts names after 15 bytes, also inside a character.
+            text = thread.read_text(errors="replace")
         except OSError:
             continue
         name, _, fields = text.partition("(")[2].rpartition(") ")

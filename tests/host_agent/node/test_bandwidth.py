@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from host_agent.node.bandwidth import BandwidthError, Counted, read_counters, used_between
+from host_agent.node.bandwidth import (
+    BandwidthError,
+    Counted,
+    has_carrier,
+    read_counters,
+    used_between,
+)
 
 TEXT = """Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs
@@ -35,3 +42,20 @@ def test_counters_that_start_again_are_no_traffic() -> None:
     assert (used.sent, used.received) == (0.0, 0.0)
     with pytest.raises(ValueError, match="expected the second to be later"):
         used_between(Counted(0, 0, 1.0), Counted(0, 0, 1.0), None)
+
+
+@pytest.mark.parametrize(
+    "name", ["é1".encode(), b"\xff\xfe", b"a\x1cb", "h\u2028".encode()], ids=ascii
+)
+def test_interfaces_may_have_any_names(name: bytes, tmp_path: Path) -> None:
+    """The kernel refuses only `/`, `:` and its own spaces; a container may have any other name."""
+    file = tmp_path / "dev"
+    file.write_bytes(TEXT.encode() + name + b": 5 0 0 0 0 0 0 0 7 0 0\n")
+    assert read_counters("h1-eth0", 5.0, file) == Counted(sent=76543, received=1234567, at=5.0)
+    own = os.fsdecode(name)
+    assert read_counters(own, 5.0, file) == Counted(sent=7, received=5, at=5.0)
+    assert not has_carrier(own)
+    with pytest.raises(BandwidthError) as error:
+        read_counters("h2", 5.0, file)
+    # The message goes to terminals, logs and the controller.
+    str(error.value).encode()
