@@ -8,12 +8,13 @@ import json
 import logging
 import mmap
 import os
+import resource
 import select
 import socket
 import stat
 import struct
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -21,6 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from host_agent.io.wakeup import Wakeup
 from host_agent.process_calls import (
     ALL,
     BARRIER,
@@ -49,16 +51,27 @@ MOST_OF_USER = 64
 """Connections, and jobs attended before they are known here, so that others find room; root has no
 such limit."""
 MOST_REQUESTS = 4096
-"""Maximum number of pending calls of one process."""
+"""Maximum number of pending calls of one process, and of messages that it has not read."""
+MOST_A_TURN = 64
+"""Messages of one process in a turn, so that frames and other processes have theirs."""
+USER_SHARE = 8
+"""Of the agent's descriptors those of one user's memories are at most one in so many, and of all
+users' but root's half."""
+MOST_MAPPINGS = 1 << 13
+"""Maximum number of memories of one user where descriptors are plenty: the kernel allows a process
+65,530 mappings (vm.max_map_count)."""
 MOST_WAITING = 4
 """Maximum number of jobs that one process submits at a time."""
 _CREDENTIALS = struct.Struct("3i")
 """struct ucred (unix(7)): process, user, group."""
 
-FULL_SECONDS = 1.0
-"""Send timeout for a process that does not read; hundreds of messages are buffered."""
-
 Message = dict[str, Any]
+
+
+def most_memories_of_user() -> int:
+    """Return the maximum number of memories that the processes of one user share."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_MAPPINGS if soft < 0 else min(MOST_MAPPINGS, soft // USER_SHARE)
 
 
 class Submit(Protocol):
@@ -109,8 +122,8 @@ class ProcessSocket:
     It never waits: `turn` is called when a descriptor that it had watched is readable; then there
     may be something for `Attendance.take`. Raises SocketTaken.
 
-    A job that was submitted here is attended by its user alone, or root; of another, whose user the
-    host does not know, the first process that comes is taken.
+    A job that was submitted here is attended by its user alone, or root, also if another came
+    first; of another job, whose user the host does not know, the first process that comes is taken.
     """
 
     def __init__(
@@ -132,6 +145,8 @@ class ProcessSocket:
         self._attendances: dict[int, Attendance] = {}
         self._users: dict[int, int] = {}
         """Users who have submitted jobs here."""
+        self._answers: deque[tuple[_Connection, int | str]] = deque()
+        """Answers to submissions: the job's number, or why there is none."""
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._server.setblocking(False)
         try:
@@ -143,7 +158,12 @@ class ProcessSocket:
                 f"host {host}: cannot listen for processes at {name}: {error.strerror}; stop the "
                 "other agent, or give this one another --socket"
             ) from None
-        watch(self._server.fileno())
+        self._answered = Wakeup()
+        self._full_sockets = select.epoll()
+        """Watches for room in those that messages wait for."""
+        self._own = [each.fileno() for each in (self._server, self._answered, self._full_sockets)]
+        for descriptor in self._own:
+            watch(descriptor)
 
     def attendance(self, job: int) -> Attendance:
         """Return the attendance of a job, by a process that has connected or will."""
@@ -169,10 +189,21 @@ class ProcessSocket:
                 if not self._full:
                     LOGGER.warning("a process could not be accepted: %s", error.strerror)
                 self._full = True
+        if self._answered.fileno() in ready:
+            self._answered.clear()
+            while self._answers:
+                self._answer(*self._answers.popleft())
+        if self._full_sockets.fileno() in ready:
+            for descriptor, _ in self._full_sockets.poll(0):
+                self._connections[descriptor].flush()
         for descriptor in ready & self._connections.keys():
             connection = self._connections[descriptor]
             try:
-                while (message := connection.receive()) is not None:
+                # What is left makes it readable in the next turn.
+                for _ in range(MOST_A_TURN):
+                    message = connection.receive()
+                    if message is None:
+                        break
                     self._obey(connection, message)
             except (EOFError, OSError):
                 self._drop(descriptor)
@@ -183,7 +214,7 @@ class ProcessSocket:
 
     def _accept(self, accepted: socket.socket) -> None:
         accepted.setblocking(False)
-        connection = _Connection(accepted)
+        connection = _Connection(accepted, self._full_sockets)
         users = Counter(known.user for known in self._connections.values())
         if len(self._connections) >= MOST_CONNECTIONS or (
             connection.user and users[connection.user] >= MOST_OF_USER
@@ -206,6 +237,10 @@ class ProcessSocket:
         connection.close()
 
     def _obey(self, connection: _Connection, message: Message | CallPacket) -> None:
+        if connection.ending:
+            return
+        if connection.left:
+            raise _Refused("a message after leave: expected nothing more")
         if isinstance(message, CallPacket):
             connection.called(message)
             return
@@ -235,8 +270,10 @@ class ProcessSocket:
                 self._check_user(job, connection.user)
                 self.attendance(job).begin(connection, rank)
             case "memory":
+                self._check_memories(connection.user)
                 connection.map_memory(_whole(message, "memory", MOST_MEMORIES - 1))
             case "leave":
+                connection.left = True
                 connection.requests.append(Request("leave"))
             case kind:
                 raise _Refused(f"kind {kind!r:.40}: expected submit, attend, memory or leave")
@@ -248,10 +285,7 @@ class ProcessSocket:
         if owner is None and attendance is not None:
             owner = attendance.user
         if owner is not None and user not in (0, owner):
-            raise _Refused(
-                f"job {job} belongs to user {owner} on this host; expected a process of that user, "
-                f"not of user {user}"
-            )
+            raise _Refused(_not_yours(job, owner, user))
         early = sum(
             attendance.unknown and attendance.user == user
             for attendance in self._attendances.values()
@@ -262,24 +296,53 @@ class ProcessSocket:
                 f"expected at most {MOST_OF_USER}"
             )
 
+    def _check_memories(self, user: int) -> None:
+        """Raise _Refused if a user shares as many memories as possible."""
+        if not user:
+            return
+        shared = Counter[int]()
+        for connection in self._connections.values():
+            if connection.user:
+                shared[connection.user] += connection.shared
+        most = most_memories_of_user()
+        most_of_all = most * USER_SHARE // 2
+        if shared[user] >= most or shared.total() >= most_of_all:
+            raise _Refused(
+                f"user {user} shares {shared[user]} memories; expected at most {most}, and "
+                f"{most_of_all} of all users: share fewer, larger ones, or raise the agent's limit "
+                "of open files"
+            )
+
     def _submit_for(
         self, connection: _Connection, name: str, ranks: Sequence[str], immediate: bool
     ) -> None:
         try:
-            job = self._submit(name, ranks, immediate=immediate)
-            self._users[job] = connection.user
-            connection.say({"kind": "submitted", "job": job})
+            answer: int | str = self._submit(name, ranks, immediate=immediate)
         except HopsumError as error:
-            connection.say({"kind": "refused", "why": str(error)})
-        finally:
-            connection.waiting -= 1
+            answer = str(error)
+        self._answers.append((connection, answer))
+        self._answered.set()
+
+    def _answer(self, connection: _Connection, answer: int | str) -> None:
+        """Send the answer to a submission; a new job belongs to the user who submitted it."""
+        connection.waiting -= 1
+        if isinstance(answer, str):
+            connection.say({"kind": "refused", "why": answer})
+            return
+        self._users[answer] = connection.user
+        if answer in self._attendances:
+            self._attendances[answer].evict_others(connection.user)
+        connection.say({"kind": "submitted", "job": answer})
 
     def close(self) -> None:
         """Stop listening, and close every connection without a reply."""
         for descriptor in list(self._connections):
             self._drop(descriptor)
-        self._unwatch(self._server.fileno())
+        for descriptor in self._own:
+            self._unwatch(descriptor)
         self._server.close()
+        self._full_sockets.close()
+        self._answered.close()
         if not self.name.startswith("@"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.name)  # noqa: PTH108 - as bound
@@ -300,6 +363,8 @@ class Attendance:
         self._ranks: Sequence[str] | None = None
         self._rooted = False
         self._here: Sequence[int] = ()
+        self._intrusion = ""
+        """Why the job cannot go on: another user's process has taken part."""
 
     @property
     def unknown(self) -> bool:
@@ -337,8 +402,24 @@ class Attendance:
             try:
                 self.begin(connection, rank)
             except _Refused as refusal:
-                connection.say({"kind": "ended", "why": str(refusal)})
-                connection.shutdown()
+                connection.end(str(refusal))
+
+    def evict_others(self, owner: int) -> None:
+        """End the connections of other users than the job's, which came in advance, and root's.
+
+        If the job has started, sums may have values of theirs: `take` raises.
+        """
+        for rank, connection in list(self._connections.items()):
+            if connection.user in (0, owner):
+                continue
+            del self._connections[rank]
+            connection.end(_not_yours(self.job, owner, connection.user))
+            if self._ranks is not None:
+                self._intrusion = (
+                    f"job {self.job} on host {self._host}: a process of user {connection.user} "
+                    f"attended it as rank {rank} before it was known to belong to user {owner}; "
+                    "submit it again"
+                )
 
     def _place(self, rank: int) -> int:
         """Return the rank that a process is which says that it is `rank`. Raises _Refused."""
@@ -361,10 +442,11 @@ class Attendance:
 
         Raises ProcessGone.
         """
+        if self._intrusion:
+            raise ProcessGone(self._intrusion)
         taken = []
         for rank, connection in self._connections.items():
             requests, connection.requests = connection.requests, []
-            connection.left |= any(request.kind == "leave" for request in requests)
             if not requests and connection.gone and not connection.left:
                 raise self._gone(rank)
             taken += [(rank, request) for request in requests]
@@ -386,6 +468,8 @@ class Attendance:
 
         Raises ProcessGone.
         """
+        if self._intrusion:
+            raise ProcessGone(self._intrusion)
         connection = self._connections[rank]
         if connection.gone:
             raise self._gone(rank)
@@ -405,8 +489,7 @@ class Attendance:
         """Close, and send the processes that are still connected the reason."""
         self._forget(self)
         for connection in self._connections.values():
-            connection.say({"kind": "ended", "why": why})
-            connection.shutdown()
+            connection.end(why)
 
     def _say(self, rank: int, message: Message) -> None:
         connection = self._connections.get(rank)
@@ -415,20 +498,31 @@ class Attendance:
 
 
 class _Connection:
-    """One process. `user`: its user id. `left`: it has left. `ranks`: of its job, once started."""
+    """One process. `user`: its user id. `left`: it has left. `ranks`: of its job, once started.
 
-    def __init__(self, connected: socket.socket) -> None:
+    `ending`: it will be disconnected once it has been told why. `full`: watches for room in it.
+    """
+
+    def __init__(self, connected: socket.socket, full: select.epoll) -> None:
         credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         self.user: int = _CREDENTIALS.unpack(credentials)[1]
         self.requests: list[Request] = []
         self.waiting = 0
         """Number of jobs that are being submitted for it."""
-        self.gone = self.left = False
+        self.gone = self.left = self.ending = False
         self.ranks = 0
+        self._full = full
+        self._unsent: deque[bytes] = deque()
+        """Messages that wait for room in its socket."""
         self.mailbox = Mailbox(connected.fileno())
         self._socket = connected
         self._memories: dict[int, NDArray[np.uint8]] = {}
         self._descriptors: list[int] = []
+
+    @property
+    def shared(self) -> int:
+        """Number of memories that it shares."""
+        return len(self._memories)
 
     def receive(self) -> Message | CallPacket | None:
         """Return the next message, None if there is none now. Raises EOFError, _Refused."""
@@ -441,6 +535,7 @@ class _Connection:
             raise EOFError
         call = read_call(data)
         if call is not None:
+            self._check_descriptors(None)
             return call
         try:
             if flags & socket.MSG_TRUNC:
@@ -452,24 +547,49 @@ class _Connection:
             raise _Refused(
                 f"message {data[:40]!r}: {error}; expected a JSON object, or a call"
             ) from None
+        self._check_descriptors(message.get("kind"))
         return message
+
+    def _check_descriptors(self, kind: object) -> None:
+        """Raise _Refused for descriptors that no message of this kind has; `close` closes them."""
+        count = len(self._descriptors)
+        if count > (kind == "memory"):
+            raise _Refused(f"{count} descriptors: expected none, or one with memory")
 
     def say(self, message: Message) -> None:
         """Send a message; one that never reads is disconnected."""
         self.send(json.dumps(message).encode())
 
     def send(self, data: bytes) -> None:
-        """Send a packet as `say` does."""
-        with contextlib.suppress(OSError):
-            try:
-                self._socket.send(data)
-            except BlockingIOError:
-                poll = select.poll()
-                poll.register(self._socket, select.POLLOUT)
-                if poll.poll(1000 * FULL_SECONDS):
-                    self._socket.send(data)
-                else:
-                    self.shutdown()
+        """Send a packet as `say` does, without waiting: what does not fit is kept for `flush`."""
+        if self.gone or self.ending:
+            return
+        if self._unsent or not self._sent(data):
+            if len(self._unsent) >= MOST_REQUESTS:
+                self._shutdown()
+                return
+            if not self._unsent:
+                self._full.register(self._socket, select.EPOLLOUT)
+            self._unsent.append(data)
+
+    def flush(self) -> None:
+        """Send what has been waiting for room."""
+        while self._unsent and self._sent(self._unsent[0]):
+            self._unsent.popleft()
+        if not self._unsent:
+            self._full.unregister(self._socket)
+            if self.ending:
+                self._shutdown()
+
+    def _sent(self, data: bytes) -> bool:
+        """Send a packet if there is room; return whether there was, or nobody to read it."""
+        try:
+            self._socket.send(data)
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass
+        return True
 
     def map_memory(self, number: int) -> None:
         """Map the memory of a received descriptor. Raises _Refused."""
@@ -558,8 +678,15 @@ class _Connection:
             return self.ranks > 0 and not call.elements % self.ranks
         return call.target - ROOT < self.ranks
 
-    def shutdown(self) -> None:
-        """Shut the connection down after sending everything."""
+    def end(self, why: str) -> None:
+        """Send the reason for the end, and shut down once everything is sent."""
+        self.say({"kind": "ended", "why": why})
+        self.ending = True
+        self.mailbox.open = False
+        if not self._unsent:
+            self._shutdown()
+
+    def _shutdown(self) -> None:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -567,6 +694,11 @@ class _Connection:
         """Close it; memory is released with the last pending call."""
         self.gone = True
         self.mailbox.open = False
+        if not self.ranks:
+            # Nobody waits for calls of a job that has not begun, and they keep memory.
+            self.requests = [each for each in self.requests if each.kind == "leave"]
+        if self._unsent:
+            self._full.unregister(self._socket)
         for descriptor in self._descriptors:
             os.close(descriptor)
         self._memories.clear()
@@ -589,6 +721,13 @@ def _bind(server: socket.socket, name: str) -> None:
     server.bind(name)
     # Any user may train; the process looks whose agent it is.
     os.chmod(name, 0o666)  # noqa: PTH101 - as bound
+
+
+def _not_yours(job: int, owner: int, user: int) -> str:
+    return (
+        f"job {job} belongs to user {owner} on this host; expected a process of that user, not of "
+        f"user {user}"
+    )
 
 
 def _names(value: object) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from dataclasses import replace
 
 from host_agent.io.port import FramePort
@@ -42,6 +43,7 @@ class NodeServer:
 
         Raises ControllerError when the controller will not have this process.
         """
+        raise_descriptor_limit()
         self._client.open()
         try:
             while self._stop is None or self._stop not in self._loop.turn():
@@ -49,6 +51,15 @@ class NodeServer:
         finally:
             self._loop.close()
             self._client.close()
+
+
+def raise_descriptor_limit() -> None:
+    """Raise the limit of open descriptors to the hard one: shared memories take many.
+
+    The usual soft limit of 1,024 is for programs that call select(2), which takes none above it.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def counters_of(interface: str) -> Counters:

@@ -7,8 +7,11 @@ import fcntl
 import json
 import os
 import re
+import resource
+import select
 import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -98,6 +101,11 @@ class Process:
         self.say({"kind": "submit", "name": name, "ranks": ranks, "immediate": False})
 
     def hear(self) -> dict[str, Any]:
+        deadline = time.monotonic() + PATIENCE
+        # Submissions are answered by a thread.
+        while not select.select([self.socket], [], [], 0.001)[0]:
+            assert time.monotonic() < deadline, "the agent says nothing"
+            self._host.turn()
         data = self.socket.recv(1 << 17)
         assert data, "the agent has ended the connection"
         if data[0] == DONE:
@@ -356,12 +364,11 @@ def test_a_process_that_ends_silently_is_named(host: Host, goodbye: bool) -> Non
             attendance.take()
 
 
-def test_a_process_that_never_reads_is_ended(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("host_agent.io.process_socket.FULL_SECONDS", 0.0)
+def test_a_process_that_never_reads_is_ended(host: Host) -> None:
     process = Process(host)
     process.say({"kind": "attend", "job": JOB, "rank": 0})
     attendance = host.socket.attendance(JOB)
-    for call in range(10_000):
+    for call in range(2 * process_socket.MOST_REQUESTS):
         attendance.done(0, call)
     host.turn()
     with pytest.raises(ProcessGone):
@@ -487,3 +494,109 @@ def test_a_job_is_attended_by_the_user_who_handed_it_in(
     for job in (100, 101, 102):
         third.say({"kind": "attend", "job": job, "rank": 0})
     assert "job 102: user 1003 attends 2 jobs that this host does not know" in third.hear()["why"]
+
+
+def as_user(host: Host, user: int) -> Process:
+    """A process that connects as one of another user would."""
+    process = Process(host)
+    [*_, last] = host.socket._connections.values()
+    last.user = user
+    return process
+
+
+def open_descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+@pytest.mark.parametrize("message", [barrier(0), {"kind": "attend", "job": JOB, "rank": 0}])
+def test_descriptors_come_with_memory_only(host: Host, message: Any) -> None:
+    process = Process(host)
+    before = open_descriptors()
+    with open(os.devnull) as null:  # noqa: PTH123 - a descriptor
+        process.say(message, *[null.fileno()] * 4)
+    assert "4 descriptors: expected none, or one with memory" in process.hear()["why"]
+    # Its end of the connection is closed, and none of theirs is left.
+    assert open_descriptors() == before - 1
+
+
+def test_memories_of_a_user_are_bounded(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes a descriptor, whatever connection it comes by."""
+    monkeypatch.setattr(process_socket, "most_memories_of_user", lambda: 2)
+    first, second, greedy = (as_user(host, 1001) for _ in range(3))
+    first.share(4096)
+    second.share(4096)
+    greedy.share(4096)
+    assert "user 1001 shares 2 memories; expected at most 2" in greedy.hear()["why"]
+    other = as_user(host, 1002)
+    other.share(4096)
+    other.say({"kind": "attend", "job": JOB, "rank": 0})
+
+
+def test_a_user_leaves_most_descriptors_to_others() -> None:
+    assert (
+        0
+        < process_socket.most_memories_of_user()
+        <= resource.getrlimit(resource.RLIMIT_NOFILE)[0] // process_socket.USER_SHARE
+    )
+
+
+def test_a_connection_has_a_budget_a_turn(host: Host) -> None:
+    """However many messages wait, the loop moves frames and hears others between them."""
+    budget = process_socket.MOST_A_TURN
+    [process] = attending(host, 0)
+    for call in range(2 * budget):
+        process.socket.send(CALL.pack(*barrier(call)))
+    attendance = host.socket.attendance(JOB)
+    for part in range(2):
+        host.turn()
+        calls = [request.call for _, request in attendance.take()]
+        assert calls == list(range(part * budget, (part + 1) * budget))
+
+
+def test_nothing_follows_leave(host: Host) -> None:
+    """Or goodbyes without end fill the agent's memory."""
+    [process] = attending(host, 0)
+    process.say({"kind": "leave"})
+    process.say({"kind": "leave"})
+    assert "after leave: expected nothing" in process.hear()["why"]
+    assert [each.kind for _, each in host.socket.attendance(JOB).take()] == ["leave"]
+    assert host.socket.attendance(JOB).take() == []
+
+
+def test_a_full_socket_does_not_hold_up_the_agent(host: Host) -> None:
+    """What does not fit waits, and all of it arrives, with what ends the job behind it."""
+    [process] = attending(host, 0)
+    attendance = host.socket.attendance(JOB)
+    most = process_socket.MOST_REQUESTS // 2
+    for call in range(most):
+        attendance.done(0, call)
+    attendance.close("the end")
+    for call in range(most):
+        assert process.hear() == {"done": done_packet(call)}
+    assert process.hear() == {"kind": "ended", "why": "the end"}
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_a_job_cannot_be_taken_in_advance(host: Host, started: bool) -> None:
+    """Numbers of jobs are easily guessed; only who hands a job in gets its place."""
+    intruder, owner = as_user(host, 1002), as_user(host, 1001)
+    intruder.say({"kind": "attend", "job": JOB, "rank": 0})
+    attendance = host.socket.attendance(JOB)
+    if started:
+        # The agents began before the answer to the submission came.
+        attendance.start(["h1", "h2"], rooted=False)
+        assert intruder.hear()["kind"] == "started"
+        intruder.say(barrier(0))
+    owner.submit("training", ["h1", "h2"])
+    assert owner.hear() == {"kind": "submitted", "job": JOB}
+    assert f"job {JOB} belongs to user 1001 on this host" in intruder.hear()["why"]
+    if started:
+        # Its calls may be among the sums already.
+        with pytest.raises(ProcessGone, match="user 1002 attended it as rank 0"):
+            attendance.take()
+        return
+    owner.say({"kind": "attend", "job": JOB, "rank": 0})
+    attendance.start(["h1", "h2"], rooted=False)
+    assert owner.hear()["kind"] == "started"
+    owner.say(barrier(5))
+    assert [request.call for _, request in attendance.take()] == [5]
