@@ -255,6 +255,8 @@ def make_request(
         wanted = WINDOW
         if spec.planner != EMBEDDING:
             wanted = _default_window(network, request, free)
+        if spec.immediate:
+            wanted = _modest_window(wanted, len(request.servers), free)
         window = sharing.window(network, max(1, len(request.servers)), wanted)
         request = replace(request, window=window)
     sharing.check(network, request)
@@ -282,3 +284,15 @@ def _default_window(network: Network, request: PlanRequest, free: float) -> int:
         window *= 2
     parts = len(request.workers) if set(request.workers) <= set(request.servers) else 1
     return max(LEAST_WINDOW, window >> (parts - 1).bit_length())
+
+
+def _modest_window(wanted: int, trees: int, free: float) -> int:
+    """Return a window of at most `wanted` for a job that starts on `free` slots or not at all.
+
+    A training may have dozens of such jobs, its sub-groups, and each takes slots from jobs that
+    would queue for them: windows shrink, down to `LEAST_WINDOW`, until `SPARE_WINDOWS` jobs fit.
+    """
+    window = wanted
+    while window > LEAST_WINDOW and window * max(1, trees) * SPARE_WINDOWS > free:
+        window //= 2
+    return window

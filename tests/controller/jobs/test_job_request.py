@@ -81,3 +81,23 @@ def _window(network: Network, spec: JobSpec, free: float = inf) -> int:
     spec = resolve(spec, network)
     placed = place_spec(network, spec, list(network.hosts), {})
     return make_request(spec, 1, placed, network, ClusterSettings(), free).window
+
+
+@pytest.mark.parametrize(
+    ("free", "window"), [(4096, 256), (1023, 64), (511, 32), (255, 16), (100, 16), (0, 16)]
+)
+def test_jobs_that_start_on_free_slots_only_leave_some_to_others(free: int, window: int) -> None:
+    network = load_network("star:4")
+    assert _window(network, JobSpec("a", 2, immediate=True), free) == window
+    assert _window(network, JobSpec("a", 2, window=64, immediate=True), free) == 64
+
+
+def test_sub_groups_get_smaller_windows_before_a_switch_is_full() -> None:
+    """One training's groups took a whole switch of 4,096 slots with 30 of them."""
+    network, free = load_network("star:4"), 4096
+    windows: list[int] = []
+    while (window := _window(network, JobSpec("a", 2, immediate=True), free)) <= free:
+        free -= window
+        windows.append(window)
+    assert list(dict.fromkeys(windows)) == [256, 128, 64, 32, 16]
+    assert len(windows) > 40
