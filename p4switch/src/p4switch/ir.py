@@ -169,8 +169,7 @@ class Read:
 class Field:
     """A field of a header, struct or union. Reading one of an invalid header is unspecified
 
-    (here, as in BMv2: the field's last value, zero after `setInvalid` and `Declare`);
-    writing one is allowed and has no observable effect.
+    (here, as in BMv2: the field's last value, zero after `Declare`); writing one is allowed.
     """
 
     type: Type
@@ -328,6 +327,8 @@ class Assign(Statement):
     """`target = value`, of equal types. A copy: no aliasing afterwards.
 
     An assignment of headers copies validity; to a union's member it makes that one the valid one.
+    A header within another object keeps its fields when an invalid one is assigned to it, as in
+    BMv2; a variable does not, so that nothing of earlier packets remains in it.
     """
 
     target: Expression
@@ -484,7 +485,7 @@ class Verify(Statement):
 class SetValid(Statement):
     """`setValid()` or `setInvalid()` of a header or union member.
 
-    setValid does not change the fields; setInvalid zeroes them.
+    As in BMv2, setValid zeroes the fields of a header that was invalid, and setInvalid keeps them.
     """
 
     header: Expression

@@ -123,13 +123,30 @@ class Statements(Tables):
                 place = self.place(target, write=True)
                 self.wide_into(f"{place}.w", value)
             elif isinstance(value, ir.Invalid):
-                place = self.place(target, write=True)
-                self.line(f"memset(&{place}, 0, sizeof {place});")
+                self.invalidate(self.place(target, write=True), kind)
             elif isinstance(target, ir.Field) and isinstance(target.base.type, ir.Union):
                 self._assign_member(target, value)
+            elif (
+                isinstance(kind, ir.Header)
+                and not isinstance(target, ir.Read)
+                and not isinstance(value, ir.Build)
+            ):
+                self._assign_header(target, value)
             else:
                 place = self.place(target, write=True)
                 self._copy(place, value, visit.root(target))
+
+    def _assign_header(self, target: ir.Expression, value: ir.Expression) -> None:
+        """Copy a valid header; after an invalid one only the validity changes, as in BMv2."""
+        place = self.place(target, write=True)
+        if isinstance(value, ir.Mux):
+            source = self.name()
+            self.line(f"{self.unit.types.name(value.type)} {source};")
+            self.build_into(source, value)
+        else:
+            source = self.place(value)
+        self.line(f"if ({source}.valid) {place} = {source};")
+        self.line(f"else {place}.valid = 0;")
 
     def _copy(self, place: str, value: ir.Expression, owner: ir.Variable) -> None:
         if isinstance(value, ir.Build | ir.Mux) and owner in visit.reads(value):
@@ -141,12 +158,12 @@ class Statements(Tables):
             self.build_into(place, value)
 
     def _assign_member(self, target: ir.Field, value: ir.Expression) -> None:
-        """Make a valid header the union's only one; assigning an invalid one clears the union."""
+        """Make a valid header the union's only one; after an invalid one none is valid."""
         union = self.place(target.base, write=True)
         name = self.name()
         self.line(f"{self.unit.types.name(value.type)} {name};")
         self.build_into(name, value)
-        self.line(f"memset(&{union}, 0, sizeof {union});")
+        self.invalidate(union, target.base.type)
         self.line(f"if ({name}.valid) {union}.f_{target.name} = {name};")
 
     def build_into(self, place: str, expression: ir.Expression) -> None:
@@ -246,40 +263,58 @@ class Statements(Tables):
     # --- headers
 
     def _set_valid(self, statement: ir.SetValid) -> None:
-        """Update the packet's length on setValid and setInvalid, as BMv2 does."""
+        """Update the packet's length on setValid and setInvalid, as BMv2 does.
+
+        As there, fields keep their values when a header becomes invalid, and lose them when it
+        becomes valid.
+        """
         header = statement.header
         place = self.place(header, write=True)
         bits = wire_width(header.type)
         varbit = varbit_of(header.type)
         if statement.valid:
-            if varbit is None:
-                self.line(f"if (!{place}.valid) p->current_length += {bits // 8};")
             self.only_member(header)
-            self.line(f"{place}.valid = 1;")
+            with self.block(f"if (!{place}.valid)"):
+                if varbit is None:
+                    self.line(f"p->current_length += {bits // 8};")
+                self.line(f"memset(&{place}, 0, sizeof {place});")
+                self.line(f"{place}.valid = 1;")
             return
         size = f"{bits}u" if varbit is None else f"({bits}u + {place}{varbit.path}.width)"
         self.line(f"if ({place}.valid) p->current_length -= ({size} + 7) / 8;")
         if isinstance(header, ir.Field) and isinstance(header.base.type, ir.Union):
-            place = self.place(header.base, write=True)
-        self.line(f"memset(&{place}, 0, sizeof {place});")
+            self.invalidate(self.place(header.base, write=True), header.base.type)
+        else:
+            self.invalidate(place, header.type)
 
     def _push(self, statement: ir.Push) -> None:
+        """Swap elements as BMv2 does (stacks.cpp): the new ones are those pushed out, invalid."""
         assert isinstance(statement.stack.type, ir.Stack)
         stack = self.place(statement.stack, write=True)
-        size = statement.stack.type.size
-        moved = min(abs(statement.count), size)
-        element = f"sizeof {stack}.e[0]"
-        if statement.count > 0:
-            self.line(f"memmove({stack}.e + {moved}, {stack}.e, {size - moved} * {element});")
-            self.line(f"memset({stack}.e, 0, {moved} * {element});")
+        kind = statement.stack.type
+        size, count = kind.size, abs(statement.count)
+        moved = min(count, size)
+        pushed = statement.count > 0
+        first, last = (0, moved) if pushed else (size - moved, size)
+        if 0 < moved < size:
+            loop = f"for (u32 i = {size - 1}; i >= {moved}; i--)"
+            other = f"{stack}.e[i - {moved}]"
+            if not pushed:
+                loop = f"for (u32 i = 0; i < {size - moved}; i++)"
+                other = f"{stack}.e[i + {moved}]"
+            with self.block(loop):
+                self.line(f"{self.unit.types.name(kind.element)} element = {stack}.e[i];")
+                self.line(f"{stack}.e[i] = {other};")
+                self.line(f"{other} = element;")
+        if moved:
+            with self.block(f"for (u32 i = {first}; i < {last}; i++)"):
+                self.invalidate(f"{stack}.e[i]", kind.element)
+        if pushed:
             self.line(
                 f"{stack}.next = {stack}.next + {moved}u > {size}u ? {size}u : "
                 f"{stack}.next + {moved}u;"
             )
         else:
-            self.line(f"memmove({stack}.e, {stack}.e + {moved}, {size - moved} * {element});")
-            self.line(f"memset({stack}.e + {size - moved}, 0, {moved} * {element});")
-            count = -statement.count
             self.line(f"{stack}.next = {stack}.next > {count}u ? {stack}.next - {count}u : 0;")
 
     # --- parsers

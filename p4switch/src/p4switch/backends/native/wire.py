@@ -266,8 +266,15 @@ class Wire(Wide):
             union = self.place(target.base, write=True)
             for member in target.base.type.fields:
                 if member.name != target.name:
-                    place = f"{union}.f_{member.name}"
-                    self.line(f"memset(&{place}, 0, sizeof {place});")
+                    self.invalidate(f"{union}.f_{member.name}", member.type)
+
+    def invalidate(self, place: str, kind: ir.Type) -> None:
+        """Make a header, or all of a union's, invalid; the fields keep their values."""
+        if isinstance(kind, ir.Union):
+            for member in kind.fields:
+                self.invalidate(f"{place}.f_{member.name}", member.type)
+        else:
+            self.line(f"{place}.valid = 0;")
 
     def emit(self, expression: ir.Expression) -> None:
         """`packet.emit`: valid headers, in order."""

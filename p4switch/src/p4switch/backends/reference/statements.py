@@ -162,7 +162,7 @@ class Statements(ABC):
         """`target = value` (12.1): a copy; `target = {#}` makes it invalid (8.17)."""
         if isinstance(statement.value, ir.Invalid):
             target = self.expressions.evaluator(statement.target)
-            return lambda: target().clear()
+            return lambda: target().invalidate()
         value = self.expressions.evaluator(statement.value)
         store = self.store(statement.target)
         return lambda: store(value())
@@ -177,6 +177,8 @@ class Statements(ABC):
                 union, member = evaluator(target.base), target.name
                 return lambda value: union().set_member(member, value)
             place = evaluator(target)
+            if isinstance(target.type, ir.Header) and not isinstance(target, ir.Read):
+                return lambda value: place().take(value)
             return lambda value: place().assign(value)
         if isinstance(target, ir.Field):
             base, name = evaluator(target.base), target.name
@@ -334,16 +336,16 @@ class Statements(ABC):
                 changed(value.full_width())
             if in_union and union is not None:
                 union().only(name)
-            value.valid = True
+            value.validate()
 
         def set_invalid() -> None:
             value = header()
             if value.valid:
                 changed(-value.full_width())
             if in_union and union is not None:
-                union().clear()
+                union().invalidate()
             else:
-                value.clear()
+                value.invalidate()
 
         return set_valid if statement.valid else set_invalid
 

@@ -276,15 +276,32 @@ class HeaderValue(StructValue):
         self.valid = fields is not None
 
     def clear(self) -> None:
-        """Make it invalid, its fields zero, as BMv2's setInvalid does (8.17 leaves them open)."""
+        """Reset to the default value: invalid (7.3), and its fields zero."""
         self.valid = False
         super().clear()
+
+    def validate(self) -> None:
+        """`setValid()`: fields of an invalid header become zero, as in BMv2 (8.17)."""
+        if not self.valid:
+            self.clear()
+            self.valid = True
+
+    def invalidate(self) -> None:
+        """`setInvalid()`: the fields keep their values, as in BMv2 (8.17 leaves them open)."""
+        self.valid = False
 
     def assign(self, other: StructValue) -> None:
         """Take over the other's fields and validity (8.17)."""
         assert isinstance(other, HeaderValue)
         self.valid = other.valid
         super().assign(other)
+
+    def take(self, other: HeaderValue) -> None:
+        """Take over a valid header; after an invalid one only the validity changes, as in BMv2."""
+        if other.valid:
+            self.assign(other)
+        else:
+            self.invalidate()
 
     def copy(self) -> StructValue:
         """Return an equal header."""
@@ -342,15 +359,20 @@ class UnionValue(StructValue):
         """Make all members but this one invalid."""
         for name, header in self.fields.items():
             if name != member:
-                header.clear()
+                header.invalidate()
+
+    def invalidate(self) -> None:
+        """Make all members invalid."""
+        for header in self.fields.values():
+            header.invalidate()
 
     def set_member(self, member: str, value: HeaderValue) -> None:
-        """Assign a header to a member: a valid one becomes the only one, else all are cleared."""
+        """Assign a header to a member: a valid one becomes the only one, else none is valid."""
         if value.valid:
             self.fields[member].assign(value)
             self.only(member)
         else:
-            self.clear()
+            self.invalidate()
 
 
 class StackValue:
@@ -386,14 +408,20 @@ class StackValue:
         return self.elements[self.next_index - 1]
 
     def push(self, count: int) -> None:
-        """`push_front(count)`, or `pop_front(-count)` if `count` is negative (8.18)."""
-        size = len(self.elements)
+        """`push_front(count)`, or `pop_front(-count)` if `count` is negative (8.18).
+
+        New elements are those pushed out, invalid, in the order of BMv2's swaps (stacks.cpp).
+        """
+        elements, size = self.elements, len(self.elements)
         moved = min(abs(count), size)
-        fresh = [self._fresh() for _ in range(moved)]
         if count > 0:
-            self.elements = fresh + self.elements[: size - moved]
+            pairs = [(i, i - moved) for i in range(size - 1, moved - 1, -1)]
         else:
-            self.elements = self.elements[moved:] + fresh
+            pairs = [(i, i + moved) for i in range(size - moved)]
+        for i, j in pairs:
+            elements[i], elements[j] = elements[j], elements[i]
+        for element in elements[:moved] if count > 0 else elements[size - moved :]:
+            element.invalidate()
         self.next_index = min(max(self.next_index + count, 0), size)
 
     def clear(self) -> None:
