@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cli.command_options import ServersOption, TopologyArgument, WorkersOption
+from cli.command_options import NetworkOption, ServersOption, TopologyArgument, WorkersOption
 from cli.console import notify
 from protocol.errors import InputError
 from protocol.roles import Role
@@ -43,6 +43,7 @@ def certificates(
     days: Annotated[int, typer.Option(min=1, max=MOST_DAYS, help="Validity in days.")] = 365,
     workers: WorkersOption = None,
     servers: ServersOption = 1,
+    topology: NetworkOption = None,
 ) -> None:
     """Make an authority, and certificates for controller, hosts, switches and people."""
     from controller.api.authority import AUTHORITY, Certified, certify, open_authority

@@ -16,6 +16,7 @@ from cli.command_options import (
     LinkRateOption,
     LossOption,
     MaxHopsOption,
+    NetworkOption,
     PcapOption,
     PlainOption,
     RateOption,
@@ -197,6 +198,7 @@ def serve(
     ] = False,
     dashboard: DashboardOption = False,
     web: WebOption = None,
+    topology: NetworkOption = None,
     config: Annotated[Path | None, config_option("controller")] = None,
 ) -> None:
     """Serve jobs on running switches, until interrupted."""
@@ -294,6 +296,7 @@ def cluster(
             "every job, for `hopsum trace` (not on BMv2).",
         ),
     ] = None,
+    topology: NetworkOption = None,
 ) -> None:
     """Bring up a cluster in Mininet that jobs can be submitted to, until interrupted (root)."""
     loaded = load_network(

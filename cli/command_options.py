@@ -53,8 +53,35 @@ def _parser(parse: Callable[[str], _T]) -> Callable[[str], _T]:
 
 
 _TOPOLOGY = "Name (star:8, leaf-spine:4x4, fat-tree:4, ...) or file."
-TopologyArgument = Annotated[str, typer.Argument(help=_TOPOLOGY)]
+
+
+def _given_once(context: typer.Context, value: str) -> str:
+    if context.params.get("topology") not in (None, value):
+        raise typer.BadParameter("the network is given twice, as an argument and by --topology")
+    return value
+
+
+TopologyArgument = Annotated[str, typer.Argument(callback=_given_once, help=_TOPOLOGY)]
 TopologyOption = Annotated[str, typer.Option(help=_TOPOLOGY)]
+
+
+def _take_as_network(context: typer.Context, value: str | None) -> str | None:
+    if value is not None:
+        context.default_map = {**(context.default_map or {}), "network": value}
+    return value
+
+
+NetworkOption = Annotated[
+    str | None,
+    typer.Option(
+        "--topology",
+        # Before the argument that it stands for is missed.
+        is_eager=True,
+        callback=_take_as_network,
+        help="The same as NETWORK.",
+    ),
+]
+"""Beside a `TopologyArgument` named `network`, so that `--topology` names it in every command."""
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 ControllerOption = Annotated[
     str | None,

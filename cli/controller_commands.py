@@ -17,6 +17,7 @@ from cli.command_options import (
     HostsOption,
     JsonOption,
     LatencyOption,
+    NetworkOption,
     PlainOption,
     RateOption,
     ServersOption,
@@ -56,6 +57,7 @@ def topology(
     latency: LatencyOption = None,
     plain: PlainOption = None,
     hosts_per_switch: HostsOption = 1,
+    topology: NetworkOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show a network, convert it to node-link JSON, or draw it."""

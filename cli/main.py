@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from cli.console import Interrupted, complain
+from cli.grouped_help import GroupedCommand
 from p4switch.packet_io.standard_output import failures_reported
 from protocol.errors import InputError
 from protocol.version import version_option
@@ -145,7 +146,8 @@ def load(target: str, name: str | None, passes_on: bool = False) -> typer.Typer:
     if isinstance(found, typer.Typer):
         return found
     app = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
-    app.command(name, context_settings={"allow_interspersed_args": not passes_on})(found)
+    settings = {"allow_interspersed_args": not passes_on}
+    app.command(name, cls=GroupedCommand, context_settings=settings)(found)
     return app
 
 
@@ -197,6 +199,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 

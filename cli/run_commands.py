@@ -37,12 +37,14 @@ from cli.command_options import (
     MinRateOption,
     NamedServersOption,
     NamedWorkersOption,
+    NetworkOption,
     PcapOption,
     PlannerOption,
     ResultsOption,
     RoundsOption,
     SeedOption,
     SiblingsOption,
+    TopologyArgument,
     TopologyOption,
     TrainOption,
     TreeBandwidthOption,
@@ -381,9 +383,10 @@ def demo(
 
 
 def drive(
-    topology: Annotated[str, typer.Argument(help="Name or file, as given to `mn`.")],
+    network: TopologyArgument,
     engine: EngineOption = Engine.EMBEDDED,
     lanes: LanesOption = 256,
+    topology: NetworkOption = None,
 ) -> None:
     """Keep plain forwarding on the switches of a running `mn --custom mininet_topos/custom.py`."""
     import asyncio
@@ -391,7 +394,7 @@ def drive(
     from cli.experiment.drive import drive as drive_network
     from network.loaders import load_network
 
-    asyncio.run(drive_network(load_network(topology), engine, lanes, notify))
+    asyncio.run(drive_network(load_network(network), engine, lanes, notify))
 
 
 def stop() -> None:

@@ -37,7 +37,8 @@ def config_option(table: str) -> Any:
 
     def read(context: typer.Context, path: Path | None) -> Path | None:
         if path is not None:
-            context.default_map = read_options(path, table, context.command)
+            read_before = context.default_map or {}
+            context.default_map = {**read_options(path, table, context.command), **read_before}
         return path
 
     return typer.Option(

@@ -14,6 +14,7 @@ import typer
 from typer.testing import CliRunner
 
 from cli.command_reference import commands_of
+from cli.grouped_help import OTHER
 from cli.main import COMMANDS, app
 from collectives.algorithms.catalogue import SCHEDULES
 from collectives.choices import PLANNER_NAMES, SCHEDULE_NAMES
@@ -61,7 +62,7 @@ def test_every_command_has_a_page_of_help(name: str) -> None:
 def test_help_has_one_form(command: str) -> None:
     program, *words = command.split()
     result = CliRunner().invoke(app if program == "hopsum" else agent_app, [*words, "--help"])
-    assert "\nOptions:\n" in result.stdout
+    assert ("\nOptions:\n" in result.stdout) != (f"\n{OTHER}:\n" in result.stdout)
 
 
 @pytest.mark.parametrize(
@@ -98,6 +99,33 @@ def test_commands_that_call_the_controller_import_little_more(arguments: list[st
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "controller at unix:/nowhere.sock" in found.stderr
     assert set(found.stdout.split()) <= {"asyncio", "google.protobuf", "grpc"}
+
+
+@pytest.mark.parametrize("arguments", [["-h"], ["run", "-h"], ["controller", "serve", "-h"]])
+def test_h_is_short_for_help(arguments: list[str]) -> None:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0
+    assert result.stdout == CliRunner().invoke(app, [*arguments[:-1], "--help"]).stdout
+
+
+def test_every_command_takes_its_network_by_topology() -> None:
+    (written, named) = (
+        CliRunner().invoke(app, ["topology", *way]).stdout
+        for way in (["star:2"], ["--topology", "star:2"])
+    )
+    assert written == named
+    twice = CliRunner().invoke(app, ["topology", "star:2", "--topology", "star:3"])
+    assert twice.exit_code == 2
+    assert "given twice" in twice.output
+    takes = {
+        each.words: [
+            p.names for p in each.parameters if "--topology" in p.names or p.names == ("network",)
+        ]
+        for each in commands_of("hopsum")
+    }
+    assert {
+        words for words, names in takes.items() if ("network",) in names and len(names) < 2
+    } == set()
 
 
 def test_a_mistyped_command_suggests_the_right_one() -> None:

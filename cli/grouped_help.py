@@ -1,0 +1,57 @@
+"""Help of a command with many options: by group, as they are thought of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typer.core import TyperCommand
+
+LONG = 20
+"""Number of parameters from which groups help."""
+GROUPS = {
+    "Network": (
+        *("topology", "workers", "servers", "link-rate", "uplink-rate", "latency", "loss"),
+        *("plain", "hosts-per-switch", "outage"),
+    ),
+    "Job": (
+        *("algorithm", "collective", "elements", "rounds", "dtype", "results", "lanes", "window"),
+        *("max-hops", "integrity", "train", "coordinate", "coordination", "ranks-per-host"),
+    ),
+    "Trees and schedules": (
+        *("planner", "max-trees", "max-height", "min-rate", "tree-bandwidth", "keep"),
+        *("level-wise-form", "siblings"),
+    ),
+    "World": ("world", "engine", "packet-io", "seed", "limit"),
+    "Output": (
+        *("report", "record", "pcap", "trace-fragment", "trace-svg", "dashboard", "web", "json"),
+    ),
+}
+OTHER = "Other options"
+_GROUP_OF = {f"--{name}": group for group, names in GROUPS.items() for name in names}
+
+
+class GroupedCommand(TyperCommand):
+    """A command whose help lists its options by group if there are many."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments and options."""
+        parameters = self.get_params(ctx)
+        if len(parameters) < LONG:
+            super().format_options(ctx, formatter)
+            return
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": []}
+        sections |= {group: [] for group in (*GROUPS, OTHER)}
+        for parameter in parameters:
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                sections[_section(parameter)].append(record)
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+def _section(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return "Arguments"
+    return next((_GROUP_OF[name] for name in parameter.opts if name in _GROUP_OF), OTHER)

@@ -1,0 +1,52 @@
+"""Help of commands with many options."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typer.testing import CliRunner
+
+from cli.grouped_help import GROUPS, LONG, OTHER
+from cli.main import COMMANDS, app, load_command
+
+
+def long_commands() -> dict[str, Any]:
+    commands = {
+        name: load_command(entry.target, name, entry.passes_on) for name, entry in COMMANDS.items()
+    }
+    return {name: each for name, each in commands.items() if len(each.params) >= LONG}
+
+
+def test_every_option_of_a_long_command_is_in_its_help_once() -> None:
+    found = long_commands()
+    assert {"run", "plan", "submit"} <= set(found)
+    for name, command in found.items():
+        text = CliRunner().invoke(app, [name, "--help"]).output
+        for parameter in command.params:
+            if parameter.param_type_name == "option":
+                assert (
+                    text.count(f"\n  {parameter.opts[0]} ")
+                    + text.count(f"\n  {parameter.opts[0]}, ")
+                    + text.count(f"\n  {parameter.opts[0]}\n")
+                    == 1
+                ), (name, parameter.opts)
+
+
+def test_all_options_of_run_have_a_group() -> None:
+    text = CliRunner().invoke(app, ["run", "-h"]).output
+    titles = [line for line in text.splitlines() if line.endswith(":") and line[0] != " "]
+    assert titles == [f"{title}:" for title in (*GROUPS, OTHER)]
+    other = text.partition(f"{OTHER}:\n")[2].strip().splitlines()
+    assert len(other) == 1
+    assert "--help" in other[0]
+
+
+def test_groups_name_options_that_exist() -> None:
+    options = {
+        option
+        for each in long_commands().values()
+        for parameter in each.params
+        for option in parameter.opts
+    }
+    missing = {f"--{name}" for names in GROUPS.values() for name in names} - options
+    assert missing == set()
