@@ -15,8 +15,15 @@ from p4switch.backends.reference.host import BoundExtern
 from p4switch.backends.reference.packet import CloneRequest, FieldListRequest, PacketState
 from p4switch.backends.reference.python_externs import PythonExterns
 from p4switch.backends.reference.tables import TableRuntime
-from p4switch.backends.reference.values import BitString, bit_width, is_object, mask_of, to_bits
-from p4switch.ir import Bits, Bool, ExternInstance, Type, Varbit
+from p4switch.backends.reference.values import (
+    BitString,
+    Shapes,
+    bit_width,
+    is_object,
+    mask_of,
+    to_bits,
+)
+from p4switch.ir import Bits, ExternInstance, Type, Varbit
 from p4switch.position import UnsupportedError
 from p4switch.targets.v1model.engine import Digest, EngineOptions, EngineStatistics
 from p4switch.targets.v1model.hashes import ALGORITHMS, Hash, csum16, hash_of, pack_bits
@@ -104,6 +111,7 @@ class Externs:
         """Table runtimes by table name; the engine fills it."""
         self.digests: list[Digest] = []
         self._random = SplitMix64(options.seed)
+        self._shapes = Shapes()
         self._program = program
         members = program.enums.get("HashAlgorithm", ())
         self._hashes: dict[int, Hash] = {
@@ -120,8 +128,8 @@ class Externs:
             return
         size = instance.number(0)
         if instance.extern == "register":
-            zero = False if isinstance(instance.type_arguments[0], Bool) else 0
-            self.registers[instance.name] = Cells(size, lambda: zero)
+            kind = instance.type_arguments[0]
+            self.registers[instance.name] = Cells(size, lambda: self._shapes.fresh(kind))
         elif instance.extern == "counter":
             self.counters[instance.name] = Cells(size, lambda: [0, 0])
         elif instance.extern == "meter":
@@ -165,22 +173,30 @@ class Externs:
     def _bind_register_read(self, call: ir.CallExtern) -> BoundExtern:
         assert call.instance is not None
         cells = self.registers[call.instance.name]
-        zero = False if isinstance(call.instance.type_arguments[0], Bool) else 0
-        size = cells.size
+        kind, size = call.instance.type_arguments[0], cells.size
 
         def read(index: int) -> Any:
-            return cells[index] if 0 <= index < size else zero
+            return cells[index] if 0 <= index < size else self._shapes.fresh(kind)
 
-        return BoundExtern(read)
+        if not is_object(kind):
+            return BoundExtern(read)
+        in_place = isinstance(kind, ir.Header) and not isinstance(call.arguments[0].value, ir.Read)
+
+        def read_object(result: Any, index: int) -> None:
+            # As an assignment: see `Statements.store`.
+            (result.take if in_place else result.assign)(read(index))
+
+        return BoundExtern(read_object)
 
     def _bind_register_write(self, call: ir.CallExtern) -> BoundExtern:
         assert call.instance is not None
         cells = self.registers[call.instance.name]
         size = cells.size
+        copies = is_object(call.instance.type_arguments[0])
 
         def write(index: int, value: Any) -> None:
             if 0 <= index < size:
-                cells[index] = value
+                cells[index] = value.copy() if copies else value
 
         return BoundExtern(write)
 

@@ -13,7 +13,16 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 
-from p4switch.ir import ExternInstance, Header, Program, Struct, Type, ValueSet
+from p4switch.ir import (
+    ExternInstance,
+    Header,
+    Program,
+    Stack,
+    Struct,
+    Type,
+    Union,
+    ValueSet,
+)
 from p4switch.position import UnsupportedError
 from p4switch.targets.v1model.engine import (
     ControlError,
@@ -97,15 +106,27 @@ class ControlState(TablesState):
             )
         return instance
 
+    def _register(self, name: str, index: int) -> ExternInstance:
+        """Return the register that has a cell; ControlError if it holds no numbers."""
+        instance = self._cell(name, "register", index)
+        kind = instance.type_arguments[0]
+        if isinstance(kind, Struct | Header | Union | Stack):
+            raise ControlError(
+                "UNIMPLEMENTED",
+                f"register {name!r} holds values with fields: the control plane reads and writes "
+                "registers of bit<>, int<> and bool only",
+            )
+        return instance
+
     def read_register(self, name: str, index: int) -> int:
         """See `Engine`."""
         with self.lock:
-            return self._read_register(self._cell(name, "register", index), index)
+            return self._read_register(self._register(name, index), index)
 
     def write_register(self, name: str, index: int, value: int) -> None:
         """See `Engine`."""
         with self.lock:
-            instance = self._cell(name, "register", index)
+            instance = self._register(name, index)
             width = scalar_width(instance.type_arguments[0])
             if not 0 <= value < 1 << width:
                 raise ControlError(
@@ -211,8 +232,10 @@ def _check_size(instance: ExternInstance) -> None:
 
 
 def _bits(kind: Type) -> int:
-    if isinstance(kind, Struct | Header):
+    if isinstance(kind, Struct | Header | Union):
         return sum(_bits(member.type) for member in kind.fields)
+    if isinstance(kind, Stack):
+        return kind.size * _bits(kind.element)
     return scalar_width(kind)
 
 
