@@ -117,6 +117,21 @@ def test_mark_to_drop(run: Run) -> None:
     assert engine.process([(0, bytes(2))]) == []
 
 
+def test_mark_to_drop_of_a_copy(run: Run) -> None:
+    """A copy is marked, not the packet; of metadata without the field is an error."""
+    copy = primitive("mark_to_drop", {"type": "header", "value": "copy"})
+    shown = assign("h", "r", field("copy", "egress_spec"))
+    content = one_action({"a": 8, "r": 16}, copy, shown)
+    content["headers"].append(
+        {"name": "copy", "id": 3, "header_type": "standard_metadata", "metadata": True}
+    )
+    engine = run(program(content))
+    assert engine.process([(0, bytes(3))]) == [(0, b"\0" + DROP_PORT.to_bytes(2, "big"))]
+    wrong = primitive("mark_to_drop", {"type": "header", "value": "meta"})
+    with pytest.raises(P4Error, match="has no field 'egress_spec'"):
+        program(one_action(FIELDS, wrong))
+
+
 def test_registers(run: Run) -> None:
     """A register is read into, and written from, fields of other widths."""
     register = {"type": "register_array", "value": "reg"}

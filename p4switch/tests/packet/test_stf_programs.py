@@ -24,7 +24,7 @@ def test_program(stf: Path, make_engine: Callable[..., Engine]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="needs p4c")
-@pytest.mark.parametrize("name", ["bitmaps", "invalid"])
+@pytest.mark.parametrize("name", ["bitmaps", "drop_copy", "invalid"])
 def test_program_in_bmv2_json(
     name: str, make_engine: Callable[..., Engine], tmp_path: Path
 ) -> None:

@@ -236,11 +236,17 @@ class Primitives:
     def _op_mark_to_drop(
         self, expressions: Expressions, parameters: Sequence[Part], position: Position
     ) -> list[ir.Statement]:
-        headers = expressions.headers
-        standard = ir.Read(headers.standard.type, headers.standard)
-        return [call("mark_to_drop", ("inout", standard), position=position)]
+        """Mark a header of the type of standard_metadata, which may be a copy made by p4c."""
+        marked = expressions.place(parameters[0])
+        if not isinstance(marked.type, ir.Struct):
+            raise self._document.error("expected metadata with a field egress_spec", parameters[0])
+        expressions.headers.field_of(marked, "egress_spec", parameters[0])
+        return [call("mark_to_drop", ("inout", marked), position=position)]
 
-    _op_drop = _op_mark_to_drop
+    def _op_drop(
+        self, expressions: Expressions, parameters: Sequence[Part], position: Position
+    ) -> list[ir.Statement]:
+        return [call("mark_to_drop", position=position)]
 
     def _op_exit(
         self, expressions: Expressions, parameters: Sequence[Part], position: Position

@@ -343,12 +343,13 @@ class Externs(Wire):
     # --- the packet's fate
 
     def _extern_mark_to_drop(self, call: ir.CallExtern) -> None:
-        place = "p->std"
+        place, kind = "p->std", self.unit.standard
         if call.arguments:
-            place = self.place(call.arguments[0].value, write=True)
+            marked = call.arguments[0].value
+            place, kind = self.place(marked, write=True), marked.type
         self.line(f"{place}.f_egress_spec = sw->drop_port;")
-        assert isinstance(self.unit.standard, ir.Struct)
-        if any(member.name == "mcast_grp" for member in self.unit.standard.fields):
+        assert isinstance(kind, ir.Struct)
+        if any(member.name == "mcast_grp" for member in kind.fields):
             self.line(f"{place}.f_mcast_grp = 0;")
 
     def _extern_clone(self, call: ir.CallExtern) -> None:
