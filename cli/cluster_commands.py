@@ -35,7 +35,7 @@ from controller.api.serving import known_at
 from controller.ha.election import Election, name_of_process
 from controller.ha.etcd import etcd_address, is_etcd
 from controller.jobs.priorities import ONE_LEVEL
-from controller.jobs.settings import ClusterSettings
+from controller.jobs.settings import ATTEND_LIMIT, ClusterSettings
 from controller.jobs.sharing import SharingPolicy
 from files.options_file import config_option
 from network.loaders import load_network
@@ -67,6 +67,17 @@ PrioritiesOption = Annotated[
 DEFAULT_QUOTA = float(SharingPolicy().quota)
 QuotaOption = Annotated[
     float, typer.Option(help="Share of a switch's slots that one job may hold, above 0 to 1.")
+]
+
+AttendLimitOption = Annotated[
+    float,
+    typer.Option(
+        min=1.0,
+        max=1e6,
+        metavar="SECONDS",
+        help="End a job of processes, such as a training's, if they do not attend it within this "
+        "time of its start: it holds slots.",
+    ),
 ]
 
 
@@ -108,6 +119,7 @@ def _settings(
     priorities: bool,
     quota: float,
     loss: float,
+    attend_limit: float,
     journal: Path | None = None,
 ) -> ClusterSettings:
     try:
@@ -122,6 +134,7 @@ def _settings(
             None if priorities else ONE_LEVEL,
             journal=journal,
             loss=loss,
+            attend_limit=attend_limit,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--loss") from None
@@ -178,6 +191,7 @@ def serve(
     priorities: PrioritiesOption = True,
     quota: QuotaOption = DEFAULT_QUOTA,
     loss: LossOption = 0.0,
+    attend_limit: AttendLimitOption = ATTEND_LIMIT,
     switch: Annotated[
         list[str] | None,
         typer.Option(
@@ -229,7 +243,7 @@ def serve(
     check_access(address, own, insecure=insecure, group=group)
     etcd = etcd_address(jobs) if jobs is not None and is_etcd(jobs) else None
     journal = Path(jobs) if jobs is not None and etcd is None else None
-    settings = _settings(loaded, lanes, max_hops, priorities, quota, loss, journal)
+    settings = _settings(loaded, lanes, max_hops, priorities, quota, loss, attend_limit, journal)
     run_controller(
         loaded,
         settings,
@@ -284,6 +298,7 @@ def cluster(
     priorities: PrioritiesOption = True,
     quota: QuotaOption = DEFAULT_QUOTA,
     loss: LossOption = 0.0,
+    attend_limit: AttendLimitOption = ATTEND_LIMIT,
     dashboard: DashboardOption = False,
     web: WebOption = None,
     pcap: PcapOption = None,
@@ -307,7 +322,7 @@ def cluster(
         servers=servers,
         plain=plain or (),
     )
-    settings = _settings(loaded, lanes, max_hops, priorities, quota, loss)
+    settings = _settings(loaded, lanes, max_hops, priorities, quota, loss, attend_limit)
     if trace_fragment is not None and (pcap is None or engine is Engine.BMV2):
         raise InputError("trace-fragment: give --pcap DIR too, and leave --engine bmv2 out")
     trace: tuple[str, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from math import inf
 from typing import Any
 
 from collectives.algorithms.catalogue import MULTI_TREE, SCHEDULES
@@ -38,7 +39,8 @@ class Task:
     algorithm multi-tree; `form`: options of level-wise. `coordination`: the tree over the plan's
     workers, by index and with their names, by which they agree on an order, if the workload needs
     one. `vectors`: the job that combines their bit vectors in the switches; None: they are combined
-    on the tree, or its ring. `key`: for the check lanes of a plan with integrity.
+    on the tree, or its ring. `key`: for the check lanes of a plan with integrity. `attend_seconds`:
+    from the start, in which a process must attend as each rank; infinite: no limit.
     """
 
     workload: WorkloadSpec
@@ -49,6 +51,7 @@ class Task:
     vectors: int | None = None
     form: FormOptions = DEFAULT_FORM
     key: bytes | None = None
+    attend_seconds: float = inf
 
 
 def checked(options: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -69,6 +72,7 @@ def task_message(task: Task) -> pb.Task:
         coordination=None if order is None else pb.CoordinationTree(**asdict(order)),
         vectors=task.vectors,
         key=task.key or b"",
+        attend_seconds=task.attend_seconds if task.attend_seconds < inf else 0.0,
     )
 
 
@@ -94,6 +98,7 @@ def task_from(message: pb.Task) -> Task:
             message.vectors or None,
             form_from(message.level_wise),
             message.key or None,
+            message.attend_seconds if message.attend_seconds > 0 else inf,
         )
     except ValueError as error:
         raise TaskError(f"the job's task cannot be followed: {error}") from None

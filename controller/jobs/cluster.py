@@ -113,7 +113,12 @@ class Cluster:
             check_workload(spec.name, workload, placed.workers, self.nodes)
         # Planning may take seconds, in which others are served.
         spec = await asyncio.to_thread(
-            complete_task, spec, self.network, placed.workers, self._new_key()
+            complete_task,
+            spec,
+            self.network,
+            placed.workers,
+            self._new_key(),
+            self.settings.attend_limit,
         )
         vectors = vectors_spec(spec, placed)
         if vectors is None:

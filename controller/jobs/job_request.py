@@ -14,7 +14,7 @@ from collectives.workload import PROCESS, VECTORS, WorkloadSpec
 from controller.jobs.job_placement import place_helpers, place_job
 from controller.jobs.job_spec import JobSpec
 from controller.jobs.job_state import MOST_NAME, JobError
-from controller.jobs.settings import ClusterSettings
+from controller.jobs.settings import ATTEND_LIMIT, ClusterSettings
 from coordination.physical import plan_coordination
 from coordination.tree import CoordinationTree
 from network.model import Network
@@ -89,16 +89,24 @@ def _resolve(spec: JobSpec, network: Network) -> JobSpec:
 
 
 def complete_task(
-    spec: JobSpec, network: Network, workers: Sequence[str], key: bytes = b""
+    spec: JobSpec,
+    network: Network,
+    workers: Sequence[str],
+    key: bytes = b"",
+    attend_limit: float = ATTEND_LIMIT,
 ) -> JobSpec:
     """Return the spec with its task completed from its hosts.
 
     That is its schedule, the tree by which workers agree on an order, and the trees of hosts on
-    which they sum; and `key`, if it wants integrity. Raises PlanError, TreeError.
+    which they sum; `key`, if it wants integrity; and `attend_limit`, in seconds, if its tensors
+    come from processes. Raises PlanError, TreeError.
     """
     task = pb.Task()
     task.CopyFrom(spec.task)
     task.ClearField("key")
+    task.ClearField("attend_seconds")
+    if task.workload.kind == PROCESS:
+        task.attend_seconds = attend_limit
     if spec.integrity:
         if spec.among_hosts:
             raise PlanError(

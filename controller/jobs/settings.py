@@ -12,6 +12,9 @@ from controller.jobs.replanning import ReplanningPolicy
 from controller.jobs.sharing import SharingPolicy
 from protocol.wire import HOPS_DEFAULT, LANES_DEFAULT
 
+ATTEND_LIMIT = 600.0
+"""Default of `attend_limit`: processes attend a job as soon as it has been submitted."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
@@ -22,7 +25,8 @@ class ClusterSettings:
     network. `replanning`: when plans are looked at again. `journal`: what keeps the jobs, or the
     file that does. `loss`: the probability that a switch drops a packet, on each link. `grace`:
     seconds that a job waits for a server's agent that is gone, and for all its agents after a
-    restart of the controller.
+    restart of the controller. `attend_limit`: seconds from its start in which processes must attend
+    a job whose tensors come from them; it holds slots meanwhile.
     """
 
     lanes: int = LANES_DEFAULT
@@ -33,9 +37,12 @@ class ClusterSettings:
     journal: Path | Journal | None = None
     loss: float = 0.0
     grace: float = 30.0
+    attend_limit: float = ATTEND_LIMIT
 
     def __post_init__(self) -> None:
         if not 0 <= self.loss < 1:
             raise ValueError(f"loss {self.loss}: expected a probability from 0 to below 1")
         if not 0 <= self.grace < math.inf:
             raise ValueError(f"grace {self.grace}: expected 0 s or more")
+        if not 0 < self.attend_limit < math.inf:
+            raise ValueError(f"attend limit {self.attend_limit}: expected more than 0 s")

@@ -437,6 +437,10 @@ class Attendance:
         connection.ranks = len(self._ranks)
         connection.say({"kind": "started", "ranks": list(self._ranks), "rooted": self._rooted})
 
+    def absent(self) -> list[int]:
+        """Return the ranks here that no process has attended as since the job began."""
+        return [rank for rank in self._here if rank not in self._connections]
+
     def take(self) -> list[tuple[int, Request]]:
         """Take the calls that the processes have made since, with their ranks.
 

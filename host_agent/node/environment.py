@@ -242,6 +242,9 @@ class Handover(Protocol):
         `rooted`: whether what is for one rank goes to its host alone.
         """
 
+    def absent(self) -> Sequence[int]:
+        """Return the ranks of a job that has begun which no process attends as."""
+
     def take(self) -> Sequence[tuple[int, Request]]:
         """Take the calls that they have made since, with their ranks. Raises ProcessGone."""
 

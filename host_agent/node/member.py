@@ -549,7 +549,7 @@ class Member:
         if task.workload.kind == VECTORS:
             return SwitchedVectors(self._vectors.of(self.job))
         if task.workload.kind == PROCESS:
-            return self._of_process(plan, task.workload.ranks)
+            return self._of_process(plan, task.workload.ranks, task.attend_seconds)
         workload = yield from self._operation(lambda: work.workload(index, plan))
         if not isinstance(workload, OperatorTraining):
             return LockStep(workload, self._operate, plan)
@@ -565,7 +565,9 @@ class Member:
         spacing = self._environment.gradient_seconds
         return AgreedOrder(workload, coordination, self._operate, spacing, vectors)
 
-    def _of_process(self, plan: JobPlan, ranks: Sequence[str]) -> ProcessSource:
+    def _of_process(
+        self, plan: JobPlan, ranks: Sequence[str], attend_seconds: float
+    ) -> ProcessSource:
         if not plan.trees or plan.host_parts:
             raise TaskError(
                 f"job {self.job}: tensors of processes are summed in the switches or by a server; "
@@ -581,6 +583,7 @@ class Member:
             window=plan.in_flight,
             sums_only=plan.integrity,
             roots=roots_of(plan, ranks),
+            attend_seconds=attend_seconds,
         )
 
     def _make_exchanges(

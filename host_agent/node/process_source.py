@@ -50,13 +50,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import islice
+from math import inf
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collectives.plan import WINDOW_BMV2, JobPlan
-from host_agent.io.process_socket import Request
+from host_agent.io.process_socket import ProcessGone, Request
 from host_agent.node.calls import BARRIER, COPY, LEAVE, SUM_FLOAT, SUM_INT, Wanted, wanted
 from host_agent.node.environment import Handover, Named
 from host_agent.node.expected_calls import ExpectedCalls
@@ -147,13 +148,12 @@ class ProcessSource:
 
     `ranks`: the host of each. All hosts' sources give `next` tensors of the same types and lengths
     in the same order, even if their processes call for others. Raises ProcessGone for one that ends
-    unannounced. `lanes`: values of a fragment. `window`: fragments whose values have one scale, at
-    least. `sums_only`: other reductions are refused. `roots`: of the job's trees, if they are the
-    ranks' hosts.
+    unannounced, or does not attend within `attend_seconds` of the start. `lanes`: values of a
+    fragment. `window`: fragments whose values have one scale, at least. `sums_only`: other
+    reductions are refused. `roots`: of the job's trees, if they are the ranks' hosts.
     """
 
     in_place = True
-    deadline: float | None = None
 
     def __init__(
         self,
@@ -165,10 +165,14 @@ class ProcessSource:
         window: int = WINDOW_BMV2,
         sums_only: bool = False,
         roots: Roots | None = None,
+        attend_seconds: float = inf,
     ) -> None:
         self.workload = _UncheckedWorkload()
         self.prepared = False
         self.over = False
+        self.deadline: float | None = None
+        self._host = host
+        self._attend_seconds = attend_seconds
         self._handover = handover
         self._ranks = tuple(ranks)
         self._sums_only = sums_only
@@ -203,6 +207,8 @@ class ProcessSource:
     def start(self, now: float) -> None:
         """Notify the processes, when they are connected."""
         self._handover.start(self._ranks, rooted=self._roots is not None)
+        if self._attend_seconds < inf:
+            self.deadline = now + self._attend_seconds
 
     def next(self, now: float) -> Named | None:
         """Return the next tensor, the same at all workers. Raises ProcessGone."""
@@ -642,7 +648,17 @@ class ProcessSource:
         self._failed(call, f"the ranks make different calls; most call: {most}", whose)
 
     def tick(self, now: float) -> None:
-        """Nothing is ever due."""
+        """End a job that processes do not attend: it holds slots. Raises ProcessGone."""
+        if self.deadline is None or now < self.deadline:
+            return
+        self.deadline = None
+        absent = ", ".join(map(str, self._handover.absent()))
+        if absent:
+            raise ProcessGone(
+                f"no process on {self._host} attended the job as rank {absent} within "
+                f"{self._attend_seconds:g} s of its start; start all ranks, then submit it again, "
+                "or give the controller a longer --attend-limit"
+            )
 
     def close(self, why: str = "") -> None:
         """Notify the processes, if they are still connected."""

@@ -100,6 +100,10 @@ class Hand:
     def done(self, rank: int, call: int) -> None:
         self._processes[rank].done_with.append(call)
 
+    def absent(self) -> list[int]:
+        """All are here from the beginning."""
+        return []
+
     def mailbox(self, rank: int) -> None:
         """Flows take nothing here."""
 

@@ -19,7 +19,7 @@ from controller.dataplane.rules import SwitchRules
 from controller.jobs.cluster import Cluster
 from controller.jobs.manager import Manager
 from controller.jobs.replanning import ReplanningPolicy
-from controller.jobs.settings import ClusterSettings
+from controller.jobs.settings import ATTEND_LIMIT, ClusterSettings
 from controller.web.server import serve_web
 from controller.web.sources import LiveCluster
 from host_agent.node.bandwidth import Counted
@@ -31,7 +31,7 @@ from protocol import hopsum_pb2 as pb
 from protocol.channel import ControllerError, Tls, server_credentials
 from protocol.web_address import WebAddress
 from tests.support.jobs import GOING
-from tests.support.machine import PATIENCE, on_loopback, until
+from tests.support.machine import PATIENCE, on_loopback, unique, until
 from tests.support.memory_port import MemoryPort
 
 
@@ -53,11 +53,13 @@ class World:
         replanning: ReplanningPolicy | None = None,
         web: WebAddress | None = None,
         group: str | None = None,
+        attend_limit: float = ATTEND_LIMIT,
     ) -> None:
         self.network = local(name, link_rate)
         self._replanning = replanning
         self._web = web
         self._group = group
+        self._attend_limit = attend_limit
         self.url = ""
         self.journal = folder / "jobs"
         self._grace = grace
@@ -107,6 +109,7 @@ class World:
                 journal=self.journal,
                 replanning=self._replanning or ReplanningPolicy(),
                 grace=self._grace,
+                attend_limit=self._attend_limit,
             ),
         )
         self._manager = cluster.manager
@@ -141,7 +144,8 @@ class World:
         stop = os.eventfd(0, os.EFD_NONBLOCK)
         client = NodeClient(self.address, host, tls)
         port = MemoryPort.pair()[0]
-        node = NodeServer(client, port, lambda now: Counted(0, 0, now), stop, tls)
+        processes = f"@{unique(host)}"
+        node = NodeServer(client, port, lambda now: Counted(0, 0, now), stop, tls, processes)
         self.nodes.append(node)
 
         def run() -> None:

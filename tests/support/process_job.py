@@ -98,6 +98,10 @@ class Hand:
     def done(self, rank: int, call: int) -> None:
         self._end(rank, call, "done")
 
+    def absent(self) -> list[int]:
+        """All are here from the beginning."""
+        return []
+
     def mailbox(self, rank: int) -> None:
         """Flows take nothing here."""
 

@@ -101,3 +101,12 @@ def test_sub_groups_get_smaller_windows_before_a_switch_is_full() -> None:
         windows.append(window)
     assert list(dict.fromkeys(windows)) == [256, 128, 64, 32, 16]
     assert len(windows) > 40
+
+
+@pytest.mark.parametrize(("kind", "seconds"), [("process", 90.0), ("random", 0.0)])
+def test_the_controller_limits_how_long_processes_are_absent(kind: str, seconds: float) -> None:
+    """A submission has no say in it."""
+    task = pb.Task(workload=pb.Workload(kind=kind), attend_seconds=1e9)
+    spec = JobSpec("a", 2, task=task)
+    done = complete_task(spec, load_network("star:2"), WORKERS, attend_limit=90.0)
+    assert done.task.attend_seconds == seconds

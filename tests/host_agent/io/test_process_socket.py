@@ -600,3 +600,11 @@ def test_a_job_cannot_be_taken_in_advance(host: Host, started: bool) -> None:
     assert owner.hear()["kind"] == "started"
     owner.say(barrier(5))
     assert [request.call for _, request in attendance.take()] == [5]
+
+
+def test_ranks_that_nobody_attends_as_are_known(host: Host) -> None:
+    attendance = host.socket.attendance(JOB)
+    attendance.start(["h1", "h2", "h1"], rooted=False)
+    assert attendance.absent() == [0, 2]
+    attending(host, 2)
+    assert attendance.absent() == [0]

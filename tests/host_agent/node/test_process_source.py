@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from host_agent.io.process_socket import ProcessGone
 from host_agent.node import guesses
 from host_agent.node.calls import COPY, SUM_FLOAT, Wanted
 from host_agent.node.guesses import CONFIRMED, CONFIRMED_BYTES, GUESSED_BYTES, SURE
-from host_agent.node.process_source import MOST, PACKED_ELEMENTS
+from host_agent.node.process_source import MOST, PACKED_ELEMENTS, ProcessSource
 from host_agent.numbers import error_bound, exponent_codes
 from host_agent.process_calls import ALL, PARTS, ROOT
 from protocol.wire import LANES_DEFAULT
@@ -536,3 +537,20 @@ def _call_in_any_order(calls: list[Any], job: Job, data: st.DataObject) -> None:
             start, stop = (0, elements) if kind == "copy" else share(rank, size)
             found = process.tensors[place][start:stop]
             np.testing.assert_allclose(found, total[start:stop], rtol=1e-6)
+
+
+@pytest.mark.parametrize("absent", [(), (2,)])
+def test_a_job_that_processes_do_not_attend_ends(absent: Sequence[int]) -> None:
+    """It would hold slots of the switches for ever."""
+    handover = mock.Mock(absent=lambda: absent, take=lambda: [])
+    source = ProcessSource(handover, "h1", ["h1", "h2", "h1"], attend_seconds=60.0)
+    assert source.deadline is None
+    source.start(5.0)
+    assert source.deadline == 65.0
+    source.tick(64.0)
+    if absent:
+        with pytest.raises(ProcessGone, match=r"h1 attended the job as rank 2 within 60 s"):
+            source.tick(65.0)
+    else:
+        source.tick(65.0)
+    assert source.deadline is None

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
+from pathlib import Path
 
+import pytest
+
+from controller.jobs.manager import Manager
 from host_agent.io.process_socket import most_memories_of_user
+from host_agent.node.client import process_job
 from host_agent.node.serve import raise_descriptor_limit
+from tests.support.cluster_world import World
+from tests.support.jobs import GOING
+from tests.support.machine import until
 
 
 def test_the_agent_has_descriptors_for_many_processes() -> None:
@@ -18,3 +27,24 @@ def test_the_agent_has_descriptors_for_many_processes() -> None:
         assert most_memories_of_user() >= few
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.slow
+def test_a_job_that_no_process_attends_gives_its_slots_back(tmp_path: Path) -> None:
+    free: list[float] = []
+
+    def look(manager: Manager) -> None:
+        free.append(manager.free_slots())
+
+    with contextlib.closing(World(tmp_path, attend_limit=1.0)) as world:
+        world.agents("h1", "h2", "h3", "h4")
+        world.call(look)
+        world.queries.submit(process_job("forgotten", ["h1", "h2"]))
+        world.call(look)
+        until(lambda: world.state("forgotten") not in GOING, "the end of the job")
+        assert world.state("forgotten") == "failed"
+        reason = world.queries.job("forgotten").reason
+        assert "attended the job as rank" in reason
+        assert "within 1 s of its start" in reason
+        world.call(look)
+    assert free[1] < free[0] == free[2]
