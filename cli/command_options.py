@@ -9,10 +9,11 @@ from collections.abc import Callable, Collection, Sequence
 from fractions import Fraction
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
+from cli.console import standard_output
 from collectives.choices import (
     MOST_WINDOW,
     PLANNER_NAMES,
@@ -379,11 +380,41 @@ def print_table(
     console: Console | None = None,
 ) -> None:
     """Print rows as a table on standard output, or a console; columns of numbers to the right."""
-    from rich.console import Console
-
-    console = console or Console()
+    console = console or standard_output()
     console.print(f"[bold]{title}[/]", highlight=False)
     console.print(make_table(columns, rows))
+
+
+def print_wide_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], keys: int
+) -> None:
+    """Print a table as several that fit the width, with its first `keys` columns in each."""
+    console = standard_output()
+    console.print(f"[bold]{title}[/]", highlight=False)
+    for places in column_groups(columns, rows, keys, console.width):
+        console.print(
+            make_table([columns[i] for i in places], [[row[i] for i in places] for row in rows])
+        )
+
+
+def column_groups(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], keys: int, width: int
+) -> list[list[int]]:
+    """Return the columns of several tables of a width: the keys, and one other at least."""
+    widths = [
+        max(len(column), *(len(str(row[i])) for row in rows), 0) + len(" │ ")
+        for i, column in enumerate(columns)
+    ]
+    groups = [list(range(keys))]
+    used = sum(widths[:keys]) + 1
+    left = width - used
+    for i in range(keys, len(columns)):
+        if widths[i] > left and len(groups[-1]) > keys:
+            groups.append(list(range(keys)))
+            left = width - used
+        groups[-1].append(i)
+        left -= widths[i]
+    return groups
 
 
 def make_table(
@@ -408,7 +439,9 @@ def make_table(
     )
     for i, column in enumerate(columns):
         numeric = bool(rows) and all(isinstance(row[i], (int, float)) for row in rows)
-        table.add_column(column, justify="right" if numeric or column in right else "left")
+        justify: Literal["left", "right"] = "right" if numeric or column in right else "left"
+        # Names are whole in narrow terminals, too.
+        table.add_column(column, justify=justify, overflow="fold")
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
     return table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,17 @@ def console() -> Console:
     from rich.console import Console
 
     return Console(stderr=True)
+
+
+PIPE_WIDTH = 1000
+"""Columns where standard output is no terminal, so that each row is one line."""
+
+
+def standard_output() -> Console:
+    """Return a console of standard output, as wide as its terminal."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
 def notify(line: str) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from cli import doctor as examination
@@ -27,8 +26,9 @@ from cli.command_options import (
     connect,
     print_json,
     print_table,
+    print_wide_table,
 )
-from cli.console import notify
+from cli.console import notify, standard_output
 from cli.reports.network_drawing import network_svg
 from cli.shell import install_shell, run_shell
 from collectives.plan import PlanError
@@ -78,7 +78,7 @@ def topology(
     if as_json:
         print_json(node_link(loaded))
         return
-    console = Console()
+    console = standard_output()
     console.print(
         f"{loaded.name}: {len(loaded.hosts)} hosts, {len(loaded.switches)} switches, "
         f"{len(loaded.links)} links",
@@ -145,7 +145,7 @@ def stats(
         (s.name, s.counters_error or s.state, *(s.outcomes.get(name, 0) for name in names))
         for s in switches
     ]
-    print_table("packets", ("switch", "state", *names), rows, Console())
+    print_wide_table("packets", ("switch", "state", *names), rows, keys=2)
 
 
 def slots(
@@ -187,7 +187,7 @@ def slots(
         for s in found
     ]
     columns = ("slot", "state", "job/tree", "epoch", "fragment", "children", "missing", "weight")
-    print_table(f"slots of {switch}", columns, rows, Console())
+    print_table(f"slots of {switch}", columns, rows)
 
 
 def _slot_words(state: SlotState) -> str:
@@ -237,7 +237,7 @@ def why_stuck(
     if as_json:
         print_json([asdict(child) for child in missing])
         return
-    console = Console()
+    console = standard_output()
     if not missing:
         console.print("no slot of a switch is waiting" if jobs else "no job is running")
         return
@@ -330,4 +330,4 @@ def doctor(
         for finding in findings
     ]
     columns = ("", "found", "needed for", "what to do")
-    print_table("this machine", columns, rows, Console())
+    print_table("this machine", columns, rows)

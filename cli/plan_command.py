@@ -46,6 +46,7 @@ from cli.command_options import (
     servers_of,
     workers_of,
 )
+from cli.console import standard_output
 from cli.reports.embedding_report import (
     embedding_dict,
     embedding_trees,
@@ -195,7 +196,7 @@ def plan(
         if as_json:
             print_json(embedding_dict(planned, predicted, reasons))
             return
-        console = Console()
+        console = standard_output()
         for branch in embedding_trees(loaded, planned):
             console.print(branch)
         for line in (summary(planned, rated is loaded), *(reasons or ())):
@@ -260,7 +261,7 @@ class Shown:
 
 
 def _show(shown: Shown) -> None:
-    console = Console()
+    console = standard_output()
     forest, job = shown.found.forest, shown.found.plan
     if job is not None:
         for tree in job.trees:

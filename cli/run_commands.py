@@ -60,7 +60,7 @@ from cli.command_options import (
     web_option,
     workers_of,
 )
-from cli.console import complain, console, notify
+from cli.console import complain, console, notify, standard_output
 from cli.experiment.description import Engine, Experiment, PacketIo, WorldKind
 from cli.experiment.result import Report
 from cli.experiment.runner import run_experiment
@@ -132,7 +132,7 @@ def run(
     limit: Annotated[float, typer.Option(help="Give up after this many seconds.")] = 600.0,
     report: Annotated[
         Path | None,
-        typer.Option(help="Write the report to this file: JSON, or a page if it ends in .html."),
+        typer.Option(help="Write the report to this file: .json, or .html for a page."),
     ] = None,
     record: Annotated[
         Path | None,
@@ -192,6 +192,8 @@ def run(
         limit=limit,
     )
     trace = _trace_of(trace_fragment, trace_svg)
+    if report is not None and report.suffix not in ("", ".json", ".html"):
+        raise InputError(f"report {report}: expected a name that ends in .json or .html")
     page = report if report is not None and report.suffix == ".html" else None
     with ExitStack() as stack:
         address = web_option(dashboard, web)
@@ -294,9 +296,11 @@ def _show(finished: Report, as_json: bool) -> None:
         _print_summary([finished])
         if finished.measured is not None and finished.experiment.outages:
             for seconds_after, text in finished.measured.events:
-                Console().print(f"{seconds_after:.3f} s: {text}", highlight=False, markup=False)
+                standard_output().print(
+                    f"{seconds_after:.3f} s: {text}", highlight=False, markup=False
+                )
         for form in finished.forms:
-            Console().print(f"level-wise: {form}", highlight=False, soft_wrap=True)
+            standard_output().print(f"level-wise: {form}", highlight=False, soft_wrap=True)
     for missed in finished.missed_outages:
         notify(missed)
     for problem in finished.problems:
@@ -308,7 +312,7 @@ def _print_summary(reports: Sequence[Report]) -> None:
     experiments = [report.experiment for report in reports]
     out = Console(highlight=False, soft_wrap=True)
     out.print(setting(experiments[0]), markup=False)
-    Console().print(run_table(reports))
+    standard_output().print(run_table(reports))
     said = reservation(experiments)
     if said:
         out.print(said)
@@ -369,7 +373,7 @@ def demo(
         print_json(finished.to_dict())
     else:
         _print_summary(finished.reports)
-        Console().print(
+        standard_output().print(
             f"accuracy {finished.accuracy:.4f} with gradients summed in the switches, "
             f"{finished.single_process_accuracy:.4f} in a single process\n"
             f"report: {output}/report.json   page: {output}/index.html",
@@ -403,4 +407,4 @@ def stop() -> None:
 
     lines = stop_left_over()
     for line in lines or ["nothing to clean up"]:
-        Console().print(line, highlight=False)
+        standard_output().print(line, highlight=False)

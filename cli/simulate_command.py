@@ -8,7 +8,6 @@ from typing import Annotated, Literal, TypeVar
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from cli.command_options import (
@@ -28,6 +27,7 @@ from cli.command_options import (
     seconds,
     tree_rate,
 )
+from cli.console import standard_output
 from cli.experiment.comparison import (
     ALGORITHMS,
     Compared,
@@ -133,9 +133,9 @@ def simulate(
         }
         print_json(report)
     else:
-        Console().print(comparison_table(compared))
+        standard_output().print(comparison_table(compared))
         for line in form_lines(compared):
-            Console().print(line, highlight=False, soft_wrap=True)
+            standard_output().print(line, highlight=False, soft_wrap=True)
 
 
 def comparison_table(compared: Sequence[Compared]) -> Table:

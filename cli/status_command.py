@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
@@ -19,6 +19,7 @@ from cli.command_options import (
     make_table,
     print_json,
 )
+from cli.console import standard_output
 from network.units import format_load
 from protocol import hopsum_pb2 as pb
 
@@ -43,7 +44,7 @@ def status(
     if as_json:
         print_json([job_dict(job) for job in queries.status()])
         return
-    console = Console()
+    console = standard_output()
     if not live:
         console.print(Group(*_view(queries, everything)))
         return

@@ -71,3 +71,10 @@ def test_numbers_are_read_as_people_write_them() -> None:
     experiment = json.loads(ran.stdout)
     assert experiment["elements"] == 1000
     assert experiment["loss"] == 0.01
+
+
+def test_a_report_of_another_kind_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "x.csv"
+    result = CliRunner().invoke(app, ["run", "--topology", "star:2", "--report", str(file)])
+    assert "expected a name that ends in .json or .html" in str(result.exception)
+    assert not file.exists()
