@@ -15,7 +15,7 @@ from cli.experiment.description import (
 from cli.experiment.result import DirectedLink, Predicted
 from collectives.algorithms.catalogue import make_schedule
 from collectives.algorithms.level_wise_form import forms_of
-from collectives.choices import Algorithm
+from collectives.choices import Algorithm, Coordination
 from collectives.plan import JobPlan
 from collectives.plan_checker import check_plans
 from controller.jobs.job_request import (
@@ -39,7 +39,7 @@ from network.loaders import load_network
 from network.model import Network
 from planning.model.allocation import Allocator
 from planning.model.forest import ForestOptions, keep_of
-from planning.model.placement import Placement, place_ranks
+from planning.model.placement import Placement, place_ranks, without_servers
 from planning.model.stack_depth import stack_depth
 from planning.registry import EMBEDDING, make_plan
 from simulation.faults import check_outage
@@ -144,6 +144,7 @@ def prepare(experiment: Experiment) -> Prepared:
         results=job.results,
         window=job.window,
         max_hops=settings.max_hops,
+        coordination=_coordination_of(job),
     )
     return Prepared(
         chosen,
@@ -184,11 +185,7 @@ def job_on(network: Network, experiment: Experiment) -> tuple[ClusterSettings, J
     Raises NetworkError, PlanError, ExperimentError.
     """
     experiment = experiment.resolved
-    placed = place_ranks(
-        network,
-        experiment.worker_names or experiment.workers,
-        experiment.server_names or experiment.servers,
-    )
+    placed = _place(network, experiment)
     settings = replace(
         ALONE,
         lanes=experiment.lanes,
@@ -197,6 +194,19 @@ def job_on(network: Network, experiment: Experiment) -> tuple[ClusterSettings, J
         loss=experiment.loss if experiment.world is WorldKind.MININET else 0.0,
     )
     return settings, resolve(spec_of(experiment, placed), network)
+
+
+def _place(network: Network, experiment: Experiment) -> Placement:
+    """Choose the hosts. Workers that sum among themselves may be all of them. NetworkError."""
+    workers = experiment.worker_names or experiment.workers
+    count = workers if isinstance(workers, int) else len(workers)
+    if (
+        experiment.algorithm.among_hosts
+        and not experiment.server_names
+        and count > len(network.hosts) - experiment.servers
+    ):
+        return without_servers(network, workers)
+    return place_ranks(network, workers, experiment.server_names or experiment.servers)
 
 
 def spec_of(experiment: Experiment, placed: Placement) -> JobSpec:
@@ -224,6 +234,13 @@ def spec_of(experiment: Experiment, placed: Placement) -> JobSpec:
 
 def _algorithm_of(job: JobSpec) -> Algorithm:
     return Algorithm.EMBEDDING if job.planner == EMBEDDING else Algorithm(job.algorithm)
+
+
+def _coordination_of(job: JobSpec) -> Coordination:
+    """Return where a job's bit vectors are combined, once its tree is known."""
+    if job.coordination is Coordination.AUTO and job.task.HasField("coordination"):
+        return Coordination.RING if job.task.coordination.ring else Coordination.TREE
+    return job.coordination
 
 
 def _workload(experiment: Experiment) -> WorkloadSpec:

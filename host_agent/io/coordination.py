@@ -412,6 +412,8 @@ class Coordinator:
                 connection.peer, connection.incarnation = frame.source, frame.incarnation
                 self._incoming[frame.source, frame.incarnation] = connection
                 connection.out += preface()
+                # On a ring nothing else is sent back.
+                self._flush(connection)
             self._participant.receive(frame, time.monotonic())
 
     def _is_at(self, rank: int, address: str) -> bool:

@@ -28,6 +28,14 @@ def test_the_ring_is_the_networks_or_by_number() -> None:
     assert rings[Coordination.RING] == (0, 1, 2, 3)
 
 
+def test_reports_say_what_was_chosen() -> None:
+    assert prepare(TRAINING).experiment.coordination is Coordination.TREE
+    torus = replace(TRAINING, topology="torus:2x2", algorithm=Algorithm.RING)
+    assert prepare(torus).experiment.coordination is Coordination.RING
+    in_switches = replace(TRAINING, coordination=Coordination.SWITCHES)
+    assert prepare(in_switches).experiment.coordination is Coordination.SWITCHES
+
+
 def test_vectors_in_the_switches_are_a_job_of_their_own() -> None:
     prepared = prepare(replace(TRAINING, coordination=Coordination.SWITCHES))
     vectors, plan = prepared.vectors, prepared.plan

@@ -121,3 +121,23 @@ def test_collectives_at_the_command_line() -> None:
 def test_collectives_take_roots_at_workers(options: list[str]) -> None:
     with pytest.raises(InputError, match="collective reduce"):
         CliRunner().invoke(app, ["run", *options], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("names", [(), ("h1", "h2", "ps", "h3")])
+def test_workers_of_a_ring_may_be_all_hosts(names: tuple[str, ...]) -> None:
+    """No host serves where they sum among themselves."""
+    report = run_experiment(
+        Experiment(
+            "star:3",
+            workers=4,
+            worker_names=names,
+            elements=1000,
+            rounds=1,
+            algorithm=Algorithm.RING,
+        )
+    )
+    assert not report.problems
+    assert report.measured is not None
+    assert all(report.measured.links.values())
+    with pytest.raises(NetworkError, match="5 workers: expected 1 to 4"):
+        run_experiment(Experiment("star:3", workers=5, algorithm=Algorithm.RING))

@@ -85,6 +85,29 @@ def test_all_start_in_one_order_from_different_orders(group: Group) -> None:
             member.next_start(PATIENCE)
 
 
+def test_the_end_does_not_wait_for_messages_that_nobody_sends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a ring a process answers nothing to the one before it but its first bytes."""
+    monkeypatch.setattr(module, "FAREWELL_SECONDS", 1000.0)
+    ranks = range(4)
+    tree = replace(balanced_tree([f"w{rank}" for rank in ranks], fan_out=2), ring=tuple(ranks))
+    addresses = free_addresses(len(ranks))
+    members = [Coordinator(tree, rank, addresses, PATIENT) for rank in ranks]
+    for member in members:
+        member.start()
+    for step in (1, 2, 3):
+        for member in members:
+            member.begin_iteration(step)
+            member.ready(operator("first"))
+        for member in members:
+            member.next_start(PATIENCE)
+    for member in members:
+        member.leave()
+    for member in members:
+        member.close()
+
+
 @pytest.mark.parametrize("dead", [0, 5])
 def test_a_dead_process_is_named_everywhere(
     group: Group, tree: CoordinationTree, dead: int
