@@ -65,10 +65,18 @@ PrioritiesOption = Annotated[
     ),
 ]
 DEFAULT_QUOTA = float(SharingPolicy().quota)
+DEFAULT_USER_QUOTA = float(SharingPolicy().user_quota)
 QuotaOption = Annotated[
     float, typer.Option(help="Share of a switch's slots that one job may hold, above 0 to 1.")
 ]
 
+UserQuotaOption = Annotated[
+    float,
+    typer.Option(
+        help="Share of a switch's slots that all jobs of a user who is no operator may hold, at "
+        "least --quota."
+    ),
+]
 AttendLimitOption = Annotated[
     float,
     typer.Option(
@@ -118,14 +126,15 @@ def _settings(
     max_hops: int | None,
     priorities: bool,
     quota: float,
+    user_quota: float,
     loss: float,
     attend_limit: float,
     journal: Path | None = None,
 ) -> ClusterSettings:
     try:
-        sharing = SharingPolicy(Fraction(str(quota)))
+        sharing = SharingPolicy(Fraction(str(quota)), Fraction(str(user_quota)))
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--quota") from None
+        raise typer.BadParameter(str(error), param_hint="--quota, --user-quota") from None
     try:
         return ClusterSettings(
             lanes,
@@ -190,6 +199,7 @@ def serve(
     ] = None,
     priorities: PrioritiesOption = True,
     quota: QuotaOption = DEFAULT_QUOTA,
+    user_quota: UserQuotaOption = DEFAULT_USER_QUOTA,
     loss: LossOption = 0.0,
     attend_limit: AttendLimitOption = ATTEND_LIMIT,
     switch: Annotated[
@@ -243,7 +253,9 @@ def serve(
     check_access(address, own, insecure=insecure, group=group)
     etcd = etcd_address(jobs) if jobs is not None and is_etcd(jobs) else None
     journal = Path(jobs) if jobs is not None and etcd is None else None
-    settings = _settings(loaded, lanes, max_hops, priorities, quota, loss, attend_limit, journal)
+    settings = _settings(
+        loaded, lanes, max_hops, priorities, quota, user_quota, loss, attend_limit, journal
+    )
     run_controller(
         loaded,
         settings,
@@ -297,6 +309,7 @@ def cluster(
     plain: PlainOption = None,
     priorities: PrioritiesOption = True,
     quota: QuotaOption = DEFAULT_QUOTA,
+    user_quota: UserQuotaOption = DEFAULT_USER_QUOTA,
     loss: LossOption = 0.0,
     attend_limit: AttendLimitOption = ATTEND_LIMIT,
     dashboard: DashboardOption = False,
@@ -322,7 +335,7 @@ def cluster(
         servers=servers,
         plain=plain or (),
     )
-    settings = _settings(loaded, lanes, max_hops, priorities, quota, loss, attend_limit)
+    settings = _settings(loaded, lanes, max_hops, priorities, quota, user_quota, loss, attend_limit)
     if trace_fragment is not None and (pcap is None or engine is Engine.BMV2):
         raise InputError("trace-fragment: give --pcap DIR too, and leave --engine bmv2 out")
     trace: tuple[str, ...] = ()

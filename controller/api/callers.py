@@ -77,6 +77,17 @@ def may_cancel(caller: Caller, owner: str) -> bool:
     return caller.role is Role.OPERATOR or caller.name == owner
 
 
+def owner_of(caller: Caller, user: int) -> tuple[str, bool]:
+    """Return the owner of a job that a caller submits, and whether the owner is limited.
+
+    `user`: for whom an agent submits it, a user of its host; 0: for itself. Operators are not
+    limited.
+    """
+    if user and caller.role in _AGENTS:
+        return f"user {user} through {caller.name}", True
+    return caller.name, caller.role is not Role.OPERATOR
+
+
 # -- Who it is
 
 

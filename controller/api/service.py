@@ -13,7 +13,7 @@ import grpc
 from collectives.messages import network_message, plan_message
 from collectives.plan import PlanError
 from controller import clock
-from controller.api.callers import CALLER, may_cancel, why_not
+from controller.api.callers import CALLER, may_cancel, owner_of, why_not
 from controller.api.cluster_state import (
     SwitchReader,
     cluster_state,
@@ -42,7 +42,6 @@ from controller.telemetry.state import StateError
 from protocol import hopsum_pb2 as pb
 from protocol import hopsum_pb2_grpc as pb_grpc
 from protocol.errors import InputError
-from protocol.roles import Role
 
 LOGGER = logging.getLogger("hopsum.service")
 
@@ -314,12 +313,13 @@ class ControllerService(pb_grpc.ControllerServicer):
         """Submit a job."""
         try:
             caller = CALLER.get()
-            spec = replace(spec_from(request), owner=caller.name)
+            owner, limited = owner_of(caller, request.user)
+            spec = replace(spec_from(request), owner=owner, limited=limited)
             check_task(spec)
-            owned = self._cluster.jobs.owned(caller.name)
-            if caller.role is not Role.OPERATOR and owned >= MOST_OWNED:
+            owned = self._cluster.jobs.owned(owner)
+            if limited and owned >= MOST_OWNED:
                 raise JobError(
-                    f"job {spec.name}: {caller.name} has {owned} jobs queued or running; expected "
+                    f"job {spec.name}: {owner} has {owned} jobs queued or running; expected "
                     f"fewer than {MOST_OWNED}: cancel some, or wait until they end"
                 )
             job = await self._cluster.submit(spec)

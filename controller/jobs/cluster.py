@@ -13,9 +13,10 @@ import secrets
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from collectives.plan import PlanError
+from collectives.plan import JobPlan, PlanError
 from controller import clock
 from controller.background import log_defect
 from controller.dataplane.driver import DriverError
@@ -218,7 +219,20 @@ class Cluster:
         Raises PlanError while others hold what it cannot do without, DriverError, TimeoutError.
         """
         levels = None if job.spec.immediate else self.priorities.levels
-        await self.manager.submit(job, self._measured, levels)
+        await self.manager.submit(job, self._measured, levels, partial(self._check_user, job.spec))
+
+    def _check_user(self, spec: JobSpec, plan: JobPlan) -> None:
+        """Raise PlanError for a plan beyond its owner's quota of slots."""
+        if not spec.limited:
+            return
+        others = {job.number for job in self.jobs if job.spec.owner == spec.owner}
+        held = {
+            name: sum(
+                slots for job, slots in self.manager.slots_held(name).items() if job in others
+            )
+            for name in self.network.switches
+        }
+        self.settings.sharing.check_user(self.network, spec.owner, plan, held)
 
     def _measured(self, network: Network) -> Network:
         """Return a network with the free bandwidth of its links, where plans heed that."""

@@ -23,7 +23,8 @@ class JobSpec:
     `workers`, `servers`: names, or how many; 0 servers: each worker is one. `lanes`, `window` None:
     the cluster's choice. `task`: what its agents do. `results`, `forest`: as of `PlanRequest`.
     `coordination`: how workers agree on an order of tensors, if the task's workload needs that.
-    `owner`: name of the caller who submitted it; "": unknown. `integrity`: its sums have check
+    `owner`: name of the caller who submitted it; "": unknown. `limited`: the owner's jobs together
+    have a quota of slots. `integrity`: its sums have check
     lanes, with a key in its task (`host_agent.integrity`). `immediate`: it starts on free slots at
     once or is refused; it neither waits for other jobs nor preempts them.
     """
@@ -40,6 +41,7 @@ class JobSpec:
     forest: ForestOptions = field(default_factory=ForestOptions)
     coordination: Coordination = Coordination.AUTO
     owner: str = ""
+    limited: bool = False
     integrity: bool = False
     immediate: bool = False
 
@@ -85,6 +87,7 @@ def spec_from(message: pb.Submission) -> JobSpec:
         forest=forest,
         coordination=_coordination_from(message),
         owner=message.owner,
+        limited=message.limited,
         integrity=message.integrity,
         immediate=message.immediate,
     )
@@ -103,6 +106,7 @@ def submission_of(spec: JobSpec) -> pb.Submission:
         coordination=spec.coordination,
         results=None if spec.results is None else spec.results.name,
         owner=spec.owner,
+        limited=spec.limited,
         integrity=spec.integrity,
         immediate=spec.immediate,
     )

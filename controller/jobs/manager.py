@@ -189,12 +189,14 @@ class Manager:
         job: Job,
         measured: Callable[[Network], Network] = lambda network: network,
         levels: Levels | None = None,
+        check: Callable[[JobPlan], None] = lambda plan: None,
     ) -> JobPlan:
         """Plan a job, install its rules, and expect its agents. Raises PlanError, DriverError.
 
         `measured`: gives the working network free bandwidth on its links. `levels`: the
         priorities of this and all other jobs; jobs of a lower one are preempted where this one
-        needs their slots, and continue in a new epoch. Without it no job is preempted.
+        needs their slots, and continue in a new epoch. Without it no job is preempted. `check`:
+        raises PlanError for a plan that is not to be installed.
         """
         if job.spec.among_hosts:
             self.check_reach(job.request.workers)
@@ -203,9 +205,15 @@ class Manager:
             return plan
         async with self._changing:
             # What works now: changes that this one has waited for may have brought elements back.
-            return await self._submit(job, measured(self.working()), levels)
+            return await self._submit(job, measured(self.working()), levels, check)
 
-    async def _submit(self, job: Job, view: Network, levels: Levels | None) -> JobPlan:
+    async def _submit(
+        self,
+        job: Job,
+        view: Network,
+        levels: Levels | None,
+        check: Callable[[JobPlan], None],
+    ) -> JobPlan:
         request = job.request
         if job.number in self._jobs:
             raise PlanError(f"job {job.number} exists already")
@@ -215,6 +223,7 @@ class Manager:
             settle, view, request, self._allocator, known, job.spec.planner, self._next_plan
         )
         self._check([*settled.preempted.values(), settled.plan])
+        check(settled.plan)
         await self._preempt(settled)
         self._take_in(job, _Next(request, settled.plan, frozenset()))
         with ExitStack() as undo:

@@ -13,6 +13,7 @@ Fragments in flight are sent again under the new epoch.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -30,14 +31,18 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class SharingPolicy:
-    """Limits of one job."""
+    """Limits of one job, and of one user."""
 
     quota: Fraction = Fraction(1, 2)
     """Maximum fraction of a switch's slots for all trees of a job."""
+    user_quota: Fraction = Fraction(3, 4)
+    """The same for all jobs of one user who is no operator, at least `quota`."""
 
     def __post_init__(self) -> None:
         if not 0 < self.quota <= 1:
             raise ValueError(f"quota {self.quota}: expected above 0, at most 1")
+        if not 0 < self.user_quota <= 1:
+            raise ValueError(f"user quota {self.user_quota}: expected above 0, at most 1")
 
     def slots(self, network: Network, switch: str) -> int:
         """Return the most slots that one job may hold at a switch."""
@@ -72,6 +77,25 @@ class SharingPolicy:
                     f"{request.window}, {requested} slots: its quota at switch {name} is "
                     f"{self.slots(network, name)} of {switch.slots}; use a window of "
                     f"{self.window(network, len(request.servers), request.window)}, or fewer trees"
+                )
+
+    def check_user(
+        self, network: Network, owner: str, plan: JobPlan, held: Mapping[str, int]
+    ) -> None:
+        """Raise PlanError for a plan by which its owner's jobs would hold more than their quota.
+
+        `held`: by switch, the slots that the other jobs of the owner hold.
+        """
+        wanted = Counter[str]()
+        for name, (_, size) in _granted(plan):
+            wanted[name] += size
+        for name, slots in wanted.items():
+            most = int(max(self.quota, self.user_quota) * network.switches[name].slots)
+            if held.get(name, 0) + slots > most:
+                raise PlanError(
+                    f"switch {name}: jobs of {owner} hold {held.get(name, 0)} slots and this one "
+                    f"needs {slots}; the quota of a user is {most}: end another of these jobs, or "
+                    "use a smaller window"
                 )
 
 

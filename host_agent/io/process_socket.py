@@ -77,8 +77,8 @@ def most_memories_of_user() -> int:
 class Submit(Protocol):
     """Submits a job."""
 
-    def __call__(self, name: str, ranks: Sequence[str], *, immediate: bool) -> int:
-        """Return the number of a new job; `ranks`: the host of each.
+    def __call__(self, name: str, ranks: Sequence[str], *, immediate: bool, user: int) -> int:
+        """Return the number of a new job of a user of this host; `ranks`: the host of each.
 
         `immediate`: it starts on free slots now, or is refused. Raises HopsumError.
         """
@@ -317,7 +317,8 @@ class ProcessSocket:
         self, connection: _Connection, name: str, ranks: Sequence[str], immediate: bool
     ) -> None:
         try:
-            answer: int | str = self._submit(name, ranks, immediate=immediate)
+            user = connection.user
+            answer: int | str = self._submit(name, ranks, immediate=immediate, user=user)
         except HopsumError as error:
             answer = str(error)
         self._answers.append((connection, answer))

@@ -62,12 +62,14 @@ class NodeClient:
         with self._thread.changed:
             self._session.report(report)
 
-    def submit_processes(self, name: str, ranks: Sequence[str], *, immediate: bool = False) -> int:
+    def submit_processes(
+        self, name: str, ranks: Sequence[str], *, immediate: bool = False, user: int = 0
+    ) -> int:
         """Submit a `process_job`; return its number.
 
         Waits until its rules are installed, or it is queued. Raises ControllerError, WorkloadError.
         """
-        submission = process_job(name, ranks, immediate=immediate)
+        submission = process_job(name, ranks, immediate=immediate, user=user)
         info = ask_controller(
             self.address, self._tls, lambda stub: stub.Submit(submission, timeout=SUBMIT_SECONDS)
         )
@@ -78,10 +80,13 @@ class NodeClient:
         self._thread.close(patience=0.0)
 
 
-def process_job(name: str, ranks: Sequence[str], *, immediate: bool = False) -> pb.Submission:
+def process_job(
+    name: str, ranks: Sequence[str], *, immediate: bool = False, user: int = 0
+) -> pb.Submission:
     """Return a job whose tensors processes submit; `ranks`: the host of each.
 
-    `immediate`: it is refused rather than queued.
+    `immediate`: it is refused rather than queued. `user`: of this host, whose quota it counts
+    towards; 0: nobody's.
 
     Where a few hosts have several ranks they are the roots of its trees (decision 0021); other jobs
     have a server of their own.
@@ -89,7 +94,7 @@ def process_job(name: str, ranks: Sequence[str], *, immediate: bool = False) -> 
     workers = [*dict.fromkeys(ranks)]
     several = tuple(ranks) if len(workers) < len(ranks) else ()
     spec = WorkloadSpec(PROCESS, len(workers), 0, 0, DataType.FLOAT32, 0, ranks=several)
-    submission = pb.Submission(name=name, workers=workers, immediate=immediate)
+    submission = pb.Submission(name=name, workers=workers, immediate=immediate, user=user)
     submission.task.workload.CopyFrom(workload_message(spec))
     if several and len(workers) <= MOST_ROOTS:
         submission.server_count = 0

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from controller.api import service
-from controller.api.callers import MAY_CALL, Caller, user
+from controller.api.callers import MAY_CALL, Caller, owner_of, user
 from controller.api.client import ControllerClient
 from host_agent.node.client import NodeClient
 from protocol import hopsum_pb2 as pb
@@ -208,3 +208,34 @@ def test_jobs_of_one_who_is_no_operator_are_bounded(
     world.queries.submit(ring("third", "h1,h2"))
     words = "job fourth: somebody has 1 jobs queued or running; expected fewer than 1: cancel"
     assert words in refusal(lambda: world.queries.submit(ring("fourth", "h1,h2")))
+
+
+@pytest.mark.parametrize(
+    ("role", "uid", "owner", "limited"),
+    [
+        (Role.OPERATOR, 0, "root", False),
+        (Role.OPERATOR, 1001, "user 1001 through root", True),
+        (Role.AGENT, 1001, "user 1001 through root", True),
+        (Role.AGENT, 0, "root", True),
+        # Only agents speak for others.
+        (Role.USER, 1001, "root", True),
+    ],
+)
+def test_jobs_that_agents_submit_belong_to_users(
+    role: Role, uid: int, owner: str, limited: bool
+) -> None:
+    assert owner_of(Caller("root", role), uid) == (owner, limited)
+
+
+def test_users_behind_an_agent_are_told_apart(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "MOST_OWNED", 1)
+
+    def submit(name: str, uid: int) -> str:
+        submission = ring(name, "h1,h2")
+        submission.user, submission.limited = uid, False
+        return world.queries.submit(submission).owner
+
+    assert submit("first", 1001) != submit("second", 1002)
+    assert "user 1001 through" in refusal(lambda: submit("third", 1001))

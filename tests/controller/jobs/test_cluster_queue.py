@@ -92,6 +92,44 @@ def test_an_immediate_job_starts_or_is_refused_and_preempts_none() -> None:
     asyncio.run(main())
 
 
+def test_jobs_of_a_user_leave_slots_to_others() -> None:
+    """A user's third half of a switch waits for the first, though there is room."""
+
+    async def main() -> None:
+        cluster = Cluster(Manager(load_network("star:6"), Switches().install))
+        job = JobSpec("first", ("h1", "h2"), ("h3",), window=2048, owner="eve", limited=True)
+        first = await cluster.submit(job)
+        second = await cluster.submit(replace(job, name="second"))
+        assert second.state is JobState.QUEUED
+        assert second.reason.startswith(
+            "switch s1: jobs of eve hold 2048 slots and this one needs 2048; the quota of a user "
+            "is 3072"
+        )
+        with pytest.raises(JobError, match="job third cannot start now: switch s1: jobs of eve"):
+            await cluster.submit(replace(job, name="third", immediate=True))
+        for owner, limited in (("bob", True), ("root", False)):
+            other = await cluster.submit(
+                replace(job, name=owner, owner=owner, limited=limited, window=1024)
+            )
+            assert other.state is JobState.WAITING
+        await cluster.cancel(first)
+        await reached(second, JobState.WAITING)
+        await cluster.close()
+
+    asyncio.run(main())
+
+
+def test_an_operator_has_the_quota_of_each_job_only() -> None:
+    async def main() -> None:
+        cluster = Cluster(Manager(load_network("star:6"), Switches().install))
+        job = JobSpec("first", ("h1", "h2"), ("h3",), window=2048, owner="root")
+        for name in ("first", "second"):
+            assert (await cluster.submit(replace(job, name=name))).state is JobState.WAITING
+        await cluster.close()
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("step", ["manager.settle", "cluster.complete_task", "cluster.make_plan"])
 def test_others_are_served_while_a_job_is_planned(
     step: str, monkeypatch: pytest.MonkeyPatch

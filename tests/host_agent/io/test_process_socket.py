@@ -65,11 +65,13 @@ class Host:
     def __init__(self, name: str) -> None:
         self.watched: set[int] = set()
         self.submitted: list[tuple[str, list[str], bool]] = []
+        self.users: list[int] = []
         self.socket = ProcessSocket(
             "h1", name, self._submit, self.watched.add, self.watched.discard
         )
 
-    def _submit(self, name: str, ranks: Sequence[str], *, immediate: bool) -> int:
+    def _submit(self, name: str, ranks: Sequence[str], *, immediate: bool, user: int) -> int:
+        self.users.append(user)
         if "h9" in ranks:
             raise OperationError(f"job {name}: no host h9")
         self.submitted.append((name, list(ranks), immediate))
@@ -608,3 +610,11 @@ def test_ranks_that_nobody_attends_as_are_known(host: Host) -> None:
     assert attendance.absent() == [0, 2]
     attending(host, 2)
     assert attendance.absent() == [0]
+
+
+def test_a_job_is_submitted_for_the_user_of_the_process(host: Host) -> None:
+    for user in (1001, 1002):
+        process = as_user(host, user)
+        process.submit("training", ["h1", "h2"])
+        assert process.hear()["kind"] == "submitted"
+    assert host.users == [1001, 1002]
