@@ -764,6 +764,13 @@ class ExternInstance:
         return int(found)
 
 
+FieldPath = tuple[str, ...]
+"""One of FIELD_PATH_ROOTS, then the names of fields within it."""
+
+FIELD_PATH_ROOTS = ("metadata", "standard")
+"""The user's metadata and standard_metadata."""
+
+
 @dataclass(slots=True, eq=False)
 class Package:
     """The package of `main`: its name and its blocks by parameter name, in order."""
@@ -795,5 +802,7 @@ class Program:
     """Declared header, struct and union types by name (`controller_header`s are among them)."""
     annotations: tuple[Annotation, ...] = ()
     """Of the package instance: `@pkginfo`."""
+    field_lists: dict[int, tuple[FieldPath, ...]] = field(default_factory=dict)
+    """Metadata that copies of packets keep, by the numbers in `*_preserving_field_list`."""
     p4info: str = ""
     """The P4Info (text form) that came with BMv2 JSON; for P4 source it is derived."""

@@ -175,7 +175,18 @@ def test_counters_and_hashes(run: Run) -> None:
     assert engine.read_counter("ctr", 1).packets == 1
 
 
-def test_clones_keep_their_field_list(run: Run) -> None:
+@pytest.mark.parametrize(
+    ("listed", "shown_field", "expected"),
+    [
+        (("meta", "m"), ("meta", "m"), 9),
+        (("standard_metadata", "ingress_port"), ("standard_metadata", "ingress_port"), 6),
+        (("meta", "m"), ("standard_metadata", "ingress_port"), 0),
+        (("h", "r"), ("meta", "m"), 0),
+    ],
+)
+def test_clones_keep_their_field_list(
+    run: Run, listed: tuple[str, str], shown_field: tuple[str, str], expected: int
+) -> None:
     """A clone has the metadata of the list that the primitive names, and no other."""
     code = [
         assign("meta", "m", operation("+", field("h", "a"), hexstr(5))),
@@ -185,9 +196,9 @@ def test_clones_keep_their_field_list(run: Run) -> None:
     content = one_action(
         FIELDS,
         *code,
-        field_lists=[{"id": 1, "name": "fl", "elements": [field("meta", "m")]}],
+        field_lists=[{"id": 1, "name": "fl", "elements": [field(*listed)]}],
     )
-    shown = one_action(FIELDS, assign("h", "r", field("meta", "m")))
+    shown = one_action(FIELDS, assign("h", "r", field(*shown_field)))
     content["actions"].append({**shown["actions"][0], "id": 1, "name": "show"})
     [show] = shown["pipelines"][0]["tables"]
     entry = {**show["default_entry"], "action_id": 1}
@@ -196,7 +207,7 @@ def test_clones_keep_their_field_list(run: Run) -> None:
     content["pipelines"][1] |= {"init_table": "tbl_show", "tables": [show]}
     engine = run(program(content))
     engine.set_clone_session(7, CloneSession((Replica(3, 0),)))
-    assert engine.process([(0, bytes([4, 0]))]) == [(3, bytes([4, 9]))]
+    assert engine.process([(6, bytes([4, 0]))]) == [(3, bytes([4, expected]))]
 
 
 def test_digests_are_named_after_their_list(run: Run) -> None:

@@ -7,10 +7,9 @@ another header: P4_14's `intrinsic_metadata` and `queueing_metadata`, and those 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from p4switch import ir
 from p4switch.bmv2_json.document import Document, Identifiers, Part
+from p4switch.midend.field_lists import path_of
 
 STANDARD = "standard_metadata"
 ARCHITECTURE_METADATA = {
@@ -42,7 +41,6 @@ class Headers:
                 f"there is no header {STANDARD!r}: only programs for v1model (simple_switch) run"
             )
         self._aliases = self._alias_names()
-        self._lists = self._field_lists()
         self.headers = ir.Variable("hdr", self._headers_type())
         self.standard = ir.Variable(STANDARD, self._standard_type())
         self.metadata = ir.Variable("meta", self._metadata_type())
@@ -175,24 +173,8 @@ class Headers:
                 continue
             key = f"{name} metadata"
             plain = self._field_types(part["header_type"], key)
-            wanted = {
-                self._fields[key][own].name: lists for own, lists in self._lists_of(name, key)
-            }
-            listed = tuple(
-                replace(field, annotations=(ir.Annotation("field_list", wanted[field.name]),))
-                if field.name in wanted
-                else field
-                for field in plain
-            )
-            fields.append(ir.FieldType(members.of(name), ir.Struct(key, listed)))
+            fields.append(ir.FieldType(members.of(name), ir.Struct(key, plain)))
         return ir.Struct("metadata", tuple(fields))
-
-    def _lists_of(self, header: str, key: str) -> list[tuple[str, tuple[int, ...]]]:
-        return [
-            (name, tuple(lists))
-            for (of, name), lists in self._lists.items()
-            if of == header and name in self._fields[key]
-        ]
 
     def _alias_names(self) -> dict[tuple[str, str], str]:
         """Return (header, field) of the file -> field of standard_metadata."""
@@ -206,15 +188,23 @@ class Headers:
             found[place[0], place[1]] = str(theirs).rpartition(".")[2]
         return found
 
-    def _field_lists(self) -> dict[tuple[str, str], list[int]]:
-        """Return the numbers of the lists that a field is in."""
-        found: dict[tuple[str, str], list[int]] = {}
-        for part in self._document.parts("field_lists"):
-            for item in part["elements"]:
-                if item["type"] == "field":
-                    header, name = item["value"]
-                    found.setdefault((header, name), []).append(part["id"])
-        return found
+    def field_lists(self) -> dict[int, tuple[ir.FieldPath, ...]]:
+        """Return the metadata in each field list; those of headers are not preserved."""
+        variables = (self.metadata, self.standard)
+        roots = dict(zip(variables, ir.FIELD_PATH_ROOTS, strict=True))
+        return {
+            part["id"]: tuple(
+                path
+                for item in part["elements"]
+                if item["type"] == "field"
+                and (path := path_of(self._listed(item), roots)) is not None
+            )
+            for part in self._document.parts("field_lists")
+        }
+
+    def _listed(self, item: Part) -> ir.Expression:
+        header, name = item["value"]
+        return self.field(header, name, item)
 
     # --- positions of headers
 

@@ -158,6 +158,7 @@ class _Reader:
             tuple(a for a in self._tables.actions.values() if a not in actions),
             tuple(self._variables),
             {**types, **self._control_plane.controller_headers()},
+            field_lists=headers.field_lists(),
             p4info=self._control_plane.text,
         )
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from p4switch import ir
 from p4switch.frontend.names import scope
+from p4switch.midend.field_lists import field_lists
 from p4switch.midend.references import pass_by_reference
 
 if TYPE_CHECKING:
@@ -152,8 +153,9 @@ def program(
     if by_reference:
         gone = pass_by_reference(walk.blocks, walk.callables, walk.tables)
     declared = compiler.lowering.declared
+    package = ir.Package(main.type.name, blocks)
     return ir.Program(
-        ir.Package(main.type.name, blocks),
+        package,
         tuple(compiler.errors),
         {name: tuple(kind.members.items()) for name, kind in compiler.enums.items()},
         tuple(order.tables),
@@ -165,6 +167,7 @@ def program(
         tuple(v for v in walk.variables if v not in gone),
         dict(declared),
         main.annotations,
+        field_lists(package),
     )
 
 

@@ -355,8 +355,6 @@ class Externs(Wire):
     def _extern_clone(self, call: ir.CallExtern) -> None:
         self._clone(call.arguments[1].value, None)
 
-    _extern_clone3 = _extern_clone
-
     def _extern_clone_preserving_field_list(self, call: ir.CallExtern) -> None:
         self._clone(call.arguments[1].value, call.arguments[2].value)
 
@@ -371,16 +369,10 @@ class Externs(Wire):
     def _extern_resubmit_preserving_field_list(self, call: ir.CallExtern) -> None:
         self._again("resubmit", call.arguments[0].value)
 
-    def _extern_resubmit(self, call: ir.CallExtern) -> None:
-        self._again("resubmit", None)
-
     def _extern_recirculate_preserving_field_list(self, call: ir.CallExtern) -> None:
         self._again("recirculate", call.arguments[0].value)
 
-    def _extern_recirculate(self, call: ir.CallExtern) -> None:
-        self._again("recirculate", None)
-
-    def _again(self, what: str, field_list: ir.Expression | None) -> None:
+    def _again(self, what: str, field_list: ir.Expression) -> None:
         self.line(f"p->{what}s = 1;")
         self.line(f"p->{what}_list = {self._field_list(field_list)};")
 

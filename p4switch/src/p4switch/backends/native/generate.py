@@ -10,7 +10,7 @@ from p4switch.backends.native.externs import NO_FIELD_LIST
 from p4switch.backends.native.layout import Layout, TableLayout
 from p4switch.backends.native.own_externs import CFile, OwnExterns
 from p4switch.backends.native.statements import Statements
-from p4switch.backends.native.types import is_composite, mask_of, scalar_width, words
+from p4switch.backends.native.types import mask_of, scalar_width, words
 from p4switch.backends.native.unit import V1MODEL_BLOCKS, Unit
 from p4switch.midend.cycles import multiplies
 from p4switch.nesting import deep_recursion
@@ -151,28 +151,15 @@ def _standard_metadata(unit: Unit) -> Iterator[str]:
 
 
 def _field_lists(unit: Unit) -> Iterator[str]:
-    """Yield the lines of a function that copies the fields annotated with @field_list(index)."""
-    lists: dict[int, list[str]] = {}
-
-    def visit(kind: ir.Type, path: str) -> None:
-        if not isinstance(kind, ir.Struct):
-            return
-        for field in kind.fields:
-            place = f"{path}.f_{field.name}" if path else f"f_{field.name}"
-            for annotation in field.annotations:
-                if annotation.name == "field_list":
-                    for index in annotation.arguments:
-                        lists.setdefault(int(index), []).append(place)
-            if is_composite(field.type):
-                visit(field.type, place)
-
-    visit(unit.metadata, "")
-    yield "UNUSED static void copy_field_list(u32 list, meta_t *to, const meta_t *from) {"
+    """Yield the lines of a function that copies the metadata of a field list."""
+    roots = dict(zip(ir.FIELD_PATH_ROOTS, ("meta", "std"), strict=True))
+    yield "UNUSED static void copy_field_list(u32 list, packet *to, const packet *from) {"
     yield "    (void)to; (void)from;"
     yield "    switch (list) {"
-    for index, places in lists.items():
-        yield f"    case {index}:"
-        for place in places:
+    for number, paths in unit.program.field_lists.items():
+        yield f"    case {number}:"
+        for root, *names in paths:
+            place = ".".join((roots[root], *(f"f_{name}" for name in names)))
             yield f"        to->{place} = from->{place};"
         yield "        return;"
     yield "    }"

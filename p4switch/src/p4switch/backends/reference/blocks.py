@@ -43,7 +43,7 @@ class ProgramBlocks:
         standard = self._kinds[2]
         assert isinstance(standard, ir.Struct)
         self.standard_fields = frozenset(field.name for field in standard.fields)
-        self._preserved = _field_lists(self._kinds[1])
+        self._field_lists = program.field_lists
 
     def _fresh(self, number: int) -> Value:
         return self._code.expressions.shapes.fresh(self._kinds[number])
@@ -71,10 +71,13 @@ class ProgramBlocks:
 
     def preserve(self, source: PacketState, target: PacketState, field_list: int) -> None:
         """See `pipeline.Blocks`."""
-        for path in self._preserved.get(field_list, ()):
-            mine, theirs = target.metadata, source.metadata
+        for root, *path in self._field_lists.get(field_list, ()):
+            mine, theirs = getattr(target, root), getattr(source, root)
             for name in path[:-1]:
                 mine, theirs = mine.fields[name], theirs.fields[name]
+            if not path:
+                mine.assign(theirs)
+                continue
             value = theirs.fields[path[-1]]
             mine.fields[path[-1]] = value.copy() if hasattr(value, "copy") else value
 
@@ -121,19 +124,3 @@ class ProgramBlocks:
         frame = self._code.frame = PacketOut()
         self._control(5, packet)
         return frame.finish(packet.rest)
-
-
-def _field_lists(kind: ir.Type, prefix: tuple[str, ...] = ()) -> dict[int, list[tuple[str, ...]]]:
-    """Return the paths of the fields of each @field_list index."""
-    lists: dict[int, list[tuple[str, ...]]] = {}
-    if not isinstance(kind, ir.Struct):
-        return lists
-    for field in kind.fields:
-        path = (*prefix, field.name)
-        for annotation in field.annotations:
-            if annotation.name == "field_list":
-                for index in annotation.arguments:
-                    lists.setdefault(int(index), []).append(path)
-        for index, paths in _field_lists(field.type, path).items():
-            lists.setdefault(index, []).extend(paths)
-    return lists

@@ -318,13 +318,10 @@ class Externs:
         return BoundExtern(drop)
 
     def _bind_clone(self, call: ir.CallExtern) -> BoundExtern:
-        def clone(_: int, session: int, *__: Any) -> None:
+        def clone(_: int, session: int) -> None:
             self.packet.clone = CloneRequest(session, None)
 
         return BoundExtern(clone)
-
-    _bind_clone3 = _bind_clone
-    """The data of the deprecated form are values, not fields: nothing to preserve."""
 
     def _bind_clone_preserving_field_list(self, call: ir.CallExtern) -> BoundExtern:
         def clone(_: int, session: int, field_list: int) -> None:
@@ -338,21 +335,9 @@ class Externs:
 
         return BoundExtern(resubmit)
 
-    def _bind_resubmit(self, call: ir.CallExtern) -> BoundExtern:
-        def resubmit(*_: Any) -> None:
-            self.packet.resubmit = FieldListRequest(None)
-
-        return BoundExtern(resubmit)
-
     def _bind_recirculate_preserving_field_list(self, call: ir.CallExtern) -> BoundExtern:
         def recirculate(field_list: int) -> None:
             self.packet.recirculate = FieldListRequest(field_list)
-
-        return BoundExtern(recirculate)
-
-    def _bind_recirculate(self, call: ir.CallExtern) -> BoundExtern:
-        def recirculate(*_: Any) -> None:
-            self.packet.recirculate = FieldListRequest(None)
 
         return BoundExtern(recirculate)
 

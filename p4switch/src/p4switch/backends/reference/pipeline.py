@@ -39,7 +39,7 @@ class Blocks(Protocol):
         """Return a copy of the packet, with zero metadata unless `with_metadata`."""
 
     def preserve(self, source: PacketState, target: PacketState, field_list: int) -> None:
-        """Copy the user metadata fields of a @field_list."""
+        """Copy the metadata of a field list."""
 
     def parse(self, packet: PacketState) -> int:
         """Run the parser; return its P4 error (0: none)."""

@@ -81,7 +81,7 @@ INLINE void parse_packet(p4_switch *sw, packet *p) {
 
 UNUSED static void send_clones(p4_switch *sw, const packet *original, packet *copy,
                                const replication *session, u32 instance_type) {
-    copy_field_list(original->clone_list, &copy->meta, &original->meta);
+    copy_field_list(original->clone_list, copy, original);
     std_set_instance_type(copy, instance_type);
     if (session->length) packet_limit(copy, session->length);
     replicate(sw, copy, session);
@@ -119,7 +119,7 @@ UNUSED static packet *packet_again(p4_switch *sw, packet *p, buffer *owner, cons
     if (!again) return NULL;
     packet_reset(again, owner, data, length);
     family_pass_on(p, again);
-    copy_field_list(field_list, &again->meta, &p->meta);
+    copy_field_list(field_list, again, p);
     std_set_instance_type(again, instance_type);
     std_set_packet_length(again, length);
     return again;
