@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
+from mkdocs.exceptions import PluginError
 
 from benchmarks.figures import (
     PAGE,
@@ -45,6 +46,12 @@ def test_the_site_builds_with_all_links(tmp_path: Path) -> None:
     }.items():
         assert words in (tmp_path / "reference" / f"{name}.html").read_text(), name
     assert 'href="../references.html#001"' in (tmp_path / "reference" / "python.html").read_text()
+    examples = tmp_path / "examples"
+    assert "../examples/first_sum/index.html" in (tmp_path / "lessons/8-by-hand.html").read_text()
+    assert (examples / "first_sum/index.html").exists()
+    assert "../docs/" not in (tmp_path / "hopsum_torch/index.html").read_text()
+    # The search works where the site is opened as a file.
+    assert (tmp_path / "search/search_index.js").read_text().startswith("var __index = ")
     # It is read without a network.
     assert not re.findall(r'<(?:script|link)[^>]+(?:src|href)="https?://[^"]+\.(?:js|css)"', page)
 
@@ -88,6 +95,26 @@ def test_files_that_are_no_pages_are_named_once() -> None:
         "[the layout](../protocol/wire.py)": "the layout (`protocol/wire.py`)",
     }.items():
         assert on_page_markdown(text, page) == shown
+
+
+def test_links_between_pages_of_several_folders() -> None:
+    for name, text, shown in (
+        ("index.md", "[all](../examples/README.md)", "[all](examples/README.md)"),
+        ("how-to/bmv2.md", "[p](../../p4switch/docs/bmv2.md#a)", "[p](../p4switch/docs/bmv2.md#a)"),
+        ("examples/README.md", "[one](first_sum/README.md)", "[one](first_sum/README.md)"),
+        ("examples/first_sum/README.md", "[p](../../docs/protocol.md)", "[p](../../protocol.md)"),
+        (
+            "examples/first_sum/README.md",
+            "[p](first_sum.py)",
+            "p (`examples/first_sum/first_sum.py`)",
+        ),
+        ("hopsum_scapy/README.md", "[hopsum](../README.md)", "[hopsum](../index.md)"),
+        ("protocol.md", "```\n[x](../nowhere)\n```", "```\n[x](../nowhere)\n```"),
+    ):
+        page = SimpleNamespace(file=SimpleNamespace(src_uri=name))
+        assert on_page_markdown(text, page) == shown
+    with pytest.raises(PluginError, match=r"nowhere\.py: there is no such file"):
+        on_page_markdown("[x](../nowhere.py)", page)
 
 
 def test_links_of_the_documents_lead_to_files() -> None:
