@@ -41,6 +41,20 @@ def test_a_pushed_pipeline_runs_and_can_be_read_back(world: World) -> None:
     assert world.plane.engine is not None
 
 
+def test_a_program_in_bmv2s_old_envelope_runs(world: World) -> None:
+    """As p4lang's tutorials push it: p4.tmp.P4DeviceConfig with `reassign` and `device_data`."""
+    client = primary(world)
+    length, varint = len(world.device_config), b""
+    while length > 0x7F:
+        varint, length = varint + bytes([length & 0x7F | 0x80]), length >> 7
+    envelope = b"\x08\x01\x1a" + varint + bytes([length]) + world.device_config
+    client.push(world.p4info, envelope)
+    assert world.plane.engine is not None
+    for damaged in (envelope[:-1], b"\x08\x01", b"\x08\x01\x18\x05"):
+        with pytest.raises(CallError, match=r"INVALID_ARGUMENT: .*expected the output of"):
+            client.push(world.p4info, damaged)
+
+
 @pytest.mark.parametrize(
     ("kind", "fields"),
     [

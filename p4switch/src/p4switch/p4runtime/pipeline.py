@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from finsy.proto import p4i, p4r
 from google.protobuf import text_format
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from p4switch.ir import Program, Table
 from p4switch.p4runtime.digests import Digests
@@ -14,10 +17,13 @@ from p4switch.p4runtime.entities import Entities
 from p4switch.p4runtime.idle import IdleEntries
 from p4switch.p4runtime.p4info import p4info
 from p4switch.p4runtime.packets import PacketHeaders
-from p4switch.programs import is_bmv2_json
+from p4switch.programs import is_bmv2_json, is_bundle
 from p4switch.targets.v1model.engine import Engine, TableEntry
 from p4switch.targets.v1model.matches import canonical_entry
 from p4switch.targets.v1model.state import EntryKey
+
+DEVICE_DATA = 3
+"""The field of p4.tmp.P4DeviceConfig with the program (p4lang/PI, p4config.proto)."""
 
 
 def device_config(config: p4r.ForwardingPipelineConfig) -> bytes:
@@ -25,12 +31,28 @@ def device_config(config: p4r.ForwardingPipelineConfig) -> bytes:
 
     Raises P4Error.
     """
-    if not is_bmv2_json(config.p4_device_config):
-        return config.p4_device_config
+    data = _unwrapped(config.p4_device_config)
+    if not is_bmv2_json(data):
+        return data
     from p4switch.bmv2_json.reader import bundle
 
     text = text_format.MessageToString(config.p4info)
-    return bundle(config.p4_device_config, "<device config>", text)
+    return bundle(data, "<device config>", text)
+
+
+def _unwrapped(data: bytes) -> bytes:
+    """Return the program in a p4.tmp.P4DeviceConfig, which older controllers of BMv2 push.
+
+    Data of other kinds are returned unchanged.
+    """
+    if is_bmv2_json(data) or is_bundle(data):
+        return data
+    try:
+        fields = UnknownFieldSet(Empty.FromString(data))
+    except DecodeError:
+        return data
+    found: list[bytes] = [field.data for field in fields if field.field_number == DEVICE_DATA]
+    return found[-1] if found and isinstance(found[-1], bytes) else data
 
 
 @dataclass(slots=True)
