@@ -12,6 +12,7 @@ import grpc
 from finsy.proto import gnmi_grpc, p4r_grpc
 
 from p4switch.p4runtime.interfaces import MAX_SUBSCRIPTIONS, InterfaceService
+from p4switch.p4runtime.reads import MAX_READS, ReadLimits
 from p4switch.p4runtime.service import MAX_STREAMS, P4RuntimeService
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ METADATA_BYTES = 1 << 20
 """Maximum size of trailing metadata: one error for each update of a large batch."""
 
 OTHER_CALLS = 8
-"""Threads in addition to those of streams."""
+"""Threads in addition to those of streams and reads."""
 STOP_SECONDS, STOP_ATTEMPTS = 1.0, 5
 """How long the end of pending calls is waited for, and how often they are cancelled."""
 LOGGER = logging.getLogger("p4switch")
@@ -54,7 +55,8 @@ class P4RuntimeServer:
         if address.startswith(UNIX):
             _refuse_taken(address.removeprefix(UNIX))
         self._service = service
-        threads = MAX_STREAMS + MAX_SUBSCRIPTIONS + OTHER_CALLS
+        self._reads = ReadLimits()
+        threads = MAX_STREAMS + MAX_SUBSCRIPTIONS + MAX_READS + OTHER_CALLS
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="grpc")
         self._server = grpc.server(
             self._pool,
@@ -64,6 +66,7 @@ class P4RuntimeServer:
                 ("grpc.max_send_message_length", MESSAGE_BYTES),
                 ("grpc.max_metadata_size", METADATA_BYTES),
             ],
+            interceptors=[self._reads],
         )
         p4r_grpc.add_P4RuntimeServicer_to_server(service, self._server)
         if interfaces is not None:
@@ -83,6 +86,7 @@ class P4RuntimeServer:
         finally:
             os.umask(before)
         self._server.start()
+        self._reads.start()
 
     def close(self) -> None:
         """End the server and pending calls."""
@@ -94,6 +98,7 @@ class P4RuntimeServer:
             ended = self._server.stop(grace=0)
         else:
             LOGGER.warning("calls of P4Runtime clients do not end, and are abandoned")
+        self._reads.close()
         self._service.close()
         self._pool.shutdown(wait=False)
 

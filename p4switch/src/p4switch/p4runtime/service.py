@@ -77,6 +77,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         self._load = load
         self._data_plane = data_plane
         self._state_lock = threading.RLock()  # Pipelines: reads, writes, a change of primary.
+        self._read_lock = threading.Lock()  # One read at a time; acquired before _state_lock.
         self._stream_lock = threading.RLock()  # clients; acquired after _state_lock if both are
         self._arbitration = Arbitration(device_id)
         self._streams = 0
@@ -280,7 +281,8 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         problem: ControlError | None = None
         try:
             self._check_device(request.device_id)
-            with self._state_lock:
+            # Writes wait for one read, not for all that clients have begun.
+            with self._read_lock, self._state_lock:
                 reader = self._current().reader
                 for entity in request.entities:
                     found.extend(reader.read(entity))
