@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,7 +13,8 @@ import pytest
 
 pytest.importorskip("torch", reason="hopsum_torch needs torch")
 
-from tests.support.ranks import COMMON, PATIENCE, SUPPORT, free_port
+from tests.support.agents import Agents
+from tests.support.ranks import COMMON, PATIENCE, SUPPORT, free_port, run
 
 from hopsum_torch.work import _gloo_runs
 
@@ -48,3 +50,27 @@ def test_threads_may_have_any_names() -> None:
     finally:
         done.set()
         thread.join()
+
+
+@pytest.mark.slow
+def test_delegated_calls_fail_as_gloos() -> None:
+    """At once where gloo takes no such type or operation, and after the group's time."""
+    agents = Agents(3, rooted=True)
+    printed = [
+        run(names, SUPPORT / "failing_over_gloo.py", backend)
+        for backend, names in (("hopsum", agents.of_ranks), ("gloo", ["none"] * 3))
+    ]
+    agents.close()
+    for found, expected in zip(*printed, strict=True):
+        assert errors_in(found) == errors_in(expected)
+    first = errors_in(printed[0][0])
+    assert first["reduce_scatter_tensor int16"] == "Invalid scalar type"
+    assert "PREMUL_SUM" in first["reduce_scatter factor"]
+    assert "imed out" in first["reduce_scatter alone"]
+
+
+def errors_in(printed: str) -> dict[str, str]:
+    """The errors that a rank has printed."""
+    [line] = [line for line in printed.splitlines() if line.startswith("errors ")]
+    found: dict[str, str] = json.loads(line.removeprefix("errors "))
+    return found

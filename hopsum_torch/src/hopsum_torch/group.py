@@ -58,6 +58,7 @@ import torch.distributed as dist
 
 from hopsum_torch.agent import ALL, PARTS, Agent
 from hopsum_torch.errors import NoAgreement
+from hopsum_torch.layouts import any_layout
 from hopsum_torch.names import NAME
 from hopsum_torch.rendezvous import Group, listed, meet, turn
 from hopsum_torch.tensors import (
@@ -126,11 +127,13 @@ class HopsumGroup(dist.ProcessGroup):
 
     # -- what the switches do
 
+    @any_layout
     def allreduce(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
         """Reduce each tensor over all ranks, in place."""
         opts = opts or dist.AllreduceOptions()
         return self._allreduce(tensors, opts) or self._pass_on("allreduce", _list(tensors), opts)
 
+    @any_layout
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
         """Reduce each of several tensors over all ranks, in place."""
         opts = opts or dist.AllreduceCoalescedOptions()
@@ -141,6 +144,7 @@ class HopsumGroup(dist.ProcessGroup):
         parts = [Part([tensor], into(tensor)) for tensor in _list(tensors)]
         return self._reduced(ALL_REDUCE, parts, opts, _list(tensors))
 
+    @any_layout
     def reduce(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
         """Reduce a tensor over all ranks, in place at the root; the others keep theirs."""
         opts = opts or dist.ReduceOptions()
@@ -150,6 +154,7 @@ class HopsumGroup(dist.ProcessGroup):
         work = self._reduced("reduce", parts, opts, list(tensors))
         return work or self._pass_on("reduce", tensors, opts)
 
+    @any_layout
     def reduce_scatter(
         self,
         outputs: Sequence[torch.Tensor],
@@ -161,6 +166,7 @@ class HopsumGroup(dist.ProcessGroup):
         work = self._reduce_scatter(outputs, inputs, opts)
         return work or self._pass_on("reduce_scatter", outputs, inputs, opts)
 
+    @any_layout
     def reduce_scatter_single(
         self, output: torch.Tensor, source: torch.Tensor, opts: Any = None
     ) -> Any:
@@ -169,6 +175,7 @@ class HopsumGroup(dist.ProcessGroup):
         work = self._reduce_scatter([output], [self._parts(source)], opts)
         return work or self._pass_on(SINGLE, output, source, opts)
 
+    @any_layout
     def reduce_scatter_single_coalesced(
         self, outputs: Sequence[torch.Tensor], sources: Sequence[torch.Tensor], opts: Any = None
     ) -> Any:
@@ -183,7 +190,7 @@ class HopsumGroup(dist.ProcessGroup):
 
     def _parts(self, source: torch.Tensor) -> Sequence[torch.Tensor]:
         """Return each rank's part of a tensor; one that cannot be divided stays whole."""
-        whole = source.numel() % self.size() or not source.is_contiguous()
+        whole = source.numel() % self.size()
         return [source] if whole else source.view(-1).chunk(self.size())
 
     def _reduce_scatter(
@@ -223,6 +230,7 @@ class HopsumGroup(dist.ProcessGroup):
             reduce(agent, f"{name}{which} ({part})", part, reduction, divisor, work.ended)
         return work
 
+    @any_layout
     def broadcast(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
         """Broadcast the root's tensor to all ranks."""
         opts = opts or dist.BroadcastOptions()
@@ -234,27 +242,30 @@ class HopsumGroup(dist.ProcessGroup):
         broadcast(agent, f"{name} ({Part([tensor])})", tensor, opts.rootRank, work.ended)
         return work
 
+    @any_layout
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Copy each rank's tensor to all ranks, into a list of tensors."""
         if isinstance(inputs, torch.Tensor):
             return self._pass_on("allgather", outputs, inputs, *([opts] if opts else []))
-        opts = opts or dist.AllgatherOptions()
+        opts = opts or dist.distributed_c10d.AllgatherOptions()
         work = self._gather(outputs, inputs, opts, list(outputs[0]) if outputs else [])
         return work or self._pass_on("allgather", outputs, inputs, opts)
 
+    @any_layout
     def all_gather_single(
         self, output: torch.Tensor, source: torch.Tensor, opts: Any = None
     ) -> Any:
         """Copy each rank's tensor to all ranks, into the parts of one."""
-        opts = opts or dist.AllgatherOptions()
+        opts = opts or dist.distributed_c10d.AllgatherOptions()
         work = self._gather([self._parts(output)], [source], opts, [output])
         return work or self._pass_on(GATHER_SINGLE, output, source, opts)
 
+    @any_layout
     def all_gather_single_coalesced(
         self, outputs: Sequence[torch.Tensor], sources: Sequence[torch.Tensor], opts: Any = None
     ) -> Any:
         """Copy several tensors of each rank to all ranks, each into the parts of one."""
-        opts = opts or dist.AllgatherOptions()
+        opts = opts or dist.distributed_c10d.AllgatherOptions()
         work = self._gather([self._parts(each) for each in outputs], sources, opts, list(outputs))
         return work or self._pass_on(GATHER_COALESCED, outputs, sources, opts)
 
@@ -362,7 +373,7 @@ def _over_gloo(name: str) -> Callable[..., Any]:
         return self._pass_on(name, *arguments, **options)
 
     method.__name__ = name
-    return method
+    return any_layout(method)
 
 
 for _name in OVER_GLOO:

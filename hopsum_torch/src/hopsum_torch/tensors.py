@@ -232,7 +232,7 @@ def gather(
 
 def _put(tensor: torch.Tensor, values: NDArray[Any]) -> None:
     """Copy the bits of a tensor into words."""
-    whole = tensor.resolve_conj().resolve_neg().reshape(-1).view(torch.uint8)
+    whole = tensor.view(-1).view(torch.uint8)
     torch.from_numpy(values.view(np.uint8))[: len(whole)].copy_(whole)
 
 
