@@ -6,11 +6,13 @@ import asyncio
 import ctypes
 import json
 import os
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -305,6 +307,38 @@ V1Switch(P(), C(), I(), E(), C(), D()) main;
 """
 
 
+TRANSFER_BYTES = 2_000_000
+
+
+def test_tcp_between_hosts_that_leave_checksums_and_segments_to_their_cards(
+    hosts: list[Host], start_switch: StartSwitch, tmp_path: Path
+) -> None:
+    (tmp_path / "wire.p4").write_text(WIRE)
+    address = f"unix:{tmp_path}/p4rt"
+    start_switch(str(tmp_path / "wire.p4"), "--grpc-server-addr", address)
+    wait_for(address)
+    first, second = hosts
+    # The program forwards frames as they are: the hosts are in one subnet and know each other.
+    for host, other in ((first, second), (second, first)):
+        ip("-n", host.namespace, "route", "add", f"{other.address}/32", "dev", "eth0")
+        entry = (other.address, "lladdr", other.mac, "dev", "eth0")
+        ip("-n", host.namespace, "neigh", "add", *entry)
+    sent = random.Random(1).randbytes(TRANSFER_BYTES)
+    listener = made_in(second, lambda: socket.create_server((second.address, 0)))
+    client = made_in(first, socket.socket)
+    with listener, client:
+        for each in (listener, client):
+            each.settimeout(PATIENCE)
+        client.connect(listener.getsockname())
+        server, _ = listener.accept()
+        server.settimeout(PATIENCE)
+        sender = threading.Thread(target=client.sendall, args=(sent,))
+        sender.start()
+        with server, server.makefile("rb") as received:
+            assert received.read(TRANSFER_BYTES) == sent
+        sender.join()
+
+
 def wait_for(address: str) -> None:
     with grpc.insecure_channel(address) as channel:
         grpc.channel_ready_future(channel).result(PATIENCE)
@@ -312,19 +346,24 @@ def wait_for(address: str) -> None:
 
 def in_namespace(host: Host) -> socket.socket:
     """A blocking packet socket on a host's interface."""
+    sock = made_in(host, lambda: open_packet_socket("eth0"))
+    sock.setblocking(True)
+    return sock
+
+
+def made_in(host: Host, make: Callable[[], socket.socket]) -> socket.socket:
+    """A socket of a host's namespace."""
     here = os.open("/proc/self/ns/net", os.O_RDONLY)
     there = os.open(f"/var/run/netns/{host.namespace}", os.O_RDONLY)
     try:
         set_namespace(there)
         try:
-            sock = open_packet_socket("eth0")
+            return make()
         finally:
             set_namespace(here)
     finally:
         os.close(here)
         os.close(there)
-    sock.setblocking(True)
-    return sock
 
 
 def set_namespace(descriptor: int) -> None:

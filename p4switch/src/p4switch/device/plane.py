@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import select
 import socket
 import struct
@@ -14,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from os import close, eventfd, eventfd_read, eventfd_write
 
+from p4switch.device.offloads import completed
 from p4switch.targets.v1model.engine import ControlError, Digest, Engine, EngineStatistics, Packet
 
 FrameSink = Callable[[Sequence[bytes]], None]
@@ -28,9 +30,11 @@ PACKET_AUXDATA = 8
 AUXDATA = struct.Struct("=I12xHH")
 """Status, VLAN tag and its EtherType in `struct tpacket_auxdata` (linux/if_packet.h)."""
 AUXDATA_ROOM = socket.CMSG_SPACE(20)
+TP_STATUS_CSUMNOTREADY = 0x8
 TP_STATUS_VLAN_VALID = 0x10
 TP_STATUS_VLAN_TPID_VALID = 0x40
 ETHERTYPE_VLAN = 0x8100
+SIOCGIFMTU = 0x8921
 
 
 class Plane(ABC):
@@ -182,7 +186,11 @@ def _receive(packet_socket: socket.socket) -> list[bytes]:
         while len(frames) < BATCH:
             try:
                 frame, ancillary, _, _ = packet_socket.recvmsg(LARGEST_FRAME, AUXDATA_ROOM)
-                frames.append(frame_with_tag(frame, ancillary))
+                frame = frame_with_tag(frame, ancillary)
+                if checksum_is_partial(ancillary):
+                    frames += completed(frame, _mtu(packet_socket))
+                else:
+                    frames.append(frame)
             except OSError as error:
                 if error.errno != errno.ENETDOWN:
                     raise
@@ -194,15 +202,33 @@ def frame_with_tag(frame: bytes, ancillary: Sequence[tuple[int, int, bytes]]) ->
 
     `ancillary`: as `recvmsg` gives it for a socket with PACKET_AUXDATA.
     """
+    status, tag, protocol = _auxiliary(ancillary)
+    if not status & TP_STATUS_VLAN_VALID:
+        return frame
+    if not status & TP_STATUS_VLAN_TPID_VALID:
+        protocol = ETHERTYPE_VLAN
+    return frame[:12] + struct.pack(">HH", protocol, tag) + frame[12:]
+
+
+def checksum_is_partial(ancillary: Sequence[tuple[int, int, bytes]]) -> bool:
+    """Return whether the sender left a frame's checksum to a network card; see `completed`."""
+    return bool(_auxiliary(ancillary)[0] & TP_STATUS_CSUMNOTREADY)
+
+
+def _auxiliary(ancillary: Sequence[tuple[int, int, bytes]]) -> tuple[int, int, int]:
+    """Return the status of a frame, its VLAN tag and the tag's EtherType; zeros if unknown."""
     for level, kind, data in ancillary:
-        if (level, kind) != (SOL_PACKET, PACKET_AUXDATA) or len(data) < AUXDATA.size:
-            continue
-        status, tag, protocol = AUXDATA.unpack_from(data)
-        if status & TP_STATUS_VLAN_VALID:
-            if not status & TP_STATUS_VLAN_TPID_VALID:
-                protocol = ETHERTYPE_VLAN
-            return frame[:12] + struct.pack(">HH", protocol, tag) + frame[12:]
-    return frame
+        if (level, kind) == (SOL_PACKET, PACKET_AUXDATA) and len(data) >= AUXDATA.size:
+            status, tag, protocol = AUXDATA.unpack_from(data)
+            return status, tag, protocol
+    return 0, 0, 0
+
+
+def _mtu(packet_socket: socket.socket) -> int:
+    """Return the MTU of a socket's interface in bytes."""
+    request = struct.pack("16sI20x", packet_socket.getsockname()[0].encode(), 0)
+    (mtu,) = struct.unpack_from("16xI", fcntl.ioctl(packet_socket, SIOCGIFMTU, request))
+    return int(mtu)
 
 
 def _send(packet_socket: socket.socket, frame: bytes) -> None:

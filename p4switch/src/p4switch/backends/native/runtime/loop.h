@@ -219,8 +219,10 @@ static void loop_keep_queued(packet_loop *l) {
 
 /* --- receiving */
 
-/* The VLAN tag that the kernel took out of a frame goes back in. `status` has TP_STATUS_VLAN_... */
-static void put_tag_back(received *r, u32 status, u16 tpid, u16 tci) {
+/* Notes whether a frame's checksum is complete, and puts the VLAN tag that the kernel took out of
+   it back in. `status` has TP_STATUS_... */
+static void frame_status(received *r, u32 status, u16 tpid, u16 tci) {
+    r->partial = (status & TP_STATUS_CSUMNOTREADY) != 0;
     if (!(status & TP_STATUS_VLAN_VALID) || r->length < 12) return;
     memmove(r->bytes - VLAN_ROOM, r->bytes, 12);
     r->bytes -= VLAN_ROOM;
@@ -232,12 +234,12 @@ static void put_tag_back(received *r, u32 status, u16 tpid, u16 tci) {
 /* The frame in message `i`; 0 if the kernel cut it. */
 static int message_frame(loop_thread *t, u32 i, u32 length, received *r) {
     struct msghdr *m = &t->receive[i].msg_hdr;
-    *r = (received){t->receive_parts[i].iov_base, length};
+    *r = (received){t->receive_parts[i].iov_base, length, 0};
     for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
         if (c->cmsg_level != SOL_PACKET || c->cmsg_type != PACKET_AUXDATA) continue;
         struct tpacket_auxdata aux;
         memcpy(&aux, CMSG_DATA(c), sizeof aux);
-        put_tag_back(r, aux.tp_status, aux.tp_vlan_tpid, aux.tp_vlan_tci);
+        frame_status(r, aux.tp_status, aux.tp_vlan_tpid, aux.tp_vlan_tci);
     }
     m->msg_controllen = sizeof t->control[i];  /* as it was before the system call */
     return !(m->msg_flags & MSG_TRUNC);
@@ -277,8 +279,8 @@ static int ring_receive(loop_thread *t, loop_port *lp, u32 *frames) {
         } else if (slot->tp_snaplen < slot->tp_len) {
             lp->counts.rx_errors++;
         } else {
-            *r = (received){(u8 *)slot + slot->tp_mac, slot->tp_snaplen};
-            put_tag_back(r, status, slot->tp_vlan_tpid, slot->tp_vlan_tci);
+            *r = (received){(u8 *)slot + slot->tp_mac, slot->tp_snaplen, 0};
+            frame_status(r, status, slot->tp_vlan_tpid, slot->tp_vlan_tci);
             ++*frames;
         }
     }
@@ -299,21 +301,70 @@ static void prefetch_frame(const received *r) {
     for (u32 at = 0; at < length; at += CACHE_LINE) __builtin_prefetch(r->bytes + at);
 }
 
+/* The MTU of a port's interface. */
+static u32 port_mtu(const loop_port *lp) {
+    struct sockaddr_ll at = {0};
+    socklen_t size = sizeof at;
+    struct ifreq asked = {0};
+    if (getsockname(lp->fd, (struct sockaddr *)&at, &size) || at.sll_family != AF_PACKET)
+        return UINT32_MAX;
+    asked.ifr_ifindex = at.sll_ifindex;
+    if (ioctl(lp->fd, SIOCGIFNAME, &asked) || ioctl(lp->fd, SIOCGIFMTU, &asked)) return UINT32_MAX;
+    return (u32)asked.ifr_mtu;
+}
+
+static void loop_ingress(packet_loop *l, u32 port, buffer *owner, const u8 *bytes, u32 length) {
+    loop_port *lp = &l->ports[port];
+    lp->counts.rx_packets++;
+    lp->counts.rx_bytes += length;
+    packet *p = packet_arrives(l->sw, port, owner, bytes, length);
+    if (p) ingress_packet(l->sw, p);
+    else free(owner);
+}
+
+/* A frame whose checksum, and perhaps its segments, were left to a network card. */
+static void loop_ingress_partial(loop_thread *t, u32 port, const received *r, u32 mtu) {
+    packet_loop *l = t->loop;
+    transport_place whole;
+    u32 room = segment_payload(r->bytes, r->length, mtu, &whole);
+    if (!room) {
+        complete_checksum(r->bytes, r->length);
+        loop_ingress(l, port, NULL, r->bytes, r->length);
+        return;
+    }
+    u32 payload = whole.end - whole.payload;
+    for (u32 at = 0, number = 0; at < payload; at += room, number++) {
+        u32 count = payload - at < room ? payload - at : room;
+        buffer *b = malloc(sizeof *b + whole.payload + count);
+        if (!b) {
+            l->ports[port].counts.rx_errors++;
+            return;
+        }
+        b->users = 0;
+        b->size = make_segment(b->bytes, r->bytes, &whole, at, count, number);
+        loop_ingress(l, port, b, b->bytes, b->size);
+    }
+    loop_pump(t);  /* The queues need not hold all segments of a batch. */
+}
+
 /* The frames of t->batch go through the switch; they are not used afterwards. */
 static void loop_process(loop_thread *t, u32 port, u32 frames) {
     packet_loop *l = t->loop;
     p4_switch *sw = l->sw;
     loop_port *lp = &l->ports[port];
+    u32 mtu = 0;
     if (atomic_load(&sw->interrupted)) return;
     look_at_interfaces(l);
     sw->now = loop_now(l);
     for (u32 i = 0; i < frames; i++) {
         const received *r = &t->batch[i];
         if (lp->ring && i + 1 < frames) prefetch_frame(r + 1);
-        lp->counts.rx_packets++;
-        lp->counts.rx_bytes += r->length;
-        packet *p = packet_arrives(sw, port, NULL, r->bytes, r->length);
-        if (p) ingress_packet(sw, p);
+        if (UNLIKELY(r->partial)) {
+            if (!mtu) mtu = port_mtu(lp);
+            loop_ingress_partial(t, port, r, mtu);
+        } else {
+            loop_ingress(l, port, NULL, r->bytes, r->length);
+        }
     }
     loop_pump(t);
     loop_keep_queued(l);

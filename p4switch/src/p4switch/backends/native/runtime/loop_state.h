@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <linux/sockios.h>
+#include <net/if.h>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 #include "control.h"
+#include "offloads.h"
 #include "rings.h"
 
 #define BATCH 64
@@ -48,7 +50,11 @@ typedef struct {
     port_counts counts;
 } loop_port;
 
-typedef struct { u8 *bytes; u32 length; } received;
+typedef struct {
+    u8 *bytes;
+    u32 length;
+    u8 partial;                /* its checksum is not complete (offloads.h) */
+} received;
 
 /* What one packet thread sleeps in, and what its system calls fill. */
 typedef struct {
