@@ -130,9 +130,10 @@ class PreparedSwitch(P4Switch):
                 # A switch at the other end prepares its own.
                 if end.node is not self and not end.node.inNamespace:
                     continue
-                end.node.cmd(*offload_command(end.name))
+                # Not `cmd`, which has a shell read what it is given.
+                end.node.pexec(offload_command(end.name))
                 for line in shaping_lines(end.name, rate) if rate else ():
-                    end.node.cmd("tc " + line)
+                    end.node.pexec(["tc", *line.split()])
         super().start(controllers)
         self.wait_until_ready()
 

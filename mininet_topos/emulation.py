@@ -55,6 +55,9 @@ it for as long as whole tensors take, time out at 0.2 s though nothing is lost, 
 """
 LEAST_BUFFER = 1 << 16
 
+MOST_LETTERS = 15
+"""Characters of an interface's name in Linux."""
+
 HOSTS_FILE = Path("/etc/hosts")
 RESOLVER_FILE = Path("/etc/resolv.conf")
 """Of the machine; the hosts of an emulation, with mount namespaces of their own, have others."""
@@ -89,12 +92,13 @@ class Emulation(EmulatedHosts):
     ) -> None:
         if engine not in ENGINES:
             raise EmulationError(f"engine {engine!r}: expected one of {', '.join(ENGINES)}")
-        too_long = [n for n in (*network.hosts, *network.switches) if len(n) > 9]
-        if too_long:
-            raise NetworkError(
-                f"node {too_long[0]!r}: a name longer than 9 characters makes interface names "
-                "that Linux refuses"
-            )
+        for node in (*network.hosts, *network.switches):
+            longest = f"{node}-eth{max(network.ports(node), default=0)}"
+            if len(longest) > MOST_LETTERS:
+                raise NetworkError(
+                    f"node {node!r}: its interface {longest} has a name longer than the "
+                    f"{MOST_LETTERS} characters of Linux; use a shorter name"
+                )
         super().__init__(network)
         self.engine = engine
         self._log_folder = log_folder

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+ORDER_FRAMES = (
+    'for queue in /sys/class/net/"$0"/queues/rx-*/rps_cpus; '
+    'do test ! -e "$queue" || echo "$1" > "$queue" || exit; done'
+)
+"""Writes the mask `$1` of processors to all receive queues of the interface `$0`."""
 OFFLOADS = ("tso", "gso", "gro", "lro", "ufo", "tx", "rx", "sg")
 
 
@@ -27,14 +32,9 @@ def ordered_command(interface: str, processor: int) -> list[str]:
     is not lost. Receive packet steering keeps their order (the kernel's networking/scaling.rst); a
     kernel without it (CONFIG_RPS) changes nothing, and only costs needless repairs.
     """
-    queues = f"/sys/class/net/{interface}/queues/rx-*/rps_cpus"
     # A mask is hexadecimal, in groups of 32 processors.
     mask = f"{1 << processor % 32:x}" + ",00000000" * (processor // 32)
-    return [
-        "sh",
-        "-c",
-        f"for queue in {queues}; do test ! -e $queue || echo {mask} > $queue || exit; done",
-    ]
+    return ["sh", "-c", ORDER_FRAMES, interface, mask]
 
 
 def neighbour_lines(interface: str, others: Iterable[tuple[str, str]]) -> list[str]:
