@@ -13,6 +13,7 @@ import typer
 from cli.command_options import (
     DashboardOption,
     HostsOption,
+    LargestPieceOption,
     LinkRateOption,
     LossOption,
     MaxHopsOption,
@@ -180,6 +181,7 @@ def serve(
     servers: ServersOption = 1,
     plain: PlainOption = None,
     hosts_per_switch: HostsOption = 1,
+    largest_piece: LargestPieceOption = False,
     tls_certificate: Annotated[
         Path | None, typer.Option(help="Accept only TLS, with this certificate (PEM).")
     ] = None,
@@ -234,6 +236,7 @@ def serve(
         servers=servers,
         plain=plain or (),
         hosts_per_switch=hosts_per_switch,
+        largest_piece=largest_piece,
     )
     from controller.api.listening import check_access
     from controller.api.rendezvous import default_address

@@ -167,6 +167,12 @@ PlainOption = Annotated[
     list[str] | None,
     typer.Option(help="A switch that only forwards (repeatable), or `all`."),
 ]
+LargestPieceOption = Annotated[
+    bool,
+    typer.Option(
+        "--largest-piece", help="Of a file's network in several pieces take the largest one."
+    ),
+]
 HostsOption = Annotated[
     int, typer.Option(help="Hosts attached to each switch of a GraphML file without hosts.")
 ]

@@ -91,7 +91,10 @@ def _controller(options: Mapping[str, Any]) -> Iterator[Finding]:
     from network.loaders import load_network
     from network.model import Network
 
-    names = ("link_rate", "uplink_rate", "workers", "servers", "plain", "hosts_per_switch")
+    names = (
+        *("link_rate", "uplink_rate", "workers", "servers", "plain"),
+        *("hosts_per_switch", "largest_piece"),
+    )
     networks: list[Network] = []
 
     def network() -> str:

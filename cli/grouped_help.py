@@ -11,7 +11,7 @@ LONG = 20
 GROUPS = {
     "Network": (
         *("topology", "workers", "servers", "link-rate", "uplink-rate", "latency", "loss"),
-        *("plain", "hosts-per-switch", "outage"),
+        *("plain", "hosts-per-switch", "largest-piece", "outage"),
     ),
     "Job": (
         *("algorithm", "collective", "elements", "rounds", "dtype", "results", "lanes", "window"),

@@ -134,9 +134,11 @@ def network_message(network: Network) -> pb.Network:
     """Return the message of a network."""
     return pb.Network(
         name=network.name,
-        hosts=[pb.Host(name=h.name, ip=h.ip, mac=h.mac) for h in network.hosts.values()],
+        hosts=[
+            pb.Host(name=h.name, ip=h.ip, mac=h.mac, label=h.label) for h in network.hosts.values()
+        ],
         switches=[
-            pb.Switch(name=s.name, aggregates=s.aggregates, slots=s.slots)
+            pb.Switch(name=s.name, aggregates=s.aggregates, slots=s.slots, label=s.label)
             for s in network.switches.values()
         ],
         links=[
@@ -157,8 +159,8 @@ def network_from(message: pb.Network) -> Network:
     """Return the network of a message; NetworkError if its parts do not fit together."""
     return Network(
         message.name,
-        {h.name: Host(h.name, h.ip, h.mac) for h in message.hosts},
-        {s.name: Switch(s.name, s.aggregates, s.slots) for s in message.switches},
+        {h.name: Host(h.name, h.ip, h.mac, h.label) for h in message.hosts},
+        {s.name: Switch(s.name, s.aggregates, s.slots, s.label) for s in message.switches},
         tuple(
             Link(
                 link.a,

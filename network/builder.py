@@ -19,6 +19,8 @@ from network.model import (
     Network,
     NetworkError,
     Switch,
+    check_ip,
+    check_name,
     shorten,
 )
 from network.units import format_rate
@@ -27,7 +29,6 @@ LOGGER = logging.getLogger("hopsum.network")
 MAX_HOSTS = 250 * 256
 """Number of addresses 10.0.x.y that the numbering rule provides."""
 
-MAX_NAME = 63
 MAX_PORT = 0xFFFF
 MAX_SLOTS = 1 << 20
 MAX_SWITCHES = 1 << 16
@@ -64,23 +65,38 @@ class NetworkBuilder:
     _pairs: set[frozenset[str]] = field(default_factory=set)
     _addresses: set[str] = field(default_factory=set)
 
-    def add_switch(self, name: str, aggregates: bool = True, slots: int | None = None) -> str:
-        """Add a switch and return its name; NetworkError if the name is taken."""
+    def add_switch(
+        self, name: str, aggregates: bool = True, slots: int | None = None, label: str = ""
+    ) -> str:
+        """Add a switch and return its name; NetworkError if the name is unsafe or taken."""
         if len(self.switches) >= MAX_SWITCHES:
             raise NetworkError(f"network {self.name}: more than {MAX_SWITCHES} switches")
         self._claim(name)
-        self.switches[name] = Switch(name, aggregates, self.slots if slots is None else slots)
+        slots = self.slots if slots is None else slots
+        self.switches[name] = Switch(name, aggregates, slots, label if label != name else "")
         return name
 
-    def add_host(self, name: str | None = None, ip: str | None = None, mac: str = "") -> str:
-        """Add a host (by default h1, h2, ... with the addresses of its number); return its name."""
-        name = f"h{len(self.hosts) + 1}" if name is None else name
+    def add_host(
+        self, name: str | None = None, ip: str | None = None, mac: str = "", label: str = ""
+    ) -> str:
+        """Add a host (by default h1, h2, ... with the addresses of its number); return its name.
+
+        NetworkError if the name is unsafe or taken.
+        """
+        name = self._free_name() if name is None else name
         self._claim(name)
         if ip is None:
             ip = self._free_ip()
+        check_ip(name, ip)
         self._addresses.add(ip)
-        self.hosts[name] = Host(name, ip, mac or mac_of(ip))
+        self.hosts[name] = Host(name, ip, mac or mac_of(ip), label if label != name else "")
         return name
+
+    def _free_name(self) -> str:
+        number = len(self.hosts) + 1
+        while f"h{number}" in self._taken:
+            number += 1
+        return f"h{number}"
 
     def _free_ip(self) -> str:
         number = len(self.hosts) + 1
@@ -89,10 +105,7 @@ class NetworkBuilder:
         return host_ip(number)
 
     def _claim(self, name: str) -> None:
-        if not 0 < len(name) <= MAX_NAME or not name.isprintable():
-            raise NetworkError(
-                f"node {name!r:.80}: expected a name of 1 to {MAX_NAME} printable characters"
-            )
+        check_name(name)
         if name in self._taken:
             raise NetworkError(
                 f"node {name!r} is defined twice; names of hosts and switches are unique"
@@ -184,17 +197,48 @@ class NetworkBuilder:
             name = self.add_host("ps" if count == 1 else f"ps{i + 1}")
             self.link(name, switches[i % len(switches)])
 
+    def largest_piece(self) -> NetworkBuilder:
+        """Return the connected piece with the most nodes; a note is logged if there are more."""
+        pieces = self._pieces()
+        if len(pieces) < 2:
+            return self
+        kept = max(pieces, key=len)
+        LOGGER.warning(
+            "%s: %d pieces, the largest with %d of %d nodes is taken",
+            self.name,
+            len(pieces),
+            len(kept),
+            len(self._taken),
+        )
+        hosts = {name: host for name, host in self.hosts.items() if name in kept}
+        return replace(
+            self,
+            hosts=hosts,
+            switches={name: switch for name, switch in self.switches.items() if name in kept},
+            links=[link for link in self.links if link.a in kept],
+            _taken={name: ports for name, ports in self._taken.items() if name in kept},
+            _pairs={pair for pair in self._pairs if pair <= kept},
+            _addresses={host.ip for host in hosts.values()},
+        )
+
+    def _pieces(self) -> list[set[str]]:
+        graph: nx.Graph[str] = nx.Graph()
+        graph.add_nodes_from(self._taken)
+        graph.add_edges_from((link.a, link.b) for link in self.links)
+        return list(nx.connected_components(graph))
+
     def build(self) -> Network:
         """Return the network. NetworkError: empty, in several pieces, or shares an address."""
         network = Network(self.name, dict(self.hosts), dict(self.switches), tuple(self.links))
         if not network.hosts:
             raise NetworkError(f"network {self.name}: no hosts; expected at least one")
-        pieces = [sorted(piece) for piece in nx.connected_components(network.graph)]
+        pieces = [sorted(piece) for piece in self._pieces()]
         if len(pieces) > 1:
             smallest = min(pieces, key=len)
             raise NetworkError(
-                f"network {self.name}: in {len(pieces)} pieces; expected one. "
-                f"Cut off: {shorten(smallest)}"
+                f"network {self.name}: in {len(pieces)} pieces; expected one. Cut off: "
+                f"{shorten(smallest)}; of a file `hopsum topology FILE --largest-piece --save "
+                "ONE.json` makes one of its largest piece"
             )
         for what in ("ip", "mac"):
             owners: dict[str, str] = {}

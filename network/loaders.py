@@ -1,21 +1,22 @@
-"""Networks from files: node-link JSON, GraphML, the P4 tutorials' topology.json; and saving them.
+"""Networks from files: node-link JSON, GraphML, GML, formats for Mininet; and saving them.
 
 `load_network` is the one way to get a network, by name or from a file.
 
 **Node-link JSON** (networkx `node_link_data`): `nodes` with `id`, `kind` (`host` or `switch`), a
-host's `ip` and `mac`, a switch's `aggregates` and `slots`; `edges` (or `links`) with `source`,
-`target`, `source_port`, `target_port`, `bandwidth` (bit/s or text such as `100M`) and `latency`
-(s or text such as `5ms`). Only `id`, `kind`, `source` and `target` are needed.
+`label`, a host's `ip` and `mac`, a switch's `aggregates` and `slots`; `edges` (or `links`) with
+`source`, `target`, `source_port`, `target_port`, `bandwidth` (bit/s or text such as `100M`) and
+`latency` (s or text such as `5ms`). Only `id`, `kind`, `source` and `target` are needed.
 
-**GraphML** with a `kind` on every node means the same. Without any (the Internet Topology Zoo)
-every node is a switch named after its label with `hosts_per_switch` hosts, or, if that is 0, a host
-that forwards; `LinkSpeedRaw` is the bandwidth, and where both ends have `Latitude` and `Longitude`
-the latency is the great circle at 200,000 km/s.
+**GraphML and GML** with a `kind` on every node mean the same. Without any (the Internet Topology
+Zoo) every node is a switch named after its label with `hosts_per_switch` hosts, or, if that is 0, a
+host that forwards; `LinkSpeedRaw` is the bandwidth, and where both ends have `Latitude` and
+`Longitude` the latency is the great circle at 200,000 km/s. There self-loops and nodes without
+links are left out, with a note in the log.
 
-**The P4 tutorials' topology.json**: `hosts`, `switches` and `links` as
-`[node, "s1-p2", latency in ms, bandwidth in Mbit/s]`; the last two are optional.
+**Formats for Mininet** (the P4 tutorials, p4app, p4-utils): `network.mininet_formats`.
 
-Parallel links of any file are merged into one of their summed bandwidth, with a note in the log.
+Names that are unsafe in commands are replaced, and stay as labels (`network.names`). Parallel links
+of any file are merged into one of their summed bandwidth, with a note in the log.
 As many extra server hosts `ps` (on the switches with the most links) are added as the workers
 asked for make necessary; else servers are hosts of the file.
 """
@@ -23,10 +24,12 @@ asked for make necessary; else servers are hosts of the file.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
+from ipaddress import AddressValueError, IPv4Address
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,7 +38,9 @@ import networkx as nx
 from files.json_text import parse_json
 from files.output import write_file
 from network.builder import MAX_HOSTS, MAX_SLOTS, NetworkBuilder
-from network.model import DEFAULT_SLOTS, Network, NetworkError
+from network.mininet_formats import is_p4utils_graph, p4utils_records, records_of, topology_part
+from network.model import DEFAULT_SLOTS, Network, NetworkError, shorten
+from network.names import is_safe, label_of, unique_names
 from network.topologies import (
     Options,
     is_topology,
@@ -46,13 +51,12 @@ from network.topologies import (
 )
 from network.units import parse_rate, parse_time
 
-MAX_LABEL = 10
-"""Characters of a switch name made from a label: NAME-eth12 must fit into 15 characters."""
+LOGGER = logging.getLogger("hopsum.network")
 LIGHT_IN_FIBRE = 2e8
 """Metres per second."""
 EARTH_RADIUS = 6_371_000.0
 """Metres."""
-_NODE_KEYS = ("id", "kind", "aggregates", "slots", "ip", "mac")
+_NODE_KEYS = ("id", "kind", "label", "aggregates", "slots", "ip", "mac")
 _EDGE_KEYS = ("source", "target", "bandwidth", "latency", "source_port", "target_port")
 
 _T = TypeVar("_T")
@@ -69,11 +73,13 @@ def load_network(
     slots: int = DEFAULT_SLOTS,
     plain: Iterable[str] = (),
     hosts_per_switch: int = 1,
+    largest_piece: bool = False,
 ) -> Network:
     """Make the network that `spec` names (`fat-tree:4`) or a file describes.
 
     `link_rate` and `latency` hold for every link, over what a file says; `uplink_rate` for links
-    between switches. The rest as in `topologies.Options`. Raises NetworkError.
+    between switches. `largest_piece`: of a file whose network is in several pieces take the one
+    with the most nodes. The rest as in `topologies.Options`. Raises NetworkError.
     """
     try:
         options = Options(
@@ -101,6 +107,8 @@ def load_network(
             f"names are:\n{known_topologies()}"
         )
     builder = _read(path, options, hosts_per_switch)
+    if largest_piece:
+        builder = builder.largest_piece()
     if link_rate is not None or uplink_rate is not None or latency is not None:
         builder = _override(builder, options, latency is not None)
     if workers is not None:
@@ -124,7 +132,9 @@ def _read(path: Path, options: Options, hosts_per_switch: int) -> NetworkBuilder
     builder = NetworkBuilder(path.stem, slots=options.slots)
     try:
         if text.lstrip().startswith("<"):
-            _from_graphml(builder, text, hosts_per_switch)
+            _from_graph(builder, _graphml(text), hosts_per_switch)
+        elif re.search(r"^\s*graph\s*\[", text, re.MULTILINE):
+            _from_graph(builder, _gml(text), hosts_per_switch)
         else:
             _from_json(builder, text)
     except NetworkError as error:
@@ -136,9 +146,9 @@ def _override(builder: NetworkBuilder, options: Options, set_latency: bool) -> N
     """Apply the requested rate and latency to every link."""
     changed = NetworkBuilder(builder.name, slots=builder.slots)
     for switch in builder.switches.values():
-        changed.add_switch(switch.name, switch.aggregates, switch.slots)
+        changed.add_switch(switch.name, switch.aggregates, switch.slots, switch.label)
     for host in builder.hosts.values():
-        changed.add_host(host.name, host.ip, host.mac)
+        changed.add_host(host.name, host.ip, host.mac, host.label)
     for link in builder.links:
         rate = options.link_rate if options.link_rate is not None else link.bandwidth
         if options.uplink_rate is not None and {link.a, link.b} <= set(builder.switches):
@@ -170,7 +180,7 @@ def _from_json(builder: NetworkBuilder, text: str) -> None:
         data = parse_json(text)
     except json.JSONDecodeError as error:
         raise NetworkError(
-            f"line {error.lineno}, column {error.colno}: expected JSON or GraphML: {error.msg}"
+            f"line {error.lineno}, column {error.colno}: expected JSON, GraphML or GML: {error.msg}"
         ) from None
     except ValueError as error:
         raise NetworkError(str(error)) from None
@@ -181,18 +191,19 @@ def _from_json(builder: NetworkBuilder, text: str) -> None:
         graph = data.get("graph")
         if isinstance(graph, dict) and isinstance(graph.get("name"), str) and graph["name"]:
             builder.name = graph["name"]
-        _from_nodes(
-            builder,
-            [_record(node, f"nodes[{i}]") for i, node in enumerate(data["nodes"])],
-            [_record(edge, f"edges[{i}]") for i, edge in enumerate(edges)],
-        )
-    elif isinstance(data, dict) and {"hosts", "switches", "links"} <= set(data):
-        _from_tutorial(builder, data)
-    else:
+        nodes = [_record(node, f"nodes[{i}]") for i, node in enumerate(data["nodes"])]
+        edges = [_record(edge, f"edges[{i}]") for i, edge in enumerate(edges)]
+        if is_p4utils_graph(data):
+            nodes, edges = p4utils_records(nodes, edges)
+        _from_nodes(builder, nodes, edges)
+        return
+    part = topology_part(data) if isinstance(data, dict) else None
+    if part is None:
         raise NetworkError(
-            "expected node-link JSON (`nodes` and `edges`) or a topology.json of the P4 tutorials "
+            "expected node-link JSON (`nodes` and `edges`), or a topology.json or p4app.json "
             "(`hosts`, `switches` and `links`)"
         )
+    _from_nodes(builder, *records_of(part))
 
 
 def _record(value: object, where: str) -> dict[str, Any]:
@@ -207,9 +218,15 @@ def _from_nodes(
     for i, node in enumerate(nodes):
         if "id" not in node:
             raise NetworkError(f"nodes[{i}]: no `id`")
-        if not isinstance(node["id"], (str, int)):
+        if not isinstance(node["id"], (str, int)) or not str(node["id"]):
             raise NetworkError(f"nodes[{i}]: id {node['id']!r:.40}: expected a name")
-        name = str(node["id"])
+    ids = dict.fromkeys(str(node["id"]) for node in nodes)
+    safe = [each for each in ids if is_safe(each)]
+    names = dict(zip(safe, safe, strict=True))
+    names |= unique_names({each: label_of(each) for each in ids if each not in names}, "n", safe)
+    for node in nodes:
+        name = names[str(node["id"])]
+        label = _label(node)
         _check_spelling(node, _NODE_KEYS, f"node {name}")
         match node.get("kind"):
             case "switch":
@@ -220,11 +237,11 @@ def _from_nodes(
                     raise NetworkError(
                         f"node {name}: slots {slots!r:.40}: expected 1 to {MAX_SLOTS}"
                     )
-                builder.add_switch(name, aggregates, slots)
+                builder.add_switch(name, aggregates, slots, label)
             case "host":
-                ip = node.get("ip")
+                ip, mac = node.get("ip"), node.get("mac")
                 builder.add_host(
-                    name, None if ip is None else _ip(name, ip), _mac(name, node.get("mac"))
+                    name, None if ip is None else _ip(name, ip), _mac(name, mac), label
                 )
             case kind:
                 found = f"kind {kind!r}" if "kind" in node else "no `kind`"
@@ -232,7 +249,14 @@ def _from_nodes(
     for i, edge in enumerate(edges):
         if "source" not in edge or "target" not in edge:
             raise NetworkError(f"edges[{i}]: expected `source` and `target`")
-        a, b = str(edge["source"]), str(edge["target"])
+        ends = str(edge["source"]), str(edge["target"])
+        for end in ends:
+            if end not in names:
+                raise NetworkError(
+                    f"link {ends[0]:.80}-{ends[1]:.80}: there is no node {end!r:.80}; nodes: "
+                    f"{shorten(names)}"
+                )
+        a, b = (names[end] for end in ends)
         where = f"link {a}-{b}"
         _check_spelling(edge, _EDGE_KEYS, where)
         builder.link(
@@ -270,12 +294,20 @@ def _port(value: object) -> int:
     return value
 
 
+def _label(node: Mapping[str, Any]) -> str:
+    """Return a node's name for people: its `label`, else its id where that is not its name."""
+    label = node.get("label")
+    return label_of(label if isinstance(label, str) and label else str(node["id"]))
+
+
 def _ip(name: str, value: object) -> str:
     """Return the dotted address of `10.0.1.1` or `10.0.1.1/24`."""
-    parts = str(value).partition("/")[0].split(".")
-    if len(parts) != 4 or not all(part.isdigit() and int(part) < 256 for part in parts):
-        raise NetworkError(f"host {name}: ip {value!r}: expected an IPv4 address such as 10.0.1.1")
-    return ".".join(str(int(part)) for part in parts)
+    try:
+        return str(IPv4Address(str(value).partition("/")[0]))
+    except AddressValueError:
+        raise NetworkError(
+            f"host {name}: ip {value!r:.40}: expected an IPv4 address such as 10.0.1.1"
+        ) from None
 
 
 def _mac(name: str, value: object) -> str:
@@ -286,45 +318,23 @@ def _mac(name: str, value: object) -> str:
     return str(value).lower()
 
 
-def _from_tutorial(builder: NetworkBuilder, data: dict[str, Any]) -> None:
-    hosts, switches, links = data["hosts"], data["switches"], data["links"]
-    if not (isinstance(hosts, dict) and isinstance(switches, dict) and isinstance(links, list)):
-        raise NetworkError("expected objects `hosts` and `switches` and a list `links`")
-    for name in switches:
-        builder.add_switch(str(name))
-    for name, value in hosts.items():
-        host = _record(value, f"host {name}")
-        ip = host.get("ip")
-        builder.add_host(name, None if ip is None else _ip(name, ip), _mac(name, host.get("mac")))
-    for i, link in enumerate(links):
-        if not isinstance(link, list) or not 2 <= len(link) <= 4:
-            raise NetworkError(
-                f"links[{i}]: expected [node, node, latency, bandwidth], found {link!r}"
-            )
-        (a, a_port), (b, b_port) = (_tutorial_end(builder, end, i) for end in link[:2])
-        try:
-            latency = parse_time(link[2], unit="ms") if len(link) > 2 else None
-            bandwidth = parse_rate(float(link[3]) * 1e6) if len(link) > 3 and link[3] else None
-        except (TypeError, ValueError) as error:
-            raise NetworkError(f"links[{i}], {a}-{b}: {error}") from None
-        builder.link(a, b, bandwidth, latency, a_port, b_port)
-
-
-def _tutorial_end(builder: NetworkBuilder, end: object, i: int) -> tuple[str, int | None]:
-    text = str(end)
-    if text in builder.hosts:
-        return text, None
-    match = re.fullmatch(r"(.+)-p(\d+)", text)
-    if not match or match[1] not in builder.switches:
-        raise NetworkError(f"links[{i}]: {text!r}: expected a host, or a switch's port as s1-p2")
-    return match[1], int(match[2])
-
-
-def _from_graphml(builder: NetworkBuilder, text: str, hosts_per_switch: int) -> None:
+def _graphml(text: str) -> nx.Graph[Any]:
     try:
-        graph = nx.parse_graphml(text)
+        return nx.parse_graphml(text)
     except (nx.NetworkXError, SyntaxError, KeyError, ValueError) as error:
-        raise NetworkError(f"expected JSON or GraphML: {error}") from None
+        raise NetworkError(f"expected JSON, GraphML or GML: {error}") from None
+
+
+def _gml(text: str) -> nx.Graph[Any]:
+    """Return the graph of a GML file; labels need not be unique, nor edges."""
+    several = re.sub(r"^(\s*graph\s*\[)", r"\1 multigraph 1", text, count=1, flags=re.MULTILINE)
+    try:
+        return nx.parse_gml(text if "multigraph" in text else several, label="id")
+    except (nx.NetworkXError, KeyError, ValueError) as error:
+        raise NetworkError(f"expected JSON, GraphML or GML: {error}") from None
+
+
+def _from_graph(builder: NetworkBuilder, graph: nx.Graph[Any], hosts_per_switch: int) -> None:
     if graph.is_directed():
         graph = graph.to_undirected()
     nodes: dict[Any, dict[str, Any]] = dict(graph.nodes(data=True))
@@ -336,15 +346,21 @@ def _from_graphml(builder: NetworkBuilder, text: str, hosts_per_switch: int) -> 
             [{**data, "source": a, "target": b} for a, b, data in edges],
         )
         return
-    names: dict[Any, str] = {}
-    for number, (node, data) in enumerate(nodes.items(), 1):
-        names[node] = _short_name(
-            str(data.get("label") or ""), number, set(names.values()), hosts_per_switch == 0
-        )
+    labels = {node: label_of(_zoo_label(data)) for node, data in nodes.items()}
+    for node in (a for a, b, _ in edges if a == b):
+        LOGGER.warning("%s: a link of %s with itself is left out", builder.name, labels[node])
+    edges = [(a, b, data) for a, b, data in edges if a != b]
+    linked = {end for a, b, _ in edges for end in (a, b)}
+    if linked and len(linked) < len(nodes):
+        alone = [labels[node] or str(node) for node in nodes if node not in linked]
+        LOGGER.warning("%s: nodes without links are left out: %s", builder.name, shorten(alone))
+        nodes = {node: data for node, data in nodes.items() if node in linked}
+    names = unique_names({node: labels[node] for node in nodes}, "s" if hosts_per_switch else "h")
+    for node, name in names.items():
         if hosts_per_switch:
-            builder.add_switch(names[node])
+            builder.add_switch(name, label=labels[node])
         else:
-            builder.add_host(names[node])
+            builder.add_host(name, label=labels[node])
     for name in names.values():
         for _ in range(hosts_per_switch):
             builder.link(builder.add_host(), name)
@@ -353,15 +369,10 @@ def _from_graphml(builder: NetworkBuilder, text: str, hosts_per_switch: int) -> 
         builder.link(names[a], names[b], rate, _distance(nodes[a], nodes[b]))
 
 
-def _short_name(label: str, number: int, taken: set[str], host: bool) -> str:
-    """Return a node name of at most MAX_LABEL characters from a label, else sN, of a host hN."""
-    name = re.sub(r"[^A-Za-z0-9]", "", label)[:MAX_LABEL]
-    if not name or name[0].isdigit() or re.fullmatch(r"h\d+|ps\d*", name):
-        name = f"h{number}" if host else f"s{number}"
-    if name in taken:
-        suffix = str(number)
-        name = name[: MAX_LABEL - len(suffix)] + suffix
-    return name
+def _zoo_label(data: Mapping[str, Any]) -> str:
+    """Return a node's label on one line; '' if it has none."""
+    label = data.get("label")
+    return "" if label is None else " ".join(str(label).split())
 
 
 def _distance(a: Mapping[str, Any], b: Mapping[str, Any]) -> float | None:
@@ -383,10 +394,13 @@ def node_link(network: Network) -> dict[str, Any]:
     """Return the network as node-link data, which `load_network` reads back to the same network."""
     nodes: list[dict[str, Any]] = [
         {"id": s.name, "kind": "switch", "aggregates": s.aggregates, "slots": s.slots}
+        | ({"label": s.label} if s.label else {})
         for s in network.switches.values()
     ]
     nodes += [
-        {"id": h.name, "kind": "host", "ip": h.ip, "mac": h.mac} for h in network.hosts.values()
+        {"id": h.name, "kind": "host", "ip": h.ip, "mac": h.mac}
+        | ({"label": h.label} if h.label else {})
+        for h in network.hosts.values()
     ]
     edges: list[dict[str, Any]] = [
         {

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from ipaddress import AddressValueError, IPv4Address
 from typing import TYPE_CHECKING
 
+from network.names import EXPECTED, MAX_LABEL, is_safe
 from protocol.errors import InputError
 
 if TYPE_CHECKING:
     import networkx as nx
 
 DEFAULT_SLOTS = 4096
+_MAC = re.compile(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}")
 
 
 class NetworkError(InputError):
@@ -22,11 +26,15 @@ class NetworkError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host. `ip`: dotted IPv4, `mac`: colon form."""
+    """A host. `ip`: dotted IPv4, `mac`: colon form.
+
+    `label`: its name for people, '' if the same.
+    """
 
     name: str
     ip: str
     mac: str
+    label: str = ""
 
     @property
     def ip_bytes(self) -> bytes:
@@ -41,11 +49,15 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A switch. A plain one (`aggregates` False) only forwards; `slots` is its register size."""
+    """A switch. A plain one (`aggregates` False) only forwards; `slots` is its register size.
+
+    `label`: its name for people, '' if the same.
+    """
 
     name: str
     aggregates: bool = True
     slots: int = DEFAULT_SLOTS
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +94,15 @@ class Network:
     )
 
     def __post_init__(self) -> None:
+        for host_name, host in self.hosts.items():
+            _check_node(host_name, host)
+            check_ip(host.name, host.ip)
+            if not _MAC.fullmatch(host.mac):
+                raise NetworkError(
+                    f"host {host.name}: mac {host.mac!r:.40}: expected six bytes 02:00:0a:00:00:01"
+                )
+        for switch_name, switch in self.switches.items():
+            _check_node(switch_name, switch)
         for link in self.links:
             for node, port, peer, peer_port in (
                 (link.a, link.a_port, link.b, link.b_port),
@@ -124,6 +145,11 @@ class Network:
         for (node, port), (peer, _) in sorted(self._ports.items()):
             ports.setdefault(node, {})[port] = peer
         return ports
+
+    def label(self, node: str) -> str:
+        """Return a node's name for people: its label, where a file has one that is not its name."""
+        found = self.hosts.get(node) or self.switches.get(node)
+        return (found.label if found is not None else "") or node
 
     def port(self, node: str, neighbour: str) -> int:
         """Return the port of `node` that leads to `neighbour`.
@@ -230,6 +256,34 @@ class Network:
         """Return `homes` for all hosts, so that agents keep their links when others fail."""
         several = (host for host in self.hosts if self.switches and len(self.ports(host)) > 1)
         return {**{host: self.access_switch(host) for host in several}, **self.homes}
+
+
+def check_name(name: str) -> None:
+    """Raise NetworkError for a node's name that is unsafe in commands and files."""
+    if not is_safe(name):
+        raise NetworkError(f"node {name!r:.80}: expected a name of {EXPECTED}")
+
+
+def check_ip(host: str, ip: str) -> None:
+    """Raise NetworkError unless `ip` is a dotted IPv4 address."""
+    try:
+        IPv4Address(ip)
+    except AddressValueError:
+        raise NetworkError(
+            f"host {host}: ip {ip!r:.40}: expected an IPv4 address such as 10.0.1.1"
+        ) from None
+
+
+def _check_node(key: str, node: Host | Switch) -> None:
+    """Raise NetworkError for a name that is unsafe or not the key, or an unprintable label."""
+    check_name(node.name)
+    if key != node.name:
+        raise NetworkError(f"node {node.name!r} is listed as {key!r:.80}; expected its name")
+    if len(node.label) > MAX_LABEL or not node.label.isprintable():
+        raise NetworkError(
+            f"node {node.name}: label {node.label!r:.80}: expected at most {MAX_LABEL} printable "
+            "characters"
+        )
 
 
 def shorten(names: Iterable[str], limit: int = 12) -> str:

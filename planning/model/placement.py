@@ -31,15 +31,10 @@ def place(
     if servers == 0:
         placed = place(network, workers, ()).workers
         return Placement(placed, placed)
-    for role in (workers, servers):
-        if not isinstance(role, (int, type(None))):
-            for name in role:
-                if name not in network.hosts:
-                    raise NetworkError(
-                        f"there is no host {name!r} in {network.name}; "
-                        f"hosts: {shorten(network.hosts)}"
-                    )
-    named_workers = () if workers is None or isinstance(workers, int) else tuple(workers)
+    named_workers = (
+        () if workers is None or isinstance(workers, int) else hosts_named(network, workers)
+    )
+    named_servers = () if isinstance(servers, int) else hosts_named(network, servers)
     if isinstance(servers, int):
         free = [host for host in network.hosts if host not in named_workers]
         marked = [host for host in free if re.fullmatch(r"ps\d*", host)]
@@ -52,7 +47,7 @@ def place(
             )
         chosen = tuple(ordered[:servers])
     else:
-        chosen = tuple(servers)
+        chosen = named_servers
     if named_workers:
         return Placement(named_workers, chosen)
     free = [
@@ -86,9 +81,16 @@ def without_servers(network: Network, workers: int | Sequence[str] | None) -> Pl
         if not 1 <= workers <= len(hosts):
             raise NetworkError(f"{network.name}: {workers} workers: expected 1 to {len(hosts)}")
         return Placement(hosts[:workers], ())
-    for name in workers or ():
+    return Placement(hosts_named(network, workers or hosts), ())
+
+
+def hosts_named(network: Network, names: Sequence[str]) -> tuple[str, ...]:
+    """Return hosts by their names or labels. Raises NetworkError for an unknown one."""
+    labels = {host.label: name for name, host in network.hosts.items() if host.label}
+    found = tuple(name if name in network.hosts else labels.get(name, name) for name in names)
+    for name in found:
         if name not in network.hosts:
             raise NetworkError(
-                f"there is no host {name!r} in {network.name}; hosts: {shorten(hosts)}"
+                f"there is no host {name!r:.80} in {network.name}; hosts: {shorten(network.hosts)}"
             )
-    return Placement(tuple(workers or hosts), ())
+    return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -71,3 +73,11 @@ def test_networks_survive_the_round_trip(spec: str) -> None:
     assert again == network
     unlimited = load_network(spec)
     assert network_from(network_message(unlimited)) == unlimited
+
+
+def test_labels_survive_the_round_trip() -> None:
+    network = load_network("star:1")
+    hosts = {host.name: replace(host, label="Reykjavík") for host in network.hosts.values()}
+    switches = {s.name: replace(s, label="Los Angeles") for s in network.switches.values()}
+    labelled = replace(network, hosts=hosts, switches=switches)
+    assert network_from(network_message(labelled)) == labelled
