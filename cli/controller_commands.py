@@ -15,6 +15,7 @@ from cli.command_options import (
     ControllerOption,
     HostsOption,
     JsonOption,
+    LargestPieceOption,
     LatencyOption,
     NetworkOption,
     PlainOption,
@@ -57,6 +58,7 @@ def topology(
     latency: LatencyOption = None,
     plain: PlainOption = None,
     hosts_per_switch: HostsOption = 1,
+    largest_piece: LargestPieceOption = False,
     topology: NetworkOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -70,6 +72,7 @@ def topology(
         servers=servers,
         plain=plain or (),
         hosts_per_switch=hosts_per_switch,
+        largest_piece=largest_piece,
     )
     if save is not None:
         save_network(loaded, save)
@@ -84,11 +87,19 @@ def topology(
         f"{len(loaded.links)} links",
         highlight=False,
     )
+    # Names for options, and those of the file where they differ.
+    labelled = any(loaded.label(node) != node for node in (*loaded.hosts, *loaded.switches))
     print_table(
         "hosts",
-        ("host", "address", "MAC", "attached to"),
+        ("host", *(["label"] * labelled), "address", "MAC", "attached to"),
         [
-            (h.name, h.ip, h.mac, ", ".join(loaded.ports(h.name).values()))
+            (
+                h.name,
+                *([escape(h.label)] * labelled),
+                h.ip,
+                h.mac,
+                ", ".join(loaded.ports(h.name).values()),
+            )
             for h in loaded.hosts.values()
         ],
         console,
@@ -96,10 +107,11 @@ def topology(
     if loaded.switches:
         print_table(
             "switches",
-            ("switch", "sums", "slots", "ports"),
+            ("switch", *(["label"] * labelled), "sums", "slots", "ports"),
             [
                 (
                     s.name,
+                    *([escape(s.label)] * labelled),
                     "yes" if s.aggregates else "no",
                     s.slots,
                     "  ".join(f"{port}:{peer}" for port, peer in loaded.ports(s.name).items()),

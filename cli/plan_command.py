@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from cli.cluster_commands import LanesOption
 from cli.command_options import (
@@ -21,6 +22,7 @@ from cli.command_options import (
     HostsOption,
     JsonOption,
     KeepOption,
+    LargestPieceOption,
     LatencyOption,
     LinkRateOption,
     MaxHeightOption,
@@ -117,6 +119,7 @@ def plan(
     latency: LatencyOption = None,
     plain: PlainOption = None,
     hosts_per_switch: HostsOption = 1,
+    largest_piece: LargestPieceOption = False,
     top: Annotated[int, typer.Option(min=0, help="Busiest links to list; 0 for all.")] = 10,
     draw: Annotated[
         Path | None, typer.Option("--draw", "--svg", help="Draw the trees to this file.")
@@ -144,6 +147,7 @@ def plan(
         servers=named_servers if isinstance(named_servers, int) else 1,
         plain=plain or (),
         hosts_per_switch=hosts_per_switch,
+        largest_piece=largest_piece,
     )
     placement = place_ranks(loaded, named_workers, named_servers)
     request = PlanRequest(
@@ -267,7 +271,7 @@ def _show(shown: Shown) -> None:
         for tree in job.trees:
             console.print(plan_tree(shown.network, job, tree))
     else:
-        for branch in forest_trees(forest, shown.rate):
+        for branch in forest_trees(shown.network, forest, shown.rate):
             console.print(branch)
     console.print(
         f"{forest.planner}: {shown.rate(forest.throughput)} of {shown.rate(forest.bound)} at "
@@ -295,7 +299,10 @@ def _show_prediction(
     print_table(
         f"bytes on links ({len(listed)} of {len(ranked)}, busiest first)",
         ("from", "to", "bytes", ""),
-        [(u, v, size, format_bytes(size)) for (u, v), size in listed],
+        [
+            (escape(network.label(u)), escape(network.label(v)), size, format_bytes(size))
+            for (u, v), size in listed
+        ],
         console,
     )
     limited = all(link.bandwidth is not None for link in network.links)
@@ -303,7 +310,8 @@ def _show_prediction(
         format_time(prediction.seconds) if limited else "none: links have no rate (--link-rate)"
     )
     if limited and prediction.limit:
-        seconds += f", {prediction.busy:.0%} of it busy on {' -> '.join(prediction.limit)}"
+        ends = escape(" -> ".join(map(network.label, prediction.limit)))
+        seconds += f", {prediction.busy:.0%} of it busy on {ends}"
     console.print(
         f"all links {format_bytes(prediction.total_bytes)}; predicted time {seconds}",
         highlight=False,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+from rich.markup import escape
 from rich.tree import Tree
 
 from cli.reports.plan_report import plan_dict, plan_tree
@@ -81,12 +82,12 @@ def embedding_trees(network: Network, planned: EmbeddedPlan) -> list[Tree]:
             top = plan_tree(network, planned.plan, next(trees))
             top.label = f"{_weight(part)} in-network; of what the switches sum: {top.label}"
         else:
-            top = _host_tree(part)
+            top = _host_tree(network, part)
         shown.append(top)
     return shown
 
 
-def _host_tree(part: Part) -> Tree:
+def _host_tree(network: Network, part: Part) -> Tree:
     topology = part.topology
     top = Tree(f"{_weight(part)} {topology.describe()}")
     children: dict[str, list[str]] = {}
@@ -96,7 +97,7 @@ def _host_tree(part: Part) -> Tree:
     order = [topology.root]
     for node in order:
         for child in children.get(node, ()):
-            branches[child] = branches[node].add(child)
+            branches[child] = branches[node].add(escape(network.label(child)))
             order.append(child)
     return top
 

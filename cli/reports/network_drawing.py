@@ -43,7 +43,7 @@ def network_svg(
         (x1, y1), (x2, y2) = places[link.a], places[link.b]
         parts.append(
             f'<line class="link" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}">'
-            f"<title>{escape(_link_title(link.a, link.b, link_bytes))}</title></line>"
+            f"<title>{escape(_link_title(network, link.a, link.b, link_bytes))}</title></line>"
         )
     sums: dict[str, str] = {}
     abreast: dict[frozenset[str], list[int]] = {}
@@ -61,7 +61,7 @@ def network_svg(
             parts.append(
                 f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" '
                 f'stroke="{colour}" stroke-width="3" stroke-opacity=".8">'
-                f"<title>{escape(_link_title(node, parent, link_bytes))}</title></line>"
+                f"<title>{escape(_link_title(network, node, parent, link_bytes))}</title></line>"
             )
     for tree in plan.trees if plan else ():
         for part in tree.parts.values():
@@ -70,25 +70,26 @@ def network_svg(
     workers = set(plan.workers) if plan else set()
     servers = {tree.server for tree in plan.trees} if plan else set()
     for name, (x, y) in places.items():
+        label = network.label(name)
         if name in network.hosts:
             role = " worker" if name in workers else " server" if name in servers else ""
             parts.append(
                 f'<rect class="host{role}" x="{x - size.host_width / 2:.1f}" y="{y - 11:.1f}" '
                 f'width="{size.host_width:g}" height="22" rx="{min(5, size.host_width / 3):g}">'
-                f"<title>{escape(name)}</title></rect>"
+                f"<title>{escape(label)}</title></rect>"
             )
-            if size.shows(name, host=True):
-                parts.append(f'<text x="{x:.1f}" y="{y:.1f}">{escape(name)}</text>')
+            if size.shows(label, host=True):
+                parts.append(f'<text x="{x:.1f}" y="{y:.1f}">{escape(label)}</text>')
             continue
         style = f' style="fill:{sums[name]}"' if name in sums else ""
         kind = "switch" + ("" if network.switches[name].aggregates else " plain")
         parts.append(
             f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{size.switch_radius:g}"{style}>'
-            f"<title>{escape(name)}</title></circle>"
+            f"<title>{escape(label)}</title></circle>"
         )
         on = ' class="on"' if name in sums else ""
-        if size.shows(name, host=False):
-            parts.append(f'<text{on} x="{x:.1f}" y="{y:.1f}">{escape(name)}</text>')
+        if size.shows(label, host=False):
+            parts.append(f'<text{on} x="{x:.1f}" y="{y:.1f}">{escape(label)}</text>')
     parts.append("</svg>")
     return "\n".join(parts)
 
@@ -102,10 +103,13 @@ def _shifted(places: Mapping[str, Point], a: str, b: str, shift: float) -> tuple
     return (x1 + dx, y1 + dy), (x2 + dx, y2 + dy)
 
 
-def _link_title(a: str, b: str, link_bytes: Mapping[tuple[str, str], int] | None) -> str:
+def _link_title(
+    network: Network, a: str, b: str, link_bytes: Mapping[tuple[str, str], int] | None
+) -> str:
+    first, second = network.label(a), network.label(b)
     if link_bytes is None:
-        return f"{a} - {b}"
+        return f"{first} - {second}"
     return (
-        f"{a} → {b}: {link_bytes.get((a, b), 0):,} bytes\n"
-        f"{b} → {a}: {link_bytes.get((b, a), 0):,} bytes"
+        f"{first} → {second}: {link_bytes.get((a, b), 0):,} bytes\n"
+        f"{second} → {first}: {link_bytes.get((b, a), 0):,} bytes"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 STYLE = """
@@ -48,8 +48,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return "<table>" + "\n".join(lines) + "</table>"
 
 
-def links_table(run: Mapping[str, Any]) -> str:
-    """Predicted and measured bytes on every link that carries any."""
+def links_table(run: Mapping[str, Any], label: Callable[[str], str]) -> str:
+    """Predicted and measured bytes on every link that carries any; `label`: a node's name."""
     rows = []
     for link in run["links"]:
         expected, measured = link["predicted_bytes"], link["measured_bytes"]
@@ -62,7 +62,12 @@ def links_table(run: Mapping[str, Any]) -> str:
             else f'<span class="{"bad" if run["problems"] else ""}">{measured - expected:+,}</span>'
         )
         rows.append(
-            (f"{link['from']} → {link['to']}", f"{expected:,}", f"{measured:,}", difference)
+            (
+                f"{label(link['from'])} → {label(link['to'])}",
+                f"{expected:,}",
+                f"{measured:,}",
+                difference,
+            )
         )
     return table(("link", "predicted bytes", "measured bytes", "difference"), rows)
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+from rich.markup import escape
 from rich.tree import Tree
 
 from collectives.flows import tree_flows
@@ -33,8 +34,9 @@ def plan_tree(network: Network, plan: JobPlan, tree: TreePlan) -> Tree:
     for node, parent in tree.parents.items():
         children.setdefault(parent, []).append(node)
     arriving = len(flows.inputs[tree.server])
+    server = escape(network.label(tree.server))
     shown = Tree(
-        f"job {plan.job}, tree {tree.tree}: server [bold]{tree.server}[/] takes "
+        f"job {plan.job}, tree {tree.tree}: server [bold]{server}[/] takes "
         f"{arriving} {'flow' if arriving == 1 else 'flows'}, "
         f"{tree.share:.0%} of the data, results {plan.results}"
     )
@@ -42,6 +44,7 @@ def plan_tree(network: Network, plan: JobPlan, tree: TreePlan) -> Tree:
     def grow(branch: Tree, parent: str) -> None:
         for node in children.get(parent, ()):
             rate = format_rate(network.link(node, parent).bandwidth)
+            name = escape(network.label(node))
             if node in tree.parts:
                 part = tree.parts[node]
                 came, went = len(flows.inputs[node]), len(flows.up[node])
@@ -54,28 +57,29 @@ def plan_tree(network: Network, plan: JobPlan, tree: TreePlan) -> Tree:
                         role += f", passes {went - 1}"
                 else:
                     role = f"passes {came}"
-                grow(branch.add(f"[bold]{node}[/]: {role} ({rate})"), node)
+                grow(branch.add(f"[bold]{name}[/]: {role} ({rate})"), node)
             else:
                 number = plan.workers.index(node)
-                branch.add(f"{node}: worker {number} ({rate})")
+                branch.add(f"{name}: worker {number} ({rate})")
 
     grow(shown, tree.server)
     return shown
 
 
-def forest_trees(forest: Forest, rate: Callable[[Fraction], str]) -> list[Tree]:
+def forest_trees(network: Network, forest: Forest, rate: Callable[[Fraction], str]) -> list[Tree]:
     """Return the trees of a forest, each from its root down; `rate` formats a rate."""
     shown = []
     for number, tree in enumerate(forest.trees):
         children: dict[str, list[str]] = {}
         for node, parent in tree.parents.items():
             children.setdefault(parent, []).append(node)
-        top = Tree(f"tree {number}: [bold]{tree.root}[/], {rate(tree.rate)}, height {tree.height}")
+        root = escape(network.label(tree.root))
+        top = Tree(f"tree {number}: [bold]{root}[/], {rate(tree.rate)}, height {tree.height}")
         branches = {tree.root: top}
         order = [tree.root]
         for node in order:
             for child in children.get(node, ()):
-                branches[child] = branches[node].add(child)
+                branches[child] = branches[node].add(escape(network.label(child)))
                 order.append(child)
         shown.append(top)
     return shown

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from cli.experiment.description import WorldKind
-from cli.experiment.prepare import prepare
+from cli.experiment.prepare import Prepared, prepare
 from cli.experiment.result import Measured, Report
 from cli.reports import page
 from cli.reports.network_drawing import network_svg
@@ -20,6 +20,7 @@ from cli.reports.plotting import panels, png
 from cli.reports.run_series import SwitchSlots, goodput, slots
 from cli.reports.summary import predicted_figures, reservation, setting
 from controller.web.recording import FIRST_SECONDS, Recording
+from network.model import Network
 from protocol import hopsum_pb2 as pb
 from protocol.outcomes import Outcome, packets, sums
 
@@ -103,6 +104,8 @@ def plots(runs: Sequence[Run]) -> dict[str, bytes]:
 def sections(runs: Sequence[Run], images: Mapping[str, bytes]) -> list[tuple[str, str]]:
     """Return headings and HTML: summary, trees, tables of links and switches, and the `plots`."""
     head = ["", *(text for run in runs for text in (run.name, "predicted"))]
+    prepared = prepare(runs[0].report.experiment)
+    network = prepared.network
     return [
         (
             "Measured and predicted",
@@ -128,14 +131,17 @@ def sections(runs: Sequence[Run], images: Mapping[str, bytes]) -> list[tuple[str
             ),
         ),
         ("Slots over time", "".join(_slots(run, images) for run in runs)),
-        *_tree(runs),
+        *_tree(runs[0], prepared),
         (
             "Each switch",
-            "".join(page.folded(run.name, switch_table(run)) for run in runs),
+            "".join(page.folded(run.name, switch_table(run, network)) for run in runs),
         ),
         (
             "Bytes on each link",
-            "".join(page.folded(r.name, page.links_table(r.report.to_dict())) for r in runs),
+            "".join(
+                page.folded(r.name, page.links_table(r.report.to_dict(), network.label))
+                for r in runs
+            ),
         ),
     ]
 
@@ -241,9 +247,7 @@ def _slots(run: Run, images: Mapping[str, bytes]) -> str:
     return page.figure(page.image(picture, "slots over time"), caption)
 
 
-def _tree(runs: Sequence[Run]) -> list[tuple[str, str]]:
-    first = runs[0]
-    prepared = prepare(first.report.experiment)
+def _tree(first: Run, prepared: Prepared) -> list[tuple[str, str]]:
     if prepared.plan is None:
         return []
     picture = network_svg(prepared.network, prepared.plan, link_bytes=dict(first.measured.links))
@@ -251,7 +255,7 @@ def _tree(runs: Sequence[Run]) -> list[tuple[str, str]]:
     return [("The aggregation trees", page.figure(picture, caption))]
 
 
-def switch_table(run: Run) -> str:
+def switch_table(run: Run, network: Network) -> str:
     """Return the table of slots, packets and sums of each switch, measured and predicted."""
     loads = run.report.predicted.switches
     if loads is None:
@@ -269,7 +273,7 @@ def switch_table(run: Run) -> str:
         held = max(sampled[name].held) if name in sampled else None if load.slots else 0
         rows.append(
             (
-                name,
+                network.label(name),
                 *page.compared(held, load.slots),
                 *page.compared(packets(counts) if known else None, load.packets),
                 *page.compared(sums(counts) if known else None, load.sums),

@@ -276,7 +276,9 @@ async def _layout(request: web.Request) -> web.Response:
         "places": places,
         "host_width": size.host_width,
         "switch_radius": size.switch_radius,
-        "named": [name for name in places if size.shows(name, host=name in network.hosts)],
+        "named": [
+            name for name in places if size.shows(network.label(name), host=name in network.hosts)
+        ],
     }
     return _json(json.dumps(layout))
 

@@ -2,7 +2,7 @@
 
 import { chart, shape } from "./drawing.js";
 import {
-  amount, bits, bytes, clock, clockName, fetchMissing, fetchSlot, jobColour, jobOf, linkOf, measured, number, packets,
+  amount, bits, bytes, clock, clockName, fetchMissing, fetchSlot, jobColour, jobOf, labelOf, linkOf, measured, number, packets,
   perSecond, slotsOf, sums, switchOf,
 } from "./state.js";
 import { element, figures, renew } from "./tables.js";
@@ -37,11 +37,11 @@ function link(history, id) {
   for (const [u, v] of directions) {
     const use = linkOf(state, u, v);
     if (!measured(use)) {
-      pairs.push([`${u} → ${v}`, "not measured"]);
+      pairs.push([`${labelOf(state, u)} → ${labelOf(state, v)}`, "not measured"]);
       continue;
     }
     const part = found.bandwidth ? ` (${(100 * use.used / found.bandwidth).toFixed(0)} %)` : "";
-    pairs.push([`${u} → ${v}`, `${bits(use.used)}${part}`]);
+    pairs.push([`${labelOf(state, u)} → ${labelOf(state, v)}`, `${bits(use.used)}${part}`]);
   }
   pairs.push(["health", linkOf(state, found.a, found.b).health || "ok"]);
   const lines = directions.map(([u, v], i) => ({
@@ -127,7 +127,7 @@ function host(history, name) {
   const names = node.jobs.map((each) => jobOf(state, each)?.name ?? each).join(", ");
   const pairs = [["agent", `${node.attached ? "attached" : "detached"} for ${node.seconds.toFixed(0)} s`], ["address", ip], ["MAC", mac], ["jobs", names || "none"]];
   for (const each of node.report?.interfaces ?? [])
-    pairs.push([`to ${each.peer}`, `sends ${bits(each.sent)}, receives ${bits(each.received)}`]);
+    pairs.push([`to ${labelOf(state, each.peer)}`, `sends ${bits(each.sent)}, receives ${bits(each.received)}`]);
   for (const each of node.report?.jobs ?? [])
     pairs.push([`job ${each.job}`, `${number(each.round)} tensors, ${bytes(number(each.sent_bytes))}, ${amount(number(each.retransmissions))} retransmissions`]);
   return [figures(pairs)];

@@ -1,6 +1,6 @@
 // Pictures: the topology with loads and trees, the timeline, and small charts. Plain SVG.
 
-import { clock, jobColour, jobOf, linkOf, load, measured, number, perSecond, slotsOf, sums, switchOf, works } from "./state.js";
+import { clock, jobColour, jobOf, labelOf, linkOf, load, measured, number, perSecond, slotsOf, sums, switchOf, works } from "./state.js";
 import { renew } from "./tables.js";
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -65,7 +65,7 @@ export function drawTopology(svg, history, layout, picked, pick) {
       stroke: directions.some(measured) ? loadColour(part ?? 0) : UNMEASURED, "stroke-width": (health ? 5 : 1.5) + 9 * (part ?? 0),
     }));
     const hit = titled(shape("line", { ...ends, class: "hit pick", "data-link": id }),
-      `${link.a} - ${link.b}: ${health || (!directions.some(measured) ? "not measured" : part === null ? "no rate" : `${Math.round(100 * part)} %`)}`);
+      `${labelOf(state, link.a)} - ${labelOf(state, link.b)}: ${health || (!directions.some(measured) ? "not measured" : part === null ? "no rate" : `${Math.round(100 * part)} %`)}`);
     hit.onclick = () => pick({ kind: "link", id });
     parts.push(hit);
   }
@@ -101,10 +101,10 @@ export function drawTopology(svg, history, layout, picked, pick) {
     const look = `host pick ${roles.get(node.host) ?? ""}${node.attached ? "" : " detached"}`
       + (chosen("host", node.host) ? " picked-shape" : "");
     const box = titled(shape("rect", { class: look, x: x - width / 2, y: y - 11, width, height: 22, rx: Math.min(5, width / 3), "data-host": node.host }),
-      node.attached ? node.host : `${node.host}: no agent attached`);
+      node.attached ? labelOf(state, node.host) : `${labelOf(state, node.host)}: no agent attached`);
     box.onclick = () => pick({ kind: "host", id: node.host });
     parts.push(box);
-    if (named.has(node.host)) parts.push(shape("text", { x, y }, node.host));
+    if (named.has(node.host)) parts.push(shape("text", { x, y }, labelOf(state, node.host)));
   }
 
   for (const { name, aggregates } of state.network.switches) {
@@ -116,11 +116,11 @@ export function drawTopology(svg, history, layout, picked, pick) {
       class: `switch pick${aggregates ? "" : " plain"}${summing.has(name) ? " sums" : ""}${down ? " down" : ""}`
         + (chosen("switch", name) ? " picked-shape" : ""),
       cx: x, cy: y, r: radius, "data-switch": name,
-    }), `${name}: ${found ? found.health || found.state : "not driven"}`);
+    }), `${labelOf(state, name)}: ${found ? found.health || found.state : "not driven"}`);
     circle.onclick = () => pick({ kind: "switch", id: name });
     parts.push(circle);
     if (use?.taken) parts.push(shape("path", { class: "tree", stroke: "#0b7285", d: arc(x, y, radius + 3, use.taken / use.slots) }));
-    if (named.has(name)) parts.push(shape("text", { x, y }, name));
+    if (named.has(name)) parts.push(shape("text", { x, y }, labelOf(state, name)));
     if (found) {
       const rate = history.rate((each) => sums(switchOf(each, name)));
       parts.push(shape("text", { class: "small start", x: x + radius + 7, y }, rate ? perSecond(rate) : ""));

@@ -3,7 +3,7 @@
 import { detail } from "./detail.js";
 import { drawTimeline, drawTopology, kindColour } from "./drawing.js";
 import {
-  History, amount, bytes, clock, clockName, countFrom, fetchFrame, fetchFrames, fetchLayout, fetchState, follow, jobColour, number,
+  History, amount, bytes, clock, clockName, countFrom, fetchFrame, fetchFrames, fetchLayout, fetchState, follow, jobColour, labelOf, number,
   packets, pause, slotsOf, sums, works,
 } from "./state.js";
 import { element, renew, row, table } from "./tables.js";
@@ -127,7 +127,7 @@ function showSwitches(state) {
     const known = sums(each) !== undefined;
     const shown = (count) => count === undefined ? "–" : amount(count);
     const count = (name) => shown(known ? number(each.outcomes[name]) : undefined);
-    const made = row("td", [element("td", each.name), condition, shown(packets(each)),
+    const made = row("td", [element("td", labelOf(state, each.name)), condition, shown(packets(each)),
       shown(sums(each)), count("duplicate"), count("stale"), count("injected_loss"),
       use ? `${use.taken} of ${use.slots}` : "none"]);
     made.className = `pick${picked?.kind === "switch" && picked.id === each.name ? " picked" : ""}`;

@@ -71,6 +71,9 @@ export class History {
   }
 }
 
+// A node's name for people.
+export const labelOf = (state, name) => [...state.network.hosts, ...state.network.switches]
+  .find((each) => each.name === name)?.label || name;
 export const switchOf = (state, name) => state.switches.find((each) => each.name === name);
 export const linkOf = (state, u, v) => state.links.find((each) => each.sender === u && each.receiver === v);
 export const jobOf = (state, id) => state.jobs.find((each) => each.job === id);

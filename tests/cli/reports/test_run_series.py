@@ -16,6 +16,7 @@ from cli.reports.run_series import SwitchSlots, goodput, slots
 from cli.reports.summary import PREDICTED, ROWS
 from controller.web.recording import Recording
 from host_agent.workload import Interval, Verdict
+from network.loaders import load_network
 from protocol import hopsum_pb2 as pb
 from protocol.outcomes import Outcome, packets, sums
 from timing.work import SwitchLoad
@@ -74,7 +75,10 @@ def test_what_a_lost_switch_has_counted_is_unknown() -> None:
     load = SwitchLoad(slots=16, packets=9, sums=3)
     predicted = Predicted({}, 1.0, switches={"s1": load, "s2": load})
     run = Run(Report(Experiment(), 9, predicted, Measured(1.0, {}, counted, 0, Verdict())), [])
-    rows = [re.findall("<td[^>]*>(.*?)</td>", row) for row in switch_table(run).split("<tr>")[2:]]
+    rows = [
+        re.findall("<td[^>]*>(.*?)</td>", row)
+        for row in switch_table(run, load_network("star:1")).split("<tr>")[2:]
+    ]
     good = '<span class="good">{}</span>'.format
     assert rows == [
         ["s1", "-", "16", "9", good(9), "3", good(3)],
