@@ -48,6 +48,27 @@ def name_of(server: socket.socket) -> str:
     return "@" + server.getsockname()[1:].decode()
 
 
+def answer_sums(server: socket.socket) -> None:
+    """Be an agent that says at once that sums are over; an invalid message after a barrier."""
+    agent, _ = server.accept()
+    agent.send(json.dumps({"kind": "hello", "version": 6, "host": "h1"}).encode())
+    agent.send(json.dumps({"kind": "started", "ranks": ["h1"], "rooted": False}).encode())
+    while (packet := agent.recv(1 << 17)) and packet != b'{"kind": "leave"}':
+        if packet[0] == packets.SUM:
+            agent.send(packets.END.pack(packets.DONE, packets.CALL.unpack(packet)[5]))
+        if packet[0] == packets.BARRIER:
+            agent.send(packets.END.pack(packets.DONE, 1000))
+    agent.close()
+
+
+def attend_alone(server: socket.socket) -> Agent:
+    """Return a connection to that agent, in a job."""
+    agent = connect(name_of(server))
+    assert agent is not None
+    agent.attend(7, 0, ["h1"], SECONDS)
+    return agent
+
+
 def test_the_documents_examples(server: socket.socket) -> None:
     """An agent that says what stands there hears what stands there."""
     heard: list[Any] = []
@@ -122,20 +143,9 @@ def test_large_results_and_many_are_taken_in_the_background(
 ) -> None:
     monkeypatch.setattr(turns, "SWEEP_SECONDS", SECONDS)
 
-    def be_agent() -> None:
-        agent, _ = server.accept()
-        agent.send(json.dumps({"kind": "hello", "version": 6, "host": "h1"}).encode())
-        agent.send(json.dumps({"kind": "started", "ranks": ["h1"], "rooted": False}).encode())
-        while (packet := agent.recv(1 << 17)) and packet != b'{"kind": "leave"}':
-            if packet[0] == packets.SUM:
-                agent.send(packets.END.pack(packets.DONE, packets.CALL.unpack(packet)[5]))
-        agent.close()
-
-    thread = threading.Thread(target=be_agent)
+    thread = threading.Thread(target=answer_sums, args=(server,))
     thread.start()
-    agent = connect(name_of(server))
-    assert agent is not None
-    agent.attend(7, 0, ["h1"], SECONDS)
+    agent = attend_alone(server)
     by: list[str] = []
     over = threading.Event()
 
@@ -152,6 +162,48 @@ def test_large_results_and_many_are_taken_in_the_background(
     assert by[0] == ("hopsum agent" if in_background else threading.current_thread().name)
     agent.close()
     agent.turns.until(lambda: False)
+    thread.join(SECONDS)
+
+
+@pytest.mark.parametrize("size", [4, LARGE_BYTES])
+def test_a_result_that_cannot_be_taken_ends_its_call_alone(
+    server: socket.socket, size: int
+) -> None:
+    """Its memory is used again, and the thread that reads goes on."""
+    thread = threading.Thread(target=answer_sums, args=(server,))
+    thread.start()
+    agent = attend_alone(server)
+    ends: list[Exception | None] = []
+    memories = set()
+
+    def refuse(values: Any) -> None:
+        memories.add(values.ctypes.data)
+        raise ValueError("no room")
+
+    call = size // 4, np.dtype(np.int32), "sum", ALL, lambda _: (1, None)
+    for number, drain in enumerate((refuse, refuse, lambda _: None)):
+        agent.sum("a sum", *call, drain, ends.append)
+        assert agent.turns.until(lambda number=number: len(ends) > number, SECONDS)
+    assert [str(end) for end in ends] == ["no room", "no room", "None"]
+    assert len(memories) == 1
+    assert agent.turns.thread.is_alive()
+    agent.close()
+    agent.turns.until(lambda: False)
+    thread.join(SECONDS)
+
+
+def test_an_invalid_message_ends_all_calls(server: socket.socket) -> None:
+    thread = threading.Thread(target=answer_sums, args=(server,))
+    thread.start()
+    agent = attend_alone(server)
+    ends: list[Exception | None] = []
+    agent.barrier("a barrier", ends.append)
+    assert agent.turns.until(lambda: len(ends) == 1, SECONDS)
+    assert isinstance(ends[0], GroupLost)
+    assert "the agent of h1 sent b'" in str(ends[0])
+    assert "expected a message as agents of version 6 send" in str(ends[0])
+    agent.turns.thread.join(SECONDS)
+    assert not agent.turns.thread.is_alive()
     thread.join(SECONDS)
 
 

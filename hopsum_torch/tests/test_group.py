@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import json
 import math
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -169,7 +168,6 @@ def test_one_handler_ends_all_groups_of_a_process() -> None:
         HopsumGroup(
             0,
             1,
-            timedelta(minutes=5),
             dist.ProcessGroupGloo(dist.HashStore(), 0, 1, options),
             agent,
         )

@@ -114,3 +114,23 @@ def test_the_end_ends_all_waits(source: Source) -> None:
         source.messages.put(None)
         assert not any(each.result(SECONDS) for each in waiting)
     assert not source.wait(5)
+
+
+def test_what_the_background_reads_for_expires(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it already reads for another that has no deadline."""
+    monkeypatch.setattr(turns, "LOOK_SECONDS", 0.01)
+    source.turns.read_for(lambda: 2 in source.read_by)
+    while not source.turns._reading:
+        time.sleep(0.001)
+    expired = threading.Event()
+    source.turns.read_for(lambda: 1 in source.read_by, time.monotonic() + 0.02, expired.set)
+    assert expired.wait(SECONDS)
+    expired.clear()
+    # Once, and not what has come.
+    source.turns.read_for(lambda: 3 in source.read_by, time.monotonic(), lambda: None)
+    source.messages.put(4)
+    assert source.wait(4)
+    source.turns.read_for(lambda: 4 in source.read_by, time.monotonic() + 0.02, expired.set)
+    assert not expired.wait(0.1)

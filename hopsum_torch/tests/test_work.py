@@ -37,6 +37,14 @@ def test_a_process_ends_well_while_gloo_gives_back_tensors() -> None:
     assert [process.returncode for process in processes] == [0, 0], printed
 
 
+@pytest.mark.slow
+def test_results_are_copied_in_inference_mode() -> None:
+    agents = Agents(3)
+    printed = run(agents.of_ranks, SUPPORT / "inferring.py")
+    agents.close()
+    assert all("over" in text.splitlines() for text in printed)
+
+
 def test_threads_may_have_any_names() -> None:
     """The kernel cuts names after 15 bytes, also inside a character."""
     done = threading.Event()

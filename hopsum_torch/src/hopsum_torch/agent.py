@@ -47,7 +47,7 @@ Fill = Callable[[NDArray[Any]], tuple[int, tuple[str, int] | None]]
 """Puts a tensor into shared memory; returns its magnitude and fault, as messages have them."""
 Prepare = Callable[[Memory], None]
 """Gets the memory of a call before it is filled."""
-Then = Callable[[HopsumError | None], None]
+Then = Callable[[Exception | None], None]
 """Called once at the end of a call, in a thread that reads the agent's messages (`Agent.turns`)."""
 
 
@@ -233,9 +233,12 @@ class Agent:
             magnitude, fault = fill(values)
             code, element = packets.fault_code(fault)
 
-            def finish(error: HopsumError | None) -> None:
+            def finish(error: Exception | None) -> None:
                 if error is None:
-                    drain(values)
+                    try:
+                        drain(values)
+                    except Exception as raised:  # noqa: BLE001 - of this call, not of who reads
+                        error = raised
                 with self._lock:
                     self._memories.give_back(memory)
                 then(error)
@@ -320,20 +323,32 @@ class Agent:
             data = self._socket.recv(MESSAGE_BYTES)
         except OSError:
             data = b""
+        if data:
+            try:
+                self._take(data)
+            except (ValueError, TypeError, LookupError, struct.error) as error:
+                self._why = (
+                    f"the agent of {self.host} sent {data[:40]!r} ({type(error).__name__}: "
+                    f"{error}); expected a message as agents of version {VERSION} send"
+                )
+                data = b""
         if not data:
             self._end()
             raise EOFError
+        return True
+
+    def _take(self, data: bytes) -> None:
+        """Process a message."""
         if data[0] == packets.DONE:
             _, number = packets.END.unpack(data)
             self._finish(number, None)
-            return True
+            return
         message: Message = json.loads(data)
         match message["kind"]:
             case "failed":
                 self._finish(message["call"], message)
             case "ended":
                 self._why = message["why"]
-        return True
 
     def _end(self) -> None:
         """Let all calls fail."""
@@ -348,18 +363,18 @@ class Agent:
         self._socket.close()
 
     def _finish(self, number: int, failed: Message | None) -> None:
+        error = None if failed is None else self._refusal(self._calls[number].what, failed)
         with self._lock:
             call = self._calls.pop(number)
-        if failed is None:
-            call.then(None)
-            return
+        call.then(error)
+
+    def _refusal(self, what: str, failed: Message) -> SumRefused:
         ranks = {self.order[int(number)]: text for number, text in failed["whose"].items()}
         whose = [
             f"rank {self._numbers[rank]} ({self._hosts[rank]}): {self._renumbered(ranks[rank])}"
             for rank in sorted(ranks)
         ]
-        why = self._renumbered(failed["why"])
-        call.then(SumRefused(f"{call.what}: {'; '.join([why, *whose])}"))
+        return SumRefused(f"{what}: {'; '.join([self._renumbered(failed['why']), *whose])}")
 
     def _renumbered(self, text: str) -> str:
         """Return a text in which the ranks have the numbers of people, not the agents'."""

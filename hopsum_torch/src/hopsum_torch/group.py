@@ -102,7 +102,6 @@ class HopsumGroup(dist.ProcessGroup):
         self,
         rank: int,
         size: int,
-        timeout: timedelta,
         gloo: Any,
         agent: Agent | None,
         whose: str = "",
@@ -113,7 +112,6 @@ class HopsumGroup(dist.ProcessGroup):
         self._observer = agent or observer
         self._whose = whose
         self._gloo = gloo
-        self._default_timeout = timeout
         self._numbers = itertools.count()
         # A method that is not overridden dispatches to the backend of the tensor's device.
         _set_backend(self, gloo)
@@ -312,9 +310,11 @@ class HopsumGroup(dist.ProcessGroup):
         return f"{kind} {next(self._numbers)}{self._whose}"
 
     def _time(self, opts: Any) -> timedelta:
-        """Return the call's own timeout, if it has one."""
+        """Return the call's own timeout, if it has one, or the group's."""
         given: timedelta = opts.timeout
-        return given if given.total_seconds() > 0 else self._default_timeout
+        # PyTorch changes that of the group at its backend.
+        of_group: timedelta = self._gloo.options._timeout
+        return given if given.total_seconds() > 0 else of_group
 
     def _pass_on(self, name: str, *arguments: Any, **options: Any) -> Any:
         """Call a method of the plain group, over gloo."""
@@ -387,9 +387,9 @@ def create(options: Any) -> HopsumGroup:
 
     Raises HopsumError, at all ranks, where their agents do not fit together.
     """
-    rank, size, timeout = options.group_rank, options.group_size, options.timeout
+    rank, size = options.group_rank, options.group_size
     gloo_options = dist.ProcessGroupGloo._Options()
-    gloo_options._timeout = timeout
+    gloo_options._timeout = options.timeout
     gloo_options._devices = _gloo_devices()
     store = dist.PrefixStore(turn(options.store, rank), options.store)
     gloo_store = dist.PrefixStore("gloo/", store)
@@ -401,7 +401,7 @@ def create(options: Any) -> HopsumGroup:
     observer = world._agent if numbers and isinstance(world, HopsumGroup) else None
     agent = _find_agent(store, options, observer)
     whose = f" of ranks {listed(numbers)}" if numbers else ""
-    return HopsumGroup(rank, size, timeout, gloo, agent, whose, observer)
+    return HopsumGroup(rank, size, gloo, agent, whose, observer)
 
 
 def _find_agent(store: dist.Store, options: Any, parent: Agent | None) -> Agent | None:

@@ -13,7 +13,6 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from hopsum_torch.agent import ALL, PARTS, Agent
-from hopsum_torch.errors import HopsumError
 from hopsum_torch.names import DEVICES
 from hopsum_torch.pinned import pinning
 
@@ -89,7 +88,7 @@ def into(tensor: torch.Tensor, start: int = 0) -> Callable[[torch.Tensor], objec
     def take(result: torch.Tensor) -> None:
         if len(result) != elements:
             result = result[start : start + elements]
-        target.copy_(result if target.dim() == 1 else result.view(target.shape))
+        _copy(target, result if target.dim() == 1 else result.view(target.shape))
 
     return take
 
@@ -138,7 +137,7 @@ def reduce(
     part: Part,
     reduction: str,
     divisor: int | None,
-    then: Callable[[HopsumError | None], None],
+    then: Callable[[Exception | None], None],
 ) -> None:
     """Start to reduce a part; its result is divided by `divisor`, if given.
 
@@ -186,7 +185,7 @@ def broadcast(
     what: str,
     tensor: torch.Tensor,
     root: int,
-    then: Callable[[HopsumError | None], None],
+    then: Callable[[Exception | None], None],
 ) -> None:
     """Start to broadcast the root's tensor.
 
@@ -210,7 +209,7 @@ def gather(
     what: str,
     source: torch.Tensor,
     targets: Sequence[torch.Tensor],
-    then: Callable[[HopsumError | None], None],
+    then: Callable[[Exception | None], None],
 ) -> None:
     """Start to copy each rank's source to all; `targets`: of each rank, of its size and type.
 
@@ -240,7 +239,13 @@ def _get(tensor: torch.Tensor, values: NDArray[Any]) -> None:
     """Copy the bits of a tensor out of words."""
     size = tensor.numel() * tensor.element_size()
     found = torch.from_numpy(values.view(np.uint8))[:size].view(tensor.dtype)
-    tensor.copy_(found.view(tensor.shape))
+    _copy(tensor, found.view(tensor.shape))
+
+
+def _copy(target: torch.Tensor, result: torch.Tensor) -> None:
+    """Copy a result into a tensor; only in inference mode into one that was made in it."""
+    with torch.inference_mode(target.is_inference()):
+        target.copy_(result)
 
 
 def _dense(tensor: torch.Tensor) -> bool:

@@ -11,12 +11,25 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import inf
 
 SWEEP_SECONDS = 0.1
 """Interval at which the thread in the background reads what nobody waits for."""
 
+LOOK_SECONDS = 1.0
+"""Interval at which it looks whether what it reads for has come too late."""
+
 Done = Callable[[], bool]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Awaited:
+    """What the thread in the background reads for; at `deadline` it calls `expire`."""
+
+    done: Done
+    deadline: float = inf
+    expire: Callable[[], object] = lambda: None
 
 
 class Turns:
@@ -34,8 +47,7 @@ class Turns:
         """Threads that wait for one that reads."""
         self._over = False
         self._called = threading.Condition()
-        self._awaited: list[Done] = []
-        """What the thread in the background reads for."""
+        self._awaited: list[_Awaited] = []
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.thread.start()
 
@@ -51,10 +63,15 @@ class Turns:
                 break
         return done()
 
-    def read_for(self, done: Done) -> None:
-        """Let the thread in the background read until something is done."""
+    def read_for(
+        self, done: Done, deadline: float = inf, expire: Callable[[], object] = lambda: None
+    ) -> None:
+        """Let the thread in the background read until something is done.
+
+        If it is not by `deadline`, of the monotonic clock, the thread calls `expire`.
+        """
         with self._called:
-            self._awaited.append(done)
+            self._awaited.append(_Awaited(done, deadline, expire))
             self._called.notify()
 
     def _step(self, done: Done, seconds: float) -> bool:
@@ -84,9 +101,22 @@ class Turns:
         while not self._over:
             with self._called:
                 self._called.wait_for(lambda: self._awaited, SWEEP_SECONDS)
-                awaited = [done for done in self._awaited if not done()]
+                awaited = [each for each in self._awaited if not each.done()]
                 self._awaited = awaited
             if awaited:
-                self.until(awaited[0])
+                self._read_for(awaited)
             elif not self._reading:
                 self.until(lambda: False, 0.0)
+
+    def _read_for(self, awaited: list[_Awaited]) -> None:
+        """Read until the first of them is done, or one should be; then it expires."""
+        left = min(each.deadline for each in awaited) - time.monotonic()
+        # Others may come that should be done earlier.
+        self.until(awaited[0].done, min(LOOK_SECONDS, max(0.0, left)))
+        now = time.monotonic()
+        late = [each for each in awaited if each.deadline <= now and not each.done()]
+        for each in late:
+            each.expire()
+        if late:
+            with self._called:
+                self._awaited = [each for each in self._awaited if each not in late]

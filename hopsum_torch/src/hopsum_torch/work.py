@@ -124,31 +124,41 @@ class HopsumWork(dist.Work):
         self._what = what
         self._left = itertools.count(calls - 1, -1)
         self._over = False
-        self._error: HopsumError | None = None
+        self._error: Exception | None = None
         self._tensors = tensors
         self._timeout = timeout
+        self._deadline = time.monotonic() + timeout.total_seconds()
         self._agent = agent
+        self._end: Any = None
+        """A future that ends with the calls, and then runs `_outcome` for `_future`."""
         self._future: Any = None
         self._lock = threading.Lock()
 
-    def ended(self, error: HopsumError | None) -> None:
+    def ended(self, error: Exception | None) -> None:
         """Note the end of one of the calls."""
         self._error = self._error or error
-        if next(self._left) > 0:
-            return
+        if next(self._left) <= 0:
+            self._finish()
+
+    def _finish(self, error: Exception | None = None) -> None:
+        """Note the end of all, or of the time for them."""
         with self._lock:
+            if self._over:
+                return
+            self._error = self._error or error
             self._over = True
             if self._future is None:
                 return
         # Callbacks of a future may wait for calls that end later (PowerSGD's do): not in the thread
         # that receives their results.
-        threading.Thread(target=self._complete, name="hopsum future", daemon=True).start()
+        complete = self._end.set_result
+        threading.Thread(target=complete, args=(None,), name="hopsum future", daemon=True).start()
 
-    def _complete(self) -> None:
+    def _outcome(self, _: Any) -> list[torch.Tensor]:
+        """Return the tensors, or raise the exception of the call."""
         if self._error is not None:
-            self._future.set_exception(self._error)
-        else:
-            self._future.set_result(self._tensors)
+            raise self._error
+        return self._tensors
 
     def _is_over(self) -> bool:
         return self._over
@@ -161,7 +171,7 @@ class HopsumWork(dist.Work):
         """Whether the call is over and has a result."""
         return self.is_completed() and self._error is None
 
-    def exception(self) -> HopsumError | None:
+    def exception(self) -> Exception | None:
         """Return the exception of the call, if any."""
         return self._error
 
@@ -170,28 +180,40 @@ class HopsumWork(dist.Work):
         # The default of the C++ class, zero, means the group's.
         seconds = (timeout or self._timeout).total_seconds()
         if not self._agent.turns.until(self._is_over, seconds):
-            raise HopsumError(
-                f"{self._what}: not all ranks have called for it after {seconds:g} s; expected the "
-                "same calls in the same order at all of them"
-            )
+            raise self._late(seconds)
         if self._error is not None:
             raise self._error
         return True
+
+    def _late(self, seconds: float) -> HopsumError:
+        return HopsumError(
+            f"{self._what} timed out: not all ranks have called for it after {seconds:g} s; "
+            "expected the same calls in the same order at all of them"
+        )
 
     def result(self) -> list[torch.Tensor]:
         """Return the tensors."""
         return self._tensors
 
     def get_future(self) -> Any:
-        """Return the same as a torch future of the tensors."""
+        """Return the same as a torch future of the tensors.
+
+        It ends with the call's exception, or at the group's timeout: what waits for it in C++, as
+        DistributedDataParallel does, has no timeout of its own.
+        """
         with self._lock:
             if self._future is None:
-                self._future = torch.futures.Future()
+                # C++ does not see exceptions of Future.set_exception, and takes them for tensors.
+                self._end = torch.futures.Future()
+                self._future = self._end.then(self._outcome)
                 if self._over:
-                    self._complete()
+                    self._end.set_result(None)
                 else:
-                    self._agent.turns.read_for(self._is_over)
+                    self._agent.turns.read_for(self._is_over, self._deadline, self._expire)
             return self._future
+
+    def _expire(self) -> None:
+        self._finish(self._late(self._timeout.total_seconds()))
 
 
 def until_gloo_rests() -> None:

@@ -172,7 +172,8 @@ class Agents:
     def _end(self, job: Job, why: str) -> None:
         for connected in job.attending.values():
             self._say(connected, {"kind": "ended", "why": why})
-            connected.shutdown(socket.SHUT_RDWR)
+            with contextlib.suppress(OSError):
+                connected.shutdown(socket.SHUT_RDWR)
         job.attending.clear()
         job.calls.clear()  # or a quicker host's next call meets a call of this job
 
