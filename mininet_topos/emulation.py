@@ -6,9 +6,10 @@ import contextlib
 import logging
 import os
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import cycle
 from math import inf
 from pathlib import Path
 from types import TracebackType
@@ -58,6 +59,10 @@ LEAST_BUFFER = 1 << 16
 MOST_LETTERS = 15
 """Characters of an interface's name in Linux."""
 
+PARALLEL_NODES = 8
+"""Nodes whose interfaces are configured at the same time, each by a dozen of short commands."""
+MANY_SWITCHES = 20
+"""A network of that many takes so long that its progress is told."""
 HOSTS_FILE = Path("/etc/hosts")
 RESOLVER_FILE = Path("/etc/resolv.conf")
 """Of the machine; the hosts of an emulation, with mount namespaces of their own, have others."""
@@ -75,7 +80,8 @@ class Emulation(EmulatedHosts):
     `engine`: `embedded` or `bmv2`. Links with a bandwidth are shaped at both ends and send by the
     class selector of IP (`link_queues`); latency cannot be emulated here. `pcap`: folder for
     capture files of the switches' ports, `SWITCH-ethPORT_in.pcap`, `_out`; embedded switches also
-    write there what they do with the packets that meet the conditions `trace`. Use as a context
+    write there what they do with the packets that meet the conditions `trace`. `progress`: called
+    with lines of what is being done, for networks that take a while. Use as a context
     manager: on leaving, however that happens, every process, namespace and interface is gone. When
     this process is killed the others end too, and the next emulation, or `hopsum stop`, takes down
     the rest. Raises MininetUnavailable, EmulationError, SwitchFailed.
@@ -89,6 +95,7 @@ class Emulation(EmulatedHosts):
         log_folder: Path = Path("logs"),
         pcap: Path | None = None,
         trace: Sequence[str] = (),
+        progress: Callable[[str], None] = lambda line: None,
     ) -> None:
         if engine not in ENGINES:
             raise EmulationError(f"engine {engine!r}: expected one of {', '.join(ENGINES)}")
@@ -104,16 +111,16 @@ class Emulation(EmulatedHosts):
         self._log_folder = log_folder
         self._pcap = pcap
         self._trace = tuple(trace)
+        self._progress = progress
         self._net: Any = None
         self._record: RunRecord | None = None
         self._lock: EmulationLock | None = None
         self._starter: ThreadPoolExecutor | None = None
-        self._of_the_run = contextlib.ExitStack()
-        """What is taken back with the network: the mark on processes, a folder of files."""
+        self._marking = contextlib.ExitStack()
         self._logs: list[IO[bytes]] = []
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._ordered = 0
-        """Number of interfaces assigned to a processor so far (`_keep_order`)."""
+        self._processors: Iterator[int] = cycle((0,))
+        """What receives the frames of the next interface (`_keep_order`)."""
         self._logged: set[str] = set()
         """Hosts whose programs have printed something since the network's start."""
 
@@ -127,13 +134,17 @@ class Emulation(EmulatedHosts):
             for line in take_down_orphans(folder):
                 LOGGER.warning("left by a run that was killed: %s", line)
             self._record = RunRecord.create(folder)
-            self._of_the_run.enter_context(self._record.marking())
+            self._marking.enter_context(self._record.marking())
             # Processes end with the thread that started them: this one lives until we tear down.
             self._starter = ThreadPoolExecutor(1, thread_name_prefix="starter of processes")
+            switches, hosts = len(self.network.switches), len(self.network.hosts)
+            self._say(f"{self.network.name}: making {switches} switches and {hosts} hosts")
             self._build()
             self._prepare_interfaces()
             self._prepare_names()
+            self._say(f"{self.network.name}: starting {switches} switches")
             self._start_switches()
+            self._say(f"{self.network.name}: installing rules, and starting {hosts} agents")
         except BaseException as error:
             self._tear_down()
             _note_removal(error)
@@ -148,6 +159,10 @@ class Emulation(EmulatedHosts):
     ) -> None:
         self._tear_down()
         _note_removal(error)
+
+    def _say(self, line: str) -> None:
+        if len(self.network.switches) >= MANY_SWITCHES:
+            self._progress(line)
 
     def temporary_folder(self) -> contextlib.AbstractContextManager[Path]:
         """Yield a temporary folder; `hopsum stop` removes that of a killed run."""
@@ -208,24 +223,33 @@ class Emulation(EmulatedHosts):
         return f"02:ff:{number >> 8:02x}:{number & 0xFF:02x}:00:{port:02x}"
 
     def _prepare_interfaces(self) -> None:
-        """Switch off offloads and IPv6, add neighbours and shape links, with few processes."""
-        root_lines: list[str] = []
-        for switch in self.network.switches:
-            for port, neighbour in self.network.ports(switch).items():
-                interface = f"{switch}-eth{port}"
-                self._check(["sysctl", "-qw", f"net.ipv6.conf.{interface}.disable_ipv6=1"])
-                self._check(["ip", "link", "set", interface, "arp", "off", "up"])
-                self._offloads_off(interface, None)
-                self._keep_order(interface, None)
-                rate = self.network.link(switch, neighbour).bandwidth
-                if rate is not None:
-                    root_lines += shaping_lines(interface, rate)
-        self._check(["tc", "-batch", "-"], stdin="\n".join(root_lines))
-        for host in self.network.hosts.values():
-            self._prepare_host(host.name)
+        """Switch off offloads and IPv6, add neighbours and shape links; several nodes at a time."""
+        self._processors = cycle(sorted(os.sched_getaffinity(0)))
+        with ThreadPoolExecutor(PARALLEL_NODES) as nodes:
+            for done in (
+                nodes.map(self._prepare_switch, self.network.switches),
+                nodes.map(self._prepare_host, self.network.hosts),
+            ):
+                list(done)
         self._route_hosts()
         assert self._record is not None
         self._record.change_setting(HYSTERESIS, "1")
+
+    def _prepare_switch(self, switch: str) -> None:
+        ports = self.network.ports(switch).items()
+        interfaces = [f"{switch}-eth{port}" for port, _ in ports]
+        settings = [f"net.ipv6.conf.{interface}.disable_ipv6=1" for interface in interfaces]
+        self._check(["sysctl", "-qw", *settings])
+        up = [f"link set {interface} arp off up" for interface in interfaces]
+        self._check(["ip", "-batch", "-"], stdin="\n".join(up))
+        shaping: list[str] = []
+        for interface, (_, neighbour) in zip(interfaces, ports, strict=True):
+            self._offloads_off(interface, None)
+            self._keep_order(interface, None)
+            rate = self.network.link(switch, neighbour).bandwidth
+            if rate is not None:
+                shaping += shaping_lines(interface, rate)
+        self._check(["tc", "-batch", "-"], stdin="\n".join(shaping))
 
     def _prepare_host(self, name: str) -> None:
         settings = [
@@ -281,28 +305,26 @@ class Emulation(EmulatedHosts):
         Every look-up would wait for it for seconds, as its address may be one of the hosts' own.
         """
         assert self._record is not None
-        folder = self._of_the_run.enter_context(self._record.temporary_folder())
         known = HOSTS_FILE.read_text() if HOSTS_FILE.exists() else "127.0.0.1 localhost\n"
         names = [f"{host.ip} {host.name}" for host in self.network.hosts.values()]
         texts = {
             HOSTS_FILE: "\n".join([known, *names, ""]),
             RESOLVER_FILE: "# The hosts of an emulation reach no name server.\n",
         }
-        for place, text in texts.items():
-            if not place.exists():
-                continue
-            file = folder / place.name
-            file.write_text(text)
-            file.chmod(0o644)
-            for host in self.network.hosts:
-                self._check(["mount", "--bind", str(file), str(place)], host=host)
+        # The hosts keep the files that are bound; their names go with the folder.
+        with self._record.temporary_folder() as folder:
+            for place, text in texts.items():
+                if not place.exists():
+                    continue
+                file = folder / place.name
+                file.write_text(text)
+                file.chmod(0o644)
+                for host in self.network.hosts:
+                    self._check(["mount", "--bind", str(file), str(place)], host=host)
 
     def _keep_order(self, interface: str, host: str | None) -> None:
         """Receive an interface's frames on one processor; processors are assigned in turn."""
-        processors = sorted(os.sched_getaffinity(0))
-        processor = processors[self._ordered % len(processors)]
-        self._ordered += 1
-        self._check(ordered_command(interface, processor), host=host)
+        self._check(ordered_command(interface, next(self._processors)), host=host)
 
     def _offloads_off(self, interface: str, host: str | None) -> None:
         # Some features are fixed on some kernels: ethtool then says so and sets the others.
@@ -336,7 +358,7 @@ class Emulation(EmulatedHosts):
             if self._record is not None:
                 # What programs on hosts have started, and left when they were killed.
                 end_processes(self._record.token, namespaces - {network_namespace(os.getpid()), ""})
-        self._of_the_run.close()
+        self._marking.close()
         if self._record is not None:
             self._record.restore_settings()
             self._record.forget()

@@ -147,7 +147,9 @@ def run_emulated_cluster(
     pipeline = pipeline_for(network, engine, settings)
     with (
         dashboard_of(web, notify) as show,
-        Emulation(network, engine=engine.value, pcap=pcap, trace=trace) as emulation,
+        Emulation(
+            network, engine=engine.value, pcap=pcap, trace=trace, progress=notify
+        ) as emulation,
     ):
 
         async def serve(running: Running) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from cli.console import notify
 from cli.experiment.cluster import with_running_cluster
 from cli.experiment.event_loop import run_async, terminable
 from cli.experiment.pipelines import pipeline_for
@@ -60,7 +61,13 @@ def with_cluster(
 
     with (
         terminable(),
-        Emulation(network, engine=experiment.engine.value, pcap=pcap, trace=trace) as emulation,
+        Emulation(
+            network,
+            engine=experiment.engine.value,
+            pcap=pcap,
+            trace=trace,
+            progress=notify,
+        ) as emulation,
     ):
 
         async def keep(running: Running) -> None:
