@@ -27,9 +27,7 @@ from collectives.plan import JobPlan
 from network.model import Network
 from protocol import hopsum_pb2 as pb
 from protocol.channel import ControllerError
-
-HEARTBEAT_SECONDS = 1.0
-"""Heartbeat interval until the controller sets one."""
+from protocol.liveness import HEARTBEAT_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +82,19 @@ class AgentSession:
     """Host `host` in job `job`, as the controller at `address` knows it.
 
     A restarted controller learns the agent's progress: state and rounds in Register, then the final
-    message (Finished or Failed), and the requested boundary.
+    message (Finished or Failed), and the requested boundary. `instance`: a random name,
+    by which the controller knows this session while an earlier stream of it seems open.
     """
 
-    def __init__(self, address: str, job: int, host: str) -> None:
+    def __init__(self, address: str, job: int, host: str, instance: str = "") -> None:
         self.address = address
         self.job = job
         self.host = host
+        self.instance = instance
         self.wake: Callable[[], None] = _ignore
         self.news: Callable[[], None] = _ignore
         self.heartbeat = HEARTBEAT_SECONDS
-        """Seconds of silence after which an agent should `beat`."""
+        """Until the controller sets one: seconds of silence after which an agent should `beat`."""
         self.state: pb.AgentState = pb.EXPECTED
         self.started = False
         """Whether every agent is ready."""
@@ -185,7 +185,13 @@ class AgentSession:
     def connected(self) -> None:
         """Start a stream, with Register first."""
         self._up = True
-        register = pb.Register(job=self.job, host=self.host, state=self.state, round=self._round)
+        register = pb.Register(
+            job=self.job,
+            host=self.host,
+            state=self.state,
+            round=self._round,
+            instance=self.instance,
+        )
         again = [word for word in (self._last_word, self._boundary) if word is not None]
         waiting = [message for message in self._output if message not in again]
         self._output = [pb.AgentMessage(register=register), *waiting, *again]
@@ -262,20 +268,22 @@ class NodeSession:
     """Session of host `host`'s agent process with the controller at `address`.
 
     `memory`: bytes that the processes of its machine may use together; `machine`: the same for all
-    hosts of one machine.
+    hosts of one machine. `instance`: see `AgentSession`.
     """
 
     heartbeat: float | None = None
     """None: reports serve as heartbeats."""
 
-    def __init__(self, address: str, host: str, memory: int = 0, machine: str = "") -> None:
+    def __init__(
+        self, address: str, host: str, memory: int = 0, machine: str = "", instance: str = ""
+    ) -> None:
         self.address = address
         self.host = host
         self.refused: str | None = None
         """The controller's reason for rejecting this process."""
         self.wake: Callable[[], None] = _ignore
         self.news: Callable[[], None] = _ignore
-        self._hello = pb.Hello(host=host, memory=memory, machine=machine)
+        self._hello = pb.Hello(host=host, memory=memory, machine=machine, instance=instance)
         self._commands: list[pb.NodeCommand] = []
         self._output: list[pb.NodeMessage] = []
         self._up = False

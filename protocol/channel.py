@@ -13,16 +13,16 @@ import grpc
 
 from protocol import hopsum_pb2_grpc as pb_grpc
 from protocol.errors import OperationError
+from protocol.liveness import CONNECT_TIMEOUT, PING_SECONDS, PING_TIMEOUT
 
 MESSAGE_BYTES = 64 << 20
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
     ("grpc.max_send_message_length", MESSAGE_BYTES),
     # A machine that has lost its power does not close its connections, nor a process that hangs.
-    ("grpc.keepalive_time_ms", 5_000),
-    ("grpc.http2.ping_timeout_ms", 5_000),
-    # gRPC waits 20 s for a connection by default, in which the next address could be tried.
-    ("grpc.min_reconnect_backoff_ms", 5_000),
+    ("grpc.keepalive_time_ms", round(1000 * PING_SECONDS)),
+    ("grpc.http2.ping_timeout_ms", round(1000 * PING_TIMEOUT)),
+    ("grpc.min_reconnect_backoff_ms", round(1000 * CONNECT_TIMEOUT)),
 )
 """gRPC options of the channels of agents and commands."""
 SERVER_OPTIONS = (

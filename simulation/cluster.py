@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import logging
 import math
 import random
@@ -36,6 +37,7 @@ from simulation.disk import VirtualDisk
 from simulation.events import EventQueue, SimulationError
 from simulation.faults import Faults, Outage, Trouble
 from simulation.host import VirtualHost, VirtualHosts
+from simulation.loop import PROCESS, VirtualLoop
 from simulation.rpc import Exchange, Server, as_channel, as_server
 from simulation.session_stream import SessionStream
 from simulation.stream import RECEIVE_BUFFER, receive_buffer
@@ -89,14 +91,18 @@ class _Host:
     _advancing: bool = False
 
     def __post_init__(self) -> None:
-        node = NodeSession(CONTROLLER, self.name)
+        node = NodeSession(CONTROLLER, self.name, instance=self._instance())
         self.agent = VirtualHost(self.name, self.cluster.common, node, self._attend, self._leave)
         self.open(node)
 
     def _attend(self, job: int) -> AgentSession:
-        session = AgentSession(CONTROLLER, job, self.name)
+        session = AgentSession(CONTROLLER, job, self.name, self._instance())
         self.open(session)
         return session
+
+    def _instance(self) -> str:
+        """Return a name that no other session of the host has, and that every run repeats."""
+        return f"since {self.cluster.queue.now}"
 
     def _leave(self, session: Stream) -> None:
         stream = self.streams.pop(id(session), None)
@@ -228,7 +234,11 @@ class VirtualCluster:
         if self._controlling is None or self._controlling.done():
             self._record(CONTROLLER, "starts")
             self._stop = asyncio.Event()
-            self._controlling = asyncio.create_task(self._supervise(), name=CONTROLLER)
+            process = contextvars.copy_context()
+            process.run(PROCESS.set, CONTROLLER)
+            self._controlling = asyncio.create_task(
+                self._supervise(), name=CONTROLLER, context=process
+            )
 
     def journal(self) -> FileJournal:
         """Return the journal as a controller that starts now would find it."""
@@ -254,9 +264,33 @@ class VirtualCluster:
             server.crash()
         self.exchange.end_client(CONTROLLER)
         controlling.cancel()
+        self._loop.resume(CONTROLLER)
         await asyncio.gather(controlling, return_exceptions=True)
         self.exchange.end_client(CONTROLLER)
         self.disk.restore(kept)
+
+    def hang_controller(self) -> None:
+        """Stop its process, as SIGSTOP or a paused virtual machine does, until `resume`."""
+        server = self.exchange.server(CONTROLLER)
+        if self._controlling is not None:
+            self._record(CONTROLLER, "hangs")
+            self._loop.hang(CONTROLLER)
+            if server is not None:
+                server.hang()
+
+    def resume_controller(self) -> None:
+        """Let it continue."""
+        server = self.exchange.server(CONTROLLER)
+        self._record(CONTROLLER, "resumes")
+        self._loop.resume(CONTROLLER)
+        if server is not None:
+            server.resume()
+
+    @property
+    def _loop(self) -> VirtualLoop:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        return loop
 
     async def _supervise(self) -> None:
         """Restart the controller when it fails for external reasons, as systemd does."""
@@ -356,6 +390,18 @@ class VirtualCluster:
             return self.exchange.wire(CONTROLLER, self.switches[name].address)
         return self.exchange.wire(name, CONTROLLER)
 
+    def cut_management(self) -> None:
+        """Lose all messages between the controller and the rest, until `restore_management`."""
+        self._record("management", "is cut")
+        for name in (*self.network.hosts, *self.switches):
+            self.wire(name).part()
+
+    def restore_management(self) -> None:
+        """Restore the management network."""
+        self._record("management", "is restored")
+        for name in (*self.network.hosts, *self.switches):
+            self.wire(name).join()
+
     # -- outages
 
     def plan(self, outage: Outage) -> None:
@@ -379,8 +425,12 @@ class VirtualCluster:
                 return lambda: self.crash_host(what), lambda: self.start_host(what)
             case Trouble.CONTROLLER_DOWN:
                 return self.crash_controller_now, self.start_controller
+            case Trouble.CONTROLLER_HANGS:
+                return self.hang_controller, self.resume_controller
             case Trouble.PARTED:
                 return self.wire(what).part, self.wire(what).join
+            case Trouble.MANAGEMENT_CUT:
+                return self.cut_management, self.restore_management
 
     def crash_controller_now(self) -> None:
         """Kill the controller, from an event."""

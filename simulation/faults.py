@@ -95,8 +95,12 @@ class Trouble(StrEnum):
     """A host's agent process ends."""
     CONTROLLER_DOWN = "controller down"
     """The controller ends (`what` is empty); its journal is kept."""
+    CONTROLLER_HANGS = "controller hangs"
+    """The controller's process is stopped with its connections open (`what` is empty)."""
     PARTED = "parted"
     """All messages between the controller and a host or switch are lost, without an error."""
+    MANAGEMENT_CUT = "management cut"
+    """All messages between the controller and every host and switch are lost (`what` is empty)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +135,9 @@ _KIND_OF_TARGET = {
     Trouble.LINK_CUT: "link",
     Trouble.AGENT_DOWN: "host",
     Trouble.CONTROLLER_DOWN: "controller",
+    Trouble.CONTROLLER_HANGS: "controller",
     Trouble.PARTED: "switch or host",
+    Trouble.MANAGEMENT_CUT: "management network",
 }
 OUTAGE_FORM = f"TROUBLE:WHAT@START[-STOP], with TROUBLE one of {', '.join(_OF_A_RUN)}"
 
@@ -159,7 +165,9 @@ def outage_targets(network: Network) -> dict[Trouble, list[str]]:
         Trouble.LINK_CUT: [f"{link.a}-{link.b}" for link in network.links],
         Trouble.AGENT_DOWN: [*network.hosts],
         Trouble.CONTROLLER_DOWN: [""],
+        Trouble.CONTROLLER_HANGS: [""],
         Trouble.PARTED: [*network.switches, *network.hosts],
+        Trouble.MANAGEMENT_CUT: [""],
     }
 
 

@@ -7,6 +7,9 @@ immediately, without advancing virtual time. So a run repeats exactly, with thes
 - A timer is an event of the queue like any other, so ties are broken by the order of scheduling.
 - Tasks and futures hash to their number, not their address: libraries iterate over sets of them.
 - Garbage is collected after a number of events, not by memory use: it ends forgotten coroutines.
+
+Coroutines belong to the process that `PROCESS` names in their context. A process can hang (`hang`):
+then none of its callbacks run, and its timers wait, until `resume`.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import gc
 import selectors
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Executor
-from contextvars import Context
+from contextvars import Context, ContextVar
 from itertools import count
 from typing import Any, TypeVar, TypeVarTuple
 
@@ -27,6 +30,8 @@ _Ts = TypeVarTuple("_Ts")
 
 COLLECT_EVENTS = 1 << 16
 """Number of events between garbage collections."""
+PROCESS: ContextVar[str] = ContextVar("PROCESS", default="")
+"""The process that runs a coroutine."""
 
 
 class _Task(asyncio.Task[Any]):
@@ -72,6 +77,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.queue = queue or EventQueue()
         self._numbers = count()
         self._collect_at = COLLECT_EVENTS
+        self._hanging: dict[str, list[asyncio.Handle]] = {}
+        """Callbacks of processes that hang, in the order in which they were due."""
         super().__init__(_Selector(self._advance))
         self.set_task_factory(self._make_task)
 
@@ -97,6 +104,28 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             f"no event is left at {self.time():.6f} s, and these tasks wait: {', '.join(waiting)}"
         )
 
+    def hang(self, process: str) -> None:
+        """Run none of a process's callbacks until `resume`."""
+        self._hanging.setdefault(process, [])
+
+    def resume(self, process: str) -> None:
+        """Run what has become due while a process was hanging, in that order."""
+        self._ready.extend(self._hanging.pop(process, ()))
+
+    def call_soon(
+        self,
+        callback: Callable[[*_Ts], object],
+        *args: *_Ts,
+        context: Context | None = None,
+    ) -> asyncio.Handle:
+        """Call back soon, or when the process no longer hangs."""
+        if self._hanging:
+            held = self._hanging.get(_process_of(context))
+            if held is not None:
+                held.append(asyncio.Handle(callback, args, self, context))
+                return held[-1]
+        return super().call_soon(callback, *args, context=context)
+
     def call_at(
         self,
         when: float,
@@ -106,10 +135,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.TimerHandle:
         """Call back at a virtual time, as an event of the queue."""
         handle = asyncio.TimerHandle(when, callback, args, self, context)
+        process = _process_of(context)
 
         def due() -> None:
             if not handle.cancelled():
-                self._ready.append(handle)
+                self._hanging.get(process, self._ready).append(handle)
 
         self.queue.at(when, due)
         return handle
@@ -150,6 +180,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def _write_to_self(self) -> None:
         pass
+
+
+def _process_of(context: Context | None) -> str:
+    return PROCESS.get() if context is None else context.get(PROCESS, "")
 
 
 def _settle(future: asyncio.Future[Any], settle: Callable[[Any], None], value: Any) -> None:

@@ -9,6 +9,7 @@ those of `grpc.aio`, as far as the controller, its agents and finsy use them.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import logging
 import zlib
@@ -26,7 +27,7 @@ from simulation.wire import Wire, WireOptions
 LOGGER = logging.getLogger("hopsum.rpc")
 
 CONNECT_SECONDS = 20.0
-"""Seconds for which gRPC tries to connect before calls that do not wait fail."""
+"""Seconds for which gRPC tries to connect before calls that do not wait fail, by default."""
 
 Code = grpc.StatusCode
 Metadata = tuple[tuple[str, str | bytes], ...]
@@ -70,9 +71,9 @@ class Exchange:
         """Unbind an address."""
         self._servers.pop(address, None)
 
-    def channel(self, client: str, address: str) -> Channel:
+    def channel(self, client: str, address: str, keepalive: Keepalive | None = None) -> Channel:
         """Return a client's channel to the server that listens at an address when first used."""
-        return Channel(self, client, address)
+        return Channel(self, client, address, keepalive)
 
     def end_client(self, client: str) -> None:
         """Reset all connections of a client, whose process has ended."""
@@ -85,11 +86,11 @@ class Exchange:
             if connection.address == address:
                 connection.reset()
 
-    def connect(self, client: str, address: str) -> _Connection:
+    def connect(self, client: str, address: str, keepalive: Keepalive | None = None) -> _Connection:
         """Start connecting."""
         known = self._connections.setdefault(client, [])
         known[:] = [connection for connection in known if connection.client_up]
-        known.append(_Connection(self, client, address))
+        known.append(_Connection(self, client, address, keepalive))
         return known[-1]
 
     def server(self, address: str) -> Server | None:
@@ -116,7 +117,9 @@ def _bytes(message: Message) -> bytes:
 class _Connection:
     """A TCP connection. Either end may be up while the other is down."""
 
-    def __init__(self, exchange: Exchange, client: str, address: str) -> None:
+    def __init__(
+        self, exchange: Exchange, client: str, address: str, keepalive: Keepalive | None
+    ) -> None:
         self.exchange = exchange
         self.client = client
         self.address = address
@@ -128,10 +131,16 @@ class _Connection:
         self.client_calls: list[_ClientCall] = []
         self.server_calls: list[_ServerCall] = []
         self._server: Server | None = None
-        self._timeout = asyncio.get_running_loop().call_later(CONNECT_SECONDS, self._no_answer)
+        self._keepalive = keepalive
+        self._heard = exchange.queue.now
+        patience = CONNECT_SECONDS if keepalive is None else keepalive.connect
+        self._timeout = asyncio.get_running_loop().call_later(patience, self._no_answer)
         self.wire.up.send(self._accept)
 
     def _accept(self) -> None:
+        if not self.client_up:
+            # It has given up, and its first packet is not retransmitted.
+            return
         server = self.exchange.server(self.address)
         if server is None:
             self.wire.down.send(lambda: self._lost("connection refused"))
@@ -145,6 +154,37 @@ class _Connection:
     def _connected(self) -> None:
         self.known = True
         self._timeout.cancel()
+        if self._keepalive is not None:
+            self._ping_later(self._keepalive)
+
+    def _ping_later(self, keepalive: Keepalive) -> None:
+        loop = asyncio.get_running_loop()
+        self._timeout = loop.call_later(keepalive.idle, self._ping, keepalive, self._heard)
+
+    def _ping(self, keepalive: Keepalive, heard: float) -> None:
+        """Ask for a sign of life if nothing has arrived since the last look."""
+        if self._heard != heard:
+            self._ping_later(keepalive)
+            return
+        self.to_server(lambda _: self.to_client(lambda: None))
+        loop = asyncio.get_running_loop()
+        self._timeout = loop.call_later(keepalive.timeout, self._judge, keepalive, heard)
+
+    def _judge(self, keepalive: Keepalive, heard: float) -> None:
+        """Give the connection up if nothing has arrived since a ping."""
+        if self._heard != heard:
+            self._ping_later(keepalive)
+            return
+        gave_up = self.exchange.queue.now
+
+        def end() -> None:
+            # TCP retransmits its last segment after twice the time each: if the path was away, that
+            # arrives after those of later connections.
+            queue = self.exchange.queue
+            queue.at(2 * queue.now - gave_up, self._abandoned)
+
+        self.wire.up.send(end)
+        self._lost("ping timeout")
 
     def _no_answer(self) -> None:
         if not self.known:
@@ -166,6 +206,7 @@ class _Connection:
 
         def arrive() -> None:
             if self.client_up:
+                self._heard = self.exchange.queue.now
                 action()
             else:
                 self.wire.up.send(self._abandoned)
@@ -220,6 +261,8 @@ class Server:
         self.connections: list[_Connection] = []
         self.handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
         self.exchange = exchange
+        self.context = contextvars.copy_context()
+        """That of the process."""
         self._waiting: list[Callable[[Server], object]] | None = None
 
     def add_generic_rpc_handlers(self, handlers: Iterable[object]) -> None:
@@ -293,7 +336,9 @@ class _ServerCall:
         self._server = server
         connection.server_calls.append(self)
         self._task = asyncio.get_running_loop().create_task(
-            self._run(), name=f"{connection.client}: {self._path}"
+            self._run(),
+            name=f"{connection.client}: {self._path}",
+            context=server.context.copy(),
         )
 
     def take(self, request: bytes | None) -> None:
@@ -494,6 +539,17 @@ class _ClientCall:
         return self.only().__await__()
 
 
+@dataclass(frozen=True, slots=True)
+class Keepalive:
+    """When a client gives up: seconds without a message before a ping, without its answer, and
+    without a connection.
+    """
+
+    idle: float
+    timeout: float
+    connect: float
+
+
 @dataclass
 class Channel:
     """A client's channel to an address; connects on use, and reconnects after a loss."""
@@ -501,12 +557,13 @@ class Channel:
     exchange: Exchange
     client: str
     address: str
+    keepalive: Keepalive | None = None
     _connection: _Connection | None = field(default=None, init=False)
 
     def connection(self) -> _Connection:
         """Return the connection in use."""
         if self._connection is None or not self._connection.client_up:
-            self._connection = self.exchange.connect(self.client, self.address)
+            self._connection = self.exchange.connect(self.client, self.address, self.keepalive)
         return self._connection
 
     async def __aenter__(self) -> Channel:

@@ -11,12 +11,12 @@ from typing import Any
 
 import grpc
 
-from host_agent.io.controller_client import RECONNECT_PAUSE
-from host_agent.node.client import RECONNECT_SECONDS
 from host_agent.session import AgentSession, NodeSession
 from protocol import hopsum_pb2_grpc as pb_grpc
-from simulation.rpc import Channel, Exchange, as_channel
+from protocol.liveness import CONNECT_TIMEOUT, PING_SECONDS, PING_TIMEOUT, RECONNECT_PAUSE
+from simulation.rpc import Channel, Exchange, Keepalive, as_channel
 
+KEEPALIVE = Keepalive(PING_SECONDS, PING_TIMEOUT, CONNECT_TIMEOUT)
 CLOSING_SECONDS = 5.0
 """Timeout in seconds for sending the last messages."""
 
@@ -31,7 +31,6 @@ class SessionStream:
         self._session: Any = session
         self._changed = changed
         self._of_job = isinstance(session, AgentSession)
-        self._pause = RECONNECT_PAUSE if self._of_job else RECONNECT_SECONDS
         self._call: Any = None
         self._closed = False
         self._beat: asyncio.TimerHandle | None = None
@@ -59,10 +58,11 @@ class SessionStream:
 
     async def _run(self) -> None:
         while True:
-            await self._attend(self._exchange.channel(self._session.host, self._session.address))
+            session = self._session
+            await self._attend(self._exchange.channel(session.host, session.address, KEEPALIVE))
             if self._closed or self._session.over:
                 return
-            await asyncio.sleep(self._pause)
+            await asyncio.sleep(RECONNECT_PAUSE)
 
     async def _attend(self, channel: Channel) -> None:
         """Serve one stream to its end."""

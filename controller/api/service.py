@@ -47,6 +47,8 @@ LOGGER = logging.getLogger("hopsum.service")
 
 CHECK_SECONDS = 1.0
 """Seconds between checks for agents that timed out."""
+AWAY_SECONDS = 1.0
+"""Seconds by which a check is late before this process counts as having been stopped."""
 MOST_OWNED = 200
 """Maximum active jobs of one caller who is not an operator, to leave room for others."""
 MOST_SLOTS = 1 << 16
@@ -96,8 +98,14 @@ class ControllerService(pb_grpc.ControllerServicer):
     async def _check(self) -> None:
         """Drop silent agents and complete pending journal records, forever."""
         while True:
+            began = clock.now()
             await asyncio.sleep(CHECK_SECONDS)
             now = clock.now()
+            away = now - began - CHECK_SECONDS
+            if away > AWAY_SECONDS:
+                LOGGER.warning("this controller was stopped for %.1f s", away)
+                self._agents.was_away(away, now)
+                self._cluster.nodes.was_away(away, now)
             self._agents.check(now)
             await self._cluster.catch_up()
             for host in self._cluster.nodes.silent(now):
@@ -143,7 +151,7 @@ class ControllerService(pb_grpc.ControllerServicer):
                 await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         try:
             queue, refused = self._agents.connect(
-                host, job, requested.state, requested.round, clock.now()
+                host, job, requested.state, requested.round, clock.now(), requested.instance
             )
         except UnknownJobError as error:
             yield _refused(str(error))
@@ -158,7 +166,7 @@ class ControllerService(pb_grpc.ControllerServicer):
                 yield message
         finally:
             reading.cancel()
-            self._agents.disconnect(host, job, queue)
+            self._agents.disconnect(host, job, queue, clock.now())
             LOGGER.info("[%s] left job %d", host, job)
 
     async def _read(
@@ -191,11 +199,14 @@ class ControllerService(pb_grpc.ControllerServicer):
             yield pb.NodeCommand(refused=pb.Refused(reason=why))
             return
         try:
-            nodes.attach(host, clock.now(), first.hello.memory, first.hello.machine)
+            hello = first.hello
+            nodes.attach(host, clock.now(), hello.memory, hello.machine, hello.instance)
         except NodeError as error:
             yield pb.NodeCommand(refused=pb.Refused(reason=str(error)))
             return
         queue: Queue = asyncio.Queue()
+        if host in self._queues:
+            self._queues[host].put_nowait(None)
         self._queues[host] = queue
         LOGGER.info("[%s] attached", host)
         reading = asyncio.create_task(self._take_reports(host, request, queue))
@@ -208,9 +219,11 @@ class ControllerService(pb_grpc.ControllerServicer):
                 yield command
         finally:
             reading.cancel()
-            del self._queues[host]
-            nodes.detach(host, clock.now())
-            LOGGER.info("[%s] detached", host)
+            # The process may have replaced this stream.
+            if self._queues[host] is queue:
+                del self._queues[host]
+                nodes.detach(host, clock.now())
+                LOGGER.info("[%s] detached", host)
 
     async def _take_reports(
         self, host: str, request: AsyncIterator[pb.NodeMessage], queue: Queue

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from collectives.plan import JobPlan
-from controller.jobs.tracker import SILENCE_SECONDS, Outgoing, Tracker
+from controller.jobs.tracker import Outgoing, Tracker
 from network.model import shorten
 from protocol import hopsum_pb2 as pb
 from protocol.errors import OperationError
+from protocol.liveness import SILENCE_SECONDS
 
 MessageQueue = asyncio.Queue[pb.ControllerMessage | None]
 """Messages to one agent; None ends its stream."""
@@ -96,7 +97,13 @@ class AgentRegistry:
     # -- streams of agents
 
     def connect(
-        self, host: str, job: int, state: pb.AgentState, round_: int, now: float
+        self,
+        host: str,
+        job: int,
+        state: pb.AgentState,
+        round_: int,
+        now: float,
+        instance: str = "",
     ) -> tuple[MessageQueue, pb.ControllerMessage | None]:
         """Process an agent's registration.
 
@@ -104,10 +111,13 @@ class AgentRegistry:
         """
         entry = self._job(job)
         queue: MessageQueue = asyncio.Queue()
-        messages = entry.tracker.register(host, now, state, round_)
+        messages = entry.tracker.register(host, now, state, round_, instance)
         if messages[0][1].HasField("refused"):
             entry.send(messages[1:])
             return queue, messages[0][1]
+        replaced = entry.queues.get(host)
+        if replaced is not None:
+            replaced.put_nowait(None)
         entry.queues[host] = queue
         entry.send(messages)
         return queue, None
@@ -117,12 +127,17 @@ class AgentRegistry:
         if job in self._jobs:
             self._send(job, lambda tracker: tracker.receive(host, message, now))
 
-    def disconnect(self, host: str, job: int, queue: MessageQueue) -> None:
+    def disconnect(self, host: str, job: int, queue: MessageQueue, now: float) -> None:
         """Process the end of an agent's stream, unless a later one has replaced it."""
         entry = self._jobs.get(job)
         if entry is not None and entry.queues.get(host) is queue:
             del entry.queues[host]
-            entry.send(entry.tracker.gone(host))
+            entry.send(entry.tracker.gone(host, now))
+
+    def was_away(self, seconds: float, now: float) -> None:
+        """See `Tracker.was_away`."""
+        for entry in self._jobs.values():
+            entry.tracker.was_away(seconds, now)
 
     def check(self, now: float) -> None:
         """Detect agents that timed out, and notify those whose job waits."""

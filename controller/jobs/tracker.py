@@ -7,19 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 
 from collectives.messages import network_message, plan_message
 from collectives.plan import JobPlan
 from network.model import Network
 from protocol import hopsum_pb2 as pb
+from protocol.liveness import (
+    HEARTBEAT_SECONDS,
+    RECONNECT_SECONDS,
+    RETURN_SECONDS,
+    SILENCE_SECONDS,
+)
 
-HEARTBEAT_SECONDS = 1.0
 MOST_REPORT_BYTES = 8 << 20
 """Maximum bytes of one agent's report: the controller keeps those of many jobs."""
 MOST_REASON = 2000
 """Maximum length of a failure's reason."""
-SILENCE_SECONDS = 30.0
-"""Seconds of silence after which an agent is lost; one that is stopped briefly is only late."""
 
 Outgoing = list[tuple[str, pb.ControllerMessage]]
 
@@ -40,6 +44,10 @@ class Agent:
     replaces: bool = False
     """Whether the plan's epoch began with this host as a new server, and it has not come yet."""
     heard: float = 0.0
+    due: float = inf
+    """Time when it is lost, unless it returns: its stream has ended."""
+    instance: str = ""
+    """Name of its session."""
     joined: float = 0.0
     """Time when its stream opened."""
     fresh: bool = False
@@ -69,6 +77,8 @@ class Tracker:
         self.started = False
         self.released = False
         self.silence = silence
+        self._patient_until = 0.0
+        """Time until which agents may return after the controller itself was away."""
         self._falls = 0
         self._cut: tuple[int, JobPlan] | None = None
         """The last boundary decided, and the plan that partitions tensors from there on."""
@@ -87,13 +97,21 @@ class Tracker:
     # -- what happens
 
     def register(
-        self, host: str, now: float, state: pb.AgentState = pb.EXPECTED, round_: int = 0
+        self,
+        host: str,
+        now: float,
+        state: pb.AgentState = pb.EXPECTED,
+        round_: int = 0,
+        instance: str = "",
     ) -> Outgoing:
-        """Register an agent whose stream has opened; `state` if it was registered before."""
+        """Register an agent whose stream has opened; `state` if it was registered before.
+
+        The same session (`instance`) may replace its stream: it has noticed an end first.
+        """
         agent = self.agents.get(host)
         if agent is None:
             return [(host, _refused(f"host {host} has no part in job {self.plan.job}"))]
-        if agent.connected:
+        if agent.connected and not (instance and instance == agent.instance):
             return [(host, _refused(f"host {host} has an agent in job {self.plan.job} already"))]
         # A ready one has missed Start: an earlier controller failed between record and message.
         if agent.role != "server" and self.started and state < pb.READY:
@@ -104,6 +122,7 @@ class Tracker:
             why = f"host {host} has failed in job {self.plan.job}: {agent.reason}"
             return [(host, _refused(why))]
         agent.connected, agent.heard, agent.reason = True, now, ""
+        agent.due, agent.instance = inf, instance
         agent.fresh = state < pb.READY
         agent.replaces = False
         agent.joined = now
@@ -177,19 +196,30 @@ class Tracker:
                 agent.state = pb.FINISHED
                 agent.report = report
             case "failed":
-                return self._fall(agent, pb.FAILED, message.failed.reason[:MOST_REASON])
+                # Probably since another has ended that could still return.
+                return self._lose_absent() + self._fall(
+                    agent, pb.FAILED, message.failed.reason[:MOST_REASON]
+                )
         return self._advance()
 
-    def gone(self, host: str) -> Outgoing:
-        """Process the end of an agent's stream."""
+    def gone(self, host: str, now: float) -> Outgoing:
+        """Process the end of an agent's stream: one that lives returns (`check`)."""
         agent = self.agents[host]
-        agent.connected = False
-        if self._done(agent):
-            return []
-        if self.released and agent.role != "worker":
-            agent.state = pb.FINISHED
-            return []
-        return self._fall(agent, pb.LOST, "its connection ended")
+        agent.connected, agent.due = False, max(now + RETURN_SECONDS, self._patient_until)
+        failing = any(other.state == pb.FAILED for other in self.agents.values())
+        return self._lose_absent() if failing else []
+
+    def was_away(self, seconds: float, now: float) -> None:
+        """Do not count the time in which the controller itself was stopped, as silence of others.
+
+        Agents that gave up their streams meanwhile may return.
+        """
+        self._patient_until = now + RECONNECT_SECONDS
+        for agent in self.agents.values():
+            if agent.connected:
+                agent.heard = min(agent.heard + seconds, now)
+            else:
+                agent.due = max(agent.due, self._patient_until)
 
     def _done(self, agent: Agent) -> bool:
         """Return whether nobody needs an agent any longer.
@@ -204,9 +234,26 @@ class Tracker:
         out: Outgoing = []
         for agent in self.agents.values():
             silent = now - agent.heard
-            if agent.connected and not self._done(agent) and silent > self.silence:
+            if self._done(agent):
+                continue
+            if agent.connected and silent > self.silence:
                 out += self._fall(agent, pb.LOST, f"silent for {silent:.0f} s")
+            elif now >= agent.due:
+                out += self._lose(agent)
         return out
+
+    def _lose_absent(self) -> Outgoing:
+        """Do not wait for agents that may still return: the job fails, and they may be why."""
+        absent = [a for a in self.agents.values() if a.due < inf and not self._done(a)]
+        return [message for agent in absent for message in self._lose(agent)]
+
+    def _lose(self, agent: Agent) -> Outgoing:
+        """Process that an agent has not returned."""
+        agent.due = inf
+        if self.released and agent.role != "worker":
+            agent.state = pb.FINISHED
+            return []
+        return self._fall(agent, pb.LOST, "its connection ended")
 
     def waiting(self, *, over: bool = False) -> Outgoing:
         """Notify every agent that the job waits for an unreachable element, or no longer does."""
@@ -268,7 +315,8 @@ class Tracker:
 
     def _advance(self) -> Outgoing:
         out: Outgoing = []
-        if not self.started and all(agent.state == pb.READY for agent in self.agents.values()):
+        agents = self.agents.values()
+        if not self.started and all(a.connected and a.state == pb.READY for a in agents):
             self.started = True
         if self.started:
             for agent in self.agents.values():

@@ -12,10 +12,9 @@ from controller.telemetry.state import NetworkState
 from network.model import Network, shorten
 from protocol import hopsum_pb2 as pb
 from protocol.errors import InputError
+from protocol.liveness import SILENCE_SECONDS
 
 REPORT_SECONDS = 1.0
-SILENCE_SECONDS = 30.0
-"""Seconds of silence after which a process is lost; one that is stopped briefly is only late."""
 
 
 class NodeError(InputError):
@@ -38,6 +37,8 @@ class Node:
     heard: float = 0.0
     report: pb.NodeReport | None = None
     reported: float = 0.0
+    instance: str = ""
+    """Name of its process's session."""
 
 
 class Nodes:
@@ -67,17 +68,22 @@ class Nodes:
         """The hosts with an attached process, in the network's order."""
         return tuple(node.host for node in self._nodes.values() if node.attached)
 
-    def attach(self, host: str, now: float, memory: int = 0, machine: str = "") -> Node:
-        """Register a host's process; NodeError for an unknown host, or one that has a process."""
+    def attach(
+        self, host: str, now: float, memory: int = 0, machine: str = "", instance: str = ""
+    ) -> Node:
+        """Register a host's process, or its next stream (`instance`).
+
+        NodeError for an unknown host, or one that has another process.
+        """
         node = self.node(host)
-        if node.attached:
+        if node.attached and not (instance and instance == node.instance):
             raise NodeError(
                 f"host {host} has an agent process already, last heard "
                 f"{now - node.heard:.1f} s ago; stop it first, or give this one "
                 "the name of its own host"
             )
         node.attached, node.heard, node.since = True, now, now
-        node.memory, node.machine = memory, machine
+        node.memory, node.machine, node.instance = memory, machine, instance
         return node
 
     def detach(self, host: str, now: float) -> None:
@@ -92,6 +98,11 @@ class Nodes:
         node.heard = now
         self.state.take_report(host, report, now)
         node.report, node.reported = report, now
+
+    def was_away(self, seconds: float, now: float) -> None:
+        """Do not count the time in which the controller was stopped, as silence of others."""
+        for node in self._nodes.values():
+            node.heard = min(node.heard + seconds, now)
 
     def silent(self, now: float, patience: float = SILENCE_SECONDS) -> list[str]:
         """Return attached hosts that have been silent for longer than `patience` s."""

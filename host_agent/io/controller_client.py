@@ -8,6 +8,7 @@ controller is restarted, the client registers again by itself and says where it 
 
 from __future__ import annotations
 
+import secrets
 from types import TracebackType
 from typing import TypeVar
 
@@ -17,8 +18,7 @@ from host_agent.session import AgentSession, Assignment, Event
 from protocol import hopsum_pb2 as pb
 from protocol import hopsum_pb2_grpc as pb_grpc
 from protocol.channel import Tls
-
-RECONNECT_PAUSE = 0.2
+from protocol.liveness import RECONNECT_PAUSE
 
 _T = TypeVar("_T")
 
@@ -39,7 +39,7 @@ class AgentStream:
         self.address = address
         self.job = job
         self.host = host
-        self._session = AgentSession(address, job, host)
+        self._session = AgentSession(address, job, host, secrets.token_hex(8))
         self._thread: SessionThread[pb.AgentMessage, pb.ControllerMessage] = SessionThread(
             self._session,
             lambda channel, messages: pb_grpc.ControllerStub(channel).Attend(messages),

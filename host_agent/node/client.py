@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 
 from collectives.choices import DataType
@@ -13,8 +14,8 @@ from host_agent.session import NodeSession
 from protocol import hopsum_pb2 as pb
 from protocol import hopsum_pb2_grpc as pb_grpc
 from protocol.channel import Tls, ask_controller, check_tls
+from protocol.liveness import RECONNECT_PAUSE
 
-RECONNECT_SECONDS = 0.5
 SUBMIT_SECONDS = 300.0
 """Timeout of a submission: all switches install rules, one job after another."""
 MOST_ROOTS = 8
@@ -35,12 +36,14 @@ class NodeClient:
         self.address = address
         self.host = host
         self._tls = tls
-        self._session = NodeSession(address, host, total_memory(), machine_id())
+        self._session = NodeSession(
+            address, host, total_memory(), machine_id(), secrets.token_hex(8)
+        )
         self._thread: SessionThread[pb.NodeMessage, pb.NodeCommand] = SessionThread(
             self._session,
             lambda channel, messages: pb_grpc.ControllerStub(channel).Serve(messages),
             tls,
-            RECONNECT_SECONDS,
+            RECONNECT_PAUSE,
         )
 
     def open(self) -> None:

@@ -272,7 +272,7 @@ def _noise(rng: random.Random, network: Network, start: float) -> Noise:
 
 def _outage(rng: random.Random, network: Network) -> Outage:
     targets = outage_targets(network)
-    weights = [30, 10, 25, 10, 15, 10]
+    weights = [28, 10, 22, 10, 10, 8, 7, 5]
     trouble = rng.choices([*targets], weights)[0]
     if not targets[trouble]:
         trouble = Trouble.LINK_CUT

@@ -36,6 +36,7 @@ from p4switch.targets.v1model.engine import Engine
 from planning.model.stack_depth import stack_depth
 from protocol import hopsum_pb2 as pb
 from protocol.errors import InputError
+from protocol.liveness import OUTAGE_SECONDS
 from simulation.cluster import ClusterOptions, VirtualCluster
 from simulation.events import EventQueue, SimulationError
 from simulation.faults import Outage, Trouble
@@ -455,10 +456,16 @@ class _Run:
         loses = any(isinstance(fault, Noise) and fault.loss for fault in faults)
         if over_tcp and (loses or silence > PROGRESS_SECONDS):
             return True
-        fatal = {Trouble.AGENT_DOWN, Trouble.CONTROLLER_DOWN, Trouble.PARTED}
-        return any(
-            isinstance(fault, DiskFault) or (isinstance(fault, Outage) and fault.trouble in fatal)
-            for fault in self.schedule.faults
+        away = {Trouble.CONTROLLER_HANGS, Trouble.PARTED, Trouble.MANAGEMENT_CUT}
+        apart = sum(
+            fault.stop - fault.start
+            for fault in faults
+            if isinstance(fault, Outage) and fault.trouble in away
+        )
+        return apart > OUTAGE_SECONDS or any(
+            isinstance(fault, DiskFault)
+            or (isinstance(fault, Outage) and fault.trouble is Trouble.AGENT_DOWN)
+            for fault in faults
         )
 
     def _compare_bytes(self, jobs: list[Job], entries: dict[str, JobEntry]) -> None:

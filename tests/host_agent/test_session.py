@@ -91,12 +91,12 @@ def test_a_plan_that_follows_the_welcome_closely_is_not_lost(late: bool) -> None
 
 
 def test_a_host_says_hello_on_every_stream_and_reports_on_none() -> None:
-    session = NodeSession("here", "h1", 42, "this")
+    session = NodeSession("here", "h1", 42, "this", "1")
     session.report(pb.NodeReport())
     for _ in range(2):
         session.connected()
         (hello,) = session.take_output()
-        assert (hello.hello.host, hello.hello.memory, hello.hello.machine) == ("h1", 42, "this")
+        assert hello.hello == pb.Hello(host="h1", memory=42, machine="this", instance="1")
         session.report(pb.NodeReport())
         assert [m.WhichOneof("message") for m in session.take_output()] == ["report"]
         session.disconnected()

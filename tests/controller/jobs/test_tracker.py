@@ -15,6 +15,7 @@ from network.loaders import load_network
 from planning.model.request import PlanRequest
 from planning.registry import make_plan
 from protocol import hopsum_pb2 as pb
+from protocol.liveness import RETURN_SECONDS
 from tests.support.jobs import star, star_request
 
 
@@ -24,6 +25,12 @@ def kinds(messages: Outgoing) -> list[tuple[str, str | None]]:
 
 def say(**fields: Any) -> pb.AgentMessage:
     return pb.AgentMessage(**fields)
+
+
+def lose(tracker: Tracker, host: str) -> Outgoing:
+    """End an agent's stream, and let the others live on until it is lost."""
+    tracker.gone(host, 0.0)
+    return tracker.check(RETURN_SECONDS)
 
 
 READY = say(ready=pb.Ready())
@@ -83,7 +90,8 @@ def test_all_are_released_when_every_worker_has_finished() -> None:
 
 def test_a_dead_agent_is_named_to_all_others() -> None:
     tracker = started(Tracker(*star(3)))
-    out = tracker.gone("h2")
+    assert tracker.check(1.0) == []
+    out = lose(tracker, "h2")
     assert kinds(out) == [("h1", "lost"), ("h3", "lost"), ("ps", "lost")]
     assert out[0][1].lost == pb.Lost(host="h2", reason="its connection ended")
     assert tracker.state == "failed"
@@ -103,7 +111,7 @@ def test_the_first_failure_is_named_first() -> None:
     tracker = started(Tracker(*star(3)))
     tracker.receive("h3", say(failed=pb.Failed(reason="no result")), 1.0)
     tracker.receive("ps", say(failed=pb.Failed(reason="h3 is lost")), 1.0)
-    tracker.gone("h1")
+    lose(tracker, "h1")
     assert [*tracker.failures()] == ["h3", "ps", "h1"]
 
 
@@ -130,8 +138,9 @@ def test_foreign_processes_are_refused(host: str, reason: str) -> None:
 
 def test_a_worker_cannot_start_afresh_in_a_started_job() -> None:
     tracker = started()
-    tracker.gone("h1")
-    ((_, message),) = tracker.register("h1", 1.0)
+    tracker.gone("h1", 0.0)
+    (_, message), *others = tracker.register("h1", 1.0)
+    assert kinds(others) == [("h2", "lost"), ("ps", "lost")]
     assert "a worker cannot join it again" in message.refused.reason
 
 
@@ -139,13 +148,79 @@ def test_a_lost_worker_that_returns_stays_lost() -> None:
     """A controller that hung has seen all streams end: what ran on must not show as finished."""
     tracker = started()
     for host in ("h1", "h2", "ps"):
-        tracker.gone(host)
+        lose(tracker, host)
     assert tracker.released
     for host in ("h1", "h2"):
         ((_, message),) = tracker.register(host, 1.0, pb.RUNNING, 266)
         assert message.refused.reason == f"host {host} has failed in job 1: its connection ended"
     assert tracker.state == "failed"
     assert set(tracker.failures()) == {"h1", "h2"}
+
+
+def test_an_agent_that_returns_in_time_has_lost_nothing() -> None:
+    """The end of a stream says nothing of the process: the controller, or the network, was away."""
+    tracker = started()
+    for host in tracker.agents:
+        tracker.gone(host, 12.0)
+    assert tracker.check(14.9) == []
+    for host in tracker.agents:
+        assert kinds(tracker.register(host, 14.9, pb.RUNNING, 266)) == [(host, "welcome")]
+    assert tracker.check(20.0) == []
+    assert tracker.state == "running"
+    tracker.gone("h2", 20.0)
+    assert tracker.check(22.9) == []
+    assert kinds(tracker.check(23.0)) == [("h1", "lost"), ("ps", "lost")]
+    assert tracker.check(27.0) == []
+
+
+def test_the_controllers_own_absence_is_no_silence_of_others() -> None:
+    tracker = started(Tracker(*star(3)))
+    tracker.gone("h2", 1.0)
+    tracker.was_away(100.0, 101.0)
+    tracker.gone("h1", 101.0)
+    assert tracker.check(106.9) == []
+    assert kinds(tracker.register("h1", 106.9, pb.RUNNING)) == [("h1", "welcome")]
+    assert kinds(tracker.check(107.0)) == [("h1", "lost"), ("h3", "lost"), ("ps", "lost")]
+    assert tracker.check(129.0) == []
+    tracker.check(131.1)
+    assert set(tracker.failures()) == {"h2", "h3", "ps"}
+
+
+def test_a_failure_names_those_that_have_gone_before_it() -> None:
+    """A peer notices the end of a process earlier than the controller takes it for granted."""
+    tracker = started(Tracker(*star(3)))
+    tracker.gone("h1", 1.0)
+    tracker.receive("h2", say(failed=pb.Failed(reason="rank 0 closed its connection")), 1.0)
+    assert tracker.failures() == {
+        "h1": "its connection ended",
+        "h2": "rank 0 closed its connection",
+    }
+    tracker.gone("h3", 1.0)
+    assert tracker.failures()["h3"] == "its connection ended"
+
+
+def test_an_agent_that_is_away_does_not_start() -> None:
+    tracker = Tracker(*star(2))
+    for host in tracker.agents:
+        tracker.register(host, 0.0)
+    tracker.receive("h1", READY, 0.0)
+    tracker.gone("h1", 0.0)
+    tracker.receive("h2", READY, 0.0)
+    assert tracker.receive("ps", READY, 0.0) == []
+    assert not tracker.started
+    out = tracker.register("h1", 1.0, pb.READY)
+    assert [host for host, kind in kinds(out) if kind == "start"] == ["h1", "h2", "ps"]
+
+
+def test_a_session_may_replace_its_stream_and_no_other() -> None:
+    """An agent gives its stream up before the controller sees the end of it."""
+    tracker = Tracker(*star(1))
+    assert kinds(tracker.register("h1", 0.0, instance="a")) == [("h1", "welcome")]
+    for other in ("b", ""):
+        assert kinds(tracker.register("h1", 1.0, instance=other)) == [("h1", "refused")]
+    assert kinds(tracker.register("h1", 1.0, instance="a")) == [("h1", "welcome")]
+    tracker.register("ps", 1.0)
+    assert kinds(tracker.register("ps", 1.0)) == [("ps", "refused")]
 
 
 @pytest.mark.parametrize("order", [("h1", "h2"), ("h2", "h1")])
@@ -216,7 +291,9 @@ def test_a_finished_worker_that_is_a_root_is_lost_until_the_others_have_finished
         tracker.receive("h2", say(heartbeat=pb.Heartbeat()), 25.0)
         assert kinds(tracker.check(40.0)) == ([] if last else [("h2", "lost")])
         tracker.agents["h1"].state = pb.FINISHED
-        assert kinds(tracker.gone("h1")) == ([] if last else [("h2", "lost")])
+        tracker.receive("h2", say(heartbeat=pb.Heartbeat()), 40.0)
+        tracker.gone("h1", 40.0)
+        assert kinds(tracker.check(43.0)) == ([] if last else [("h2", "lost")])
         assert tracker.failures() == ({} if last else {"h1": "its connection ended"})
 
 
@@ -225,7 +302,7 @@ def test_workers_that_all_restart_before_the_start_start_together() -> None:
     tracker = Tracker(*star(1))
     tracker.register("h1", 0.0)
     tracker.receive("h1", READY, 0.0)
-    tracker.gone("h1")
+    tracker.gone("h1", 0.0)
     assert not tracker.released
     assert kinds(tracker.register("h1", 0.0)) == [("h1", "welcome")]
     assert tracker.state == "waiting"
@@ -249,18 +326,18 @@ def test_a_server_that_replaces_another_needs_no_epoch_but_its_plans() -> None:
     network, request = star_request(3)
     request = replace(request, workers=("h1", "h2"))
     tracker = started(Tracker(network, make_plan(network, request)))
-    tracker.gone("ps")
+    tracker.gone("ps", 0.0)
     tracker.adopt(make_plan(network, replace(request, epoch=2, servers=("h3",))))
     assert not tracker.needs_new_epoch("h3", pb.EXPECTED)
     tracker.register("h3", 2.0)
-    tracker.gone("h3")
+    tracker.gone("h3", 0.0)
     assert tracker.needs_new_epoch("h3", pb.EXPECTED)
 
 
 def test_a_restarted_server_needs_a_new_epoch() -> None:
     tracker = started()
     assert not tracker.needs_new_epoch("ps", pb.EXPECTED)
-    tracker.gone("ps")
+    tracker.gone("ps", 0.0)
     assert tracker.needs_new_epoch("ps", pb.EXPECTED)
     assert not tracker.needs_new_epoch("h1", pb.EXPECTED)
     network, request = star_request()
@@ -299,7 +376,7 @@ def test_news_is_sent_once_and_the_dead_delay_no_one(steps: list[tuple[str, int]
         elif what == 2 and connected and tracker.agents[host].state == pb.RUNNING:
             note(tracker.receive(host, FINISHED, 0.0))
         elif what == 3 and connected:
-            note(tracker.gone(host))
+            note(lose(tracker, host))
     assert all(count == 1 for (_, kind), count in heard.items() if kind in ("start", "all_done"))
     if any(kind == "start" for _, kind in heard):
         assert tracker.started

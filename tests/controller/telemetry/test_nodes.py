@@ -27,6 +27,15 @@ def test_a_host_has_one_process_at_a_time() -> None:
     nodes.attach("h1", 4.0)
 
 
+def test_a_session_may_replace_its_stream_and_no_other() -> None:
+    nodes = Nodes(load_network("star:2"))
+    nodes.attach("h1", 1.0, instance="a")
+    nodes.attach("h1", 2.0, instance="a")
+    for other in ("b", ""):
+        with pytest.raises(NodeError, match="has an agent process already"):
+            nodes.attach("h1", 3.0, instance=other)
+
+
 @pytest.mark.parametrize("rate", [-1.0, math.inf, math.nan])
 def test_false_reports_are_refused_and_not_kept(rate: float) -> None:
     nodes = Nodes(load_network("star:2", link_rate=1e6))
@@ -49,6 +58,9 @@ def test_silence() -> None:
     nodes.take("h2", report(), 20.0)
     assert nodes.silent(31.0) == ["h1"]
     assert nodes.silent(29.0) == []
+    nodes.was_away(100.0, 110.0)
+    assert nodes.silent(110.0) == []
+    assert nodes.silent(130.5) == ["h1"]
 
 
 def test_a_process_receives_its_links() -> None:

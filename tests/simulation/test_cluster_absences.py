@@ -1,0 +1,74 @@
+"""A controller that hangs, or cannot be reached, costs no job anything; lost workers do."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from simulation.cluster import VirtualCluster
+from simulation.faults import Outage, Trouble
+from tests.support.virtual_cluster import details, exact, run, running, state, submit
+
+pytestmark = pytest.mark.slow
+
+LONG = 600
+"""Rounds that outlast every absence here."""
+
+
+async def outlive(cluster: VirtualCluster, trouble: Trouble, what: str, seconds: float) -> None:
+    """Run a job through an outage; expect exact sums under its first plan."""
+    await submit(cluster, "a", "h1,h2,h3", rounds=LONG)
+    await running(cluster, "a", 2)
+    now = cluster.queue.now
+    cluster.plan(Outage(trouble, what, now, now + seconds))
+    await asyncio.sleep(seconds + 0.01)
+    job = await exact(cluster, "a")
+    assert trouble is Trouble.MANAGEMENT_CUT or job.epoch == 1
+
+
+@pytest.mark.parametrize("seconds", [15.0, 60.0])
+def test_a_controller_that_hangs_costs_a_job_nothing(tmp_path: Path, seconds: float) -> None:
+    async def test(cluster: VirtualCluster) -> None:
+        await outlive(cluster, Trouble.CONTROLLER_HANGS, "", seconds)
+
+    run(tmp_path, "star:4", test)
+
+
+@pytest.mark.parametrize(("what", "seconds"), [("h1", 15.0), ("ps", 20.0), ("", 15.0)])
+def test_a_cut_of_the_management_network_costs_a_job_nothing(
+    tmp_path: Path, what: str, seconds: float
+) -> None:
+    trouble = Trouble.PARTED if what else Trouble.MANAGEMENT_CUT
+
+    async def test(cluster: VirtualCluster) -> None:
+        await outlive(cluster, trouble, what, seconds)
+
+    run(tmp_path, "star:4", test)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 20.0])
+def test_a_worker_that_dies_while_the_controller_hangs_fails_its_job_by_name(
+    tmp_path: Path, seconds: float
+) -> None:
+    """Every other agent leaves the job, and says why."""
+
+    async def test(cluster: VirtualCluster) -> None:
+        await submit(cluster, "a", "h1,h2,h3", rounds=LONG)
+        await running(cluster, "a", 2)
+        if seconds:
+            cluster.hang_controller()
+        await asyncio.sleep(seconds / 2)
+        cluster.crash_host("h2")
+        await asyncio.sleep(seconds / 2)
+        if seconds:
+            cluster.resume_controller()
+        began = cluster.queue.now
+        await cluster.until(lambda: state(cluster, "a") == "failed", "the job's failure", 10.0)
+        assert "h2" in (await details(cluster, "a")).reason
+        assert cluster.queue.now - began < 10.0
+        agents = [cluster.hosts[host].agent.agent for host in ("h1", "h3", "ps")]
+        await cluster.until(lambda: not any(agent.members for agent in agents), "their ends", 5.0)
+
+    run(tmp_path, "star:4", test)
