@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from finsy.proto import p4r
 
@@ -58,14 +58,28 @@ HIDDEN_IDS = 1 << 32
 """First id of members and groups of one-shot entries, outside the range of clients' ids."""
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """A match field of a table or value set; `id` is P4Info's."""
 
     id: int
     name: str
     match_kind: str
     width: int
+    what: str
+    """In messages of errors."""
+
+
+Fields = dict[int, Field]
+"""Match fields by id, in the order of keys."""
+
+
+class Parameter(NamedTuple):
+    """A parameter of an action; `id` is P4Info's."""
+
+    id: int
+    width: int
+    what: str
+    """In messages of errors."""
 
 
 class Entities:
@@ -78,7 +92,7 @@ class Entities:
         self.externs = {names.extern_id(e): e for e in names.externs}
         self.value_sets = {names.id(IdKind.VALUE_SET, v.name): v for v in names.value_sets}
         self.digests = {names.id(IdKind.DIGEST, d.name): d for d in names.digests}
-        self._data_ids = {a.name: field_ids(a.data) for a in names.actions}
+        self._parameters = {a.name: _parameters(a) for a in names.actions}
         self._table_fields = {table.name: _table_fields(table) for table in names.tables}
         self._value_set_fields = {v.name: _value_set_fields(v) for v in names.value_sets}
 
@@ -165,22 +179,15 @@ class Entities:
         raise bad(f"{owner} does not list action {wanted.name!r}")
 
     def _arguments(self, action: Callable, message: p4r.Action) -> tuple[int, ...]:
-        data = action.data
+        parameters = self._parameters[action.name]
         given = {parameter.param_id: parameter.value for parameter in message.params}
-        ids = self._data_ids[action.name]
-        if len(given) != len(message.params) or set(given) != set(ids):
+        ids = [parameter.id for parameter in parameters]
+        if len(given) != len(message.params) or given.keys() != set(ids):
             raise bad(
                 f"action {action.name!r}: parameters {sorted(p.param_id for p in message.params)} "
                 f"are given; expected {ids}, each once"
             )
-        return tuple(
-            number(
-                given[param_id],
-                scalar_width(parameter.variable.type),
-                f"action {action.name!r} parameter {parameter.name!r}",
-            )
-            for param_id, parameter in zip(ids, data, strict=True)
-        )
+        return tuple([number(given[each.id], each.width, each.what) for each in parameters])
 
     def action_message(self, actions: Sequence[TableAction], choice: ActionChoice) -> p4r.Action:
         """Return the message form of an action with its parameters."""
@@ -238,45 +245,59 @@ class Entities:
         return message
 
 
-def _table_fields(table: Table) -> tuple[Field, ...]:
-    keys = match_keys(table)
+def _parameters(action: Callable) -> tuple[Parameter, ...]:
     return tuple(
-        Field(number, key.name, key.match_kind, key.width)
-        for number, key in zip(field_ids(keys), keys, strict=True)
+        Parameter(
+            param_id,
+            scalar_width(parameter.variable.type),
+            f"action {action.name!r} parameter {parameter.name!r}",
+        )
+        for param_id, parameter in zip(field_ids(action.data), action.data, strict=True)
     )
 
 
-def _value_set_fields(value_set: ValueSet) -> tuple[Field, ...]:
+def _table_fields(table: Table) -> Fields:
+    keys = match_keys(table)
+    return {
+        number: Field(
+            number,
+            key.name,
+            key.match_kind,
+            key.width,
+            f"table {table.name!r} key {key.name!r}",
+        )
+        for number, key in zip(field_ids(keys), keys, strict=True)
+    }
+
+
+def _value_set_fields(value_set: ValueSet) -> Fields:
     widths = value_set_widths(value_set)
     names = value_set.field_names or ("",) * len(widths)
-    return tuple(
-        Field(number, name, kind, width)
+    return {
+        number: Field(number, name, kind, width, f"value set {value_set.name!r} key {name!r}")
         for number, name, kind, width in zip(
             value_set_ids(value_set), names, value_set.match_kinds, widths, strict=True
         )
-    )
+    }
 
 
-def _matches(
-    owner: str, known: Sequence[Field], messages: Iterable[p4r.FieldMatch]
-) -> tuple[KeyMatch, ...]:
-    by_id = {field.id: field for field in known}
+def _matches(owner: str, known: Fields, messages: Iterable[p4r.FieldMatch]) -> tuple[KeyMatch, ...]:
     found: dict[int, KeyMatch] = {}
     for message in messages:
-        field = by_id.get(message.field_id)
+        field = known.get(message.field_id)
         if field is None:
             raise bad(f"{owner} has no match field {message.field_id}")
         if field.id in found:
             raise bad(f"{owner}: match field {field.id} is given twice")
-        found[field.id] = _match(message, field, f"{owner} key {field.name!r}")
-    for field in known:
+        found[field.id] = _match(message, field)
+    for field in known.values():
         if field.match_kind == "exact" and field.id not in found:
             raise bad(f"{owner}: exact key {field.name!r} is not given")
-    return tuple(found.get(field.id, ANY) for field in known)
+    return tuple([found.get(field_id, ANY) for field_id in known])
 
 
-def _match(message: p4r.FieldMatch, field: Field, what: str) -> KeyMatch:
-    kind, width = message.WhichOneof("field_match_type"), field.width
+def _match(message: p4r.FieldMatch, field: Field) -> KeyMatch:
+    kind, width, what = message.WhichOneof("field_match_type"), field.width, field.what
     if kind != field.match_kind:
         raise bad(f"{what}: expected a match of kind {field.match_kind}, not {kind}")
     if kind == "exact":
@@ -300,9 +321,9 @@ def _match(message: p4r.FieldMatch, field: Field, what: str) -> KeyMatch:
     return KeyMatch(number(message.optional.value, width, what))
 
 
-def _match_messages(known: Sequence[Field], matches: Sequence[KeyMatch]) -> list[p4r.FieldMatch]:
+def _match_messages(known: Fields, matches: Sequence[KeyMatch]) -> list[p4r.FieldMatch]:
     messages = []
-    for field, match in zip(known, matches, strict=True):
+    for field, match in zip(known.values(), matches, strict=True):
         if match.any:
             continue
         message = p4r.FieldMatch(field_id=field.id)

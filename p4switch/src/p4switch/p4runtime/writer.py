@@ -120,7 +120,8 @@ class Writer:
             except ControlError:
                 self._profiles.drop_one_shot(note)
                 raise
-            before = self._pipeline.notes.entries.get(self._pipeline.entry_key(table, entry))
+            notes = self._pipeline.notes.entries
+            before = notes.get(self._pipeline.entry_key(table, entry)) if notes else None
             self._remember(table, entry, note)
             self._profiles.drop_one_shot(before)
         else:

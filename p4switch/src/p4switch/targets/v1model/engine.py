@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from p4switch.ir import ActionChoice, ExternInstance, Program, Table
 
@@ -18,8 +19,7 @@ Packet = tuple[int, bytes]
 """A port number (9 bits) and a frame."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeyMatch:
+class KeyMatch(NamedTuple):
     """An entry's match on one key.
 
     exact: `value`. lpm: `value` and `prefix_length`. ternary: `value` and `mask`. range: `value`
@@ -34,8 +34,7 @@ class KeyMatch:
     any: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TableEntry:
+class TableEntry(NamedTuple):
     """An entry: a match per key in the table's order, an action with its data, a priority.
 
     Keys of kind `selector` have no match.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
 from p4switch import ir
 from p4switch.ir import ActionChoice, Bits, Key, Table
@@ -16,11 +18,13 @@ PRIORITY_KINDS = frozenset({"ternary", "range", "optional"})
 ANY = KeyMatch(any=True)
 
 
+@lru_cache(maxsize=256)
 def match_keys(table: Table) -> tuple[Key, ...]:
     """Return the keys that entries match on: all but `selector` ones, which only feed the hash."""
     return tuple(key for key in table.keys if key.match_kind != "selector")
 
 
+@lru_cache(maxsize=256)
 def needs_priority(table: Table) -> bool:
     """Return whether entries of the table have a priority: several may match one key."""
     return any(key.match_kind in PRIORITY_KINDS for key in table.keys)
@@ -54,9 +58,17 @@ def canonical_match(match: KeyMatch, match_kind: str, width: int, where: str) ->
         return ControlError("INVALID_ARGUMENT", f"{where}: {text}")
 
     full = (1 << width) - 1
-    for label, number in (("value", match.value), ("mask", match.mask), ("high", match.high)):
-        if not 0 <= number <= full:
-            raise bad(f"{label} {number:#x} does not fit in {width} bits")
+    if not (0 <= match.value <= full and 0 <= match.mask <= full and 0 <= match.high <= full):
+        label, number = next(
+            (label, number)
+            for label, number in (
+                ("value", match.value),
+                ("mask", match.mask),
+                ("high", match.high),
+            )
+            if not 0 <= number <= full
+        )
+        raise bad(f"{label} {number:#x} does not fit in {width} bits")
     if match_kind == "exact":
         if match.any:
             raise bad("an exact key cannot be don't-care")
@@ -88,21 +100,38 @@ def canonical_match(match: KeyMatch, match_kind: str, width: int, where: str) ->
     raise bad(f"unknown match kind {match_kind!r}")
 
 
+class _KeyForm(NamedTuple):
+    """What a match on a key is checked against."""
+
+    match_kind: str
+    width: int
+    where: str
+
+
+@lru_cache(maxsize=256)
+def _key_forms(table: Table) -> tuple[_KeyForm, ...]:
+    return tuple(
+        _KeyForm(key.match_kind, key.width, f"table {table.name!r} key {key.name!r}")
+        for key in match_keys(table)
+    )
+
+
 def canonical_matches(table: Table, matches: Sequence[KeyMatch]) -> tuple[KeyMatch, ...]:
     """Return an entry's matches in canonical form.
 
     INVALID_ARGUMENT if they do not fit the table.
     """
-    keys = match_keys(table)
+    keys = _key_forms(table)
     if len(matches) != len(keys):
         raise ControlError(
             "INVALID_ARGUMENT",
             f"table {table.name!r} has {len(keys)} keys, the entry gives {len(matches)}",
         )
-    return tuple(
-        canonical_match(match, key.match_kind, key.width, f"table {table.name!r} key {key.name!r}")
-        for key, match in zip(keys, matches, strict=True)
-    )
+    return tuple(map(_canonical, matches, keys))
+
+
+def _canonical(match: KeyMatch, key: _KeyForm) -> KeyMatch:
+    return canonical_match(match, key.match_kind, key.width, key.where)
 
 
 def canonical_entry(table: Table, entry: TableEntry) -> TableEntry:
@@ -144,21 +173,26 @@ def check_choice(owner: str, actions: Sequence[ir.TableAction], choice: ActionCh
             "INVALID_ARGUMENT", f"{owner}: no action {choice.index}, it has {len(actions)}"
         )
     action = actions[choice.index].action
-    data = action.data
+    data = action_data(action)
     if len(choice.arguments) != len(data):
         raise ControlError(
             "INVALID_ARGUMENT",
             f"{owner}: action {action.name!r} takes {len(data)} parameters, "
             f"not {len(choice.arguments)}",
         )
-    for parameter, argument in zip(data, choice.arguments, strict=True):
-        width = scalar_width(parameter.variable.type)
+    for (name, width), argument in zip(data, choice.arguments, strict=True):
         if not 0 <= argument < 1 << width:
             raise ControlError(
                 "INVALID_ARGUMENT",
-                f"{owner}: parameter {parameter.name!r} of action {action.name!r}: "
+                f"{owner}: parameter {name!r} of action {action.name!r}: "
                 f"{argument:#x} does not fit in {width} bits",
             )
+
+
+@lru_cache(maxsize=1024)
+def action_data(action: ir.Callable) -> tuple[tuple[str, int], ...]:
+    """Return names and widths of an action's parameters from the control plane."""
+    return tuple((each.name, scalar_width(each.variable.type)) for each in action.data)
 
 
 def scalar_width(kind: ir.Type) -> int:

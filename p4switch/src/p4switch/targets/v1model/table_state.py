@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from p4switch.ir import ActionChoice, ExternInstance, Program, Table, TableAction
 from p4switch.targets.v1model.engine import ControlError, EngineOptions, KeyMatch, TableEntry
@@ -278,7 +278,7 @@ class TablesState(ReplicationState):
         else:
             self._check_indirect(table, entry)
         canonical = canonical_entry(table, entry)
-        return replace(canonical, constant=False) if canonical.constant else canonical
+        return canonical._replace(constant=False) if canonical.constant else canonical
 
     def _check_indirect(self, table: Table, entry: TableEntry) -> None:
         if table.implementation is None:
