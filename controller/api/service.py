@@ -32,7 +32,7 @@ from controller.jobs.agents import MessageQueue, UnknownJobError
 from controller.jobs.cluster import Cluster
 from controller.jobs.job import Job
 from controller.jobs.job_spec import spec_from
-from controller.jobs.job_state import JobError
+from controller.jobs.job_state import JobError, JobState
 from controller.jobs.journal import Unrecorded
 from controller.jobs.priorities import PriorityError
 from controller.jobs.task_check import check_task
@@ -135,13 +135,13 @@ class ControllerService(pb_grpc.ControllerServicer):
             return
         requested = first.register
         host, job = requested.host, requested.job
+        if (why := why_not(host, context)) is not None:
+            yield _refused(why)
+            return
         try:
             tracker = self._agents.tracker(job)
         except UnknownJobError as error:
-            yield _refused(str(error))
-            return
-        if (why := why_not(host, context)) is not None:
-            yield _refused(why)
+            yield self._ended(job) or _refused(str(error))
             return
         if tracker.needs_new_epoch(host, requested.state):
             try:
@@ -154,7 +154,7 @@ class ControllerService(pb_grpc.ControllerServicer):
                 host, job, requested.state, requested.round, clock.now(), requested.instance
             )
         except UnknownJobError as error:
-            yield _refused(str(error))
+            yield self._ended(job) or _refused(str(error))
             return
         if refused is not None:
             yield refused
@@ -168,6 +168,16 @@ class ControllerService(pb_grpc.ControllerServicer):
             reading.cancel()
             self._agents.disconnect(host, job, queue, clock.now())
             LOGGER.info("[%s] left job %d", host, job)
+
+    def _ended(self, number: int) -> pb.ControllerMessage | None:
+        """Return how a job ended, for an agent that was away then; None if it has not."""
+        job = self._cluster.jobs.get(number)
+        if job is None or job.outcome is None:
+            return None
+        if job.outcome is JobState.FINISHED:
+            return pb.ControllerMessage(all_done=pb.AllDone())
+        verb = "was" if job.outcome is JobState.CANCELLED else "has"
+        return _refused(f"job {job.spec.name} {verb} {job.outcome}: {job.reason}")
 
     async def _read(
         self,

@@ -6,7 +6,7 @@ the controller's news or a completed operation come; `advance` goes on where it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
@@ -123,6 +123,8 @@ class Member:
         """Number of tensors summed that the controller knows of."""
         self._reported_at = -inf
         self._released = False
+        self._finished = False
+        """Whether its report has been sent."""
         self._tos = 0
         self._then: dict[int, Then] = {}
         self._script = self._live()
@@ -200,12 +202,21 @@ class Member:
                 self._adopt(event.plan)
             elif isinstance(event, AllDone):
                 self._released = True
+                self._fail_with(event.lost)
             elif isinstance(event, AgentLost):
                 self._lost(event)
             elif isinstance(event, JobWaits):
                 self._postpone()
                 if event.over and self._worker is not None:
                     self._worker.resume(self._now)
+
+    def _fail_with(self, lost: Mapping[str, str]) -> None:
+        """Raise PeerGone if the job has lost workers before this one finished its part."""
+        if self._plan is None or self._finished or self.stream.host not in self._plan.workers:
+            return
+        for host, why in lost.items():
+            if host in self._plan.workers:
+                raise PeerGone(self.job, host, why)
 
     def _postpone(self) -> None:
         """Restart all deadlines: the job waits for a part of the network."""
@@ -420,6 +431,7 @@ class Member:
             self.stream.progress(self.round)
         verdict = yield from self._operation(source.workload.verdict)
         outcome = yield from self._operation(source.workload.outcome)
+        self._finished = True
         self.stream.finished(
             pb.Report(
                 verdict=verdict_message(verdict),

@@ -49,6 +49,31 @@ def test_a_cut_of_the_management_network_costs_a_job_nothing(
     run(tmp_path, "star:4", test)
 
 
+def test_an_agent_that_was_away_at_its_jobs_end_learns_how_it_ended(tmp_path: Path) -> None:
+    async def test(cluster: VirtualCluster) -> None:
+        await submit(cluster, "good", "h1,h2", rounds=60)
+        await submit(cluster, "bad", "h1,h3", rounds=400)
+        ps, h1 = (cluster.hosts[host].agent.agent for host in ("ps", "h1"))
+        await running(cluster, "good", 2)
+        await running(cluster, "bad", 2)
+        cluster.wire("ps").part()
+        await exact(cluster, "good")
+        cluster.wire("h1").part()
+        cluster.crash_host("h3")
+        await cluster.until(lambda: state(cluster, "bad") == "failed", "the job's failure", 10.0)
+        # They have given up their streams, which had the news.
+        await asyncio.sleep(12.0)
+        cluster.wire("ps").join()
+        cluster.wire("h1").join()
+        await cluster.until(lambda: not ps.members and not h1.members, "the ends", 20.0)
+        assert [*ps.failures] == [*h1.failures] == [2]
+        for agent in (ps, h1):
+            why = "job bad has failed: h3: its connection ended"
+            assert str(agent.failures[2]).startswith(f"rejected by the controller: {why}")
+
+    run(tmp_path, "star:4", test)
+
+
 @pytest.mark.parametrize("seconds", [0.0, 20.0])
 def test_a_worker_that_dies_while_the_controller_hangs_fails_its_job_by_name(
     tmp_path: Path, seconds: float

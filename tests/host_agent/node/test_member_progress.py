@@ -5,12 +5,16 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from collectives.choices import DataType
 from collectives.messages import network_message, plan_message
 from collectives.task_messages import workload_message
 from collectives.workload import WorkloadSpec
-from host_agent.node.member import PROGRESS_SECONDS, Member
+from host_agent.node.member import PROGRESS_SECONDS, Member, PeerGone
+from host_agent.node.work import Work
 from host_agent.session import AgentSession
+from host_agent.task import task_from
 from network.topologies import make_topology
 from planning.model.request import PlanRequest
 from planning.registry import make_plan
@@ -52,4 +56,45 @@ def test_a_server_that_comes_back_when_all_workers_are_done_is_over_without_a_st
     assert not member.over
     session.receive(pb.ControllerMessage(all_done=pb.AllDone()))
     member.advance(0.0)
+    assert member.over
+
+
+def working_member(host: str) -> tuple[Member, AgentSession]:
+    """A member of a job of h1 and h2, with a plan, whose tensors are never made."""
+    network = make_topology("star:2")
+    plan = make_plan(network, PlanRequest(1, 1, ("h1", "h2"), ("ps",)))
+    session = AgentSession("controller", 1, host)
+    environment: Any = SimpleNamespace(
+        work=lambda assignment: Work(task_from(assignment.task)),
+        too_much=lambda needed, what: None,
+        put=lambda job, work: 1,
+        gradient_seconds=0.0,
+    )
+    unused: Any = None
+    member = Member(session, environment, lambda machine: None, unused)
+    session.connected()
+    task = pb.Task(workload=workload_message(WorkloadSpec("random", 2, 8, 1, DataType.INT32, 1)))
+    welcome = pb.Welcome(network=network_message(network), plan=plan_message(plan), task=task)
+    session.receive(pb.ControllerMessage(welcome=welcome))
+    member.advance(0.0)
+    assert not member.over
+    return member, session
+
+
+@pytest.mark.parametrize("lost", ["h1", "h2"])
+def test_a_worker_that_is_released_without_the_others_fails(lost: str) -> None:
+    """It waited for their parts for ever: the controller took them, or this one, for lost."""
+    member, session = working_member("h1")
+    why = pb.Lost(host=lost, reason="silent for 31 s")
+    session.receive(pb.ControllerMessage(start=pb.Start()))
+    session.receive(pb.ControllerMessage(all_done=pb.AllDone(lost=[why])))
+    with pytest.raises(PeerGone, match=f"agent on {lost} is lost: silent for 31 s"):
+        member.advance(1.0)
+
+
+@pytest.mark.parametrize("lost", [[], [pb.Lost(host="h2", reason="it ended")]])
+def test_a_server_that_is_released_has_done_its_part(lost: list[pb.Lost]) -> None:
+    member, session = working_member("ps")
+    session.receive(pb.ControllerMessage(all_done=pb.AllDone(lost=lost)))
+    member.advance(1.0)
     assert member.over
