@@ -283,8 +283,8 @@ def recover(
 ) -> None:
     """Recover the readable records of a damaged journal.
 
-    No controller may use it meanwhile. Jobs that were not over have failed then; the damaged file
-    is kept as FILE.damaged.
+    A journal that a controller uses is left alone. Jobs that were not over have failed then; the
+    damaged file is kept as FILE.damaged.
     """
     from controller.jobs.journal_recovery import recover as recover_journal
 

@@ -1,1 +1,1 @@
-"""Reading and writing files: strict JSON, atomic writes."""
+"""Reading and writing files: strict JSON, atomic writes, lock files."""

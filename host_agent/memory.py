@@ -1,4 +1,4 @@
-"""Memory of this machine available to jobs (Linux), and the machine's identity."""
+"""Memory of this machine available to jobs (Linux)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,6 @@ from network.units import format_bytes
 
 MEMINFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup")
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
-
-def machine_id() -> str:
-    """Return an identity shared by all hosts on this machine's memory, as in Mininet; else ''."""
-    return _text(BOOT_ID).strip()
 
 
 def total_memory() -> int:

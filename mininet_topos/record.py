@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO
 
+from files.processes import start_time
 from mininet_topos.failures import EmulationError
 from p4switch.packet_io.private_files import (
     open_private,
@@ -50,16 +51,6 @@ def state_folder() -> Path:
     if os.geteuid() != 0:
         raise EmulationError("emulations are root's, and so is the record of them; run as root")
     return private_folder(STATE)
-
-
-def start_time(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; None if it does not run."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    fields = text.rpartition(")")[2].split()
-    return None if fields[0] == "Z" else int(fields[19])
 
 
 class EmulationUp(EmulationError):

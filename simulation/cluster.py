@@ -259,6 +259,7 @@ class VirtualCluster:
             return
         self._record(CONTROLLER, "crashes")
         kept = self.disk.content()
+        self.disk.end_owners()
         server = self.exchange.server(CONTROLLER)
         if server is not None:
             server.crash()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, cast
+
+from files.lock import FileInUse
 
 
 def _no_room() -> OSError:
@@ -53,6 +56,8 @@ class VirtualDisk:
         """Bytes that can still be written; None: no limit."""
         self._torn: Callable[[], None] | None = None
         self._gone = False
+        self._locks: dict[Path, object] = {}
+        """Files that a process owns, and what stands for the process."""
 
     # -- the journal's interface
 
@@ -84,6 +89,26 @@ class VirtualDisk:
         """Remove a file if it exists."""
         self.check()
         self._files.pop(file, None)
+
+    def locate(self, file: Path) -> Path:
+        """Return the file: there are no symbolic links."""
+        return file
+
+    @contextlib.contextmanager
+    def lock(self, file: Path) -> Iterator[None]:
+        """Own a file while the block runs, or until `end_owners`. FileInUse."""
+        if file in self._locks:
+            raise FileInUse(file, None)
+        owner = self._locks[file] = object()
+        try:
+            yield
+        finally:
+            if self._locks.get(file) is owner:
+                del self._locks[file]
+
+    def end_owners(self) -> None:
+        """Release all locks, as the end of their owners does."""
+        self._locks.clear()
 
     # -- faults
 

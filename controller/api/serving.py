@@ -8,6 +8,7 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from dataclasses import replace
 from typing import Any
 
 from controller.api.callers import always
@@ -19,6 +20,7 @@ from controller.dataplane.driver import Driver
 from controller.dataplane.rules import losses_on
 from controller.jobs.cluster import Cluster
 from controller.jobs.failover import LinkStates, fail_over
+from controller.jobs.journal import journal_of
 from controller.jobs.manager import Manager
 from controller.jobs.settings import ClusterSettings
 from controller.telemetry.health import Element
@@ -70,16 +72,20 @@ async def serve_cluster(
     are up of which neither switches nor agents report the state. `link_bytes`: where counters of
     links can be read. `date`: seconds since 1970. `new_key`: of a job with integrity. Switches that
     do not answer are planned around, at the start too. Raises DriverError or TimeoutError where the
-    others cannot be programmed, JobError, JournalError, Unrecorded for the journal, and what
-    `listen` raises.
+    others cannot be programmed, JobError, JournalError, Unrecorded for the journal, which one
+    controller owns at a time, and what `listen` raises.
     """
     async with contextlib.AsyncExitStack() as stack:
+        journal = journal_of(settings.journal)
+        if journal is not None:
+            stack.enter_context(journal.owned())
         manager = Manager(
             network,
             lambda rules: driver.apply(rules, READY_SECONDS),
             losses_on(network, settings.loss),
         )
-        cluster = Cluster(manager, settings, date=date, new_key=new_key)
+        owned = replace(settings, journal=journal)
+        cluster = Cluster(manager, owned, date=date, new_key=new_key)
         driver.history = cluster.jobs.history
         await stack.enter_async_context(driver)
         stack.push_async_callback(cluster.close)

@@ -5,8 +5,10 @@ A record counts once etcd has replicated it. Those of one job replace each other
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from itertools import islice
 
 from controller.ha.election import Leadership
@@ -30,6 +32,10 @@ class EtcdJournal:
     def name(self) -> str:
         """Its location, for messages."""
         return str(self._etcd.address)
+
+    def owned(self) -> AbstractContextManager[None]:
+        """Do nothing: the leader owns it, for its term."""
+        return contextlib.nullcontext()
 
     def read(self) -> list[Record]:
         """Return all records by identity. Raises JournalError for an invalid one, EtcdError."""

@@ -26,7 +26,7 @@ from collectives.plan import JobPlan, PlanError
 from controller.jobs.job import Job, move
 from controller.jobs.job_spec import JobSpec, spec_from, submission_of
 from controller.jobs.job_state import LAST_JOB, MOST_NAME, JobError, JobState
-from controller.jobs.journal import FileJournal, Journal, Record, Unrecorded
+from controller.jobs.journal import Journal, Record, Unrecorded, journal_of
 from controller.telemetry.event_log import EventKind, EventLog
 from controller.telemetry.health import Element
 from planning.model.request import Algorithm, PlanRequest
@@ -78,7 +78,8 @@ class JobTable:
     """All jobs, including those that an earlier controller recorded in the journal or its file.
 
     In one `history` no job number is used twice, so no pair of job and epoch recurs; a table that
-    starts without the journal starts another history. `date`: seconds since 1970. `new_key`: random
+    starts without the journal starts another history. Who owns the journal makes the table: it
+    compacts the file. `date`: seconds since 1970. `new_key`: random
     bytes. Raises JobError, JournalError for a journal that cannot be read, Unrecorded for one that
     cannot be written.
     """
@@ -94,9 +95,7 @@ class JobTable:
         self.events = EventLog(date)
         """Events of the jobs and their resources."""
         self._jobs: dict[int, Job] = {}
-        self._journal: Journal | None = (
-            FileJournal(journal) if isinstance(journal, Path) else journal
-        )
+        self._journal = journal_of(journal)
         self._late: dict[int, Record] = {}
         """Pending records by job, for example because the disk was full."""
         self._many_lines = MANY_LINES

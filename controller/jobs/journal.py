@@ -3,6 +3,8 @@
 (`controller.ha.etcd_journal` keeps them in etcd.) A record counts once its line is whole and on the
 disk (fsync), so that it survives a power failure too. One that cannot be written whole, as on a
 full disk, is cut off again; what a crash has left of one is cut off when the file is next read.
+One process at a time owns a journal, since each takes what it has not written itself for such a
+rest.
 """
 
 from __future__ import annotations
@@ -11,10 +13,13 @@ import contextlib
 import json
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from files.lock import FileInUse, locked
+from files.output import make_folder
 from protocol.errors import InputError, OperationError
 
 LOGGER = logging.getLogger("hopsum.journal")
@@ -50,9 +55,20 @@ class Disk(Protocol):
     def remove(self, file: Path) -> None:
         """Remove a file if it exists."""
 
+    def locate(self, file: Path) -> Path:
+        """Return where a file is; symbolic links lead there."""
+
+    def lock(self, file: Path) -> AbstractContextManager[None]:
+        """Own a file while a block runs; entering it raises FileInUse."""
+
 
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
+
+
+def _check_regular(file: Path) -> None:
+    if file.exists() and not file.is_file():
+        raise JournalError(f"{file}: expected a file, found something else")
 
 
 class RealDisk:
@@ -60,8 +76,7 @@ class RealDisk:
 
     def read(self, file: Path) -> bytes:
         """See `Disk`. JournalError unless it is a regular file."""
-        if file.exists() and not file.is_file():
-            raise JournalError(f"{file}: expected a file, found something else")
+        _check_regular(file)
         return file.read_bytes()
 
     def open(self, file: Path, *, append: bool = False) -> BinaryIO:
@@ -91,6 +106,22 @@ class RealDisk:
         """See `Disk`."""
         file.unlink(missing_ok=True)
 
+    def locate(self, file: Path) -> Path:
+        """See `Disk`."""
+        return Path(os.path.realpath(file))
+
+    @contextlib.contextmanager
+    def lock(self, file: Path) -> Iterator[None]:
+        """See `Disk`; FILE.lock shows the owner. Folders to it are made.
+
+        The file itself cannot be locked: `replace` puts another one in its place. JournalError
+        unless it is a regular file, if it exists; OutputError if a folder cannot be made.
+        """
+        _check_regular(file)
+        make_folder(file.parent)
+        with locked(file.with_name(file.name + ".lock")):
+            yield
+
 
 REAL_DISK = RealDisk()
 
@@ -105,6 +136,12 @@ class Journal(Protocol):
     def name(self) -> str:
         """Its location, for messages."""
 
+    def owned(self) -> AbstractContextManager[None]:
+        """Own it while a block runs; entering it raises JournalError if another process does.
+
+        Only the owner may change it. Others may read.
+        """
+
     def read(self) -> list[Record]:
         """Return all records, the oldest first. Raises JournalError."""
 
@@ -116,10 +153,11 @@ class Journal(Protocol):
 
 
 class FileJournal:
-    """The records of `file`, created if missing. `key`: the first key of a record."""
+    """The records of a file, created if missing. `key`: the first key of a record."""
 
     def __init__(self, file: Path, key: str = "number", disk: Disk = REAL_DISK) -> None:
-        self.file = file
+        self._given = file
+        self.file = disk.locate(file)
         self._disk = disk
         self._begin = f'{{"{key}'.encode()
         self.lines = 0
@@ -129,7 +167,22 @@ class FileJournal:
     @property
     def name(self) -> str:
         """The file."""
-        return str(self.file)
+        return str(self._given)
+
+    @contextlib.contextmanager
+    def owned(self) -> Iterator[None]:
+        """See `Journal`."""
+        held = contextlib.ExitStack()
+        try:
+            held.enter_context(self._disk.lock(self.file))
+        except FileInUse as error:
+            raise JournalError(
+                f"{self.name}: another controller uses this journal: {error}"
+            ) from None
+        except OSError as error:
+            raise JournalError(f"{self.name}: cannot be locked: {error.strerror}") from None
+        with held:
+            yield
 
     def read(self) -> list[Record]:
         """Return all records, the oldest first, without a truncated last one.
@@ -142,12 +195,12 @@ class FileJournal:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise JournalError(f"{self.file}: cannot be read: {error.strerror}") from None
+            raise JournalError(f"{self.name}: cannot be read: {error.strerror}") from None
         *lines, rest = content.split(b"\n")
         records = [self._parse(number, line) for number, line in enumerate(lines, start=1)]
         if rest:
             self._check_rest(len(lines) + 1, rest)
-            LOGGER.warning("%s: the last record is truncated and was ignored", self.file)
+            LOGGER.warning("%s: the last record is truncated and was ignored", self.name)
         self._whole = len(content) - len(rest)
         self.lines = len(records)
         return records
@@ -174,8 +227,8 @@ class FileJournal:
     def _wrong(self, number: int, line: bytes) -> JournalError:
         shown = line[:40].decode(errors="backslashreplace")
         return JournalError(
-            f"{self.file}:{number}: {shown!r}: expected a record, one JSON object a line; if it is "
-            f"a journal, `hopsum controller recover {self.file}` recovers its readable records"
+            f"{self.name}:{number}: {shown!r}: expected a record, one JSON object a line; if it is "
+            f"a journal, `hopsum controller recover {self.name}` recovers its readable records"
         )
 
     def append(self, record: Record) -> None:
@@ -191,7 +244,7 @@ class FileJournal:
                         self._cut_off(file)
                     raise
         except OSError as error:
-            raise Unrecorded(f"{self.file} cannot be written: {error.strerror}") from error
+            raise Unrecorded(f"{self.name} cannot be written: {error.strerror}") from error
         assert self._whole is not None
         self._whole += len(line)
         self.lines += 1
@@ -219,7 +272,12 @@ class FileJournal:
         except OSError as error:
             with contextlib.suppress(OSError):
                 self._disk.remove(new)
-            raise Unrecorded(f"{self.file} cannot be written: {error.strerror}") from error
+            raise Unrecorded(f"{self.name} cannot be written: {error.strerror}") from error
+
+
+def journal_of(journal: Path | Journal | None) -> Journal | None:
+    """Return a journal given by its file as such."""
+    return FileJournal(journal) if isinstance(journal, Path) else journal
 
 
 def _write(disk: Disk, file: BinaryIO, content: bytes) -> None:

@@ -7,6 +7,7 @@ reused: no pair of job and epoch is used twice.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from controller.jobs.job_table import (
     job_from_record,
     reserved_number,
 )
-from controller.jobs.journal import FileJournal, JournalError, Record
+from controller.jobs.journal import REAL_DISK, FileJournal, JournalError, Record
 
 LEAST_RECORD = 256
 """Minimum bytes of a job's record."""
@@ -41,10 +42,42 @@ def recover(file: Path) -> Recovery:
     """Rewrite a journal from its readable records; keep the damaged file as FILE.damaged.
 
     A journal without damage stays as it is. Raises JournalError for a file that cannot be read or
-    of which nothing can, Unrecorded for one that cannot be written.
+    of which nothing can, and for a damaged one that a controller uses; Unrecorded for one that
+    cannot be written.
     """
+    journal = FileJournal(file)
+    found = _examine(file)
+    with contextlib.ExitStack() as stack:
+        if found.damaged:
+            stack.enter_context(journal.owned())
+            found = _examine(file)
+        if not found.damaged:
+            return Recovery(len(found.jobs), (), (), 0, None)
+        if not found.latest:
+            raise JournalError(f"{file}: it contains no records; is it a journal?")
+        backup = _back_up(journal.file)
+        ended = [_end(job, found.damaged[0]) for job in found.jobs if not _over(job)]
+        reserved = min(max(found.latest) + found.lost, LAST_JOB)
+        journal.rewrite([*found.latest.values(), {"number": reserved, RESERVED: True}])
+    return Recovery(len(found.jobs), tuple(ended), tuple(found.damaged), reserved, backup)
+
+
+@dataclass(frozen=True, slots=True)
+class _Findings:
+    """A journal's latest records by number, its damaged lines, and the most that they were."""
+
+    latest: dict[int, Record]
+    damaged: list[int]
+    lost: int
+
+    @property
+    def jobs(self) -> list[Record]:
+        return [record for record in self.latest.values() if _is_job(record)]
+
+
+def _examine(file: Path) -> _Findings:
     try:
-        content = file.read_bytes()
+        content = REAL_DISK.read(file)
     except OSError as error:
         raise JournalError(f"{file}: cannot be read: {error.strerror}") from None
     latest: dict[int, Record] = {}
@@ -58,13 +91,10 @@ def recover(file: Path) -> Recovery:
         else:
             damaged.append(number)
             lost += 1 + len(line) // LEAST_RECORD
-    jobs = sum(map(_is_job, latest.values()))
-    if not damaged:
-        return Recovery(jobs, (), (), 0, None)
-    if not latest:
-        raise JournalError(f"{file}: it contains no records; is it a journal?")
-    ended = [_end(record, damaged[0]) for record in latest.values() if not _over(record)]
-    reserved = min(max(latest) + lost, LAST_JOB)
+    return _Findings(latest, damaged, lost)
+
+
+def _back_up(file: Path) -> Path:
     backup = file.with_name(file.name + ".damaged")
     try:
         backup.hardlink_to(file)
@@ -72,8 +102,7 @@ def recover(file: Path) -> Recovery:
         raise JournalError(f"{backup} exists already; move it away first") from None
     except OSError as error:
         raise JournalError(f"{backup}: cannot be written: {error.strerror}") from None
-    FileJournal(file).rewrite([*latest.values(), {"number": reserved, RESERVED: True}])
-    return Recovery(jobs, tuple(ended), tuple(damaged), reserved, backup)
+    return backup
 
 
 def _record(line: bytes) -> Record | None:
@@ -96,7 +125,7 @@ def _is_job(record: Record) -> bool:
 
 
 def _over(record: Record) -> bool:
-    return not _is_job(record) or JobState(record["state"]).over
+    return JobState(record["state"]).over
 
 
 def _end(record: Record, line: int) -> str:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from collectives.choices import DataType
 from collectives.task_messages import workload_message
 from collectives.workload import PROCESS, WorkloadSpec
+from files.processes import boot_id
 from host_agent.io.session_thread import SessionThread
-from host_agent.memory import machine_id, total_memory
+from host_agent.memory import total_memory
 from host_agent.session import NodeSession
 from protocol import hopsum_pb2 as pb
 from protocol import hopsum_pb2_grpc as pb_grpc
@@ -36,9 +37,7 @@ class NodeClient:
         self.address = address
         self.host = host
         self._tls = tls
-        self._session = NodeSession(
-            address, host, total_memory(), machine_id(), secrets.token_hex(8)
-        )
+        self._session = NodeSession(address, host, total_memory(), boot_id(), secrets.token_hex(8))
         self._thread: SessionThread[pb.NodeMessage, pb.NodeCommand] = SessionThread(
             self._session,
             lambda channel, messages: pb_grpc.ControllerStub(channel).Serve(messages),

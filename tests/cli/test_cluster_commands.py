@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +16,13 @@ from typer.testing import CliRunner
 from cli import cluster_commands
 from cli.cluster_commands import switch_addresses
 from cli.main import app
+from controller.jobs.journal import JournalError
 from controller.jobs.priorities import ONE_LEVEL
 from controller.jobs.settings import ClusterSettings
 from network.loaders import load_network, save_network
 from network.model import Network
 from protocol.errors import InputError
+from tests.support.machine import PATIENCE, until
 
 
 @pytest.mark.parametrize(
@@ -74,3 +81,52 @@ def test_switches_have_one_address_each() -> None:
     ):
         with pytest.raises(InputError, match=words):
             switch_addresses(network, addresses)
+
+
+@pytest.mark.slow
+def test_a_second_controller_of_a_journal_is_refused(tmp_path: Path) -> None:
+    """Also `recover`, until the first has ended, by whatever signal."""
+    hopsum = Path(sys.executable).with_name("hopsum")
+    journal = tmp_path / "jobs"
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+
+    def command(name: str) -> list[str]:
+        options = ["--jobs", "jobs", "--listen", f"unix:{tmp_path}/{name}"]
+        return [str(hopsum), "controller", "serve", "star:2", *options]
+
+    @contextlib.contextmanager
+    def serving(name: str) -> Iterator[int]:
+        """A controller that owns the journal; it is killed at the end."""
+        with subprocess.Popen(command(name), cwd=tmp_path, env=environment) as process:
+            try:
+                until(lambda: owned_by(process.pid) and journal.exists(), f"the {name} controller")
+                yield process.pid
+            finally:
+                process.kill()
+
+    def owned_by(pid: int) -> bool:
+        lock = tmp_path / "jobs.lock"
+        return lock.exists() and f'"pid": {pid},' in lock.read_text()
+
+    with serving("first") as first:
+        second = subprocess.run(
+            command("second"),
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE,
+        )
+        assert second.returncode == 1
+        assert "jobs: another controller uses this journal" in second.stderr
+        assert f"process {first} of this machine; end it first" in second.stderr
+        with journal.open("ab") as file:
+            file.write(b"damaged\n")
+        recovered = CliRunner().invoke(app, ["controller", "recover", str(journal)])
+        assert isinstance(recovered.exception, JournalError)
+        assert "another controller uses this journal" in str(recovered.exception)
+    recovered = CliRunner().invoke(app, ["controller", "recover", str(journal)])
+    assert recovered.exit_code == 0, recovered.output
+    with serving("third"):
+        pass

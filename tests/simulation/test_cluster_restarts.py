@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from controller.api.serving import serve_cluster
+from controller.dataplane.driver import Driver
 from controller.jobs.job_state import JobState
+from controller.jobs.journal import JournalError
 from controller.jobs.replanning import ReplanningPolicy
 from simulation.cluster import VirtualCluster
 from tests.support.virtual_cluster import (
@@ -253,3 +257,25 @@ def test_boundaries_of_an_embedding_are_decided_by_the_controller(tmp_path: Path
         test,
         policies={"replanning": ReplanningPolicy(every=6, pause=0.5)},
     )
+
+
+@pytest.mark.slow
+def test_a_second_controller_leaves_journal_and_jobs_to_the_first(tmp_path: Path) -> None:
+    async def test(cluster: VirtualCluster) -> None:
+        await submit(cluster, "a", "h1,h2,h3", rounds=75)
+        await running(cluster, "a", 2)
+        before = cluster.journal().read()
+        driver = Driver([], cluster.options.pipeline)
+        settings = replace(cluster.options.settings, journal=cluster.journal())
+        with pytest.raises(JournalError, match="another controller uses this journal"):
+            async with serve_cluster(cluster.network, driver, cluster._listen, settings):
+                pass
+        assert cluster.journal().read() == before
+        await submit(cluster, "b", "h1,h2", rounds=2)
+        await exact(cluster, "b")
+        # One that is killed owns nothing: the next one starts at once.
+        await cluster.crash_controller()
+        cluster.start_controller()
+        assert (await exact(cluster, "a")).epoch == 1
+
+    run(tmp_path, "star:4", test)

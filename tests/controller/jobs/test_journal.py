@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from controller.jobs import journal as module
 from controller.jobs.journal import FileJournal, JournalError, Unrecorded
+from protocol.errors import InputError
 
 RECORDS: list[dict[str, Any]] = [{"number": number, "text": "x" * number} for number in range(5)]
 
@@ -174,3 +175,40 @@ def test_a_journal_is_its_users_alone(journal: FileJournal) -> None:
     assert journal.file.stat().st_mode & 0o777 == 0o600
     journal.rewrite(RECORDS[:1])
     assert journal.file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_journal_has_one_owner(journal: FileJournal, tmp_path: Path) -> None:
+    """By any path: what another has written would be taken for the rest of a record."""
+    (tmp_path / "link").symlink_to(journal.file)
+    owned = journal.owned()
+    with owned:
+        for name in ("jobs", "link"):
+            second = FileJournal(tmp_path / name)
+            words = rf"{name}: another controller uses this journal: .*jobs\.lock is locked by .*"
+            with pytest.raises(JournalError, match=rf"{words}process {os.getpid()}.*end it first"):
+                second.owned().__enter__()
+            assert second.read() == RECORDS[:3]
+        journal.append(RECORDS[3])
+    with FileJournal(tmp_path / "link").owned():
+        pass
+    assert {file.name for file in tmp_path.iterdir()} == {"jobs", "link"}
+
+
+def test_a_link_to_a_journal_stays_one(journal: FileJournal, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "elsewhere" / "link"
+    link.symlink_to("../jobs")
+    FileJournal(link).rewrite(RECORDS[3:])
+    assert link.is_symlink()
+    assert journal.read() == RECORDS[3:]
+
+
+def test_what_is_no_journal_gets_no_lock_beside_it(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match="expected a file"):
+        FileJournal(tmp_path).owned().__enter__()
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="file: expected a folder, found a file"):
+        FileJournal(tmp_path / "file" / "jobs").owned().__enter__()
+    assert not tmp_path.with_name(tmp_path.name + ".lock").exists()
+    with FileJournal(tmp_path / "new" / "jobs").owned():
+        assert (tmp_path / "new" / "jobs.lock").exists()

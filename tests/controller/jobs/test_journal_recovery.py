@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from controller.jobs.job_state import JobState
 from controller.jobs.job_table import JobTable
-from controller.jobs.journal import JournalError
+from controller.jobs.journal import FileJournal, JournalError
 from controller.jobs.journal_recovery import recover
 from tests.controller.jobs.test_job_table import end, job
 
@@ -94,6 +94,27 @@ def test_a_record_of_no_valid_job_counts_as_damage(file: Path) -> None:
     assert recover(file).damaged == (2,)
 
 
+def test_the_journal_of_a_controller_is_left_alone(file: Path) -> None:
+    with FileJournal(file).owned():
+        assert recover(file).jobs == 3
+        damage(file, 2)
+        before = file.read_bytes()
+        with pytest.raises(JournalError, match="another controller uses this journal"):
+            recover(file)
+        assert file.read_bytes() == before
+    assert recover(file).damaged == (2,)
+
+
+def test_the_damaged_file_is_kept_beside_the_one_that_a_link_leads_to(file: Path) -> None:
+    damage(file, 2)
+    damaged = file.read_bytes()
+    link = file.with_name("link")
+    link.symlink_to(file)
+    assert recover(link).kept_as == file.with_name("jobs.damaged")
+    assert file.with_name("jobs.damaged").read_bytes() == damaged
+    assert recover(link).damaged == ()
+
+
 def test_files_that_are_left_alone(file: Path, tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_text("hello\nworld\n")
@@ -102,6 +123,8 @@ def test_files_that_are_left_alone(file: Path, tmp_path: Path) -> None:
     assert text.read_text() == "hello\nworld\n"
     with pytest.raises(JournalError, match="none: cannot be read: No such file"):
         recover(tmp_path / "none")
+    with pytest.raises(JournalError, match="/dev/zero: expected a file"):
+        recover(Path("/dev/zero"))
     damage(file, 1)
     before = file.read_bytes()
     (tmp_path / "jobs.damaged").write_text("of the last time")
