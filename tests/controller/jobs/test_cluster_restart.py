@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -63,6 +66,50 @@ def test_a_job_that_ends_while_no_controller_is_there(world: World) -> None:
     until(lambda: all_finished(world), "the end of the rounds")
     world.start()
     world.exact("short")
+
+
+CONTROLLER = """
+import sys
+from pathlib import Path
+from tests.support.cluster_world import World
+world = World(Path(sys.argv[1]))
+print("up", flush=True)
+sys.stdin.read()
+world.stop()
+"""
+
+
+@pytest.mark.long
+def test_a_controller_process_that_hangs_costs_a_job_nothing(
+    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its agents have given up their connections when it goes on."""
+    world.stop()
+    with subprocess.Popen(
+        [sys.executable, "-c", CONTROLLER, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"up\n"
+        world.agents("h1", "h2", "h3")
+        world.queries.submit(ring("long", "h1,h2,h3", rounds=1_000_000))
+        until(lambda: world.queries.job("long").round > 0, "rounds")
+        try:
+            other.send_signal(signal.SIGSTOP)
+            until(lambda: caplog.text.count("ping timeout") >= 6, "the end of six streams")
+        finally:
+            other.send_signal(signal.SIGCONT)
+        until(lambda: world.attached() == {"h1", "h2", "h3"}, "the agents")
+        seen = world.queries.job("long").round
+        until(lambda: world.queries.job("long").round > seen, "rounds")
+        assert (world.state("long"), world.queries.job("long").epoch) == ("running", 1)
+        world.stop_agent(0)
+        until(lambda: world.state("long") == "failed", "the end")
+        assert "h1: its connection ended" in world.queries.job("long").reason
+        other.stdin.close()
+    world.start()
 
 
 def test_a_controller_that_dies_as_a_job_ends(
