@@ -68,7 +68,9 @@ def _trees() -> str:
     lines = []
     for job, tree, port, action, data in sorted(_admissions(), key=lambda entry: entry[:3]):
         if action == "admit_children":
-            children = [i for i in range(32) if data["children"] >> i & 1]
+            children = [
+                i for i in range(data["children"].bit_length()) if data["children"] >> i & 1
+            ]
             who = f"children {', '.join(map(str, children))} of {data['fan_in']}"
             if not data["fan_in"]:
                 who = "children, which pass unsummed"

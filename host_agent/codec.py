@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from network.model import Network
 from protocol.wire import (
+    CHILD_MASK,
+    CHILD_SHIFT,
     ETHERNET_BYTES,
     HEADER_BYTES,
     HOP_BYTES,
@@ -185,7 +187,8 @@ def sequences_of(frames: Frames) -> NDArray[np.int64]:
 
 def children_of(frames: Frames) -> NDArray[np.int64]:
     """Child indices in the first stack entry."""
-    return (frames[:, STACK_START] & 0x3F).astype(np.int64)
+    entries = frames[:, STACK_START : STACK_START + HOP_BYTES].view(_U32)[:, 0]
+    return (entries >> CHILD_SHIFT & CHILD_MASK).astype(np.int64)
 
 
 def tos_of(frames: Frames) -> NDArray[np.uint8]:

@@ -19,6 +19,12 @@ static inline uint32_t big32(const uint8_t *p)
     return __builtin_bswap32(v);
 }
 
+/* The child index in the first stack entry of a frame that has one. */
+static inline int64_t child_of(const uint8_t *frame)
+{
+    return big32(frame + STACK) >> CHILD_SHIFT & CHILD_MASK;
+}
+
 static inline void put16(uint8_t *p, uint32_t v)
 {
     p[0] = (uint8_t)(v >> 8);

@@ -31,7 +31,7 @@ from host_agent.sure_calls import SureCalls
 from host_agent.timeout import RoundTrip
 from p4switch.packet_io.compile import FLAGS, NoCompilerError, compile_shared
 from protocol.tos import URGENT
-from protocol.wire import Flag, Reduction, carries_lanes
+from protocol.wire import CHILD_MASK, CHILD_SHIFT, HOP_BYTES, Flag, Reduction, carries_lanes
 
 
 def _bare(*, up: bool) -> int:
@@ -54,6 +54,9 @@ _LAYOUT = {
     "UDP_LENGTH": codec.UDP_LENGTH_AT,
     "URGENT": URGENT,
     "STACK": codec.STACK_START,
+    "HOP_BYTES": HOP_BYTES,
+    "CHILD_SHIFT": CHILD_SHIFT,
+    "CHILD_MASK": CHILD_MASK,
     "OVERFLOW": int(Flag.OVERFLOW),
     "ECN": int(Flag.ECN),
     "SEQUENCED": int(Flag.SEQUENCED),

@@ -57,7 +57,7 @@ uint32_t ordinary_roots(struct flow *flow, uint8_t *frames, uint32_t n, uint32_t
 {
     struct root *r = (struct root *)flow;
     struct server *server = r->server;
-    if (r->contributions_left || r->results_left || length <= STACK || (frames[STACK] & 0x3F) == r->child)
+    if (r->contributions_left || r->results_left || length < STACK + HOP_BYTES || child_of(frames) == r->child)
         return 0;
     uint32_t taken = take_sums(server, frames, n, length, stride, now, out, room, made);
     *made = hand_over(r, out, stride, *made, room, now);

@@ -35,14 +35,14 @@ static int is_newer(int64_t a, int64_t b)
  * new or lacks this child's, in the child's order; changes nothing but `last` and `child`. */
 int ordinary_look_at_sums(struct server *s, const uint8_t *frames, uint32_t n, uint64_t stride)
 {
-    int64_t child = s->child = frames[STACK] & 0x3F, weight = s->weights[child];
+    int64_t child = s->child = child_of(frames), weight = s->weights[child];
     if (weight == NO_WEIGHT)
         return 0;
     for (uint32_t i = 0; i < n; i++) {
         const uint8_t *frame = frames + i * stride;
         if (!is_plain(s->plain, s->expected, frame)
             || (frame[FLAGS] & (SEQUENCED | REPAIR)) != SEQUENCED
-            || (frame[STACK] & 0x3F) != child || big16(frame + WEIGHT) != weight
+            || child_of(frame) != child || big16(frame + WEIGHT) != weight
             || (frame[TOS] & ~URGENT) != s->tos
             || big16(frame + SEQUENCE) != (uint16_t)(s->arrivals[child] + 1 + i))
             return 0;
@@ -182,7 +182,7 @@ static uint32_t take_sums(struct server *s, uint8_t *frames, uint32_t n, uint32_
     if (bare < 0)
         return 0;
     uint32_t run = 0;
-    while (run < n && run < room && !((frames[run * stride + STACK] ^ frames[STACK]) & 0x3F)
+    while (run < n && run < room && child_of(frames + run * stride) == child_of(frames)
            && is_bare(frames + run * stride, BARE_UP) == bare)
         run++;
     if (!run)

@@ -19,6 +19,7 @@ from host_agent.codec import (
     children_of,
     flags_of,
     kinds_of,
+    some,
     weights_of,
     workers_of,
 )
@@ -28,7 +29,7 @@ from host_agent.segment import Remark, Tensor
 from host_agent.server_set import ServerSet
 from host_agent.worker import Worker
 from network.model import Network
-from protocol.wire import Flag, Kind, Reduction, frame_bytes
+from protocol.wire import HOP_BYTES, Flag, Kind, Reduction, frame_bytes
 
 _MAC = slice(0, 6)
 """A frame's destination."""
@@ -111,20 +112,17 @@ class RootWorker(Worker):
         That part of a sum comes from this host alone. Totals of all workers do too: none are handed
         over to roots.
         """
-        if frames.shape[1] <= STACK_START:
+        if frames.shape[1] < STACK_START + HOP_BYTES:
             return frames
-        children = set(frames[:, STACK_START].tobytes())
+        ours = children_of(frames) == self._child[tree]
         flags = set(frames[:, FLAGS_AT].tobytes())
-        if self._child[tree] not in {child & 0x3F for child in children} and not any(
-            each & Flag.BYPASS for each in flags
-        ):
+        if not some(ours) and not any(each & Flag.BYPASS for each in flags):
             return frames
         own = workers_of(frames) == self.plan.workers.index(self.host)
         total = weights_of(frames) == len(self.plan.workers)
         bypasses = (flags_of(frames) & Flag.BYPASS) != 0
-        child = children_of(frames) == self._child[tree]
         claims: NDArray[np.bool_] = kinds_of(frames) == Kind.CONTRIBUTION
-        claims &= np.where(bypasses, own | total, child)
+        claims &= np.where(bypasses, own | total, ours)
         return frames[~claims]
 
     # -- as flows

@@ -11,7 +11,6 @@ from collectives.plan import JobPlan, PlanError, Results, TreePlan
 from host_agent.bare_frames import with_lanes, without_lanes
 from host_agent.check_lanes import is_result, seal_sums
 from host_agent.codec import (
-    STACK_START,
     Frames,
     children_of,
     epochs_of,
@@ -40,15 +39,13 @@ from host_agent.server_statistics import Missing as Missing
 from host_agent.server_statistics import ServerStatistics as ServerStatistics
 from network.model import Network
 from protocol.tos import URGENT
-from protocol.wire import Flag, Kind, Reduction, serial_newer
+from protocol.wire import MAX_CHILDREN, Flag, Kind, Reduction, serial_newer
 
 _NO_WEIGHT = -1
 """Weight of unused child numbers, which no packet has."""
 _OVERFLOW = np.uint8(Flag.OVERFLOW)
 _SUMMED = np.uint8(Flag.OVERFLOW | Flag.ECN)
 """Flags that a sum inherits from its contributions."""
-_MOST_CHILDREN = 64
-"""Number of child indices in a stack entry."""
 
 
 class Server:
@@ -78,7 +75,7 @@ class Server:
         self._own = np.zeros(window, dtype=np.bool_)  # summed here, not handed over
         self._numbers = np.full(window, EMPTY, dtype=np.int64)
         """Link sequence numbers of results in the history; EMPTY: not sent to all in this epoch."""
-        self._links = LinkRepairs(window, _MOST_CHILDREN, self._output, self.statistics)
+        self._links = LinkRepairs(window, MAX_CHILDREN, self._output, self.statistics)
         self._bind(plan, tree)
 
     def _bind(self, plan: JobPlan, tree_number: int) -> None:
@@ -92,7 +89,7 @@ class Server:
         self._workers = workers = len(plan.workers)
         self._integrity = make_integrity(plan, tree.tree, self._key)
         groups = [len(group) for group in tree.server_children]
-        self._sizes = np.full(max(_MOST_CHILDREN, len(groups)), _NO_WEIGHT, dtype=np.int64)
+        self._sizes = np.full(max(MAX_CHILDREN, len(groups)), _NO_WEIGHT, dtype=np.int64)
         self._sizes[: len(groups)] = [size or _NO_WEIGHT for size in groups]
         self._all_single = tree.singles
         self._summed = any(hop.aggregate for stack in tree.up for hop in stack[:-1])
@@ -113,8 +110,8 @@ class Server:
         self._sums.restart(tree.server_children)
         self._ordinary = OrdinarySums()
         self._entered = False
-        self._weights = np.full(_MOST_CHILDREN, _NO_WEIGHT, dtype=np.int64)
-        self._arrivals = np.zeros(_MOST_CHILDREN, dtype=np.int64)
+        self._weights = np.full(MAX_CHILDREN, _NO_WEIGHT, dtype=np.int64)
+        self._arrivals = np.zeros(MAX_CHILDREN, dtype=np.int64)
         """By child, for the pass in C: its weight, if its sums can be ordinary, and the newest
         number received from it."""
 
@@ -198,7 +195,7 @@ class Server:
             return False
         if frames.shape[1] != self._up.length:
             return False
-        child = int(frames[0, STACK_START]) & 0x3F
+        child = int(children_of(frames[:1])[0])
         if not self._open_to_ordinary(child):
             return False
         results = self._ordinary.take(frames, now)

@@ -9,7 +9,7 @@
 local hopsum = Proto("hopsum", "hopsum: sums in the network")
 
 local UDP_PORT = 0x4853
-local VERSION = 3
+local VERSION = 4
 local HEADER_BYTES = 20
 local HOP_BYTES = 4
 local LANE_BYTES = 4
@@ -62,9 +62,9 @@ local f = {
     hop = ProtoField.none("hopsum.hop", "Stack entry"),
     aggregate = ProtoField.bool("hopsum.hop.aggregate", "Aggregate", 8, nil, 0x80),
     clear = ProtoField.bool("hopsum.hop.clear", "Clear", 8, nil, 0x40),
-    child = ProtoField.uint8("hopsum.hop.child", "Child", base.DEC, nil, 0x3F),
-    fan_in = ProtoField.uint8("hopsum.hop.fan_in", "Fan-in", base.DEC),
-    port = ProtoField.uint16("hopsum.hop.port", "Port", base.DEC),
+    child = ProtoField.uint32("hopsum.hop.child", "Child", base.DEC, nil, 0x3FE00000),
+    fan_in = ProtoField.uint32("hopsum.hop.fan_in", "Fan-in", base.DEC, nil, 0x001FF800),
+    port = ProtoField.uint32("hopsum.hop.port", "Port", base.DEC, nil, 0x000007FF),
     lanes = ProtoField.none("hopsum.lanes", "Lanes"),
     key = ProtoField.string("hopsum.key", "Key", base.ASCII, "Job, tree and fragment"),
     first_copy = ProtoField.framenum(
@@ -152,12 +152,12 @@ local function add_stack(tree, buffer, hops)
         end
         local item = tree:add(f.hop, entry)
         item:set_text(string.format("Stack entry %d: %s, child %d of %d, port %d", i, what,
-            entry(0, 1):bitfield(2, 6), entry(1, 1):uint(), entry(2, 2):uint()))
+            entry:bitfield(2, 9), entry:bitfield(11, 10), entry:bitfield(21, 11)))
         item:add(f.aggregate, entry(0, 1))
         item:add(f.clear, entry(0, 1))
-        item:add(f.child, entry(0, 1))
-        item:add(f.fan_in, entry(1, 1))
-        item:add(f.port, entry(2, 2))
+        item:add(f.child, entry)
+        item:add(f.fan_in, entry)
+        item:add(f.port, entry)
     end
 end
 

@@ -20,7 +20,7 @@ from protocol.tos import UDP_PORT as UDP_PORT
 ETHERTYPE_IPV4 = 0x0800
 UDP_PROTOCOL = 17
 
-VERSION = 3
+VERSION = 4
 
 ETHERNET_BYTES = 14
 IPV4_BYTES = 20
@@ -40,7 +40,10 @@ HOPS_DEFAULT = 10
 """Default number of hop stack entries that switches are compiled for."""
 MAX_HOPS = 255
 """Maximum of the header's field; `most_hops` is the maximum that the lanes leave room for."""
-MAX_CHILDREN = 32
+MAX_CHILDREN = 512
+"""Maximum number of flows that a switch or server sums: more than a switch has ports."""
+CHILD_SHIFT, CHILD_MASK = 21, 0x1FF
+"""Position of the child index in a stack entry, as a 32-bit number."""
 MAX_PORT = 510
 MAX_WORKERS = 0xFFFF
 EPOCHS = 0xFFFF
@@ -177,8 +180,8 @@ def frame_bytes(lanes: int, hops: int) -> int:
 class Hop:
     """One entry of the hop stack: what the next switch does ([001 S1][001]).
 
-    `child`: this packet's child index at that switch (0..31); `fan_in`: number of children
-    there (1..32); `port`: egress port. Of the server's entry only child and fan_in count.
+    `child`: this packet's child index at that switch (0..511); `fan_in`: number of children
+    there (1..512); `port`: egress port. Of the server's entry only child and fan_in count.
     """
 
     aggregate: bool = False
@@ -198,8 +201,8 @@ class Hop:
         return (
             self.aggregate << 31
             | self.clear << 30
-            | self.child << 24
-            | self.fan_in << 16
+            | self.child << CHILD_SHIFT
+            | self.fan_in << 11
             | self.port
         )
 
@@ -209,9 +212,9 @@ class Hop:
         return cls(
             aggregate=bool(word >> 31),
             clear=bool(word >> 30 & 1),
-            child=word >> 24 & 0x3F,
-            fan_in=word >> 16 & 0xFF,
-            port=word & 0xFFFF,
+            child=word >> CHILD_SHIFT & CHILD_MASK,
+            fan_in=word >> 11 & 0x3FF,
+            port=word & 0x7FF,
         )
 
 

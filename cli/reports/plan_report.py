@@ -23,7 +23,7 @@ from planning.bounds.strength import strength
 from planning.model.forest import Forest
 from planning.model.graph import Edge, PlanningGraph
 from planning.model.request import PlanRequest
-from protocol.wire import LANE_BYTES
+from protocol.wire import LANE_BYTES, MAX_CHILDREN
 from timing.estimate import Estimate
 
 
@@ -238,7 +238,8 @@ def _limits(
         )
     if forest.planner == "multi-tree" and network.switches and forest.throughput < forest.bound:
         lines.append(
-            "the bound knows of slots and of the fan-in of 32 only at the switches of hosts"
+            f"the bound knows of slots and of the fan-in of {MAX_CHILDREN} only at the "
+            "switches of hosts"
             + (
                 ""
                 if options.max_delay is None

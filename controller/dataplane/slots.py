@@ -9,7 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol import hopsum_pb2 as pb
-from protocol.wire import Address, Header, Kind, frame_bytes, frame_template, frame_view
+from protocol.wire import (
+    MAX_CHILDREN,
+    Address,
+    Header,
+    Kind,
+    frame_bytes,
+    frame_template,
+    frame_view,
+)
 
 OPCODE_SEND = 0
 OPCODE_INSPECT = 1
@@ -86,7 +94,7 @@ def slot_message(state: SlotState, lanes: bool) -> pb.Slot:
         tree=state.tree,
         epoch=state.epoch,
         fragment=state.fragment,
-        bitmap=state.bitmap,
+        bitmap=state.bitmap.to_bytes(MAX_CHILDREN // 8, "big"),
         count=state.count,
         fan_in=state.fan_in,
         weight=state.weight,
@@ -106,7 +114,7 @@ def slot_from(message: pb.Slot) -> SlotState:
         tree=message.tree,
         epoch=message.epoch,
         fragment=message.fragment,
-        bitmap=message.bitmap,
+        bitmap=int.from_bytes(message.bitmap, "big"),
         count=message.count,
         fan_in=message.fan_in,
         weight=message.weight,

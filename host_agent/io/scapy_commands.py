@@ -38,8 +38,8 @@ class CommandError(InputError):
 
 _HOP_NUMBERS = {
     "child": ("child", MAX_CHILDREN - 1),
-    "fan-in": ("fan_in", 0xFF),
-    "port": ("port", 0xFFFF),
+    "fan-in": ("fan_in", MAX_CHILDREN),
+    "port": ("port", 0x7FF),
 }
 _HOP_BITS = {"agg": "aggregate", "clear": "clear"}
 

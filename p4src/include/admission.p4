@@ -87,7 +87,9 @@ control Admission(inout headers_t hdr,
 
     action aggregate() {
         meta.task = task_t.AGGREGATE;
-        meta.child = (children_t)1 << hdr.hops[0].child;  // no bit for 32 and above
+        // By halves, since BMv2's shift amounts have at most 8 bits.
+        bit<256> half = 256w1 << hdr.hops[0].child[7:0];
+        meta.child = hdr.hops[0].child[8:8] == 1 ? half ++ 256w0 : 256w0 ++ half;
     }
 
     action deliver() {
@@ -139,7 +141,7 @@ control Admission(inout headers_t hdr,
             meta.slot_index = hdr.packet_out.slot & SLOT_MASK;
             meta.lanes_operation = lanes_operation_t.LOAD;
         } else if (hdr.hops[0].isValid()
-                   && (hdr.hops[0].port > (bit<16>)MAX_PORT || hdr.hops[0].port == CPU_PORT)) {
+                   && (hdr.hops[0].port > (bit<11>)MAX_PORT || hdr.hops[0].port == CPU_PORT)) {
             refuse(OUTCOME_MALFORMED);
         } else {
             admission.apply();

@@ -31,8 +31,8 @@ header packet_in_t {
     port_t       port;     // ingress port of the request
     slot_index_t slot;
     children_t   bitmap;   // children seen
-    bit<8>       count;
-    fan_in_t     fan_in;
+    bit<16>      count;
+    bit<16>      fan_in;
     bit<8>       cleared;
     bit<8>       valid;    // 0: nothing was ever in this slot
 }
@@ -105,9 +105,9 @@ header hopsum_t {
 header hop_t {
     bit<1>   aggregate;
     bit<1>   clear;
-    bit<6>   child;   // child index of the packet at this switch
+    child_t  child;   // of the packet at this switch
     fan_in_t fan_in;
-    bit<16>  port;    // output port
+    bit<11>  port;    // output port
 }
 
 struct headers_t {

@@ -22,8 +22,8 @@ control Inspector(inout headers_t hdr,
         hdr.packet_in.port = standard_metadata.ingress_port;
         hdr.packet_in.slot = meta.slot_index;
         hdr.packet_in.bitmap = meta.slot.children;
-        hdr.packet_in.count = meta.slot.count;
-        hdr.packet_in.fan_in = meta.slot.fan_in;
+        hdr.packet_in.count = (bit<16>)meta.slot.count;
+        hdr.packet_in.fan_in = (bit<16>)meta.slot.fan_in;
         hdr.packet_in.cleared = (bit<8>)meta.slot.cleared;
         hdr.packet_in.valid = meta.slot.job != 0 ? 8w1 : 0;
 

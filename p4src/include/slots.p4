@@ -75,7 +75,7 @@ control SlotTransition(inout headers_t hdr, inout metadata_t meta) {
         complete = (bit<1>)(meta.slot.count == meta.slot.fan_in);
         // A switch behind a port with several children would copy each one's answer to all.
         answers = meta.slot.kept
-            & (bit<1>)((meta.admitted_children & (meta.admitted_children - 1)) == 0)
+            & (bit<1>)(meta.admitted_children == meta.child)
             & (bit<1>)(hdr.lanes.isValid() || !meta.slot_has_lanes);
     }
 

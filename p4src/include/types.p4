@@ -18,8 +18,9 @@ typedef bit<16> job_t;       // from 1: a job 0 would look like an empty registe
 typedef bit<8>  tree_t;
 typedef bit<16> epoch_t;     // from 1, a serial number
 typedef bit<32> fragment_t;  // from 0, a serial number that is never reset
-typedef bit<32> children_t;  // a bit a child of this switch
-typedef bit<8>  fan_in_t;    // how many children there are
+typedef bit<9>  child_t;     // index of a child of this switch
+typedef bit<512> children_t;  // a bit a child of this switch
+typedef bit<10> fan_in_t;    // how many children there are
 typedef bit<16> weight_t;    // workers in a sum
 typedef bit<8>  exponent_t;  // biased, so that the larger number is the larger exponent
 typedef bit<32> slot_index_t;
@@ -36,7 +37,7 @@ const bit<3>  DONT_FRAGMENT = 2;   // and no more fragments
 const bit<8>  UDP_PROTOCOL = 17;
 const bit<16> UDP_PORT = 0x4853;   // ASCII "HS"
 const bit<32> UDP_PORTS = 0x48534853;  // source and destination
-const bit<4>  VERSION = 3;
+const bit<4>  VERSION = 4;
 
 enum bit<4> kind_t {
     CONTRIBUTION = 1,  // up: a worker's fragment, or a sum of some

@@ -23,6 +23,7 @@ from host_agent.stream import WorkerOptions, WorkerStatistics
 from host_agent.worker import Worker
 from network.model import Network
 from protocol.wire import (
+    CHILD_SHIFT,
     Flag,
     Hop,
     Kind,
@@ -173,7 +174,7 @@ def batches(scene: Scene, start: int, frames: int, seed: int) -> Iterator[Frames
         fields["epoch"] = rng.choice((0, 1, 1, 1, 1, 1, 2, 0x8001, 0xFFFF), n)
         fields["tree"] = rng.choice(trees, n)
         if hops:
-            fields["stack"][:, 0] ^= rng.integers(0, 4, n, dtype=np.uint32) << 24
+            fields["stack"][:, 0] ^= rng.integers(0, 4, n, dtype=np.uint32) << CHILD_SHIFT
         _mutate(rng, rows)
         yield rows[:, : int(rng.integers(0, rows.shape[1]))] if chance < 0.08 else rows
 

@@ -7,6 +7,7 @@ lose packets on purpose and knows nothing of queues.
 from __future__ import annotations
 
 import operator
+import struct
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -145,7 +146,7 @@ class ReferenceSwitch(Switch):
         if packet.flags & Flag.STALE or not packet.hops[0].aggregate:
             self.counts[Outcome.FORWARDED] += 1
             return self._popped(frame, _unnumbered(packet))
-        if packet.hops[0].child >= 32 or not sender.children >> packet.hops[0].child & 1:
+        if not sender.children >> packet.hops[0].child & 1:
             return self._dropped(Outcome.NOT_ADMITTED)
         if packet.hops[0].fan_in != sender.fan_in:
             return self._dropped(Outcome.MALFORMED)
@@ -364,8 +365,8 @@ class ReferenceSwitch(Switch):
         slot = self.slots[index]
         bitmap = sum(1 << child for child in slot.children)
         header = b"\1" + CPU_PORT.to_bytes(2, "big") + index.to_bytes(4, "big")
-        header += bitmap.to_bytes(4, "big")
-        header += bytes([len(slot.children), slot.fan_in, slot.cleared, slot.job != 0])
+        header += bitmap.to_bytes(64, "big")
+        header += struct.pack(">HH??", len(slot.children), slot.fan_in, slot.cleared, slot.job != 0)
         shown = _sum(slot, packet)
         shown = replace(shown, job=slot.job, tree=slot.tree, epoch=slot.epoch)
         shown = replace(shown, fragment=slot.fragment, reduction=slot.reduction)

@@ -174,22 +174,32 @@ def test_a_route_through_switches_that_sum_is_preferred() -> None:
 
 
 def test_more_flows_than_children() -> None:
-    network = load_network("star:40")
+    """Only where several hosts share a port can there be more children than ports."""
+    network = load_network("leaf-spine:4x180x1", plain=["l1", "l2", "l3", "l4"])
     plan = make_plan(network, request(network))
     check_plans(network, [plan])
     tree = plan.trees[0]
-    assert tree.parts["s1"].fan_in == 32
-    assert [len(workers) for workers in tree.server_children] == [32] + [1] * 8
+    assert tree.parts["s1"].fan_in == 512
+    assert sorted(len(workers) for workers in tree.server_children) == [1] * 208 + [512]
+
+
+@pytest.mark.parametrize("workers", [33, 64, 128, 500])
+def test_a_switch_sums_all_its_children(workers: int) -> None:
+    network = load_network(f"star:{workers}")
+    plan = make_plan(network, request(network))
+    check_plans(network, [plan])
+    assert plan.trees[0].parts["s1"].fan_in == workers
+    assert len(plan.trees[0].server_children) == 1
 
 
 def test_too_many_flows_at_the_server() -> None:
-    network = load_network("star:65")
-    with pytest.raises(PlanError, match="34 flows would reach server ps; at most 32 can"):
+    network = load_network("leaf-spine:3x180x1", plain=["l1", "l2", "l3", "s1"])
+    with pytest.raises(PlanError, match="540 flows would reach server ps; at most 512 can"):
         make_plan(network, request(network))
 
 
 def test_a_baseline_of_many_workers_sends_single_packets() -> None:
-    network = load_network("star:65")
+    network = load_network("leaf-spine:3x180x1")
     plan = make_plan(network, request(network, algorithm=Algorithm.SERVER))
     check_plans(network, [plan])
     assert plan.trees[0].singles
@@ -404,7 +414,7 @@ def test_the_checker_finds_faults_in_stacks_up() -> None:
         "child 1 is not admitted at port": with_hop(plan, 0, 0, child=1),
         "the entry's fan-in is 3": with_hop(plan, 0, 0, fan_in=3),
         "it would wait": with_hop(plan, 0, 0, aggregate=False),
-        "expected 0..31": with_hop(plan, 0, 0, child=32),
+        "expected 0..511": with_hop(plan, 0, 0, child=512),
         "summed packets leave by 2 ways": with_hop(plan, 0, -1, fan_in=2),
         "stack ends before the server": broken(
             plan, up=(plan.trees[0].up[0][-1:], *plan.trees[0].up[1:])

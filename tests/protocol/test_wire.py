@@ -56,7 +56,7 @@ def test_stacks_have_an_end() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"child": 32}, {"child": -1}, {"fan_in": 33}, {"port": 511}, {"port": -1}]
+    "changes", [{"child": 512}, {"child": -1}, {"fan_in": 513}, {"port": 511}, {"port": -1}]
 )
 def test_hop_fields_have_bounds(changes: dict[str, Any]) -> None:
     with pytest.raises(wire.LayoutError, match="expected 0"):
@@ -68,8 +68,8 @@ def test_hop_fields_have_bounds(changes: dict[str, Any]) -> None:
         wire.Hop,
         aggregate=st.booleans(),
         clear=st.booleans(),
-        child=st.integers(0, 31),
-        fan_in=st.integers(0, 32),
+        child=st.integers(0, 511),
+        fan_in=st.integers(0, 512),
         port=st.integers(0, 510),
     )
 )
@@ -78,7 +78,8 @@ def test_hops_survive_packing(hop: wire.Hop) -> None:
 
 
 def test_a_hop_has_its_bits_where_the_page_draws_them() -> None:
-    assert wire.Hop(True, False, 5, 7, 258).pack() == 0x85_07_01_02
+    assert wire.Hop(True, False, 5, 7, 258).pack() == 1 << 31 | 5 << 21 | 7 << 11 | 258
+    assert wire.Hop(True, False, 511, 512, 510).pack() == 0xBFF0_01FE | 512 << 11
     assert wire.Hop(False, True, 0, 0, 0).pack() == 0x40_00_00_00
 
 

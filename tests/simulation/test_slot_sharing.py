@@ -31,6 +31,7 @@ from host_agent.worker import Worker
 from network.loaders import load_network
 from network.model import Network
 from planning.model.request import PlanRequest
+from protocol.wire import MAX_CHILDREN
 from simulation.faults import Faults
 from simulation.world import World
 from tests.simulation.test_all_reduce import LANES, make_engine
@@ -336,10 +337,13 @@ def test_slots_are_given_up_and_come_back_in_mid_run() -> None:
         assert cluster.exact == 3
 
 
+@pytest.mark.slow
 def test_a_job_that_needs_its_switches_keeps_them() -> None:
     """More flows than a server takes: its job does not give way, so the new one finds no room."""
-    network = load_network("leaf-spine:2x36x1", slots=SLOTS, workers=70)
-    asked = request(1, SLOTS, tuple(f"h{n}" for n in range(1, 36)), "ps")
+    network = load_network("leaf-spine:3x180x1", slots=SLOTS, plain=["l2", "l3", "s1"])
+    workers = tuple(host for host in network.hosts if host != "ps")
+    assert len(workers) > MAX_CHILDREN
+    asked = request(1, SLOTS, workers, "ps")
 
     async def install_nothing(rules: Mapping[str, SwitchRules]) -> None:
         pass

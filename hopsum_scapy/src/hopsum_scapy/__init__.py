@@ -52,7 +52,7 @@ __all__ = [
     "parse",
 ]
 
-VERSION = 3
+VERSION = 4
 UDP_PORT = 0x4853
 LANES_MAX = 352
 KINDS = {1: "contribution", 2: "result", 3: "replicated", 4: "inspect", 5: "request"}
@@ -86,9 +86,9 @@ class Hop(Packet):
     fields_desc = [  # noqa: RUF012
         BitField("aggregate", 0, 1),
         BitField("clear", 0, 1),
-        BitField("child", 0, 6),
-        ByteField("fan_in", 1),
-        ShortField("port", 0),
+        BitField("child", 0, 9),
+        BitField("fan_in", 1, 10),
+        BitField("port", 0, 11),
     ]
 
     def extract_padding(self, s: bytes) -> tuple[bytes, bytes]:

@@ -61,6 +61,18 @@ def test_unspecified_choices_are_made() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("workers", [33, 63, 127])
+def test_one_switch_sums_for_a_rack(workers: int) -> None:
+    """Every worker is a child of the switch: nothing meets at the server's link."""
+    report = run_experiment(
+        Experiment(topology=f"star:{workers}", elements=5000, rounds=1, dtype=DataType.INT32)
+    )
+    assert report.problems == []
+    assert report.exact_bytes_expected
+    assert report.measured.seconds == pytest.approx(report.predicted.seconds, rel=0.05)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [Algorithm.IN_NETWORK, Algorithm.SERVER, Algorithm.EMBEDDING])
 @pytest.mark.parametrize("dtype", list(DataType))
 def test_check_lanes_cost_the_bytes_that_are_predicted(

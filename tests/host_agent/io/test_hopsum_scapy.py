@@ -19,7 +19,7 @@ HOPS = st.lists(
         aggregate=st.booleans(),
         clear=st.booleans(),
         child=st.integers(0, 31),
-        fan_in=st.integers(0, 32),
+        fan_in=st.integers(0, 512),
         port=st.integers(0, 510),
     ),
     max_size=wire.HOPS_DEFAULT,

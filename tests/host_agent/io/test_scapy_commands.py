@@ -56,7 +56,7 @@ def test_values_are_padded_and_may_be_negative() -> None:
     ("text", "message"),
     [
         ("agg,kid=1", "'kid=1'; expected `agg`"),
-        ("child=32", "child: '32'; expected a whole number from 0 to 31"),
+        ("child=512", "child: '512'; expected a whole number from 0 to 511"),
         ("port=x", "port: 'x'; expected a whole number"),
         ("child", "child: ''; expected a whole number"),
         ("agg=1", "'agg=1'; expected `agg`"),

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from protocol.outcomes import Outcome
-from protocol.wire import Flag, Hop
-from tests.packet.hopsum.packets import LAST_HOP, add
+from protocol.wire import MAX_CHILDREN, Flag, Hop
+from tests.packet.hopsum.packets import LAST_HOP, Packet, add
 from tests.packet.hopsum.star import SERVER_PORT, contribution, result, send, star, up
 from tests.packet.hopsum.switches import CPU_PORT, Switch
 
@@ -36,14 +36,12 @@ def test_a_child_comes_in_at_its_own_port(switch: Switch, port: int) -> None:
     assert up(switch, *parts) == [parts[1].popped(values=total, weight=2)]
 
 
-@pytest.mark.parametrize("child", [1, 31, 32, 63])
+@pytest.mark.parametrize("child", [1, 31, 32, 255, 256, 511])
 def test_a_host_cannot_speak_for_another_child(switch: Switch, child: int) -> None:
-    """H29: six bits name a child, of which half are never admitted."""
+    """H29: whatever the index, only the port's own children are admitted."""
     star(switch)
-    word = 1 << 31 | child << 24 | 2 << 16 | SERVER_PORT
-    frame = bytearray(contribution(switch, 0).frame())
-    frame[62:66] = word.to_bytes(4, "big")
-    assert switch.send(1, bytes(frame)) == []
+    hop = Hop(aggregate=True, child=child, fan_in=2, port=SERVER_PORT)
+    assert send(switch, 1, contribution(switch, hops=(hop, LAST_HOP))) == []
     assert switch.counted() == {Outcome.NOT_ADMITTED: 1}
 
 
@@ -69,19 +67,60 @@ def test_a_switch_that_does_not_aggregate_only_forwards(switch: Switch) -> None:
     assert switch.counted() == {Outcome.FORWARDED: 1, Outcome.NOT_ADMITTED: 1}
 
 
-def test_thirty_two_children(switch: Switch) -> None:
-    """The largest fan-in: every bit of the bitmap."""
-    switch.admit_children(1, 2**32 - 1, fan_in=32)
+@pytest.mark.parametrize("fan_in", [32, 33, 64, 65, 128, 129, 256, 257, MAX_CHILDREN])
+def test_each_of_many_children_counts_once(switch: Switch, fan_in: int) -> None:
+    """On both sides of every word of an engine's numbers, up to the largest fan-in."""
+    switch.admit_children(1, (1 << fan_in) - 1, fan_in=fan_in)
     parts = [
         contribution(
-            switch, hops=(Hop(aggregate=True, child=child, fan_in=32, port=SERVER_PORT), LAST_HOP)
+            switch,
+            values=(child + 1,) * switch.build.lanes,
+            hops=(Hop(aggregate=True, child=child, fan_in=fan_in, port=SERVER_PORT), LAST_HOP),
         )
-        for child in range(32)
+        for child in range(fan_in)
     ]
-    out = send(switch, 1, *reversed(parts))
+    last, *others = parts
+    for batch in batches(others):
+        assert send(switch, 1, *batch) == []
+        assert send(switch, 1, *batch[-2:]) == []
+    total = last.popped(values=add(*(part.values for part in parts)), weight=fan_in)
+    assert send(switch, 1, last) == [(SERVER_PORT, total)]
+    assert send(switch, 1, parts[-1]) == [(SERVER_PORT, total)]
+    repeated = sum(len(batch[-2:]) for batch in batches(others))
+    assert switch.counted() == {
+        Outcome.AGGREGATED: fan_in - 1,
+        Outcome.DUPLICATE: repeated,
+        Outcome.COMPLETED: 1,
+        Outcome.RE_EMITTED: 1,
+    }
+
+
+def batches(packets: list[Packet]) -> list[list[Packet]]:
+    """Few packets at a time, as BMv2's queues take."""
+    return [packets[at : at + 32] for at in range(0, len(packets), 32)]
+
+
+def test_siblings_far_apart_have_ports_of_their_own(switch: Switch) -> None:
+    """Neighbouring bits of the bitmap, and bits a word or half of it apart."""
+    children = (0, 32, 64, 127, 255, 256, 511)
+    for port, child in enumerate(children, 1):
+        switch.admit_children(port, 1 << child, fan_in=len(children))
+    parts = [
+        contribution(
+            switch,
+            hops=(Hop(aggregate=True, child=c, fan_in=len(children), port=SERVER_PORT), LAST_HOP),
+        )
+        for c in children
+    ]
+    for port in range(1, len(children) + 1):
+        for other, part in enumerate(parts, 1):
+            if other != port:
+                assert send(switch, port, part) == []
+    refused = len(children) * (len(children) - 1)
+    assert switch.counted() == {Outcome.NOT_ADMITTED: refused}
     total = add(*(part.values for part in parts))
-    assert out == [(SERVER_PORT, parts[0].popped(values=total, weight=32))]
-    assert switch.counted() == {Outcome.AGGREGATED: 31, Outcome.COMPLETED: 1}
+    out = [out for port, part in enumerate(parts, 1) for out in send(switch, port, part)]
+    assert out == [(SERVER_PORT, parts[-1].popped(values=total, weight=len(children)))]
 
 
 def test_a_slot_beyond_the_registers_wraps_into_them(switch: Switch) -> None:

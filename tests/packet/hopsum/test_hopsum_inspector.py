@@ -13,7 +13,7 @@ from tests.packet.hopsum.packets import Packet, add, raw_ipv4
 from tests.packet.hopsum.star import SERVER_PORT, contribution, result, send, star, up
 from tests.packet.hopsum.switches import CPU_PORT, Switch
 
-PACKET_IN = struct.Struct(">BHIIBBBB")
+PACKET_IN = struct.Struct(">BHI64sHHBB")
 INSPECT = 1
 
 
@@ -44,7 +44,7 @@ def inspect(switch: Switch, slot: int) -> Shown:
     opcode, came_in, shown, bitmap, count, fan_in, cleared, valid = PACKET_IN.unpack_from(frame)
     assert (opcode, came_in) == (INSPECT, CPU_PORT)
     packet = Packet.read(frame[PACKET_IN.size :])
-    return Shown(shown, bitmap, count, fan_in, cleared, valid, packet)
+    return Shown(shown, int.from_bytes(bitmap, "big"), count, fan_in, cleared, valid, packet)
 
 
 def test_an_empty_slot(switch: Switch) -> None:

@@ -104,8 +104,8 @@ def test_another_jobs_worker_does_not_change_what_a_job_gets(switch: Switch, see
         up_hops = tuple(
             Hop(
                 aggregate=rng.random() < 0.8,
-                child=rng.randrange(32),
-                fan_in=rng.choice((1, 2, 2, 32)),
+                child=rng.choice((rng.randrange(4), rng.randrange(512))),
+                fan_in=rng.choice((1, 2, 2, 512)),
                 port=rng.choice((1, 2, 3, 8, CPU_PORT)),
             )
             for _ in range(rng.randrange(1, 4))

@@ -182,6 +182,8 @@ def test_too_many_flows_are_seen_before_the_search(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(multi_hop, "improve", lambda *_: pytest.fail("searched"))
     network = load_network("fat-tree:8")
     workers = tuple(network.hosts)[1:]
-    task = TreeTask("h1", workers, frozenset(network.switches))
+    task = TreeTask("h1", workers, frozenset(network.switches), max_flows=32)
     with pytest.raises(PlanError, match="65 flows would reach server h1; at most 32 can"):
-        solve_tasks(network, [task], Limits(max_summing=2), method=Method.HEURISTIC)
+        solve_tasks(
+            network, [task], Limits(max_summing=2, max_children=32), method=Method.HEURISTIC
+        )
