@@ -5,10 +5,10 @@
  * BMv2 runs in one thread, packet by packet. An all-zero cell is an empty slot: jobs are
  * numbered from 1.
  *
- *     639        127 123      107    99      83         51      41       31       15         7
- *     | children | 0 | job 16 | tree | epoch | fragment | count | fan-in | weight | exponent |
- *                                             | reduction | cleared | overflow | ecn | kept |
- *                                             7           3         2          1     0
+ *     635      619    611     595        563     553      543      527        519         515
+ *     | job 16 | tree | epoch | fragment | count | fan-in | weight | exponent | reduction |
+ *                                             | cleared | overflow | ecn | kept | children |
+ *                                             515       514        513   512    511        0
  *
  * The children lie on whole 64-bit words, which engines in software copy fastest.
  */
@@ -25,20 +25,20 @@ control ReadSlot(inout metadata_t meta) {
     action read_slot() {
         slot_cell_t cell;
         slot_cells.read(cell, meta.slot_index);
-        meta.slot.children = cell[639:128];
-        meta.slot.job = cell[123:108];
-        meta.slot.tree = cell[107:100];
-        meta.slot.epoch = cell[99:84];
-        meta.slot.fragment = cell[83:52];
-        meta.slot.count = cell[51:42];
-        meta.slot.fan_in = cell[41:32];
-        meta.slot.weight = cell[31:16];
-        meta.slot.exponent = cell[15:8];
-        meta.slot.reduction = (reduction_t)cell[7:4];
-        meta.slot.cleared = cell[3:3];
-        meta.slot.overflow = cell[2:2];
-        meta.slot.ecn = cell[1:1];
-        meta.slot.kept = cell[0:0];
+        meta.slot.children = cell[511:0];
+        meta.slot.job = cell[635:620];
+        meta.slot.tree = cell[619:612];
+        meta.slot.epoch = cell[611:596];
+        meta.slot.fragment = cell[595:564];
+        meta.slot.count = cell[563:554];
+        meta.slot.fan_in = cell[553:544];
+        meta.slot.weight = cell[543:528];
+        meta.slot.exponent = cell[527:520];
+        meta.slot.reduction = (reduction_t)cell[519:516];
+        meta.slot.cleared = cell[515:515];
+        meta.slot.overflow = cell[514:514];
+        meta.slot.ecn = cell[513:513];
+        meta.slot.kept = cell[512:512];
         // A kept result has those of a result, everything else those of a contribution.
         meta.slot_has_lanes = meta.slot.reduction != reduction_t.NONE
             && (meta.slot.kept == 1
@@ -54,11 +54,11 @@ control ReadSlot(inout metadata_t meta) {
 control WriteSlot(in metadata_t meta) {
     action write_slot() {
         slot_cells.write(meta.slot_index,
-            meta.slot.children ++ 4w0
-            ++ meta.slot.job ++ meta.slot.tree ++ meta.slot.epoch ++ meta.slot.fragment
+            4w0 ++ meta.slot.job ++ meta.slot.tree ++ meta.slot.epoch ++ meta.slot.fragment
             ++ meta.slot.count ++ meta.slot.fan_in
             ++ meta.slot.weight ++ meta.slot.exponent ++ (bit<4>)meta.slot.reduction
-            ++ meta.slot.cleared ++ meta.slot.overflow ++ meta.slot.ecn ++ meta.slot.kept);
+            ++ meta.slot.cleared ++ meta.slot.overflow ++ meta.slot.ecn ++ meta.slot.kept
+            ++ meta.slot.children);
     }
 
     apply {

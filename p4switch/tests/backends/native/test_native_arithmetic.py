@@ -79,6 +79,7 @@ def operations(width: int, signed: bool) -> list[Operation]:
         Operation("h.x.a >> h.x.s", lambda a, b, s: a >> s),
         Operation("h.x.a << 3", lambda a, b, s: a << 3),
         Operation("h.x.a >> 3", lambda a, b, s: a >> 3),
+        Operation(f"({kind}){min(high, 5)} << h.x.s", lambda a, b, s: min(high, 5) << s),
         Operation(f"h.x.a << {width}", lambda a, b, s: 0),
         Operation(f"h.x.a >> {width}", lambda a, b, s: -1 if a < 0 else 0),
         Operation("(h.x.a + h.x.b) ^ (~h.x.a - h.x.b)", lambda a, b, s: (a + b) ^ (~a - b)),
@@ -100,6 +101,11 @@ def operations(width: int, signed: bool) -> list[Operation]:
             "h.x.a ++ h.x.s ++ h.x.b",
             lambda a, b, s: (a << 16 | s) << width | b & (1 << width) - 1,
             2 * width + 16,
+        ),
+        Operation(
+            "h.x.a ++ 8w0 ++ h.x.s ++ 76w9 ++ h.x.s",
+            lambda a, b, s: (a << 24 | s) << 92 | 9 << 16 | s,
+            width + 116,
         ),
         Operation(f"({kind})h.x.a", lambda a, b, s: a),
     ]
@@ -233,6 +239,21 @@ def test_any_values(data: st.DataObject) -> None:
     numbers = st.integers(0, (1 << width) - 1)
     shift = data.draw(st.integers(0, width + 2))
     check(width, False, data.draw(numbers), data.draw(numbers), shift)
+
+
+@pytest.mark.parametrize("low", [8, 64, 72, 128, 200])
+def test_a_concatenation_may_overwrite_its_own_part(low: int) -> None:
+    text = TEMPLATE.format(
+        kind="bit<256>",
+        padding="bit<8> padding;",
+        fields="bit<256> r;",
+        statements=f"h.r.r = h.x.a; h.r.r = (bit<256>)(h.r.r ++ h.x.b[{low - 1}:0]);",
+    )
+    engine = NativeEngine(program_of(text))
+    a, b = random.Random(low).getrandbits(256), random.Random(-low).getrandbits(256)
+    [(_, got)] = engine.process([(0, a.to_bytes(32, "big") + b.to_bytes(32, "big") + bytes(3))])
+    expected = (a << low | b & (1 << low) - 1) & (1 << 256) - 1
+    assert int.from_bytes(got[:32], "big") == expected
 
 
 def test_lanes_in_a_wide_word_add_without_carries_between_them() -> None:

@@ -1,9 +1,9 @@
 """Integers of more than 64 bits: one loop over the words for a whole expression where possible.
 
-Sums, differences, logic, zero-extension, truncation, constant shifts and slices can be computed
-word by word from the least significant one up, so a tree of them becomes a single loop without
-temporaries (`Stream`). A sum whose operands have zero top bits in every word carries nothing
-from word to word; then iterations are independent and gcc vectorizes the loop. This makes
+Sums, differences, logic, concatenation, zero-extension, truncation, constant shifts and slices can
+be computed word by word from the least significant one up, so a tree of them becomes a single loop
+without temporaries (`Stream`). A sum whose operands have zero top bits in every word carries
+nothing from word to word; then iterations are independent and gcc vectorizes the loop. This makes
 `((a & REST) + (b & REST)) ^ ((a ^ b) & SIGN)` fast. All else calls the runtime.
 """
 
@@ -56,6 +56,38 @@ class Stream:
     looks_back: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a concatenation, from bit `low` up: a C variable, or an array of words."""
+
+    text: str
+    low: int
+    width: int
+    array: bool
+
+    @property
+    def edges(self) -> set[int]:
+        """Return the words of the concatenation at which this part's form changes."""
+        first, shift = divmod(self.low, 64)
+        last = first + words(self.width)
+        return {first, first + 1, last, last + 1} if shift else {first, last}
+
+    def word(self, segment: Segment) -> list[str]:
+        """Return what the part adds to a word: C texts to be joined by `|`."""
+        if self.width == 0:
+            return []
+        skip, shift = divmod(self.low, 64)
+        at = segment.start - skip
+        texts = []
+        if 0 <= at < words(self.width):
+            text = f"{self.text}[{segment.plus(-skip)}]" if self.array else self.text
+            texts.append(f"{text} << {shift}" if shift else text)
+        if shift and 64 <= at * 64 < shift + self.width:
+            text = f"{self.text}[{segment.plus(-skip - 1)}]" if self.array else self.text
+            texts.append(f"{text} >> {64 - shift}")
+        return texts
+
+
 class Wide(Scalars):
     """Translates wide integers."""
 
@@ -82,7 +114,7 @@ class Wide(Scalars):
             self.line(f"memmove({target}, {source}.w, {words(width) * 8});")
             return
         if not self._streams(expression):
-            self._call_into(target, expression)
+            self._call_into(target, expression, fresh=fresh)
             return
         stream = self.stream(expression)
         if stream.looks_back and not fresh:
@@ -149,7 +181,7 @@ class Wide(Scalars):
                 return not is_signed(expression.operand.type) or scalar_width(
                     expression.operand.type
                 ) >= scalar_width(expression.type)
-            case ir.Binary(operator="&" | "|" | "^" | "+" | "-"):
+            case ir.Binary(operator="&" | "|" | "^" | "+" | "-" | "++"):
                 return True
             case ir.Binary(operator="<<", right=ir.Const()):
                 return True
@@ -183,6 +215,8 @@ class Wide(Scalars):
                 return self._resize(self.stream(expression.operand), width)
             case ir.Slice():
                 return self._shifted_right(expression.base, expression.low, width)
+            case ir.Binary(operator="++"):
+                return self._concatenated(expression)
             case ir.Binary(operator="<<", right=ir.Const(value=by)):
                 return self._shifted_left(expression.left, int(by))
             case ir.Binary(operator=">>", right=ir.Const(value=by)):
@@ -296,9 +330,34 @@ class Wide(Scalars):
 
         return self._cut(Stream(width, word, {skip, skip + 1}, looks_back=True))
 
+    def _concatenated(self, expression: ir.Expression) -> Stream:
+        """Return `a ++ b ++ c`."""
+        parts = [
+            self._part(part, low)
+            for part, low in placed(expression)
+            if not (isinstance(part, ir.Const) and part.value == 0)
+        ]
+
+        def word(segment: Segment) -> str:
+            texts = [text for part in parts for text in part.word(segment)]
+            return f"({' | '.join(texts)})" if texts else "0ull"
+
+        return Stream(
+            scalar_width(expression.type),
+            word,
+            {edge for part in parts for edge in part.edges},
+            any(part.array and part.low for part in parts),
+        )
+
+    def _part(self, part: ir.Expression, low: int) -> Part:
+        width = scalar_width(part.type)
+        if is_wide(part.type):
+            return Part(self.wide_operand(part), low, width, array=True)
+        return Part(self.temporary("u64", self.scalar(part)), low, width, array=False)
+
     # --- operations of the runtime
 
-    def _call_into(self, target: str, expression: ir.Expression) -> None:
+    def _call_into(self, target: str, expression: ir.Expression, *, fresh: bool) -> None:
         width = scalar_width(expression.type)
         count = words(width)
         match expression:
@@ -307,11 +366,12 @@ class Wide(Scalars):
             case ir.Mux():
                 condition = self.scalar(expression.condition)
                 with self.block(f"if ({condition})"):
-                    self.wide_into(target, expression.then)
+                    self.wide_into(target, expression.then, fresh=fresh)
                 with self.block("else"):
-                    self.wide_into(target, expression.other)
-            case ir.Binary(operator="++"):
-                self._concatenate_into(target, expression)
+                    self.wide_into(target, expression.other, fresh=fresh)
+            case ir.Binary(operator="<<", left=ir.Const(value=value)) if 0 <= int(value) <= WORD:
+                by = self.index(expression.right)
+                self.line(f"wide_place({target}, {int(value):#x}ull, {count}, {width}, {by});")
             case ir.Binary(operator="<<" | ">>" as operator):
                 array, by = self.wide_operand(expression.left), self.index(expression.right)
                 signed = operator == ">>" and is_signed(expression.type)
@@ -346,35 +406,6 @@ class Wide(Scalars):
                 rest = (words(width) - words(source)) * 8
                 self.line(f"memset({target} + {words(source)}, 0, {rest});")
         self.line(f"wide_sign_extend({target}, {source}, {words(width)}, {width});")
-
-    def _concatenate_into(self, target: str, expression: ir.Expression) -> None:
-        """Return `a ++ b ++ c`: put each part where it belongs."""
-        parts: list[ir.Expression] = []
-        stack = [expression]
-        while stack:
-            item = stack.pop()
-            if isinstance(item, ir.Binary) and item.operator == "++":
-                stack += [item.left, item.right]
-            else:
-                parts.append(item)
-        values = [
-            (self.wide_operand(p) if is_wide(p.type) else self.scalar(p), scalar_width(p.type))
-            for p in parts
-        ]
-        width = scalar_width(expression.type)
-        name = self.name("w")
-        self.line(f"u64 {name}[{words(width)}] = {{0}};")
-        low = 0
-        for text, part_width in values:  # The rightmost part first.
-            if part_width > NARROW:
-                self.line(f"wide_insert({name}, {low}, {text}, {part_width});")
-            elif part_width:
-                word, shift = divmod(low, 64)
-                self.line(f"{name}[{word}] |= (u64){text} << {shift};")
-                if shift + part_width > 64:
-                    self.line(f"{name}[{word + 1}] |= (u64){text} >> {64 - shift};")
-            low += part_width
-        self.line(f"memcpy({target}, {name}, sizeof {name});")
 
     def store_slice(self, target: ir.Slice, value: ir.Expression) -> None:
         """`base[high:low] = value`."""
@@ -413,6 +444,21 @@ class Wide(Scalars):
                 f"{place}[{word + 1}] = ({place}[{word + 1}] & {WORD & ~hole:#x}ull)"
                 f" | {text} >> {64 - shift};"
             )
+
+
+def placed(expression: ir.Expression) -> list[tuple[ir.Expression, int]]:
+    """Return the parts of `a ++ b ++ c`, the rightmost first, each with its lowest bit."""
+    parts: list[tuple[ir.Expression, int]] = []
+    low = 0
+    stack = [expression]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, ir.Binary) and item.operator == "++":
+            stack += [item.left, item.right]
+        else:
+            parts.append((item, low))
+            low += scalar_width(item.type)
+    return parts
 
 
 def word_list(value: int, count: int) -> list[int]:

@@ -89,6 +89,12 @@ UNUSED static void wide_shift_left(u64 *d, const u64 *a, u32 n, u32 width, u64 b
     wide_shift_left_by(d, a, n, (u32)by);
     d[n - 1] &= wide_top_mask(width);
 }
+/* A value of one word, shifted left. Without branches, so that gcc vectorizes the loop. */
+INLINE void wide_place(u64 *d, u64 value, u32 n, u32 width, u64 by) {
+    u64 q = by / 64, r = by % 64, low = value << r, high = r ? value >> (64 - r) : 0;
+    for (u32 i = 0; i < n; i++) d[i] = (i == q ? low : 0) | (i == q + 1 ? high : 0);
+    d[n - 1] &= wide_top_mask(width);
+}
 UNUSED static void wide_shift_right(u64 *d, const u64 *a, u32 n, u32 width, u64 by) {
     if (by >= width) { memset(d, 0, n * 8); return; }
     wide_shift_right_by(d, a, n, (u32)by);
