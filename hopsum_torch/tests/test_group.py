@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import math
+import re
 from typing import Any
 
 import pytest
@@ -68,6 +69,24 @@ def test_errors_stay_with_their_calls_until_a_rank_is_gone(
         assert f"{gone} disconnected without leaving ({named})" in errors["dead"]
         assert float(errors["seconds"]) < 5
         assert named in errors["afterwards"]
+
+
+@pytest.mark.slow
+def test_forked_processes_leave_the_group_to_their_parents() -> None:
+    """Those that end normally, those that call, and those that outlive their parent."""
+    agents = Agents(3)
+    processes = start(agents.of_ranks, SUPPORT / "forking.py")
+    printed = [process.communicate() for process in processes]
+    agents.close()
+    assert [process.returncode for process in processes] == [0, -9, 0], printed
+    for rank, text in enumerate(printed):
+        said = dict(line.split(maxsplit=1) for line in text.splitlines())
+        errors = json.loads(said["forked"])
+        assert len(errors) == 2
+        for error in errors:
+            assert re.match(r"GroupLost: process \d+ has been forked from the one", error)
+        if rank != 1:
+            assert "the process on h2 disconnected without leaving (h2 is rank 1)" in said["dead"]
 
 
 @pytest.mark.slow

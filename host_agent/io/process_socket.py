@@ -140,6 +140,8 @@ class ProcessSocket:
         self._watch = watch
         self._unwatch = unwatch
         self._connections: dict[int, _Connection] = {}
+        self._exits: dict[int, int] = {}
+        """Of each process's `exit` the descriptor of its connection."""
         self._full = False
         """Whether there was no descriptor for the last that came."""
         self._attendances: dict[int, Attendance] = {}
@@ -196,12 +198,15 @@ class ProcessSocket:
         if self._full_sockets.fileno() in ready:
             for descriptor, _ in self._full_sockets.poll(0):
                 self._connections[descriptor].flush()
-        for descriptor in ready & self._connections.keys():
+        exited = {self._exits[descriptor] for descriptor in ready & self._exits.keys()}
+        for descriptor in (ready | exited) & self._connections.keys():
             connection = self._connections[descriptor]
             try:
                 # What is left makes it readable in the next turn.
                 for _ in range(MOST_A_TURN):
                     message = connection.receive()
+                    if message is None and descriptor in exited:
+                        raise EOFError
                     if message is None:
                         break
                     self._obey(connection, message)
@@ -229,11 +234,17 @@ class ProcessSocket:
             return
         self._connections[accepted.fileno()] = connection
         self._watch(accepted.fileno())
+        if connection.exit is not None:
+            self._exits[connection.exit] = accepted.fileno()
+            self._watch(connection.exit)
         connection.say({"kind": "hello", "version": VERSION, "host": self._host})
 
     def _drop(self, descriptor: int) -> None:
         connection = self._connections.pop(descriptor)
         self._unwatch(descriptor)
+        if connection.exit is not None:
+            del self._exits[connection.exit]
+            self._unwatch(connection.exit)
         connection.close()
 
     def _obey(self, connection: _Connection, message: Message | CallPacket) -> None:
@@ -505,12 +516,14 @@ class Attendance:
 class _Connection:
     """One process. `user`: its user id. `left`: it has left. `ranks`: of its job, once started.
 
+    `exit`: a descriptor that is readable once it has ended, if the kernel gives one.
     `ending`: it will be disconnected once it has been told why. `full`: watches for room in it.
     """
 
     def __init__(self, connected: socket.socket, full: select.epoll) -> None:
         credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        self.user: int = _CREDENTIALS.unpack(credentials)[1]
+        process, self.user, _ = _CREDENTIALS.unpack(credentials)
+        self.exit = _exit_of(process)
         self.requests: list[Request] = []
         self.waiting = 0
         """Number of jobs that are being submitted for it."""
@@ -708,6 +721,20 @@ class _Connection:
             os.close(descriptor)
         self._memories.clear()
         self._socket.close()
+        if self.exit is not None:
+            os.close(self.exit)
+
+
+def _exit_of(process: int) -> int | None:
+    """Return a descriptor that is readable once a process has ended (pidfd_open(2)).
+
+    Its socket is not where it has forked others, which have it too. None for a process in a
+    namespace where it has no number here, and where descriptors are short.
+    """
+    try:
+        return os.pidfd_open(process)
+    except OSError:
+        return None
 
 
 def _bind(server: socket.socket, name: str) -> None:

@@ -11,6 +11,7 @@ import select
 import socket
 import struct
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -49,6 +50,10 @@ Prepare = Callable[[Memory], None]
 """Gets the memory of a call before it is filled."""
 Then = Callable[[Exception | None], None]
 """Called once at the end of a call, in a thread that reads the agent's messages (`Agent.turns`)."""
+
+
+_agents: weakref.WeakSet[Agent] = weakref.WeakSet()
+"""The process's connections."""
 
 
 class Call:
@@ -95,6 +100,7 @@ class Agent:
         self._readable = select.poll()
         self._readable.register(connected, select.POLLIN)
         self._turns: Turns | None = None
+        _agents.add(self)
 
     # -- the job
 
@@ -281,6 +287,21 @@ class Agent:
         if self._turns is None:
             self._socket.close()
 
+    def _stay_behind(self) -> None:
+        """Leave the connection to the process that this one has been forked from.
+
+        Its threads do not exist here, and its locks may be held for ever.
+        """
+        self._socket.close()
+        self._lock, self._sending = threading.Lock(), threading.Lock()
+        self._ended = GroupLost(
+            f"process {os.getpid()} has been forked from the one that is this rank (process "
+            f"{os.getppid()}); expected calls of that one only: make none here, or start a new "
+            "process instead"
+        )
+        if self._turns is not None:
+            self._turns.stop()
+
     # -- messages
 
     def _announce(self, memory: Memory) -> None:
@@ -397,6 +418,16 @@ class Agent:
                 which = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(ranks)}"
                 named.append(f"{host} is {which}")
         return f"{why} ({', '.join(named)})" if named else why
+
+
+def _stay_behind() -> None:
+    for agent in _agents:
+        agent._stay_behind()
+
+
+# A forked process, a worker of a data loader for instance, that ends normally would otherwise leave
+# the job in its parent's place, and its copy of the socket would hide the parent's end.
+os.register_at_fork(after_in_child=_stay_behind)
 
 
 def connect(name: str | None = None) -> Agent | None:

@@ -74,6 +74,10 @@ class Turns:
             self._awaited.append(_Awaited(done, deadline, expire))
             self._called.notify()
 
+    def stop(self) -> None:
+        """Read no more, in a process that has been forked from the one that does."""
+        self._over = True
+
     def _step(self, done: Done, seconds: float) -> bool:
         """Read a message, or wait until another thread has; return whether this one did."""
         with self._turn:

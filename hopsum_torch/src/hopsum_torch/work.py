@@ -180,7 +180,7 @@ class HopsumWork(dist.Work):
         # The default of the C++ class, zero, means the group's.
         seconds = (timeout or self._timeout).total_seconds()
         if not self._agent.turns.until(self._is_over, seconds):
-            raise self._late(seconds)
+            raise self._agent.lost() or self._late(seconds)
         if self._error is not None:
             raise self._error
         return True

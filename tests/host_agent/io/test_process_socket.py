@@ -10,6 +10,8 @@ import re
 import resource
 import select
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -78,7 +80,10 @@ class Host:
         return JOB
 
     def turn(self) -> None:
-        self.socket.turn(set(self.watched))
+        readable = select.poll()
+        for descriptor in self.watched:
+            readable.register(descriptor, select.POLLIN)
+        self.socket.turn({descriptor for descriptor, _ in readable.poll(0)})
 
 
 class Process:
@@ -366,6 +371,43 @@ def test_a_process_that_ends_silently_is_named(host: Host, goodbye: bool) -> Non
             attendance.take()
 
 
+FORKING = """
+import os, socket, sys
+name, *messages = sys.argv[1:]
+connected = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+connected.connect("\\0" + name[1:])
+connected.recv(1000)
+for message in messages:
+    connected.send(message.encode())
+if not os.fork():
+    sys.stdin.read()
+"""
+"""A process that leaves its socket to a child, which ends with its standard input."""
+
+
+@pytest.mark.parametrize("goodbye", [True, False])
+def test_the_end_of_a_process_that_has_forked_others_is_noticed(host: Host, goodbye: bool) -> None:
+    """At once, after all its messages, though its socket is open in the others."""
+    said = [{"kind": "attend", "job": JOB, "rank": 0}, *[{"kind": "leave"}] * goodbye]
+    before = len(host.watched)
+    with subprocess.Popen(
+        [sys.executable, "-c", FORKING, host.socket.name, *map(json.dumps, said)],
+        stdin=subprocess.PIPE,
+    ) as process:
+        while process.poll() is None:
+            host.turn()
+        assert process.returncode == 0
+        attendance = host.socket.attendance(JOB)
+        host.turn()
+        assert len(host.watched) == before
+        if goodbye:
+            assert [(rank, request.kind) for rank, request in attendance.take()] == [(0, "leave")]
+            assert attendance.take() == []
+        else:
+            with pytest.raises(ProcessGone, match="process on h1 disconnected without leaving"):
+                attendance.take()
+
+
 def test_a_process_that_never_reads_is_ended(host: Host) -> None:
     process = Process(host)
     process.say({"kind": "attend", "job": JOB, "rank": 0})
@@ -517,8 +559,8 @@ def test_descriptors_come_with_memory_only(host: Host, message: Any) -> None:
     with open(os.devnull) as null:  # noqa: PTH123 - a descriptor
         process.say(message, *[null.fileno()] * 4)
     assert "4 descriptors: expected none, or one with memory" in process.hear()["why"]
-    # Its end of the connection is closed, and none of theirs is left.
-    assert open_descriptors() == before - 1
+    # Its end of the connection is closed, what watched for its own, and none of theirs is left.
+    assert open_descriptors() == before - 2
 
 
 def test_memories_of_a_user_are_bounded(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
