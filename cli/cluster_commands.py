@@ -343,9 +343,16 @@ def cluster(
         raise InputError("trace-fragment: give --pcap DIR too, and leave --engine bmv2 out")
     trace: tuple[str, ...] = ()
     if pcap is not None:
-        from cli.experiment.captured_trace import prepare_captures, trace_conditions
+        from cli.experiment.captured_trace import (
+            capture_holes,
+            prepare_captures,
+            trace_conditions,
+        )
 
         prepare_captures(loaded, pcap)
         trace = () if trace_fragment is None else trace_conditions(trace_fragment)
     web_address = web_option(dashboard, web)
     run_emulated_cluster(loaded, engine, settings, notify, web_address, pcap, trace)
+    if pcap is not None:
+        for line in capture_holes(pcap):
+            notify(line)

@@ -213,6 +213,11 @@ def run(
                 _keep_page()
             raise
         _show(finished, as_json)
+        if pcap is not None:
+            from cli.experiment.captured_trace import capture_holes
+
+            for line in capture_holes(pcap):
+                notify(line)
         if page is not None and recording is not None:
             write_file(page, run_page(Run(finished, recording.frames())))
         if trace is not None:

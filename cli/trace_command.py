@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from cli.command_options import JsonOption, print_json
+from cli.console import notify
 from controller.jobs.job_state import LAST_JOB
 from files.output import check_writable, write_file
 
@@ -31,10 +32,12 @@ def trace(
     """Show when the frames of a fragment crossed which links, from capture files."""
     if svg is not None:
         check_writable(svg)
-    from cli.experiment.captured_trace import captured_trace
+    from cli.experiment.captured_trace import capture_holes, captured_trace
     from cli.reports.fragment_trace import trace_lines, trace_svg
 
     found = captured_trace(pcap, fragment, job)
+    for line in capture_holes(pcap):
+        notify(f"{line}; hops may be missing")
     if svg is not None:
         write_file(svg, trace_svg(found))
     if as_json:

@@ -16,7 +16,7 @@ from files.output import make_folder
 from mininet_topos.addresses import trace_file
 from network.loaders import load_network, save_network
 from network.model import Network
-from p4switch.packet_io.pcap import PcapError, read_pcap
+from p4switch.packet_io.pcap import PcapError, read_pcap, read_state, state_file
 from protocol.errors import InputError
 from protocol.outcomes import Outcome
 from simulation.fragment_trace import COUNTER, FragmentTrace, Hop
@@ -34,12 +34,53 @@ class CaptureError(InputError):
 def prepare_captures(network: Network, folder: Path) -> None:
     """Make a folder for a network's captures, with the network's file. Raises OutputError.
 
-    The next run overwrites captures of an earlier one; its traces are removed now.
+    The next run overwrites captures of an earlier one; its traces, and what was missing in its
+    captures, are removed now.
     """
     make_folder(folder)
     for switch in network.switches:
         trace_file(folder, switch).unlink(missing_ok=True)
+    for interface in _captured_interfaces(network):
+        state_file(folder, interface).unlink(missing_ok=True)
     save_network(network, folder / NETWORK)
+
+
+def _captured_interfaces(network: Network) -> Iterator[str]:
+    for switch in network.switches:
+        for port in network.ports(switch):
+            yield f"{switch}-eth{port}"
+
+
+def capture_holes(folder: Path) -> list[str]:
+    """Return a line for each captured port whose frames are not all in its files.
+
+    Only p4switch in Mininet reports such losses. Raises CaptureError.
+    """
+    lines = []
+    for interface in _captured_interfaces(_captured_network(folder)):
+        try:
+            lost, ended = read_state(folder, interface)
+        except PcapError as error:
+            raise CaptureError(str(error)) from None
+        if lost:
+            lines.append(
+                f"the capture of {interface} has holes: {lost} frames lost, the machine was too "
+                "slow; choose a lower --link-rate"
+            )
+        if ended:
+            lines.append(
+                f"the capture of {interface} ended early: it could not be written (the disk was "
+                "full?)"
+            )
+    return lines
+
+
+def _captured_network(folder: Path) -> Network:
+    if not (folder / NETWORK).is_file():
+        raise CaptureError(
+            f"{folder}: expected a folder written by `hopsum run --pcap`, with {NETWORK}"
+        )
+    return load_network(str(folder / NETWORK))
 
 
 def trace_conditions(fragment: int, job: int | None = None) -> tuple[str, ...]:
@@ -55,11 +96,7 @@ def captured_trace(folder: Path, fragment: int, job: int) -> FragmentTrace:
     other is lost. Of a link to a host only the switch's end is captured: `sent` and `arrived` are
     equal. Outcomes come from the switches' traces; without a trace they are unknown.
     """
-    if not (folder / NETWORK).is_file():
-        raise CaptureError(
-            f"{folder}: expected a folder written by `hopsum run --pcap`, with {NETWORK}"
-        )
-    network = load_network(str(folder / NETWORK))
+    network = _captured_network(folder)
     trace = FragmentTrace(fragment, job)
     counted = {switch: _counted(trace_file(folder, switch)) for switch in network.switches}
     for source, target in network.directed_links():

@@ -10,14 +10,19 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
-from cli.experiment.captured_trace import CaptureError, captured_trace, prepare_captures
+from cli.experiment.captured_trace import (
+    CaptureError,
+    capture_holes,
+    captured_trace,
+    prepare_captures,
+)
 from cli.experiment.description import Experiment, ExperimentError
 from cli.experiment.runner import run_experiment
 from cli.main import app
 from cli.reports.fragment_trace import trace_lines, trace_svg
 from mininet_topos.addresses import trace_file
 from network.loaders import load_network
-from p4switch.packet_io.pcap import PcapWriter, read_pcap
+from p4switch.packet_io.pcap import CaptureState, PcapWriter, read_pcap, state_file
 from protocol.errors import InputError
 from protocol.outcomes import Outcome
 from simulation.fragment_trace import FragmentTrace, Hop
@@ -188,6 +193,32 @@ def test_traces_of_switches_show_what_they_counted(tmp_path: Path) -> None:
             del outcomes[: len(in_order)]
     prepare_captures(network, tmp_path)
     assert captured_trace(tmp_path, 3, 1).hops == without.hops
+
+
+def test_holes_of_captures_are_reported(tmp_path: Path) -> None:
+    run_experiment(replace(SMALL, topology="star:2", workers=2), pcap=tmp_path)
+    assert capture_holes(tmp_path) == []
+    for interface, lost, ended in (
+        ("s1-eth1", 7, False),
+        ("s1-eth2", 0, True),
+        ("s1-eth3", 0, False),
+    ):
+        state = CaptureState(tmp_path, interface)
+        state.write(lost=lost, ended=ended)
+        state.close()
+    assert [line.partition(":")[0] for line in capture_holes(tmp_path)] == [
+        "the capture of s1-eth1 has holes",
+        "the capture of s1-eth2 ended early",
+    ]
+    done = CliRunner().invoke(app, ["trace", "1", "3", "--pcap", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert done.stderr.count("hops may be missing") == 2
+    assert "7 frames lost" in done.stderr
+    prepare_captures(load_network("star:2"), tmp_path)
+    assert capture_holes(tmp_path) == []
+    state_file(tmp_path, "s1-eth1").write_text("nonsense")
+    with pytest.raises(CaptureError, match=r"s1-eth1.capture: not the state of a capture"):
+        capture_holes(tmp_path)
 
 
 def trace_line(port: int, frame: bytes, counted: list[Outcome]) -> str:
