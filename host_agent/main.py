@@ -6,6 +6,7 @@ import contextlib
 import logging
 import math
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -55,7 +56,13 @@ def agent(
 def serve(
     controller: Annotated[str, typer.Option(help="Address of the controller's service.")],
     host: Annotated[str, typer.Option(help="This host's name in the network.")],
-    interface: Annotated[str, typer.Option(help="Network interface to send and receive on.")],
+    interface: Annotated[
+        list[str],
+        typer.Option(
+            help="Network interface to send and receive on; of a host with several links one for "
+            "each, as PORT@INTERFACE with the port's number in the network."
+        ),
+    ],
     packet_io: Annotated[str, typer.Option(help="`fast` or `scapy`.")] = "fast",
     tls_authority: Annotated[
         Path | None,
@@ -95,8 +102,10 @@ def serve(
         with contextlib.ExitStack() as stack:
             stop = stack.enter_context(end_signals()).noted
             client = NodeClient(controller, host, tls)
-            port = _open_port(interface, packet_io)
-            server = NodeServer(client, port, counters_of(interface), stop, tls, processes)
+            interfaces = _interfaces(interface)
+            port = _open_port(interfaces, packet_io)
+            first = next(iter(interfaces.values()))
+            server = NodeServer(client, port, counters_of(first), stop, tls, processes)
             if metrics is not None:
                 from host_agent.node.metrics import served_metrics
 
@@ -111,7 +120,23 @@ def serve(
         sys.exit(1)
 
 
-def _open_port(interface: str, packet_io: str) -> FramePort:
+def _interfaces(texts: Sequence[str]) -> dict[int, str]:
+    """Return the interfaces that options name, by port; by -1 if there is one without a port."""
+    if len(texts) == 1 and "@" not in texts[0]:
+        return {-1: texts[0]}
+    found: dict[int, str] = {}
+    for text in texts:
+        port, _, name = text.partition("@")
+        if not (port.isascii() and port.isdigit() and name) or int(port) in found:
+            raise typer.BadParameter(
+                f"{text!r}: expected PORT@INTERFACE such as 0@eth1, each port once",
+                param_hint="--interface",
+            )
+        found[int(port)] = name
+    return found
+
+
+def _open_port(interfaces: Mapping[int, str], packet_io: str) -> FramePort:
     """Open a port. Raises InterfaceError, UnsafePathError; BadParameter for an unknown path."""
     from host_agent.io.port import PacketPort
     from protocol.wire import UDP_PORT
@@ -120,9 +145,10 @@ def _open_port(interface: str, packet_io: str) -> FramePort:
         require("hopsum_scapy", "packet-io scapy")
         from host_agent.io.scapy_io import ScapyPort
 
-        return ScapyPort(interface)
+        return ScapyPort(next(iter(interfaces.values())))
     if packet_io == "fast":
-        return PacketPort(interface, udp_port=UDP_PORT)
+        several = interfaces.get(-1, interfaces)
+        return PacketPort(several, udp_port=UDP_PORT)
     raise typer.BadParameter(f"packet-io {packet_io!r}: expected `fast` or `scapy`")
 
 

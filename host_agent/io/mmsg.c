@@ -1,6 +1,9 @@
 /* Frames in batches over a packet socket: one system call for many frames. port.py puts flow.h before
  * this text, and defines KEY, the offset of a frame's job and tree. */
+#include <arpa/inet.h>
 #include <errno.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
 #include <math.h>
 #include <poll.h>
 #include <string.h>
@@ -21,12 +24,37 @@ enum { BATCH = 64 };
 /* Maximum interval if more frames can be deferred: as many are awaited, by the stream's rate. */
 #define DEEP 0.010
 
+/* Interfaces that frames leave by: those of `count` trees, by key as in a flow, and `home` for all others. With
+ * home 0 the socket is bound to the only one. */
+struct links {
+    int64_t home, count;
+    const int64_t *keys, *interfaces;
+};
+
+/* Return job << 8 | tree of a frame, -1 if it is too short for one. */
+static int64_t key_of(const uint8_t *frame, uint32_t length)
+{
+    return length < KEY + 3 ? -1 : frame[KEY] << 16 | frame[KEY + 1] << 8 | frame[KEY + 2];
+}
+
+static int link_of(const struct links *links, const uint8_t *frame, uint32_t length)
+{
+    int64_t key = key_of(frame, length);
+    for (int64_t i = 0; i < links->count; i++)
+        if (links->keys[i] == key)
+            return (int)links->interfaces[i];
+    return (int)links->home;
+}
+
 /* Send n frames that lie `stride` bytes apart. Returns how many the kernel took; fewer than n when
- * the socket's buffer or the queue is full; -errno on another error before the first. Never blocks. */
-static int send_frames(int fd, const uint8_t *frames, uint32_t n, uint32_t stride, const uint32_t *lengths)
+ * the socket's buffer or the queue is full; -errno on another error before the first. Never blocks.
+ * What is sent while an interface is down is lost, as on a link without a carrier. */
+static int send_frames(int fd, const struct links *links, const uint8_t *frames, uint32_t n, uint32_t stride,
+                       const uint32_t *lengths)
 {
     struct mmsghdr messages[BATCH];
     struct iovec parts[BATCH];
+    struct sockaddr_ll ways[BATCH];
     uint32_t sent = 0;
     while (sent < n) {
         uint32_t batch = n - sent < BATCH ? n - sent : BATCH;
@@ -36,6 +64,12 @@ static int send_frames(int fd, const uint8_t *frames, uint32_t n, uint32_t strid
             parts[i].iov_len = lengths[sent + i];
             messages[i].msg_hdr.msg_iov = &parts[i];
             messages[i].msg_hdr.msg_iovlen = 1;
+            if (!links->home)
+                continue;
+            ways[i] = (struct sockaddr_ll){.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_IP)};
+            ways[i].sll_ifindex = link_of(links, parts[i].iov_base, lengths[sent + i]);
+            messages[i].msg_hdr.msg_name = &ways[i];
+            messages[i].msg_hdr.msg_namelen = sizeof ways[i];
         }
         int done = sendmmsg(fd, messages, batch, MSG_DONTWAIT);
         if (done < 0) {
@@ -43,7 +77,9 @@ static int send_frames(int fd, const uint8_t *frames, uint32_t n, uint32_t strid
                 continue;
             if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS)
                 return (int)sent;
-            return sent ? (int)sent : -errno;
+            if (errno != ENETDOWN)
+                return sent ? (int)sent : -errno;
+            done = 1;
         }
         sent += (uint32_t)done;
     }
@@ -51,14 +87,14 @@ static int send_frames(int fd, const uint8_t *frames, uint32_t n, uint32_t strid
 }
 
 /* Send n frames of `length` bytes, as send_frames does. */
-int packet_send(int fd, const uint8_t *frames, uint32_t n, uint32_t length, uint32_t stride)
+int packet_send(int fd, const struct links *links, const uint8_t *frames, uint32_t n, uint32_t length, uint32_t stride)
 {
     uint32_t lengths[BATCH], sent = 0;
     for (uint32_t i = 0; i < BATCH; i++)
         lengths[i] = length;
     while (sent < n) {
         uint32_t batch = n - sent < BATCH ? n - sent : BATCH;
-        int done = send_frames(fd, frames + (size_t)sent * stride, batch, stride, lengths);
+        int done = send_frames(fd, links, frames + (size_t)sent * stride, batch, stride, lengths);
         if (done < 0)
             return sent ? (int)sent : done;
         sent += (uint32_t)done;
@@ -107,6 +143,7 @@ enum { DUE, OTHERS, FINISHED, LEFT, UNSENT };
 
 struct run {
     int64_t fd, others;
+    const struct links *links;
     struct flow **flows;
     uint8_t *rows, *out;
     uint32_t *lengths, *out_lengths;
@@ -128,9 +165,9 @@ static double seconds(void)
 
 static struct flow *flow_of(const struct run *r, const uint8_t *frame, uint32_t length)
 {
-    if (length < KEY + 3 || length > r->stride)
+    if (length > r->stride)
         return NULL;
-    int64_t key = frame[KEY] << 16 | frame[KEY + 1] << 8 | frame[KEY + 2];
+    int64_t key = key_of(frame, length);
     for (int64_t i = 0; i < r->count; i++)
         if (r->flows[i]->key == key)
             return r->flows[i];
@@ -262,11 +299,10 @@ int packet_run(struct run *r)
         if (others && take_calls(r, now, &finished))
             others = 0;
         if (r->made) {
-            int n = send_frames((int)r->fd, r->out, (uint32_t)r->made, (uint32_t)r->stride, r->out_lengths);
-            if (n < 0 && n != -ENETDOWN)
+            int n = send_frames((int)r->fd, r->links, r->out, (uint32_t)r->made, (uint32_t)r->stride, r->out_lengths);
+            if (n < 0)
                 return n;
-            /* What is sent while the interface is down is lost, as on a link without a carrier. */
-            r->sent = n < 0 ? r->made : n;
+            r->sent = n;
             if (r->sent < r->made)
                 return UNSENT;
         }

@@ -7,7 +7,7 @@ import errno
 import os
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -15,13 +15,14 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from host_agent.codec import JOB_START
+from host_agent.codec import JOB_START, TREE_AT
 from p4switch.packet_io.compile import FLAGS, NoCompilerError, compile_shared
 from p4switch.packet_io.sockets import InterfaceError, attach_filter, open_packet_socket
 
 STRIDE = 2048
 """Bytes kept of a frame: above the 1514 of a full Ethernet frame."""
 
+ETH_P_IP = 0x0800
 Frames = NDArray[np.uint8]
 
 
@@ -53,6 +54,20 @@ class Ran(NamedTuple):
     """Frames of flows that a full queue rejected, in order."""
     others: bool
     """Whether the other descriptor may be readable."""
+
+
+@runtime_checkable
+class LinksPort(FramePort, Protocol):
+    """Interface of a port with one interface for each link of a host."""
+
+    interfaces: Mapping[int, str]
+    """By the host's port; empty if there is but one interface."""
+
+    def use_links(self, job: int, ports: Mapping[int, int]) -> None:
+        """Send a job's frames of each tree from these ports, which are keys of `interfaces`.
+
+        Frames of others leave by the first interface.
+        """
 
 
 @runtime_checkable
@@ -92,12 +107,22 @@ VLAN_TAG_PRESENT = 0xFFFFF000 + 48
 """SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT: a frame's outer tag is taken off before filters run."""
 
 
-def udp_filter(port: int) -> bytes:
+INTERFACE_INDEX = 0xFFFFF000 + 8
+"""SKF_AD_OFF + SKF_AD_IFINDEX."""
+
+
+def udp_filter(port: int, interfaces: Sequence[int] = ()) -> bytes:
     """Return a classic BPF program that accepts untagged IPv4 UDP frames to a port.
 
-    They have no IPv4 options, say Don't Fragment and are no fragments.
+    They have no IPv4 options, say Don't Fragment and are no fragments. `interfaces`: accept those
+    from interfaces of these indices only; empty: from any.
     """
-    code = [
+    code = [(0x20, 0, 0, INTERFACE_INDEX)] if interfaces else []
+    for left, index in zip(range(len(interfaces), 0, -1), interfaces, strict=True):
+        code.append((0x15, left, 0, index))  # over those left, and the rejection after them
+    if interfaces:
+        code.append((0x06, 0, 0, 0))
+    code += [
         (0x20, 0, 0, VLAN_TAG_PRESENT),
         (0x15, 0, 11, 0),
         (0x28, 0, 0, 12),  # ether type
@@ -117,12 +142,23 @@ def udp_filter(port: int) -> bytes:
     return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
 
 
+class _Links(ctypes.Structure):
+    """`struct links` of mmsg.c."""
+
+    _fields_ = [(name, ctypes.c_int64) for name in ("home", "count")] + [
+        (name, ctypes.c_void_p) for name in ("keys", "interfaces")
+    ]
+
+
 class _Run(ctypes.Structure):
     """`struct run` of mmsg.c."""
 
     _fields_ = [
         *((name, ctypes.c_int64) for name in ("fd", "others")),
-        *((name, ctypes.c_void_p) for name in ("flows", "rows", "out", "lengths", "out_lengths")),
+        *(
+            (name, ctypes.c_void_p)
+            for name in ("links", "flows", "rows", "out", "lengths", "out_lengths")
+        ),
         *((name, ctypes.c_int64) for name in ("count", "limit", "room", "stride")),
         *((name, ctypes.c_double) for name in ("until", "deferrable", "taken_at", "pause")),
         *((name, ctypes.c_int64) for name in ("received", "processed", "made", "sent")),
@@ -147,7 +183,7 @@ def _native() -> ctypes.CDLL | None:
         return None
     pointer = ctypes.c_void_p
     number = ctypes.c_uint32
-    library.packet_send.argtypes = (ctypes.c_int, pointer, number, number, number)
+    library.packet_send.argtypes = (ctypes.c_int, pointer, pointer, number, number, number)
     library.packet_receive.argtypes = (ctypes.c_int, pointer, number, number, pointer)
     library.packet_run.argtypes = (pointer,)
     library.packet_moderate.argtypes = (pointer, ctypes.c_double)
@@ -174,30 +210,66 @@ def udp_sink(interface: str, port: int) -> socket.socket:
     return sink
 
 
+def _index(interface: str) -> int:
+    """Return the index of an interface. Raises InterfaceError."""
+    try:
+        return socket.if_nametoindex(interface)
+    except OSError as error:
+        raise InterfaceError(
+            f"interface {interface!r}: {error.strerror}; `ip link` lists the interfaces"
+        ) from None
+
+
 class PacketPort:
     """A FramePort on an interface, over AF_PACKET.
 
-    While the interface is down (ENETDOWN) what is sent is lost, as on a link without a carrier.
-    `udp_port`: receive only what `udp_filter` keeps for that port, and keep the kernel from
-    answering (`udp_sink`). Raises InterfaceError.
+    While an interface is down (ENETDOWN) what is sent is lost, as on a link without a carrier.
+    `interface`: of a host with several links those by port, the first for frames of no tree; then
+    `udp_port` is needed. `udp_port`: receive only what `udp_filter` keeps for that port, and keep
+    the kernel from answering (`udp_sink`). Raises InterfaceError.
     """
 
-    def __init__(self, interface: str, *, udp_port: int | None = None) -> None:
+    def __init__(self, interface: str | Mapping[int, str], *, udp_port: int | None = None) -> None:
         self._library = _native()
         self.native = self._library is not None
-        program = None if udp_port is None else udp_filter(udp_port)
-        self._socket = open_packet_socket(interface, program)
-        self._sink: socket.socket | None = None
+        self.interfaces = {} if isinstance(interface, str) else dict(interface)
+        self._indices = {port: _index(name) for port, name in self.interfaces.items()}
+        self._trees: dict[int, int] = {}
+        """Index of the interface by job << 8 | tree."""
+        self._set_links()
+        program = None if udp_port is None else udp_filter(udp_port, (*self._indices.values(),))
+        # Bound to none, the socket receives from all that the filter names.
+        self._socket = open_packet_socket(
+            interface if isinstance(interface, str) else None, program
+        )
         self._make_room(256)
-        if udp_port is not None:
-            self._sink = udp_sink(interface, udp_port)
+        names = [*self.interfaces.values()] or [str(interface)]
+        self._sinks = [] if udp_port is None else [udp_sink(name, udp_port) for name in names]
+
+    def use_links(self, job: int, ports: Mapping[int, int]) -> None:
+        """Send frames of trees from other interfaces than the first, see `LinksPort`."""
+        self._trees = {key: at for key, at in self._trees.items() if key >> 8 != job}
+        self._trees |= {job << 8 | tree: self._indices[port] for tree, port in ports.items()}
+        self._set_links()
+
+    def _set_links(self) -> None:
+        """Make the table of interfaces that mmsg.c reads."""
+        home = next(iter(self._indices.values()), 0)
+        other = {key: index for key, index in self._trees.items() if index != home}
+        self._tables = (
+            np.array([*other], dtype=np.int64),
+            np.array([*other.values()], dtype=np.int64),
+        )
+        keys, indices = (table.ctypes.data for table in self._tables)
+        self._links = _Links(home, len(other), keys, indices)
+        self._run: _Run | None = None
 
     def _make_room(self, limit: int) -> None:
         """Allocate rows for received frames."""
         self._rows = np.empty((limit, STRIDE), dtype=np.uint8)
         self._lengths = np.empty(limit, dtype=np.uint32)
         self._addresses = self._rows.ctypes.data, self._lengths.ctypes.data
-        self._run: _Run | None = None
+        self._run = None
 
     def send(self, frames: Frames) -> int:
         """Send frames (n, length); return the number that the kernel accepted."""
@@ -209,10 +281,11 @@ class PacketPort:
             frames = np.ascontiguousarray(frames)
         n, length = frames.shape
         done: int = self._library.packet_send(
-            self._socket.fileno(), frames.ctypes.data, n, length, frames.strides[0]
+            self._socket.fileno(),
+            ctypes.addressof(self._links),
+            frames.ctypes.data,
+            *(n, length, frames.strides[0]),
         )
-        if done == -errno.ENETDOWN:
-            return len(frames)
         if done < 0:
             raise OSError(-done, f"sending frames: {os.strerror(-done)}")
         return done
@@ -261,6 +334,7 @@ class PacketPort:
         rows, lengths_at = self._addresses
         return _Run(
             fd=self._socket.fileno(),
+            links=ctypes.addressof(self._links),
             rows=rows,
             lengths=lengths_at,
             out=self._out.ctypes.data,
@@ -273,13 +347,21 @@ class PacketPort:
     def _send_plain(self, frames: Frames) -> int:
         for number, frame in enumerate(frames):
             try:
-                self._socket.send(frame.tobytes())
+                self._send_one(frame.tobytes())
             except OSError as error:
                 if error.errno in (errno.EAGAIN, errno.ENOBUFS):
                     return number
                 if error.errno != errno.ENETDOWN:
                     raise
         return len(frames)
+
+    def _send_one(self, frame: bytes) -> None:
+        if not self.interfaces:
+            self._socket.send(frame)
+            return
+        key = int.from_bytes(frame[JOB_START : TREE_AT + 1], "big")
+        index = self._trees.get(key, self._links.home)
+        self._socket.sendto(frame, (socket.if_indextoname(index), ETH_P_IP))
 
     def _receive_plain(self, limit: int) -> int:
         for number in range(limit):
@@ -298,5 +380,5 @@ class PacketPort:
     def close(self) -> None:
         """Close the sockets."""
         self._socket.close()
-        if self._sink is not None:
-            self._sink.close()
+        for sink in self._sinks:
+            sink.close()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from pathlib import Path
 
 import pytest
+import typer
 
 from host_agent import main
+from host_agent.main import _interfaces
 
 
 def complaint(
@@ -40,3 +43,22 @@ def test_an_agent_that_ends_leaves_its_process_the_signals(
     serve = ["serve", "--controller", "localhost:1", "--host", "h1", "--interface", "lo"]
     complaint([*serve, "--tls-key", f"{tmp_path}/none"], monkeypatch, caplog)
     assert [signal.getsignal(number) for number in numbers] == before
+
+
+@pytest.mark.parametrize(
+    ("interfaces", "message"),
+    [
+        (("0@lo", "lo"), "'lo': expected PORT@INTERFACE such as 0@eth1, each port once"),
+        (("0@lo", "0@lo"), "'0@lo': expected PORT@INTERFACE"),
+        (("0@",), "'0@': expected PORT@INTERFACE"),
+        (("x@lo",), "'x@lo': expected PORT@INTERFACE"),
+    ],
+)
+def test_several_interfaces_have_ports(interfaces: tuple[str, ...], message: str) -> None:
+    with pytest.raises(typer.BadParameter, match=re.escape(message)):
+        _interfaces(interfaces)
+
+
+def test_interfaces_by_port() -> None:
+    assert _interfaces(["eth0"]) == {-1: "eth0"}
+    assert _interfaces(["1@eth1", "0@eth0"]) == {1: "eth1", 0: "eth0"}

@@ -7,6 +7,7 @@ import subprocess
 import numpy as np
 import pytest
 
+from host_agent.codec import TREE_AT
 from host_agent.io import port as port_module
 from host_agent.io.port import (
     FramePort,
@@ -31,8 +32,8 @@ HERE = Address(bytes.fromhex("020000000001"), bytes([10, 0, 0, 1]))
 THERE = Address(bytes.fromhex("020000000002"), bytes([10, 0, 0, 2]))
 
 
-def hopsum_frames(count: int, lanes: int = 32) -> Frames:
-    header = Header(Kind.REPLICATED, job=1, tree=0, epoch=1, fragment=0)
+def hopsum_frames(count: int, lanes: int = 32, tree: int = 0) -> Frames:
+    header = Header(Kind.REPLICATED, job=1, tree=tree, epoch=1, fragment=0)
     frames = np.tile(frame_template(HERE, THERE, header, (), lanes), (count, 1))
     frames[:, -1] = np.arange(count) % 256
     return frames
@@ -146,6 +147,56 @@ def test_frames_that_switches_refuse_are_filtered(
     finally:
         sender.close()
         receiver.close()
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_frames_of_a_tree_leave_by_its_link(
+    veth: tuple[str, str], monkeypatch: pytest.MonkeyPatch, native: bool
+) -> None:
+    """Frames of trees by the interfaces that a plan names, all others by the first."""
+    if not native:
+        monkeypatch.setattr(port_module, "_native", lambda: None)
+    other = (f"{veth[0]}x", f"{veth[1]}x")
+    create = ["ip", "link", "add", other[0], "type", "veth", "peer", "name", other[1]]
+    subprocess.run(create, check=True)
+    opened: list[PacketPort] = []
+    try:
+        for name in other:
+            subprocess.run(["ip", "link", "set", name, "up"], check=True)
+        port = PacketPort({3: veth[0], 1: other[0]}, udp_port=UDP_PORT)
+        first, second = PacketPort(veth[1]), PacketPort(other[1])
+        opened += [port, first, second]
+        frames = np.concatenate([hopsum_frames(1, tree=tree) for tree in range(4)])
+        port.use_links(1, {1: 1, 2: 3, 3: 1})
+        port.use_links(2, {0: 1})
+        assert port.send(frames) == 4
+        assert trees_of(receive_all(first, 2)) == [0, 2]
+        assert trees_of(receive_all(second, 2)) == [1, 3]
+        port.use_links(1, {0: 1})
+        assert port.send(frames) == 4
+        assert trees_of(receive_all(first, 3)) == [1, 2, 3]
+        assert trees_of(receive_all(second, 1)) == [0]
+        # One link that is down loses its own frames only.
+        subprocess.run(["ip", "link", "set", other[0], "down"], check=True)
+        assert port.send(frames) == 4
+        assert trees_of(receive_all(first, 3)) == [1, 2, 3]
+        subprocess.run(["ip", "link", "set", other[0], "up"], check=True)
+        for number, end in enumerate((first, second), 1):
+            assert end.send(hopsum_frames(number)) == number
+            assert len(np.concatenate(receive_all(port, number))) == number
+    finally:
+        for each in opened:
+            each.close()
+        subprocess.run(["ip", "link", "delete", other[0]], check=True)
+
+
+def trees_of(received: list[Frames]) -> list[int]:
+    return [int(row[TREE_AT]) for group in received for row in group if len(row) > TREE_AT + 90]
+
+
+def test_interfaces_of_several_links_must_be_there(veth: tuple[str, str]) -> None:
+    with pytest.raises(InterfaceError, match="'nosuch0'"):
+        PacketPort({0: veth[0], 1: "nosuch0"}, udp_port=UDP_PORT)
 
 
 def test_no_other_process_sends_from_the_port(veth: tuple[str, str]) -> None:

@@ -44,12 +44,22 @@ def attach_filter(sock: socket.socket, program: bytes) -> None:
     sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, header)
 
 
-def open_packet_socket(interface: str, program: bytes | None = None) -> socket.socket:
+def _bind_to_all(sock: socket.socket) -> None:
+    """Bind a packet socket to all interfaces, which Python's `bind` cannot name."""
+    address = struct.pack(
+        "HHiHBB8s", socket.AF_PACKET, socket.htons(ETH_P_ALL), 0, 0, 0, 0, bytes(8)
+    )
+    if ctypes.CDLL(None, use_errno=True).bind(sock.fileno(), address, len(address)):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def open_packet_socket(interface: str | None, program: bytes | None = None) -> socket.socket:
     """Return a non-blocking packet socket that receives an interface's incoming frames
     only.
 
-    `program`: a classic BPF program that is attached before the first frame can arrive. Raises
-    InterfaceError without the privilege, or without the interface.
+    `interface` None: those of all interfaces, as far as the program accepts them. `program`: a
+    classic BPF program that is attached before the first frame can arrive. Raises InterfaceError
+    without the privilege, or without the interface.
     """
     try:
         sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
@@ -65,7 +75,10 @@ def open_packet_socket(interface: str, program: bytes | None = None) -> socket.s
             set_buffer(sock, option, BUFFER_BYTES)
         if program is not None:
             attach_filter(sock, program)
-        sock.bind((interface, ETH_P_ALL))
+        if interface is None:
+            _bind_to_all(sock)
+        else:
+            sock.bind((interface, ETH_P_ALL))
     except OSError as error:
         sock.close()
         raise InterfaceError(
