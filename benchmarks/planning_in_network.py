@@ -24,7 +24,8 @@ from planning.bounds.bidirected_cut import bidirected_cut
 from planning.model.graph import PlanningGraph
 from planning.model.placement import place
 from planning.model.request import Method
-from planning.steiner.multi_hop import MultiHopAnswer, solve_tasks
+from planning.steiner.multi_hop import solve_tasks
+from planning.steiner.multi_hop_answer import MultiHopAnswer
 from planning.steiner.soar import soar
 from planning.steiner.tree_problem import Limits, TreeTask
 

@@ -91,7 +91,7 @@ def _down(
     network: Network, plan: JobPlan, tree: TreePlan, order: list[str]
 ) -> dict[str, tuple[Flow, ...]]:
     """Results: one flow a link if switches replicate them, else one a link and worker."""
-    root = network.access_switch(tree.server)
+    root = tree.root
     workers = {name: w for w, name in enumerate(plan.workers)}
     beneath: dict[str, list[int]] = {name: [] for name in order}
     remote = [w for w, worker in enumerate(plan.workers) if worker != tree.server]

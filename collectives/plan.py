@@ -75,6 +75,23 @@ class TreePlan:
     share: float = 1.0
 
     @property
+    def root(self) -> str:
+        """The switch next to the server; PlanError unless there is exactly one."""
+        roots = [name for name in self.parts if self.parents.get(name) == self.server]
+        if len(roots) != 1:
+            raise PlanError(
+                f"tree {self.tree}: {len(roots)} switches lead to server {self.server}; expected 1"
+            )
+        return roots[0]
+
+    def access(self, host: str) -> str:
+        """Return the neighbour of a worker, or of the server, on this tree.
+
+        A host with several links may have another one on each tree.
+        """
+        return self.root if host == self.server else self.parents[host]
+
+    @property
     def singles(self) -> bool:
         """Whether workers flag every contribution bypass."""
         return bool(self.up) and self.up[0][-1].fan_in == 0

@@ -144,7 +144,10 @@ def _upward_faults(
     waiting: dict[str, list[_Flow]] = {}
     for w, worker in enumerate(plan.workers):
         flow = _Flow(worker, frozenset((w,)), tree.up[w])
-        first = worker if worker == tree.server else network.access_switch(worker)
+        if worker != tree.server and worker not in tree.parents:
+            yield f"worker {worker} has no parent in the tree"
+            return
+        first = tree.parents.get(worker, worker)
         waiting.setdefault(first, []).append(flow)
     for name in order:
         leaving = []
@@ -265,7 +268,7 @@ def _stack_down_faults(network: Network, plan: JobPlan, tree: TreePlan, w: int) 
 def _replication_faults(network: Network, plan: JobPlan, tree: TreePlan) -> Iterator[str]:
     # A worker that is the server has it already.
     copies = {worker: int(worker == tree.server) for worker in plan.workers}
-    root = network.access_switch(tree.server)
+    root = tree.root
     arriving = [(tree.server, root)]
     visited: set[str] = set()
     while arriving:

@@ -79,16 +79,12 @@ class Link:
 
 @dataclass(frozen=True)
 class Network:
-    """Hosts, switches and links. Raises NetworkError when they do not fit together.
-
-    `homes`: of a host with several links the neighbour that its agent is attached to.
-    """
+    """Hosts, switches and links. Raises NetworkError when they do not fit together."""
 
     name: str
     hosts: Mapping[str, Host]
     switches: Mapping[str, Switch]
     links: tuple[Link, ...]
-    homes: Mapping[str, str] = field(default_factory=dict)
     _ports: dict[tuple[str, int], tuple[str, int]] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
@@ -201,14 +197,7 @@ class Network:
                 for link in self.links
                 if not {link.a, link.b} & gone and frozenset((link.a, link.b)) not in cut
             ),
-            {host: home for host, home in self.settled_homes().items() if host not in gone},
         )
-
-    def at_home(self) -> Network:
-        """Return the network for trees of jobs: each host has only the link that its agent uses."""
-        homes = self.settled_homes()
-        other = [(h, p) for h, home in homes.items() for p in self.ports(h).values() if p != home]
-        return self.without(links=other) if other else self
 
     def around(self, nodes: Iterable[str]) -> Network:
         """Return the part of the network that packets to and from these nodes can reach.
@@ -229,33 +218,20 @@ class Network:
         return self.without(gone) if gone else self
 
     def access_switch(self, host: str) -> str:
-        """Return the neighbour on the link that a host's agent uses.
+        """Return the neighbour on a host's link, of several the fastest to a switch.
 
-        Of several links it is the one to `homes[host]`; where that names none, the fastest to a
-        switch, of equally fast ones the first. NetworkError if there is no such link.
+        Of equally fast ones it is the first. Where frames belong to a tree, its plan says which
+        link they take. NetworkError if there is no link.
         """
         if host not in self.hosts:
             raise NetworkError(f"there is no host {host!r}; hosts: {shorten(self.hosts)}")
         neighbours = list(self.ports(host).values())
         if not neighbours:
             raise NetworkError(f"host {host!r} has 0 links; expected one or more")
-        home = self.homes.get(host)
-        if home is not None:
-            if home not in neighbours:
-                raise NetworkError(
-                    f"host {host!r} has lost its link to {home}, which its agent uses; others that "
-                    f"it has, to {shorten(neighbours)}, carry plain traffic only"
-                )
-            return home
         return max(
             neighbours,
             key=lambda peer: (peer in self.switches, self.link(host, peer).bandwidth or math.inf),
         )
-
-    def settled_homes(self) -> dict[str, str]:
-        """Return `homes` for all hosts, so that agents keep their links when others fail."""
-        several = (host for host in self.hosts if self.switches and len(self.ports(host)) > 1)
-        return {**{host: self.access_switch(host) for host in several}, **self.homes}
 
 
 def check_name(name: str) -> None:

@@ -21,7 +21,8 @@ from planning.model.request import PlanRequest
 from planning.registry import EMBEDDING, MULTI_HOP, MULTI_TREE, PLANNERS
 from planning.spanning.mtree import plan_mtree
 from planning.spanning.multi_tree import plan_multi_tree
-from planning.steiner.multi_hop import MultiHopAnswer, plan_of_routes, solve_multi_hop
+from planning.steiner.multi_hop import plan_of_routes, solve_multi_hop
+from planning.steiner.multi_hop_answer import MultiHopAnswer
 from planning.steiner.multi_tree_in_network import pack_in_network, packing_problem, plan_of
 from planning.steiner.packing_bounds import cut_bound
 

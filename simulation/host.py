@@ -8,7 +8,7 @@ model of TCP (`FrameTimes`).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf, nextafter
 from typing import Any
@@ -225,6 +225,10 @@ class VirtualHost:
     def set_level(self, job: int, level: int) -> None:
         """Do nothing: no operation ever waits."""
 
+    def use_links(self, job: int, ports: Mapping[int, int], links: Mapping[int, str]) -> None:
+        """Send frames of trees over these links."""
+        self._hosts.world.use_links(self.name, job, ports)
+
     def transport(self, meeting: Meeting) -> StreamTransport:
         """Return streams between the hosts, at separate ports."""
         port = self._hosts.first_port(meeting)
@@ -257,6 +261,7 @@ class VirtualHost:
     def leave(self, stream: Stream) -> None:
         """Forget a job."""
         self._completed = [done for done in self._completed if done.job != stream.job]
+        self._hosts.world.use_links(self.name, stream.job, {})
         self._transports.pop(stream.job, None)
         self._coordinations.pop(stream.job, None)
         self._leave(stream)

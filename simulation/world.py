@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from host_agent.codec import JOB_START, TREE_AT
 from network.model import Network
 from network.paths import PlainRoutes, forwards
 from p4switch.targets.v1model.engine import Engine, Packet
@@ -43,6 +44,7 @@ _HOPS_AT = 49
 """See docs/protocol.md."""
 
 Frames = NDArray[np.uint8]
+_TREE = slice(JOB_START, TREE_AT + 1)
 _TARGET_IP = slice(ETHERNET_BYTES + 16, ETHERNET_BYTES + 20)
 
 
@@ -304,6 +306,8 @@ class World:
             for host in network.hosts
             if self._out[host]
         }
+        self._links_of_trees: dict[str, dict[int, Channel]] = {}
+        """Of each host by job << 8 | tree, where plans have said so."""
         for lost in self.faults.lost:
             network.link(lost.source, lost.target)
         for reboot in self.faults.reboots:
@@ -445,17 +449,31 @@ class World:
         self.agents.pop(host, None)
         self._ticks.pop(host, None)
 
+    def use_links(self, host: str, job: int, ports: Mapping[int, int]) -> None:
+        """Send a host's frames of each tree of a job from these ports; of others from its home."""
+        links = self._links_of_trees.setdefault(host, {})
+        for key in [key for key in links if key >> 8 == job]:
+            del links[key]
+        links |= {job << 8 | tree: self._out[host][port] for tree, port in ports.items()}
+
     def flush(self, host: str) -> None:
         """Send the frames of a host's agent, and schedule its next tick."""
         agent = self.agents[host]
         home = self._homes[host]
         ways = self._ways.get(host, {})
+        trees = self._links_of_trees.get(host, {})
         for frames in agent.take_output():
-            # The packets of a job leave by the job's link, regardless of plain routes.
+            # The packets of a job leave by the link of their tree, regardless of plain routes.
             own = not ways or (bool(self.network.switches) and bool(is_hopsum(frames)[0]))
             for row in frames:
                 frame = row.tobytes()
-                (home if own else ways.get(frame[_TARGET_IP], home)).transmit(frame)
+                if not own:
+                    channel = ways.get(frame[_TARGET_IP], home)
+                elif ways:
+                    channel = trees.get(int.from_bytes(frame[_TREE], "big"), home)
+                else:
+                    channel = home
+                channel.transmit(frame)
         deadline = agent.deadline
         if deadline is None:
             return

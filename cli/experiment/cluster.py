@@ -230,11 +230,18 @@ async def with_running_cluster(
 
 
 def _agent_command(emulation: Emulation, address: str, packet_io: str, host: str) -> list[str]:
-    interface = emulation.interface(host, emulation.network.access_switch(host))
+    network = emulation.network
+    home = network.access_switch(host)
+    links = {network.port(host, home): home}
+    interfaces = [emulation.interface(host, home)]
+    if network.switches and packet_io == "fast" and len(network.ports(host)) > 1:
+        links |= network.ports(host)  # the first stays so: frames of no tree leave there
+        interfaces = [f"{port}@{emulation.interface(host, at)}" for port, at in links.items()]
     return [
         *less_of_root(),
         *(str(AGENT), "serve", "--controller", address, "--host", host),
-        *("--interface", interface, "--packet-io", packet_io),
+        *(part for name in interfaces for part in ("--interface", name)),
+        *("--packet-io", packet_io),
     ]  # fmt: skip
 
 

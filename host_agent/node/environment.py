@@ -291,6 +291,12 @@ class Environment(Protocol):
     def set_level(self, job: int, level: int) -> None:
         """Assign a job's operations to the queue of a level."""
 
+    def use_links(self, job: int, ports: Mapping[int, int], links: Mapping[int, str]) -> None:
+        """Send a job's frames of each tree from one of the host's `links`, neighbours by port.
+
+        Raises TaskError if frames cannot leave there.
+        """
+
     def transport(self, meeting: Meeting) -> Transport:
         """Start connecting to the other hosts."""
 

@@ -228,12 +228,26 @@ class Member:
     def _adopt(self, plan: JobPlan) -> None:
         assignment = self.stream.assignment
         assert assignment is not None
-        self._plan = plan
+        self._follow(assignment.network, plan)
         if self._worker is not None:
             self._worker.adopt(plan, self._now)
         key = assignment.task.key or None
         if self.stream.host not in plan.workers:
             self._servers.adopt(plan, self.stream.host, assignment.network, key)
+
+    def _follow(self, network: Network, plan: JobPlan) -> None:
+        """Send from now on over the links that a plan's trees use at this host."""
+        self._plan = plan
+        host = self.stream.host
+        self._environment.use_links(
+            self.job,
+            {
+                tree.tree: network.port(host, tree.access(host))
+                for tree in plan.trees
+                if host == tree.server or host in plan.workers
+            },
+            network.ports(host),
+        )
 
     def _lost(self, event: AgentLost) -> None:
         """Process the loss of an agent: fatal for a worker; a server may be restarted or replaced.
@@ -256,7 +270,7 @@ class Member:
         yield from self._until(lambda: self.stream.assignment is not None)
         assignment = self.stream.assignment
         assert assignment is not None
-        self._plan = assignment.plan
+        self._follow(assignment.network, assignment.plan)
         if self.stream.host in assignment.plan.workers:
             yield from self._work(assignment, assignment.plan)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from coordination.reduction import ExternalAnd
@@ -12,7 +12,7 @@ from coordination.tree import CoordinationTree
 from host_agent.io.controller_client import AgentStream
 from host_agent.io.coordination import Coordinator
 from host_agent.io.loop import Loop
-from host_agent.io.port import FramePort
+from host_agent.io.port import FramePort, LinksPort
 from host_agent.io.process_socket import Attendance, ProcessSocket
 from host_agent.io.tcp_collective import BASE_PORT
 from host_agent.io.tcp_transport import TcpTransport
@@ -55,8 +55,10 @@ class RealEnvironment:
         node: NodeClient | None = None,
         counters: Counters | None = None,
         tls: Tls | None = None,
+        port: FramePort | None = None,
     ) -> None:
         self.pool = OperationPool()
+        self._port = port
         self.processes: ProcessSocket | None = None
         self._host = host
         self._watch = watch
@@ -97,6 +99,20 @@ class RealEnvironment:
     def set_level(self, job: int, level: int) -> None:
         """Assign a job's operations to the queue of a level."""
         self.pool.set_level(job, level)
+
+    def use_links(self, job: int, ports: Mapping[int, int], links: Mapping[int, str]) -> None:
+        """Send frames of trees from the interfaces at these ports."""
+        interfaces: Mapping[int, str] = {}
+        if isinstance(self._port, LinksPort):
+            interfaces = self._port.interfaces
+        if (len(links) > 1 or interfaces) and not interfaces.keys() >= set(ports.values()):
+            options = " ".join(f"--interface {port}@NAME" for port in links)
+            raise TaskError(
+                f"job {job}: host {self._host} has links to {', '.join(links.values())}, and its "
+                f"agent was started without an interface for each; expected {options}"
+            )
+        if isinstance(self._port, LinksPort) and interfaces:
+            self._port.use_links(job, ports)
 
     def transport(self, meeting: Meeting) -> TcpTransport:
         """TCP connections, at the meeting's own port."""
@@ -146,6 +162,8 @@ class RealEnvironment:
     def leave(self, stream: Stream) -> None:
         """Forget a job's operations, and end its stream."""
         self.pool.drop(stream.job)
+        if isinstance(self._port, LinksPort) and self._port.interfaces:
+            self._port.use_links(stream.job, {})
         client: Any = stream
         self._unwatch(client.fileno())
         # Closing waits until the last messages are sent.
@@ -208,6 +226,7 @@ class HostLoop:
             node,
             counters,
             tls,
+            port,
         )
         self.agent = HostAgent(self._environment, node)
         watched = [self._environment.fileno(), self._environment.pool.fileno(), *watch]

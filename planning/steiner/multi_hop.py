@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from random import Random
 from typing import NoReturn
@@ -25,7 +24,7 @@ from planning.model.forest import Certificate, Verdict
 from planning.model.job_plans import check_request, job_plan
 from planning.model.linear_program import Status
 from planning.model.request import Algorithm, Method, PlanRequest
-from planning.model.routes import Route
+from planning.steiner.multi_hop_answer import MultiHopAnswer
 from planning.steiner.multi_hop_bound import (
     TimeBound,
     least_server_flows,
@@ -41,6 +40,7 @@ from planning.steiner.multi_hop_heuristic import (
     improve,
     improve_together,
 )
+from planning.steiner.multi_hop_homes import choose_homes
 from planning.steiner.tree_problem import (
     SLACK,
     Chosen,
@@ -55,32 +55,6 @@ from protocol.wire import MAX_CHILDREN
 
 _SHORT = Effort(trials=6)
 _CERTAIN = 1e-6
-
-
-@dataclass(frozen=True)
-class MultiHopAnswer:
-    """Routes, one per server, with their rate and bound.
-
-    `rate`: at which every worker may send, in units of the links' bandwidths (frames of the job
-    over the time of the busiest link; with all links unlimited, 1 / the frames on the busiest).
-    `certificate`: proves that no routes are faster than its bound.
-    """
-
-    routes: tuple[Route, ...]
-    rate: Fraction
-    certificate: Certificate
-    verdict: Verdict
-    seconds: float
-
-    @property
-    def bound(self) -> Fraction:
-        """Return the rate that no routes exceed."""
-        return self.certificate.bound
-
-    @property
-    def gap(self) -> float:
-        """Return the relative gap to the bound: 0 is proved optimal."""
-        return float(1 - self.rate / self.bound)
 
 
 def plan_multi_hop(network: Network, request: PlanRequest, allocator: Allocator) -> JobPlan:
@@ -134,12 +108,30 @@ def solve_tasks(
     """Find trees for several tasks of one or more jobs that share links.
 
     The busiest link determines the time of all of them. `gap`: relative gap to the bound at which
-    to stop; `time_limit`: seconds for the exact programme. PlanError, with the reason, if there are
+    to stop; `time_limit`: seconds for the exact programme. Of hosts with several links the trees
+    take those that are best together, see `choose_homes`. PlanError, with the reason, if there are
     no trees.
     """
-    started = time.perf_counter()
     # What failures have cut off must not affect anything, not even the length of the search.
     network = network.around(host for task in tasks for host in (task.server, *task.workers))
+
+    def solve(tasks: Sequence[TreeTask], method: Method, time_limit: float) -> MultiHopAnswer:
+        return _solve_attached(network, tasks, limits, method, gap, time_limit, seed)
+
+    return choose_homes(network, tasks, solve, method, time_limit)
+
+
+def _solve_attached(
+    network: Network,
+    tasks: Sequence[TreeTask],
+    limits: Limits,
+    method: Method,
+    gap: float,
+    time_limit: float,
+    seed: int,
+) -> MultiHopAnswer:
+    """Find trees for tasks, each host attached to the switch that its task says."""
+    started = time.perf_counter()
     search = _Search(network, tasks, limits, method, seed)
     chosen = search.run()
     reached = float("inf") if chosen is None else search.problem.time(chosen)
@@ -327,7 +319,7 @@ def _check_attached(network: Network, tasks: Sequence[TreeTask]) -> None:
     for task in tasks:
         for host in (task.server, *task.workers):
             try:
-                switch = network.access_switch(host)
+                switch = task.access(network, host)
             except NetworkError as error:
                 raise PlanError(str(error)) from None
             if switch not in network.switches:

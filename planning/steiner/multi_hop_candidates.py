@@ -27,7 +27,7 @@ def candidate_trees(network: Network, problem: Problem, task: TreeTask) -> tuple
     terminals = [v for v, count in enumerate(numbered.local) if count]
     shallow = _fewest_hops(problem, numbered.root)
     joined = {problem.switches[v] for v in (numbered.root, *shallow)}
-    cut_off = [worker for worker in task.remote if network.access_switch(worker) not in joined]
+    cut_off = [worker for worker in task.remote if task.access(network, worker) not in joined]
     if cut_off:
         raise PlanError(f"no path over switches to server {task.server} from {shorten(cut_off)}")
     graph = _switch_graph(problem, summing)
@@ -100,7 +100,7 @@ class _Latencies:
         self.first: dict[int, float] = {}
         number = {name: v for v, name in enumerate(problem.switches)}
         for worker in task.remote:
-            v = number[network.access_switch(worker)]
+            v = number[task.access(network, worker)]
             latency = network.link(worker, problem.switches[v]).latency
             self.first[v] = max(self.first.get(v, 0.0), latency)
 

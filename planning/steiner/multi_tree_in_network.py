@@ -14,7 +14,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from collectives.plan import JobPlan, PlanError, Results
-from network.model import Network, NetworkError, shorten
+from network.model import Network, shorten
 from planning.model.allocation import Allocator
 from planning.model.forest import Forest, RatedTree
 from planning.model.graph import planning_graph
@@ -22,6 +22,7 @@ from planning.model.job_plans import MAX_TREES, check_request, job_plan
 from planning.model.request import Algorithm, PlanRequest
 from planning.model.routes import make_route
 from planning.steiner.packing_problem import PackingProblem
+from planning.steiner.split_roots import SplitRoots
 from planning.steiner.steiner_packing import pack_trees
 from protocol.wire import MAX_CHILDREN
 
@@ -34,7 +35,6 @@ def plan_multi_tree(network: Network, request: PlanRequest, allocator: Allocator
     the rates.
     """
     check_request(network, request)
-    network = network.at_home()
     return plan_of(network, request, pack_in_network(network, request, allocator), allocator)
 
 
@@ -51,7 +51,7 @@ def plan_of(
             "in-network and replicated results, or the planner multi-hop"
         )
     trees = list(forest.trees)
-    _check_links_of_hosts(network, request, trees)
+    _check_hosts(network, trees)
     shares: tuple[float, ...] = tuple(float(tree.rate / forest.throughput) for tree in trees)
     if request.shares is not None:
         shares = request.shares
@@ -61,24 +61,15 @@ def plan_of(
     return job_plan(network, request, routes, shares, Results.REPLICATED, allocator)
 
 
-def _check_links_of_hosts(
-    network: Network, request: PlanRequest, trees: Sequence[RatedTree]
-) -> None:
-    """Raise PlanError if hosts must forward, or use other links than their agents'."""
-    for host in (*request.workers, *request.servers):
-        try:
-            home = network.access_switch(host)
-        except NetworkError as error:
-            raise PlanError(str(error)) from None
-        for tree in trees:
-            below = {node for node, parent in tree.parents.items() if parent == host}
-            above = {tree.parents[host]} if host in tree.parents else set()
-            if not below | above <= {home}:
-                links = len(network.ports(host))
-                raise PlanError(
-                    f"host {host!r} has {links} links, and its agent uses that to {home} only; the "
-                    f"tree at {tree.root} leads over {shorten(sorted(below | above))}"
-                )
+def _check_hosts(network: Network, trees: Sequence[RatedTree]) -> None:
+    """Raise PlanError if hosts must forward: agents do not."""
+    for tree in trees:
+        forwards = sorted(set(tree.parents.values()) & network.hosts.keys() - {tree.root})
+        if forwards:
+            raise PlanError(
+                f"in the tree at {tree.root} packets cross {shorten(forwards)}, and agents of "
+                "hosts do not forward; without that the hosts are not connected over switches"
+            )
 
 
 def pack_in_network(
@@ -86,16 +77,30 @@ def pack_in_network(
 ) -> Forest:
     """Return the trees for a job and their rates, in the units of the links' bandwidths.
 
-    Hosts with several links forward here, as `hopsum plan` allows; a job's agents do not.
-    PlanError, with the reason, if no tree meets the request.
+    A tree uses one link of each host, which may be another one on each tree. Hosts forward only
+    where the network is not connected otherwise: `hopsum plan` shows such trees, agents do not run
+    them. PlanError, with the reason, if no tree meets the request.
     """
     options = request.forest
     most = request.max_hops
     if options.max_height is not None:
         most = min(most, options.max_height)
     trees = MAX_TREES if options.max_trees is None else min(options.max_trees, MAX_TREES)
+    limited = replace(options, max_height=most, max_trees=trees)
+    split = SplitRoots(planning_graph(network, request.workers), request.servers)
     problem = packing_problem(network, request, allocator)
-    return pack_trees(problem, replace(options, max_height=most, max_trees=trees))
+    try:
+        apart = replace(problem, graph=split.graph, roots=split.roots)
+        return split.joined(pack_trees(apart, limited))
+    except PlanError as error:
+        forwarding = {host for host in network.hosts if len(network.ports(host)) > 1}
+        if not forwarding:
+            raise
+        try:
+            passing = replace(problem, passes=problem.passes | forwarding)
+            return pack_trees(passing, limited)
+        except PlanError:
+            raise error from None
 
 
 def packing_problem(
@@ -106,7 +111,7 @@ def packing_problem(
     return PackingProblem(
         planning_graph(network, request.workers),
         request.servers,
-        frozenset(network.switches) | {h for h in network.hosts if len(network.ports(h)) > 1},
+        frozenset(network.switches),
         MAX_CHILDREN,
         {
             name: allocator.room(name, request.job, request.window)

@@ -37,7 +37,8 @@ class TreeTask:
     """A requested tree: the server, which may be a worker, at its root, the workers at its leaves.
 
     `sums`: switches that can sum for it. `share`: frames of this tree per fragment of the job.
-    `max_flows`: number of flows that may reach the server from the network, None: any.
+    `max_flows`: number of flows that may reach the server from the network, None: any. `homes`:
+    the switches that hosts are attached to in this tree, where it is not `Network.access_switch`.
     """
 
     server: str
@@ -46,6 +47,14 @@ class TreeTask:
     share: Fraction = Fraction(1)
     results: Results = Results.REPLICATED
     max_flows: int | None = MAX_CHILDREN
+    homes: Mapping[str, str] = field(default_factory=dict)
+
+    def access(self, network: Network, host: str) -> str:
+        """Return the switch that a host is attached to in this tree.
+
+        NetworkError if the host has no link.
+        """
+        return self.homes.get(host) or network.access_switch(host)
 
     @property
     def remote(self) -> tuple[str, ...]:
@@ -270,7 +279,7 @@ def build_model(
     """Return tasks on numbered switches.
 
     Links without a bandwidth count as unlimited, or all as 1 if none has one. NetworkError if a
-    host does not have exactly one link.
+    host has no link.
     """
     limits = limits or Limits()
     number = {name: v for v, name in enumerate(network.switches)}
@@ -279,18 +288,17 @@ def build_model(
     for task in tasks:
         share = float(task.share)
         down = share * (len(task.remote) if task.results is Results.UNICAST else 1)
-        root = network.access_switch(task.server)
+        root = task.access(network, task.server)
         _add(fixed, (task.server, root), down)
         for worker in task.remote:
-            switch = network.access_switch(worker)
+            switch = task.access(network, worker)
             _add(fixed, (worker, switch), share)
             _add(fixed, (switch, worker), share)
     arcs = [pair for pair in network.directed_links() if number.keys() >= set(pair)]
-    exits = {task.server: network.access_switch(task.server) for task in tasks}
     index = {pair: arc for arc, pair in enumerate(arcs)}
-    for server, root in exits.items():
-        index[root, server] = len(arcs)
-        arcs.append((root, server))
+    for exit_ in dict.fromkeys((task.access(network, task.server), task.server) for task in tasks):
+        index[exit_] = len(arcs)
+        arcs.append(exit_)
     return Problem(
         switches=tuple(network.switches),
         tail=tuple(number[v] for v, _ in arcs),
@@ -299,7 +307,7 @@ def build_model(
         capacity=tuple(capacity_of(*pair) for pair in arcs),
         load=tuple(fixed.get(pair, 0.0) for pair in arcs),
         tasks=tuple(
-            _numbered(network, task, number, index[exits[task.server], task.server])
+            _numbered(network, task, number, index[task.access(network, task.server), task.server])
             for task in tasks
         ),
         ranges=tuple(limits.ranges.get(name, len(tasks)) for name in network.switches),
@@ -329,9 +337,9 @@ def _numbered(
 ) -> NumberedTask:
     local = [0] * len(number)
     for worker in task.remote:
-        local[number[network.access_switch(worker)]] += 1
+        local[number[task.access(network, worker)]] += 1
     return NumberedTask(
-        root=number[network.access_switch(task.server)],
+        root=number[task.access(network, task.server)],
         exit=leaving,
         local=tuple(local),
         can_sum=tuple(name in task.sums for name in network.switches),
@@ -348,7 +356,7 @@ def route_of(
 ) -> Route:
     """Return the route of the tree of task `number`."""
     names = problem.switches
-    parents = {worker: network.access_switch(worker) for worker in task.remote}
+    parents = {worker: task.access(network, worker) for worker in task.remote}
     for v in sorted(found.parents):
         parents[names[v]] = names[found.parents[v]]
     parents[names[problem.tasks[number].root]] = task.server
@@ -360,15 +368,19 @@ def route_of(
 
 def exact_time(network: Network, pairs: Iterable[tuple[TreeTask, Route]]) -> Fraction:
     """Return the time of the busiest link under routes, without rounding: frames over bit/s."""
+    return max(link_times(network, pairs), default=Fraction(0))
+
+
+def link_times(network: Network, pairs: Iterable[tuple[TreeTask, Route]]) -> tuple[Fraction, ...]:
+    """Return the times of all links under routes, as `exact_time`, the longest first."""
     total: dict[tuple[str, str], Fraction] = {}
     for task, route in pairs:
         for link, load in link_loads(route, task.results).items():
             total[link] = total.get(link, Fraction(0)) + task.share * int(load)
     unlimited = all(link.bandwidth is None for link in network.links)
-    longest = Fraction(0)
+    times = []
     for (u, v), frames in total.items():
         bandwidth = network.link(u, v).bandwidth
         if bandwidth is not None or unlimited:
-            time = frames / Fraction(str(bandwidth or 1))
-            longest = max(longest, time)
-    return longest
+            times.append(frames / Fraction(str(bandwidth or 1)))
+    return tuple(sorted(times, reverse=True))

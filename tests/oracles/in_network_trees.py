@@ -14,8 +14,11 @@ from planning.model.routes import Route, make_route
 from planning.steiner.tree_problem import Limits, TreeTask
 
 
-def small_network(random: Random, switches: int, hosts: int) -> Network:
-    """Connected switches with links of 1 to 4, and hosts anywhere, on links of 8."""
+def small_network(random: Random, switches: int, hosts: int, links: int = 1) -> Network:
+    """Connected switches with links of 1 to 4, and hosts anywhere, on links of 8.
+
+    With `links` above 1, hosts have up to as many, of 1 to 8.
+    """
     builder = NetworkBuilder("small", 8.0)
     names = [builder.add_switch(f"s{i}") for i in range(switches)]
     linked = set()
@@ -27,14 +30,28 @@ def small_network(random: Random, switches: int, hosts: int) -> Network:
     for i, j in sorted(pair for pair in linked if pair[0] != pair[1]):
         builder.link(names[i], names[j], float(random.randint(1, 4)))
     for _ in range(hosts):
-        builder.link(builder.add_host(), random.choice(names))
+        host = builder.add_host()
+        if links == 1:
+            builder.link(host, random.choice(names))
+            continue
+        for name in random.sample(names, random.randint(1, min(links, switches))):
+            builder.link(host, name, float(random.randint(1, 8)))
     return builder.build()
 
 
 def all_parents(network: Network, task: TreeTask) -> Iterator[dict[str, str]]:
-    """The parents of every tree that leads from all workers to the server, and no farther."""
-    root = network.access_switch(task.server)
-    access = {worker: network.access_switch(worker) for worker in task.workers}
+    """The parents of every tree that leads from all workers to the server, and no farther.
+
+    Over one link of each host, any of those it has.
+    """
+    hosts = (task.server, *task.workers)
+    for root, *homes in product(*(network.ports(host).values() for host in hosts)):
+        yield from _parents(network, task, root, dict(zip(task.workers, homes, strict=True)))
+
+
+def _parents(
+    network: Network, task: TreeTask, root: str, access: dict[str, str]
+) -> Iterator[dict[str, str]]:
     others = [name for name in network.switches if name != root]
     near = [
         [peer for peer in network.ports(name).values() if peer in network.switches]

@@ -1,22 +1,25 @@
-"""Hosts with several links: their jobs go over one of them, in plans and in runs."""
+"""Hosts with several links: each tree goes over one of them, in plans and in runs."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cli.experiment.description import Experiment
+from cli.experiment.result import Report
 from cli.experiment.runner import run_experiment
 from collectives.choices import Algorithm
 from collectives.plan import PlanError
 from collectives.plan_checker import check_plans
 from network.loaders import load_network
-from network.model import Network, NetworkError
+from network.model import Network
 from planning.model.demand import Model
 from planning.model.request import EmbeddingOptions, PlanRequest
 from planning.registry import EMBEDDING, PLANNERS, make_plan
+from simulation.faults import outage_from
 
 RATE = 25e6
 LINKS = {
@@ -54,27 +57,23 @@ def request(planner: str) -> PlanRequest:
     return PlanRequest(1, 1, ("h1", "h2", "h3"), servers, embedding=wanted)
 
 
-def test_the_fastest_link_is_home_and_stays_it(network: Network) -> None:
+def test_the_fastest_link_is_the_default(network: Network) -> None:
     homes = {host: network.access_switch(host) for host in network.hosts}
     assert homes == {"h1": "s1", "h2": "s2", "h3": "s2", "ps": "s2"}
-    cut = network.without(links=[("h1", "s1")])
-    with pytest.raises(NetworkError, match="h1' has lost its link to s1, which its agent uses"):
-        cut.access_switch("h1")
-    assert network.at_home().ports("h1") == {0: "s1"}
-    torus = load_network("torus:3x3")
-    assert torus.at_home() is torus
+    assert network.without(links=[("h1", "s1")]).access_switch("h1") == "s2"
 
 
 @pytest.mark.parametrize("planner", list(PLANNERS))
-def test_every_planner_takes_the_link_of_the_agent(planner: str, network: Network) -> None:
+def test_every_planner_goes_on_over_another_link(planner: str, network: Network) -> None:
     plan = make_plan(network, request(planner), planner=planner)
     check_plans(network, [plan])
-    for tree in plan.trees:
-        for host in (*plan.workers, tree.server):
-            peers = {tree.parents.get(host)} | {n for n, p in tree.parents.items() if p == host}
-            assert peers - {None} == {network.access_switch(host)}
-    cut = network.without(links=[("h2", "s2")])
-    with pytest.raises(PlanError, match="no in-network" if planner == EMBEDDING else "h2"):
+    for host, other in {"h1": "s2", "h2": "s1", "ps": "s1"}.items():
+        cut = network.without(links=[(host, "s1" if other == "s2" else "s2")])
+        plan = make_plan(cut, replace(request(planner), epoch=2), planner=planner)
+        check_plans(cut, [plan])
+        assert {tree.access(host) for tree in plan.trees} == {other}
+    cut = network.without(links=[("h3", "s2")])
+    with pytest.raises(PlanError, match="h3"):
         make_plan(cut, request(planner), planner=planner)
 
 
@@ -103,3 +102,47 @@ def test_runs_are_exact(algorithm: Algorithm, planner: str, tmp_path: Path) -> N
         )
     )
     assert not report.problems
+
+
+def two_planes(folder: Path) -> Experiment:
+    """Two switches between which little fits; each host is attached to both."""
+    nodes = [{"id": name, "kind": "switch"} for name in ("s1", "s2")]
+    nodes += [{"id": host, "kind": "host"} for host in LINKS]
+    edges = [{"source": "s1", "target": "s2", "bandwidth": RATE / 5}]
+    edges += [
+        {"source": host, "target": switch, "bandwidth": RATE}
+        for host in LINKS
+        for switch in ("s1", "s2")
+    ]
+    path = folder / "planes.json"
+    path.write_text(json.dumps({"nodes": nodes, "edges": edges}))
+    return Experiment(
+        str(path), workers=3, elements=60_000, rounds=2, link_rate=None, planner="multi-tree"
+    )
+
+
+def check_both_planes(report: Report) -> None:
+    """The bytes are as predicted on every link, and each host has used both of its links."""
+    assert not report.problems
+    sent = report.measured.links
+    for host in LINKS:
+        assert min(sent[host, "s1"], sent[host, "s2"]) > 0.4 * max(sent[host, "s1"], 1)
+
+
+@pytest.mark.slow
+def test_a_run_uses_several_links_of_a_host(tmp_path: Path) -> None:
+    report = run_experiment(two_planes(tmp_path))
+    check_both_planes(report)
+    # Twice as fast as one link allows.
+    alone = run_experiment(replace(two_planes(tmp_path), planner="multi-hop"))
+    assert not alone.problems
+    assert report.measured.seconds < 0.6 * alone.measured.seconds
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("planner", ["multi-hop", "multi-tree"])
+def test_a_job_goes_on_over_a_hosts_other_link(planner: str, tmp_path: Path) -> None:
+    cut = outage_from("link-cut:h1-s1@0.05")
+    report = run_experiment(replace(two_planes(tmp_path), planner=planner, outages=(cut,)))
+    assert not report.problems
+    assert report.measured.verdict.wrong == 0

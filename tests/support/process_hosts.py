@@ -168,6 +168,7 @@ class ProcessHosts:
         environment: Any = SimpleNamespace(
             work=lambda assignment: Work(task_from(assignment.task)),
             too_much=lambda needed, what: None,
+            use_links=lambda job, ports, links: None,
             process_tensors=self.sockets[host].attendance,
         )
         install: Callable[[Any], None] = lambda machine: self.machines.update({host: machine})  # noqa: E731

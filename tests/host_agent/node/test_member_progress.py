@@ -46,7 +46,8 @@ def test_a_server_that_comes_back_when_all_workers_are_done_is_over_without_a_st
     plan = make_plan(network, PlanRequest(1, 1, ("h1",), ("h2",)))
     session = AgentSession("controller", 1, "h2")
     unused: Any = None
-    member = Member(session, unused, lambda machine: None, unused)
+    environment: Any = SimpleNamespace(use_links=lambda job, ports, links: None)
+    member = Member(session, environment, lambda machine: None, unused)
     session.connected()
     task = pb.Task(workload=workload_message(WorkloadSpec("random", 1, 8, 1, DataType.INT32, 1)))
     welcome = pb.Welcome(network=network_message(network), plan=plan_message(plan), task=task)
@@ -67,6 +68,7 @@ def working_member(host: str) -> tuple[Member, AgentSession]:
     environment: Any = SimpleNamespace(
         work=lambda assignment: Work(task_from(assignment.task)),
         too_much=lambda needed, what: None,
+        use_links=lambda job, ports, links: None,
         put=lambda job, work: 1,
         gradient_seconds=0.0,
     )
