@@ -77,4 +77,4 @@ def test_a_layer_that_a_rank_does_not_use_is_an_error(kind: str) -> None:
     came = came_of(kind, "none", "missing")
     for rank in (0, 2):
         error = str(came[rank][1])
-        assert "timed out" in error or ("SumRefused: " in error and "rank 1 (h2): " in error)
+        assert "Timed out" in error or ("SumRefused: " in error and "rank 1 (h2): " in error)

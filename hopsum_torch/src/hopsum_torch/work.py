@@ -186,8 +186,9 @@ class HopsumWork(dist.Work):
         return True
 
     def _late(self, seconds: float) -> HopsumError:
+        # In gloo's words, which programs, and PyTorch's own tests, look for.
         return HopsumError(
-            f"{self._what} timed out: not all ranks have called for it after {seconds:g} s; "
+            f"{self._what}: Timed out after {seconds:g} s: not all ranks have called for it; "
             "expected the same calls in the same order at all of them"
         )
 
