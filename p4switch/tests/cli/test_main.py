@@ -175,7 +175,9 @@ def test_a_switch_with_bmv2s_flags_starts_and_ends_cleanly(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     address = f"unix:{tmp_path}/p4rt"
-    bmv2_flags = ("--thrift-port", "9090", "--log-console", "--", "--grpc-server-addr", address)
+    ignored = ("--thrift-port", "9090", "--nanolog", "ipc:///tmp/bm-0-log.ipc")
+    logs = ("--log-flush", "--dump-packet-data", "10000", "--log-console")
+    bmv2_flags = (*ignored, *logs, "--", "--grpc-server-addr", address)
     with running("--no-p4", "--device-id", "7", *bmv2_flags, "--cpu-port", "510") as process:
         stub = wait_for(address)
         with pytest.raises(grpc.RpcError) as caught:
@@ -185,6 +187,7 @@ def test_a_switch_with_bmv2s_flags_starts_and_ends_cleanly(
         _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0
     assert "--thrift-port is ignored" in errors
+    assert "--nanolog and --dump-packet-data are ignored" in errors
 
 
 LOOP = """

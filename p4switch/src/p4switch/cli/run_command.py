@@ -219,6 +219,15 @@ def run(
     thrift_port: Annotated[
         int | None, typer.Option(help="Ignored: p4switch has no Thrift, only P4Runtime.")
     ] = None,
+    nanolog: Annotated[
+        str | None, typer.Option(help="Ignored: p4switch publishes no events; see --trace.")
+    ] = None,
+    log_flush: Annotated[
+        bool, typer.Option("--log-flush", help="Ignored: the log is always flushed.")
+    ] = False,
+    dump_packet_data: Annotated[
+        int | None, typer.Option(help="Ignored: --trace shows packets.")
+    ] = None,
 ) -> None:
     """Run a switch on network interfaces until SIGTERM or SIGINT."""
     start_logging(log_level, log_file if not log_console else None)
@@ -246,6 +255,10 @@ def run(
     )
     if thrift_port is not None:
         logging.getLogger("p4switch").info("--thrift-port is ignored: p4switch has no Thrift")
+    if nanolog is not None or dump_packet_data is not None:
+        logging.getLogger("p4switch").info(
+            "--nanolog and --dump-packet-data are ignored: --trace shows what becomes of packets"
+        )
 
     from p4switch.p4runtime.messages import import_messages
 
