@@ -118,7 +118,7 @@ def solve_tasks(
     def solve(tasks: Sequence[TreeTask], method: Method, time_limit: float) -> MultiHopAnswer:
         return _solve_attached(network, tasks, limits, method, gap, time_limit, seed)
 
-    return choose_homes(network, tasks, solve, method, time_limit)
+    return choose_homes(network, tasks, solve, method, gap, time_limit)
 
 
 def _solve_attached(

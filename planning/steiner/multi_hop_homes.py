@@ -45,6 +45,7 @@ def choose_homes(
     tasks: Sequence[TreeTask],
     solve: Solve,
     method: Method,
+    gap: float,
     time_limit: float,
 ) -> MultiHopAnswer:
     """Return the best answer over the links of hosts with several, with a bound over all of them.
@@ -56,9 +57,9 @@ def choose_homes(
     if not choices:
         return solve(tasks, method, time_limit)
     if prod(len(choice.homes) for choice in choices) <= MOST_TRIED:
-        found = _try_all(network, tasks, choices, solve, method, time_limit)
+        found = _try_all(network, tasks, choices, solve, method, gap, time_limit)
     else:
-        found = _descend(network, tasks, choices, solve, method, time_limit)
+        found = _descend(network, tasks, choices, solve, method, gap, time_limit)
     return replace(found, seconds=time.perf_counter() - started)
 
 
@@ -93,6 +94,7 @@ def _try_all(
     choices: Sequence[_Choice],
     solve: Solve,
     method: Method,
+    gap: float,
     time_limit: float,
 ) -> MultiHopAnswer:
     """Try all combinations; the bound is the largest one of any.
@@ -122,7 +124,7 @@ def _try_all(
         deadline = time.perf_counter() + time_limit
         solved.sort(key=lambda pair: -pair[0].bound)
         for i, (answer, attached) in enumerate(solved):
-            if answer.bound <= best[0].rate:
+            if _is_near(best[0], answer.bound, gap):
                 break
             left = max(0.1, deadline - time.perf_counter())
             proved = solve(attached, method, left)
@@ -130,8 +132,9 @@ def _try_all(
             best = _better(best, proved, _times(network, attached, proved))
     bounding = max((answer for answer, _ in solved), key=lambda answer: answer.bound)
     verdict = Verdict.OPTIMAL
-    if bounding.bound > best[0].rate:
-        verdict = bounding.verdict if bounding.verdict is not Verdict.OPTIMAL else best[0].verdict
+    if not _is_near(best[0], bounding.bound, gap):
+        timed_out = any(answer.verdict is Verdict.TIME_LIMIT for answer, _ in solved)
+        verdict = Verdict.TIME_LIMIT if timed_out else Verdict.FEASIBLE
     return replace(best[0], certificate=bounding.certificate, verdict=verdict)
 
 
@@ -141,6 +144,7 @@ def _descend(
     choices: Sequence[_Choice],
     solve: Solve,
     method: Method,
+    gap: float,
     time_limit: float,
 ) -> MultiHopAnswer:
     """Change one choice at a time while that makes the busiest links less busy."""
@@ -173,8 +177,12 @@ def _descend(
     if limit is None:
         text = f"with these links of hosts, {found.certificate.text}"
         limit = replace(found.certificate, text=text)
-    verdict = Verdict.OPTIMAL if _reaches(found, limit) else Verdict.FEASIBLE
+    verdict = Verdict.OPTIMAL if _is_near(found, limit.bound, gap) else Verdict.FEASIBLE
     return replace(found, certificate=limit, verdict=verdict)
+
+
+def _is_near(answer: MultiHopAnswer, bound: Fraction, gap: float) -> bool:
+    return answer.rate >= bound * (1 - Fraction(gap))
 
 
 def _reaches(answer: MultiHopAnswer, limit: Certificate | None) -> bool:
