@@ -33,7 +33,7 @@ from controller.jobs.job_spec import JobSpec
 from controller.jobs.job_state import JobError, JobState
 from controller.jobs.job_table import JobTable
 from controller.jobs.manager import Manager, next_request
-from controller.jobs.priorities import FeedbackQueue, suitable_policy
+from controller.jobs.priorities import FeedbackQueue, JobLevel, suitable_policy
 from controller.jobs.reoptimizer import Reoptimizer, free_network
 from controller.jobs.settings import ClusterSettings
 from controller.jobs.stall_diagnosis import Progress, why_stalled
@@ -320,9 +320,20 @@ class Cluster:
 
     def _attend(self, host: str, job: Job) -> None:
         self.send(host, pb.NodeCommand(attend=pb.AttendJob(job=job.number)))
-        level = self.priorities.levels().get(job.number)
+        level = self.priorities.job_level(job.number)
         if level is not None:
-            self.send(host, _priority(job.number, level))
+            self._assign_level(host, job, level)
+
+    def _assign_level(self, host: str, job: Job, level: JobLevel) -> None:
+        """Assign a job's frames at a host to the send queues of a level; 0 is served first.
+
+        Workers know when their first iterations are over, before the controller does.
+        """
+        priority = pb.Priority(job=job.number, level=level.now)
+        if host in job.request.workers:
+            early = self.priorities.policy.early_iterations * job.iteration_tensors
+            priority = pb.Priority(job=job.number, level=level.later, early_tensors=early)
+        self.send(host, pb.NodeCommand(priority=priority))
 
     def take_report(self, host: str, report: pb.NodeReport, now: float) -> None:
         """Process a host's report on its links and jobs; jobs change their level with their
@@ -345,13 +356,15 @@ class Cluster:
                 # It has no part in the job, or no longer, and no say in its priority.
                 continue
             if host in job.request.workers:
-                self.priorities.report(features.job, host, features.round, features.sent_bytes, now)
+                iteration = features.round // job.iteration_tensors
+                self.priorities.report(features.job, host, iteration, features.sent_bytes, now)
             else:
                 self.priorities.sent_only(features.job, host, features.sent_bytes, now)
             job.take_features(host, features)
         for number, level in self.priorities.update(now).items():
-            for receiver in self.jobs.find(number).hosts:
-                self.send(receiver, _priority(number, level))
+            job = self.jobs.find(number)
+            for receiver in job.hosts:
+                self._assign_level(receiver, job, level)
 
     # -- the life of a job
 
@@ -594,11 +607,6 @@ class Cluster:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _priority(job: int, level: int) -> pb.NodeCommand:
-    """Assign a job's frames to the send queues of a level; 0 is served first."""
-    return pb.NodeCommand(priority=pb.Priority(job=job, level=level))
 
 
 def _in_short(failures: Mapping[str, str]) -> str:

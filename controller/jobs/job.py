@@ -77,6 +77,13 @@ class Job:
         return workload_from(task.workload).tensors if task.HasField("workload") else 0
 
     @property
+    def iteration_tensors(self) -> int:
+        """Number of tensors that an iteration sums; 1 where processes decide."""
+        task = self.spec.task
+        known = task.HasField("workload") and len(workload_from(task.workload).step_sizes())
+        return known or 1
+
+    @property
     def sent_bytes(self) -> int:
         """Bytes that its hosts have sent: of frames, for TCP schedules of payload. Never falls."""
         final = {host: report.sent_bytes for host, report in self.reports.items()}

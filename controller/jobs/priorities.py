@@ -20,6 +20,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 from controller.jobs.restarting_counter import RestartingCounter
 from network.model import Network
@@ -80,8 +81,10 @@ class PriorityPolicy:
         """Return the level of a job that has completed `iteration` iterations and sent `sent`
         bytes.
         """
-        if iteration < self.early_iterations:
-            return 0
+        return 0 if iteration < self.early_iterations else self.later(sent)
+
+    def later(self, sent: int) -> int:
+        """Return the level after the first iterations of a job that has sent `sent` bytes."""
         return self.highest + bisect_right(self.thresholds, sent)
 
 
@@ -102,13 +105,24 @@ ONE_LEVEL = PriorityPolicy(early_iterations=0, thresholds=(), highest=LEVELS - 1
 """No priorities: all jobs are at the level of other traffic, and share links fairly with it."""
 
 
+class JobLevel(NamedTuple):
+    """A job's level, and the one that it has once its first iterations are over.
+
+    The first is known as of the last reports. Workers are given the second, and count their
+    iterations themselves.
+    """
+
+    now: int
+    later: int
+
+
 @dataclass(slots=True)
 class _Job:
+    level: JobLevel
     iterations: dict[str, int] = field(default_factory=dict)
     senders: dict[str, RestartingCounter] = field(default_factory=dict)
     moved: float = 0.0
     """Time when it was last seen to send."""
-    level: int = 0
 
     @property
     def sent(self) -> int:
@@ -133,8 +147,9 @@ class FeedbackQueue:
         """
         if job not in self._jobs:
             iterations = dict.fromkeys(workers, 0)
-            self._jobs[job] = _Job(iterations, moved=now, level=self.policy.level(0, 0))
-        return self._jobs[job].level
+            level = JobLevel(self.policy.level(0, 0), self.policy.later(0))
+            self._jobs[job] = _Job(level, iterations, moved=now)
+        return self._jobs[job].level.now
 
     def remove(self, job: int) -> None:
         """Remove a job, if it exists."""
@@ -169,25 +184,28 @@ class FeedbackQueue:
             entry.moved = now
         sender.take(sent)
 
-    def update(self, now: float) -> dict[int, int]:
-        """Return the jobs whose level has changed since the last update (or `add`), with the new
-        one.
-        """
+    def update(self, now: float) -> dict[int, JobLevel]:
+        """Return the jobs of which a level has changed since the last update (or `add`)."""
         changed = {}
         for number, job in self._jobs.items():
-            level = self.policy.level(job.iteration, job.sent)
+            level, later = self.policy.level(job.iteration, job.sent), self.policy.later(job.sent)
             starved = self.policy.starved
             if starved is not None and now - job.moved >= starved:
-                level = min(level, 1)
-            if level != job.level:
-                job.level = changed[number] = level
+                level, later = min(level, 1), min(later, 1)
+            if (level, later) != job.level:
+                job.level = changed[number] = JobLevel(level, later)
         return changed
 
     def level(self, job: int) -> int:
         """Return the level of a job as of the last update; 0 for one that is not there."""
         entry = self._jobs.get(job)
-        return 0 if entry is None else entry.level
+        return 0 if entry is None else entry.level.now
+
+    def job_level(self, job: int) -> JobLevel | None:
+        """Return both levels of a job as of the last update; None for one that is not there."""
+        entry = self._jobs.get(job)
+        return None if entry is None else entry.level
 
     def levels(self) -> Mapping[int, int]:
         """Return the level of every job as of the last update; 0 is served first."""
-        return {number: job.level for number, job in self._jobs.items()}
+        return {number: job.level.now for number, job in self._jobs.items()}

@@ -64,6 +64,7 @@ class HostAgent:
             partial(self.traffic.add, job),
             self._vectors,
             partial(self.traffic.sent_bytes, job),
+            partial(self._assign_level, job),
         )
 
     def leave(self, job: int, why: str = "the job is over") -> None:
@@ -77,12 +78,17 @@ class HostAgent:
         member.close(why)
         self._environment.leave(member.stream)
 
-    def set_level(self, job: int, level: int) -> None:
-        """Assign a job's frames and operations to the queues of a level, here and on the path."""
+    def set_level(self, job: int, level: int, early_tensors: int = 0) -> None:
+        """Assign a job's frames and operations to the queues of a level, here and on the path.
+
+        Until the host has summed `early_tensors`, that is level 0.
+        """
         if job in self._members:
-            self._environment.set_level(job, level)
-            self.traffic.set_level(job, level)
-            self._members[job].set_level(level)
+            self._members[job].set_level(level, early_tensors)
+
+    def _assign_level(self, job: int, level: int) -> None:
+        self._environment.set_level(job, level)
+        self.traffic.set_level(job, level)
 
     def close(self) -> None:
         """Leave every job."""
@@ -200,7 +206,8 @@ class HostAgent:
                     LOGGER.info("leaves job %d: %s", command.leave.job, command.leave.reason)
                 self.leave(command.leave.job, command.leave.reason)
             case "priority":
-                self.set_level(command.priority.job, command.priority.level)
+                priority = command.priority
+                self.set_level(priority.job, priority.level, priority.early_tensors)
 
     def _report(self, now: float) -> None:
         assert self._node is not None and self._report_seconds is not None

@@ -85,7 +85,7 @@ class Member:
     """This host in the job of `stream`.
 
     `install` is called with the machine that takes the job's frames. `vectors`: of all jobs of this
-    host.
+    host. `assign_level`: called with the level of the job's frames and operations.
     """
 
     def __init__(
@@ -95,6 +95,7 @@ class Member:
         install: Callable[[Machine], None],
         vectors: VectorQueues,
         frame_bytes: Callable[[], int] = lambda: 0,
+        assign_level: Callable[[int], None] = lambda level: None,
     ) -> None:
         """`frame_bytes`: the bytes of the job's frames here so far."""
         self._frame_bytes = frame_bytes
@@ -125,6 +126,10 @@ class Member:
         self._released = False
         self._finished = False
         """Whether its report has been sent."""
+        self._assign_level = assign_level
+        self._early_tensors = 0
+        self._level: int | None = None
+        """The level after these, None before the controller's command."""
         self._tos = 0
         self._then: dict[int, Then] = {}
         self._script = self._live()
@@ -175,9 +180,23 @@ class Member:
         if self._source is not None:
             self._source.close(why)
 
-    def set_level(self, level: int) -> None:
-        """Mark frames with a level; servers follow their workers' (`protocol.tos`)."""
+    def set_level(self, level: int, early_tensors: int = 0) -> None:
+        """Mark frames with a level; servers follow their workers' (`protocol.tos`).
+
+        While fewer than `early_tensors` are summed, they have level 0. LevelError for a level that
+        packets cannot carry.
+        """
+        tos_of_level(level)
+        self._level, self._early_tensors = level, early_tensors
+        self._mark(0 if self._early else level)
+
+    @property
+    def _early(self) -> bool:
+        return self.round < self._early_tensors
+
+    def _mark(self, level: int) -> None:
         self._tos = tos_of_level(level)
+        self._assign_level(level)
         if self._worker is not None:
             self._worker.mark(self._tos)
         for exchange in self._schedules:
@@ -489,8 +508,11 @@ class Member:
                 yield
 
     def _expect(self, source: ProcessSource, trees: TreeExchange, plan: JobPlan) -> None:
-        """Let flows take the calls that are expected next, if this waits for them."""
-        idle = not self._under_way and not plan.period
+        """Let flows take the calls that are expected next, if this waits for them.
+
+        They take many at once, and would keep the level of the first iterations for all.
+        """
+        idle = not self._under_way and not plan.period and not self._early
         trees.expect(source.expect(plan.reduction, trees.only_tree) if idle else None)
 
     def _take_over(self, source: ProcessSource, trees: TreeExchange) -> None:
@@ -498,7 +520,7 @@ class Member:
         done, open_ = trees.taken()
         number, begun = (-1, None) if open_ is None else open_
         named = source.took(len(done), begun)
-        self.round += len(done)
+        self._count(len(done))
         for each in done:
             self.elements = each.elements
             self._intervals.starts.append(each.began)
@@ -556,11 +578,18 @@ class Member:
     def _finish(self, source: Source) -> bool:
         """Deliver the sums of completed calls; return whether there were any."""
         complete = self._complete()
+        self._count(len(complete))
         for call in complete:
-            self.round += 1
             source.finish(call.name, call.result, self._now)
         self._tell_progress(self._now)
         return bool(complete)
+
+    def _count(self, tensors: int) -> None:
+        """Count summed tensors; after the first iterations frames have another level."""
+        early = self._early
+        self.round += tensors
+        if early and not self._early and self._level is not None:
+            self._mark(self._level)
 
     def _tell_progress(self, now: float) -> None:
         """Report progress to the controller, not for every tensor if there are many."""

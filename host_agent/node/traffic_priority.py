@@ -69,7 +69,7 @@ class TrafficPriority:
     def set_level(self, job: int, level: int) -> None:
         """Assign a job's frames to the send queue of a level, and mark them; 0 is served first.
 
-        LayoutError for a level that packets cannot carry.
+        LevelError for a level that packets cannot carry.
         """
         tos = tos_of_level(level)
         self._levels[job] = level

@@ -19,6 +19,7 @@ from host_agent.node.guesses import SURE
 from host_agent.numbers import NumbersError
 from host_agent.process_calls import ALL, BARRIER, PARTS, REDUCTIONS, SUM, TYPES, CallPacket
 from host_agent.sure_calls import Answered, SureCalls
+from protocol.tos import tos_of_level
 from tests.support.process_hosts import ProcessHosts
 from tests.support.protocol_world import LANES
 from tests.support.search import examples
@@ -118,6 +119,22 @@ def test_flows_answer_what_is_sure(
         intervals: Any = member._intervals
         assert len(intervals.starts) == member.round
         assert all(a <= b for a, b in zip(intervals.starts, intervals.finishes, strict=True))
+
+
+def test_flows_leave_the_first_iterations_to_the_source(make: Callable[..., ProcessHosts]) -> None:
+    """Which changes the level of frames exactly after them."""
+    hosts = make(as_flow=True)
+    members = hosts.members.values()
+    early = 4 * SURE
+    for member in members:
+        member.set_level(3, early)
+    while max(member.round for member in members) < early:
+        assert not hosts.by_flow
+        assert {member._tos for member in members} == {tos_of_level(0)}
+        call(hosts, [ONES] * 2, packet())
+    call(hosts, [ONES] * 2, packet())
+    assert {member._tos for member in members} == {tos_of_level(3)}
+    until_sure(hosts, ONES, packet())
 
 
 @pytest.fixture

@@ -11,8 +11,12 @@ from controller.jobs.job_state import JobState
 from controller.jobs.priorities import ONE_LEVEL
 from controller.jobs.sharing import SharingPolicy
 from protocol import hopsum_pb2 as pb
+from protocol.tos import level_of_tos
 from simulation.cluster import VirtualCluster
+from simulation.world import Channel
 from tests.support.virtual_cluster import all_free, details, exact, run, running, submit
+
+TOS_AT = 15
 
 
 @pytest.mark.slow
@@ -70,3 +74,29 @@ def test_a_queued_job_starts_when_a_cancelled_one_has_gone(tmp_path: Path) -> No
         slots=64,
         policies={"sharing": SharingPolicy(Fraction(1)), "priorities": ONE_LEVEL},
     )
+
+
+@pytest.mark.slow
+def test_short_iterations_have_the_first_level_no_longer_than_ten(tmp_path: Path) -> None:
+    """Though hosts report their progress once a second only."""
+    levels: dict[int, set[int]] = {}
+
+    async def test(cluster: VirtualCluster) -> None:
+        transmit = Channel.transmit
+
+        def note(channel: Channel, frame: bytes) -> None:
+            source = channel._ends[0]
+            if source in ("h1", "h2"):
+                members = cluster.hosts[source].agent.agent.members
+                if 1 in members:
+                    levels.setdefault(members[1].round, set()).add(level_of_tos(frame[TOS_AT]))
+            transmit(channel, frame)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Channel, "transmit", note)
+            await submit(cluster, "a", "h1,h2", rounds=40)
+            await exact(cluster, "a")
+
+    run(tmp_path, "star:3", test)
+    assert set().union(*(levels[summed] for summed in range(10))) == {0}
+    assert set().union(*(levels[summed] for summed in range(10, 40))) <= {1, 2}

@@ -241,6 +241,38 @@ def test_segments_carry_the_level_of_their_job() -> None:
     assert 4 not in levels[plan.workers[1]]
 
 
+@pytest.mark.parametrize("schedule", ["", "ring"])
+def test_the_first_iterations_have_the_first_level_until_exactly_then(schedule: str) -> None:
+    network, plan = job("star:3", 3)
+    simulation = Simulation(network, make_engine, fair=True)
+    spec = WorkloadSpec(RANDOM, 3, 2000, 6, DataType.INT32, 3)
+    simulation.add(roster(plan.workers) if schedule else plan, Work(Task(spec, schedule)))
+    hosts = simulation.script.hosts
+    worker = plan.workers[0]
+
+    def set_level() -> None:
+        hosts[worker].agent.set_level(1, 4, early_tensors=3)
+
+    simulation.world.queue.at(0.0, set_level)
+    levels: dict[int, set[int]] = {}
+    transmit = Channel.transmit
+
+    def note(channel: Channel, frame: bytes) -> None:
+        if channel._ends[0] == worker and hosts[worker].agent.members:
+            summed = hosts[worker].agent.members[1].round
+            levels.setdefault(summed, set()).add(level_of_tos(frame[TOS_AT]))
+        transmit(channel, frame)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Channel, "transmit", note)
+        simulation.run()
+    exact(simulation.result(1), 6 * 2000)
+    # A connection may still have segments of the third tensor.
+    last = {0, 4} if schedule else {4}
+    found = [levels[summed] for summed in range(6)]
+    assert found == [{0}, {0}, {0}, last, {4}, {4}]
+
+
 # -- Restarts
 
 

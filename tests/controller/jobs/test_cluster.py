@@ -104,6 +104,7 @@ def test_an_agent_that_dies_ends_its_jobs_and_may_come_again(world: World) -> No
 def test_levels_follow_progress_and_reach_the_hosts(tmp_path: Path) -> None:
     network = local("star:3")
     received: list[tuple[str, int, int]] = []
+    """Host, level, and the tensors until which it has the first."""
 
     async def install(rules: Mapping[str, SwitchRules]) -> None:
         pass
@@ -113,11 +114,12 @@ def test_levels_follow_progress_and_reach_the_hosts(tmp_path: Path) -> None:
 
         def send(host: str, command: pb.NodeCommand) -> None:
             if command.WhichOneof("message") == "priority":
-                received.append((host, command.priority.job, command.priority.level))
+                assert command.priority.job == 1
+                received.append((host, command.priority.level, command.priority.early_tensors))
 
         cluster.send = send
         await cluster.submit(JobSpec("a", ("h1", "h2"), ("h3",)))
-        assert received == [("h1", 1, 0), ("h2", 1, 0), ("h3", 1, 0)]
+        assert received == [("h1", 1, 10), ("h2", 1, 10), ("h3", 0, 0)]
         received.clear()
 
         def report(host: str, round_: int, now: float) -> None:
@@ -125,11 +127,14 @@ def test_levels_follow_progress_and_reach_the_hosts(tmp_path: Path) -> None:
             cluster.take_report(host, pb.NodeReport(jobs=[features]), now)
 
         report("h3", 0, 1.0)
+        # Workers count for themselves: they hear what is theirs then.
+        assert received == [("h1", 2, 10), ("h2", 2, 10), ("h3", 0, 0)]
+        received.clear()
         report("h2", 9, 2.0)
         report("h1", 10, 3.0)
         assert not received
         report("h2", 10, 4.0)
-        assert received == [("h1", 1, 2), ("h2", 1, 2), ("h3", 1, 2)]
+        assert received == [("h1", 2, 10), ("h2", 2, 10), ("h3", 2, 0)]
         with pytest.raises(StateError, match=r"h1 reports that it sends -1\.0 bit/s"):
             lie = pb.InterfaceReport(peer="s1", sent=-1.0)
             cluster.take_report("h1", pb.NodeReport(interfaces=[lie]), 5.0)
