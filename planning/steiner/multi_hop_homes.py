@@ -19,7 +19,7 @@ from network.units import format_si
 from planning.model.forest import Certificate, Verdict
 from planning.model.request import Method
 from planning.steiner.multi_hop_answer import MultiHopAnswer
-from planning.steiner.tree_problem import TreeTask, link_times
+from planning.steiner.tree_problem import SLACK, TreeTask, link_times
 
 MOST_TRIED = 64
 """Combinations that are all tried."""
@@ -182,7 +182,8 @@ def _descend(
 
 
 def _is_near(answer: MultiHopAnswer, bound: Fraction, gap: float) -> bool:
-    return answer.rate >= bound * (1 - Fraction(gap))
+    # Bounds are computed in floating point.
+    return answer.rate * (1 + Fraction(SLACK)) >= bound * (1 - Fraction(gap))
 
 
 def _reaches(answer: MultiHopAnswer, limit: Certificate | None) -> bool:
