@@ -72,6 +72,27 @@ def test_errors_stay_with_their_calls_until_a_rank_is_gone(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("dead", [False, True])
+def test_monitored_barriers_name_who_is_missing(dead: bool) -> None:
+    agents = Agents(3)
+    how = ["dead", "60000"] if dead else ["late", "500"]
+    processes = start(agents.of_ranks, SUPPORT / "monitoring.py", *how)
+    printed = [process.communicate() for process in processes]
+    agents.close()
+    assert [process.returncode for process in processes] == [0, -9 if dead else 0, 0], printed
+    for rank in (0, 2):
+        [line] = [line for line in printed[rank].splitlines() if line.startswith("error ")]
+        error = json.loads(line.removeprefix("error "))
+        if dead:
+            assert error.startswith("GroupLost: ")
+            assert "the process on h2 disconnected without leaving (h2 is rank 1)" in error
+        elif rank == 0:
+            assert "Ranks 1 failed to pass monitoredBarrier in 500 ms" in error
+        else:
+            assert "check rank 0 logs" in error
+
+
+@pytest.mark.slow
 def test_forked_processes_leave_the_group_to_their_parents() -> None:
     """Those that end normally, those that call, and those that outlive their parent."""
     agents = Agents(3)

@@ -43,6 +43,7 @@ ranks has it.
 from __future__ import annotations
 
 import atexit
+import functools
 import itertools
 import os
 import socket
@@ -73,7 +74,7 @@ from hopsum_torch.tensors import (
     matches,
     reduce,
 )
-from hopsum_torch.work import GlooWork, HopsumWork, naming, until_gloo_rests
+from hopsum_torch.work import GlooWork, HopsumWork, naming, until_gloo_rests, watched
 
 ALL_REDUCE = "all-reduce"
 SINGLE, COALESCED, GATHER_SINGLE, GATHER_COALESCED = (
@@ -304,6 +305,22 @@ class HopsumGroup(dist.ProcessGroup):
         work = HopsumWork(name, 1, [], self._time(opts), agent)
         agent.barrier(name, work.ended)
         return work
+
+    def monitored_barrier(
+        self, timeout: timedelta | None = None, wait_all_ranks: bool = False
+    ) -> None:
+        """Wait until all ranks have reached the barrier, over gloo.
+
+        `wait_all_ranks`: name all that have not, not the first alone. Raises RuntimeError, at rank
+        0 with their numbers, after the timeout, and GroupLost. The function of torch.distributed
+        refuses all groups but gloo's by the backend's name.
+        """
+        within = timeout or self._gloo.options._timeout
+        call = functools.partial(self._plain.monitored_barrier, within, wait_all_ranks)
+        if self._observer is None:
+            call()
+        else:
+            watched(call, self._observer)
 
     def _name(self, kind: str) -> str:
         """Return the name of a new call, for messages."""

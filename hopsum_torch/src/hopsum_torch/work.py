@@ -8,7 +8,8 @@ import math
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ SLICE_SECONDS = 1.0
 """Interval of checks for lost ranks."""
 LOST_SECONDS = 3.0
 """Time for the agents to detect a lost process after gloo has."""
+LOSS = "onnection|abort|closed|failed to pass"
+"""What gloo's errors say when a rank may be lost."""
 GLOO_THREAD = "pt_gloo_runloop"
 """The name of gloo's threads."""
 LOOK_SECONDS, RESTING_LOOKS = 0.002, 3
@@ -41,12 +44,34 @@ def naming(agent: Agent) -> Iterator[None]:
         yield
     except RuntimeError as error:
         # Of its own accord gloo raises errors of arguments, too, which say all.
-        if isinstance(error, HopsumError) or not re.search("onnection|abort|closed", str(error)):
+        if isinstance(error, HopsumError) or not re.search(LOSS, str(error)):
             raise
         lost = agent.lost(LOST_SECONDS)
         if lost is None:
             raise
         raise GroupLost(str(lost)) from error
+
+
+def watched(call: Callable[[], None], agent: Agent) -> None:
+    """Call what waits for other ranks over gloo. Raises GroupLost at once, and what it raises.
+
+    gloo does not notify ranks that wait indirectly for a lost rank.
+    """
+    outcome = Future[None]()
+
+    def run() -> None:
+        try:
+            call()
+            outcome.set_result(None)
+        except Exception as error:  # noqa: BLE001 - for who waits
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, name="hopsum barrier", daemon=True).start()
+    with naming(agent):
+        while not wait([outcome], SLICE_SECONDS).done:
+            if lost := agent.lost():
+                raise lost
+        outcome.result()
 
 
 class GlooWork(dist.Work):
