@@ -5,6 +5,9 @@ all workers of a job. They react as TCP does (RFC 5681, with the marks of RFC 31
 halved, at most once a round trip; otherwise it grows by one full-size segment every round trip. So
 jobs and connections in the same queue converge to equal shares of its link.
 
+Of the tree's flows as many fragments may be in flight as a queue holds, where most of them meet:
+marks come with results, too late for the first windows of dozens of workers.
+
 Delay alone never shrinks a window: the wait for the slowest worker looks like a queue. But a round
 trip close to the propagation and transmission time shows that queues are empty, and the window
 doubles.
@@ -16,7 +19,7 @@ from collections.abc import Iterator
 from math import inf
 from typing import NamedTuple
 
-from collectives.plan import JobPlan, TreePlan
+from collectives.plan import JobPlan, Results, TreePlan
 from network.model import Link, Network
 from protocol.wire import frame_bytes
 
@@ -29,8 +32,15 @@ NO_QUEUE = 1.5
 """
 
 
+QUEUE_FRAMES = 512
+"""Frames of one job in a queue: half of Linux's default txqueuelen, as others may wait there, too.
+"""
+
+
 class CongestionWindow:
-    """The number of fragments that may be in flight: at first and at most `window`.
+    """The number of fragments that may be in flight: at first and at most `most`.
+
+    `window`: number of slots, and `most` until `move`.
 
     It does not change until `move` sets a path on which frames may queue. The pass in C does what
     `answered` does, with the same numbers (`host_agent.ordinary`).
@@ -38,7 +48,7 @@ class CongestionWindow:
 
     def __init__(self, window: int) -> None:
         self._window = window
-        self.size = float(window)
+        self.most = self.size = float(window)
         self.path: StreamPath | None = None
         self.reacted = 0
         """Marks count from this transmission on; the window was halved for earlier ones."""
@@ -46,12 +56,15 @@ class CongestionWindow:
         """The first transmission of the current round trip."""
         self.shortest = float("inf")
 
-    def move(self, path: StreamPath | None) -> None:
-        """Set the path. None: its links have no rate, so frames do not queue.
+    def move(self, path: StreamPath | None, most: int) -> None:
+        """Set the path, and the number of fragments that fit its queues with those of all flows.
 
-        Marks do not count there: they come from bursts that a switch processes in one batch.
+        None: its links have no rate. Marks do not count there: they come from bursts that a switch
+        processes in one batch.
         """
         self.path = path
+        self.most = float(min(most, self._window))
+        self.size = self.most if path is None else min(self.size, self.most)
 
     @property
     def limit(self) -> int:
@@ -79,19 +92,17 @@ class CongestionWindow:
         `newest`: number of the last sending that they answer, `following`: of the next one to be
         made. `in_flight`: with them. `round_trip`: the shortest of theirs (s).
         """
-        if self.path is None:
-            self.size = float(self._window)
         if self.path is None or not (marked or self.limited):
             return
         self.shortest = min(self.shortest, round_trip)
         if marked and newest >= self.reacted:
-            self.size = max(min(self.size, in_flight) / 2, float(min(LEAST_WINDOW, self._window)))
+            self.size = max(min(self.size, in_flight) / 2, min(float(LEAST_WINDOW), self.most))
             self.reacted = following
         elif newest >= self.round and in_flight >= self.limit:
             step = self.path.step
             if self.shortest <= NO_QUEUE * self.path.round_trip:
                 step = max(step, self.size)
-            self.size = min(self.size + step, float(self._window))
+            self.size = min(self.size + step, self.most)
         else:
             return
         self.round = following
@@ -126,3 +137,35 @@ def stream_path(network: Network, plan: JobPlan, tree: TreePlan) -> StreamPath |
         sum(link.latency + 8 * size / (link.bandwidth or inf) for link in path) for path in paths
     )
     return StreamPath(2 * longest, SEGMENT_FRAME_BYTES / size)
+
+
+def most_in_flight(plan: JobPlan, tree: TreePlan) -> int:
+    """Return the number of a worker's fragments that fit a queue with those of all flows.
+
+    At least 1. Trees with the same server share its link.
+    """
+    trees = sum(other.server == tree.server for other in plan.trees)
+    return max(1, QUEUE_FRAMES // (trees * most_flows(plan, tree)))
+
+
+def most_flows(plan: JobPlan, tree: TreePlan) -> int:
+    """Return the number of a tree's flows on the link, in one direction, that has the most.
+
+    Sums of a switch are a flow, as are the results of each worker unless switches copy them.
+    """
+    up: dict[str, set[int | str]] = {}
+    down: dict[str, int] = {}
+    for worker, (node, stack) in enumerate(zip(plan.workers, tree.up, strict=True)):
+        flow: int | str = worker
+        for hop in stack:
+            if node == tree.server:
+                break
+            up.setdefault(node, set()).add(flow)
+            down[node] = down.get(node, 0) + 1
+            node = tree.parents[node]
+            if hop.aggregate:
+                flow = node
+    flows = [len(each) for each in up.values()]
+    if plan.results is Results.UNICAST:
+        flows += down.values()
+    return max(flows, default=1)

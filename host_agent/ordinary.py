@@ -137,6 +137,7 @@ _STATE = {
     "next_due": ("_flight", "next_due"),
     "repair_due": ("_flight.recovery", "due"),
     "size": ("_flight.congestion", "size"),
+    "most": ("_flight.congestion", "most"),
     "shortest_round": ("_flight.congestion", "shortest"),
     "reacted": ("_flight.congestion", "reacted"),
     "round": ("_flight.congestion", "round"),
@@ -152,7 +153,7 @@ _TIMES = [
     "next_due",
     "repair_due",
 ]
-_CONGESTION = ["size", "shortest_round", "path_round_trip", "path_step"]
+_CONGESTION = ["size", "most", "shortest_round", "path_round_trip", "path_step"]
 _COUNTERS = {"sent": "_statistics", "accepted": "_statistics", "ecn": "_statistics"}
 """Counters since `load`, and whose they are."""
 _SERVER_POINTERS = {

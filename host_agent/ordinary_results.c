@@ -38,7 +38,7 @@ struct stream {
     int64_t end_of_stream, arrived, log_next, next, newest, newest_void, open, probes;
     double smoothed, answered_at, shortest, last_sent_at, variation, timeout, next_due, repair_due;
     /* Its congestion window (congestion.py), and whether its path has one. */
-    double size, shortest_round, path_round_trip, path_step;
+    double size, most, shortest_round, path_round_trip, path_step;
     int64_t reacted, round, congestible;
     /* Whether idle slots have fragments to send that are not this tensor's. */
     int64_t refill;
@@ -228,21 +228,19 @@ static int is_limited(const struct stream *s)
  * CongestionWindow.answered. */
 static void heed(struct stream *s, double round_trip, int marked)
 {
-    if (!s->congestible)
-        s->size = (double)s->window;
     if (!s->congestible || !(marked || is_limited(s)))
         return;
     s->shortest_round = round_trip < s->shortest_round ? round_trip : s->shortest_round;
     if (marked && s->last_answered >= s->reacted) {
         double size = s->size < (double)s->open ? s->size : (double)s->open;
-        double least = s->window < LEAST_WINDOW ? (double)s->window : LEAST_WINDOW;
+        double least = s->most < LEAST_WINDOW ? s->most : LEAST_WINDOW;
         s->size = size / 2 > least ? size / 2 : least;
         s->reacted = s->next;
     } else if (s->last_answered >= s->round && s->open >= (int64_t)s->size) {
         double step = s->path_step;
         if (s->shortest_round <= NO_QUEUE * s->path_round_trip)
             step = step > s->size ? step : s->size;
-        s->size = s->size + step < (double)s->window ? s->size + step : (double)s->window;
+        s->size = s->size + step < s->most ? s->size + step : s->most;
     } else {
         return;
     }

@@ -26,7 +26,7 @@ from host_agent.codec import (
     some,
     weights_of,
 )
-from host_agent.congestion import stream_path
+from host_agent.congestion import most_in_flight, stream_path
 from host_agent.failure import JobFailed
 from host_agent.fast_path import FastPath
 from host_agent.flight import BYPASS, Flight
@@ -106,7 +106,8 @@ class Stream:
         self._worker = worker
         hop_by_hop = tree.hop_by_hop and plan.results is Results.REPLICATED
         self._flight.bind(worker, len(plan.workers), hop_by_hop=hop_by_hop, numbered=self._numbered)
-        self._flight.congestion.move(stream_path(network, plan, tree))
+        path = stream_path(network, plan, tree)
+        self._flight.congestion.move(path, most_in_flight(plan, tree))
         here = address_of(network, plan.workers[worker])
         there = address_of(network, tree.server)
         weight = len(plan.workers)

@@ -8,7 +8,8 @@ from math import inf
 from types import MappingProxyType
 from typing import Any
 
-from collectives.plan import JobPlan, Results, TreePlan
+from collectives.plan import JobPlan
+from host_agent.congestion import most_flows, most_in_flight
 from host_agent.options import WorkerOptions
 from host_agent.recovery import STEADY_PROBES
 from network.model import Network
@@ -55,8 +56,9 @@ def suitable_options(
     hops = max(HOPS_DEFAULT, *stacks, 0)
     packet = 8 * frame_bytes(plan.lanes, hops) / min(rates) if rates else 0.0
     latency = max((link.latency for link in network.links), default=0.0)
-    flows = max((_server_flows(tree, plan.results) for tree in plan.trees), default=1)
-    window = flows * plan.in_flight * packet
+    flows = max((most_flows(plan, tree) for tree in plan.trees), default=1)
+    fitting = min((most_in_flight(plan, tree) for tree in plan.trees), default=plan.in_flight)
+    window = flows * min(plan.in_flight, fitting) * packet
     windows = sharing * len(plan.trees) * window
     if plan.host_parts:
         windows += TCP_QUEUE * packet
@@ -74,10 +76,3 @@ def suitable_options(
         deadline=max(options.deadline, LAST_RESORT * max(initial, min_timeout)),
     )
     return replace(chosen, **given)
-
-
-def _server_flows(tree: TreePlan, results: Results) -> int:
-    """Return the number of flows of a tree on its server's link, in the direction that has more."""
-    if tree.singles or results is Results.UNICAST:
-        return len(tree.up)
-    return len(tree.server_children)

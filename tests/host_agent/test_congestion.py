@@ -7,13 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from collectives.plan import JobPlan
+from collectives.plan import JobPlan, Results
 from host_agent.codec import fragments_of
 from host_agent.congestion import (
     LEAST_WINDOW,
+    QUEUE_FRAMES,
     SEGMENT_FRAME_BYTES,
     CongestionWindow,
     StreamPath,
+    most_flows,
+    most_in_flight,
     stream_path,
 )
 from host_agent.stream import WorkerOptions
@@ -25,9 +28,9 @@ from tests.support.protocol_world import result, star_plan, tree_plan
 PATH = StreamPath(round_trip=0.01, step=1.5)
 
 
-def window(size: int = 64, path: StreamPath | None = PATH) -> CongestionWindow:
+def window(size: int = 64, path: StreamPath | None = PATH, *, most: int = 512) -> CongestionWindow:
     made = CongestionWindow(size)
-    made.move(path)
+    made.move(path, most)
     return made
 
 
@@ -117,8 +120,26 @@ def test_marks_do_not_count_where_links_have_no_rate() -> None:
     assert answer(of, 10, marked=True) == 64
     of = window()
     answer(of, 10, marked=True)
-    of.move(None)
+    of.move(None, 512)
     assert answer(of, 1000) == 64
+
+
+@pytest.mark.parametrize("path", [None, PATH])
+def test_it_never_exceeds_what_fits_the_queues(path: StreamPath | None) -> None:
+    of = window(path=path, most=7)
+    assert of.limit == 7
+    assert of.limited
+    assert [answer(of, 7 * n, wait=0.01) for n in range(5)] == [7] * 5
+    answer(of, of.reacted, marked=True)
+    assert of.limit == (7 if path is None else LEAST_WINDOW)
+    assert [answer(of, 100 * n, wait=0.01) for n in range(1, 4)][-1] == 7
+    of.move(path, 2)
+    assert answer(of, 1000, marked=True, sent=1001) == 2
+    of.move(path, 512)
+    for n in range(20, 200):
+        answer(of, 100 * n, wait=0.01)
+    assert of.limit == 64
+    assert not of.limited
 
 
 def with_rate(network: Network, rate: float) -> Network:
@@ -134,6 +155,28 @@ def test_the_path_is_that_of_the_farthest_worker() -> None:
     size = frame_bytes(plan.lanes, 0)
     path = stream_path(with_rate(network, 1e6), plan, tree)
     assert path == pytest.approx((2 * 3 * (1e-3 + 8 * size / 1e6), SEGMENT_FRAME_BYTES / size))
+
+
+@pytest.mark.parametrize(
+    ("plain", "results", "flows"),
+    [
+        ((), Results.REPLICATED, 1),
+        (("s0",), Results.REPLICATED, 3),
+        (("s1",), Results.REPLICATED, 3),
+        (("s0", "s1"), Results.REPLICATED, 5),
+        ((), Results.UNICAST, 5),
+    ],
+)
+def test_flows_on_the_busiest_link(plain: tuple[str, ...], results: Results, flows: int) -> None:
+    access = {"w0": "s0", "w1": "s0", "w2": "s0", "w3": "s1", "w4": "s1", "ps": "s1", "spare": "s1"}
+    summing = tuple(switch for switch in ("s0", "s1") if switch not in plain)
+    plan, _ = tree_plan(access, {"s0": "s1"}, summing)
+    plan = replace(plan, results=results)
+    (tree,) = plan.trees
+    assert most_flows(plan, tree) == flows
+    assert most_in_flight(plan, tree) == QUEUE_FRAMES // flows
+    twice = replace(plan, trees=(tree, replace(tree, tree=1)))
+    assert most_in_flight(twice, tree) == QUEUE_FRAMES // (2 * flows), "at the same server"
 
 
 def busy_worker(window: int = 8, fragments: int = 40) -> tuple[Worker, JobPlan, Network]:

@@ -68,7 +68,7 @@ class Run:
         start = random.choice([0, (1 << 16) - 40])
         stream: Any = self.worker._all[0]
         if random.random() < 0.5:
-            stream._flight.congestion.move(StreamPath(0.002, 1.4))
+            stream._flight.congestion.move(StreamPath(0.002, 1.4), random.choice([3, 17, 512]))
         for links in (stream._links, self.server._links):
             links.sent.next = start
             links.arrivals[0].newest = start - 1
@@ -320,7 +320,7 @@ def test_nearly_all_batches_are_ordinary_where_nothing_is_lost(
         worker, server = Worker(plan, 0, network), Server(plan, 0, network)
         stream: Any = worker._all[0]
         if marked:
-            stream._flight.congestion.move(StreamPath(0.002, 1.4))
+            stream._flight.congestion.move(StreamPath(0.002, 1.4), 512)
         tensor = np.linspace(-1, 1, 100 * LANES, dtype=np.float32) * np.float32(scale)
         worker.submit(tensor, 0.0)
         while batches := worker.take_output():

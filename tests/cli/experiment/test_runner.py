@@ -15,6 +15,7 @@ from cli.experiment.runner import run_experiment
 from cli.main import main
 from collectives.choices import Algorithm
 from collectives.plan import DataType, Results
+from network.loaders import load_network, save_network
 
 SMALL = Experiment(topology="star:3", workers=3, elements=3000, rounds=2, lanes=64)
 
@@ -66,6 +67,29 @@ def test_one_switch_sums_for_a_rack(workers: int) -> None:
     """Every worker is a child of the switch: nothing meets at the server's link."""
     report = run_experiment(
         Experiment(topology=f"star:{workers}", elements=5000, rounds=1, dtype=DataType.INT32)
+    )
+    assert report.problems == []
+    assert report.exact_bytes_expected
+    assert report.measured.seconds == pytest.approx(report.predicted.seconds, rel=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("topology", "plain", "results"),
+    [
+        ("star:63", ("all",), Results.REPLICATED),
+        ("leaf-spine:2x33x2", ("l1",), Results.REPLICATED),
+        ("star:63", (), Results.UNICAST),
+    ],
+)
+def test_windows_that_meet_fit_the_queue(
+    tmp_path: Path, topology: str, plain: tuple[str, ...], results: Results
+) -> None:
+    """Dozens of flows on a link: contributions that no switch sums, or results for each worker."""
+    file = tmp_path / "network.json"
+    save_network(load_network(topology, plain=plain, link_rate=25e6), file)
+    report = run_experiment(
+        Experiment(str(file), elements=10_000, rounds=1, dtype=DataType.INT32, results=results)
     )
     assert report.problems == []
     assert report.exact_bytes_expected
