@@ -10,6 +10,7 @@ import ctypes
 import fcntl
 import json
 import os
+import select
 import socket
 from collections.abc import Callable
 from random import Random
@@ -217,7 +218,8 @@ class ProcessHosts:
         for each in frames:
             machine.receive(each, self.now)
         machine.tick(self.now)
-        self.sockets[host].turn(set(self._watched[host]))
+        ready, _, _ = select.select(self._watched[host], [], [], 0)
+        self.sockets[host].turn(set(ready))
         self.members[host].advance(self.now)
         output = machine.take_output()
         self._send(output)
