@@ -6,13 +6,14 @@ import errno
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cli.command_reference import CONFIGURED, command_named
 from cli.doctor import Finding, command_output
 from files.options_file import OptionsFileError, read_options, read_tables
+from host_agent.interfaces import interfaces_by_port
 from protocol.channel import ControllerError, Tls, check_tls
 from protocol.errors import HopsumError
 from protocol.version import version
@@ -138,11 +139,22 @@ def _agent(options: Mapping[str, Any]) -> Iterator[Finding]:
         words = f"{', '.join(missing)}: neither here; expected on the command line"
         yield Finding("[agent] the rest", "on the command line", "agent", words)
     yield from _tls("agent", options)
-    if "interface" in options:
-        yield from check_interface(options["interface"])
+    yield from _interfaces(options.get("interface", ()))
     address = options.get("controller")
     if address is not None:
         yield _found(f"controller {address}", "agent", lambda: _answers(address))
+
+
+def _interfaces(texts: Sequence[str]) -> Iterator[Finding]:
+    if not texts:
+        return
+    try:
+        names = interfaces_by_port(texts).values()
+    except ValueError as error:
+        yield Finding("[agent] interface", "", "packets", str(error))
+        return
+    for name in names:
+        yield from check_interface(name)
 
 
 def check_interface(name: str) -> Iterator[Finding]:

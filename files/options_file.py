@@ -111,10 +111,8 @@ def _value(path: Path, where: str, parameter: Any, value: Any) -> Any:
         values = value
         if isinstance(value, dict):
             values = [f"{name}={each}" for name, each in value.items()]
-        if not isinstance(values, list):
-            raise OptionsFileError(
-                f"{path}: {where}: {_shown(value)}: expected a list, as [...], or a table"
-            )
+        elif not isinstance(value, list):
+            values = [value]
         return [_single(path, where, parameter, each) for each in values]
     return _single(path, where, parameter, value)
 
@@ -161,4 +159,4 @@ def _kind(parameter: Any) -> str:
         words = " or ".join(f'"{choice}"' for choice in parameter.type.choices)
     elif name in ("path", "file"):
         words = "a path in quotes"
-    return f"a list, each {words}" if parameter.multiple else words
+    return f"{words}, or a list of such" if parameter.multiple else words

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from files.options_file import config_option
+from host_agent.interfaces import ONLY_PORT, interfaces_by_port
 from p4switch.packet_io.standard_output import failures_reported
 from protocol.errors import HopsumError
 from protocol.extras import MissingExtraError, require
@@ -121,19 +122,11 @@ def serve(
 
 
 def _interfaces(texts: Sequence[str]) -> dict[int, str]:
-    """Return the interfaces that options name, by port; by -1 if there is one without a port."""
-    if len(texts) == 1 and "@" not in texts[0]:
-        return {-1: texts[0]}
-    found: dict[int, str] = {}
-    for text in texts:
-        port, _, name = text.partition("@")
-        if not (port.isascii() and port.isdigit() and name) or int(port) in found:
-            raise typer.BadParameter(
-                f"{text!r}: expected PORT@INTERFACE such as 0@eth1, each port once",
-                param_hint="--interface",
-            )
-        found[int(port)] = name
-    return found
+    """Return the interfaces that options name, by port. Raises BadParameter."""
+    try:
+        return interfaces_by_port(texts)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--interface") from None
 
 
 def _open_port(interfaces: Mapping[int, str], packet_io: str) -> FramePort:
@@ -147,7 +140,7 @@ def _open_port(interfaces: Mapping[int, str], packet_io: str) -> FramePort:
 
         return ScapyPort(next(iter(interfaces.values())))
     if packet_io == "fast":
-        several = interfaces.get(-1, interfaces)
+        several = interfaces.get(ONLY_PORT, interfaces)
         return PacketPort(several, udp_port=UDP_PORT)
     raise typer.BadParameter(f"packet-io {packet_io!r}: expected `fast` or `scapy`")
 

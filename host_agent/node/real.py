@@ -9,6 +9,7 @@ from typing import Any
 
 from coordination.reduction import ExternalAnd
 from coordination.tree import CoordinationTree
+from host_agent.interfaces import options_for
 from host_agent.io.controller_client import AgentStream
 from host_agent.io.coordination import Coordinator
 from host_agent.io.loop import Loop
@@ -106,10 +107,9 @@ class RealEnvironment:
         if isinstance(self._port, LinksPort):
             interfaces = self._port.interfaces
         if (len(links) > 1 or interfaces) and not interfaces.keys() >= set(ports.values()):
-            options = " ".join(f"--interface {port}@NAME" for port in links)
             raise TaskError(
                 f"job {job}: host {self._host} has links to {', '.join(links.values())}, and its "
-                f"agent was started without an interface for each; expected {options}"
+                f"agent was started without an interface for each; expected {options_for(links)}"
             )
         if isinstance(self._port, LinksPort) and interfaces:
             self._port.use_links(job, ports)

@@ -63,6 +63,17 @@ def test_a_good_file_is_good(tmp_path: Path, certificates: Path) -> None:
     assert "MTU" in found["interface lo"][1]
 
 
+def test_all_interfaces_of_an_agent_are_checked(tmp_path: Path) -> None:
+    found = checked(tmp_path, '[agent]\ninterface = ["0@lo", "1@nonesuch"]')
+    assert found["interface lo"][0]
+    assert not found["interface nonesuch"][0]
+    found = checked(tmp_path, '[agent]\ninterface = ["lo", "1@lo"]')
+    assert found["[agent] interface"] == (
+        False,
+        "'lo': expected PORT@INTERFACE such as 0@eth1, each port once",
+    )
+
+
 def test_each_error_is_named(tmp_path: Path, certificates: Path) -> None:
     (certificates / "old.key").chmod(0o644)
     with socket.create_server(("127.0.0.1", 0)) as gone:

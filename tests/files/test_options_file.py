@@ -89,6 +89,10 @@ def test_a_whole_number_is_a_number_and_a_table_names_things(tmp_path: Path) -> 
     assert list(found["way"]) == ["s1=a:1", "s2=b:2"]
 
 
+def test_a_value_stands_for_a_list_of_one(tmp_path: Path) -> None:
+    assert list(given(tmp_path, '[test]\nnetwork = "x"\nway = "a"')["way"]) == ["a"]
+
+
 def test_a_path_begins_at_the_files_folder(tmp_path: Path) -> None:
     (tmp_path / "net.json").write_text("{}")
     assert given(tmp_path, '[test]\nnetwork = "net.json"')["network"] == str(tmp_path / "net.json")
@@ -112,7 +116,7 @@ def test_a_path_begins_at_the_files_folder(tmp_path: Path) -> None:
         ("[test]\nnetwork = 3", "network: 3: expected a text in quotes"),
         ("[test]\npriorities = 1", "priorities: 1: expected true or false"),
         ("[test]\ncolour = 'pink'", "colour: 'pink' is not one of 'red', 'blue'"),
-        ("[test]\nway = 'a'", r"way: 'a': expected a list, as \[...\], or a table"),
+        ("[test]\nway = 3", "way: 3: expected a text in quotes"),
         ("[test]\nway = [3]", "way: 3: expected a text in quotes"),
         ("[other]\nlanes = 3", r"expected a table \[test\], found \[other\]"),
         ("", r"expected a table \[test\], found none at all"),
@@ -144,7 +148,7 @@ def test_a_missing_file_is_reported(tmp_path: Path) -> None:
 def test_keys_are_listed_with_their_types() -> None:
     keys = {name: kind for name, kind, _ in keys_of(typer.main.get_command(command()))}
     assert keys["lanes"] == "a whole number"
-    assert keys["way"] == "a list, each a text in quotes"
+    assert keys["way"] == "a text in quotes, or a list of such"
     assert keys["colour"] == '"red" or "blue"'
     assert keys["key"] == "a path in quotes"
     assert keys["priorities"] == "true or false"
