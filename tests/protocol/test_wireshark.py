@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from cli.main import app
 from p4switch.packet_io.pcap import PcapWriter
-from protocol.wire import ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES, Flag
+from protocol.wire import ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES, VERSION, Flag
 from tests.support.protocol_vectors import read_vectors
 from tests.support.wireshark import assert_captured, dissect
 
@@ -137,7 +137,8 @@ def test_expert_information(capture: Path, tmp_path: Path) -> None:
 def test_what_every_switch_drops_is_malformed(capture: Path, tmp_path: Path) -> None:
     frame = next(iter(read_vectors().values())).frame
     start = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
-    no_lanes, request, replicated = 0x40, 0x35, 0x33
+    version = VERSION << 4
+    no_lanes, request, replicated = 0x40, version | 5, version | 3
 
     def changed(*changes: tuple[int, int]) -> bytes:
         made = bytearray(frame)
@@ -151,7 +152,7 @@ def test_what_every_switch_drops_is_malformed(capture: Path, tmp_path: Path) -> 
     # Offsets in the hopsum header, or in front of it: of the UDP source port.
     wrong = {
         "Version 2: unknown version": changed((0, 0x21)),
-        "Kind 0: unknown kind": changed((0, 0x30)),
+        "Kind 0: unknown kind": changed((0, version)),
         "Reduction 6: unknown reduction": changed((2, 0x60)),
         "Job 0": changed((4, 0), (5, 0)),
         "Epoch 0": changed((8, 0), (9, 0)),
