@@ -61,6 +61,7 @@ from hopsum_torch.agent import ALL, PARTS, Agent
 from hopsum_torch.errors import NoAgreement
 from hopsum_torch.layouts import any_layout
 from hopsum_torch.names import NAME
+from hopsum_torch.profiler import recorded
 from hopsum_torch.rendezvous import Group, listed, meet, turn
 from hopsum_torch.tensors import (
     LEAST_RANKS,
@@ -126,12 +127,14 @@ class HopsumGroup(dist.ProcessGroup):
 
     # -- what the switches do
 
+    @recorded
     @any_layout
     def allreduce(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
         """Reduce each tensor over all ranks, in place."""
         opts = opts or dist.AllreduceOptions()
         return self._allreduce(tensors, opts) or self._pass_on("allreduce", _list(tensors), opts)
 
+    @recorded
     @any_layout
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
         """Reduce each of several tensors over all ranks, in place."""
@@ -143,6 +146,7 @@ class HopsumGroup(dist.ProcessGroup):
         parts = [Part([tensor], into(tensor)) for tensor in _list(tensors)]
         return self._reduced(ALL_REDUCE, parts, opts, _list(tensors))
 
+    @recorded
     @any_layout
     def reduce(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
         """Reduce a tensor over all ranks, in place at the root; the others keep theirs."""
@@ -153,6 +157,7 @@ class HopsumGroup(dist.ProcessGroup):
         work = self._reduced("reduce", parts, opts, list(tensors))
         return work or self._pass_on("reduce", tensors, opts)
 
+    @recorded
     @any_layout
     def reduce_scatter(
         self,
@@ -165,6 +170,7 @@ class HopsumGroup(dist.ProcessGroup):
         work = self._reduce_scatter(outputs, inputs, opts)
         return work or self._pass_on("reduce_scatter", outputs, inputs, opts)
 
+    @recorded
     @any_layout
     def reduce_scatter_single(
         self, output: torch.Tensor, source: torch.Tensor, opts: Any = None
@@ -174,6 +180,7 @@ class HopsumGroup(dist.ProcessGroup):
         work = self._reduce_scatter([output], [self._parts(source)], opts)
         return work or self._pass_on(SINGLE, output, source, opts)
 
+    @recorded
     @any_layout
     def reduce_scatter_single_coalesced(
         self, outputs: Sequence[torch.Tensor], sources: Sequence[torch.Tensor], opts: Any = None
@@ -229,6 +236,7 @@ class HopsumGroup(dist.ProcessGroup):
             reduce(agent, f"{name}{which} ({part})", part, reduction, divisor, work.ended)
         return work
 
+    @recorded
     @any_layout
     def broadcast(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
         """Broadcast the root's tensor to all ranks."""
@@ -241,6 +249,7 @@ class HopsumGroup(dist.ProcessGroup):
         broadcast(agent, f"{name} ({Part([tensor])})", tensor, opts.rootRank, work.ended)
         return work
 
+    @recorded
     @any_layout
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Copy each rank's tensor to all ranks, into a list of tensors."""
@@ -250,6 +259,7 @@ class HopsumGroup(dist.ProcessGroup):
         work = self._gather(outputs, inputs, opts, list(outputs[0]) if outputs else [])
         return work or self._pass_on("allgather", outputs, inputs, opts)
 
+    @recorded
     @any_layout
     def all_gather_single(
         self, output: torch.Tensor, source: torch.Tensor, opts: Any = None
@@ -259,6 +269,7 @@ class HopsumGroup(dist.ProcessGroup):
         work = self._gather([self._parts(output)], [source], opts, [output])
         return work or self._pass_on(GATHER_SINGLE, output, source, opts)
 
+    @recorded
     @any_layout
     def all_gather_single_coalesced(
         self, outputs: Sequence[torch.Tensor], sources: Sequence[torch.Tensor], opts: Any = None
@@ -295,6 +306,7 @@ class HopsumGroup(dist.ProcessGroup):
             gather(agent, f"{name} ({Part([source])})", source, targets, work.ended)
         return work
 
+    @recorded
     def barrier(self, opts: Any = None) -> Any:
         """Wait until all ranks have reached the barrier."""
         opts = opts or dist.BarrierOptions()
@@ -390,7 +402,7 @@ def _over_gloo(name: str) -> Callable[..., Any]:
         return self._pass_on(name, *arguments, **options)
 
     method.__name__ = name
-    return any_layout(method)
+    return recorded(any_layout(method))
 
 
 for _name in OVER_GLOO:

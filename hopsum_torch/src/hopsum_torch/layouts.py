@@ -15,9 +15,9 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from hopsum_torch.errors import HopsumError
+from hopsum_torch.outer_work import OuterWork
 
 
 def plain(tensor: torch.Tensor) -> bool:
@@ -80,12 +80,11 @@ class Copies:
         return results
 
 
-class CopiedWork(dist.Work):
+class CopiedWork(OuterWork):
     """A pending call, `inner`, whose results are copied when it has ended."""
 
     def __init__(self, inner: Any, copies: Copies) -> None:
-        super().__init__()
-        self._inner = inner
+        super().__init__(inner)
         self._copies = copies
         self._lock = threading.Lock()
         self._copied = False
@@ -99,13 +98,13 @@ class CopiedWork(dist.Work):
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait for the call. Raises what it raises."""
-        done: bool = self._inner.wait(timeout) if timeout else self._inner.wait()
+        done = super().wait(timeout)
         self._copy_back()
         return done
 
     def is_completed(self) -> bool:
         """Whether the call is over, well or not."""
-        if not self._inner.is_completed():
+        if not super().is_completed():
             return False
         # What it raises stays for who waits.
         with contextlib.suppress(RuntimeError):
@@ -114,21 +113,11 @@ class CopiedWork(dist.Work):
 
     def is_success(self) -> bool:
         """Whether the call is over and has a result."""
-        return self.is_completed() and bool(self._inner.is_success())
-
-    def exception(self) -> Any:
-        """Return the exception of the call, if any."""
-        return self._inner.exception()
-
-    def source_rank(self) -> int:
-        """Return the rank that a message came from."""
-        return int(self._inner._source_rank())
-
-    _source_rank = source_rank
+        return self.is_completed() and super().is_success()
 
     def result(self) -> Any:
         """Return the tensors."""
-        return self._copies.originals(self._inner.result())
+        return self._copies.originals(super().result())
 
     def get_future(self) -> Any:
         """Return the same as a torch future of the tensors."""
@@ -140,7 +129,7 @@ class CopiedWork(dist.Work):
 
         with self._lock:
             if self._future is None:
-                self._future = self._inner.get_future().then(finish)
+                self._future = self.inner.get_future().then(finish)
         return self._future
 
 

@@ -19,6 +19,7 @@ import torch.distributed as dist
 
 from hopsum_torch.agent import Agent
 from hopsum_torch.errors import GroupLost, HopsumError
+from hopsum_torch.outer_work import OuterWork
 
 SLICE_SECONDS = 1.0
 """Interval of checks for lost ranks."""
@@ -74,12 +75,11 @@ def watched(call: Callable[[], None], agent: Agent) -> None:
         outcome.result()
 
 
-class GlooWork(dist.Work):
+class GlooWork(OuterWork):
     """A pending call over gloo; if a rank is lost, its error is the agent's, with names."""
 
     def __init__(self, inner: Any, agent: Agent) -> None:
-        super().__init__()
-        self._inner = inner
+        super().__init__(inner)
         self._agent = agent
 
     def wait(self, timeout: timedelta | None = None) -> bool:
@@ -90,8 +90,7 @@ class GlooWork(dist.Work):
             while not self._wait_a_while(deadline):
                 if lost := self._agent.lost():
                     raise lost
-            done: bool = self._inner.wait()
-            return done
+            return super().wait()
 
     def _wait_a_while(self, deadline: float) -> bool:
         """Wait for some time; return whether the call is over, well or not.
@@ -101,7 +100,7 @@ class GlooWork(dist.Work):
         began = time.monotonic()
         left = min(SLICE_SECONDS, max(0.001, deadline - began))
         try:
-            self._inner.wait(timedelta(seconds=left))
+            super().wait(timedelta(seconds=left))
         except RuntimeError:
             if self.is_completed():
                 return True
@@ -112,26 +111,6 @@ class GlooWork(dist.Work):
                 raise
             return False
         return True
-
-    def is_completed(self) -> bool:
-        """Whether the call is over, well or not."""
-        return bool(self._inner.is_completed())
-
-    def is_success(self) -> bool:
-        """Whether the call is over and has a result."""
-        return bool(self._inner.is_success())
-
-    def exception(self) -> Any:
-        """Return the exception of the call, if any."""
-        return self._inner.exception()
-
-    def result(self) -> Any:
-        """Return the tensors."""
-        return self._inner.result()
-
-    def get_future(self) -> Any:
-        """Return the same as a torch future."""
-        return self._inner.get_future()
 
 
 class HopsumWork(dist.Work):
@@ -157,6 +136,7 @@ class HopsumWork(dist.Work):
         self._end: Any = None
         """A future that ends with the calls, and then runs `_outcome` for `_future`."""
         self._future: Any = None
+        self._at_end: Callable[[], object] | None = None
         self._lock = threading.Lock()
 
     def ended(self, error: Exception | None) -> None:
@@ -171,6 +151,8 @@ class HopsumWork(dist.Work):
             if self._over:
                 return
             self._error = self._error or error
+            if self._at_end is not None:
+                self._at_end()
             self._over = True
             if self._future is None:
                 return
@@ -178,6 +160,17 @@ class HopsumWork(dist.Work):
         # that receives their results.
         complete = self._end.set_result
         threading.Thread(target=complete, args=(None,), name="hopsum future", daemon=True).start()
+
+    def when_over(self, call: Callable[[], object]) -> None:
+        """Call something once at the end of the calls, before those who wait learn of it.
+
+        It must not wait for other calls.
+        """
+        with self._lock:
+            if not self._over:
+                self._at_end = call
+                return
+        call()
 
     def _outcome(self, _: Any) -> list[torch.Tensor]:
         """Return the tensors, or raise the exception of the call."""

@@ -28,11 +28,9 @@ CONDITIONS = (
     (r'BACKEND == "gloo"', 'BACKEND in ("gloo", "{0}")'),
     (r'BACKEND != "gloo"', 'BACKEND not in ("gloo", "{0}")'),
     (r'require_backend_is_available\(\{"gloo"', 'require_backend_is_available({{"gloo", "{0}"'),
+    (r"(?m)^    dist\.Backend\.GLOO,", '    dist.Backend.GLOO, "{0}",'),
 )
-"""Patterns of conditions that name gloo, and what is put for them.
-
-Not those of profilers, which do not show hopsum's calls yet (lists of dist.Backend.GLOO).
-"""
+"""Patterns of conditions that name gloo, and what is put for them."""
 SECONDS = "100"
 """That a test may take."""
 

@@ -1,0 +1,47 @@
+"""Pending calls around others."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+
+class OuterWork(dist.Work):
+    """A pending call that does what `inner` does, but for what a subclass defines."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait for the call. Raises what it raises."""
+        # Of gloo's works some take no time of None.
+        return bool(self.inner.wait(timeout) if timeout else self.inner.wait())
+
+    def is_completed(self) -> bool:
+        """Whether the call is over, well or not."""
+        return bool(self.inner.is_completed())
+
+    def is_success(self) -> bool:
+        """Whether the call is over and has a result."""
+        return bool(self.inner.is_success())
+
+    def exception(self) -> Any:
+        """Return the exception of the call, if any."""
+        return self.inner.exception()
+
+    def result(self) -> Any:
+        """Return the tensors."""
+        return self.inner.result()
+
+    def source_rank(self) -> int:
+        """Return the rank that a message came from."""
+        return int(self.inner._source_rank())
+
+    _source_rank = source_rank
+
+    def get_future(self) -> Any:
+        """Return the same as a torch future of the tensors."""
+        return self.inner.get_future()
