@@ -32,10 +32,16 @@ from cli.command_options import (
 from cli.console import notify
 from cli.experiment.cluster import run_controller, run_emulated_cluster, switch_drivers
 from cli.experiment.description import Engine
+from collectives.workload import MOST_TENSORS
 from controller.api.serving import known_at
 from controller.ha.election import Election, name_of_process
 from controller.ha.etcd import etcd_address, is_etcd
-from controller.jobs.priorities import ONE_LEVEL
+from controller.jobs.priorities import (
+    EARLY_ITERATIONS,
+    ONE_LEVEL,
+    PriorityPolicy,
+    suitable_policy,
+)
 from controller.jobs.settings import ATTEND_LIMIT, ClusterSettings
 from controller.jobs.sharing import SharingPolicy
 from files.options_file import config_option
@@ -63,6 +69,14 @@ PrioritiesOption = Annotated[
         "--priorities/--no-priorities",
         help="Prioritize jobs in their first iterations, then those that have sent least; or share "
         "links fairly.",
+    ),
+]
+EarlyIterationsOption = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        max=MOST_TENSORS,
+        help="I: how many first iterations of a job have the highest priority.",
     ),
 ]
 DEFAULT_QUOTA = float(SharingPolicy().quota)
@@ -121,11 +135,23 @@ def known_switches(network: Network, names: Sequence[str]) -> Sequence[str]:
     return names
 
 
+def _policy(network: Network, early_iterations: int, *, priorities: bool) -> PriorityPolicy:
+    """Return how jobs' levels follow from their progress. Raises InputError."""
+    if priorities:
+        return suitable_policy(network, early_iterations)
+    if early_iterations != EARLY_ITERATIONS:
+        raise InputError(
+            f"early-iterations {early_iterations}: no iterations have a priority with "
+            "--no-priorities; omit one of the two"
+        )
+    return ONE_LEVEL
+
+
 def _settings(
     network: Network,
     lanes: int,
     max_hops: int | None,
-    priorities: bool,
+    policy: PriorityPolicy,
     quota: float,
     user_quota: float,
     loss: float,
@@ -141,7 +167,7 @@ def _settings(
             lanes,
             stack_depth(network, lanes, max_hops),
             sharing,
-            None if priorities else ONE_LEVEL,
+            policy,
             journal=journal,
             loss=loss,
             attend_limit=attend_limit,
@@ -200,6 +226,7 @@ def serve(
         ),
     ] = None,
     priorities: PrioritiesOption = True,
+    early_iterations: EarlyIterationsOption = EARLY_ITERATIONS,
     quota: QuotaOption = DEFAULT_QUOTA,
     user_quota: UserQuotaOption = DEFAULT_USER_QUOTA,
     loss: LossOption = 0.0,
@@ -256,8 +283,9 @@ def serve(
     check_access(address, own, insecure=insecure, group=group)
     etcd = etcd_address(jobs) if jobs is not None and is_etcd(jobs) else None
     journal = Path(jobs) if jobs is not None and etcd is None else None
+    policy = _policy(loaded, early_iterations, priorities=priorities)
     settings = _settings(
-        loaded, lanes, max_hops, priorities, quota, user_quota, loss, attend_limit, journal
+        loaded, lanes, max_hops, policy, quota, user_quota, loss, attend_limit, journal
     )
     run_controller(
         loaded,
@@ -311,6 +339,7 @@ def cluster(
     servers: ServersOption = 1,
     plain: PlainOption = None,
     priorities: PrioritiesOption = True,
+    early_iterations: EarlyIterationsOption = EARLY_ITERATIONS,
     quota: QuotaOption = DEFAULT_QUOTA,
     user_quota: UserQuotaOption = DEFAULT_USER_QUOTA,
     loss: LossOption = 0.0,
@@ -338,7 +367,8 @@ def cluster(
         servers=servers,
         plain=plain or (),
     )
-    settings = _settings(loaded, lanes, max_hops, priorities, quota, user_quota, loss, attend_limit)
+    policy = _policy(loaded, early_iterations, priorities=priorities)
+    settings = _settings(loaded, lanes, max_hops, policy, quota, user_quota, loss, attend_limit)
     if trace_fragment is not None and (pcap is None or engine is Engine.BMV2):
         raise InputError("trace-fragment: give --pcap DIR too, and leave --engine bmv2 out")
     trace: tuple[str, ...] = ()

@@ -31,6 +31,8 @@ FIRST_SECONDS = 1.0
 """The first threshold, as seconds on a link; also the interval of progress reports."""
 FACTOR = 4
 """Between thresholds that suit a network: six of them span a second to a quarter of an hour."""
+EARLY_ITERATIONS = 10
+"""Default of `PriorityPolicy.early_iterations`."""
 
 
 class PriorityError(InputError):
@@ -51,7 +53,7 @@ def geometric(first: int, factor: int, levels: int = LEVELS) -> tuple[int, ...]:
 class PriorityPolicy:
     """Rules that derive levels from progress."""
 
-    early_iterations: int = 10
+    early_iterations: int = EARLY_ITERATIONS
     """The first I iterations, which have the highest priority ([002][]: chosen by experience)."""
     thresholds: tuple[int, ...] = geometric(10_000_000, 10)
     """Bytes, ascending: with the k-th (from 0) sent, a job is at level k + 2 or further down."""
@@ -88,7 +90,7 @@ class PriorityPolicy:
         return self.highest + bisect_right(self.thresholds, sent)
 
 
-def suitable_policy(network: Network) -> PriorityPolicy:
+def suitable_policy(network: Network, early_iterations: int = EARLY_ITERATIONS) -> PriorityPolicy:
     """Thresholds for a network: what its slowest link carries in 1, 4, 16, ... s.
 
     Of a link that many jobs share, those at its first levels have so much time alone. Without a
@@ -96,9 +98,9 @@ def suitable_policy(network: Network) -> PriorityPolicy:
     """
     rates = [link.bandwidth for link in network.links if link.bandwidth is not None]
     if not rates:
-        return PriorityPolicy()
+        return PriorityPolicy(early_iterations)
     first = max(1, round(min(rates) / 8 * FIRST_SECONDS))
-    return PriorityPolicy(thresholds=geometric(first, FACTOR))
+    return PriorityPolicy(early_iterations, geometric(first, FACTOR))
 
 
 ONE_LEVEL = PriorityPolicy(early_iterations=0, thresholds=(), highest=LEVELS - 1, starved=None)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from cli import cluster_commands
 from cli.cluster_commands import switch_addresses
 from cli.main import app
 from controller.jobs.journal import JournalError
-from controller.jobs.priorities import ONE_LEVEL
+from controller.jobs.priorities import ONE_LEVEL, suitable_policy
 from controller.jobs.settings import ClusterSettings
 from network.loaders import load_network, save_network
 from network.model import Network
@@ -29,7 +30,7 @@ from tests.support.machine import PATIENCE, until
     ("command", "starts"),
     [
         (["cluster", "star:2"], "run_emulated_cluster"),
-        (["controller", "serve", "star:2"], "run_controller"),
+        (["controller", "serve", "star:2", "--link-rate", "25M"], "run_controller"),
     ],
 )
 def test_priorities_can_be_left_out(
@@ -40,16 +41,19 @@ def test_priorities_can_be_left_out(
     monkeypatch.setattr(
         cluster_commands, starts, lambda *arguments, **options: asked.append((arguments, options))
     )
-    for options in ([], ["--no-priorities"]):
+    for options in ([], ["--no-priorities"], ["--early-iterations", "3"]):
         done = CliRunner().invoke(app, [*command, *options])
         assert done.exit_code == 0, done.output
-    with_levels, without = (
+    with_levels, without, early = (
         next(value for value in arguments if isinstance(value, ClusterSettings))
         for arguments, _ in asked
     )
     assert without.priorities == ONE_LEVEL
-    # Which thresholds suit is for the cluster to say, that knows the network.
-    assert with_levels.priorities is None
+    assert with_levels.priorities == suitable_policy(load_network("star:2", link_rate="25M"))
+    assert early.priorities == replace(with_levels.priorities, early_iterations=3)
+    done = CliRunner().invoke(app, [*command, "--no-priorities", "--early-iterations", "3"])
+    assert isinstance(done.exception, InputError)
+    assert "no iterations have a priority with --no-priorities" in str(done.exception)
 
 
 def test_a_cluster_of_a_file_has_the_rates_of_the_file(
