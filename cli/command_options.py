@@ -15,6 +15,7 @@ import typer
 
 from cli.console import standard_output
 from collectives.choices import (
+    MOST_WEIGHT_STEPS,
     MOST_WINDOW,
     PLANNER_NAMES,
     Algorithm,
@@ -220,6 +221,22 @@ MinRateOption = Annotated[
     str | None,
     typer.Option(help="r: minimum rate of a tree, e.g. 1Mbit (multi-tree, mtree)."),
 ]
+WeightStepsOption = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        max=MOST_WEIGHT_STEPS,
+        help="q: weights of an embedding's topologies are multiples of 1/q.",
+    ),
+]
+PenaltyOption = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        max=MOST_WEIGHT_STEPS,
+        help="Factor that makes this step larger: an embedding then has fewer topologies.",
+    ),
+]
 ElementsOption = Annotated[
     int,
     typer.Option(
@@ -250,6 +267,30 @@ CoordinateOption = Annotated[
 CoordinationOption = Annotated[
     Coordination,
     typer.Option(help="Where the workers' bit vectors of ready operators are combined."),
+]
+CoordinationHeightOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=MOST,
+        help="Maximum number of edges from a worker to the root of the tree by which workers agree "
+        "on an order; default: the least possible.",
+    ),
+]
+CoordinationFanOutOption = Annotated[
+    int | None,
+    typer.Option(
+        min=2, max=MOST, help="Maximum number of children of a worker in that tree; default: 4."
+    ),
+]
+CoordinationDistanceOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=MOST,
+        help="Neighbours in that tree are less than so many links of the network apart, if "
+        "--coordination-height allows it; default: any distance.",
+    ),
 ]
 ELEMENTS, ROUNDS, SEED = 1_000_000, 3, 1
 """Defaults of jobs, for all commands."""

@@ -16,10 +16,11 @@ GROUPS = {
     "Job": (
         *("algorithm", "collective", "elements", "rounds", "dtype", "results", "lanes", "window"),
         *("max-hops", "integrity", "train", "coordinate", "coordination", "ranks-per-host"),
+        *("coordination-height", "coordination-fan-out", "coordination-distance"),
     ),
     "Trees and schedules": (
         *("planner", "max-trees", "max-height", "min-rate", "tree-bandwidth", "keep"),
-        *("level-wise-form", "siblings"),
+        *("weight-steps", "penalty", "level-wise-form", "siblings"),
     ),
     "World": ("world", "engine", "packet-io", "seed", "limit"),
     "Output": (

@@ -17,6 +17,9 @@ from cli.command_options import (
     CollectiveOption,
     ControllerOption,
     CoordinateOption,
+    CoordinationDistanceOption,
+    CoordinationFanOutOption,
+    CoordinationHeightOption,
     CoordinationOption,
     DataTypeOption,
     ElementsOption,
@@ -29,6 +32,7 @@ from cli.command_options import (
     MinRateOption,
     NamedServersOption,
     NamedWorkersOption,
+    PenaltyOption,
     PlannerOption,
     RanksPerHostOption,
     ResultsOption,
@@ -37,6 +41,7 @@ from cli.command_options import (
     SiblingsOption,
     TrainOption,
     TreeBandwidthOption,
+    WeightStepsOption,
     WindowOption,
     connect,
     form_options,
@@ -50,6 +55,7 @@ from collectives.choices import (
     DEFAULT_FORM,
     LEVEL_WISE,
     SCHEDULE_NAMES,
+    WEIGHT_STEPS,
     Algorithm,
     Collective,
     Coordination,
@@ -88,6 +94,9 @@ def submit(
     train: TrainOption = None,
     coordinate: CoordinateOption = True,
     coordination: CoordinationOption = Coordination.AUTO,
+    coordination_height: CoordinationHeightOption = None,
+    coordination_fan_out: CoordinationFanOutOption = None,
+    coordination_distance: CoordinationDistanceOption = None,
     integrity: IntegrityOption = False,
     from_processes: Annotated[
         bool,
@@ -114,6 +123,8 @@ def submit(
     min_rate: MinRateOption = None,
     tree_bandwidth: TreeBandwidthOption = None,
     keep: KeepOption = None,
+    weight_steps: WeightStepsOption = WEIGHT_STEPS,
+    penalty: PenaltyOption = 1,
     window: WindowOption = None,
     task: Annotated[
         Path | None,
@@ -168,6 +179,13 @@ def submit(
     ):
         if value is not None:
             setattr(submission.trees, option, value)
+    submission.weights.MergeFrom(pb.WeightSteps(steps=weight_steps, penalty=penalty))
+    limits = pb.CoordinationLimits(
+        fan_out=coordination_fan_out,
+        height=coordination_height,
+        distance=coordination_distance,
+    )
+    submission.coordination_limits.MergeFrom(limits)
     if task is not None:
         submission.task.CopyFrom(read_task(task))
     queries = connect(controller)

@@ -31,6 +31,7 @@ from cli.command_options import (
     MinRateOption,
     NamedServersOption,
     NamedWorkersOption,
+    PenaltyOption,
     PlainOption,
     PlannerOption,
     ResultsOption,
@@ -39,6 +40,7 @@ from cli.command_options import (
     TopologyOption,
     TreeBandwidthOption,
     UplinkOption,
+    WeightStepsOption,
     WindowOption,
     exact_rate,
     link_rate_of,
@@ -58,7 +60,7 @@ from cli.reports.embedding_report import (
 )
 from cli.reports.network_drawing import network_svg
 from cli.reports.plan_report import explanation, forest_dict, forest_trees, plan_dict, plan_tree
-from collectives.choices import Collective, DataType
+from collectives.choices import WEIGHT_STEPS, Collective, DataType
 from collectives.plan import WINDOW_EMBEDDED, JobPlan, PlanError
 from collectives.workload import MOST_ELEMENTS, MOST_TENSORS
 from controller.jobs.sharing import fitting_window
@@ -67,11 +69,17 @@ from network.loaders import load_network
 from network.model import Network
 from network.topologies import is_topology
 from network.units import format_bytes, format_rate, format_time
-from planning.answers import Answer, answer, check_without_mtree
+from planning.answers import Answer, answer, check_weights, check_without_mtree
 from planning.model.forest import ForestOptions, keep_of
 from planning.model.graph import planning_graph
 from planning.model.placement import place_ranks
-from planning.model.request import Algorithm, EmbeddingOptions, Method, PlanRequest
+from planning.model.request import (
+    Algorithm,
+    EmbeddingOptions,
+    Method,
+    PlanRequest,
+    WeightSteps,
+)
 from planning.model.stack_depth import stack_depth
 from planning.registry import EMBEDDING
 from timing.estimate import Estimate, estimate
@@ -93,6 +101,8 @@ def plan(
     min_rate: MinRateOption = None,
     tree_bandwidth: TreeBandwidthOption = None,
     keep: KeepOption = None,
+    weight_steps: WeightStepsOption = WEIGHT_STEPS,
+    penalty: PenaltyOption = 1,
     gap: Annotated[
         float, typer.Option(min=0, help="Relative gap to the bound at which to stop.")
     ] = 0.001,
@@ -180,6 +190,8 @@ def plan(
     chosen = planner
     if chosen is None:
         chosen = "multi-hop" if loaded.switches else "multi-tree"
+    weights = WeightSteps(weight_steps, penalty)
+    check_weights(weights, chosen)
     if chosen == EMBEDDING:
         if max_height is not None or max_delay is not None or min_rate is not None:
             raise PlanError(
@@ -189,7 +201,9 @@ def plan(
             )
         check_without_mtree(request.forest, chosen)
         auxiliary = named_servers if isinstance(named_servers, tuple) else None
-        wanted = EmbeddingOptions(auxiliary=auxiliary, tensor_bytes=max(1, 4 * elements))
+        wanted = EmbeddingOptions(
+            auxiliary=auxiliary, tensor_bytes=max(1, 4 * elements), weights=weights
+        )
         requested = replace(request, servers=(), embedding=wanted)
         planned = plan_embedded(rated, requested)
         if draw is not None:

@@ -20,6 +20,9 @@ from cli.command_options import (
     AlgorithmOption,
     CollectiveOption,
     CoordinateOption,
+    CoordinationDistanceOption,
+    CoordinationFanOutOption,
+    CoordinationHeightOption,
     CoordinationOption,
     DashboardOption,
     DataTypeOption,
@@ -39,6 +42,7 @@ from cli.command_options import (
     NamedWorkersOption,
     NetworkOption,
     PcapOption,
+    PenaltyOption,
     PlannerOption,
     ResultsOption,
     RoundsOption,
@@ -50,6 +54,7 @@ from cli.command_options import (
     TreeBandwidthOption,
     UplinkOption,
     WebOption,
+    WeightStepsOption,
     WindowOption,
     link_rate_of,
     print_json,
@@ -67,6 +72,7 @@ from cli.experiment.runner import run_experiment
 from cli.reports.summary import reservation, run_table, setting
 from collectives.choices import (
     DEFAULT_PLANNER,
+    WEIGHT_STEPS,
     Algorithm,
     Collective,
     Coordination,
@@ -74,8 +80,10 @@ from collectives.choices import (
     FormOptions,
     Shape,
 )
+from coordination.tree import DEFAULT_FAN_OUT, TreeLimits
 from files.output import check_writable, write_file
 from mininet_topos.loader import why_unavailable
+from planning.model.request import WeightSteps
 from protocol.errors import InputError
 from protocol.extras import require
 from protocol.web_address import WebAddress
@@ -122,12 +130,17 @@ def run(
     min_rate: MinRateOption = None,
     tree_bandwidth: TreeBandwidthOption = None,
     keep: KeepOption = None,
+    weight_steps: WeightStepsOption = WEIGHT_STEPS,
+    penalty: PenaltyOption = 1,
     level_wise_form: LevelWiseFormOption = Shape.AUTO,
     siblings: SiblingsOption = None,
     packet_io: Annotated[PacketIo, typer.Option(help="Agents' packet path.")] = PacketIo.FAST,
     train: TrainOption = None,
     coordinate: CoordinateOption = True,
     coordination: CoordinationOption = Coordination.AUTO,
+    coordination_height: CoordinationHeightOption = None,
+    coordination_fan_out: CoordinationFanOutOption = None,
+    coordination_distance: CoordinationDistanceOption = None,
     integrity: IntegrityOption = False,
     limit: Annotated[float, typer.Option(help="Give up after this many seconds.")] = 600.0,
     report: Annotated[
@@ -183,11 +196,15 @@ def run(
         min_rate=tree_rate("min-rate", min_rate) or 0.0,
         tree_bandwidth=tree_rate("tree-bandwidth", tree_bandwidth),
         keep=keep,
+        weights=WeightSteps(weight_steps, penalty),
         form=FormOptions(level_wise_form, siblings),
         packet_io=packet_io,
         train=train,
         coordinate=coordinate,
         coordination=coordination,
+        coordination_limits=TreeLimits(
+            coordination_fan_out or DEFAULT_FAN_OUT, coordination_height, coordination_distance
+        ),
         integrity=integrity,
         limit=limit,
     )

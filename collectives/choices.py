@@ -16,6 +16,9 @@ MULTI_TREE = "multi-tree"
 DEFAULT_PLANNER = "multi-hop"
 MOST_WINDOW = 1 << 16
 """Maximum number of fragments in flight; switches have fewer slots."""
+WEIGHT_STEPS = 64
+"""Default of `WeightSteps.steps`: smaller parts of a tensor are not worth a connection."""
+MOST_WEIGHT_STEPS = 1024
 PLANNER_NAMES = ("multi-hop", "multi-tree", "embedding", "mtree")
 """Of `planning.registry` and `planning.answers`."""
 

@@ -10,9 +10,10 @@ import numpy as np
 
 from coordination.failure import TreeError
 from coordination.tree import (
-    DEFAULT_FAN_OUT,
+    DEFAULT_LIMITS,
     CoordinationTree,
     Distances,
+    TreeLimits,
     balanced_tree,
 )
 from network.model import Network, shorten
@@ -46,8 +47,7 @@ def distances_between(network: Network, hosts: Sequence[str]) -> Distances:
 def plan_coordination(
     network: Network,
     processes: Sequence[tuple[str, str]],
-    *,
-    fan_out: int = DEFAULT_FAN_OUT,
+    limits: TreeLimits = DEFAULT_LIMITS,
 ) -> CoordinationTree:
     """Build the tree, and the virtual ring if there is one, of processes (name, host), by rank.
 
@@ -56,5 +56,11 @@ def plan_coordination(
     names = [name for name, _ in processes]
     hosts = [host for _, host in processes]
     distances = distances_between(network, hosts)
-    tree = balanced_tree(names, distances, fan_out=fan_out)
+    tree = balanced_tree(
+        names,
+        distances,
+        fan_out=limits.fan_out,
+        height=limits.height,
+        distance=limits.distance,
+    )
     return replace(tree, ring=virtual_ring(network, hosts))

@@ -8,7 +8,7 @@ few edges cross between them.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,6 +23,23 @@ Distances = NDArray[np.int64]
 
 DEFAULT_FAN_OUT = 4
 _ROOTS_TRIED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class TreeLimits:
+    """Limits of a coordination tree ([004 claims 2 and 3][004]).
+
+    `fan_out`: the most children of a process. `height`: the most edges from a process to the root,
+    None: the least possible. `distance`: neighbours of the tree are *less* than this many links
+    apart, None: any.
+    """
+
+    fan_out: int = DEFAULT_FAN_OUT
+    height: int | None = None
+    distance: int | None = None
+
+
+DEFAULT_LIMITS = TreeLimits()
 
 
 @dataclass(frozen=True)
@@ -106,18 +123,17 @@ def balanced_tree(
     *,
     fan_out: int = DEFAULT_FAN_OUT,
     height: int | None = None,
-    reach: int | None = None,
+    distance: int | None = None,
 ) -> CoordinationTree:
     """Build the tree over all processes.
 
     `distances`: physical, in links; None: none is known, and the order of names stands for it.
-    `height`: the most allowed, None: the least possible. `reach`: neighbours of the tree must be
-    *less* than this apart (claim 3). The least height that meets `reach` wins. Raises TreeError for
-    names that occur twice and for limits that no tree was found for; deciding whether one exists is
-    NP-hard (a Hamiltonian path is the case of fan-out 1), so a reach near the limit may be refused
-    although a tree exists.
+    `fan_out`, `height`, `distance`: as of `TreeLimits`. The first tree within `distance` wins, of
+    ever greater heights. Raises TreeError for names that occur twice and for limits that no tree
+    was found for; deciding whether one exists is NP-hard (a Hamiltonian path is the case of fan-out
+    1), so a distance near the limit may be refused although a tree exists.
     """
-    _check(names, fan_out)
+    _check(names, fan_out, distance)
     least = least_height(len(names), fan_out)
     most = least if height is None else height
     if least > most:
@@ -129,29 +145,42 @@ def balanced_tree(
         gaps = np.zeros(max(0, len(names) - 1), dtype=np.int64)
         return _Pieces(fan_out, None).tree(names, list(range(len(names))), gaps, least)
     order, gaps = locality_order(distances)
+    # A path is the highest tree.
+    tallest = min(most, max(least, len(names) - 1))
     best: CoordinationTree | None = None
-    for allowed in range(least, most + 1):
+    for allowed in _heights(least, tallest):
         tree = _Pieces(fan_out, distances).tree(names, order, gaps, allowed)
-        if reach is None or tree.reach(distances) < reach:
+        if distance is None or tree.reach(distances) < distance:
             return tree
         if best is None or tree.reach(distances) < best.reach(distances):
             best = tree
-    assert best is not None and reach is not None
-    grown = _by_levels(names, distances, fan_out, most, reach)
+    assert best is not None and distance is not None
+    grown = _by_levels(names, distances, fan_out, tallest, distance)
     if grown is not None:
         return grown
     raise TreeError(
         f"no tree found over {len(names)} processes with fan-out {fan_out}, height {most} and "
-        f"neighbours less than {reach} links apart; a reach of {best.reach(distances) + 1} works, "
-        f"or allow more height or fan-out"
+        f"neighbours less than {distance} links apart; a distance of "
+        f"{best.reach(distances) + 1} works, or allow more height or fan-out"
     )
 
 
-def _check(names: Sequence[str], fan_out: int) -> None:
+def _heights(least: int, most: int) -> Iterator[int]:
+    """Yield heights to try, in ever larger steps: a try may take a second."""
+    height, step = least, 1
+    while height < most:
+        yield height
+        height, step = height + step, 2 * step
+    yield most
+
+
+def _check(names: Sequence[str], fan_out: int, distance: int | None) -> None:
     if not names:
         raise TreeError("no processes: expected at least one")
     if fan_out < 2:
         raise TreeError(f"fan-out {fan_out}: expected 2 or more")
+    if distance is not None and distance < 1:
+        raise TreeError(f"distance {distance}: expected 1 link or more")
     if len(set(names)) < len(names):
         seen: set[str] = set()
         twice = [name for name in names if name in seen or seen.add(name)]  # type: ignore[func-returns-value]
@@ -265,12 +294,12 @@ def _cuts(gaps: NDArray[np.int64], near: NDArray[np.int64], parts: int, most: in
 
 
 def _by_levels(
-    names: Sequence[str], distances: Distances, fan_out: int, height: int, reach: int
+    names: Sequence[str], distances: Distances, fan_out: int, height: int, distance: int
 ) -> CoordinationTree | None:
-    """Grow a tree level by level over pairs within reach, as many processes a level as possible."""
+    """Grow a tree by levels over pairs within the distance, with as many in each as possible."""
     central = np.lexsort((distances.sum(axis=1), distances.max(axis=1)))
     for root in central[:_ROOTS_TRIED]:
-        parents = _levels_from(int(root), distances < reach, fan_out, height)
+        parents = _levels_from(int(root), distances < distance, fan_out, height)
         if parents is not None:
             return CoordinationTree(tuple(names), parents)
     return None
@@ -286,9 +315,10 @@ def _levels_from(
     outside = np.delete(np.arange(len(near)), root)
     level = np.array([root])
     for _ in range(height):
-        if not len(outside):
+        if not len(outside) or not len(level):
             break
-        places = np.repeat(level, fan_out)
+        reached = near[np.ix_(level, outside)].sum(axis=1)
+        places = np.repeat(level, np.minimum(reached, fan_out))
         edges = csr_array(near[np.ix_(outside, places)])
         chosen = maximum_bipartite_matching(edges, perm_type="column")
         taken = chosen >= 0

@@ -17,7 +17,7 @@ from planning.model.allocation import Allocator
 from planning.model.forest import KEEP, Forest, ForestOptions, RatedTree, Verdict
 from planning.model.forest_checker import check_forest
 from planning.model.graph import Edge, PlanningGraph, planning_graph, without_forwarders
-from planning.model.request import PlanRequest
+from planning.model.request import DEFAULT_WEIGHTS, PlanRequest, WeightSteps
 from planning.registry import EMBEDDING, MULTI_HOP, MULTI_TREE, PLANNERS
 from planning.spanning.mtree import plan_mtree
 from planning.spanning.multi_tree import plan_multi_tree
@@ -102,6 +102,16 @@ def check_without_mtree(options: ForestOptions, planner: str) -> None:
         raise PlanError(
             f"{name}: an option of the planner mtree, not of {planner}; use --planner mtree, or "
             "omit it"
+        )
+
+
+def check_weights(weights: WeightSteps, planner: str) -> None:
+    """Raise PlanError for weights of an embedding with another planner."""
+    if weights != DEFAULT_WEIGHTS and planner != EMBEDDING:
+        name = "penalty" if weights.penalty != 1 else "weight-steps"
+        raise PlanError(
+            f"{name}: an option of the planner {EMBEDDING}, not of {planner}; use --planner "
+            f"{EMBEDDING}, or omit it"
         )
 
 

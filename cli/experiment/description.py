@@ -19,8 +19,10 @@ from collectives.choices import (
 )
 from collectives.plan import WINDOW_BMV2, WINDOW_EMBEDDED
 from collectives.workload import MOST_ELEMENTS, MOST_TENSORS, MOST_WORKERS
+from coordination.tree import DEFAULT_LIMITS, TreeLimits
 from planning.answers import HOST_PLANNERS, NAMES
 from planning.model.forest import MOST_SEED
+from planning.model.request import DEFAULT_WEIGHTS, WeightSteps
 from planning.registry import EMBEDDING
 from protocol.errors import InputError
 from protocol.extras import require
@@ -74,7 +76,8 @@ class Experiment:
     (of every link) and `uplink_rate` (of links between switches) override those of a file; None:
     those of the file, else unlimited. `max_trees`, `max_height` (links from a worker to the server)
     and `min_rate` (of a tree) limit the planners multi-tree and mtree, `tree_bandwidth` (in bit/s)
-    and `keep` mtree alone (see `ForestOptions`), `form` the algorithm level-wise. `outages`:
+    and `keep` mtree alone (see `ForestOptions`), `weights` the planner embedding, `form` the
+    algorithm level-wise, `coordination_limits` the tree by which workers agree. `outages`:
     failures, in seconds after the job is submitted (simulation only). `limit`: give up after this
     many seconds (virtual ones in simulation).
     """
@@ -107,11 +110,13 @@ class Experiment:
     min_rate: float = 0.0
     tree_bandwidth: float | None = None
     keep: float | None = None
+    weights: WeightSteps = DEFAULT_WEIGHTS
     form: FormOptions = DEFAULT_FORM
     packet_io: PacketIo = PacketIo.FAST
     train: str | None = None
     coordinate: bool = True
     coordination: Coordination = Coordination.AUTO
+    coordination_limits: TreeLimits = DEFAULT_LIMITS
     integrity: bool = False
     limit: float = 600.0
 

@@ -31,6 +31,7 @@ from controller.jobs.priorities import ONE_LEVEL
 from controller.jobs.replanning import ReplanningPolicy
 from controller.jobs.settings import ClusterSettings
 from controller.jobs.sharing import SharingPolicy, fitting_window
+from coordination.tree import TreeLimits
 from host_agent.memory import too_much
 from host_agent.node.timing import SLACK, suitable_options
 from host_agent.task import Task, task_from, task_message
@@ -145,6 +146,7 @@ def prepare(experiment: Experiment) -> Prepared:
         window=job.window,
         max_hops=settings.max_hops,
         coordination=_coordination_of(job),
+        coordination_limits=_limits_of(job),
     )
     return Prepared(
         chosen,
@@ -227,7 +229,9 @@ def spec_of(experiment: Experiment, placed: Placement) -> JobSpec:
         task=task_message(task),
         results=experiment.results,
         forest=forest_options(experiment),
+        weights=experiment.weights,
         coordination=experiment.coordination,
+        coordination_limits=experiment.coordination_limits,
         integrity=experiment.integrity,
     )
 
@@ -241,6 +245,13 @@ def _coordination_of(job: JobSpec) -> Coordination:
     if job.coordination is Coordination.AUTO and job.task.HasField("coordination"):
         return Coordination.RING if job.task.coordination.ring else Coordination.TREE
     return job.coordination
+
+
+def _limits_of(job: JobSpec) -> TreeLimits:
+    """Return the limits of a job's coordination tree, with the height that it has."""
+    tree = task_of(job).coordination
+    limits = job.coordination_limits
+    return limits if tree is None else replace(limits, height=tree.height)
 
 
 def _workload(experiment: Experiment) -> WorkloadSpec:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from cli.experiment.description import Experiment, WorldKind
 from collectives.choices import Coordination
 from files.output import write_file
 from host_agent.workload import Interval, Verdict, call_seconds
+from planning.registry import EMBEDDING
 from protocol.errors import OperationError
 from protocol.outcomes import Outcome
 from timing.work import SwitchLoad
@@ -187,6 +188,7 @@ class Report:
             "train": e.train,
             "coordinated": e.coordinated,
             "coordination": e.coordination.value if e.coordinated else None,
+            "coordination_tree": asdict(e.coordination_limits) if e.coordinated else None,
             "rounds": e.rounds,
             "tensor_elements": self.tensor_elements,
             "dtype": e.dtype.value,
@@ -200,6 +202,8 @@ class Report:
             "max_trees": e.max_trees,
             "tree_bandwidth": e.tree_bandwidth,
             "keep": e.keep,
+            "weight_steps": e.weights.steps if e.planner == EMBEDDING else None,
+            "penalty": e.weights.penalty if e.planner == EMBEDDING else None,
             "level_wise": {**e.form.to_dict(), "used": list(self.forms)} if self.forms else None,
             "link_rate": e.link_rate,
             "uplink_rate": e.uplink_rate,

@@ -18,7 +18,7 @@ from network.units import format_time
 from planning.embedding.capacities import Capacities
 from planning.embedding.choice import Method, Options
 from planning.embedding.embedding_plan import Embedding, JobEmbedding, Part
-from planning.embedding.job_planner import LEAST_GAIN, STEPS, demand_of, resources_of
+from planning.embedding.job_planner import LEAST_GAIN, demand_of, resources_of
 from planning.embedding.plan_builder import realise
 from planning.embedding.planner import plan_embedding
 from planning.model.allocation import Allocator
@@ -59,7 +59,7 @@ def plan_embedded(network: Network, request: PlanRequest) -> EmbeddedPlan:
     """Run the planner embedding, as for a job of a cluster; PlanError gives the reason."""
     allocator = Allocator(network)
     options = Options(
-        steps=STEPS,
+        weights=request.embedding.weights,
         least_gain=LEAST_GAIN,
         method=Method(request.method.value),
         gap=request.forest.gap,
@@ -171,6 +171,8 @@ def embedding_dict(
         "status": found.verdict.value,
         "method": found.method,
         "candidates": found.candidates,
+        "weight_steps": planned.options.weights.steps,
+        "penalty": planned.options.weights.penalty,
         "seconds": found.spent,
         "parts": [
             {

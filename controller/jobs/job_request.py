@@ -16,9 +16,9 @@ from controller.jobs.job_spec import JobSpec
 from controller.jobs.job_state import MOST_NAME, JobError
 from controller.jobs.settings import ATTEND_LIMIT, ClusterSettings
 from coordination.physical import plan_coordination
-from coordination.tree import CoordinationTree
+from coordination.tree import DEFAULT_LIMITS, CoordinationTree, TreeLimits
 from network.model import Network
-from planning.answers import MTREE, check_without_mtree, host_forest
+from planning.answers import MTREE, check_weights, check_without_mtree, host_forest
 from planning.model.graph import planning_graph
 from planning.model.placement import Placement
 from planning.model.request import Algorithm, EmbeddingOptions, PlanRequest
@@ -50,6 +50,13 @@ def resolve(spec: JobSpec, network: Network) -> JobSpec:
     resolved = _resolve(spec, network)
     if resolved.planner != MTREE:
         check_without_mtree(resolved.forest, resolved.planner)
+    check_weights(resolved.weights, resolved.planner)
+    if resolved.coordination_limits != DEFAULT_LIMITS and not coordinated(resolved):
+        raise PlanError(
+            "coordination-height, coordination-fan-out, coordination-distance: limits of the tree "
+            "by which the workers of a training agree on an order of its gradients; expected "
+            "--train with --coordinate, or none of them"
+        )
     if resolved.coordination is Coordination.SWITCHES:
         if resolved.among_hosts:
             raise PlanError(
@@ -117,7 +124,7 @@ def complete_task(
     if spec.among_hosts and not task.schedule:
         task.schedule = spec.algorithm
     if coordinated(spec) and not task.HasField("coordination"):
-        tree = coordination_tree(network, workers, spec.coordination)
+        tree = coordination_tree(network, workers, spec.coordination, spec.coordination_limits)
         task.coordination.CopyFrom(pb.CoordinationTree(**asdict(tree)))
     if spec.algorithm == MULTI_TREE and not task.trees:
         forest = host_forest(planning_graph(network, workers), spec.forest, spec.planner)
@@ -131,10 +138,10 @@ def coordinated(spec: JobSpec) -> bool:
 
 
 def coordination_tree(
-    network: Network, workers: Sequence[str], coordination: Coordination
+    network: Network, workers: Sequence[str], coordination: Coordination, limits: TreeLimits
 ) -> CoordinationTree:
     """Return the tree by which workers, a process on each host, agree on an order; TreeError."""
-    tree = plan_coordination(network, [(host, host) for host in workers])
+    tree = plan_coordination(network, [(host, host) for host in workers], limits)
     match coordination:
         case Coordination.TREE | Coordination.SWITCHES:
             return replace(tree, ring=())
@@ -256,6 +263,7 @@ def make_request(
             auxiliary=placed.servers,
             relays=not coordinated(spec),
             period=settings.replanning.period,
+            weights=spec.weights,
         )
         request = replace(request, servers=(), embedding=embedding)
     sharing = settings.sharing

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 
 from collectives.algorithms.catalogue import SCHEDULES
@@ -10,8 +10,9 @@ from collectives.choices import DEFAULT_PLANNER, MULTI_TREE, Coordination, Resul
 from collectives.plan import PlanError
 from collectives.task_messages import choice
 from controller.jobs.job_state import JobError
+from coordination.tree import DEFAULT_LIMITS, TreeLimits
 from planning.model.forest import ForestOptions, keep_of
-from planning.model.request import Algorithm
+from planning.model.request import DEFAULT_WEIGHTS, Algorithm, WeightSteps
 from planning.registry import EMBEDDING
 from protocol import hopsum_pb2 as pb
 
@@ -22,7 +23,8 @@ class JobSpec:
 
     `workers`, `servers`: names, or how many; 0 servers: each worker is one. `lanes`, `window` None:
     the cluster's choice. `task`: what its agents do. `results`, `forest`: as of `PlanRequest`.
-    `coordination`: how workers agree on an order of tensors, if the task's workload needs that.
+    `weights`: of an embedding. `coordination`: how workers agree on an order of tensors, if the
+    task's workload needs that; `coordination_limits`: of the tree by which they do.
     `owner`: name of the caller who submitted it; "": unknown. `limited`: the owner's jobs together
     have a quota of slots. `integrity`: its sums have check
     lanes, with a key in its task (`host_agent.integrity`). `immediate`: it starts on free slots at
@@ -39,7 +41,9 @@ class JobSpec:
     task: pb.Task = field(default_factory=pb.Task)
     results: Results | None = None
     forest: ForestOptions = field(default_factory=ForestOptions)
+    weights: WeightSteps = DEFAULT_WEIGHTS
     coordination: Coordination = Coordination.AUTO
+    coordination_limits: TreeLimits = DEFAULT_LIMITS
     owner: str = ""
     limited: bool = False
     integrity: bool = False
@@ -71,6 +75,7 @@ def spec_from(message: pb.Submission) -> JobSpec:
         )
     try:
         forest = _forest_from(message.trees)
+        weights = WeightSteps(**_given(message.weights))
     except (PlanError, ValueError) as error:
         raise JobError(f"job {message.name}: {error}") from None
     return JobSpec(
@@ -85,7 +90,9 @@ def spec_from(message: pb.Submission) -> JobSpec:
         task=message.task,
         results=_results_from(message),
         forest=forest,
+        weights=weights,
         coordination=_coordination_from(message),
+        coordination_limits=TreeLimits(**_given(message.coordination_limits)),
         owner=message.owner,
         limited=message.limited,
         integrity=message.integrity,
@@ -103,7 +110,9 @@ def submission_of(spec: JobSpec) -> pb.Submission:
         window=spec.window or 0,
         task=spec.task,
         trees=_forest_message(spec.forest),
+        weights=pb.WeightSteps(**asdict(spec.weights)),
         coordination=spec.coordination,
+        coordination_limits=pb.CoordinationLimits(**asdict(spec.coordination_limits)),
         results=None if spec.results is None else spec.results.name,
         owner=spec.owner,
         limited=spec.limited,
@@ -137,6 +146,11 @@ def _coordination_from(message: pb.Submission) -> Coordination:
         f"job {message.name}: coordination {message.coordination!r:.40}: expected one of "
         f"{', '.join(Coordination)}"
     )
+
+
+def _given(message: pb.WeightSteps | pb.CoordinationLimits) -> dict[str, int]:
+    """Return the fields of a message that are set."""
+    return {field.name: value for field, value in message.ListFields()}
 
 
 def _forest_from(message: pb.TreeOptions) -> ForestOptions:

@@ -10,12 +10,15 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from collectives.choices import MOST_WEIGHT_STEPS
 from collectives.plan import PlanError
 from planning.embedding.candidates import Candidates
 from planning.embedding.capacities import Vector
 from planning.embedding.embedding_plan import JobEmbedding, Part
 from planning.model.demand import JobDemand, Model
+from planning.model.request import WeightSteps
 
+FINE = WeightSteps(MOST_WEIGHT_STEPS)
 UNLIMITED = 2**31 - 1
 Units = NDArray[np.int64]
 """Units of weight (columns,)."""
@@ -36,15 +39,13 @@ class Method(StrEnum):
 class Options:
     """Options of an embedding plan.
 
-    Weights are multiples of `penalty` / `steps`: the penalty raises the step, so that there are
-    fewer topologies ([002][]). `least_gain`: the least relative reduction of the objective by each
+    `weights`: their step. `least_gain`: the least relative reduction of the objective by each
     topology beyond a job's first. `max_topologies`: per job. `gap`: relative gap at which an answer
     is good enough; `time_limit`: seconds of planning; `nodes`: limit of branch-and-bound nodes, for
     an effort that does not depend on the machine.
     """
 
-    steps: int = 1024
-    penalty: int = 1
+    weights: WeightSteps = FINE
     least_gain: float = 0.0
     max_topologies: int | None = None
     method: Method = Method.AUTO
@@ -54,11 +55,6 @@ class Options:
     nodes: int = UNLIMITED
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or not 1 <= self.penalty <= self.steps:
-            raise PlanError(
-                f"steps {self.steps}, penalty {self.penalty}: expected 1 or more steps, and a "
-                "penalty from 1 to their number"
-            )
         if self.max_topologies is not None and self.max_topologies < 1:
             raise PlanError(f"at most {self.max_topologies} topologies a job: expected 1 or more")
         if not self.least_gain >= 0 or not self.gap >= 0 or not self.time_limit > 0:
@@ -70,7 +66,7 @@ class Options:
     @property
     def units(self) -> int:
         """Return q: the weights are multiples of 1 / q."""
-        return self.steps // self.penalty
+        return self.weights.units
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,6 @@ from planning.model.routes import make_route
 from planning.steiner.multi_hop import solve_tasks
 from planning.steiner.tree_problem import Limits, TreeTask
 
-STEPS = 64
-"""A job's weights are multiples of 1 / STEPS: smaller parts are not worth a connection."""
 LEAST_GAIN = 0.02
 """Minimum fraction of an iteration's time that each topology after the first must save."""
 PLANNING_SECONDS = 2.0
@@ -48,7 +46,7 @@ def plan_job_embedding(network: Network, request: PlanRequest, allocator: Alloca
 
 def _embed(network: Network, request: PlanRequest, allocator: Allocator) -> JobEmbedding:
     options = Options(
-        steps=STEPS,
+        weights=request.embedding.weights,
         least_gain=LEAST_GAIN,
         time_limit=min(request.forest.time_limit, PLANNING_SECONDS),
         seed=request.forest.seed,
@@ -115,8 +113,9 @@ def _next_epoch(
         return replace(before, epoch=request.epoch)
     shares = tuple(tree.share for tree in before.trees)
     sums = frozenset(name for name, switch in network.switches.items() if switch.aggregates)
+    units = request.embedding.weights.units
     tasks = [
-        TreeTask(server, request.workers, sums, Fraction(share).limit_denominator(STEPS * STEPS))
+        TreeTask(server, request.workers, sums, Fraction(share).limit_denominator(units))
         for server, share in zip(_servers(request, before), shares, strict=True)
     ]
     room = {name: allocator.room(name, request.job, request.window) for name in sums}

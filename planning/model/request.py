@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from collectives.plan import WINDOW_EMBEDDED, JobPlan, Results
+from collectives.choices import MOST_WEIGHT_STEPS, WEIGHT_STEPS
+from collectives.plan import WINDOW_EMBEDDED, JobPlan, PlanError, Results
 from network.model import Network
 from planning.model.allocation import Allocator
 from planning.model.demand import Model
@@ -35,6 +36,33 @@ class Method(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class WeightSteps:
+    """The step of an embedding's weights ([002][]): they are multiples of `penalty` / `steps`.
+
+    The penalty raises the step, so that a job has fewer topologies. Raises PlanError.
+    """
+
+    steps: int = WEIGHT_STEPS
+    penalty: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.steps <= MOST_WEIGHT_STEPS:
+            raise PlanError(f"weight-steps {self.steps}: expected 1 to {MOST_WEIGHT_STEPS}")
+        if not 1 <= self.penalty <= self.steps:
+            raise PlanError(
+                f"penalty {self.penalty}: expected 1 to the number of weight steps, {self.steps}"
+            )
+
+    @property
+    def units(self) -> int:
+        """Return q: the weights, whose sum is 1, are multiples of 1 / q."""
+        return self.steps // self.penalty
+
+
+DEFAULT_WEIGHTS = WeightSteps()
+
+
+@dataclass(frozen=True, slots=True)
 class EmbeddingOptions:
     """Options of the planner embedding ([002][]).
 
@@ -42,7 +70,7 @@ class EmbeddingOptions:
     the workers (None: lightly loaded ones are chosen); with `relays` also in topologies of hosts,
     else only as servers of trees of switches. `tensor_bytes`: bytes exchanged in an iteration;
     weights do not depend on it. `period`: tensors between possible changes of the weights (0:
-    never).
+    never). `weights`: their step.
     """
 
     models: frozenset[Model] = frozenset(Model)
@@ -50,6 +78,7 @@ class EmbeddingOptions:
     relays: bool = True
     tensor_bytes: int = 1 << 20
     period: int = 0
+    weights: WeightSteps = DEFAULT_WEIGHTS
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,6 +252,21 @@ def test_an_embedding_says_its_topologies_weights_and_bottleneck() -> None:
     assert "100.0% of every tensor: in-network" in text and "steps of 1/64" in text
 
 
+def test_an_embedding_has_the_step_and_penalty_that_are_asked_for() -> None:
+    """Two trees over two spines by default; a penalty of all steps leaves one."""
+    racks = ("--topology", "leaf-spine:2x2", "--uplink-rate", "10M", "--planner", "embedding")
+    fine, coarse = (planned(*racks, "--penalty", penalty) for penalty in ("1", "64"))
+    for values, penalty, weights in ((fine, 1, ["1/2", "1/2"]), (coarse, 64, ["1"])):
+        assert (values["weight_steps"], values["penalty"]) == (64, penalty)
+        assert [part["weight"] for part in values["parts"]] == weights
+    thirds = planned(*racks, "--weight-steps", "3")["parts"]
+    assert {part["weight"] for part in thirds} == {"2/3", "1/3"}
+    with pytest.raises(PlanError, match="penalty 9: expected 1 to the number of weight steps, 8"):
+        plan(*racks, "--weight-steps", "8", "--penalty", "9")
+    with pytest.raises(PlanError, match="penalty: an option of the planner embedding, not of mul"):
+        plan("--topology", "star:2", "--penalty", "9")
+
+
 @pytest.mark.slow
 def test_an_embedding_of_hosts_shows_its_rings_and_trees(tmp_path: Path) -> None:
     torus = (*TORUS, "--planner", "embedding")

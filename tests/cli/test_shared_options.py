@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.main import COMMANDS, app, load_command
+from collectives.plan import PlanError
 from network.loaders import load_network, save_network
 
 NAMES = ("run", "submit", "plan")
@@ -71,6 +72,43 @@ def test_numbers_are_read_as_people_write_them() -> None:
     experiment = json.loads(ran.stdout)
     assert experiment["elements"] == 1000
     assert experiment["loss"] == 0.01
+
+
+@pytest.mark.parametrize("penalty", [1, 64])
+def test_a_run_is_planned_with_the_penalty_that_is_asked_for(penalty: int) -> None:
+    shared = ["--topology", "leaf-spine:2x2", "--uplink-rate", "10M", "--elements", "2000"]
+    asked = [*shared, "--penalty", str(penalty), "--json"]
+    ran = CliRunner().invoke(app, ["run", *asked, "--algorithm", "embedding"])
+    planned = CliRunner().invoke(app, ["plan", *asked, "--rounds", "3", "--planner", "embedding"])
+    assert ran.exit_code == planned.exit_code == 0, (ran.output, planned.output)
+    report, plan = json.loads(ran.stdout), json.loads(planned.stdout)
+    assert (report["weight_steps"], report["penalty"]) == (64, penalty)
+    assert report["problems"] == []
+    assert len(plan["parts"]) == (2 if penalty == 1 else 1)
+    used = {link["from"] for link in report["links"] if link["measured_bytes"]}
+    assert len(used & {"s1", "s2"}) == len(plan["parts"])
+
+
+def test_a_run_without_an_embedding_or_an_order_says_nothing_of_their_limits() -> None:
+    ran = CliRunner().invoke(app, ["run", "--topology", "star:2", "--elements", "10", "--json"])
+    report = json.loads(ran.stdout)
+    assert report["weight_steps"] is report["penalty"] is report["coordination_tree"] is None
+    for option in ("--penalty", "--coordination-fan-out"):
+        refused = CliRunner().invoke(app, ["run", "--topology", "star:2", option, "3"])
+        assert isinstance(refused.exception, PlanError)
+        assert option.removeprefix("--") in str(refused.exception)
+
+
+@pytest.mark.slow
+def test_a_training_agrees_on_its_order_over_the_tree_that_is_asked_for() -> None:
+    """By default all others would be children of one worker, as far away as they are."""
+    line = ["run", "--topology", "line:4x1", "--train", "digits", "--rounds", "1", "--json"]
+    limits = ["--coordination-fan-out", "2", "--coordination-height", "3"]
+    ran = CliRunner().invoke(app, [*line, *limits, "--coordination-distance", "4"])
+    assert ran.exit_code == 0, ran.output
+    report = json.loads(ran.stdout)
+    assert report["coordination_tree"] == {"fan_out": 2, "height": 2, "distance": 4}
+    assert report["problems"] == []
 
 
 def test_a_report_of_another_kind_is_refused(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from coordination.failure import TreeError
 from coordination.physical import distances_between, plan_coordination, virtual_ring
 from coordination.tree import (
     CoordinationTree,
+    TreeLimits,
     balanced_tree,
     capacity,
     least_height,
@@ -69,25 +70,25 @@ def test_racks_become_subtrees(topology: str, crossings: int) -> None:
     assert len(crossing) <= crossings
 
 
-def test_neighbours_in_a_torus_are_less_than_the_reach_apart() -> None:
+def test_neighbours_in_a_torus_are_less_than_the_distance_apart() -> None:
     network = load_network("torus:8x8")
     hosts = list(network.hosts)
     distances = distances_between(network, hosts)
-    tree = balanced_tree(hosts, distances, reach=3, height=4)
+    tree = balanced_tree(hosts, distances, distance=3, height=4)
     assert tree.reach(distances) < 3
     assert tree.height <= 4
     assert tree.fan_out <= 4
 
 
-def test_a_ring_of_hosts_needs_height_for_reach() -> None:
+def test_a_ring_of_hosts_needs_height_for_a_small_distance() -> None:
     network = load_network("torus:12x1")
     hosts = list(network.hosts)
     distances = distances_between(network, hosts)
-    tree = balanced_tree(hosts, distances, fan_out=2, reach=2, height=6)
+    tree = balanced_tree(hosts, distances, fan_out=2, distance=2, height=6)
     assert tree.reach(distances) == 1
     assert tree.height == 6
-    with pytest.raises(TreeError, match=r"less than 2 links apart; a reach of \d works"):
-        balanced_tree(hosts, distances, fan_out=2, reach=2, height=5)
+    with pytest.raises(TreeError, match=r"less than 2 links apart; a distance of \d works"):
+        balanced_tree(hosts, distances, fan_out=2, distance=2, height=5)
 
 
 def test_impossible_limits_are_refused() -> None:
@@ -101,6 +102,54 @@ def test_impossible_limits_are_refused() -> None:
         balanced_tree(["w0", "w1", "w1"])
     with pytest.raises(TreeError, match="expected at least one"):
         balanced_tree([])
+
+
+@pytest.mark.slow
+@given(st.integers(1, 14), st.integers(2, 5), st.integers(0, 6), st.integers(0, 8))
+def test_the_limits_are_kept_or_refused(count: int, fan_out: int, more: int, distance: int) -> None:
+    network = load_network("line:7x2")
+    processes = [(host, host) for host in workers(network)[:count]]
+    height = least_height(count, fan_out) + more
+    limits = TreeLimits(fan_out, height, distance or None)
+    try:
+        tree = plan_coordination(network, processes, limits)
+    except TreeError as error:
+        # Some tree is there for every height without a limit of the distance.
+        assert limits.distance is not None
+        assert f"less than {distance} links apart; a distance of" in str(error)
+        return
+    check_is_tree(tree)
+    assert tree.fan_out <= fan_out
+    assert tree.height <= height
+    apart = tree.reach(distances_between(network, [host for host, _ in processes]))
+    assert limits.distance is None or apart < limits.distance
+
+
+def test_a_smaller_distance_takes_more_height() -> None:
+    """Hosts of a line of switches: two switches are as far apart as they are in it."""
+    network = load_network("line:8x1")
+    processes = [(host, host) for host in workers(network)]
+    near, any_ = (
+        plan_coordination(network, processes, TreeLimits(2, 7, distance)) for distance in (4, None)
+    )
+    assert (near.height, any_.height) == (4, 3)
+    for tallest in (4, 7, 65535):
+        assert plan_coordination(network, processes, TreeLimits(2, tallest, 4)).height <= tallest
+    with pytest.raises(TreeError, match="height 3 and neighbours less than 4 links apart"):
+        plan_coordination(network, processes, TreeLimits(2, 3, 4))
+
+
+def test_limits_beyond_all_processes_cost_nothing() -> None:
+    """Whoever may submit a job chooses them."""
+    network = load_network("star:64")
+    processes = [(host, host) for host in workers(network)]
+    most = 2**32 - 1
+    assert plan_coordination(network, processes, TreeLimits(most, most)).height == 1
+    assert plan_coordination(network, processes, TreeLimits(most, most, most)).height == 1
+    with pytest.raises(TreeError, match="a distance of 3 works"):
+        plan_coordination(network, processes, TreeLimits(most, most, 1))
+    with pytest.raises(TreeError, match="distance 0: expected 1 link or more"):
+        plan_coordination(network, processes, TreeLimits(distance=0))
 
 
 def test_processes_of_one_host_are_together() -> None:

@@ -14,6 +14,7 @@ from collectives.plan_checker import check_plans
 from coordination.failure import IterationMismatch
 from coordination.operators import Operator
 from coordination.physical import plan_coordination
+from coordination.tree import TreeLimits
 from host_agent.digits import train_alone
 from host_agent.operator_training import NAMES, OperatorTraining
 from host_agent.workload import WorkloadSpec, make_workload
@@ -81,7 +82,7 @@ def train(
     if switches:
         plan, vectors = vectors_case(workers)
     spec = WorkloadSpec("digits", workers, 0, 1, DataType.FLOAT32, SEED, coordinate=True)
-    tree = plan_coordination(network, [(host, host) for host in plan.workers], fan_out=2)
+    tree = plan_coordination(network, [(host, host) for host in plan.workers], TreeLimits(2))
     return simulate_plan(
         network,
         plan,
@@ -204,7 +205,7 @@ def test_a_worker_that_leaves_an_operator_out_is_named(manner: str) -> None:
     if manner == "switches":
         plan, vectors = vectors_case()
     spec = WorkloadSpec("digits", WORKERS, 0, 1, DataType.FLOAT32, SEED, coordinate=True)
-    tree = plan_coordination(network, [(host, host) for host in plan.workers], fan_out=2)
+    tree = plan_coordination(network, [(host, host) for host in plan.workers], TreeLimits(2))
     if manner == "ring":
         tree = replace(tree, ring=(2, 0, 3, 1))
     trainings = []

@@ -12,6 +12,7 @@ from collectives.plan import DataType, HostPart, JobPlan
 from collectives.workload import DIGITS, RANDOM, VECTORS
 from coordination.failure import ProcessLost
 from coordination.physical import plan_coordination
+from coordination.tree import TreeLimits
 from host_agent.node.work import Work
 from host_agent.operator_training import NAMES
 from host_agent.options import WorkerOptions
@@ -99,7 +100,7 @@ def coordinated(manner: str, faults: Faults) -> Simulation:
         plan, vectors = training.vectors_case()
     elif manner == "schedule":
         plan = roster(plan.workers)
-    tree = plan_coordination(network, [(host, host) for host in plan.workers], fan_out=2)
+    tree = plan_coordination(network, [(host, host) for host in plan.workers], TreeLimits(2))
     tree = replace(tree, ring=(2, 0, 3, 1) if manner == "ring" else ())
     simulation = Simulation(
         network, training.maker(), faults=faults, seed=2, fair=manner == "schedule"

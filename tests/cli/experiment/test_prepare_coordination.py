@@ -11,6 +11,8 @@ from cli.experiment.prepare import prepare, task_of
 from collectives.choices import Algorithm, Coordination
 from collectives.plan import PlanError
 from collectives.plan_checker import check_plans
+from coordination.failure import TreeError
+from coordination.tree import TreeLimits
 from protocol.wire import Reduction
 
 TRAINING = Experiment(topology="leaf-spine:2x3", workers=4, train="digits", rounds=1)
@@ -34,6 +36,38 @@ def test_reports_say_what_was_chosen() -> None:
     assert prepare(torus).experiment.coordination is Coordination.RING
     in_switches = replace(TRAINING, coordination=Coordination.SWITCHES)
     assert prepare(in_switches).experiment.coordination is Coordination.SWITCHES
+
+
+def test_the_tree_keeps_the_limits_that_are_asked_for() -> None:
+    """By default of 4 children and as low as possible; reports have the height that it has."""
+    heights = []
+    for limits in (TreeLimits(), TreeLimits(2), TreeLimits(6), TreeLimits(2, 3, 3)):
+        asked = replace(TRAINING, topology="leaf-spine:1x8", workers=7, coordination_limits=limits)
+        prepared = prepare(asked)
+        tree = task_of(prepared.job).coordination
+        assert tree is not None
+        assert tree.fan_out <= limits.fan_out
+        assert prepared.experiment.coordination_limits == replace(limits, height=tree.height)
+        heights.append(tree.height)
+    assert heights == [2, 2, 1, 2]
+    high = replace(TRAINING, topology="torus:6x1", workers=6, algorithm=Algorithm.RING)
+    heights = [
+        prepare(replace(high, coordination_limits=limits)).experiment.coordination_limits.height
+        for limits in (TreeLimits(2), TreeLimits(2, 5), TreeLimits(2, 5, 2))
+    ]
+    assert heights == [2, 2, 3]
+
+
+def test_limits_that_cannot_be_or_have_no_tree_are_refused() -> None:
+    for limits, words in (
+        (TreeLimits(2, 1), "fan-out 2 and height 1 holds only 3; allow a height of 2"),
+        (TreeLimits(distance=2), "less than 2 links apart; a distance of 5 works"),
+    ):
+        with pytest.raises(TreeError, match=words):
+            prepare(replace(TRAINING, coordination_limits=limits))
+    lock_step = replace(TRAINING, coordinate=False, coordination_limits=TreeLimits(2))
+    with pytest.raises(PlanError, match=r"coordination-fan-out, .*expected --train with"):
+        prepare(lock_step)
 
 
 def test_vectors_in_the_switches_are_a_job_of_their_own() -> None:

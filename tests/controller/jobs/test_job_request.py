@@ -9,11 +9,13 @@ import pytest
 from collectives.plan import PlanError
 from controller.jobs.job_request import complete_task, make_request, place_spec, resolve
 from controller.jobs.job_spec import JobSpec, spec_from, submission_of
+from controller.jobs.job_state import JobError
 from controller.jobs.settings import ClusterSettings
+from coordination.tree import TreeLimits
 from network.builder import NetworkBuilder
 from network.loaders import load_network
 from network.model import Network
-from planning.model.request import Algorithm
+from planning.model.request import Algorithm, WeightSteps
 from protocol import hopsum_pb2 as pb
 
 KEY = bytes(range(32))
@@ -27,6 +29,31 @@ def test_only_a_job_with_integrity_has_a_key_and_it_is_the_controllers() -> None
     assert complete_task(with_lanes, network, WORKERS, KEY).task.key == KEY
     assert not complete_task(JobSpec("a", 2, task=chosen), network, WORKERS, KEY).task.key
     assert spec_from(submission_of(with_lanes)).integrity
+
+
+def test_a_job_has_the_weights_and_limits_of_its_submission() -> None:
+    weights, limits = WeightSteps(32, 4), TreeLimits(3, 5, 7)
+    spec = JobSpec("a", 2, planner="embedding", weights=weights, coordination_limits=limits)
+    assert spec_from(submission_of(spec)) == spec
+    plain = spec_from(pb.Submission(name="a"))
+    assert (plain.weights, plain.coordination_limits) == (WeightSteps(), TreeLimits())
+    network = load_network("star:3")
+    placed = place_spec(network, spec, list(network.hosts), {})
+    request = make_request(spec, 1, placed, network, ClusterSettings())
+    assert request.embedding.weights == weights
+
+
+def test_options_that_would_not_be_used_are_refused() -> None:
+    network = load_network("star:2")
+    for spec, words in (
+        (JobSpec("a", 2, weights=WeightSteps(32)), "weight-steps: an option of the planner emb"),
+        (JobSpec("a", 2, weights=WeightSteps(64, 2)), "penalty: .*, not of multi-hop; use --pl"),
+        (JobSpec("a", 2, coordination_limits=TreeLimits(2)), "coordination-height, .* expected --"),
+    ):
+        with pytest.raises(PlanError, match=words):
+            resolve(spec, network)
+    with pytest.raises(JobError, match="job a: penalty 9: expected 1 to the number of weight st"):
+        spec_from(pb.Submission(name="a", weights=pb.WeightSteps(steps=8, penalty=9)))
 
 
 def test_a_job_among_hosts_has_no_sums_to_check() -> None:

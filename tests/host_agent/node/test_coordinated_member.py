@@ -10,6 +10,7 @@ import pytest
 from collectives.plan import DataType
 from coordination.failure import ProcessLost
 from coordination.physical import plan_coordination
+from coordination.tree import TreeLimits
 from host_agent.io.controller_client import AgentStream
 from host_agent.node.real import RealCoordination
 from host_agent.node.source import AgreedOrder
@@ -35,7 +36,7 @@ def local_network() -> Network:
 
 def task_of(network: Network) -> Task:
     names = list(network.hosts)[:RANKS]
-    tree = plan_coordination(network, [(name, name) for name in names], fan_out=2)
+    tree = plan_coordination(network, [(name, name) for name in names], TreeLimits(2))
     return Task(SPEC, "ring", coordination=tree)
 
 

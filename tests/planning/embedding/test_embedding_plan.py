@@ -26,6 +26,7 @@ from planning.embedding.regions import Region
 from planning.embedding.sparsify import sparsify
 from planning.model.demand import JobDemand, Model, Resources, unused
 from planning.model.forest import Verdict
+from planning.model.request import WeightSteps
 from tests.support.search import examples
 
 GIGABIT = (125_000_000,)
@@ -76,7 +77,7 @@ def check_answer(resources: Resources, answer: Embedding, options: Options) -> N
 def test_rotated_trees_are_optimal_on_racks(leaves: int, hosts: int, uplink: float) -> None:
     network = racks(leaves, hosts, uplink)
     demand = JobDemand(1, workers_of(network), GIGABIT, models=TREES, auxiliary=())
-    options = Options(steps=leaves * hosts, gap=1e-6)
+    options = Options(WeightSteps(leaves * hosts), gap=1e-6)
     answer = plan_embedding(unused(network), [demand], options)
     check_answer(unused(network), answer, options)
     count, narrow = leaves * hosts, Fraction(uplink) / 10**9
@@ -158,7 +159,7 @@ def test_the_programme_is_no_worse_than_every_choice(
         JobDemand(1, ("h1", "h2", "h4"), GIGABIT, auxiliary=("ps",)),
         JobDemand(2, ("h3", "h5"), GIGABIT, auxiliary=("ps",), models=IN_NETWORK | {Model.RING}),
     ]
-    options = Options(steps=3, max_topologies=most, gap=0.0)
+    options = Options(WeightSteps(3), max_topologies=most, gap=0.0)
     answer = plan_embedding(resources, demands, options)
     check_answer(resources, answer, options)
     least = brute_force(resources, demands, options)
@@ -176,7 +177,7 @@ def test_integers_without_a_start_keep_within_the_limits(most: int | None, slots
         JobDemand(1, ("h1", "h2", "h4"), GIGABIT, auxiliary=("ps",)),
         JobDemand(2, ("h3", "h5"), GIGABIT, auxiliary=("ps",), models=IN_NETWORK | {Model.RING}),
     ]
-    options = Options(steps=3, max_topologies=most, gap=0.0)
+    options = Options(WeightSteps(3), max_topologies=most, gap=0.0)
     resources = unused(network)
     capacities = Capacities(resources)
     jobs = [Candidates(capacities, demand, Paths(network)) for demand in demands]
@@ -211,7 +212,7 @@ def test_a_penalty_leaves_fewer_topologies() -> None:
     demand = JobDemand(1, workers_of(network), GIGABIT, models=TREES, auxiliary=())
     counts, times = [], []
     for penalty in (1, 4, 16):
-        options = Options(steps=16, penalty=penalty)
+        options = Options(WeightSteps(16, penalty))
         answer = plan_embedding(unused(network), [demand], options)
         check_answer(unused(network), answer, options)
         counts.append(len(answer.jobs[0].parts))
@@ -253,9 +254,11 @@ def test_auxiliary_nodes_take_part_where_workers_are_busy() -> None:
     resources = unused(network)
     demand = JobDemand(1, ("h1", "h2", "h3"), GIGABIT, models=HOSTS, auxiliary=())
     # Without others: around the ring 2 * 2/3; with h4 as one more server 12/10.
-    alone = plan_embedding(resources, [demand], Options(steps=60))
+    alone = plan_embedding(resources, [demand], Options(WeightSteps(60)))
     assert alone.seconds == Fraction(4, 3)
-    helped = plan_embedding(resources, [replace(demand, auxiliary=("h4",))], Options(steps=60))
+    helped = plan_embedding(
+        resources, [replace(demand, auxiliary=("h4",))], Options(WeightSteps(60))
+    )
     assert helped.seconds < alone.seconds
     inner = {name for part in helped.jobs[0].parts for name in part.topology.aggregators}
     assert "h4" in inner
@@ -304,7 +307,7 @@ def test_tidying_keeps_the_busiest_row_and_the_groups() -> None:
     demand = JobDemand(1, workers_of(network), GIGABIT)
     capacities = Capacities(unused(network))
     jobs = [Candidates(capacities, demand, Paths(network))]
-    options = Options(steps=32)
+    options = Options(WeightSteps(32))
     columns = Columns(jobs, groups_of([demand], options.units), options)
     random = np.random.default_rng(1)
     for _ in range(20):
@@ -340,7 +343,7 @@ def test_integers_may_want_trees_that_the_relaxed_programme_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     resources, demand = few_steps(40)
-    options = Options(steps=1, gap=0.0, method=Method.EXACT)
+    options = Options(WeightSteps(1), gap=0.0, method=Method.EXACT)
     best = best_of_all(resources, demand, options)
     answer = plan_embedding(resources, [demand], options)
     assert answer.seconds == best
@@ -361,7 +364,7 @@ def test_integers_may_want_trees_that_the_relaxed_programme_does_not(
 @settings(max_examples=examples(4, of=10))
 def test_optimal_is_the_best_of_all_trees(seed: int, steps: int) -> None:
     resources, demand = few_steps(seed)
-    options = Options(steps=steps, gap=0.0, method=Method.EXACT)
+    options = Options(WeightSteps(steps), gap=0.0, method=Method.EXACT)
     answer = plan_embedding(resources, [demand], options)
     assert answer.verdict is Verdict.OPTIMAL
     assert answer.seconds == best_of_all(resources, demand, options)

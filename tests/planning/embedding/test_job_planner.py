@@ -17,7 +17,7 @@ from network.topologies import Options, make_topology
 from planning.model.allocation import Allocator
 from planning.model.demand import Model
 from planning.model.forest import ForestOptions
-from planning.model.request import Algorithm, EmbeddingOptions, PlanRequest
+from planning.model.request import Algorithm, EmbeddingOptions, PlanRequest, WeightSteps
 from planning.registry import EMBEDDING, make_plan
 from timing.estimate import Fidelity, estimate
 from timing.flow_simulator import TimingError
@@ -109,6 +109,75 @@ def test_the_next_epoch_keeps_what_is_fixed_for_a_jobs_life() -> None:
     assert spine not in second.trees[0].parts
     moved = embedded(RACKS, replace(again, servers=("ps",)), allocator)
     assert moved.servers == ("ps",)
+
+
+def weights_of(plan: JobPlan) -> list[Fraction]:
+    trees = [
+        plan.tree_weight * Fraction(tree.share).limit_denominator(1024)
+        for tree in plan.trees
+        if tree.share
+    ]
+    return [*trees, *(part.weight for part in plan.host_parts)]
+
+
+@pytest.mark.slow
+@settings(max_examples=15)
+@given(st.integers(1, 64), st.integers(1, 8), st.data())
+def test_weights_are_multiples_of_penalty_by_steps(
+    steps: int, penalty: int, data: st.DataObject
+) -> None:
+    """In the first plan, in the next epoch, and where the weights are chosen anew."""
+    weights = WeightSteps(max(steps, penalty), penalty)
+    request = only(*Model, auxiliary=("h4", "ps"), period=2, weights=weights)
+    free = [
+        {
+            link: data.draw(st.sampled_from([0.1, 0.5, 1.0]), label=f"{link}")
+            for link in sorted(RACKS.directed_links())
+        }
+        for _ in range(2)
+    ]
+    allocator = Allocator(RACKS)
+    first = embedded(free_network(RACKS, free[0]), request, allocator)
+    plans = [first]
+    later = replace(request, epoch=2, before=first)
+    plans.append(embedded(free_network(RACKS, free[1]), later, allocator.copy()))
+    try:
+        plans.append(
+            embedded(free_network(RACKS, free[1]), replace(later, recut=True), allocator.copy())
+        )
+    except PlanError as error:
+        assert "for its life" in str(error)
+    for plan in plans:
+        found = weights_of(plan)
+        assert len(found) <= weights.units
+        assert all((weight * weights.units).denominator == 1 for weight in found)
+        assert sum(found) == 1
+    assert weights_of(plans[1]) == weights_of(first)
+
+
+def test_a_penalty_leaves_a_job_fewer_topologies() -> None:
+    even = make_topology("leaf-spine:2x2", Options(1e9, 4e8))
+    request = replace(REQUEST, workers=tuple(host for host in even.hosts if host != "ps"))
+    counts = []
+    for penalty in (1, 8, 64):
+        wanted = EmbeddingOptions(weights=WeightSteps(64, penalty))
+        plan = embedded(even, replace(request, embedding=wanted))
+        counts.append(len(weights_of(plan)))
+    assert counts[0] >= 2 and counts == sorted(counts, reverse=True) and counts[-1] == 1
+
+
+@pytest.mark.parametrize(
+    ("steps", "penalty", "words"),
+    [
+        (0, 1, "weight-steps 0: expected 1 to 1024"),
+        (1025, 1, "weight-steps 1025: expected 1 to 1024"),
+        (64, 0, "penalty 0: expected 1 to the number of weight steps, 64"),
+        (8, 9, "penalty 9: expected 1 to the number of weight steps, 8"),
+    ],
+)
+def test_steps_of_weights_that_cannot_be(steps: int, penalty: int, words: str) -> None:
+    with pytest.raises(PlanError, match=words):
+        WeightSteps(steps, penalty)
 
 
 def test_an_embedding_of_hosts_keeps_its_plan() -> None:

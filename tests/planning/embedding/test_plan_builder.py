@@ -28,7 +28,7 @@ from planning.embedding.plan_builder import host_part, realise
 from planning.embedding.planner import plan_embedding
 from planning.model.allocation import Allocator
 from planning.model.demand import DirectedLink, JobDemand, Model, unused
-from planning.model.request import PlanRequest
+from planning.model.request import PlanRequest, WeightSteps
 
 NETWORK = make_topology("leaf-spine:3x3x2", NetworkOptions(1e9, 5e8, slots=1024))
 WORKERS = tuple(host for host in NETWORK.hosts if host != "ps")
@@ -39,7 +39,7 @@ SHARES = {
     Model.PARAMETER_SERVER: Fraction(1, 8),
 }
 DEMAND = JobDemand(1, WORKERS, (10**6,), shares=SHARES)
-PLANNED = plan_embedding(unused(NETWORK), [DEMAND], Options(steps=64)).job(1)
+PLANNED = plan_embedding(unused(NETWORK), [DEMAND], Options(WeightSteps(64))).job(1)
 ELEMENTS = 64 * 9 * 16
 
 
