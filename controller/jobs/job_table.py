@@ -29,7 +29,7 @@ from controller.jobs.job_state import LAST_JOB, MOST_NAME, JobError, JobState
 from controller.jobs.journal import Journal, Record, Unrecorded, journal_of
 from controller.telemetry.event_log import EventKind, EventLog
 from controller.telemetry.health import Element
-from planning.model.request import Algorithm, PlanRequest
+from planning.model.request import Algorithm, EmbeddingOptions, PlanRequest
 from protocol import hopsum_pb2 as pb
 from protocol.wire import Reduction
 
@@ -385,6 +385,11 @@ def _record(job: Job) -> Record:
             "window": request.window,
             "max_trees": request.forest.max_trees,
             "reduction": request.reduction,
+            "embedding": {
+                "auxiliary": request.embedding.auxiliary,
+                "relays": request.embedding.relays,
+                "period": request.embedding.period,
+            },
         },
         "plan": None if job.plan is None else _in_order(MessageToDict(plan_message(job.plan))),
     }
@@ -409,6 +414,12 @@ def job_from_record(record: Record, where: str) -> Job:
         requested["results"] = spec.results
         requested["integrity"] = spec.integrity
         requested["reduction"] = Reduction(requested["reduction"])
+        # Records of earlier versions have none.
+        helping = dict(requested.get("embedding") or {})
+        if helping.get("auxiliary") is not None:
+            helping["auxiliary"] = tuple(helping["auxiliary"])
+        _check_scalars(EmbeddingOptions, helping)
+        requested["embedding"] = EmbeddingOptions(**helping, weights=spec.weights)
         plan = record["plan"]
         reports = {
             host: pb.Report.FromString(b64decode(text, validate=True))
@@ -460,10 +471,17 @@ def history_of(record: Record, where: str) -> str:
     return history
 
 
-_SCALARS: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,)}
+_SCALARS: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (int, float),
+    "str": (str,),
+    "bool": (bool,),
+}
 
 
-def _check_scalars(kind: type[Job] | type[PlanRequest], values: Mapping[str, Any]) -> None:
+def _check_scalars(
+    kind: type[Job] | type[PlanRequest] | type[EmbeddingOptions], values: Mapping[str, Any]
+) -> None:
     """Raise TypeError if a field of a record has the wrong type: a dataclass accepts anything."""
     for item in fields(kind):
         expected = _SCALARS.get(str(item.type))

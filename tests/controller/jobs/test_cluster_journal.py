@@ -13,7 +13,10 @@ from typing import Any
 
 import pytest
 
+from collectives.choices import DataType
 from collectives.plan import PlanError
+from collectives.task_messages import workload_message
+from collectives.workload import WorkloadSpec
 from controller.dataplane.rules import SwitchRules
 from controller.jobs import job_table, journal
 from controller.jobs.cluster import Cluster
@@ -23,7 +26,9 @@ from controller.jobs.job_state import JobState
 from controller.jobs.journal import Unrecorded
 from controller.jobs.manager import Manager
 from controller.jobs.settings import ClusterSettings
+from coordination.tree import TreeLimits
 from network.loaders import load_network
+from planning.model.request import EmbeddingOptions, WeightSteps
 from protocol import hopsum_pb2 as pb
 
 
@@ -97,6 +102,35 @@ def test_an_epoch_begins_only_when_it_is_recorded(tmp_path: Path, disk: Disk) ->
         disk.full = False
         await cluster.manager.replan(1)
         assert (job.epoch, recorded(tmp_path / "jobs").epoch) == (2, 2)
+        await cluster.close()
+
+    asyncio.run(main())
+
+
+def test_an_embedding_is_planned_again_as_it_was_asked_for(tmp_path: Path) -> None:
+    """Its hosts, whether they may relay, its boundaries, and the step of its weights."""
+
+    async def main() -> None:
+        network = load_network("star:6", link_rate="1G")
+        file = tmp_path / "jobs"
+        cluster = Cluster(Manager(network, install), ClusterSettings(journal=file))
+        workload = workload_message(
+            WorkloadSpec("digits", 2, 0, 1, DataType.FLOAT32, 1, coordinate=True)
+        )
+        weights = WeightSteps(32, 4)
+        asked = JobSpec("a", ("h1", "h2"), ("h4", "ps"), planner="embedding", weights=weights)
+        job = await cluster.submit(replace(asked, task=pb.Task(workload=workload)))
+        assert job.request.embedding == EmbeddingOptions(
+            auxiliary=("h4", "ps"), relays=False, period=50, weights=weights
+        )
+        assert recorded(file).request.embedding == job.request.embedding
+        # Earlier versions recorded neither.
+        record = journal.FileJournal(file).read()[-1]
+        del record["request"]["embedding"], record["spec"]["weights"]
+        del record["spec"]["coordinationLimits"]
+        old = job_table.job_from_record(record, "old")
+        assert old.request.embedding == EmbeddingOptions()
+        assert old.spec.coordination_limits == TreeLimits()
         await cluster.close()
 
     asyncio.run(main())
