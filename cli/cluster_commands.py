@@ -338,6 +338,7 @@ def cluster(
     workers: WorkersOption = None,
     servers: ServersOption = 1,
     plain: PlainOption = None,
+    largest_piece: LargestPieceOption = False,
     priorities: PrioritiesOption = True,
     early_iterations: EarlyIterationsOption = EARLY_ITERATIONS,
     quota: QuotaOption = DEFAULT_QUOTA,
@@ -366,6 +367,7 @@ def cluster(
         workers=workers,
         servers=servers,
         plain=plain or (),
+        largest_piece=largest_piece,
     )
     policy = _policy(loaded, early_iterations, priorities=priorities)
     settings = _settings(loaded, lanes, max_hops, policy, quota, user_quota, loss, attend_limit)

@@ -226,7 +226,7 @@ WeightStepsOption = Annotated[
     typer.Option(
         min=1,
         max=MOST_WEIGHT_STEPS,
-        help="q: weights of an embedding's topologies are multiples of 1/q.",
+        help="q: weights of topologies are multiples of 1/q (embedding).",
     ),
 ]
 PenaltyOption = Annotated[
@@ -234,7 +234,7 @@ PenaltyOption = Annotated[
     typer.Option(
         min=1,
         max=MOST_WEIGHT_STEPS,
-        help="Factor that makes this step larger: an embedding then has fewer topologies.",
+        help="Factor that makes this step larger, so that there are fewer topologies (embedding).",
     ),
 ]
 ElementsOption = Annotated[
@@ -288,8 +288,8 @@ CoordinationDistanceOption = Annotated[
     typer.Option(
         min=1,
         max=MOST,
-        help="Neighbours in that tree are less than so many links of the network apart, if "
-        "--coordination-height allows it; default: any distance.",
+        help="Neighbours in that tree are less than so many links of the network apart, for which "
+        "it may need more height; default: any distance.",
     ),
 ]
 ELEMENTS, ROUNDS, SEED = 1_000_000, 3, 1

@@ -30,6 +30,7 @@ from cli.command_options import (
     IntegrityOption,
     JsonOption,
     KeepOption,
+    LargestPieceOption,
     LatencyOption,
     LevelWiseFormOption,
     LinkRateOption,
@@ -108,6 +109,7 @@ def run(
     results: ResultsOption = None,
     link_rate: LinkRateOption = None,
     uplink_rate: UplinkOption = None,
+    largest_piece: LargestPieceOption = False,
     latency: LatencyOption = None,
     loss: LossOption = 0.0,
     outage: Annotated[
@@ -180,6 +182,7 @@ def run(
         results=results,
         link_rate=link_rate_of(topology, link_rate),
         uplink_rate=rate("uplink-rate", uplink_rate),
+        largest_piece=largest_piece,
         latency=seconds("latency", latency),
         loss=loss,
         outages=tuple(map(outage_from, outage or ())),

@@ -14,6 +14,7 @@ from cli.command_options import (
     DataTypeOption,
     JsonOption,
     KeepOption,
+    LargestPieceOption,
     LatencyOption,
     LevelWiseFormOption,
     ServersOption,
@@ -68,6 +69,7 @@ def simulate(
         str | None, typer.Option(help="Rate of every link; `none`: what the file says.")
     ] = "25Mbit",
     uplink_rate: UplinkOption = None,
+    largest_piece: LargestPieceOption = False,
     latency: LatencyOption = None,
     servers: ServersOption = 1,
     planner: Annotated[
@@ -102,6 +104,7 @@ def simulate(
         algorithms=_each("algorithm", algorithm, str),
         link_rate=rate("link-rate", link_rate),
         uplink_rate=rate("uplink-rate", uplink_rate),
+        largest_piece=largest_piece,
         latency=seconds("latency", latency),
         servers=servers,
         planner=planner,

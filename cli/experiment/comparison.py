@@ -49,6 +49,7 @@ class Comparison:
     link_rate: float | None = 25e6
     uplink_rate: float | None = None
     latency: float | None = None
+    largest_piece: bool = False
     servers: int = 1
     planner: str = "multi-hop"
     tree_bandwidth: float | None = None
@@ -137,6 +138,7 @@ def compare(comparison: Comparison) -> Iterator[Compared]:
             latency=comparison.latency,
             servers=comparison.servers,
             workers=workers,
+            largest_piece=comparison.largest_piece,
         )
         algorithms = comparison.algorithms or _possible(network, workers)
         placement = place_ranks(network, workers, comparison.servers)

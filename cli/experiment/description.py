@@ -74,7 +74,8 @@ class Experiment:
     replicated, but unicast for the parameter server. `window` None: chosen for the engine and the
     number of trees. `max_hops`: entries of a hop stack, None: what the network needs. `link_rate`
     (of every link) and `uplink_rate` (of links between switches) override those of a file; None:
-    those of the file, else unlimited. `max_trees`, `max_height` (links from a worker to the server)
+    those of the file, else unlimited. `largest_piece`: of a file's network in several pieces take
+    the largest one. `max_trees`, `max_height` (links from a worker to the server)
     and `min_rate` (of a tree) limit the planners multi-tree and mtree, `tree_bandwidth` (in bit/s)
     and `keep` mtree alone (see `ForestOptions`), `weights` the planner embedding, `form` the
     algorithm level-wise, `coordination_limits` the tree by which workers agree. `outages`:
@@ -94,6 +95,7 @@ class Experiment:
     link_rate: float | None = 25e6
     uplink_rate: float | None = None
     latency: float | None = None
+    largest_piece: bool = False
     loss: float = 0.0
     outages: tuple[Outage, ...] = ()
     seed: int = 1

@@ -178,6 +178,7 @@ def network_of(experiment: Experiment) -> Network:
         latency=0.0 if experiment.world is WorldKind.MININET else experiment.latency,
         servers=1 if experiment.server_names else experiment.servers,
         workers=None if experiment.worker_names else experiment.workers or None,
+        largest_piece=experiment.largest_piece,
     )
 
 

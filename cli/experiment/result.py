@@ -181,6 +181,7 @@ class Report:
             "engine": e.engine.value,
             "algorithm": e.algorithm.value,
             "topology": e.topology,
+            "largest_piece": e.largest_piece,
             "workers": e.workers,
             "servers": e.servers,
             "collective": e.collective.value,

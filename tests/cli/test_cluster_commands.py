@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import pytest
 from typer.testing import CliRunner
 
@@ -21,7 +22,7 @@ from controller.jobs.journal import JournalError
 from controller.jobs.priorities import ONE_LEVEL, suitable_policy
 from controller.jobs.settings import ClusterSettings
 from network.loaders import load_network, save_network
-from network.model import Network
+from network.model import Network, NetworkError
 from protocol.errors import InputError
 from tests.support.machine import PATIENCE, until
 
@@ -69,6 +70,30 @@ def test_a_cluster_of_a_file_has_the_rates_of_the_file(
         done = CliRunner().invoke(app, ["cluster", *arguments])
         assert done.exit_code == 0, done.output
     assert [network.links[0].bandwidth for network in started] == [8e6, 25e6, 5e6]
+
+
+@pytest.mark.parametrize(
+    ("command", "starts"),
+    [
+        (["cluster"], "run_emulated_cluster"),
+        (["controller", "serve"], "run_controller"),
+    ],
+)
+def test_the_largest_piece_of_a_file_is_taken_on_request(
+    command: list[str], starts: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started: list[Network] = []
+    monkeypatch.setattr(cluster_commands, "switch_drivers", lambda *arguments: None)
+    monkeypatch.setattr(cluster_commands, starts, lambda network, *rest: started.append(network))
+    graph: nx.Graph[str] = nx.path_graph(["a", "b", "c"])
+    graph.add_edge("d", "e")
+    file = tmp_path / "pieces.graphml"
+    nx.write_graphml(graph, file)
+    refused = CliRunner().invoke(app, [*command, str(file)])
+    assert isinstance(refused.exception, NetworkError)
+    done = CliRunner().invoke(app, [*command, str(file), "--largest-piece"])
+    assert done.exit_code == 0, done.output
+    assert [len(network.switches) for network in started] == [3]
 
 
 def test_switches_have_one_address_each() -> None:

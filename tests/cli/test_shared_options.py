@@ -7,12 +7,14 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import pytest
 from typer.testing import CliRunner
 
 from cli.main import COMMANDS, app, load_command
 from collectives.plan import PlanError
 from network.loaders import load_network, save_network
+from network.model import NetworkError
 
 NAMES = ("run", "submit", "plan")
 
@@ -63,6 +65,35 @@ def test_what_could_be_meant_otherwise_is_refused_with_what_to_write(
     output = result.output + str(result.exception)
     assert result.exit_code != 0
     assert message in output
+
+
+def two_pieces(folder: Path) -> Path:
+    """Write a network of a large piece and a small one."""
+    graph: nx.Graph[str] = nx.path_graph(["a", "b", "c"])
+    graph.add_edge("d", "e")
+    file = folder / "pieces.graphml"
+    nx.write_graphml(graph, file)
+    return file
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["run", "--elements", "1000", "--topology"],
+        ["plan", "--elements", "1000", "--topology"],
+        ["simulate", "--size", "1kB", "--algorithm", "in-network", "--topology"],
+        ["topology"],
+    ],
+)
+def test_the_largest_piece_of_a_file_is_taken_on_request(
+    command: list[str], tmp_path: Path
+) -> None:
+    asked = [*command, str(two_pieces(tmp_path)), "--link-rate", "10M", "--json"]
+    refused = CliRunner().invoke(app, asked)
+    assert isinstance(refused.exception, NetworkError)
+    done = CliRunner().invoke(app, [*asked, "--largest-piece"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)
 
 
 def test_numbers_are_read_as_people_write_them() -> None:
