@@ -105,6 +105,9 @@ ALLOWED = {
     "hopsum run --limit": ["inf"],
     "hopsum schedule make --max-trees": ["9" * 20],
     "p4switch run --thrift-port": ["-1", "9" * 20],
+    # Ignored, as is all that BMv2 takes there.
+    "p4switch run --nanolog": ["", "\N{SNOWMAN}", LONG],
+    "p4switch run --dump-packet-data": ["-1", "9" * 20],
     # Whether one can listen there is for who listens.
     "hopsum controller serve --listen": ["", "\N{SNOWMAN}", LONG],
     # A folder.
@@ -388,6 +391,10 @@ READERS = {
     "stf": ["p4switch", "stf", "program.p4"],
 }
 FINE = {
+    # Names that are not safe become labels beside one that is.
+    "simulate": ("half a letter", "a line in a name"),
+    "topology": ("half a letter", "a line in a name"),
+    "cluster": ("half a letter", "a line in a name"),
     "stf": ("empty",),
     "serve": ("empty", "zeros"),
 }
