@@ -105,8 +105,7 @@ def serve(
             client = NodeClient(controller, host, tls)
             interfaces = _interfaces(interface)
             port = _open_port(interfaces, packet_io)
-            first = next(iter(interfaces.values()))
-            server = NodeServer(client, port, counters_of(first), stop, tls, processes)
+            server = NodeServer(client, port, counters_of(interfaces), stop, tls, processes)
             if metrics is not None:
                 from host_agent.node.metrics import served_metrics
 
@@ -134,14 +133,14 @@ def _open_port(interfaces: Mapping[int, str], packet_io: str) -> FramePort:
     from host_agent.io.port import PacketPort
     from protocol.wire import UDP_PORT
 
+    named = interfaces.get(ONLY_PORT, interfaces)
     if packet_io == "scapy":
         require("hopsum_scapy", "packet-io scapy")
         from host_agent.io.scapy_io import ScapyPort
 
-        return ScapyPort(next(iter(interfaces.values())))
+        return ScapyPort(named)
     if packet_io == "fast":
-        several = interfaces.get(ONLY_PORT, interfaces)
-        return PacketPort(several, udp_port=UDP_PORT)
+        return PacketPort(named, udp_port=UDP_PORT)
     raise typer.BadParameter(f"packet-io {packet_io!r}: expected `fast` or `scapy`")
 
 

@@ -266,13 +266,17 @@ class VirtualHost:
         self._coordinations.pop(stream.job, None)
         self._leave(stream)
 
-    def counters(self, now: float) -> Counted:
-        """Return the counters of this host's links."""
-        channels = self._hosts.world.channels
-        sent = sum(each.bytes for (source, _), each in channels.items() if source == self.name)
-        received = sum(each.bytes for (_, target), each in channels.items() if target == self.name)
-        links = [each for (source, _), each in channels.items() if source == self.name]
-        return Counted(sent, received, now, carrier=not all(each.cut for each in links))
+    def counters(self, now: float) -> Mapping[int, Counted]:
+        """Return the counters of this host's links, by port."""
+        world = self._hosts.world
+        ways = {
+            port: (world.channels[self.name, peer], world.channels[peer, self.name])
+            for port, peer in world.network.ports(self.name).items()
+        }
+        return {
+            port: Counted(out.bytes, back.bytes, now, carrier=not out.cut)
+            for port, (out, back) in ways.items()
+        }
 
 
 class StreamTransport:

@@ -234,7 +234,7 @@ def _agent_command(emulation: Emulation, address: str, packet_io: str, host: str
     home = network.access_switch(host)
     links = {network.port(host, home): home}
     interfaces = [emulation.interface(host, home)]
-    if network.switches and packet_io == "fast" and len(network.ports(host)) > 1:
+    if len(network.ports(host)) > 1:
         links |= network.ports(host)  # the first stays so: frames of no tree leave there
         interfaces = [f"{port}@{emulation.interface(host, at)}" for port, at in links.items()]
     return [

@@ -113,11 +113,8 @@ class Nodes:
         ]
 
     def links(self, host: str) -> list[pb.LinkRate]:
-        """Return the links of a host that its agent uses, and their rates."""
-        peers = list(self._network.ports(host).values())
-        if self._network.switches and len(peers) > 1:
-            peers = [self._network.access_switch(host)]
+        """Return the links of a host, their rates, and the ports where its agent has them."""
         return [
-            pb.LinkRate(peer=peer, rate=self._network.link(host, peer).bandwidth or 0.0)
-            for peer in peers
+            pb.LinkRate(peer=peer, rate=self._network.link(host, peer).bandwidth or 0.0, port=port)
+            for port, peer in self._network.ports(host).items()
         ]

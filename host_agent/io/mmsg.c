@@ -48,7 +48,8 @@ static int link_of(const struct links *links, const uint8_t *frame, uint32_t len
 
 /* Send n frames that lie `stride` bytes apart. Returns how many the kernel took; fewer than n when
  * the socket's buffer or the queue is full; -errno on another error before the first. Never blocks.
- * What is sent while an interface is down is lost, as on a link without a carrier. */
+ * What is sent while an interface is down is lost, as on a link without a carrier; so it is if one of several is
+ * removed. */
 static int send_frames(int fd, const struct links *links, const uint8_t *frames, uint32_t n, uint32_t stride,
                        const uint32_t *lengths)
 {
@@ -77,7 +78,7 @@ static int send_frames(int fd, const struct links *links, const uint8_t *frames,
                 continue;
             if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS)
                 return (int)sent;
-            if (errno != ENETDOWN)
+            if (errno != ENETDOWN && !(links->home && errno == ENXIO))
                 return sent ? (int)sent : -errno;
             done = 1;
         }

@@ -89,6 +89,20 @@ class FlowPort(FramePort, Protocol):
         """
 
 
+def tree_key(frame: bytes) -> int:
+    """Return job << 8 | tree of a frame."""
+    return int.from_bytes(frame[JOB_START : TREE_AT + 1], "big")
+
+
+def loses(error: OSError, several: bool) -> bool:
+    """Return whether an error says that the interface of a link, of `several` or alone, is away.
+
+    What is sent then is lost, as on a link without a carrier. An interface that is removed takes a
+    port that has no other with it.
+    """
+    return error.errno == errno.ENETDOWN or (several and error.errno == errno.ENXIO)
+
+
 def group_by_length(rows: Frames, lengths: NDArray[np.uint32]) -> list[Frames]:
     """Split received rows into runs of equal length, each (n, length)."""
     if not len(rows):
@@ -223,7 +237,7 @@ def _index(interface: str) -> int:
 class PacketPort:
     """A FramePort on an interface, over AF_PACKET.
 
-    While an interface is down (ENETDOWN) what is sent is lost, as on a link without a carrier.
+    While an interface is down what is sent is lost, as on a link without a carrier (`loses`).
     `interface`: of a host with several links those by port, the first for frames of no tree; then
     `udp_port` is needed. `udp_port`: receive only what `udp_filter` keeps for that port, and keep
     the kernel from answering (`udp_sink`). Raises InterfaceError.
@@ -351,7 +365,7 @@ class PacketPort:
             except OSError as error:
                 if error.errno in (errno.EAGAIN, errno.ENOBUFS):
                     return number
-                if error.errno != errno.ENETDOWN:
+                if not loses(error, bool(self.interfaces)):
                     raise
         return len(frames)
 
@@ -359,8 +373,7 @@ class PacketPort:
         if not self.interfaces:
             self._socket.send(frame)
             return
-        key = int.from_bytes(frame[JOB_START : TREE_AT + 1], "big")
-        index = self._trees.get(key, self._links.home)
+        index = self._trees.get(tree_key(frame), self._links.home)
         self._socket.sendto(frame, (socket.if_indextoname(index), ETH_P_IP))
 
     def _receive_plain(self, limit: int) -> int:

@@ -324,5 +324,5 @@ class Environment(Protocol):
     def leave(self, stream: Stream) -> None:
         """Forget a job's operations, and end its stream after the last messages."""
 
-    def counters(self, now: float) -> Counted:
-        """Return the counters of the host's interface."""
+    def counters(self, now: float) -> Mapping[int, Counted]:
+        """Return the counters of the host's interfaces by port (`host_agent.interfaces`)."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from host_agent.codec import Frames
+from host_agent.interfaces import ONLY_PORT, options_for
 from host_agent.node.bandwidth import Counted, used_between
 from host_agent.node.environment import Environment, NodeStream, Stream
 from host_agent.node.member import Member, PeerGone
@@ -39,8 +40,9 @@ class HostAgent:
         self._members: dict[int, Member] = {}
         self._report_seconds: float | None = None
         self._next_report = 0.0
-        self._links: dict[str, float] = {}
-        self._counted: Counted | None = None
+        self._links: Mapping[str, pb.LinkRate] = {}
+        """By neighbour."""
+        self._counted: Mapping[str, Counted] | None = None
 
     @property
     def members(self) -> Mapping[int, Member]:
@@ -165,9 +167,9 @@ class HostAgent:
     # -- how it fares
 
     @property
-    def counted(self) -> Counted | None:
-        """The last counters of the host's interface; None before the first reading."""
-        return self._counted
+    def counted(self) -> Mapping[str, Counted]:
+        """The last counters of the host's links, by neighbour."""
+        return self._counted or {}
 
     def features(self) -> list[pb.JobFeatures]:
         """Return the progress of each job here."""
@@ -189,7 +191,7 @@ class HostAgent:
         match command.WhichOneof("message"):
             case "welcome":
                 self._report_seconds = command.welcome.report_seconds
-                self._links = {link.peer: link.rate for link in command.welcome.links}
+                self._links = {link.peer: link for link in command.welcome.links}
                 self._counted = None
                 LOGGER.info("attached to the controller at %s", self._node.address)
             case "refused":
@@ -213,18 +215,40 @@ class HostAgent:
         assert self._node is not None and self._report_seconds is not None
         self._next_report = now + self._report_seconds
         report = pb.NodeReport()
-        counted = self._environment.counters(now)
-        if self._counted is not None and counted.at > self._counted.at:
-            for peer, rate in self._links.items():
-                used = used_between(self._counted, counted, rate)
-                report.interfaces.add(
-                    peer=peer,
-                    sent=used.sent,
-                    received=used.received,
-                    free_sent=used.free_sent,
-                    free_received=used.free_received,
-                    no_carrier=not counted.carrier,
-                )
+        counted = self._read_counters(now)
+        if self._counted is None:
+            self._warn_of_others(counted)
+        for peer, after in counted.items():
+            before = self.counted.get(peer)
+            if before is None or after.at <= before.at:
+                continue
+            used = used_between(before, after, self._links[peer].rate)
+            report.interfaces.add(
+                peer=peer,
+                sent=used.sent,
+                received=used.received,
+                free_sent=used.free_sent,
+                free_received=used.free_received,
+                no_carrier=not after.carrier,
+            )
         self._counted = counted
         report.jobs.extend(self.features())
         self._node.report(report)
+
+    def _read_counters(self, now: float) -> dict[str, Counted]:
+        """Return the counters of the links that have an interface here, by neighbour."""
+        counted = self._environment.counters(now)
+        only = counted.get(ONLY_PORT) if len(self._links) == 1 else None
+        found = {peer: counted.get(link.port, only) for peer, link in self._links.items()}
+        return {peer: each for peer, each in found.items() if each is not None}
+
+    def _warn_of_others(self, counted: Mapping[str, Counted]) -> None:
+        """Log the links that have no interface here: trees over them would fail."""
+        others = [peer for peer in self._links if peer not in counted]
+        if others:
+            LOGGER.warning(
+                "no interface for the host's links to %s: their load is not reported, and trees "
+                "cannot use them; expected %s",
+                ", ".join(others),
+                options_for(link.port for link in self._links.values()),
+            )

@@ -57,15 +57,14 @@ class AgentCollector(Collector):
             again.add_metric(labels, each.retransmissions)
         yield from (jobs, summed, sent, again)
         transmitted = counter(
-            "interface_transmit_bytes", "Bytes that the host's interface has sent."
+            "interface_transmit_bytes", "Bytes that the interface of a link has sent.", "peer"
         )
         received = counter(
-            "interface_receive_bytes", "Bytes that the host's interface has received."
+            "interface_receive_bytes", "Bytes that the interface of a link has received.", "peer"
         )
-        counted = self._agent.counted
-        if counted is not None:
-            transmitted.add_metric([self._host], counted.sent)
-            received.add_metric([self._host], counted.received)
+        for peer, counted in self._agent.counted.items():
+            transmitted.add_metric([self._host, peer], counted.sent)
+            received.add_metric([self._host, peer], counted.received)
         yield from (transmitted, received)
 
 

@@ -35,8 +35,8 @@ PORTS = 8192
 COORDINATION_PORTS = 4096
 """Jobs' ports for coordination, after those of their schedules."""
 
-Counters = Callable[[float], Counted]
-"""The counters of the host's interface at a time (s)."""
+Counters = Callable[[float], Mapping[int, Counted]]
+"""The counters of the host's interfaces, by port, at a time (s)."""
 
 
 class RealEnvironment:
@@ -170,7 +170,7 @@ class RealEnvironment:
         name = f"closing job {stream.job}"
         threading.Thread(target=client.close, name=name, daemon=True).start()
 
-    def counters(self, now: float) -> Counted:
+    def counters(self, now: float) -> Mapping[int, Counted]:
         """Return the kernel's counters."""
         assert self._counters is not None
         return self._counters(now)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import resource
+from collections.abc import Mapping
 from dataclasses import replace
 
 from host_agent.io.port import FramePort
-from host_agent.node.bandwidth import has_carrier, read_counters
+from host_agent.node.bandwidth import BandwidthError, Counted, has_carrier, read_counters
 from host_agent.node.client import NodeClient
 from host_agent.node.host import HostAgent
 from host_agent.node.real import Counters, HostLoop
@@ -62,6 +63,15 @@ def raise_descriptor_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def counters_of(interface: str) -> Counters:
-    """Return the kernel's data on an interface."""
-    return lambda now: replace(read_counters(interface, now), carrier=has_carrier(interface))
+def counters_of(interfaces: Mapping[int, str]) -> Counters:
+    """Return the kernel's data on interfaces by port. They raise BandwidthError if all are gone."""
+
+    def read(name: str, now: float) -> Counted:
+        try:
+            return replace(read_counters(name, now), carrier=has_carrier(name))
+        except BandwidthError:
+            if not any(map(has_carrier, interfaces.values())):
+                raise
+            return Counted(0, 0, now, carrier=False)
+
+    return lambda now: {port: read(name, now) for port, name in interfaces.items()}

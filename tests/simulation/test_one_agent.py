@@ -19,6 +19,7 @@ from host_agent.options import WorkerOptions
 from host_agent.session import NodeSession
 from host_agent.task import Task
 from host_agent.workload import WorkloadSpec
+from network.builder import NetworkBuilder
 from planning.model.allocation import Allocator
 from planning.model.request import PlanRequest
 from planning.registry import make_plan
@@ -298,6 +299,39 @@ def test_a_server_that_is_restarted_gets_the_last_window(faults: Faults) -> None
 
 
 # -- The host's own stream
+
+
+def test_a_host_reports_each_of_its_links() -> None:
+    builder = NetworkBuilder("planes", 1e8)
+    builder.add_host("h1")
+    for switch in ("s1", "s2"):
+        builder.add_switch(switch)
+        builder.link("h1", switch)
+    world = World(builder.build(), {}, {})
+    session = NodeSession("here", "h1")
+    host = VirtualHost("h1", VirtualHosts(world), session)
+    world.agents["h1"] = host
+    session.news = host.go_on
+    session.connected()
+    links = [pb.LinkRate(peer=f"s{port + 1}", rate=1e8, port=port) for port in range(2)]
+    session.receive(
+        pb.NodeCommand(welcome=pb.NodeWelcome(report_seconds=0.5, links=reversed(links)))
+    )
+    world.channels["h1", "s1"].bytes += 1000
+    world.channels["s2", "h1"].bytes += 500
+    world.channels["h1", "s2"].cut = True
+    world.queue.at(0.7, lambda: None)
+    world.run(lambda: world.queue.now >= 0.7, 1.0)
+    reports = [
+        message.report
+        for message in session.take_output()
+        if message.WhichOneof("message") == "report"
+    ]
+    assert len(reports[0].interfaces) == 0
+    found = {
+        use.peer: (use.sent > 0, use.received > 0, use.no_carrier) for use in reports[1].interfaces
+    }
+    assert found == {"s1": (True, False, False), "s2": (False, True, True)}
 
 
 def test_a_host_reports_and_obeys_in_virtual_time() -> None:

@@ -22,6 +22,7 @@ from controller.jobs.replanning import ReplanningPolicy
 from controller.jobs.settings import ATTEND_LIMIT, ClusterSettings
 from controller.web.server import serve_web
 from controller.web.sources import LiveCluster
+from host_agent.interfaces import ONLY_PORT
 from host_agent.node.bandwidth import Counted
 from host_agent.node.client import NodeClient
 from host_agent.node.serve import NodeServer
@@ -145,7 +146,8 @@ class World:
         client = NodeClient(self.address, host, tls)
         port = MemoryPort.pair()[0]
         processes = f"@{unique(host)}"
-        node = NodeServer(client, port, lambda now: Counted(0, 0, now), stop, tls, processes)
+        counters = lambda now: {ONLY_PORT: Counted(0, 0, now)}  # noqa: E731
+        node = NodeServer(client, port, counters, stop, tls, processes)
         self.nodes.append(node)
 
         def run() -> None:

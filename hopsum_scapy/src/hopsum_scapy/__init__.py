@@ -46,6 +46,7 @@ __all__ = [
     "Hop",
     "Hopsum",
     "Packet",
+    "SuperSocket",
     "build",
     "open_listener",
     "open_socket",

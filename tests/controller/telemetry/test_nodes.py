@@ -6,6 +6,7 @@ import pytest
 
 from controller.telemetry.nodes import NodeError, Nodes
 from controller.telemetry.state import StateError
+from network.builder import NetworkBuilder
 from network.loaders import load_network
 from protocol import hopsum_pb2 as pb
 
@@ -67,3 +68,16 @@ def test_a_process_receives_its_links() -> None:
     nodes = Nodes(load_network("star:2", link_rate=1e6))
     assert nodes.links("h1") == [pb.LinkRate(peer="s1", rate=1e6)]
     assert Nodes(load_network("star:2")).links("h1") == [pb.LinkRate(peer="s1", rate=0.0)]
+
+
+def test_a_process_receives_all_of_its_links() -> None:
+    builder = NetworkBuilder("planes", 5e6)
+    builder.add_host("h1")
+    for switch in ("s1", "s2"):
+        builder.add_switch(switch)
+        builder.link("h1", switch)
+    builder.link("s1", "s2")
+    assert Nodes(builder.build()).links("h1") == [
+        pb.LinkRate(peer="s1", rate=5e6, port=0),
+        pb.LinkRate(peer="s2", rate=5e6, port=1),
+    ]

@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from prometheus_client.registry import Collector
@@ -41,7 +41,7 @@ DOCUMENT = ROOT / "docs" / "metrics.md"
 class _Idle:
     """An agent without jobs."""
 
-    counted = None
+    counted: ClassVar = {}
 
     def features(self) -> list[pb.JobFeatures]:
         return []

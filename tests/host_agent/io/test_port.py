@@ -3,6 +3,8 @@ from __future__ import annotations
 import select
 import socket
 import subprocess
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,10 +14,12 @@ from host_agent.io import port as port_module
 from host_agent.io.port import (
     FramePort,
     Frames,
+    LinksPort,
     PacketPort,
     group_by_length,
     udp_filter,
 )
+from host_agent.io.scapy_io import ScapyPort
 from p4switch.packet_io import sockets
 from p4switch.packet_io.sockets import InterfaceError
 from protocol.wire import (
@@ -25,7 +29,7 @@ from protocol.wire import (
     Kind,
     frame_template,
 )
-from tests.support.machine import PATIENCE
+from tests.support.machine import PATIENCE, wait_until_up
 from tests.support.memory_port import MemoryPort
 
 HERE = Address(bytes.fromhex("020000000001"), bytes([10, 0, 0, 1]))
@@ -149,23 +153,26 @@ def test_frames_that_switches_refuse_are_filtered(
         receiver.close()
 
 
-@pytest.mark.parametrize("native", [True, False])
+def several_in_python(interfaces: Mapping[int, str]) -> LinksPort:
+    with pytest.MonkeyPatch.context() as here:
+        here.setattr(port_module, "_native", lambda: None)
+        return PacketPort(interfaces, udp_port=UDP_PORT)
+
+
+@pytest.mark.parametrize(
+    "open_port", [partial(PacketPort, udp_port=UDP_PORT), several_in_python, ScapyPort]
+)
 def test_frames_of_a_tree_leave_by_its_link(
-    veth: tuple[str, str], monkeypatch: pytest.MonkeyPatch, native: bool
+    veth: tuple[str, str],
+    other_veth: tuple[str, str],
+    open_port: Callable[[Mapping[int, str]], LinksPort],
 ) -> None:
     """Frames of trees by the interfaces that a plan names, all others by the first."""
-    if not native:
-        monkeypatch.setattr(port_module, "_native", lambda: None)
-    other = (f"{veth[0]}x", f"{veth[1]}x")
-    create = ["ip", "link", "add", other[0], "type", "veth", "peer", "name", other[1]]
-    subprocess.run(create, check=True)
-    opened: list[PacketPort] = []
+    opened: list[FramePort] = []
     try:
-        for name in other:
-            subprocess.run(["ip", "link", "set", name, "up"], check=True)
-        port = PacketPort({3: veth[0], 1: other[0]}, udp_port=UDP_PORT)
+        port = open_port({3: veth[0], 1: other_veth[0]})
         first = PacketPort(veth[1], udp_port=UDP_PORT)
-        second = PacketPort(other[1], udp_port=UDP_PORT)
+        second = PacketPort(other_veth[1], udp_port=UDP_PORT)
         opened += [port, first, second]
         frames = np.concatenate([hopsum_frames(1, tree=tree) for tree in range(4)])
         port.use_links(1, {1: 1, 2: 3, 3: 1})
@@ -178,26 +185,33 @@ def test_frames_of_a_tree_leave_by_its_link(
         assert trees_of(receive_all(first, 3)) == [1, 2, 3]
         assert trees_of(receive_all(second, 1)) == [0]
         # One link that is down loses its own frames only.
-        subprocess.run(["ip", "link", "set", other[0], "down"], check=True)
+        subprocess.run(["ip", "link", "set", other_veth[0], "down"], check=True)
         assert port.send(frames) == 4
         assert trees_of(receive_all(first, 3)) == [1, 2, 3]
-        subprocess.run(["ip", "link", "set", other[0], "up"], check=True)
+        subprocess.run(["ip", "link", "set", other_veth[0], "up"], check=True)
+        wait_until_up(*other_veth)
         for number, end in enumerate((first, second), 1):
             assert end.send(hopsum_frames(number)) == number
-            assert len(np.concatenate(receive_all(port, number))) == number
+            assert sum(map(len, receive_all(port, number))) == number
+        # So does one that is removed.
+        subprocess.run(["ip", "link", "delete", other_veth[0]], check=True)
+        assert port.send(frames) == 4
+        assert trees_of(receive_all(first, 3)) == [1, 2, 3]
     finally:
         for each in opened:
             each.close()
-        subprocess.run(["ip", "link", "delete", other[0]], check=True)
 
 
 def trees_of(received: list[Frames]) -> list[int]:
     return [int(row[TREE_AT]) for group in received for row in group]
 
 
-def test_interfaces_of_several_links_must_be_there(veth: tuple[str, str]) -> None:
+@pytest.mark.parametrize("open_port", [partial(PacketPort, udp_port=UDP_PORT), ScapyPort])
+def test_interfaces_of_several_links_must_be_there(
+    veth: tuple[str, str], open_port: Callable[[Mapping[int, str]], LinksPort]
+) -> None:
     with pytest.raises(InterfaceError, match="'nosuch0'"):
-        PacketPort({0: veth[0], 1: "nosuch0"}, udp_port=UDP_PORT)
+        open_port({0: veth[0], 1: "nosuch0"})
 
 
 def test_no_other_process_sends_from_the_port(veth: tuple[str, str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import urllib.request
-from typing import Any
+from typing import Any, ClassVar
 from urllib.error import HTTPError
 
 import pytest
@@ -17,7 +17,7 @@ from protocol.web_address import WebAddress
 class _Busy:
     """An agent with one job."""
 
-    counted = Counted(1000, 2000, 1.0)
+    counted: ClassVar = {"s1": Counted(1000, 2000, 1.0), "s2": Counted(10, 20, 1.0)}
 
     def features(self) -> list[pb.JobFeatures]:
         return [pb.JobFeatures(job=7, round=3, sent_bytes=99, retransmissions=5)]
@@ -37,7 +37,8 @@ def test_metrics_of_an_agent() -> None:
     assert f"hopsum_agent_tensors_summed_total{labels} 3.0" in lines
     assert f"hopsum_agent_sent_bytes_total{labels} 99.0" in lines
     assert f"hopsum_agent_retransmissions_total{labels} 5.0" in lines
-    assert 'hopsum_agent_interface_transmit_bytes_total{host="h1"} 1000.0' in lines
+    assert 'hopsum_agent_interface_transmit_bytes_total{host="h1",peer="s1"} 1000.0' in lines
+    assert 'hopsum_agent_interface_receive_bytes_total{host="h1",peer="s2"} 20.0' in lines
     assert 'hopsum_agent_jobs{host="h1"} 1.0' in lines
     assert any(line.startswith("process_resident_memory_bytes ") for line in lines)
 

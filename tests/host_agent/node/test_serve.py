@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from controller.jobs.manager import Manager
+from host_agent.interfaces import ONLY_PORT
 from host_agent.io.process_socket import most_memories_of_user
+from host_agent.node.bandwidth import BandwidthError
 from host_agent.node.client import process_job
-from host_agent.node.serve import raise_descriptor_limit
+from host_agent.node.serve import counters_of, raise_descriptor_limit
 from tests.support.cluster_world import World
 from tests.support.jobs import GOING
 from tests.support.machine import until
@@ -27,6 +29,16 @@ def test_the_agent_has_descriptors_for_many_processes() -> None:
         assert most_memories_of_user() >= few
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_one_of_several_interfaces_may_go() -> None:
+    """The host's other links are used then; without any the agent ends."""
+    counted = counters_of({1: "lo", 3: "nosuch0"})(2.0)
+    assert {port: (each.at, each.carrier) for port, each in counted.items()} == {
+        1: (2.0, True), 3: (2.0, False)
+    }  # fmt: skip
+    with pytest.raises(BandwidthError, match="no interface 'nosuch0'"):
+        counters_of({ONLY_PORT: "nosuch0"})(2.0)
 
 
 @pytest.mark.slow
