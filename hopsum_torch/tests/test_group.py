@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="hopsum_torch needs torch")
 
 import torch.distributed as dist  # noqa: E402
 from tests.support.agents import Agents  # noqa: E402
-from tests.support.ranks import SUPPORT, start  # noqa: E402
+from tests.support.ranks import SUPPORT, run, start  # noqa: E402
 
 from hopsum_torch.group import HopsumGroup, _end_groups, _gloo_devices  # noqa: E402
 from hopsum_torch.tensors import (  # noqa: E402
@@ -90,6 +90,14 @@ def test_monitored_barriers_name_who_is_missing(dead: bool) -> None:
             assert "Ranks 1 failed to pass monitoredBarrier in 500 ms" in error
         else:
             assert "check rank 0 logs" in error
+
+
+@pytest.mark.slow
+def test_monitored_barriers_may_have_no_time() -> None:
+    agents = Agents(3)
+    printed = run(agents.of_ranks, SUPPORT / "monitoring.py", "late", "0")
+    agents.close()
+    assert "Rank 0 timed out in monitoredBarrier after 0 ms" in printed[0]
 
 
 @pytest.mark.slow

@@ -327,7 +327,7 @@ class HopsumGroup(dist.ProcessGroup):
         0 with their numbers, after the timeout, and GroupLost. The function of torch.distributed
         refuses all groups but gloo's by the backend's name.
         """
-        within = timeout or self._gloo.options._timeout
+        within = self._gloo.options._timeout if timeout is None else timeout
         call = functools.partial(self._plain.monitored_barrier, within, wait_all_ranks)
         if self._observer is None:
             call()
