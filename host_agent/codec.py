@@ -214,7 +214,7 @@ def mark(frames: Frames, tos: int) -> None:
 
 
 def number(frames: Frames, sequences: NDArray[np.int64], flags: np.uint8) -> None:
-    """Give frames sequence numbers (n,) and the flag SEQUENCED, in addition to their flags."""
+    """Give frames sequence numbers (n,), and flags in addition to those that they have."""
     frames[:, SEQUENCE_AT : SEQUENCE_AT + 2].view(_U16)[:, 0] = sequences
     frames[:, FLAGS_AT] |= flags
 

@@ -145,11 +145,18 @@ def most_in_flight(plan: JobPlan, tree: TreePlan) -> int:
     At least 1. Trees with the same server share its link.
     """
     trees = sum(other.server == tree.server for other in plan.trees)
-    return max(1, QUEUE_FRAMES // (trees * most_flows(plan, tree)))
+    return max(1, QUEUE_FRAMES // (trees * max(most_flows(plan, tree))))
 
 
-def most_flows(plan: JobPlan, tree: TreePlan) -> int:
-    """Return the number of a tree's flows on the link, in one direction, that has the most.
+class Flows(NamedTuple):
+    """Numbers of a tree's flows on the link that has the most: of sums, and of results."""
+
+    up: int
+    down: int
+
+
+def most_flows(plan: JobPlan, tree: TreePlan) -> Flows:
+    """Return the number of a tree's flows, in each direction, on the link that has the most.
 
     Sums of a switch are a flow, as are the results of each worker unless switches copy them.
     """
@@ -165,7 +172,6 @@ def most_flows(plan: JobPlan, tree: TreePlan) -> int:
             node = tree.parents[node]
             if hop.aggregate:
                 flow = node
-    flows = [len(each) for each in up.values()]
-    if plan.results is Results.UNICAST:
-        flows += down.values()
-    return max(flows, default=1)
+    copied = plan.results is Results.REPLICATED
+    sums = max((len(each) for each in up.values()), default=1)
+    return Flows(sums, 1 if copied else max(down.values(), default=1))

@@ -1,8 +1,9 @@
 """A host's end of the links to its neighbours on one tree: repairs of losses.
 
 Frames are numbered for the neighbour that takes them in, which asks for the numbers that are
-missing. A worker has one neighbour, its switch; a server has one for each child. The rules are in
-docs/protocol.md, Losses on a link.
+missing. A worker has one neighbour, its switch; a server has one for each child. Unicast results
+pass all switches: their neighbours are server and worker. The rules are in docs/protocol.md, Losses
+on a link and Losses of unicast results.
 """
 
 from __future__ import annotations
@@ -44,11 +45,15 @@ class LinkRepairs:
         self._output = output
         self._statistics = statistics
 
-    def restart(self, request: Form) -> None:
-        """Start a new epoch, with numbers from 0; `request`: the form of neighbours' requests."""
+    def restart(self, request: Form, *, end_to_end: bool = False) -> None:
+        """Start a new epoch, with numbers from 0; `request`: the form of neighbours' requests.
+
+        `end_to_end`: what arrives is numbered by the host at the other end (see `Arrivals`).
+        """
         self.sent.restart()
+        self.end_to_end = end_to_end
         for arrivals in self.arrivals:
-            arrivals.restart()
+            arrivals.restart(end_to_end=end_to_end)
         self._asked = Matcher(request.template, unusual_flags=0)
 
     def number(self, frames: Frames, fragments: NDArray[np.int64]) -> NDArray[np.int64]:

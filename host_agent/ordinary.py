@@ -105,6 +105,7 @@ _CONSTANTS = {
     "lanes_at": "_down.lanes_start",
     "flags": "_flags",
     "numbered": "_numbered",
+    "end_to_end": "_links.end_to_end",
     "limit": "_factors.limit",
     "bits": "_bits",
 }

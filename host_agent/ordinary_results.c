@@ -21,7 +21,7 @@ struct stream {
      * value of an integer 1. */
     const float *up, *down;
     const double *step;
-    int64_t window, lanes, log_size, prefix_bytes, lanes_at, flags, numbered, limit, bits;
+    int64_t window, lanes, log_size, prefix_bytes, lanes_at, flags, numbered, end_to_end, limit, bits;
     /* Bounds of timeouts and probes, and the time of the worker's last result on any tree. */
     double least_timeout, most_timeout, deadline, min_probe, max_probe;
     double *progress;
@@ -59,7 +59,7 @@ static int64_t numbers_in(const struct stream *s, int64_t data)
 int ordinary_look(struct stream *s, const uint8_t *frames, uint32_t n, uint64_t stride)
 {
     int64_t newest = s->newest;
-    s->sequenced = (frames[FLAGS] & SEQUENCED) != 0;
+    s->sequenced = s->end_to_end || frames[FLAGS] & SEQUENCED;
     s->marked = 0;
     s->oldest = INFINITY;
     s->latest = -INFINITY;
@@ -68,7 +68,7 @@ int ordinary_look(struct stream *s, const uint8_t *frames, uint32_t n, uint64_t 
         uint8_t flags = frame[FLAGS];
         if (!is_plain(s->plain, s->expected, frame))
             return 0;
-        if ((flags & (SEQUENCED | REPAIR)) != (s->sequenced ? SEQUENCED : 0))
+        if (!s->end_to_end && (flags & (SEQUENCED | REPAIR)) != (s->sequenced ? SEQUENCED : 0))
             return 0;
         if (s->sequenced && big16(frame + SEQUENCE) != (uint16_t)(s->arrived + 1 + i))
             return 0;
@@ -253,8 +253,9 @@ static void heed(struct stream *s, double round_trip, int marked)
 int ordinary_prologue(struct stream *s, const uint8_t *frame, double now)
 {
     int64_t wire = big32(frame + FRAGMENT), slot = wire & (s->window - 1);
-    int numbered = (frame[FLAGS] & SEQUENCED) != 0, marked = (frame[FLAGS] & ECN) != 0;
-    if (!is_plain(s->plain, s->expected, frame) || frame[FLAGS] & REPAIR || frame[REDUCTION] != NONE)
+    int numbered = s->end_to_end || frame[FLAGS] & SEQUENCED, marked = (frame[FLAGS] & ECN) != 0;
+    if (!is_plain(s->plain, s->expected, frame) || frame[REDUCTION] != NONE
+        || (!s->end_to_end && frame[FLAGS] & REPAIR))
         return 0;
     if (numbered && big16(frame + SEQUENCE) != (uint16_t)(s->arrived + 1))
         return 0;

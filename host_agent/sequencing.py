@@ -1,6 +1,7 @@
 """Sequence numbers between neighbours: frames lost on the link, and their fragments.
 
-The host's half of p4src/include/sequencing.p4; the rules are in docs/protocol.md, Losses on a link.
+The host's half of p4src/include/sequencing.p4; the rules are in docs/protocol.md, Losses on a link
+and Losses of unicast results.
 """
 
 from __future__ import annotations
@@ -51,16 +52,22 @@ class Arrivals:
         """The newest received number, extended beyond 16 bits."""
         self._missing: dict[int, int] = {}
         """By missing number: the newest number when it was requested."""
+        self._end_to_end = False
 
     @property
     def complete(self) -> bool:
         """Whether nothing is missing."""
         return not self._missing
 
-    def restart(self) -> None:
-        """Expect 0 next: a new epoch."""
+    def restart(self, *, end_to_end: bool = False) -> None:
+        """Expect 0 next: a new epoch.
+
+        `end_to_end`: frames come past switches, which remove REPAIR, from a host that does not
+        start over within an epoch: what is old is a repair.
+        """
         self.newest = -1
         self._missing.clear()
+        self._end_to_end = end_to_end
 
     def take(
         self, numbers: NDArray[np.int64], repairs: NDArray[np.bool_]
@@ -98,7 +105,7 @@ class Arrivals:
     def _take(self, number: int, repair: bool) -> list[int]:
         newest = self.newest
         lead = (number - newest + NUMBERS // 2) % NUMBERS - NUMBERS // 2
-        if repair or -HISTORY < lead <= 0:
+        if repair or -HISTORY < lead <= 0 or (lead < 0 and self._end_to_end):
             self._missing.pop(newest + lead, None)
             return []
         self.newest = newest + lead

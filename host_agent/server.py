@@ -11,6 +11,7 @@ from collectives.plan import JobPlan, PlanError, Results, TreePlan
 from host_agent.bare_frames import with_lanes, without_lanes
 from host_agent.check_lanes import is_result, seal_sums
 from host_agent.codec import (
+    Form,
     Frames,
     children_of,
     epochs_of,
@@ -20,9 +21,11 @@ from host_agent.codec import (
     fragments_of,
     known_reductions,
     mark,
+    number,
     reduction_byte,
     reductions_of,
     sent_back,
+    sequences_of,
     some,
     tos_of,
     weights_of,
@@ -39,7 +42,7 @@ from host_agent.server_statistics import Missing as Missing
 from host_agent.server_statistics import ServerStatistics as ServerStatistics
 from network.model import Network
 from protocol.tos import URGENT
-from protocol.wire import MAX_CHILDREN, Flag, Kind, Reduction, serial_newer
+from protocol.wire import MAX_CHILDREN, QUESTION, Flag, Kind, Reduction, serial_newer
 
 _NO_WEIGHT = -1
 """Weight of unused child numbers, which no packet has."""
@@ -105,6 +108,7 @@ class Server:
             )
 
         self._forms = ServerForms(plan, tree, self._network, self._tos)
+        self._forms_to_all = [self._forms.replicated] if self._replicates else self._forms.unicast
         self._matcher, self._up = self._forms.matcher, self._forms.up
         self._links.restart(self._forms.request)
         self._sums.restart(tree.server_children)
@@ -153,7 +157,7 @@ class Server:
             again[copies] = False
             by_links = again & ((flags & SEQUENCED) != 0) & self._replicates
             if some(by_links):
-                self._repeat(np.unique(slots[by_links]))
+                self._repeat(self._forms.replicated, np.unique(slots[by_links]))
                 again &= ~by_links
             self._answer(slots[again], workers_of(frames)[again])
             rest = ~finished
@@ -430,13 +434,12 @@ class Server:
         self._sums.close(slots, fragments)
         self.statistics.results += len(slots)
         self.statistics.overflowed += int(np.count_nonzero(flags & _OVERFLOW))
-        forms = self._forms
-        for form in [forms.replicated] if self._replicates else forms.unicast:
+        self._numbers[slots] = numbers = self._links.sent.number(fragments)
+        for form in self._forms_to_all:
             frames = form.make(fragments, codes, flags)
             form.raw(frames)[...] = raw
             reductions_of(frames)[...] = reductions
-            if self._replicates:
-                self._numbers[slots] = self._links.number(frames, fragments)
+            number(frames, numbers, SEQUENCED)
             self._output.append(frames)
             self.statistics.result_frames += len(frames)
 
@@ -471,19 +474,35 @@ class Server:
     def _answer_requests(self, frames: Frames) -> None:
         """Retransmit results that were lost on the link to the requesting neighbour."""
         _, fragments = self._links.requested(frames)
+        self._repair(self._forms.replicated, fragments)
+
+    def _answer_question(self, frame: Frames) -> None:
+        """Retransmit the unicast result whose number a worker misses."""
+        worker = int(workers_of(frame)[0])
+        if self._replicates or worker >= self._workers:
+            self.statistics.refused += 1
+            return
+        _, fragments = self._links.sent.find(sequences_of(frame))
+        self._repair(self._forms.unicast[worker], fragments)
+
+    def _repair(self, form: Form, fragments: NDArray[np.int64]) -> None:
+        """Retransmit those results of fragments (n,) that the history has."""
         slots = fragments & (self._window - 1)
         held = self._history.has(slots, fragments)
         if some(held):
-            self._repeat(slots[held])
+            self._repeat(form, slots[held])
 
-    def _repeat(self, slots: NDArray[np.int64]) -> None:
-        """Retransmit finished fragments to all; switches that keep them drop them."""
+    def _repeat(self, form: Form, slots: NDArray[np.int64]) -> None:
+        """Retransmit finished fragments, urgently; switches that keep replicated ones drop them."""
+        self._links.repair(self._history.make(form, slots), self._numbers_of(slots), self._tos)
+
+    def _numbers_of(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the numbers (n,) under which results of the history are sent in this epoch."""
         first = self._numbers[slots] == EMPTY
         if some(first):  # finished in an earlier epoch
             late = slots[first]
             self._numbers[late] = self._links.sent.number(self._history.fragment[late])
-        repairs = self._history.make(self._forms.replicated, slots)
-        self._links.repair(repairs, self._numbers[slots], self._tos)
+        return self._numbers[slots]
 
     def _send_history(self) -> None:
         """Send the history to all, under a new epoch: some workers may have missed it.
@@ -494,11 +513,9 @@ class Server:
         slots = self._history.oldest_first()
         if not len(slots):
             return
-        forms = self._forms
-        for form in [forms.replicated] if self._replicates else forms.unicast:
+        for form in self._forms_to_all:
             frames = self._history.make(form, slots)
-            if self._replicates:
-                self._numbers[slots] = self._links.number(frames, self._history.fragment[slots])
+            number(frames, self._numbers_of(slots), SEQUENCED)
             self._output.append(frames)
             self.statistics.answered += len(slots)
 
@@ -524,6 +541,11 @@ class Server:
         slot = fragment & (self._window - 1)
         if serial_newer(epoch, self.plan.epoch, 16):
             statistics.newer += 1
+        elif int(flags_of(frame)[0]) & QUESTION == QUESTION:
+            if epoch == self.plan.epoch:
+                self._answer_question(frame)
+            else:
+                statistics.older += 1
         elif int(self._history.fragment[slot]) == fragment:
             self._answer(np.array([slot]), workers_of(frame))
         elif epoch != self.plan.epoch:
@@ -603,6 +625,8 @@ class Server:
                 continue
             asked = slots[workers == worker]
             frames = self._history.make(self._forms.unicast[int(worker)], asked)
+            if not self._replicates:
+                number(frames, self._numbers_of(asked), SEQUENCED)
             self._output.append(frames)
             self.statistics.answered += len(asked)
 

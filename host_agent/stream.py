@@ -41,7 +41,7 @@ from host_agent.segment import Call, OpenSegments, Segment
 from host_agent.sure_calls import SureCalls
 from network.model import Network
 from protocol.tos import URGENT
-from protocol.wire import Flag, Header, Kind, Reduction, serial_newer
+from protocol.wire import QUESTION, Flag, Header, Hop, Kind, Reduction, serial_newer
 
 _ECN = np.uint8(Flag.ECN)
 
@@ -104,8 +104,9 @@ class Stream:
         self.tree = tree
         self.is_root = tree.server == plan.workers[worker]
         self._worker = worker
-        hop_by_hop = tree.hop_by_hop and plan.results is Results.REPLICATED
-        self._flight.bind(worker, len(plan.workers), hop_by_hop=hop_by_hop, numbered=self._numbered)
+        self._flight.bind(
+            worker, len(plan.workers), hop_by_hop=tree.hop_by_hop, numbered=self._numbered
+        )
         path = stream_path(network, plan, tree)
         self._flight.congestion.move(path, most_in_flight(plan, tree))
         here = address_of(network, plan.workers[worker])
@@ -127,8 +128,16 @@ class Stream:
         self._total = Form(here, there, total, tree.up[worker], plan.lanes, self._tos)
         self._down = Form(there, here, result, (), plan.lanes)
         request = replace(up, kind=Kind.REQUEST)
-        self._request = Form(here, there, request, (), plan.lanes, self._tos | URGENT)
-        self._links.restart(Form(there, here, request, tree.up[worker], plan.lanes))
+        unicast = plan.results is Results.UNICAST
+        self._links.restart(
+            Form(there, here, request, tree.up[worker], plan.lanes), end_to_end=unicast
+        )
+        stack: tuple[Hop, ...] = ()
+        self._request_flags = 0
+        if unicast:
+            self._request_flags = int(QUESTION)
+            stack, request = tree.up[worker], replace(up, reduction=Reduction.NONE)
+        self._request = Form(here, there, request, stack, plan.lanes, self._tos | URGENT)
         self._matcher = Matcher(
             self._down.template, either_result=True, weighed=True, unusual_flags=UNUSUAL_DOWNWARD
         )
@@ -429,17 +438,17 @@ class Stream:
         return frames[keep]
 
     def _ask_for_gaps(self, frames: Frames) -> None:
-        """Ask the neighbour for results that were lost on the link from it."""
+        """Ask the neighbour for results that were lost on the way from it."""
         flags = flags_of(frames)
         sequenced = (flags & SEQUENCED) != 0
-        if not every(sequenced):
+        if not self._links.end_to_end and not every(sequenced):
             if not some(sequenced):
                 return
             frames, flags = frames[sequenced], flags[sequenced]
         self._links.take(frames, flags, 0, self._make_requests)
 
     def _make_requests(self, count: int) -> Frames:
-        requests = self._request.make(np.zeros(count), 0)
+        requests = self._request.make(np.zeros(count), 0, self._request_flags)
         self._request.raw(requests)[...] = 0
         return requests
 

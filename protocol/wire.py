@@ -87,6 +87,10 @@ class Flag(IntFlag):
     """Retransmitted on the link, on request, under its original sequence number."""
 
 
+QUESTION = Flag.STALE | Flag.BYPASS
+"""Flags of a worker's question for a unicast result by its sequence number; it has no lanes."""
+
+
 class Reduction(IntEnum):
     """How lanes combine."""
 

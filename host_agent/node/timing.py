@@ -26,6 +26,8 @@ LAST_RESORT = STEADY_PROBES + 1 + 4 + 16 + 64
 """Timeouts, of the length of the first, until a fragment has bypassed the switches and has been
 answered: the probes, three timeouts, each four times as long as the one before
 (`RoundTrip.back_off`), and the next."""
+QUIET_TURNS = 4
+"""Results of each worker in a row that are lost, or wait for repairs, before silence shows it."""
 GIVEN_ATTEMPTS = 8
 """Least number of timeouts, of the length of the first, before a deadline that is given."""
 TCP_QUEUE = 512
@@ -44,7 +46,8 @@ def suitable_options(
 
     The first result comes after a round trip of one packet, and then results keep coming, unless
     they wait behind other flows' windows: of the worker's other trees, for these share its queue,
-    of others towards its server, of streams of TCP, and of `sharing` jobs in all. A
+    of others towards its server, of streams of TCP, and of `sharing` jobs in all. (Results of
+    their own for each worker take turns at the server.) A
     timeout sends all that is in flight again, so it also waits for the window's own time. The
     deadline leaves time for all of a worker's attempts: a job does not fail before the last one.
     Before one that is given come `GIVEN_ATTEMPTS`, unless they would be closer than the slack.
@@ -56,13 +59,14 @@ def suitable_options(
     hops = max(HOPS_DEFAULT, *stacks, 0)
     packet = 8 * frame_bytes(plan.lanes, hops) / min(rates) if rates else 0.0
     latency = max((link.latency for link in network.links), default=0.0)
-    flows = max((most_flows(plan, tree) for tree in plan.trees), default=1)
+    each = [most_flows(plan, tree) for tree in plan.trees]
+    up, down = (max(ways, default=1) for ways in ([f.up for f in each], [f.down for f in each]))
     fitting = min((most_in_flight(plan, tree) for tree in plan.trees), default=plan.in_flight)
-    window = flows * min(plan.in_flight, fitting) * packet
+    window = max(up, down) * min(plan.in_flight, fitting) * packet
     windows = sharing * len(plan.trees) * window
     if plan.host_parts:
         windows += TCP_QUEUE * packet
-    others = windows if flows > 1 else windows - window
+    others = windows if up > 1 else windows - window
     most = given.get("deadline", inf) / GIVEN_ATTEMPTS
     min_timeout = max(options.min_timeout, slack, min(most, 1.5 * windows))
     round_trip = 4 * hops * (packet + latency) + 2 * others
@@ -72,7 +76,9 @@ def suitable_options(
         initial_timeout=initial,
         min_timeout=min_timeout,
         max_timeout=8 * min_timeout,
-        min_probe=max(options.min_probe, slack, min(most, 1.5 * others)),
+        min_probe=max(
+            options.min_probe, slack, min(most, max(1.5 * others, QUIET_TURNS * down * packet))
+        ),
         deadline=max(options.deadline, LAST_RESORT * max(initial, min_timeout)),
     )
     return replace(chosen, **given)

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from collectives.plan import JobPlan, Results
-from host_agent.codec import Frames
+from host_agent.codec import Frames, sequences_of
 from host_agent.options import WorkerOptions
 from host_agent.server import Server
 from host_agent.worker import Worker
 from network.model import Network
 from protocol.tos import URGENT
-from protocol.wire import REPLICATED_IP, Flag, Kind
+from protocol.wire import QUESTION, REPLICATED_IP, Flag, Kind, Reduction, frame_view
 from tests.support.protocol_world import (
     LANES,
     Faults,
@@ -278,15 +278,136 @@ def test_an_answer_to_one_worker_clears_nothing_where_results_are_replicated() -
         assert bool(answer[0, 62] & 0x40) == clears
 
 
+# --- unicast results
+
+
+def to_one(plan: JobPlan, network: Network, fragment: int, sequence: int) -> Frames:
+    """A result for worker 0, past a switch, which removes the flags of its link."""
+    return frame(plan, network, Kind.RESULT, fragment, 2, weight=2, sequence=sequence)
+
+
+def question(
+    plan: JobPlan, network: Network, sequence: int, worker: int = 1, **fields: Any
+) -> Frames:
+    """A worker's question for a result, as it arrives at the server."""
+    fields = {"flags": QUESTION, "reduction": Reduction.NONE, "sequence": sequence, **fields}
+    return contribution(plan, network, worker, 0, 0, weight=1, **fields)
+
+
+def unicast_served(fragments: int = 3) -> tuple[Server, JobPlan, Network]:
+    """A server that has sent the results of the first fragments."""
+    plan, network = star(results=Results.UNICAST)
+    server = Server(plan, 0, network)
+    for fragment in range(fragments):
+        server.receive(up(plan, network, fragment, fragment), 0.0)
+    return server, plan, network
+
+
+def test_a_server_numbers_unicast_results_alike_for_all_workers() -> None:
+    server, _, _ = unicast_served()
+    assert [(p.worker, p.fragment, p.sequence) for p in replies(server)] == [
+        (worker, fragment, fragment) for fragment in range(3) for worker in (0, 1)
+    ]
+
+
+def test_a_worker_asks_the_server_for_a_unicast_result_that_was_lost() -> None:
+    plan, network = star(results=Results.UNICAST)
+    worker = Worker(plan, 0, network)
+    worker.submit(np.ones(40 * LANES, dtype=np.int32), 0.0)
+    worker.take_output()
+    worker.receive(np.concatenate([to_one(plan, network, n, n) for n in (0, 2)]), 0.1)
+    request = worker.take_output()[0]
+    [packet] = seen([request])
+    assert (packet.kind, packet.flags, packet.hops) == (Kind.CONTRIBUTION, QUESTION, 2)
+    assert sequences_of(request).tolist() == [1]
+    assert packet.lanes == (), "short, as no switch has to turn it into its answer"
+    assert is_urgent(request)
+    assert worker.statistics.requests == 1
+    worker.receive(to_one(plan, network, 1, 1), 0.2)
+    assert [p.fragment for p in seen(worker.take_output())] == [5]
+
+
+def test_an_old_unicast_result_that_comes_again_is_no_new_beginning() -> None:
+    plan, network = star(window=128, results=Results.UNICAST)
+    worker = Worker(plan, 0, network)
+    worker.submit(np.ones(400 * LANES, dtype=np.int32), 0.0)
+    for first, last in ((0, 64), (64, 128), (3, 4), (128, 140)):
+        batch = np.concatenate([to_one(plan, network, n, n) for n in range(first, last)])
+        worker.receive(batch, 0.1)
+    assert worker.statistics.requests == 0
+
+
+def test_a_server_answers_the_question_of_one_worker_under_its_number() -> None:
+    server, plan, network = unicast_served()
+    first = replies(server)
+    server.receive(question(plan, network, 1), 0.1)
+    [batch] = server.take_output()
+    [again] = seen([batch])
+    assert again == next(p for p in first if (p.worker, p.fragment) == (1, 1))
+    assert (again.sequence, again.repair, is_urgent(batch)) == (1, True, True)
+    assert server.statistics.repaired == 1
+
+
+def test_a_result_that_is_asked_for_by_its_fragment_has_its_number_too() -> None:
+    server, plan, network = unicast_served()
+    replies(server)
+    server.receive(contribution(plan, network, 1, 1, 1, flags=Flag.STALE), 0.1)
+    [again] = replies(server)
+    assert (again.worker, again.fragment, again.sequence) == (1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"sequence": 3},
+        {"sequence": 65535},
+        {"worker": 2},
+        {"worker": 65535},
+        {"epoch": 2},
+        {"epoch": 65535},
+    ],
+    ids=str,
+)
+def test_questions_that_a_server_does_not_answer(fields: dict[str, int]) -> None:
+    server, plan, network = unicast_served()
+    replies(server)
+    packet = question(plan, network, **{"sequence": 1, "worker": 0})
+    edited = frame_view(packet, 0, 1)
+    for name, value in fields.items():
+        edited[name] = value
+    server.receive(packet, 0.1)
+    assert server.take_output() == []
+
+
+def test_results_that_switches_copy_are_not_asked_for_at_the_server() -> None:
+    server, plan, network = served()
+    replies(server)
+    server.receive(question(plan, network, 0), 0.1)
+    assert server.take_output() == []
+    assert server.statistics.refused == 1
+
+
+def test_unicast_results_of_a_new_epoch_count_from_0() -> None:
+    server, plan, _ = unicast_served(fragments=6)
+    replies(server)
+    server.adopt(replace(plan, epoch=2))
+    assert [(p.worker, p.fragment, p.sequence) for p in replies(server)] == [
+        (worker, 2 + number, number) for worker in (0, 1) for number in range(4)
+    ]
+
+
 # --- together
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("results", Results)
 @pytest.mark.parametrize("seed", range(5))
-def test_losses_in_mid_stream_cost_no_timeout(seed: int) -> None:
-    """Only the neighbours of a lossy link take part."""
+def test_losses_in_mid_stream_cost_no_timeout(seed: int, results: Results) -> None:
+    """Only the neighbours of a lossy link take part; of unicast results, worker and server."""
     access = {"w0": "a", "w1": "a", "w2": "b", "w3": "b", "ps": "r"}
-    plan, network = tree_plan(access, {"a": "r", "b": "r"}, ("a", "b", "r"), window=64)
+    plan, network = tree_plan(
+        access, {"a": "r", "b": "r"}, ("a", "b", "r"), window=64, results=results
+    )
     workers = [Worker(plan, w, network) for w in range(4)]
     world = World(network, plan, workers, seed, Faults(loss=0.03))
     values = np.arange(400 * LANES, dtype=np.int32)

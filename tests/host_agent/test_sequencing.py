@@ -78,6 +78,16 @@ def test_a_neighbour_that_has_started_again_is_followed() -> None:
     assert take(arrivals, 2) == [1]
 
 
+def test_a_host_does_not_start_again_within_an_epoch() -> None:
+    arrivals = Arrivals()
+    arrivals.restart(end_to_end=True)
+    take(arrivals, *range(1000))
+    assert take(arrivals, 0) == take(arrivals, 1000, 1001) == []
+    assert take(arrivals, 1003) == [1002]
+    arrivals.restart(end_to_end=True)
+    assert take(arrivals, 0, 1) == []
+
+
 def test_numbers_wrap_around() -> None:
     arrivals, log = Arrivals(), SentLog(64)
     for start in range(0, NUMBERS, 128):

@@ -11,7 +11,7 @@ import pytest
 from cli.experiment.description import Experiment
 from cli.experiment.prepare import prepare
 from cli.experiment.simulated import run_simulated
-from collectives.choices import Algorithm
+from collectives.choices import Algorithm, DataType, Results
 from simulation.faults import Faults
 
 
@@ -33,6 +33,20 @@ def test_loss_costs_little_more_than_its_load(topology: str, loss: float, most: 
     runs = [spent(replace(base, loss=loss, seed=seed)) for seed in range(1, 6)]
     assert all(again for _, again in runs)
     assert median(lossy for lossy, _ in runs) <= most * seconds + 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", DataType)
+@pytest.mark.parametrize("topology", ["star:4", "leaf-spine:2x2"])
+def test_loss_of_unicast_results_costs_little_too(topology: str, dtype: DataType) -> None:
+    """The server sends each worker a result of its own, so that all takes four times as long."""
+    base = Experiment(
+        topology, workers=4, elements=50_000, rounds=1, dtype=dtype, results=Results.UNICAST
+    )
+    seconds, again = spent(base)
+    assert again == 0
+    times = [spent(replace(base, loss=0.03, seed=seed))[0] for seed in range(1, 4)]
+    assert median(times) <= 1.3 * seconds
 
 
 @pytest.mark.slow
@@ -58,6 +72,7 @@ def seconds_under(faults: Faults) -> float:
             "leaf-spine:2x4", workers=8, algorithm=Algorithm.SERVER, elements=30_000, rounds=1
         ),
         Experiment("fat-tree:4", workers=8, servers=2, elements=50_000, rounds=1),
+        Experiment("star:24", workers=24, results=Results.UNICAST, elements=20_000, rounds=1),
     ],
 )
 def test_queues_alone_cause_no_retransmission(experiment: Experiment) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from collectives.choices import DataType
+from collectives.choices import Algorithm, DataType
 from collectives.plan import Results
 from collectives.task_messages import workload_message
 from collectives.workload import WorkloadSpec
@@ -20,6 +20,7 @@ from network.model import Network
 from planning.model.request import PlanRequest
 from planning.registry import make_plan
 from protocol import hopsum_pb2 as pb
+from protocol.wire import frame_bytes
 
 WORKLOAD = workload_message(WorkloadSpec("random", 2, 32, 1, DataType.INT32, 1))
 
@@ -67,4 +68,18 @@ def test_results_of_their_own_for_each_worker_share_the_servers_link() -> None:
     plan = make_plan(network, request)
     copied = suitable_options(network, plan, slack=0.0)
     single = replace(plan, results=Results.UNICAST)
-    assert suitable_options(network, single, slack=0.0).min_timeout == 3 * copied.min_timeout
+    options = suitable_options(network, single, slack=0.0)
+    assert options.min_timeout == 3 * copied.min_timeout
+
+
+def test_silence_shows_a_loss_of_results_that_take_turns_long_before_a_timeout() -> None:
+    """A worker's own results come one after another, whatever queues behind each."""
+    network = network_of(1e6)
+    request = PlanRequest(1, 1, ("h1", "h2", "h5"), ("h6",), lanes=32, window=64)
+    plan = replace(make_plan(network, request), results=Results.UNICAST)
+    options = suitable_options(network, plan, sharing=1, slack=0.0)
+    turn = 3 * 8 * frame_bytes(32, 10) / 1e6
+    assert 2 * turn < options.min_probe < options.min_timeout / 4
+    singles = make_plan(network, replace(request, algorithm=Algorithm.SERVER))
+    patient = suitable_options(network, singles, sharing=1, slack=0.0)
+    assert patient.min_probe == patient.min_timeout, "other workers' windows may go first"

@@ -8,7 +8,7 @@ import pytest
 
 from protocol.outcomes import Outcome
 from protocol.tos import URGENT
-from protocol.wire import Flag, Kind, Reduction
+from protocol.wire import QUESTION, Flag, Kind, Reduction
 from tests.packet.hopsum.packets import Packet, add
 from tests.packet.hopsum.star import SERVER_PORT, contribution, result, send, star, up
 from tests.packet.hopsum.switches import EngineSwitch, Switch
@@ -374,6 +374,27 @@ def test_a_switch_that_only_forwards_takes_the_number_away(switch: Switch) -> No
     packet = contribution(switch, hops=(first, *contribution(switch).hops[1:]))
     [sent] = up(switch, numbered(packet, 7, repair=True))
     assert sent.on_link == (None, False)
+
+
+def test_a_unicast_result_keeps_its_number_without_the_flags_of_the_link(switch: Switch) -> None:
+    """The number is for its worker, past all switches."""
+    star(switch)
+    up(switch, contribution(switch, 0))
+    down = result(switch)
+    [(port, sent)] = send(switch, SERVER_PORT, numbered(down, 300, repair=True, tos=URGENT))
+    assert (port, sent) == (1, replace(down.popped(), tos=URGENT))
+    assert (sent.on_link, sent.sequence) == ((None, False), 300)
+
+
+def test_a_question_for_a_unicast_result_passes_slots_of_any_state(switch: Switch) -> None:
+    star(switch)
+    asks = contribution(switch, 1, flags=QUESTION, reduction=Reduction.NONE, values=(), tos=URGENT)
+    asks = replace(asks, sequence=300)
+    for before in ((), (contribution(switch, 0),), (contribution(switch, 1),)):
+        up(switch, *before)
+        [sent] = up(switch, asks)
+        assert sent == asks.popped()
+        assert (sent.on_link, sent.sequence) == ((None, False), 300)
 
 
 def test_a_reused_slot_answers_for_its_own_fragment_only(switch: Switch) -> None:
