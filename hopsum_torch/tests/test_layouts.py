@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="hopsum_torch needs torch")
@@ -10,7 +13,7 @@ from tests.support.agents import Agents  # noqa: E402
 from tests.support.ranks import SUPPORT, run  # noqa: E402
 
 from hopsum_torch.errors import HopsumError  # noqa: E402
-from hopsum_torch.layouts import Copies, plain  # noqa: E402
+from hopsum_torch.layouts import CopiedWork, Copies, plain  # noqa: E402
 
 
 @pytest.mark.slow
@@ -40,3 +43,16 @@ def test_elements_that_share_memory_take_no_results() -> None:
     with pytest.raises(HopsumError, match=r"shape \[2, 3\] and strides \[0, 1\].*clone"):
         Copies().of(torch.ones(3).expand(2, 3), write=True)
     assert plain(Copies().of(torch.ones(3).expand(2, 3), write=False))
+
+
+def test_the_future_of_a_call_that_is_over_has_its_results() -> None:
+    """Its callbacks run at once, in the thread that asks for it."""
+    copies, tensor = Copies(), torch.ones(4, 6).t()
+    copied = copies.of(tensor, write=True)
+    copied.fill_(3)
+    over: Any = torch.futures.Future()
+    over.set_result([copied])
+    work = CopiedWork(SimpleNamespace(get_future=lambda: over), copies)
+    [result] = work.get_future().wait()
+    assert result is tensor
+    assert torch.equal(tensor, torch.full((6, 4), 3.0))

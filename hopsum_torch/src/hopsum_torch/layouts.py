@@ -86,7 +86,8 @@ class CopiedWork(OuterWork):
     def __init__(self, inner: Any, copies: Copies) -> None:
         super().__init__(inner)
         self._copies = copies
-        self._lock = threading.Lock()
+        # Where the call is over, its future runs `finish` in `get_future`.
+        self._lock = threading.RLock()
         self._copied = False
         self._future: Any = None
 
