@@ -116,7 +116,7 @@ def partial_sums_outlive_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
 def finished_fragments_are_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hazard L7."""
     monkeypatch.setattr(Server, "_answer", lambda self, slots, workers: None)
-    monkeypatch.setattr(Server, "_repeat", lambda self, slots: None)
+    monkeypatch.setattr(Server, "_repeat", lambda self, form, slots: None)
 
 
 def results_are_not_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
