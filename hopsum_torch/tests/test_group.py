@@ -95,7 +95,7 @@ def test_monitored_barriers_name_who_is_missing(dead: bool) -> None:
 @pytest.mark.slow
 def test_monitored_barriers_may_have_no_time() -> None:
     agents = Agents(3)
-    printed = run(agents.of_ranks, SUPPORT / "monitoring.py", "late", "0")
+    printed = run(agents.of_ranks, SUPPORT / "monitoring.py", "alone", "0")
     agents.close()
     assert "Rank 0 timed out in monitoredBarrier after 0 ms" in printed[0]
 

@@ -1,6 +1,7 @@
 """Run as a rank: a monitored barrier, and one that rank 1 does not reach. Prints its error as JSON.
 
-python monitoring.py late|dead MILLISECONDS (of its timeout; dead: rank 1 is killed before it).
+python monitoring.py late|dead|alone MILLISECONDS (of its timeout; dead: rank 1 is killed before it;
+alone: rank 2 does not reach it either).
 """
 
 from __future__ import annotations
@@ -22,9 +23,12 @@ group.monitored_barrier(wait_all_ranks=True)
 if rank == 1 and sys.argv[1] == "dead":
     os.kill(os.getpid(), signal.SIGKILL)
 error = ""
-if rank != 1:
+alone = sys.argv[1] == "alone"
+if rank == 0 or (rank == 2 and not alone):
+    within = timedelta(milliseconds=int(sys.argv[2]))
     try:
-        group.monitored_barrier(timedelta(milliseconds=int(sys.argv[2])), wait_all_ranks=True)
+        # gloo waits for ever for all ranks without time.
+        group.monitored_barrier(within, wait_all_ranks=not alone)
     except RuntimeError as raised:
         error = f"{type(raised).__name__}: {raised}"
 print("error", json.dumps(error), flush=True)
