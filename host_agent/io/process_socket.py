@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import logging
@@ -12,7 +13,6 @@ import resource
 import select
 import socket
 import stat
-import struct
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from host_agent.io.socket_peers import listener_at, peer_of
 from host_agent.io.wakeup import Wakeup
 from host_agent.process_calls import (
     ALL,
@@ -62,8 +63,6 @@ MOST_MAPPINGS = 1 << 13
 65,530 mappings (vm.max_map_count)."""
 MOST_WAITING = 4
 """Maximum number of jobs that one process submits at a time."""
-_CREDENTIALS = struct.Struct("3i")
-"""struct ucred (unix(7)): process, user, group."""
 
 Message = dict[str, Any]
 
@@ -156,9 +155,12 @@ class ProcessSocket:
             self._server.listen()
         except OSError as error:
             self._server.close()
+            holder = listener_at(_address(name)) or "another process"
             raise SocketTaken(
-                f"host {host}: cannot listen for processes at {name}: {error.strerror}; stop the "
-                "other agent, or give this one another --socket"
+                f"host {host}: cannot listen for processes at {name}: {error.strerror}"
+                + (f", by {holder}" if error.errno == errno.EADDRINUSE else "")
+                + "; end that, or give this agent and its processes another address (--socket, "
+                "HOPSUM_AGENT)"
             ) from None
         self._answered = Wakeup()
         self._full_sockets = select.epoll()
@@ -521,8 +523,7 @@ class _Connection:
     """
 
     def __init__(self, connected: socket.socket, full: select.epoll) -> None:
-        credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        process, self.user, _ = _CREDENTIALS.unpack(credentials)
+        process, self.user = peer_of(connected)
         self.exit = _exit_of(process)
         self.requests: list[Request] = []
         self.waiting = 0
@@ -737,9 +738,14 @@ def _exit_of(process: int) -> int | None:
         return None
 
 
+def _address(name: str) -> str:
+    """Return the address of a path, or of @ and an abstract name."""
+    return f"\0{name[1:]}" if name.startswith("@") else name
+
+
 def _bind(server: socket.socket, name: str) -> None:
     if name.startswith("@"):
-        server.bind(f"\0{name[1:]}")
+        server.bind(_address(name))
         return
     with (
         socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe,

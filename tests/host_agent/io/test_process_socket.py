@@ -43,6 +43,7 @@ from host_agent.process_calls import (
 )
 from protocol.errors import OperationError
 from tests.support.machine import PATIENCE, unique
+from tests.support.other_user import NOBODY
 from tests.support.paths import ROOT as CHECKOUT
 
 JOB = 7
@@ -432,6 +433,23 @@ def test_a_name_is_taken_once(host: Host, tmp_path: Path) -> None:
     Process(again)
     again.socket.close()
     assert not Path(path).exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
+def test_who_holds_the_agents_address_is_named() -> None:
+    """Any user can take it when the agent has died."""
+    name = unique("agent")
+    listen = (
+        "import os, socket; s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); "
+        f"s.bind('\\0{name}'); s.listen(); os.setuid({NOBODY}); s.listen(); print('here', flush=True); input()"
+    )
+    command = [sys.executable, "-c", listen]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as taker:  # type: ignore[call-overload]
+        assert taker.stdout.readline() == b"here\n"
+        holder = rf"Address already in use, by process {taker.pid} \(.*\) of user nobody"
+        with pytest.raises(SocketTaken, match=holder):
+            Host(f"@{name}")
 
 
 def test_a_job_that_is_refused(host: Host) -> None:
