@@ -22,6 +22,8 @@ class Machines:
 
     folder: Path
     namespaces: Mapping[str, str]
+    bridge: str
+    """The namespace of the management network."""
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def home(self, name: str) -> Path:
@@ -59,6 +61,15 @@ class Machines:
             )
         return log
 
+    @contextlib.contextmanager
+    def cut_off(self, name: str) -> Iterator[None]:
+        """Cut a machine off from the management network while the block runs."""
+        inside(self.bridge, "ip", "link", "set", name, "down")
+        try:
+            yield
+        finally:
+            inside(self.bridge, "ip", "link", "set", name, "up")
+
     def cable(self, a: tuple[str, str], b: tuple[str, str]) -> None:
         """Join two interfaces, (machine, name) each, which are made and are up then."""
         ends = [(self.namespaces[name], interface) for name, interface in (a, b)]
@@ -89,7 +100,7 @@ def machines(folder: Path, addresses: Mapping[str, str]) -> Iterator[Machines]:
     """Make machines that reach each other at addresses (with prefix length) of a management net."""
     token = secrets.token_hex(4)
     bridge = f"hopsum-{token}"
-    made = Machines(folder, {name: f"hopsum-{token}-{name}" for name in addresses})
+    made = Machines(folder, {name: f"hopsum-{token}-{name}" for name in addresses}, bridge)
     try:
         ip("netns", "add", bridge)
         inside(bridge, "ip", "link", "add", "br0", "type", "bridge")
