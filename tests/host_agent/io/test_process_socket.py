@@ -441,7 +441,8 @@ def test_who_holds_the_agents_address_is_named() -> None:
     name = unique("agent")
     listen = (
         "import os, socket; s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); "
-        f"s.bind('\\0{name}'); s.listen(); os.setuid({NOBODY}); s.listen(); print('here', flush=True); input()"
+        f"s.bind('\\0{name}'); s.listen(); os.setuid({NOBODY}); s.listen(); "
+        "print('here', flush=True); input()"
     )
     command = [sys.executable, "-c", listen]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
