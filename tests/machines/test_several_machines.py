@@ -20,6 +20,7 @@ from tests.support.units import SERVICE_USER, Unit
 
 BIN = Path(sys.executable).parent
 PAGE = ROOT / "docs" / "how-to" / "several-machines.md"
+SEVERAL_LINKS = "## Hosts with several links\n"
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]*)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 ADDRESSES = {
     "admin": "192.0.2.2/24",
@@ -160,7 +161,8 @@ def test_no_service_has_more_rights_than_it_needs() -> None:
 @pytest.mark.acceptance
 def test_the_page_works_on_machines(tmp_path: Path) -> None:
     os.environ["PATH"] = f"{BIN}{os.pathsep}{os.environ['PATH']}"
-    blocks = BLOCK.findall(with_p4switch(PAGE.read_text()))
+    page, _, _ = PAGE.read_text().partition(SEVERAL_LINKS)
+    blocks = BLOCK.findall(with_p4switch(page))
     printed = ""
     with machines(tmp_path, ADDRESSES) as up:
         for kind, title, text in blocks:
@@ -175,7 +177,7 @@ def test_the_page_works_on_machines(tmp_path: Path) -> None:
                 wire(up)
             elif kind == "sh":
                 if "--wait" in text:
-                    everybody_is_here(up)
+                    everybody_is_here(up, **person(up))
                 script = here(up, where, text)
                 done = up.run(where, ["bash", "-euc", script], COLUMNS="200")
                 printed = done.stdout
@@ -190,23 +192,76 @@ def test_the_page_works_on_machines(tmp_path: Path) -> None:
                     started(up, machine, here(up, machine, text))
 
 
-def everybody_is_here(up: Machines) -> None:
+@pytest.mark.network
+@pytest.mark.acceptance
+def test_hosts_with_several_links_use_them_together(tmp_path: Path) -> None:
+    """The page's network, files and commands, with p4switch on both switches and without TLS."""
+    _, _, section = PAGE.read_text().partition(SEVERAL_LINKS)
+    network, address, agent, submit, printed = [text for _, _, text in BLOCK.findall(section)]
+    with machines(tmp_path, ADDRESSES) as up:
+        file = up.home("admin") / "network.json"
+        file.write_text(network)
+        loaded = load_network(str(file))
+        for link in loaded.links:
+            up.cable(
+                (link.a, f"eth{link.a_port}"),
+                (link.b, f"eth{link.b_port + (link.b in loaded.hosts)}"),
+            )
+        for host in loaded.hosts.values():
+            for line in (f"ip link set eth1 address {host.mac}", address):
+                own = line.replace(loaded.hosts["h1"].mac, host.mac)
+                assert up.run(host.name, own.split()).returncode == 0
+            lines = [line for line in agent.splitlines() if not line.startswith("tls-")]
+            config = up.home(host.name) / "agent.toml"
+            config.write_text("\n".join(lines))
+            serve = ("serve", "--config", str(config), "--host", host.name)
+            up.start(host.name, [str(BIN / "hopsum-agent"), *serve])
+        switches = []
+        for number, name in enumerate(loaded.switches, 1):
+            ports = [part for port in loaded.ports(name) for part in ("-i", f"{port}@eth{port}")]
+            at = f"{ADDRESSES[name].partition('/')[0]}:9559"
+            switches += ["--switch", f"{name}={at}"]
+            run = ("run", "--no-p4", "--device-id", str(number), "--cpu-port", "510", *ports)
+            up.start(name, [str(BIN / "p4switch"), *run, "--grpc-server-addr", at])
+        serve_at = ("--listen", "0.0.0.0:9600", "--insecure", *switches)
+        up.start("ctl", [str(BIN / "hopsum"), "controller", "serve", str(file), *serve_at])
+        everybody_is_here(up)
+        done = up.run("admin", ["bash", "-euc", submit.replace("hopsum ", f"{BIN}/hopsum ")])
+        assert done.returncode == 0, done.stdout
+        for line in printed.splitlines():
+            assert line in done.stdout
+        sent = {
+            (host, port): int(
+                up.run(host, ["cat", f"/sys/class/net/eth{port + 1}/statistics/tx_bytes"]).stdout
+            )
+            for host in ("h1", "h2")
+            for port in (0, 1)
+        }
+        # Half of 5 x 20,000 values of 4 bytes by each.
+        assert all(count > 150_000 for count in sent.values()), sent
+        command = [f"{BIN}/hopsum", "nodes", "--controller", "192.0.2.1:9600", "--json"]
+        shown = {
+            node["host"]: [link["peer"] for link in node["links"]]
+            for node in json.loads(up.run("admin", command).stdout)
+        }
+        assert shown == {host: ["left", "right"] for host in loaded.hosts}
+
+
+def person(up: Machines) -> dict[str, str]:
+    """Return the certificates of a person, for commands."""
+    made = up.home("admin") / "certificates"
+    files = {"AUTHORITY": "authority.pem", "CERTIFICATE": "alice.pem", "KEY": "alice.key"}
+    return {f"HOPSUM_TLS_{part}": str(made / name) for part, name in files.items()}
+
+
+def everybody_is_here(up: Machines, **tls: str) -> None:
     """Wait for the agents, as a person who starts them by hand does."""
-    tls = {
-        f"HOPSUM_TLS_{part}": str(up.home("admin") / "certificates" / name)
-        for part, name in (
-            ("AUTHORITY", "authority.pem"),
-            ("CERTIFICATE", "alice.pem"),
-            ("KEY", "alice.key"),
-        )
-    }
 
     def attached() -> bool:
         ended = [process for process in up.running if process.poll() is not None]
         assert not ended, [log.read_text() for log in up.folder.glob("*/log-*")]
-        command = ["hopsum", "nodes", "--controller", "192.0.2.1:9600", "--json"]
+        command = [f"{BIN}/hopsum", "nodes", "--controller", "192.0.2.1:9600", "--json"]
         done = up.run("admin", command, **tls)
-        assert done.returncode == 0, done.stdout
-        return all(node["attached"] for node in json.loads(done.stdout))
+        return done.returncode == 0 and all(node["attached"] for node in json.loads(done.stdout))
 
     until(attached, "all agents")
