@@ -2,7 +2,8 @@
 
 python -m tests.support.pytorch_suite BACKEND RANKS RESULTS [TEST ...], in the folder hopsum_torch,
 with the ranks' agents in HOPSUM_TEST_AGENTS, separated by commas. RESULTS gets a JSON object of the
-tests' outcomes by name: "passed", "skipped: ..." or "failed: ...".
+tests' outcomes by name: "passed", "skipped: ..." or "failed: ...". A TEST of the form 0/3 stands
+for every third one from the first on.
 
 What gloo is tested for, the backend is.
 """
@@ -19,6 +20,7 @@ import re
 import sys
 import traceback
 import unittest
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -102,6 +104,14 @@ class Outcomes(unittest.TestResult):
     addError = addFailure
 
 
+def chosen(tests: Sequence[str], names: Sequence[str]) -> Sequence[str]:
+    """Return the tests of these names, or the part of all tests that the only name stands for."""
+    if not names:
+        return tests
+    first, slash, step = names[0].partition("/")
+    return tests[int(first) :: int(step)] if slash else names
+
+
 def main() -> None:
     """Run the tests of these names, or all."""
     backend, ranks, results, *names = sys.argv[1:]
@@ -110,7 +120,7 @@ def main() -> None:
     cases = suite(module, agents.split(",") if agents else ["none"] * int(ranks))
     logging.disable(logging.WARNING)
     outcomes = Outcomes()
-    for name in names or unittest.defaultTestLoader.getTestCaseNames(cases):
+    for name in chosen(unittest.defaultTestLoader.getTestCaseNames(cases), names):
         cases(name).run(outcomes)
     Path(results).write_text(json.dumps(outcomes.by_test, indent=1))
 
