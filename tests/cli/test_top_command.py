@@ -19,7 +19,7 @@ from protocol.errors import InputError
 def state() -> pb.ClusterState:
     made = pb.ClusterState(date=100.0)
     made.network.name = "star:2"
-    made.network.hosts.add(name="h1")
+    made.network.hosts.add(name="h1", ip="10.0.0.1", mac="02:00:00:00:00:01")
     for name in ("s1", "s2"):
         made.network.switches.add(name=name)
     made.network.links.add(a="h1", b="s1", bandwidth=1e6)

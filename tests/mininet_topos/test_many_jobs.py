@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -80,7 +81,8 @@ def test_one_jobs_end_is_not_the_others(up: Running) -> None:
     up.wait_until(lambda: up.job("doomed")["state"] not in GOING, "the doomed job's end")
     doomed = up.job("doomed")
     assert doomed["state"] == "failed"
-    assert "h1: its connection ended" in doomed["reason"]
+    # Unless the agent that takes the place of the first one reports before.
+    assert re.search("h1: (its connection ended|it lost its part in the job)", doomed["reason"])
     up.finished("second")
 
     # A server is started again, and its job continues in a new epoch.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -267,7 +268,8 @@ def test_a_job_that_waits_for_a_switch_outlasts_the_deadline_of_its_fragments(
         await cluster.until(lambda: state(cluster, "unheard") == JobState.FAILED, "the deadline")
         reason = (await details(cluster, "unheard")).reason
         assert "no result for 8" in reason
-        assert reason.endswith("; ps: PeerGone: agent on h1 is lost; fragment 4 lacks h1")
+        # Both workers give up at once; the server names the one of which it heard first.
+        assert re.search(r"; ps: PeerGone: agent on h[12] is lost; fragment 4 lacks h1$", reason)
 
     run(tmp_path, "star:3", test)
 

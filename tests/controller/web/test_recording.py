@@ -23,7 +23,7 @@ from tests.support.machine import until
 def state(number: int) -> pb.ClusterState:
     """A state with an event of its own, and those before it."""
     made = pb.ClusterState(date=number)
-    made.network.hosts.add(name="h1")
+    made.network.hosts.add(name="h1", ip="10.0.0.1", mac="02:00:00:00:00:01")
     for event in range(max(1, number - 199), number + 1):
         made.events.add(number=event, text=f"event {event}")
     return made
@@ -86,9 +86,9 @@ def test_a_file_gives_the_same_states(tmp_path: Path) -> None:
         (b"", "it is empty"),
         (b"{}\n", "line 1: it has no network"),
         (b"# A page\n", "line 1: .*[^.]; expected a state"),
-        (b'{"network": {"hosts": [{"name": "h1"}]}}\n{"date": "x"}\n', "line 2: .*date"),
+        (f'{{{NETWORK}}}\n{{"date": "x"}}\n'.encode(), "line 2: .*date"),
         (
-            b'{"network": {"hosts": [{"name": "h1"}], "links": [{"a": "h1", "b": "s9"}]}}\n',
+            f"{{{NETWORK}}}\n".replace('"b": "s1"', '"b": "s9"').encode(),
             "line 1: .*s9",
         ),
         (b"[" * 100_000, "line 1"),
@@ -163,7 +163,7 @@ def test_a_page_fills_once_there_is_a_state() -> None:
         connection.get_by_text("the run is being prepared").wait_for()
         first = pb.ClusterState(date=1.0)
         first.network.name = "one"
-        first.network.hosts.add(name="h1")
+        first.network.hosts.add(name="h1", ip="10.0.0.1", mac="02:00:00:00:00:01")
         first.nodes.add(host="h1")
         recording.add(first)
         page.locator("rect[data-host=h1]").wait_for()
@@ -171,7 +171,7 @@ def test_a_page_fills_once_there_is_a_state() -> None:
         # Another network follows, as after a controller's restart.
         second = pb.ClusterState(date=2.0)
         second.network.name = "two"
-        second.network.hosts.add(name="h2")
+        second.network.hosts.add(name="h2", ip="10.0.0.2", mac="02:00:00:00:00:02")
         second.nodes.add(host="h2")
         recording.add(second)
         page.locator("rect[data-host=h2]").wait_for()
@@ -184,7 +184,7 @@ def shown_job(date: float) -> pb.ClusterState:
     """A job on one switch that has had two epochs, ended at 8 s."""
     made = pb.ClusterState(date=date)
     made.network.name = "star:1"
-    made.network.hosts.add(name="h1")
+    made.network.hosts.add(name="h1", ip="10.0.0.1", mac="02:00:00:00:00:01")
     made.network.switches.add(name="s1", aggregates=True, slots=64)
     made.network.links.add(a="h1", b="s1", bandwidth=1e6)
     made.nodes.add(host="h1")
