@@ -48,7 +48,7 @@ def test_a_job_goes_on_while_the_management_network_is_cut(tmp_path: Path, machi
             assert job["state"] == "running", job
         until(lambda: hopsum(up, "job", "sums")["state"] not in GOING, "the end of the job")
         job = hopsum(up, "job", "sums")
-        assert (job["state"], job["wrong"], job["epoch"]) == ("finished", 0, 1), job
+        assert (job["state"], job.get("wrong"), job["epoch"]) == ("finished", 0, 1), job
         logs = {name: (up.home(name) / f"log-{n}").read_text() for n, name in enumerate(ADDRESSES)}
     times = {host: logs[host].count("attached to the controller") for host in ("h1", "h2")}
     assert times == {"h1": 2, "h2": 1 if machine == "h1" else 2}, logs
@@ -85,7 +85,7 @@ def hopsum(up: Machines, *command: str) -> Any:
         done = up.run("ctl", line)
         assert all(process.poll() is None for process in up.running), done.stdout
         answers.append(done.stdout)
-        return done.returncode == 0
+        return done.stdout.startswith(("{", "["))  # of a failed job too
 
     until(answered, f"an answer to {line}")
     return json.loads(answers[-1])
