@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.experiment.description import Experiment, WorldKind
+from cli.experiment.description import Experiment, PacketIo, WorldKind
 from tests.support.emulated_runs import run_together
 
 pytestmark = pytest.mark.network
@@ -15,7 +15,12 @@ pytestmark = pytest.mark.network
 HOSTS = ("h1", "h2", "ps")
 
 
-def test_two_trees_use_both_links_of_every_host(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("packet_io", "elements"), [(PacketIo.FAST, 60_000), (PacketIo.SCAPY, 3_000)]
+)
+def test_two_trees_use_both_links_of_every_host(
+    packet_io: PacketIo, elements: int, tmp_path: Path
+) -> None:
     """Bytes are as predicted on every link, half of them on each of a host's two."""
     nodes = [{"id": name, "kind": "switch"} for name in ("s1", "s2")]
     nodes += [{"id": host, "kind": "host"} for host in HOSTS]
@@ -26,11 +31,12 @@ def test_two_trees_use_both_links_of_every_host(tmp_path: Path) -> None:
     experiment = Experiment(
         str(path),
         workers=2,
-        elements=60_000,
+        elements=elements,
         rounds=2,
         world=WorldKind.MININET,
         planner="multi-tree",
         link_rate=None,
+        packet_io=packet_io,
     )
     (report,) = run_together(experiment)
     assert report.problems == []
