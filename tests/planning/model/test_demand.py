@@ -117,9 +117,6 @@ def test_auxiliary_nodes_are_the_lightly_loaded() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"steps": 0},
-        {"penalty": 0},
-        {"steps": 4, "penalty": 5},
         {"max_topologies": 0},
         {"least_gain": -1.0},
         {"gap": float("nan")},
