@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from collectives.plan import JobPlan, SwitchPart, TreePlan
 from host_agent.bare_frames import are_bare
-from host_agent.codec import Frames
+from host_agent.codec import Frames, flags_of, kinds_of
 from host_agent.server import Server
 from host_agent.worker import Worker
 from network.model import Host, Link, Network
@@ -248,7 +248,9 @@ def at_server(batch: Frames, lanes: int = LANES) -> Frames:
 
 def at_worker(batch: Frames, lanes: int = LANES) -> Frames:
     """A server's frames as a worker gets them from switches."""
-    return _passed_on(batch, lanes, 0)
+    frames = _passed_on(batch, lanes, 0)
+    flags_of(frames)[kinds_of(frames) == Kind.RESULT] &= 0xFF & ~int(LINK_FLAGS)
+    return frames
 
 
 def _passed_on(batch: Frames, lanes: int, left: int) -> Frames:
