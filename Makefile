@@ -48,14 +48,14 @@ STALE := yes
 endif
 endif
 
-$(READY): requirements.lock pyproject.toml p4switch/pyproject.toml protocol/hopsum.proto
+$(READY): requirements.lock pyproject.toml p4switch/pyproject.toml src/hopsum/protocol/hopsum.proto
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hopsum needs Python 3.11 or newer; set PYTHON=")'
 	$(if $(STALE),@echo "$(VENV): made at another path or by another Python; making it again" && rm -rf $(VENV))
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
 		echo "cannot make a virtual environment; on Debian: apt-get install python3-venv"; exit 1; }
 	$(PIP) -c requirements.lock setuptools grpcio-tools
 	$(PIP) -c requirements.lock --no-build-isolation -e ./p4switch -e '.[demo]'
-	$(BIN)/python -m protocol.generate
+	$(BIN)/python -m hopsum.protocol.generate
 	@touch $@
 
 # What tests, documents and the other extras need besides: all of the lock.

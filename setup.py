@@ -10,21 +10,21 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-ROOT = Path(__file__).resolve().parent
-MANUAL = "from cli.main import main; main()"
+SOURCES = Path(__file__).resolve().parent / "src"
+MANUAL = "from hopsum.cli.main import main; main()"
 
 
 class BuildWithGenerated(build_py):
-    """Copy the packages, generate `protocol/hopsum_pb2*` next to the copies, and the man pages."""
+    """Copy the packages, generate `hopsum_pb2*` next to the copies, and the man pages."""
 
     def run(self) -> None:
         """Build; a checkout that is installed with `-e` gets its modules from `make setup`."""
         super().run()
         if not self.editable_mode:
-            sys.path.insert(0, str(ROOT))
-            from protocol.generate import generate
+            sys.path.insert(0, str(SOURCES))
+            from hopsum.protocol.generate import generate
 
-            generate(ROOT, Path(self.build_lib))
+            generate(SOURCES, Path(self.build_lib))
             self._write_manual()
 
     def _write_manual(self) -> None:

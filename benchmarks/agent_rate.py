@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.veth import veth_pairs
-from collectives.plan import DataType, JobPlan, Results, TreePlan
-from host_agent.io.port import FramePort, Frames, PacketPort
-from host_agent.stream import WorkerOptions
-from host_agent.worker import Worker
-from network.model import Host, Link, Network
-from protocol.wire import (
+from hopsum.collectives.plan import DataType, JobPlan, Results, TreePlan
+from hopsum.host_agent.io.port import FramePort, Frames, PacketPort
+from hopsum.host_agent.stream import WorkerOptions
+from hopsum.host_agent.worker import Worker
+from hopsum.network.model import Host, Link, Network
+from hopsum.protocol.wire import (
     HOP_BYTES,
     UDP_PORT,
     Address,
@@ -147,6 +147,6 @@ def fast_port(interface: str) -> FramePort:
 
 def scapy_port(interface: str) -> FramePort:
     """Return the Scapy path's port."""
-    from host_agent.io.scapy_io import ScapyPort
+    from hopsum.host_agent.io.scapy_io import ScapyPort
 
     return ScapyPort(interface)

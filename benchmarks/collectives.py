@@ -18,19 +18,20 @@ from typing import Any
 
 from google.protobuf.json_format import MessageToJson
 
-from cli.experiment.description import Experiment, WorldKind
-from cli.experiment.emulated import with_cluster
-from cli.experiment.prepare import Prepared, prepare
-from cli.experiment.result import RunFailed
-from cli.experiment.session import Running, no_progress, run_job
-from collectives.choices import Algorithm
-from collectives.plan import DataType
-from collectives.task_messages import workload_message
-from host_agent.workload import Verdict, call_seconds, intervals_from, verdict_from
-from mininet_topos.emulation import Emulation
-from protocol import hopsum_pb2 as pb
+from hopsum.cli.experiment.description import Experiment, WorldKind
+from hopsum.cli.experiment.emulated import with_cluster
+from hopsum.cli.experiment.prepare import Prepared, prepare
+from hopsum.cli.experiment.result import RunFailed
+from hopsum.cli.experiment.session import Running, no_progress, run_job
+from hopsum.collectives.choices import Algorithm
+from hopsum.collectives.plan import DataType
+from hopsum.collectives.task_messages import workload_message
+from hopsum.host_agent.workload import Verdict, call_seconds, intervals_from, verdict_from
+from hopsum.mininet_topos.emulation import Emulation
+from hopsum.protocol import hopsum_pb2 as pb
 
 CHECKOUT = Path(__file__).resolve().parent.parent
+PYTHONPATH = f"{CHECKOUT}:{CHECKOUT / 'src'}"
 GLOO = "gloo"
 GLOO_SECONDS = 300.0
 ROUNDS = 3
@@ -158,7 +159,7 @@ async def _gloo(prepared: Prepared, emulation: Emulation) -> Timed:
             processes[host] = emulation.popen(
                 host,
                 [
-                    "env", f"GLOO_SOCKET_IFNAME={interface}", f"PYTHONPATH={CHECKOUT}",
+                    "env", f"GLOO_SOCKET_IFNAME={interface}", f"PYTHONPATH={PYTHONPATH}",
                     sys.executable, "-m", "benchmarks.gloo_rank",
                     workload, str(rank), f"{folder}/store", str(files[rank]),
                 ],

@@ -19,30 +19,30 @@ import numpy as np
 
 from benchmarks.faults import Processes, processes, wait
 from benchmarks.report import Rows
-from cli.experiment.pipelines import PROGRAM
-from cli.job_commands import make_submission
-from collectives.execution import Execution
-from collectives.plan import DataType
-from collectives.schedule import Collective, Ranges, Schedule, make_step
-from collectives.workload import RANDOM
-from host_agent.congestion import SEGMENT_FRAME_BYTES
-from host_agent.node.work import Work
-from host_agent.options import WorkerOptions
-from host_agent.task import Task
-from host_agent.workload import WorkloadSpec
-from network.builder import NetworkBuilder
-from network.loaders import save_network
-from network.model import Network
+from hopsum.cli.experiment.pipelines import PROGRAM
+from hopsum.cli.job_commands import make_submission
+from hopsum.collectives.execution import Execution
+from hopsum.collectives.plan import DataType
+from hopsum.collectives.schedule import Collective, Ranges, Schedule, make_step
+from hopsum.collectives.workload import RANDOM
+from hopsum.host_agent.congestion import SEGMENT_FRAME_BYTES
+from hopsum.host_agent.node.work import Work
+from hopsum.host_agent.options import WorkerOptions
+from hopsum.host_agent.task import Task
+from hopsum.host_agent.workload import WorkloadSpec
+from hopsum.network.builder import NetworkBuilder
+from hopsum.network.loaders import save_network
+from hopsum.network.model import Network
+from hopsum.planning.model.allocation import Allocator
+from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.protocol.wire import Address, frame_bytes, is_hopsum
+from hopsum.simulation.stream import ECN_CAPABLE, StreamMember, receive_buffer
+from hopsum.simulation.world import Agent, Frames
+from hopsum.timing.tcp_segments import SEGMENT_BYTES
 from p4switch.targets.v1model.engine import Engine
-from planning.model.allocation import Allocator
-from planning.model.request import PlanRequest
-from planning.registry import make_plan
-from protocol.wire import Address, frame_bytes, is_hopsum
-from simulation.stream import ECN_CAPABLE, StreamMember, receive_buffer
-from simulation.world import Agent, Frames
 from tests.support.engines import engine_maker
 from tests.support.simulated_jobs import Simulation
-from timing.tcp_segments import SEGMENT_BYTES
 
 RATE = 25e6
 """Rate of the shared link, bit/s."""

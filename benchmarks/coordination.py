@@ -18,7 +18,7 @@ from benchmarks.coordination_latency import (
     steady_state,
     tree_time,
 )
-from coordination.tree import CoordinationTree, balanced_tree
+from hopsum.coordination.tree import CoordinationTree, balanced_tree
 from tests.support.virtual_group import Costs
 
 COSTS = Costs(overhead=1_000, latency=5_000)

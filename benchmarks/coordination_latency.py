@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from coordination.events import CoordinationOptions, Start
-from coordination.link import LinkOptions
-from coordination.operators import Operator
-from coordination.participant import Participant
-from coordination.tree import CoordinationTree, balanced_tree, least_height
+from hopsum.coordination.events import CoordinationOptions, Start
+from hopsum.coordination.link import LinkOptions
+from hopsum.coordination.operators import Operator
+from hopsum.coordination.participant import Participant
+from hopsum.coordination.tree import CoordinationTree, balanced_tree, least_height
 from tests.support.virtual_group import Costs, VirtualGroup
 
 _NEVER = float("inf")

@@ -22,18 +22,18 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from cli.experiment.description import Engine
-from cli.job_commands import make_submission
-from collectives.plan import WINDOW_BMV2
-from controller.api.client import ControllerClient
-from controller.api.rendezvous import find_controller
-from host_agent.workload import call_seconds, intervals_from
-from mininet_topos.emulation import Emulation
-from mininet_topos.hosts import EmulatedHosts, hosts_of_controller
-from network.loaders import load_network
-from network.model import Network
-from protocol import hopsum_pb2 as pb
-from protocol.channel import ControllerError
+from hopsum.cli.experiment.description import Engine
+from hopsum.cli.job_commands import make_submission
+from hopsum.collectives.plan import WINDOW_BMV2
+from hopsum.controller.api.client import ControllerClient
+from hopsum.controller.api.rendezvous import find_controller
+from hopsum.host_agent.workload import call_seconds, intervals_from
+from hopsum.mininet_topos.emulation import Emulation
+from hopsum.mininet_topos.hosts import EmulatedHosts, hosts_of_controller
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.channel import ControllerError
 
 TOPOLOGY = "leaf-spine:2x3x2"
 WORKERS = "h1,h2,h4,h5"
@@ -304,7 +304,7 @@ def one_process(network: Network, *serve: str, engine: Engine) -> Iterator[Proce
     """
     with tempfile.TemporaryDirectory() as name, Path(name, "log").open("wb") as log:
         folder = Path(name)
-        # There the controller's address is announced (`controller.api.rendezvous`).
+        # There the controller's address is announced (`hopsum.controller.api.rendezvous`).
         environment = {**os.environ, "XDG_RUNTIME_DIR": name}
         arguments = [str(BIN / "hopsum"), "cluster", *serve, "--engine", engine.value]
         cluster = subprocess.Popen(arguments, stdout=log, stderr=log, env=environment, cwd=folder)

@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from cli.experiment.description import Experiment, WorldKind
-from cli.experiment.emulated import with_cluster
-from cli.experiment.prepare import Prepared, prepare
-from cli.experiment.result import Measured
-from cli.experiment.session import Running, no_progress, run_job
-from collectives.choices import Algorithm
-from collectives.plan import DataType
-from mininet_topos.emulation import Emulation
-from timing.estimate import Fidelity, estimate
-from timing.work import PlanWork
+from hopsum.cli.experiment.description import Experiment, WorldKind
+from hopsum.cli.experiment.emulated import with_cluster
+from hopsum.cli.experiment.prepare import Prepared, prepare
+from hopsum.cli.experiment.result import Measured
+from hopsum.cli.experiment.session import Running, no_progress, run_job
+from hopsum.collectives.choices import Algorithm
+from hopsum.collectives.plan import DataType
+from hopsum.mininet_topos.emulation import Emulation
+from hopsum.timing.estimate import Fidelity, estimate
+from hopsum.timing.work import PlanWork
 
 GOAL = 0.15
 """Relative difference allowed between measured and simulated seconds."""

@@ -15,9 +15,9 @@ import torch
 from google.protobuf.json_format import Parse
 from torch import distributed
 
-from collectives.task_messages import workload_from
-from host_agent.workload import Verdict, make_workload, verdict_message
-from protocol import hopsum_pb2 as pb
+from hopsum.collectives.task_messages import workload_from
+from hopsum.host_agent.workload import Verdict, make_workload, verdict_message
+from hopsum.protocol import hopsum_pb2 as pb
 
 PATIENCE = timedelta(seconds=180)
 

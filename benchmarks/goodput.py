@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from cli.experiment.description import Experiment, WorldKind
-from cli.experiment.prepare import prepare
-from cli.experiment.result import Report
-from cli.experiment.runner import run_experiment
-from collectives.choices import Algorithm
-from collectives.plan import DataType
-from protocol.wire import LANE_BYTES, frame_bytes
-from timing.tcp_segments import SEGMENT_BYTES, SEGMENT_HEADER_BYTES
+from hopsum.cli.experiment.description import Experiment, WorldKind
+from hopsum.cli.experiment.prepare import prepare
+from hopsum.cli.experiment.result import Report
+from hopsum.cli.experiment.runner import run_experiment
+from hopsum.collectives.choices import Algorithm
+from hopsum.collectives.plan import DataType
+from hopsum.protocol.wire import LANE_BYTES, frame_bytes
+from hopsum.timing.tcp_segments import SEGMENT_BYTES, SEGMENT_HEADER_BYTES
 
 CASES = (
     ("fat-tree:4", 8, 25e6, 1_000_000),

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.agent_rate import LANES, WINDOW, lone_plan, wire_network
-from collectives.plan import DataType
-from host_agent.integrity import KEY_BYTES
-from host_agent.server import Server
-from host_agent.stream import WorkerOptions
-from host_agent.worker import Worker
+from hopsum.collectives.plan import DataType
+from hopsum.host_agent.integrity import KEY_BYTES
+from hopsum.host_agent.server import Server
+from hopsum.host_agent.stream import WorkerOptions
+from hopsum.host_agent.worker import Worker
 
 BATCH = 32
 """Frames that an agent processes at once, as under load."""

@@ -26,29 +26,29 @@ from rich.console import Console
 
 from benchmarks.job_mix import fluid_job, simulate_jobs
 from benchmarks.report import Rows, arguments, run_benchmarks
-from cli.experiment.cluster import with_running_cluster
-from cli.experiment.description import Engine
-from cli.experiment.pipelines import pipeline_for
-from cli.experiment.result import RunFailed
-from cli.experiment.session import Running
-from cli.job_commands import make_submission, verdict_of
-from collectives.plan import JobPlan
-from controller.api.client import ControllerClient
-from controller.jobs.cluster import Cluster
-from controller.jobs.job_request import WINDOW
-from controller.jobs.job_state import JobState
-from controller.jobs.priorities import ONE_LEVEL, PriorityPolicy, suitable_policy
-from controller.jobs.replanning import ReplanningPolicy
-from controller.jobs.settings import ClusterSettings
-from mininet_topos.emulation import Emulation
-from mininet_topos.loader import why_unavailable
-from network.loaders import load_network
-from network.model import Network
-from planning.model.allocation import Allocator
-from planning.model.request import Algorithm, PlanRequest
-from planning.registry import make_plan
-from protocol import hopsum_pb2 as pb
-from timing.routes import LinkArrays
+from hopsum.cli.experiment.cluster import with_running_cluster
+from hopsum.cli.experiment.description import Engine
+from hopsum.cli.experiment.pipelines import pipeline_for
+from hopsum.cli.experiment.result import RunFailed
+from hopsum.cli.experiment.session import Running
+from hopsum.cli.job_commands import make_submission, verdict_of
+from hopsum.collectives.plan import JobPlan
+from hopsum.controller.api.client import ControllerClient
+from hopsum.controller.jobs.cluster import Cluster
+from hopsum.controller.jobs.job_request import WINDOW
+from hopsum.controller.jobs.job_state import JobState
+from hopsum.controller.jobs.priorities import ONE_LEVEL, PriorityPolicy, suitable_policy
+from hopsum.controller.jobs.replanning import ReplanningPolicy
+from hopsum.controller.jobs.settings import ClusterSettings
+from hopsum.mininet_topos.emulation import Emulation
+from hopsum.mininet_topos.loader import why_unavailable
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.planning.model.allocation import Allocator
+from hopsum.planning.model.request import Algorithm, PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.timing.routes import LinkArrays
 
 ELEMENT_BYTES = 4
 WATCH_SECONDS = 0.1

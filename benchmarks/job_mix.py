@@ -16,13 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.priority_rates import priority_rates
-from collectives.plan import JobPlan
-from controller.jobs.priorities import FeedbackQueue, PriorityPolicy
-from controller.telemetry.nodes import REPORT_SECONDS
-from protocol.errors import InputError
-from timing.max_min import Floats, Usage
-from timing.routes import LinkArrays
-from timing.trees import tree_routes
+from hopsum.collectives.plan import JobPlan
+from hopsum.controller.jobs.priorities import FeedbackQueue, PriorityPolicy
+from hopsum.controller.telemetry.nodes import REPORT_SECONDS
+from hopsum.protocol.errors import InputError
+from hopsum.timing.max_min import Floats, Usage
+from hopsum.timing.routes import LinkArrays
+from hopsum.timing.trees import tree_routes
 
 _BUSIEST = "busiest"
 """The host that represents all of a job: their counters are equal in the fluid model."""

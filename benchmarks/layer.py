@@ -7,11 +7,11 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from cli.demo import demo_experiments
-from cli.experiment.description import Experiment, WorldKind
-from cli.experiment.result import Report
-from cli.experiment.runner import run_experiment
-from collectives.choices import Algorithm
+from hopsum.cli.demo import demo_experiments
+from hopsum.cli.experiment.description import Experiment, WorldKind
+from hopsum.cli.experiment.result import Report
+from hopsum.cli.experiment.runner import run_experiment
+from hopsum.collectives.choices import Algorithm
 
 ELEMENTS = 42_250
 """The model of `make run`."""

@@ -14,17 +14,17 @@ from random import Random
 from typing import Any
 
 from benchmarks.report import Rows
-from collectives.algorithms.level_wise import level_wise_all_reduce
-from collectives.algorithms.level_wise_form import Form, form_for
-from collectives.algorithms.ring import ring_all_reduce
-from collectives.algorithms.rooted import RootedTree, network_tree
-from collectives.algorithms.target_parts import equal_parts
-from collectives.schedule import Schedule
-from network.builder import NetworkBuilder
-from network.model import Network
-from timing.estimate import estimate
-from timing.routes import TCP
-from timing.work import ScheduleWork
+from hopsum.collectives.algorithms.level_wise import level_wise_all_reduce
+from hopsum.collectives.algorithms.level_wise_form import Form, form_for
+from hopsum.collectives.algorithms.ring import ring_all_reduce
+from hopsum.collectives.algorithms.rooted import RootedTree, network_tree
+from hopsum.collectives.algorithms.target_parts import equal_parts
+from hopsum.collectives.schedule import Schedule
+from hopsum.network.builder import NetworkBuilder
+from hopsum.network.model import Network
+from hopsum.timing.estimate import estimate
+from hopsum.timing.routes import TCP
+from hopsum.timing.work import ScheduleWork
 
 HOST_RATE = 10e9
 LATENCY = 5e-6

@@ -8,14 +8,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.report import Rows
-from cli.experiment.description import Experiment
-from cli.experiment.prepare import prepare
-from cli.experiment.simulated import run_simulated
-from collectives.choices import Algorithm
-from network.builder import NetworkBuilder
-from network.loaders import save_network
-from network.model import Network
-from protocol.wire import LANE_BYTES
+from hopsum.cli.experiment.description import Experiment
+from hopsum.cli.experiment.prepare import prepare
+from hopsum.cli.experiment.simulated import run_simulated
+from hopsum.collectives.choices import Algorithm
+from hopsum.network.builder import NetworkBuilder
+from hopsum.network.loaders import save_network
+from hopsum.network.model import Network
+from hopsum.protocol.wire import LANE_BYTES
 
 HOSTS, ELEMENTS = 4, 100_000
 LINK_RATE, LOCAL_RATE = 50e6, 10e9

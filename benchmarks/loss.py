@@ -9,12 +9,12 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from cli.experiment.description import Experiment
-from cli.experiment.prepare import prepare
-from cli.experiment.simulated import run_simulated
-from collectives.plan import DataType
-from network.loaders import load_network, save_network
-from simulation.faults import Faults
+from hopsum.cli.experiment.description import Experiment
+from hopsum.cli.experiment.prepare import prepare
+from hopsum.cli.experiment.simulated import run_simulated
+from hopsum.collectives.plan import DataType
+from hopsum.network.loaders import load_network, save_network
+from hopsum.simulation.faults import Faults
 
 REORDERED_FRAMES = 16
 """Maximum number of later frames that overtake a reordered one."""

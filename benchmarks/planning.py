@@ -13,14 +13,14 @@ from time import process_time
 from typing import Any
 
 from benchmarks.report import Rows, arguments, run_benchmarks
-from collectives.plan import PlanError
-from network.loaders import load_network
-from planning.bounds.strength import strength
-from planning.model.forest import Forest, ForestOptions
-from planning.model.forest_checker import check_forest
-from planning.model.graph import PlanningGraph, planning_graph
-from planning.spanning.mtree import plan_mtree
-from planning.spanning.multi_tree import plan_multi_tree
+from hopsum.collectives.plan import PlanError
+from hopsum.network.loaders import load_network
+from hopsum.planning.bounds.strength import strength
+from hopsum.planning.model.forest import Forest, ForestOptions
+from hopsum.planning.model.forest_checker import check_forest
+from hopsum.planning.model.graph import PlanningGraph, planning_graph
+from hopsum.planning.spanning.mtree import plan_mtree
+from hopsum.planning.spanning.multi_tree import plan_multi_tree
 
 WIDE_AREA = tuple(
     f"examples/networks/{name}.json" for name in ("abilene", "attmpls", "b4", "nsfnet")

@@ -17,17 +17,17 @@ from typing import Any
 import networkx as nx
 
 from benchmarks.report import Rows, arguments, run_benchmarks
-from collectives.plan import PlanError
-from network.loaders import load_network
-from network.model import Network
-from planning.bounds.bidirected_cut import bidirected_cut
-from planning.model.graph import PlanningGraph
-from planning.model.placement import place
-from planning.model.request import Method
-from planning.steiner.multi_hop import solve_tasks
-from planning.steiner.multi_hop_answer import MultiHopAnswer
-from planning.steiner.soar import soar
-from planning.steiner.tree_problem import Limits, TreeTask
+from hopsum.collectives.plan import PlanError
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.planning.bounds.bidirected_cut import bidirected_cut
+from hopsum.planning.model.graph import PlanningGraph
+from hopsum.planning.model.placement import place
+from hopsum.planning.model.request import Method
+from hopsum.planning.steiner.multi_hop import solve_tasks
+from hopsum.planning.steiner.multi_hop_answer import MultiHopAnswer
+from hopsum.planning.steiner.soar import soar
+from hopsum.planning.steiner.tree_problem import Limits, TreeTask
 
 UNLIMITED = 1 << 20
 """A fan-in that no switch reaches, as in the model of published planners."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from timing.max_min import Floats, Integers, Usage, max_min_rates
+from hopsum.timing.max_min import Floats, Integers, Usage, max_min_rates
 
 
 def priority_rates(

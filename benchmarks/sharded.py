@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.report import Rows
-from cli.experiment.description import Experiment
-from cli.experiment.prepare import Prepared, prepare
-from collectives.algorithms.ring import ring_all_reduce
-from collectives.choices import Collective, DataType
-from collectives.plan import JobPlan
-from collectives.schedule import Schedule
-from collectives.task_messages import workload_message
-from collectives.workload import PROCESS, WorkloadSpec
-from controller.jobs.job_request import make_request
-from controller.jobs.job_spec import JobSpec
-from planning.model.placement import Placement
-from planning.registry import make_plan
-from protocol import hopsum_pb2 as pb
-from protocol.wire import LANE_BYTES
+from hopsum.cli.experiment.description import Experiment
+from hopsum.cli.experiment.prepare import Prepared, prepare
+from hopsum.collectives.algorithms.ring import ring_all_reduce
+from hopsum.collectives.choices import Collective, DataType
+from hopsum.collectives.plan import JobPlan
+from hopsum.collectives.schedule import Schedule
+from hopsum.collectives.task_messages import workload_message
+from hopsum.collectives.workload import PROCESS, WorkloadSpec
+from hopsum.controller.jobs.job_request import make_request
+from hopsum.controller.jobs.job_spec import JobSpec
+from hopsum.planning.model.placement import Placement
+from hopsum.planning.registry import make_plan
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.wire import LANE_BYTES
+from hopsum.timing.routes import LinkArrays
+from hopsum.timing.scenario import Scenario
+from hopsum.timing.schedules import add_schedule, agents_transport
+from hopsum.timing.trees import add_plan
 from tests.support.halves import all_gather_of
-from timing.routes import LinkArrays
-from timing.scenario import Scenario
-from timing.schedules import add_schedule, agents_transport
-from timing.trees import add_plan
 
 ELEMENTS = 252_000
 """Bytes of the tensor that is gathered and scattered (float32)."""

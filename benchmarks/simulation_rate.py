@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from cli.experiment.description import Experiment
-from cli.experiment.pipelines import pipeline_for
-from cli.experiment.prepare import prepare, task_of
-from cli.experiment.simulated import loader
-from collectives.plan import DataType
-from host_agent.options import WorkerOptions
-from host_agent.workload import make_workload
+from hopsum.cli.experiment.description import Experiment
+from hopsum.cli.experiment.pipelines import pipeline_for
+from hopsum.cli.experiment.prepare import prepare, task_of
+from hopsum.cli.experiment.simulated import loader
+from hopsum.collectives.plan import DataType
+from hopsum.host_agent.options import WorkerOptions
+from hopsum.host_agent.workload import make_workload
 from tests.support.simulated_jobs import simulate_plan
 
 

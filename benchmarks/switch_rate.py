@@ -23,19 +23,19 @@ from typing import Any
 import numpy as np
 
 from benchmarks.veth import veth_pairs
-from cli.experiment.description import Engine
-from cli.experiment.event_loop import run_async
-from cli.experiment.pipelines import compile_pipeline, slots_of
-from collectives.plan import JobPlan
-from controller.dataplane.driver import Driver, SwitchTarget
-from controller.dataplane.rules import rules_for
-from host_agent.io.port import Frames, PacketPort
-from network.loaders import load_network
-from network.model import Network
-from planning.model.placement import place
-from planning.model.request import PlanRequest
-from planning.registry import make_plan
-from protocol.wire import Address, Header, Kind, frame_template, frame_view
+from hopsum.cli.experiment.description import Engine
+from hopsum.cli.experiment.event_loop import run_async
+from hopsum.cli.experiment.pipelines import compile_pipeline, slots_of
+from hopsum.collectives.plan import JobPlan
+from hopsum.controller.dataplane.driver import Driver, SwitchTarget
+from hopsum.controller.dataplane.rules import rules_for
+from hopsum.host_agent.io.port import Frames, PacketPort
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.planning.model.placement import place
+from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.protocol.wire import Address, Header, Kind, frame_template, frame_view
 
 CHILDREN = 8
 WINDOW = 256

@@ -33,20 +33,20 @@ from benchmarks.torch_names import (
     SWITCHES,
     WAKE_UP,
 )
-from cli.experiment.description import Experiment, WorldKind
-from cli.experiment.emulated import with_cluster
-from cli.experiment.prepare import Prepared, prepare
-from cli.experiment.result import RunFailed
-from cli.experiment.session import Running, no_progress, run_job, wait_for_agents
-from cli.experiment.training import Trainer, Training
-from cli.job_commands import make_submission
-from collectives.plan import DataType
-from collectives.workload import PROCESS
-from controller.api.client import ControllerClient
-from mininet_topos.emulation import Emulation
+from hopsum.cli.experiment.description import Experiment, WorldKind
+from hopsum.cli.experiment.emulated import with_cluster
+from hopsum.cli.experiment.prepare import Prepared, prepare
+from hopsum.cli.experiment.result import RunFailed
+from hopsum.cli.experiment.session import Running, no_progress, run_job, wait_for_agents
+from hopsum.cli.experiment.training import Trainer, Training
+from hopsum.cli.job_commands import make_submission
+from hopsum.collectives.plan import DataType
+from hopsum.collectives.workload import PROCESS
+from hopsum.controller.api.client import ControllerClient
+from hopsum.mininet_topos.emulation import Emulation
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-PYTHONPATH = f"{CHECKOUT}:{CHECKOUT / 'hopsum_torch' / 'src'}"
+PYTHONPATH = f"{CHECKOUT}:{CHECKOUT / 'src'}:{CHECKOUT / 'hopsum_torch' / 'src'}"
 ECHOES, ECHO_SECONDS = 400, 120.0
 
 
@@ -154,7 +154,13 @@ def _echoes(emulation: Emulation, prepared: Prepared) -> list[float]:
     """Return round-trip times of packets to the other host in microseconds."""
     one, other = prepared.placement.workers
     address = prepared.network.hosts[other].ip
-    python = ["env", f"PYTHONPATH={CHECKOUT}", sys.executable, "-m", "benchmarks.echo"]
+    python = [
+        "env",
+        f"PYTHONPATH={CHECKOUT}:{CHECKOUT / 'src'}",
+        sys.executable,
+        "-m",
+        "benchmarks.echo",
+    ]
     server = emulation.popen(other, [*python, "server", address])
     try:
         printed = emulation.run(one, [*python, "client", address, str(ECHOES)], ECHO_SECONDS)

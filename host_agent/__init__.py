@@ -2,7 +2,7 @@
 
 The core takes frames and time and returns frames and deadlines; it has no socket, thread or clock:
 
-    worker = Worker(plan, index, network, WorkerOptions())      # host_agent.worker, .stream
+    worker = Worker(plan, index, network, WorkerOptions())      # hopsum.host_agent.worker, .stream
     call = worker.submit(tensor, now)        # float32 or int32, any shape; `out=` for in place
     worker.receive(frames, now)              # numpy uint8 (n, frame length), of any sender
     worker.tick(now)                         # at `worker.deadline` (seconds, or None)
@@ -11,12 +11,13 @@ The core takes frames and time and returns frames and deadlines; it has no socke
     worker.adopt(plan, now)                  # a newer epoch
     worker.failure, worker.statistics, worker.idle
 
-    server = Server(plan, tree_number, network)                 # host_agent.server
+    server = Server(plan, tree_number, network)                 # hopsum.host_agent.server
     server.receive(frames, now); server.take_output(); server.tick(now); server.deadline
     server.adopt(plan)                       # a restarted server: a new Server of a new epoch
     server.missing()                         # the oldest open fragment, and who is missing
-    ServerSet([server, ...])                 # several servers on one host, host_agent.server_set
-    Loop(port, [worker, server]).turn()      # receives, ticks and sends: host_agent.io.loop
+    ServerSet([server, ...])                 # several servers on one host,
+    hopsum.host_agent.server_set Loop(port, [worker, server]).turn()      # receives, ticks and
+    sends: hopsum.host_agent.io.loop
 
 Several calls may be open at once; all workers make the same ones in the same order.
 """

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from host_agent.codec import (
+from hopsum.host_agent.codec import (
     CHECKSUM_AT,
     HOPS_AT,
     KIND_AT,
@@ -19,7 +19,7 @@ from host_agent.codec import (
     every,
     reduction_byte,
 )
-from protocol.wire import LANE_BYTES, Kind, Reduction, carries_lanes
+from hopsum.protocol.wire import LANE_BYTES, Kind, Reduction, carries_lanes
 
 _BY_STACK = 2
 
@@ -41,9 +41,9 @@ _BARE_KINDS_OF = np.frombuffer(_BARE_KINDS, np.uint8)
 
 
 def are_bare(frames: Frames) -> NDArray[np.bool_]:
-    """Return which frames (n, length) have no lanes on the wire, see `protocol.wire.carries_lanes`.
+    """Return which frames (n, length) have no lanes on the wire.
 
-    A request goes by its stack.
+    See `hopsum.protocol.wire.carries_lanes`. A request goes by its stack.
     """
     codes = frames[:, KIND_AT] << 4
     codes |= frames[:, REDUCTION_AT] >> 4

@@ -1,4 +1,4 @@
-"""Verification of frames by their check lanes at workers and servers (`host_agent.integrity`)."""
+"""Verification of frames by check lanes (`hopsum.host_agent.integrity`), at workers and servers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from host_agent.codec import Form, Frames, exponents_of, flags_of, fragments_of, some
-from host_agent.integrity import Integrity
-from protocol.wire import Flag
+from hopsum.host_agent.codec import Form, Frames, exponents_of, flags_of, fragments_of, some
+from hopsum.host_agent.integrity import Integrity
+from hopsum.protocol.wire import Flag
 
 _OVERFLOW = np.uint8(Flag.OVERFLOW)
 _ALL_FLAGS = np.uint8(0xFF)

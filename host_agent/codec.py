@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from network.model import Network
-from protocol.wire import (
+from hopsum.network.model import Network
+from hopsum.protocol.wire import (
     CHILD_MASK,
     CHILD_SHIFT,
     ETHERNET_BYTES,
@@ -289,7 +289,8 @@ class Matcher:
 class Form:
     """One form of frame: everything fixed but fragment, flags, exponent and lanes.
 
-    `tos`: the IP ToS byte, see `protocol.tos.tos_of_level`; `mark` changes that of frames to come.
+    `tos`: the IP ToS byte, see `hopsum.protocol.tos.tos_of_level`; `mark` changes that of frames to
+    come.
     """
 
     def __init__(

@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from math import inf
 from typing import NamedTuple
 
-from collectives.plan import JobPlan, Results, TreePlan
-from network.model import Link, Network
-from protocol.wire import frame_bytes
+from hopsum.collectives.plan import JobPlan, Results, TreePlan
+from hopsum.network.model import Link, Network
+from hopsum.protocol.wire import frame_bytes
 
 LEAST_WINDOW = 4
 """Minimum number of fragments: with fewer, a loss would wait for a timeout."""
@@ -43,7 +43,7 @@ class CongestionWindow:
     `window`: number of slots, and `most` until `move`.
 
     It does not change until `move` sets a path on which frames may queue. The pass in C does what
-    `answered` does, with the same numbers (`host_agent.ordinary`).
+    `answered` does, with the same numbers (`hopsum.host_agent.ordinary`).
     """
 
     def __init__(self, window: int) -> None:

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.workload import Digits as Digits
-from protocol.extras import require
+from hopsum.collectives.workload import Digits as Digits
+from hopsum.protocol.extras import require
 
 Floats = NDArray[np.float32]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.errors import InputError, OperationError
+from hopsum.protocol.errors import InputError, OperationError
 
 
 class JobFailed(OperationError):

@@ -1,7 +1,7 @@
 """A stream's fast path: ordinary results and fragments go through the pass in C.
 
-`host_agent.ordinary` has the pass and says what is ordinary; here a stream's windows, links and
-timers follow what the pass has done to its slots. What is not ordinary is left to the stream.
+`hopsum.host_agent.ordinary` has the pass and says what is ordinary; here a stream's windows, links
+and timers follow what the pass has done to its slots. What is not ordinary is left to the stream.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from host_agent.codec import FRAGMENT_AT, Frames, exponents_of
-from host_agent.flight import Flight
-from host_agent.link_repairs import LinkRepairs
-from host_agent.ordinary import Ordinary
-from host_agent.segment import OpenSegments, Segment
-from host_agent.sure_calls import SureCalls
+from hopsum.host_agent.codec import FRAGMENT_AT, Frames, exponents_of
+from hopsum.host_agent.flight import Flight
+from hopsum.host_agent.link_repairs import LinkRepairs
+from hopsum.host_agent.ordinary import Ordinary
+from hopsum.host_agent.segment import OpenSegments, Segment
+from hopsum.host_agent.sure_calls import SureCalls
 
 
 class Taken(NamedTuple):
@@ -41,7 +41,8 @@ class Left(NamedTuple):
 class FastPath:
     """The pass in C over the slots of one stream, which has no check lanes.
 
-    `owner` of the methods is that stream, whose arrays the pass looks up (`host_agent.ordinary`).
+    `owner` of the methods is that stream, whose arrays the pass looks up
+    (`hopsum.host_agent.ordinary`).
     """
 
     def __init__(self, flight: Flight, links: LinkRepairs, segments: OpenSegments) -> None:

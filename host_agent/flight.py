@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from host_agent.codec import NO_LANES, Frames, every, flags_of, reductions_of, some
-from host_agent.congestion import CongestionWindow
-from host_agent.link_repairs import LinkRepairs
-from host_agent.options import WorkerOptions, WorkerStatistics
-from host_agent.recovery import NEVER, PROBE_FRAGMENTS, Progress, Recovery, low_high
-from host_agent.timeout import RoundTrip
-from protocol.wire import Flag
+from hopsum.host_agent.codec import NO_LANES, Frames, every, flags_of, reductions_of, some
+from hopsum.host_agent.congestion import CongestionWindow
+from hopsum.host_agent.link_repairs import LinkRepairs
+from hopsum.host_agent.options import WorkerOptions, WorkerStatistics
+from hopsum.host_agent.recovery import NEVER, PROBE_FRAGMENTS, Progress, Recovery, low_high
+from hopsum.host_agent.timeout import RoundTrip
+from hopsum.protocol.wire import Flag
 
 IDLE = -1
 BYPASS = np.uint8(Flag.BYPASS)

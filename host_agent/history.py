@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from host_agent.codec import Form, Frames, raw_lanes, reductions_of
+from hopsum.host_agent.codec import Form, Frames, raw_lanes, reductions_of
 
 EMPTY = -1
 """Fragment number of an empty slot."""

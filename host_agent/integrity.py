@@ -35,8 +35,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.plan import JobPlan, PlanError
-from protocol.wire import CHECK_LANES
+from hopsum.collectives.plan import JobPlan, PlanError
+from hopsum.protocol.wire import CHECK_LANES
 
 P = (1 << 45) - 55
 KEY_BYTES = 32

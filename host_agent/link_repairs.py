@@ -14,10 +14,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from host_agent.codec import Form, Frames, Matcher, mark, number, sequences_of
-from host_agent.sequencing import Arrivals, SentLog
-from protocol.tos import URGENT
-from protocol.wire import Flag
+from hopsum.host_agent.codec import Form, Frames, Matcher, mark, number, sequences_of
+from hopsum.host_agent.sequencing import Arrivals, SentLog
+from hopsum.protocol.tos import URGENT
+from hopsum.protocol.wire import Flag
 
 SEQUENCED = np.uint8(Flag.SEQUENCED)
 REPAIR = np.uint8(Flag.REPAIR)

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from files.options_file import config_option
-from host_agent.interfaces import ONLY_PORT, interfaces_by_port
+from hopsum.files.options_file import config_option
+from hopsum.host_agent.interfaces import ONLY_PORT, interfaces_by_port
+from hopsum.protocol.errors import HopsumError
+from hopsum.protocol.extras import MissingExtraError, require
+from hopsum.protocol.version import version_option
 from p4switch.packet_io.standard_output import failures_reported
-from protocol.errors import HopsumError
-from protocol.extras import MissingExtraError, require
-from protocol.version import version_option
 
 if TYPE_CHECKING:
-    from host_agent.io.port import FramePort
+    from hopsum.host_agent.io.port import FramePort
 
 app = typer.Typer(
     name="hopsum-agent",
@@ -88,13 +88,13 @@ def serve(
     config: Annotated[Path | None, config_option("agent")] = None,
 ) -> None:
     """Take this host's part in all jobs of a cluster (CAP_NET_RAW)."""
-    from host_agent.node.client import NodeClient
-    from host_agent.node.serve import NodeServer, counters_of
+    from hopsum.host_agent.node.client import NodeClient
+    from hopsum.host_agent.node.serve import NodeServer, counters_of
+    from hopsum.protocol.channel import Tls
+    from hopsum.protocol.web_address import web_address
     from p4switch.packet_io.private_files import UnsafePathError
     from p4switch.packet_io.signals import end_signals
     from p4switch.packet_io.sockets import InterfaceError
-    from protocol.channel import Tls
-    from protocol.web_address import web_address
 
     log = logging.getLogger("hopsum-agent")
     files = (tls_authority, tls_certificate, tls_key)
@@ -107,7 +107,7 @@ def serve(
             port = _open_port(interfaces, packet_io)
             server = NodeServer(client, port, counters_of(interfaces), stop, tls, processes)
             if metrics is not None:
-                from host_agent.node.metrics import served_metrics
+                from hopsum.host_agent.node.metrics import served_metrics
 
                 address = web_address("metrics", metrics)
                 bound = stack.enter_context(served_metrics(host, server.agent, address))
@@ -130,13 +130,13 @@ def _interfaces(texts: Sequence[str]) -> dict[int, str]:
 
 def _open_port(interfaces: Mapping[int, str], packet_io: str) -> FramePort:
     """Open a port. Raises InterfaceError, UnsafePathError; BadParameter for an unknown path."""
-    from host_agent.io.port import PacketPort
-    from protocol.wire import UDP_PORT
+    from hopsum.host_agent.io.port import PacketPort
+    from hopsum.protocol.wire import UDP_PORT
 
     named = interfaces.get(ONLY_PORT, interfaces)
     if packet_io == "scapy":
         require("hopsum_scapy", "packet-io scapy")
-        from host_agent.io.scapy_io import ScapyPort
+        from hopsum.host_agent.io.scapy_io import ScapyPort
 
         return ScapyPort(named)
     if packet_io == "fast":
@@ -187,9 +187,9 @@ def send(
 ) -> None:
     """Send a hand-made packet (CAP_NET_RAW)."""
     _require_scapy()
-    from host_agent.io import scapy_commands as packets
+    from hopsum.host_agent.io import scapy_commands as packets
+    from hopsum.protocol.wire import Header, Kind, Reduction
     from p4switch.packet_io.sockets import InterfaceError
-    from protocol.wire import Header, Kind, Reduction
 
     try:
         header = Header(
@@ -241,7 +241,7 @@ def sniff(
             "nan: expected a number of seconds, 0 or more", param_hint="--timeout"
         )
     _require_scapy()
-    from host_agent.io import scapy_commands as packets
+    from hopsum.host_agent.io import scapy_commands as packets
     from p4switch.packet_io.pcap import PcapError
     from p4switch.packet_io.sockets import InterfaceError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from network.units import format_bytes
+from hopsum.network.units import format_bytes
 
 MEMINFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup")

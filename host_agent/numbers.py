@@ -32,8 +32,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.errors import InputError
-from protocol.wire import EXPONENT_BIAS, MAX_WORKERS
+from hopsum.protocol.errors import InputError
+from hopsum.protocol.wire import EXPONENT_BIAS, MAX_WORKERS
 
 _MAGNITUDE = np.int32(0x7FFFFFFF)
 _INFINITY = 0x7F800000

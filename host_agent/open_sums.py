@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from host_agent.codec import Frames, every, some
-from host_agent.history import EMPTY, History, is_newer
-from host_agent.reduction import combine
+from hopsum.host_agent.codec import Frames, every, some
+from hopsum.host_agent.history import EMPTY, History, is_newer
+from hopsum.host_agent.reduction import combine
 
 
 class OpenSums:

@@ -12,12 +12,12 @@ from math import prod
 
 import numpy as np
 
-from collectives.plan import JobPlan
-from collectives.schedule import part
-from coordination.operators import Operator
-from host_agent.digits import Digits, DigitsTraining
-from host_agent.workload import CheckedWorkload, Tensor, Verdict, WorkloadSpec, verify_sum
-from protocol import hopsum_pb2 as pb
+from hopsum.collectives.plan import JobPlan
+from hopsum.collectives.schedule import part
+from hopsum.coordination.operators import Operator
+from hopsum.host_agent.digits import Digits, DigitsTraining
+from hopsum.host_agent.workload import CheckedWorkload, Tensor, Verdict, WorkloadSpec, verify_sum
+from hopsum.protocol import hopsum_pb2 as pb
 
 NAMES = ("hidden weights", "hidden biases", "output weights", "output biases")
 """Names of the gradients, in the order of `Digits.SHAPES`."""

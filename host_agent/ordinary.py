@@ -2,10 +2,10 @@
 
 Nearly all batches that come to a worker are ordinary: plain results of one tensor's fragments, each
 sent once, in order. And so it is with fragments that are sent, and with sums that come to a server.
-What `host_agent.stream` and `host_agent.server` do with those takes some seventy operations on
-short arrays, and a pass in C a fifth of the time. Everything else is left to them, and all where
-there is no C compiler or where check lanes are wanted; both ways do the same to the last bit
-(tests/host_agent/test_ordinary.py).
+What `hopsum.host_agent.stream` and `hopsum.host_agent.server` do with those takes some seventy
+operations on short arrays, and a pass in C a fifth of the time. Everything else is left to them,
+and all where there is no C compiler or where check lanes are wanted; both ways do the same to the
+last bit (tests/host_agent/test_ordinary.py).
 
 A pass is also a flow (flow.h): while a port waits for frames it gives them to the passes of the
 streams and servers that have entered, so that most of a tensor goes by without Python.
@@ -21,17 +21,17 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from host_agent import codec
-from host_agent.codec import Frames
-from host_agent.congestion import LEAST_WINDOW, NO_QUEUE, CongestionWindow
-from host_agent.process_calls import BARRIER, DONE, MOST_MEMORIES
-from host_agent.recovery import Recovery
-from host_agent.segment import Segment
-from host_agent.sure_calls import SureCalls
-from host_agent.timeout import RoundTrip
+from hopsum.host_agent import codec
+from hopsum.host_agent.codec import Frames
+from hopsum.host_agent.congestion import LEAST_WINDOW, NO_QUEUE, CongestionWindow
+from hopsum.host_agent.process_calls import BARRIER, DONE, MOST_MEMORIES
+from hopsum.host_agent.recovery import Recovery
+from hopsum.host_agent.segment import Segment
+from hopsum.host_agent.sure_calls import SureCalls
+from hopsum.host_agent.timeout import RoundTrip
+from hopsum.protocol.tos import URGENT
+from hopsum.protocol.wire import CHILD_MASK, CHILD_SHIFT, HOP_BYTES, Flag, Reduction, carries_lanes
 from p4switch.packet_io.compile import FLAGS, NoCompilerError, compile_shared
-from protocol.tos import URGENT
-from protocol.wire import CHILD_MASK, CHILD_SHIFT, HOP_BYTES, Flag, Reduction, carries_lanes
 
 
 def _bare(*, up: bool) -> int:
@@ -283,7 +283,7 @@ _EXACT = ("-fno-math-errno", "-ffp-contract=off")
 @cache
 def library() -> ctypes.CDLL | None:
     """Return the compiled passes, or None without a compiler."""
-    here = resources.files("host_agent")
+    here = resources.files("hopsum.host_agent")
     text = "".join(f"#define {name} {value}\n" for name, value in _LAYOUT.items())
     text += "".join([here.joinpath(name).read_text() for name in _TEXTS])
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collectives.plan import JobPlan, PlanError
+from hopsum.collectives.plan import JobPlan, PlanError
 
 
 def check_job(plan: JobPlan) -> None:

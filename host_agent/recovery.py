@@ -14,8 +14,8 @@ import ctypes
 import numpy as np
 from numpy.typing import NDArray
 
-from host_agent.codec import every, some
-from host_agent.timeout import RoundTrip
+from hopsum.host_agent.codec import every, some
+from hopsum.host_agent.timeout import RoundTrip
 
 NEVER = float("inf")
 REORDERING_DEGREE = 3
@@ -46,7 +46,7 @@ class Progress:
 
     def __init__(self) -> None:
         self.shared = ctypes.c_double(float("-inf"))
-        """The same for the pass in C (`host_agent.ordinary`)."""
+        """The same for the pass in C (`hopsum.host_agent.ordinary`)."""
 
     @property
     def at(self) -> float:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from host_agent.codec import every, reduction_byte
-from protocol.wire import Flag, Reduction
+from hopsum.host_agent.codec import every, reduction_byte
+from hopsum.protocol.wire import Flag, Reduction
 
 _OVERFLOW = np.uint8(Flag.OVERFLOW)
 _SUM = np.uint8(reduction_byte(Reduction.SUM))

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.operation import Ranges
-from collectives.plan import JobPlan
-from host_agent.bare_frames import without_lanes
-from host_agent.codec import (
+from hopsum.collectives.operation import Ranges
+from hopsum.collectives.plan import JobPlan
+from hopsum.host_agent.bare_frames import without_lanes
+from hopsum.host_agent.codec import (
     FLAGS_AT,
     STACK_START,
     TREE_AT,
@@ -23,13 +23,13 @@ from host_agent.codec import (
     weights_of,
     workers_of,
 )
-from host_agent.options import WorkerOptions
-from host_agent.ordinary import OrdinaryRoot
-from host_agent.segment import Remark, Tensor
-from host_agent.server_set import ServerSet
-from host_agent.worker import Worker
-from network.model import Network
-from protocol.wire import HOP_BYTES, Flag, Kind, Reduction, frame_bytes
+from hopsum.host_agent.options import WorkerOptions
+from hopsum.host_agent.ordinary import OrdinaryRoot
+from hopsum.host_agent.segment import Remark, Tensor
+from hopsum.host_agent.server_set import ServerSet
+from hopsum.host_agent.worker import Worker
+from hopsum.network.model import Network
+from hopsum.protocol.wire import HOP_BYTES, Flag, Kind, Reduction, frame_bytes
 
 _MAC = slice(0, 6)
 """A frame's destination."""

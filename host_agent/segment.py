@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from host_agent.codec import NO_LANES, reduction_byte
-from host_agent.recovery import low_high
-from protocol.wire import Reduction
+from hopsum.host_agent.codec import NO_LANES, reduction_byte
+from hopsum.host_agent.recovery import low_high
+from hopsum.protocol.wire import Reduction
 
 Tensor = NDArray[Any]
 """float32 or int32."""

@@ -7,10 +7,10 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.plan import JobPlan, PlanError, Results, TreePlan
-from host_agent.bare_frames import with_lanes, without_lanes
-from host_agent.check_lanes import is_result, seal_sums
-from host_agent.codec import (
+from hopsum.collectives.plan import JobPlan, PlanError, Results, TreePlan
+from hopsum.host_agent.bare_frames import with_lanes, without_lanes
+from hopsum.host_agent.check_lanes import is_result, seal_sums
+from hopsum.host_agent.codec import (
     Form,
     Frames,
     children_of,
@@ -31,18 +31,18 @@ from host_agent.codec import (
     weights_of,
     workers_of,
 )
-from host_agent.history import EMPTY, History
-from host_agent.integrity import make_integrity
-from host_agent.link_repairs import REPAIR, SEQUENCED, LinkRepairs
-from host_agent.open_sums import OpenSums
-from host_agent.ordinary import OrdinarySums
-from host_agent.plan_checks import check_job, check_same_job
-from host_agent.server_forms import ServerForms
-from host_agent.server_statistics import Missing as Missing
-from host_agent.server_statistics import ServerStatistics as ServerStatistics
-from network.model import Network
-from protocol.tos import URGENT
-from protocol.wire import MAX_CHILDREN, QUESTION, Flag, Kind, Reduction, serial_newer
+from hopsum.host_agent.history import EMPTY, History
+from hopsum.host_agent.integrity import make_integrity
+from hopsum.host_agent.link_repairs import REPAIR, SEQUENCED, LinkRepairs
+from hopsum.host_agent.open_sums import OpenSums
+from hopsum.host_agent.ordinary import OrdinarySums
+from hopsum.host_agent.plan_checks import check_job, check_same_job
+from hopsum.host_agent.server_forms import ServerForms
+from hopsum.host_agent.server_statistics import Missing as Missing
+from hopsum.host_agent.server_statistics import ServerStatistics as ServerStatistics
+from hopsum.network.model import Network
+from hopsum.protocol.tos import URGENT
+from hopsum.protocol.wire import MAX_CHILDREN, QUESTION, Flag, Kind, Reduction, serial_newer
 
 _NO_WEIGHT = -1
 """Weight of unused child numbers, which no packet has."""
@@ -194,7 +194,7 @@ class Server:
 
     def _take_ordinary(self, frames: Frames, now: float) -> bool:
         """Process ordinary sums in one pass; return whether these are such
-        (`host_agent.ordinary`)."""
+        (`hopsum.host_agent.ordinary`)."""
         if self._integrity is not None or self._all_single or not self._replicates:
             return False
         if frames.shape[1] != self._up.length:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from collectives.plan import JobPlan, Results, TreePlan
-from host_agent.codec import UNUSUAL_UPWARD, Form, Matcher, address_of
-from network.model import Network
-from protocol.wire import (
+from hopsum.collectives.plan import JobPlan, Results, TreePlan
+from hopsum.host_agent.codec import UNUSUAL_UPWARD, Form, Matcher, address_of
+from hopsum.network.model import Network
+from hopsum.protocol.wire import (
     REPLICATED_IP,
     REPLICATED_MAC,
     Address,

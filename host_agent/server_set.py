@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.plan import JobPlan
-from host_agent.codec import JOB_START, TREE_AT, Frames, common_number
-from host_agent.server import Server
-from network.model import Network
+from hopsum.collectives.plan import JobPlan
+from hopsum.host_agent.codec import JOB_START, TREE_AT, Frames, common_number
+from hopsum.host_agent.server import Server
+from hopsum.network.model import Network
 
 
 class ServerSet:

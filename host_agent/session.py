@@ -22,12 +22,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from collectives.messages import network_from, plan_from
-from collectives.plan import JobPlan
-from network.model import Network
-from protocol import hopsum_pb2 as pb
-from protocol.channel import ControllerError
-from protocol.liveness import HEARTBEAT_SECONDS
+from hopsum.collectives.messages import network_from, plan_from
+from hopsum.collectives.plan import JobPlan
+from hopsum.network.model import Network
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.channel import ControllerError
+from hopsum.protocol.liveness import HEARTBEAT_SECONDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.plan import JobPlan, Results, TreePlan
-from host_agent.check_lanes import ResultChecks
-from host_agent.codec import (
+from hopsum.collectives.plan import JobPlan, Results, TreePlan
+from hopsum.host_agent.check_lanes import ResultChecks
+from hopsum.host_agent.codec import (
     UNUSUAL_DOWNWARD,
     Form,
     Frames,
@@ -26,22 +26,22 @@ from host_agent.codec import (
     some,
     weights_of,
 )
-from host_agent.congestion import most_in_flight, stream_path
-from host_agent.failure import JobFailed
-from host_agent.fast_path import FastPath
-from host_agent.flight import BYPASS, Flight
-from host_agent.history import History
-from host_agent.integrity import make_integrity
-from host_agent.link_repairs import SEQUENCED, LinkRepairs
-from host_agent.numbers import Factors, dequantise, factors, quantise
-from host_agent.options import WorkerOptions as WorkerOptions
-from host_agent.options import WorkerStatistics as WorkerStatistics
-from host_agent.recovery import NEVER, Progress, low_high
-from host_agent.segment import Call, OpenSegments, Segment
-from host_agent.sure_calls import SureCalls
-from network.model import Network
-from protocol.tos import URGENT
-from protocol.wire import QUESTION, Flag, Header, Hop, Kind, Reduction, serial_newer
+from hopsum.host_agent.congestion import most_in_flight, stream_path
+from hopsum.host_agent.failure import JobFailed
+from hopsum.host_agent.fast_path import FastPath
+from hopsum.host_agent.flight import BYPASS, Flight
+from hopsum.host_agent.history import History
+from hopsum.host_agent.integrity import make_integrity
+from hopsum.host_agent.link_repairs import SEQUENCED, LinkRepairs
+from hopsum.host_agent.numbers import Factors, dequantise, factors, quantise
+from hopsum.host_agent.options import WorkerOptions as WorkerOptions
+from hopsum.host_agent.options import WorkerStatistics as WorkerStatistics
+from hopsum.host_agent.recovery import NEVER, Progress, low_high
+from hopsum.host_agent.segment import Call, OpenSegments, Segment
+from hopsum.host_agent.sure_calls import SureCalls
+from hopsum.network.model import Network
+from hopsum.protocol.tos import URGENT
+from hopsum.protocol.wire import QUESTION, Flag, Header, Hop, Kind, Reduction, serial_newer
 
 _ECN = np.uint8(Flag.ECN)
 

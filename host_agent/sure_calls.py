@@ -1,11 +1,11 @@
 """Calls of a process that a stream's flow takes from its socket, submits and answers, in C.
 
 A training makes the same calls again and again, and once that is sure each is submitted without a
-check (`host_agent.node.process_source`). A source that has nothing to do then says which calls it
-expects next, and of what magnitude. While the port waits for frames, a flow takes a call that is as
-expected, and answers it if its result is as expected, too: the same packets, frames and values as
-by the source. What is done is counted afterwards. Any other call stays where it is, and a result
-that does not conclude its call is left to the source.
+check (`hopsum.host_agent.node.process_source`). A source that has nothing to do then says which
+calls it expects next, and of what magnitude. While the port waits for frames, a flow takes a call
+that is as expected, and answers it if its result is as expected, too: the same packets, frames and
+values as by the source. What is done is counted afterwards. Any other call stays where it is, and a
+result that does not conclude its call is left to the source.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from host_agent import codec
-from host_agent.process_calls import REDUCTIONS, SUM, TYPES, CallPacket, Mailbox
-from host_agent.segment import Remark, Tensor
-from protocol.wire import Reduction
+from hopsum.host_agent import codec
+from hopsum.host_agent.process_calls import REDUCTIONS, SUM, TYPES, CallPacket, Mailbox
+from hopsum.host_agent.segment import Remark, Tensor
+from hopsum.protocol.wire import Reduction
 
 _EXPECTED = np.dtype(
     [
@@ -39,7 +39,7 @@ class Expected(NamedTuple):
 
     `combined`: the switches' operation on the integers that are submitted. `scaled`: these are made
     of float32 by the scale of exponent byte `code`; otherwise `code` is 0, and of other reductions
-    than sums the bits are `ordered` and `complemented` (`host_agent.node.reductions`).
+    than sums the bits are `ordered` and `complemented` (`hopsum.host_agent.node.reductions`).
     """
 
     kind: int = SUM

@@ -7,22 +7,22 @@ from dataclasses import asdict, dataclass, field
 from math import inf
 from typing import Any
 
-from collectives.algorithms.catalogue import MULTI_TREE, SCHEDULES
-from collectives.algorithms.trees import SharedTree
-from collectives.choices import DEFAULT_FORM, FormOptions
-from collectives.messages import shared_tree_from, shared_tree_message
-from collectives.task_messages import (
+from hopsum.collectives.algorithms.catalogue import MULTI_TREE, SCHEDULES
+from hopsum.collectives.algorithms.trees import SharedTree
+from hopsum.collectives.choices import DEFAULT_FORM, FormOptions
+from hopsum.collectives.messages import shared_tree_from, shared_tree_message
+from hopsum.collectives.task_messages import (
     form_from,
     form_message,
     given,
     workload_from,
     workload_message,
 )
-from collectives.workload import WorkloadSpec
-from coordination.tree import CoordinationTree
-from host_agent.options import WorkerOptions
-from protocol import hopsum_pb2 as pb
-from protocol.errors import InputError
+from hopsum.collectives.workload import WorkloadSpec
+from hopsum.coordination.tree import CoordinationTree
+from hopsum.host_agent.options import WorkerOptions
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.errors import InputError
 
 
 class TaskError(InputError):

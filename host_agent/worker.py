@@ -9,20 +9,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collectives.operation import Ranges
-from collectives.plan import JobPlan, PlanError, tensor_ranges
-from host_agent.bare_frames import with_lanes, without_lanes
-from host_agent.codec import Frames, by_tree
-from host_agent.failure import CallError, JobFailed
-from host_agent.numbers import exponent_codes, worker_bits
-from host_agent.plan_checks import check_job, check_same_job
-from host_agent.recovery import Progress
-from host_agent.segment import Call, Remark, Segment, Tensor
-from host_agent.stream import Stream, WorkerOptions, WorkerStatistics
-from host_agent.sure_calls import Answered, Begun, SureCalls
-from host_agent.timeout import earliest
-from network.model import Network
-from protocol.wire import (
+from hopsum.collectives.operation import Ranges
+from hopsum.collectives.plan import JobPlan, PlanError, tensor_ranges
+from hopsum.host_agent.bare_frames import with_lanes, without_lanes
+from hopsum.host_agent.codec import Frames, by_tree
+from hopsum.host_agent.failure import CallError, JobFailed
+from hopsum.host_agent.numbers import exponent_codes, worker_bits
+from hopsum.host_agent.plan_checks import check_job, check_same_job
+from hopsum.host_agent.recovery import Progress
+from hopsum.host_agent.segment import Call, Remark, Segment, Tensor
+from hopsum.host_agent.stream import Stream, WorkerOptions, WorkerStatistics
+from hopsum.host_agent.sure_calls import Answered, Begun, SureCalls
+from hopsum.host_agent.timeout import earliest
+from hopsum.network.model import Network
+from hopsum.protocol.wire import (
     LANE_REDUCTIONS,
     ROOT_REDUCTIONS,
     Reduction,
@@ -392,7 +392,7 @@ class Worker:
         return earliest(*[stream.deadline for stream in self._all])
 
     def mark(self, tos: int) -> None:
-        """Give frames another IP ToS byte from now on, see `protocol.tos.tos_of_level`."""
+        """Give frames another IP ToS byte from now on, see `hopsum.protocol.tos.tos_of_level`."""
         for stream in self._all:
             stream.mark(tos)
 

@@ -15,19 +15,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.choices import Collective
-from collectives.decomposition import decompose
-from collectives.operation import Ranges, worker_parts
-from collectives.plan import DataType, JobPlan, tensor_ranges
-from collectives.schedule import part
-from collectives.workload import DIGITS, KEPT_BYTES
-from collectives.workload import PROCESS as PROCESS
-from collectives.workload import VECTORS as VECTORS
-from collectives.workload import WorkloadSpec as WorkloadSpec
-from host_agent.digits import Digits, DigitsTraining
-from host_agent.numbers import error_bound, exponent_codes
-from protocol import hopsum_pb2 as pb
-from protocol.errors import OperationError
+from hopsum.collectives.choices import Collective
+from hopsum.collectives.decomposition import decompose
+from hopsum.collectives.operation import Ranges, worker_parts
+from hopsum.collectives.plan import DataType, JobPlan, tensor_ranges
+from hopsum.collectives.schedule import part
+from hopsum.collectives.workload import DIGITS, KEPT_BYTES
+from hopsum.collectives.workload import PROCESS as PROCESS
+from hopsum.collectives.workload import VECTORS as VECTORS
+from hopsum.collectives.workload import WorkloadSpec as WorkloadSpec
+from hopsum.host_agent.digits import Digits, DigitsTraining
+from hopsum.host_agent.numbers import error_bound, exponent_codes
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.errors import OperationError
 
 Tensor = NDArray[Any]
 

@@ -23,8 +23,8 @@ def program(name: str) -> str:
     """
     folders = (
         CHECKOUT / ".venv" / "bin",
-        # A wheel's files are in ENVIRONMENT/lib/python3.N/site-packages.
-        (CHECKOUT / ".." / ".." / ".." / "bin").resolve(),
+        # A wheel's files are in ENVIRONMENT/lib/python3.N/site-packages/hopsum.
+        (CHECKOUT / ".." / ".." / ".." / ".." / "bin").resolve(),
         Path(sys.executable).parent,
     )
     found = [folder / name for folder in folders if (folder / name).exists()]

@@ -9,8 +9,8 @@ import struct
 import time
 from collections.abc import Iterable
 
-from mininet_topos.hosts import EmulatedHosts
-from mininet_topos.record import INTERFACES
+from hopsum.mininet_topos.hosts import EmulatedHosts
+from hopsum.mininet_topos.record import INTERFACES
 
 WAKING = bytes.fromhex("02 00 00 00 00 00  02 00 00 00 00 00  88 b5") + bytes(46)
 """A frame without a receiver, of an EtherType for local experiments: switches drop it."""

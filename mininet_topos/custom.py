@@ -20,18 +20,18 @@ from typing import ClassVar
 
 # `mn` executes this file's text, so __file__ is not set; the code object knows where it is from.
 CHECKOUT = Path(sys._getframe().f_code.co_filename).resolve().parent.parent
-sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "p4switch" / "src")]
+sys.path[:0] = [str(CHECKOUT / "src"), str(CHECKOUT / "p4switch" / "src")]
 # Commands import the same: another checkout's would look elsewhere for what these leave.
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[:2])}
 
 from mininet.node import Controller  # noqa: E402
 from mininet.topo import Topo  # noqa: E402
 
-from mininet_topos.addresses import program  # noqa: E402
-from mininet_topos.interfaces import offload_command  # noqa: E402
-from mininet_topos.lifetime import END_WITH_STARTER  # noqa: E402
-from mininet_topos.link_queues import shaping_lines  # noqa: E402
-from mininet_topos.switches import Bmv2Switch, EmbeddedSwitch, P4Switch  # noqa: E402
+from hopsum.mininet_topos.addresses import program  # noqa: E402
+from hopsum.mininet_topos.interfaces import offload_command  # noqa: E402
+from hopsum.mininet_topos.lifetime import END_WITH_STARTER  # noqa: E402
+from hopsum.mininet_topos.link_queues import shaping_lines  # noqa: E402
+from hopsum.mininet_topos.switches import Bmv2Switch, EmbeddedSwitch, P4Switch  # noqa: E402
 
 HOPSUM = program("hopsum")
 

@@ -15,18 +15,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from mininet_topos.failures import EmulationError
-from mininet_topos.hosts import EmulatedHosts
-from mininet_topos.interfaces import (
+from hopsum.mininet_topos.failures import EmulationError
+from hopsum.mininet_topos.hosts import EmulatedHosts
+from hopsum.mininet_topos.interfaces import (
     neighbour_lines,
     offload_command,
     ordered_command,
     route_lines,
 )
-from mininet_topos.lifetime import END_WITH_STARTER
-from mininet_topos.link_queues import HYSTERESIS, SEND_BUFFER, shaping_lines
-from mininet_topos.loader import load_mininet
-from mininet_topos.record import (
+from hopsum.mininet_topos.lifetime import END_WITH_STARTER
+from hopsum.mininet_topos.link_queues import HYSTERESIS, SEND_BUFFER, shaping_lines
+from hopsum.mininet_topos.loader import load_mininet
+from hopsum.mininet_topos.record import (
     INTERFACES,
     EmulationLock,
     RunRecord,
@@ -35,8 +35,8 @@ from mininet_topos.record import (
     state_folder,
     take_down_orphans,
 )
-from network.model import Network, NetworkError
-from network.paths import PlainRoutes, forwards
+from hopsum.network.model import Network, NetworkError
+from hopsum.network.paths import PlainRoutes, forwards
 
 LOGGER = logging.getLogger("hopsum.emulation")
 
@@ -174,7 +174,7 @@ class Emulation(EmulatedHosts):
         from mininet.log import setLogLevel
         from mininet.net import Mininet
 
-        from mininet_topos.switches import SWITCHES
+        from hopsum.mininet_topos.switches import SWITCHES
 
         setLogLevel("critical")
         net = Mininet(controller=None, link=Link, waitConnected=False)

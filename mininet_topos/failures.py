@@ -7,7 +7,7 @@ class EmulationError(RuntimeError):
     """The emulation could not be brought up; the message says what failed."""
 
     exit_code = 2
-    """As of `protocol.errors`, which `mn --custom` cannot import."""
+    """As of `hopsum.protocol.errors`, which `mn --custom` cannot import."""
 
 
 class MininetUnavailable(EmulationError):

@@ -10,10 +10,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 
-from mininet_topos.failures import EmulationError
-from mininet_topos.lifetime import END_WITH_STARTER
-from mininet_topos.record import INTERFACES, MARK, RunRecord, processes_of, record_of, state_folder
-from network.model import Network
+from hopsum.mininet_topos.failures import EmulationError
+from hopsum.mininet_topos.lifetime import END_WITH_STARTER
+from hopsum.mininet_topos.record import (
+    INTERFACES,
+    MARK,
+    RunRecord,
+    processes_of,
+    record_of,
+    state_folder,
+)
+from hopsum.network.model import Network
 
 
 class EmulatedHosts(ABC):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from protocol.tos import LEVELS, UDP_PORT, URGENT, tos_of_level
+from hopsum.protocol.tos import LEVELS, UDP_PORT, URGENT, tos_of_level
 
 QUEUE_FRAMES = 1000
 BURST_SECONDS = 0.002

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mininet_topos.failures import MininetUnavailable
+from hopsum.mininet_topos.failures import MininetUnavailable
 
 CANDIDATES = (
     Path("/usr/lib/python3/dist-packages/mininet"),

@@ -24,8 +24,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO
 
-from files.processes import start_time
-from mininet_topos.failures import EmulationError
+from hopsum.files.processes import start_time
+from hopsum.mininet_topos.failures import EmulationError
 from p4switch.packet_io.private_files import (
     open_private,
     private_folder,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mininet.node import Switch
 
-from mininet_topos.addresses import (
+from hopsum.mininet_topos.addresses import (
     CPU_PORT,
     THRIFT_BASE_PORT,
     grpc_address,
@@ -25,8 +25,8 @@ from mininet_topos.addresses import (
     ready_file,
     trace_file,
 )
-from mininet_topos.failures import SwitchFailed
-from mininet_topos.lifetime import END_WITH_STARTER, less_of_root
+from hopsum.mininet_topos.failures import SwitchFailed
+from hopsum.mininet_topos.lifetime import END_WITH_STARTER, less_of_root
 
 READY_SECONDS = 60.0
 PRIORITY_QUEUES = 8

@@ -3,7 +3,7 @@
  *
  * Contributions travel up, from children to the server, and join in slots; results travel down
  * and clear them. The stack of hop entries in a packet says what each switch does with it, tables
- * say what it may do. docs/protocol.md describes the protocol, protocol/wire.py the packets.
+ * say what it may do. docs/protocol.md describes the protocol, src/hopsum/protocol/wire.py the packets.
  *
  *   parser                is it hopsum's, and well-formed?                   parser.p4
  *   ingress

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from collectives.workload import Digits
-from mininet_topos.loader import why_unavailable
-from mininet_topos.record import state_folder
+from hopsum.collectives.workload import Digits
+from hopsum.mininet_topos.loader import why_unavailable
+from hopsum.mininet_topos.record import state_folder
 from tests.support.emulation_turns import wait_for_turn
 from tests.support.machine import PATIENCE, held, interface_names, unique, wait_until_up
 from tests.support.processes import MARK
@@ -107,7 +107,7 @@ def other_veth() -> Iterator[tuple[str, str]]:
 @pytest.fixture
 def time_to_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a plan of an embedding depend on its search alone, and not on how busy the machine is."""
-    monkeypatch.setattr("planning.embedding.job_planner.PLANNING_SECONDS", PATIENCE)
+    monkeypatch.setattr("hopsum.planning.embedding.job_planner.PLANNING_SECONDS", PATIENCE)
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from cli.command_reference import CONFIGURED, command_named, commands_of
-from files.options_file import keys_of
+from hopsum.cli.command_reference import CONFIGURED, command_named, commands_of
+from hopsum.files.options_file import keys_of
 
 COMMANDS_HEAD = """\
 # Commands

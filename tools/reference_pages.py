@@ -16,10 +16,7 @@ from mkdocs.structure.files import File
 from tools.command_pages import commands_page, configuration_page
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = (
-    "cli", "collectives", "controller", "coordination", "files", "host_agent", "mininet_topos",
-    "network", "planning", "protocol", "simulation", "timing",
-)  # fmt: skip
+PACKAGE = ROOT / "src" / "hopsum"
 BASE = "HopsumError"
 ERRORS = """\
 # Errors
@@ -55,16 +52,16 @@ def error_classes() -> list[ErrorClass]:
 
 
 def _classes() -> Iterator[ErrorClass]:
-    for room in ROOMS:
-        for path in sorted((ROOT / room).rglob("*.py")):
-            if "_pb2" in path.name:
-                continue
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.ClassDef):
-                    bases = tuple(base.id for base in node.bases if isinstance(base, ast.Name))
-                    module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-                    text = " ".join((ast.get_docstring(node) or "").split())
-                    yield ErrorClass(node.name, module, text, bases)
+    # `**` follows no links to folders, which the rooms of the root are.
+    for path in sorted(path for room in PACKAGE.iterdir() for path in room.rglob("*.py")):
+        if "_pb2" in path.name:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                bases = tuple(base.id for base in node.bases if isinstance(base, ast.Name))
+                module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+                text = " ".join((ast.get_docstring(node) or "").split())
+                yield ErrorClass(node.name, module, text, bases)
 
 
 def errors_page() -> str:

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from protocol.errors import InputError, OperationError
-from protocol.roles import ROLE_URI, Role
+from hopsum.protocol.errors import InputError, OperationError
+from hopsum.protocol.roles import ROLE_URI, Role
 
 AUTHORITY = "authority"
 MOST_NAME = 64

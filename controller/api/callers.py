@@ -17,8 +17,8 @@ from typing import Any
 
 import grpc
 
-from protocol.errors import OperationError
-from protocol.roles import ROLE_URI, Role
+from hopsum.protocol.errors import OperationError
+from hopsum.protocol.roles import ROLE_URI, Role
 
 _NAMES = ("x509_common_name", "x509_subject_alternative_name")
 

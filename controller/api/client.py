@@ -6,15 +6,15 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from controller.api.rendezvous import address_file, find_controller
-from protocol import hopsum_pb2 as pb
-from protocol.channel import ControllerError, Tls, ask_controller, tls_of_environment
+from hopsum.controller.api.rendezvous import address_file, find_controller
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.channel import ControllerError, Tls, ask_controller, tls_of_environment
 
 if TYPE_CHECKING:
-    from collectives.plan import JobPlan
-    from controller.dataplane.slots import SlotState
-    from controller.telemetry.slot_diagnosis import Missing
-    from network.model import Network
+    from hopsum.collectives.plan import JobPlan
+    from hopsum.controller.dataplane.slots import SlotState
+    from hopsum.controller.telemetry.slot_diagnosis import Missing
+    from hopsum.network.model import Network
 
 TIMEOUT = 30.0
 SUBMIT_TIMEOUT = 300.0
@@ -55,7 +55,7 @@ class ControllerClient:
 
     def describe(self, job: int) -> tuple[Network, JobPlan]:
         """Return a job's network and current plan."""
-        from collectives.messages import network_from, plan_from
+        from hopsum.collectives.messages import network_from, plan_from
 
         request = pb.DescribeRequest(job=job)
         reply: pb.Description = self._ask(lambda stub: stub.Describe(request, timeout=TIMEOUT))
@@ -69,7 +69,7 @@ class ControllerClient:
 
     def slots(self, switch: str, first: int, count: int, lanes: bool = False) -> list[SlotState]:
         """Return slots of a switch, read in-band."""
-        from controller.dataplane.slots import slot_from
+        from hopsum.controller.dataplane.slots import slot_from
 
         request = pb.InspectRequest(switch=switch, first=first, count=count, lanes=lanes)
         reply: pb.InspectReply = self._ask(lambda stub: stub.Inspect(request, timeout=TIMEOUT))
@@ -77,7 +77,7 @@ class ControllerClient:
 
     def missing(self, job: int) -> list[Missing]:
         """Return the missing children of a job's incomplete slots."""
-        from controller.telemetry.slot_diagnosis import missing_from
+        from hopsum.controller.telemetry.slot_diagnosis import missing_from
 
         request = pb.WhyStuckRequest(job=job)
         reply: pb.WhyStuckReply = self._ask(

@@ -10,20 +10,20 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from collectives.messages import network_message
-from collectives.plan import JobPlan
-from controller import clock
-from controller.dataplane.driver import DriverError, State, SwitchTarget
-from controller.dataplane.slots import SlotState
-from controller.jobs.agents import UnknownJobError
-from controller.jobs.cluster import Cluster
-from controller.jobs.job import Job
-from controller.jobs.job_state import JobState
-from controller.telemetry.diagnosis import condition, link_condition
-from controller.telemetry.slot_diagnosis import Missing, find_missing, read_slots
-from protocol import hopsum_pb2 as pb
-from protocol.outcomes import Outcome, packets, sums
-from protocol.version import version
+from hopsum.collectives.messages import network_message
+from hopsum.collectives.plan import JobPlan
+from hopsum.controller import clock
+from hopsum.controller.dataplane.driver import DriverError, State, SwitchTarget
+from hopsum.controller.dataplane.slots import SlotState
+from hopsum.controller.jobs.agents import UnknownJobError
+from hopsum.controller.jobs.cluster import Cluster
+from hopsum.controller.jobs.job import Job
+from hopsum.controller.jobs.job_state import JobState
+from hopsum.controller.telemetry.diagnosis import condition, link_condition
+from hopsum.controller.telemetry.slot_diagnosis import Missing, find_missing, read_slots
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.outcomes import Outcome, packets, sums
+from hopsum.protocol.version import version
 
 COUNTER_SECONDS = 2.0
 """Timeout for reading one switch's counters: one that hangs must not delay the others."""

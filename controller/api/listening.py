@@ -11,10 +11,10 @@ from pathlib import Path
 
 import grpc
 
-from controller.api.callers import Caller, Guard, Identify, always, certified, user
-from controller.api.unix_callers import SocketError, group_number, served_to_group
-from protocol.channel import SERVER_OPTIONS, Tls
-from protocol.errors import InputError, OperationError
+from hopsum.controller.api.callers import Caller, Guard, Identify, always, certified, user
+from hopsum.controller.api.unix_callers import SocketError, group_number, served_to_group
+from hopsum.protocol.channel import SERVER_OPTIONS, Tls
+from hopsum.protocol.errors import InputError, OperationError
 
 STOP_SECONDS = 0.5
 """Grace period for calls in progress when a server stops."""

@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import grpc
 
-from collectives.messages import network_message, plan_message
-from collectives.plan import PlanError
-from controller import clock
-from controller.api.callers import CALLER, may_cancel, owner_of, why_not
-from controller.api.cluster_state import (
+from hopsum.collectives.messages import network_message, plan_message
+from hopsum.collectives.plan import PlanError
+from hopsum.controller import clock
+from hopsum.controller.api.callers import CALLER, may_cancel, owner_of, why_not
+from hopsum.controller.api.cluster_state import (
     SwitchReader,
     cluster_state,
     job_info,
@@ -24,24 +24,24 @@ from controller.api.cluster_state import (
     slot_uses,
     switch_statuses,
 )
-from controller.api.listening import Listen
-from controller.background import log_defect
-from controller.dataplane.driver import DriverError
-from controller.dataplane.slots import slot_message
-from controller.jobs.agents import MessageQueue, UnknownJobError
-from controller.jobs.cluster import Cluster
-from controller.jobs.job import Job
-from controller.jobs.job_spec import spec_from
-from controller.jobs.job_state import JobError, JobState
-from controller.jobs.journal import Unrecorded
-from controller.jobs.priorities import PriorityError
-from controller.jobs.task_check import check_task
-from controller.telemetry.nodes import REPORT_SECONDS, NodeError
-from controller.telemetry.slot_diagnosis import missing_message
-from controller.telemetry.state import StateError
-from protocol import hopsum_pb2 as pb
-from protocol import hopsum_pb2_grpc as pb_grpc
-from protocol.errors import InputError
+from hopsum.controller.api.listening import Listen
+from hopsum.controller.background import log_defect
+from hopsum.controller.dataplane.driver import DriverError
+from hopsum.controller.dataplane.slots import slot_message
+from hopsum.controller.jobs.agents import MessageQueue, UnknownJobError
+from hopsum.controller.jobs.cluster import Cluster
+from hopsum.controller.jobs.job import Job
+from hopsum.controller.jobs.job_spec import spec_from
+from hopsum.controller.jobs.job_state import JobError, JobState
+from hopsum.controller.jobs.journal import Unrecorded
+from hopsum.controller.jobs.priorities import PriorityError
+from hopsum.controller.jobs.task_check import check_task
+from hopsum.controller.telemetry.nodes import REPORT_SECONDS, NodeError
+from hopsum.controller.telemetry.slot_diagnosis import missing_message
+from hopsum.controller.telemetry.state import StateError
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol import hopsum_pb2_grpc as pb_grpc
+from hopsum.protocol.errors import InputError
 
 LOGGER = logging.getLogger("hopsum.service")
 

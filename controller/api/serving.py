@@ -11,23 +11,23 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from dataclasses import replace
 from typing import Any
 
-from controller.api.callers import always
-from controller.api.listening import AddTo, Listen, at
-from controller.api.rendezvous import announced
-from controller.api.service import ControllerService
-from controller.background import log_defect
-from controller.dataplane.driver import Driver
-from controller.dataplane.rules import losses_on
-from controller.jobs.cluster import Cluster
-from controller.jobs.failover import LinkStates, fail_over
-from controller.jobs.journal import journal_of
-from controller.jobs.manager import Manager
-from controller.jobs.settings import ClusterSettings
-from controller.telemetry.health import Element
-from controller.telemetry.link_states import link_states
-from controller.telemetry.port_counts import LinkBytes, count_ports
-from network.model import Network
-from protocol.channel import Tls, server_credentials
+from hopsum.controller.api.callers import always
+from hopsum.controller.api.listening import AddTo, Listen, at
+from hopsum.controller.api.rendezvous import announced
+from hopsum.controller.api.service import ControllerService
+from hopsum.controller.background import log_defect
+from hopsum.controller.dataplane.driver import Driver
+from hopsum.controller.dataplane.rules import losses_on
+from hopsum.controller.jobs.cluster import Cluster
+from hopsum.controller.jobs.failover import LinkStates, fail_over
+from hopsum.controller.jobs.journal import journal_of
+from hopsum.controller.jobs.manager import Manager
+from hopsum.controller.jobs.settings import ClusterSettings
+from hopsum.controller.telemetry.health import Element
+from hopsum.controller.telemetry.link_states import link_states
+from hopsum.controller.telemetry.port_counts import LinkBytes, count_ports
+from hopsum.network.model import Network
+from hopsum.protocol.channel import Tls, server_credentials
 
 LOGGER = logging.getLogger("hopsum.serving")
 

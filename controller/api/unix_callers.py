@@ -20,8 +20,8 @@ from pathlib import Path
 
 import grpc
 
-from controller.api.callers import Caller, user
-from protocol.errors import InputError, OperationError
+from hopsum.controller.api.callers import Caller, user
+from hopsum.protocol.errors import InputError, OperationError
 
 MOST_USERS = 64
 """Maximum number of users: each has a server of its own."""

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 import finsy.p4client
 import grpc
 
-from protocol.channel import Tls, client_credentials
+from hopsum.protocol.channel import Tls, client_credentials
 
 Connect = Callable[[str], grpc.aio.Channel]
 """Opens a channel to the P4Runtime server at an address."""

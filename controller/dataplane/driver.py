@@ -25,26 +25,26 @@ from finsy.gnmiclient import GNMIClientError
 from finsy.p4entity import P4Entity
 from finsy.proto import p4r, p4r_grpc
 
-from controller.background import log_defect
-from controller.dataplane.connection import (
+from hopsum.controller.background import log_defect
+from hopsum.controller.dataplane.connection import (
     FIRST_PAUSE,
     LAST_PAUSE,
     Connect,
     connect_by,
     open_channel,
 )
-from controller.dataplane.entries import Update, in_program_order, rules_read, updates
-from controller.dataplane.pipeline import Pipeline
-from controller.dataplane.rules import SwitchRules
-from controller.dataplane.slots import (
+from hopsum.controller.dataplane.entries import Update, in_program_order, rules_read, updates
+from hopsum.controller.dataplane.pipeline import Pipeline
+from hopsum.controller.dataplane.rules import SwitchRules
+from hopsum.controller.dataplane.slots import (
     OPCODE_INSPECT,
     OPCODE_SEND,
     SlotState,
     inspect_frame,
     slot_state,
 )
-from protocol.errors import OperationError
-from protocol.outcomes import Outcome
+from hopsum.protocol.errors import OperationError
+from hopsum.protocol.outcomes import Outcome
 
 LOGGER = logging.getLogger("hopsum.driver")
 

@@ -12,7 +12,7 @@ import finsy as fy
 from finsy import P4Schema
 from finsy.p4entity import P4Entity, P4Replica
 
-from controller.dataplane.rules import MatchValue, SwitchRules, TableEntry
+from hopsum.controller.dataplane.rules import MatchValue, SwitchRules, TableEntry
 
 Entity = fy.P4TableEntry | fy.P4MulticastGroupEntry | fy.P4CloneSessionEntry
 

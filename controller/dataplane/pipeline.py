@@ -10,7 +10,7 @@ from pathlib import Path
 from finsy.proto import p4i
 from google.protobuf import text_format
 
-from protocol.errors import InputError
+from hopsum.protocol.errors import InputError
 
 
 class PipelineError(InputError):

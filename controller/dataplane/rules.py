@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from collectives.plan import JobPlan, PlanError, Results, SwitchPart, TreePlan
-from network.model import Network
-from network.paths import PlainRoutes, spanning_tree
-from planning.model.allocation import FLOOD_GROUP
+from hopsum.collectives.plan import JobPlan, PlanError, Results, SwitchPart, TreePlan
+from hopsum.network.model import Network
+from hopsum.network.paths import PlainRoutes, spanning_tree
+from hopsum.planning.model.allocation import FLOOD_GROUP
 
 BROADCAST_MAC = 0xFFFF_FFFF_FFFF
 THRESHOLD_MAX = 0xFFFF_FFFF

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol import hopsum_pb2 as pb
-from protocol.wire import (
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.wire import (
     MAX_CHILDREN,
     Address,
     Header,

@@ -17,8 +17,8 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 
-from controller.dataplane.driver import ELECTION_ID
-from controller.ha.etcd import Entry, Etcd, EtcdAddress, EtcdError, Fence
+from hopsum.controller.dataplane.driver import ELECTION_ID
+from hopsum.controller.ha.etcd import Entry, Etcd, EtcdAddress, EtcdError, Fence
 
 LOGGER = logging.getLogger("hopsum.election")
 

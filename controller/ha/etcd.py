@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from protocol.channel import Tls
-from protocol.errors import InputError, OperationError
-from protocol.extras import require
+from hopsum.protocol.channel import Tls
+from hopsum.protocol.errors import InputError, OperationError
+from hopsum.protocol.extras import require
 
 if TYPE_CHECKING:
     from etcd3gw.client import Etcd3Client

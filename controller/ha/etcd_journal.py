@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from itertools import islice
 
-from controller.ha.election import Leadership
-from controller.ha.etcd import MOST_CHANGES, Etcd, EtcdError
-from controller.jobs.journal import JournalError, Record, Unrecorded
+from hopsum.controller.ha.election import Leadership
+from hopsum.controller.ha.etcd import MOST_CHANGES, Etcd, EtcdError
+from hopsum.controller.jobs.journal import JournalError, Record, Unrecorded
 
 
 class EtcdJournal:

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from collectives.plan import JobPlan
-from controller.jobs.tracker import Outgoing, Tracker
-from network.model import shorten
-from protocol import hopsum_pb2 as pb
-from protocol.errors import OperationError
-from protocol.liveness import SILENCE_SECONDS
+from hopsum.collectives.plan import JobPlan
+from hopsum.controller.jobs.tracker import Outgoing, Tracker
+from hopsum.network.model import shorten
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.errors import OperationError
+from hopsum.protocol.liveness import SILENCE_SECONDS
 
 MessageQueue = asyncio.Queue[pb.ControllerMessage | None]
 """Messages to one agent; None ends its stream."""

@@ -16,12 +16,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from collectives.plan import JobPlan, PlanError
-from controller import clock
-from controller.background import log_defect
-from controller.dataplane.driver import DriverError
-from controller.jobs.job import Job
-from controller.jobs.job_request import (
+from hopsum.collectives.plan import JobPlan, PlanError
+from hopsum.controller import clock
+from hopsum.controller.background import log_defect
+from hopsum.controller.dataplane.driver import DriverError
+from hopsum.controller.jobs.job import Job
+from hopsum.controller.jobs.job_request import (
     complete_task,
     make_request,
     place_spec,
@@ -29,24 +29,24 @@ from controller.jobs.job_request import (
     vectors_spec,
     with_vectors,
 )
-from controller.jobs.job_spec import JobSpec
-from controller.jobs.job_state import JobError, JobState
-from controller.jobs.job_table import JobTable
-from controller.jobs.manager import Manager, next_request
-from controller.jobs.priorities import FeedbackQueue, JobLevel, suitable_policy
-from controller.jobs.reoptimizer import Reoptimizer, free_network
-from controller.jobs.settings import ClusterSettings
-from controller.jobs.stall_diagnosis import Progress, why_stalled
-from controller.jobs.task_check import check_workload, workload_of
-from controller.jobs.tracker import Tracker
-from controller.telemetry.diagnosis import cut_off
-from controller.telemetry.nodes import REPORT_SECONDS, Nodes
-from controller.telemetry.state import StateError
-from network.model import Network, NetworkError, shorten
-from planning.model.allocation import Allocator
-from planning.model.placement import Placement
-from planning.registry import make_plan
-from protocol import hopsum_pb2 as pb
+from hopsum.controller.jobs.job_spec import JobSpec
+from hopsum.controller.jobs.job_state import JobError, JobState
+from hopsum.controller.jobs.job_table import JobTable
+from hopsum.controller.jobs.manager import Manager, next_request
+from hopsum.controller.jobs.priorities import FeedbackQueue, JobLevel, suitable_policy
+from hopsum.controller.jobs.reoptimizer import Reoptimizer, free_network
+from hopsum.controller.jobs.settings import ClusterSettings
+from hopsum.controller.jobs.stall_diagnosis import Progress, why_stalled
+from hopsum.controller.jobs.task_check import check_workload, workload_of
+from hopsum.controller.jobs.tracker import Tracker
+from hopsum.controller.telemetry.diagnosis import cut_off
+from hopsum.controller.telemetry.nodes import REPORT_SECONDS, Nodes
+from hopsum.controller.telemetry.state import StateError
+from hopsum.network.model import Network, NetworkError, shorten
+from hopsum.planning.model.allocation import Allocator
+from hopsum.planning.model.placement import Placement
+from hopsum.planning.registry import make_plan
+from hopsum.protocol import hopsum_pb2 as pb
 
 LOGGER = logging.getLogger("hopsum.cluster")
 

@@ -7,14 +7,14 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
-from collectives.plan import PlanError
-from controller import clock
-from controller.dataplane.driver import DriverError, State
-from controller.jobs.manager import Manager
-from controller.jobs.reoptimizer import round_cost
-from controller.telemetry.diagnosis import cut_off, element_name
-from controller.telemetry.health import Element
-from network.model import NetworkError
+from hopsum.collectives.plan import PlanError
+from hopsum.controller import clock
+from hopsum.controller.dataplane.driver import DriverError, State
+from hopsum.controller.jobs.manager import Manager
+from hopsum.controller.jobs.reoptimizer import round_cost
+from hopsum.controller.telemetry.diagnosis import cut_off, element_name
+from hopsum.controller.telemetry.health import Element
+from hopsum.network.model import NetworkError
 
 LOGGER = logging.getLogger("hopsum.failover")
 

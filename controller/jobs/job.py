@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from collectives.plan import JobPlan
-from collectives.task_messages import workload_from
-from controller.jobs.job_spec import JobSpec
-from controller.jobs.job_state import NEXT, JobState
-from controller.jobs.restarting_counter import RestartingCounter
-from controller.telemetry.health import Element
-from planning.model.request import PlanRequest
-from protocol import hopsum_pb2 as pb
+from hopsum.collectives.plan import JobPlan
+from hopsum.collectives.task_messages import workload_from
+from hopsum.controller.jobs.job_spec import JobSpec
+from hopsum.controller.jobs.job_state import NEXT, JobState
+from hopsum.controller.jobs.restarting_counter import RestartingCounter
+from hopsum.controller.telemetry.health import Element
+from hopsum.planning.model.request import PlanRequest
+from hopsum.protocol import hopsum_pb2 as pb
 
 MOST_COUNT = (1 << 64) - 1
 """Maximum of a message's field; agents may report anything."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
-from network.model import Network, NetworkError
-from planning.model.placement import Placement, place
+from hopsum.network.model import Network, NetworkError
+from hopsum.planning.model.placement import Placement, place
 
 HELPERS = 16
 """Maximum number of auxiliary hosts that an embedding may choose from."""

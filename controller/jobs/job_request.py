@@ -6,25 +6,31 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from math import inf
 
-from collectives.choices import DEFAULT_PLANNER, MULTI_TREE, Collective, Coordination, DataType
-from collectives.messages import shared_tree_message
-from collectives.plan import WINDOW_EMBEDDED, PlanError
-from collectives.task_messages import workload_message
-from collectives.workload import PROCESS, VECTORS, WorkloadSpec
-from controller.jobs.job_placement import place_helpers, place_job
-from controller.jobs.job_spec import JobSpec
-from controller.jobs.job_state import MOST_NAME, JobError
-from controller.jobs.settings import ATTEND_LIMIT, ClusterSettings
-from coordination.physical import plan_coordination
-from coordination.tree import DEFAULT_LIMITS, CoordinationTree, TreeLimits
-from network.model import Network
-from planning.answers import MTREE, check_weights, check_without_mtree, host_forest
-from planning.model.graph import planning_graph
-from planning.model.placement import Placement
-from planning.model.request import Algorithm, EmbeddingOptions, PlanRequest
-from planning.registry import EMBEDDING
-from protocol import hopsum_pb2 as pb
-from protocol.wire import Reduction, frame_bytes
+from hopsum.collectives.choices import (
+    DEFAULT_PLANNER,
+    MULTI_TREE,
+    Collective,
+    Coordination,
+    DataType,
+)
+from hopsum.collectives.messages import shared_tree_message
+from hopsum.collectives.plan import WINDOW_EMBEDDED, PlanError
+from hopsum.collectives.task_messages import workload_message
+from hopsum.collectives.workload import PROCESS, VECTORS, WorkloadSpec
+from hopsum.controller.jobs.job_placement import place_helpers, place_job
+from hopsum.controller.jobs.job_spec import JobSpec
+from hopsum.controller.jobs.job_state import MOST_NAME, JobError
+from hopsum.controller.jobs.settings import ATTEND_LIMIT, ClusterSettings
+from hopsum.coordination.physical import plan_coordination
+from hopsum.coordination.tree import DEFAULT_LIMITS, CoordinationTree, TreeLimits
+from hopsum.network.model import Network
+from hopsum.planning.answers import MTREE, check_weights, check_without_mtree, host_forest
+from hopsum.planning.model.graph import planning_graph
+from hopsum.planning.model.placement import Placement
+from hopsum.planning.model.request import Algorithm, EmbeddingOptions, PlanRequest
+from hopsum.planning.registry import EMBEDDING
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.wire import Reduction, frame_bytes
 
 VECTORS_WINDOW = 4
 """Window of a job of bit vectors: a worker has one vector in flight."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 
-from collectives.algorithms.catalogue import SCHEDULES
-from collectives.choices import DEFAULT_PLANNER, MULTI_TREE, Coordination, Results
-from collectives.plan import PlanError
-from collectives.task_messages import choice
-from controller.jobs.job_state import JobError
-from coordination.tree import DEFAULT_LIMITS, TreeLimits
-from planning.model.forest import ForestOptions, keep_of
-from planning.model.request import DEFAULT_WEIGHTS, Algorithm, WeightSteps
-from planning.registry import EMBEDDING
-from protocol import hopsum_pb2 as pb
+from hopsum.collectives.algorithms.catalogue import SCHEDULES
+from hopsum.collectives.choices import DEFAULT_PLANNER, MULTI_TREE, Coordination, Results
+from hopsum.collectives.plan import PlanError
+from hopsum.collectives.task_messages import choice
+from hopsum.controller.jobs.job_state import JobError
+from hopsum.coordination.tree import DEFAULT_LIMITS, TreeLimits
+from hopsum.planning.model.forest import ForestOptions, keep_of
+from hopsum.planning.model.request import DEFAULT_WEIGHTS, Algorithm, WeightSteps
+from hopsum.planning.registry import EMBEDDING
+from hopsum.protocol import hopsum_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class JobSpec:
     task's workload needs that; `coordination_limits`: of the tree by which they do.
     `owner`: name of the caller who submitted it; "": unknown. `limited`: the owner's jobs together
     have a quota of slots. `integrity`: its sums have check
-    lanes, with a key in its task (`host_agent.integrity`). `immediate`: it starts on free slots at
-    once or is refused; it neither waits for other jobs nor preempts them.
+    lanes, with a key in its task (`hopsum.host_agent.integrity`). `immediate`: it starts on free
+    slots at once or is refused; it neither waits for other jobs nor preempts them.
     """
 
     name: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from protocol.errors import InputError
+from hopsum.protocol.errors import InputError
 
 LAST_JOB = 0xFFFF
 """Largest job number that fits into a packet."""

@@ -19,19 +19,19 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from google.protobuf.message import DecodeError
 
-from collectives.algorithms.catalogue import SCHEDULES
-from collectives.choices import MULTI_TREE
-from collectives.messages import plan_from, plan_message
-from collectives.plan import JobPlan, PlanError
-from controller.jobs.job import Job, move
-from controller.jobs.job_spec import JobSpec, spec_from, submission_of
-from controller.jobs.job_state import LAST_JOB, MOST_NAME, JobError, JobState
-from controller.jobs.journal import Journal, Record, Unrecorded, journal_of
-from controller.telemetry.event_log import EventKind, EventLog
-from controller.telemetry.health import Element
-from planning.model.request import Algorithm, EmbeddingOptions, PlanRequest
-from protocol import hopsum_pb2 as pb
-from protocol.wire import Reduction
+from hopsum.collectives.algorithms.catalogue import SCHEDULES
+from hopsum.collectives.choices import MULTI_TREE
+from hopsum.collectives.messages import plan_from, plan_message
+from hopsum.collectives.plan import JobPlan, PlanError
+from hopsum.controller.jobs.job import Job, move
+from hopsum.controller.jobs.job_spec import JobSpec, spec_from, submission_of
+from hopsum.controller.jobs.job_state import LAST_JOB, MOST_NAME, JobError, JobState
+from hopsum.controller.jobs.journal import Journal, Record, Unrecorded, journal_of
+from hopsum.controller.telemetry.event_log import EventKind, EventLog
+from hopsum.controller.telemetry.health import Element
+from hopsum.planning.model.request import Algorithm, EmbeddingOptions, PlanRequest
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.wire import Reduction
 
 LOGGER = logging.getLogger("hopsum.jobs")
 

@@ -1,10 +1,10 @@
 """A journal: persistent records, here as lines of JSON in a file.
 
-(`controller.ha.etcd_journal` keeps them in etcd.) A record counts once its line is whole and on the
-disk (fsync), so that it survives a power failure too. One that cannot be written whole, as on a
-full disk, is cut off again; what a crash has left of one is cut off when the file is next read.
-One process at a time owns a journal, since each takes what it has not written itself for such a
-rest.
+(`hopsum.controller.ha.etcd_journal` keeps them in etcd.) A record counts once its line is whole and
+on the disk (fsync), so that it survives a power failure too. One that cannot be written whole, as
+on a full disk, is cut off again; what a crash has left of one is cut off when the file is next
+read. One process at a time owns a journal, since each takes what it has not written itself for such
+a rest.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from files.lock import FileInUse, locked
-from files.output import make_folder
-from protocol.errors import InputError, OperationError
+from hopsum.files.lock import FileInUse, locked
+from hopsum.files.output import make_folder
+from hopsum.protocol.errors import InputError, OperationError
 
 LOGGER = logging.getLogger("hopsum.journal")
 

@@ -13,15 +13,15 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.jobs.job_state import LAST_JOB, JobState
-from controller.jobs.job_table import (
+from hopsum.controller.jobs.job_state import LAST_JOB, JobState
+from hopsum.controller.jobs.job_table import (
     HISTORY,
     RESERVED,
     history_of,
     job_from_record,
     reserved_number,
 )
-from controller.jobs.journal import REAL_DISK, FileJournal, JournalError, Record
+from hopsum.controller.jobs.journal import REAL_DISK, FileJournal, JournalError, Record
 
 LEAST_RECORD = 256
 """Minimum bytes of a job's record."""

@@ -13,25 +13,31 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from math import inf
 
-from collectives.plan import JobPlan, PlanError
-from collectives.plan_checker import check_plans, check_together
-from controller import clock
-from controller.dataplane.driver import DriverError
-from controller.dataplane.rules import Loss, SwitchRules, rules_for
-from controller.jobs.agents import AgentRegistry
-from controller.jobs.job import Job
-from controller.jobs.job_state import JobState
-from controller.jobs.job_table import JobTable
-from controller.jobs.sharing import Settlement, bypassing, settle
-from controller.jobs.tracker import Tracker
-from controller.telemetry.diagnosis import cut_off, element_name, listed, outage, used_elements
-from controller.telemetry.event_log import EventKind
-from controller.telemetry.health import Element, Health, link_element
-from network.model import Network, NetworkError, shorten
-from planning.model.allocation import Allocator
-from planning.model.request import PlanRequest
-from planning.registry import make_plan
-from protocol.wire import next_epoch
+from hopsum.collectives.plan import JobPlan, PlanError
+from hopsum.collectives.plan_checker import check_plans, check_together
+from hopsum.controller import clock
+from hopsum.controller.dataplane.driver import DriverError
+from hopsum.controller.dataplane.rules import Loss, SwitchRules, rules_for
+from hopsum.controller.jobs.agents import AgentRegistry
+from hopsum.controller.jobs.job import Job
+from hopsum.controller.jobs.job_state import JobState
+from hopsum.controller.jobs.job_table import JobTable
+from hopsum.controller.jobs.sharing import Settlement, bypassing, settle
+from hopsum.controller.jobs.tracker import Tracker
+from hopsum.controller.telemetry.diagnosis import (
+    cut_off,
+    element_name,
+    listed,
+    outage,
+    used_elements,
+)
+from hopsum.controller.telemetry.event_log import EventKind
+from hopsum.controller.telemetry.health import Element, Health, link_element
+from hopsum.network.model import Network, NetworkError, shorten
+from hopsum.planning.model.allocation import Allocator
+from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.protocol.wire import next_epoch
 
 LOGGER = logging.getLogger("hopsum.manager")
 

@@ -11,7 +11,7 @@ by at most E in the bytes they have sent, so fair sharing of a queue costs at mo
 and few levels span all sizes.
 
 The bytes of its busiest host count, the traffic of one link: a job is not long because it has many
-workers. Frames carry the level as an IP class selector (`protocol.tos`).
+workers. Frames carry the level as an IP class selector (`hopsum.protocol.tos`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from controller.jobs.restarting_counter import RestartingCounter
-from network.model import Network
-from protocol.errors import InputError
-from protocol.tos import LEVELS
+from hopsum.controller.jobs.restarting_counter import RestartingCounter
+from hopsum.network.model import Network
+from hopsum.protocol.errors import InputError
+from hopsum.protocol.tos import LEVELS
 
 FIRST_SECONDS = 1.0
 """The first threshold, as seconds on a link; also the interval of progress reports."""

@@ -21,15 +21,15 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from collectives.decomposition import tree_elements
-from collectives.plan import DataType, JobPlan, PlanError
-from controller.jobs.manager import Manager
-from controller.jobs.replanning import Cause, Replanner, ReplanningPolicy
-from controller.telemetry.state import NetworkState
-from network.model import Network
-from planning.model.demand import DirectedLink
-from timing.estimate import estimate
-from timing.work import PlanWork
+from hopsum.collectives.decomposition import tree_elements
+from hopsum.collectives.plan import DataType, JobPlan, PlanError
+from hopsum.controller.jobs.manager import Manager
+from hopsum.controller.jobs.replanning import Cause, Replanner, ReplanningPolicy
+from hopsum.controller.telemetry.state import NetworkState
+from hopsum.network.model import Network
+from hopsum.planning.model.demand import DirectedLink
+from hopsum.timing.estimate import estimate
+from hopsum.timing.work import PlanWork
 
 LOGGER = logging.getLogger("hopsum.cluster")
 

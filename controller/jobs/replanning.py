@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from planning.model.demand import DirectedLink
+from hopsum.planning.model.demand import DirectedLink
 
 
 class Cause(StrEnum):

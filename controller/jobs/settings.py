@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from controller.jobs.journal import Journal
-from controller.jobs.priorities import PriorityPolicy
-from controller.jobs.replanning import ReplanningPolicy
-from controller.jobs.sharing import SharingPolicy
-from protocol.wire import HOPS_DEFAULT, LANES_DEFAULT
+from hopsum.controller.jobs.journal import Journal
+from hopsum.controller.jobs.priorities import PriorityPolicy
+from hopsum.controller.jobs.replanning import ReplanningPolicy
+from hopsum.controller.jobs.sharing import SharingPolicy
+from hopsum.protocol.wire import HOPS_DEFAULT, LANES_DEFAULT
 
 ATTEND_LIMIT = 600.0
 """Default of `attend_limit`: processes attend a job as soon as it has been submitted."""

@@ -18,12 +18,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from collectives.plan import JobPlan, PlanError
-from network.model import Network, shorten
-from planning.model.allocation import Allocator
-from planning.model.job_plans import MAX_TREES
-from planning.model.request import PlanRequest
-from planning.registry import make_plan
+from hopsum.collectives.plan import JobPlan, PlanError
+from hopsum.network.model import Network, shorten
+from hopsum.planning.model.allocation import Allocator
+from hopsum.planning.model.job_plans import MAX_TREES
+from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.registry import make_plan
 
 Range = tuple[int, int]
 """The first slot and the number of slots."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from controller.jobs.tracker import Tracker
-from controller.telemetry.diagnosis import listed
-from controller.telemetry.nodes import Node
-from protocol import hopsum_pb2 as pb
+from hopsum.controller.jobs.tracker import Tracker
+from hopsum.controller.telemetry.diagnosis import listed
+from hopsum.controller.telemetry.nodes import Node
+from hopsum.protocol import hopsum_pb2 as pb
 
 STALLED_SECONDS = 10.0
 """A running job that has completed no tensor for this long counts as stalled."""

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from collectives.algorithms.catalogue import MULTI_TREE, SCHEDULES
-from collectives.task_messages import workload_from
-from collectives.workload import WorkloadSpec
-from controller.jobs.job_spec import JobSpec
-from controller.jobs.job_state import JobError
-from controller.telemetry.nodes import Nodes
-from network.model import shorten
-from network.units import format_bytes
+from hopsum.collectives.algorithms.catalogue import MULTI_TREE, SCHEDULES
+from hopsum.collectives.task_messages import workload_from
+from hopsum.collectives.workload import WorkloadSpec
+from hopsum.controller.jobs.job_spec import JobSpec
+from hopsum.controller.jobs.job_state import JobError
+from hopsum.controller.telemetry.nodes import Nodes
+from hopsum.network.model import shorten
+from hopsum.network.units import format_bytes
 
 
 def workload_of(spec: JobSpec) -> WorkloadSpec | None:

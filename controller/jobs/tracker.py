@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 
-from collectives.messages import network_message, plan_message
-from collectives.plan import JobPlan
-from network.model import Network
-from protocol import hopsum_pb2 as pb
-from protocol.liveness import (
+from hopsum.collectives.messages import network_message, plan_message
+from hopsum.collectives.plan import JobPlan
+from hopsum.network.model import Network
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.liveness import (
     HEARTBEAT_SECONDS,
     RECONNECT_SECONDS,
     RETURN_SECONDS,

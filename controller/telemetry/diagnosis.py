@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable
 
-from collectives.plan import JobPlan
-from controller.telemetry.health import Element, Health, link_element
-from network.model import Network
-from network.paths import forwards
+from hopsum.collectives.plan import JobPlan
+from hopsum.controller.telemetry.health import Element, Health, link_element
+from hopsum.network.model import Network
+from hopsum.network.paths import forwards
 
 SHOWN = 3
 """Maximum number of causes of a kind that are named."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from controller.telemetry.health import Element, link_element
-from controller.telemetry.nodes import Node
-from network.model import Network
+from hopsum.controller.telemetry.health import Element, link_element
+from hopsum.controller.telemetry.nodes import Node
+from hopsum.network.model import Network
 
 
 def link_states(

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from controller.telemetry.state import NetworkState
-from network.model import Network, shorten
-from protocol import hopsum_pb2 as pb
-from protocol.errors import InputError
-from protocol.liveness import SILENCE_SECONDS
+from hopsum.controller.telemetry.state import NetworkState
+from hopsum.network.model import Network, shorten
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.errors import InputError
+from hopsum.protocol.liveness import SILENCE_SECONDS
 
 REPORT_SECONDS = 1.0
 

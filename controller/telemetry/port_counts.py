@@ -6,10 +6,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from controller import clock
-from controller.telemetry.nodes import REPORT_SECONDS
-from controller.telemetry.state import NetworkState, PortBytes, StateError
-from network.model import Network
+from hopsum.controller import clock
+from hopsum.controller.telemetry.nodes import REPORT_SECONDS
+from hopsum.controller.telemetry.state import NetworkState, PortBytes, StateError
+from hopsum.network.model import Network
 
 LOGGER = logging.getLogger("hopsum.cluster")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from collectives.flows import tree_flows
-from collectives.plan import JobPlan, TreePlan
-from controller.dataplane.slots import SlotState
-from network.model import Network
-from protocol import hopsum_pb2 as pb
+from hopsum.collectives.flows import tree_flows
+from hopsum.collectives.plan import JobPlan, TreePlan
+from hopsum.controller.dataplane.slots import SlotState
+from hopsum.network.model import Network
+from hopsum.protocol import hopsum_pb2 as pb
 
 Slots = Mapping[str, Sequence[SlotState]]
 """Slots read at each switch."""

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from network.model import Network, shorten
-from planning.model.demand import DirectedLink
-from protocol import hopsum_pb2 as pb
-from protocol.errors import InputError
+from hopsum.network.model import Network, shorten
+from hopsum.planning.model.demand import DirectedLink
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.errors import InputError
 
 FORGOTTEN = 10
 """Time constants after which an expected change has no effect any more."""

@@ -12,9 +12,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from controller.dataplane.driver import State
-from controller.jobs.job_state import JobState
-from protocol import hopsum_pb2 as pb
+from hopsum.controller.dataplane.driver import State
+from hopsum.controller.jobs.job_state import JobState
+from hopsum.protocol import hopsum_pb2 as pb
 
 JOB = ("job_id", "job_name")
 LINK = ("sender", "receiver")

@@ -1,7 +1,7 @@
 """A recorded run: states of a cluster over time, real or virtual.
 
-A file has one JSON document a line, each a ClusterState (protocol/hopsum.proto); `network` is in
-the first alone, `events` has those since the document before.
+A file has one JSON document a line, each a ClusterState (src/hopsum/protocol/hopsum.proto);
+`network` is in the first alone, `events` has those since the document before.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 
 from google.protobuf.json_format import MessageToJson, Parse, ParseError
 
-from collectives.messages import network_from
-from controller.jobs.job_state import JobState
-from controller.telemetry.event_log import KEPT
-from controller.web.sources import StateError, StateSource
-from protocol import hopsum_pb2 as pb
-from protocol.errors import InputError
+from hopsum.collectives.messages import network_from
+from hopsum.controller.jobs.job_state import JobState
+from hopsum.controller.telemetry.event_log import KEPT
+from hopsum.controller.web.sources import StateError, StateSource
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.errors import InputError
 
 FIRST_SECONDS = 0.05
 """Initial seconds between two states."""

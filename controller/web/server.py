@@ -19,14 +19,20 @@ from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
 from prometheus_client.exposition import choose_encoder
 
-from collectives.messages import network_from
-from controller.jobs.job_state import LAST_JOB
-from controller.web.metrics import registry_of
-from controller.web.sources import StateError, StateSource
-from network.layout import MARGIN, WIDTH, positions, sizes
-from protocol import hopsum_pb2 as pb
-from protocol.errors import OperationError
-from protocol.web_address import TOKEN_COOKIE, WebAddress, is_host, refusal_of_host, why_not_bound
+from hopsum.collectives.messages import network_from
+from hopsum.controller.jobs.job_state import LAST_JOB
+from hopsum.controller.web.metrics import registry_of
+from hopsum.controller.web.sources import StateError, StateSource
+from hopsum.network.layout import MARGIN, WIDTH, positions, sizes
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.errors import OperationError
+from hopsum.protocol.web_address import (
+    TOKEN_COOKIE,
+    WebAddress,
+    is_host,
+    refusal_of_host,
+    why_not_bound,
+)
 
 STATE_SECONDS = 0.5
 """How long a state is cached for other readers, seconds."""

@@ -7,15 +7,15 @@ import contextlib
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
-from controller.api.client import ControllerClient
-from controller.api.cluster_state import SwitchReader, cluster_state, missing_children
-from controller.dataplane.driver import DriverError
-from controller.dataplane.slots import slot_message
-from controller.jobs.agents import UnknownJobError
-from controller.jobs.cluster import Cluster
-from protocol import hopsum_pb2 as pb
-from protocol.channel import ControllerError
-from protocol.errors import OperationError
+from hopsum.controller.api.client import ControllerClient
+from hopsum.controller.api.cluster_state import SwitchReader, cluster_state, missing_children
+from hopsum.controller.dataplane.driver import DriverError
+from hopsum.controller.dataplane.slots import slot_message
+from hopsum.controller.jobs.agents import UnknownJobError
+from hopsum.controller.jobs.cluster import Cluster
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.channel import ControllerError
+from hopsum.protocol.errors import OperationError
 
 _T = TypeVar("_T")
 

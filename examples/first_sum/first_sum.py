@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+import hopsum.p4src as p4src
 import hopsum_scapy as layer
-import p4src
 from hopsum_scapy import IP, UDP, Ether, Hop, Hopsum
 from p4switch.frontend.program import compile_file
 from p4switch.stf import engine_factory

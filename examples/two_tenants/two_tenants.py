@@ -4,18 +4,18 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from cli.experiment.description import Engine
-from cli.experiment.pipelines import pipeline_for
-from cli.experiment.simulated import loader
-from cli.job_commands import job_dict, make_submission
-from controller.jobs.job_state import JobState
-from controller.jobs.priorities import ONE_LEVEL
-from controller.jobs.settings import ClusterSettings
-from network.loaders import load_network
-from protocol import hopsum_pb2 as pb
-from simulation.cluster import ClusterOptions, VirtualCluster
-from simulation.events import EventQueue
-from simulation.loop import run_virtual
+from hopsum.cli.experiment.description import Engine
+from hopsum.cli.experiment.pipelines import pipeline_for
+from hopsum.cli.experiment.simulated import loader
+from hopsum.cli.job_commands import job_dict, make_submission
+from hopsum.controller.jobs.job_state import JobState
+from hopsum.controller.jobs.priorities import ONE_LEVEL
+from hopsum.controller.jobs.settings import ClusterSettings
+from hopsum.network.loaders import load_network
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.simulation.cluster import ClusterOptions, VirtualCluster
+from hopsum.simulation.events import EventQueue
+from hopsum.simulation.loop import run_virtual
 
 JOBS = {"long": (0.0, 60), "short": (1.5, 12)}
 """After how many seconds each is submitted, and how many tensors of 5,000 elements it sums."""

@@ -278,7 +278,7 @@ def test_the_first_value_that_is_not_finite_is_found() -> None:
 
 
 def test_the_exponents_of_magnitudes() -> None:
-    """As the agent's own, host_agent.numbers."""
+    """As the agent's own, hopsum.host_agent.numbers."""
     powers = torch.ldexp(torch.ones(277), torch.arange(-149, 128))
     for power in map(float, powers):
         exponent = round(math.log2(power))

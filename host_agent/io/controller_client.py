@@ -12,13 +12,13 @@ import secrets
 from types import TracebackType
 from typing import TypeVar
 
-from collectives.plan import JobPlan
-from host_agent.io.session_thread import SessionThread
-from host_agent.session import AgentSession, Assignment, Event
-from protocol import hopsum_pb2 as pb
-from protocol import hopsum_pb2_grpc as pb_grpc
-from protocol.channel import Tls
-from protocol.liveness import RECONNECT_PAUSE
+from hopsum.collectives.plan import JobPlan
+from hopsum.host_agent.io.session_thread import SessionThread
+from hopsum.host_agent.session import AgentSession, Assignment, Event
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol import hopsum_pb2_grpc as pb_grpc
+from hopsum.protocol.channel import Tls
+from hopsum.protocol.liveness import RECONNECT_PAUSE
 
 _T = TypeVar("_T")
 

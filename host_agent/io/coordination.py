@@ -17,16 +17,16 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from coordination.encoding import FrameError, Stream, VersionError, framed, preface
-from coordination.events import CoordinationOptions, Event, GivenUp, Stalled, Start
-from coordination.failure import CoordinationError, OperatorError
-from coordination.link import LinkOptions
-from coordination.messages import Frame, Refused
-from coordination.operators import Operator
-from coordination.participant import Participant
-from coordination.reduction import ExternalAnd
-from coordination.tree import CoordinationTree
-from host_agent.io.wakeup import Wakeup
+from hopsum.coordination.encoding import FrameError, Stream, VersionError, framed, preface
+from hopsum.coordination.events import CoordinationOptions, Event, GivenUp, Stalled, Start
+from hopsum.coordination.failure import CoordinationError, OperatorError
+from hopsum.coordination.link import LinkOptions
+from hopsum.coordination.messages import Frame, Refused
+from hopsum.coordination.operators import Operator
+from hopsum.coordination.participant import Participant
+from hopsum.coordination.reduction import ExternalAnd
+from hopsum.coordination.tree import CoordinationTree
+from hopsum.host_agent.io.wakeup import Wakeup
 
 LOGGER = logging.getLogger("hopsum-agent")
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from typing import Protocol
 
-from host_agent.io.port import FlowPort, FramePort, Frames
-from host_agent.timeout import earliest
+from hopsum.host_agent.io.port import FlowPort, FramePort, Frames
+from hopsum.host_agent.timeout import earliest
 
 RETRY_SECONDS = 0.002
 """Pause before frames that a full queue rejected are offered again."""

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from host_agent.codec import JOB_START, TREE_AT
+from hopsum.host_agent.codec import JOB_START, TREE_AT
 from p4switch.packet_io.compile import FLAGS, NoCompilerError, compile_shared
 from p4switch.packet_io.sockets import InterfaceError, attach_filter, open_packet_socket
 
@@ -189,8 +189,8 @@ _OTHERS = 1
 def _native() -> ctypes.CDLL | None:
     """Return the batched system calls, or None without a compiler."""
     try:
-        flow = resources.files("host_agent").joinpath("flow.h").read_text()
-        text = resources.files("host_agent.io").joinpath("mmsg.c").read_text()
+        flow = resources.files("hopsum.host_agent").joinpath("flow.h").read_text()
+        text = resources.files("hopsum.host_agent.io").joinpath("mmsg.c").read_text()
         flags = (*FLAGS, "-D_GNU_SOURCE", f"-DKEY={JOB_START}")
         library = ctypes.CDLL(str(compile_shared("mmsg", flow + text, flags)))
     except NoCompilerError:

@@ -22,9 +22,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from host_agent.io.socket_peers import listener_at, peer_of
-from host_agent.io.wakeup import Wakeup
-from host_agent.process_calls import (
+from hopsum.host_agent.io.socket_peers import listener_at, peer_of
+from hopsum.host_agent.io.wakeup import Wakeup
+from hopsum.host_agent.process_calls import (
     ALL,
     BARRIER,
     COPY,
@@ -39,7 +39,7 @@ from host_agent.process_calls import (
     done_packet,
     read_call,
 )
-from protocol.errors import HopsumError, OperationError
+from hopsum.protocol.errors import HopsumError, OperationError
 
 LOGGER = logging.getLogger("hopsum-agent")
 
@@ -101,9 +101,9 @@ class Request:
 
     `tensor`: in memory that the process shares, float32 or int32, flat; its sum goes to the same
     place. `magnitude`: of a sum; no int32 element is further from 0, and no float32 element has a
-    higher exponent byte (`host_agent.numbers`). `fault`: what is wrong with an element, one of
-    FAULTS, and its index. `reduction`: one of REDUCTIONS. `target`: ALL, PARTS or from ROOT on, of
-    a sum the ranks that it is for, of a copy those whose values all get.
+    higher exponent byte (`hopsum.host_agent.numbers`). `fault`: what is wrong with an element, one
+    of FAULTS, and its index. `reduction`: one of REDUCTIONS. `target`: ALL, PARTS or from ROOT on,
+    of a sum the ranks that it is for, of a copy those whose values all get.
     """
 
     kind: str

@@ -12,6 +12,8 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hopsum.protocol.errors import InputError
+from hopsum.protocol.wire import LANES_MAX, MAX_CHILDREN, UDP_PORT, Flag, Header, most_hops
 from hopsum_scapy import (
     IP,
     UDP,
@@ -25,8 +27,6 @@ from hopsum_scapy import (
 )
 from p4switch.packet_io.pcap import read_pcap
 from p4switch.packet_io.sockets import InterfaceError
-from protocol.errors import InputError
-from protocol.wire import LANES_MAX, MAX_CHILDREN, UDP_PORT, Flag, Header, most_hops
 
 LANES_SHOWN = 8
 Choice = TypeVar("Choice", bound=Enum)

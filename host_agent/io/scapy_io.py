@@ -8,11 +8,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from hopsum.host_agent.interfaces import ONLY_PORT
+from hopsum.host_agent.io.port import Frames, loses, tree_key, udp_sink
+from hopsum.protocol.wire import UDP_PORT
 from hopsum_scapy import Hopsum, SuperSocket, build, open_socket, parse
-from host_agent.interfaces import ONLY_PORT
-from host_agent.io.port import Frames, loses, tree_key, udp_sink
 from p4switch.packet_io.sockets import InterfaceError
-from protocol.wire import UDP_PORT
 
 
 class ScapyPort:

@@ -1,4 +1,4 @@
-"""Keeps the stream of a session (`host_agent.session`) open over gRPC, in a thread."""
+"""Keeps the stream of a session (`hopsum.host_agent.session`) open over gRPC, in a thread."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import grpc
 
-from host_agent.io.wakeup import Wakeup
-from protocol.channel import ControllerError, Tls, addresses_in, in_words, open_channel
+from hopsum.host_agent.io.wakeup import Wakeup
+from hopsum.protocol.channel import ControllerError, Tls, addresses_in, in_words, open_channel
 
 LOGGER = logging.getLogger("hopsum-agent")
 
@@ -23,7 +23,7 @@ _CLOSING_SECONDS = 5.0
 
 
 class Session(Protocol[Out, _In]):
-    """The interface of a session for a transport; see `host_agent.session`."""
+    """The interface of a session for a transport; see `hopsum.host_agent.session`."""
 
     address: str
     wake: Callable[[], None]

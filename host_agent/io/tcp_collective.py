@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
-from collectives.execution import Channel, Execution
-from protocol.errors import OperationError
+from hopsum.collectives.execution import Channel, Execution
+from hopsum.protocol.errors import OperationError
 
 BASE_PORT = 0x4854
 CHUNK_BYTES = 1 << 18

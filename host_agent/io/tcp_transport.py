@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from collectives.execution import Channel, Execution
-from host_agent.io.tcp_collective import BASE_PORT, PROGRESS_SECONDS, TcpCollective
+from hopsum.collectives.execution import Channel, Execution
+from hopsum.host_agent.io.tcp_collective import BASE_PORT, PROGRESS_SECONDS, TcpCollective
 
 
 class TcpTransport:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from protocol.errors import OperationError
+from hopsum.protocol.errors import OperationError
 
 COUNTERS = Path("/proc/net/dev")
 """Of the network namespace this process is in (proc(5))."""

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from host_agent import process_calls
-from host_agent.io.process_socket import Request
-from host_agent.node.reductions import COMBINED_BY, encoding
-from host_agent.process_calls import ALL, PARTS, REDUCTIONS, ROOT, TYPES
-from host_agent.sure_calls import Expected
-from protocol.wire import Reduction
+from hopsum.host_agent import process_calls
+from hopsum.host_agent.io.process_socket import Request
+from hopsum.host_agent.node.reductions import COMBINED_BY, encoding
+from hopsum.host_agent.process_calls import ALL, PARTS, REDUCTIONS, ROOT, TYPES
+from hopsum.host_agent.sure_calls import Expected
+from hopsum.protocol.wire import Reduction
 
 BARRIER, LEAVE, COPY = 1, 2, 3
 _WAYS = {

@@ -5,17 +5,17 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
-from collectives.choices import DataType
-from collectives.task_messages import workload_message
-from collectives.workload import PROCESS, WorkloadSpec
-from files.processes import boot_id
-from host_agent.io.session_thread import SessionThread
-from host_agent.memory import total_memory
-from host_agent.session import NodeSession
-from protocol import hopsum_pb2 as pb
-from protocol import hopsum_pb2_grpc as pb_grpc
-from protocol.channel import Tls, ask_controller, check_tls
-from protocol.liveness import RECONNECT_PAUSE
+from hopsum.collectives.choices import DataType
+from hopsum.collectives.task_messages import workload_message
+from hopsum.collectives.workload import PROCESS, WorkloadSpec
+from hopsum.files.processes import boot_id
+from hopsum.host_agent.io.session_thread import SessionThread
+from hopsum.host_agent.memory import total_memory
+from hopsum.host_agent.session import NodeSession
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol import hopsum_pb2_grpc as pb_grpc
+from hopsum.protocol.channel import Tls, ask_controller, check_tls
+from hopsum.protocol.liveness import RECONNECT_PAUSE
 
 SUBMIT_SECONDS = 300.0
 """Timeout of a submission: all switches install rules, one job after another."""

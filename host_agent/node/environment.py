@@ -10,25 +10,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from collectives.execution import Channel, Execution
-from collectives.operation import Ranges
-from collectives.plan import JobPlan
-from coordination.events import Event as CoordinationEvent
-from coordination.operators import Operator
-from coordination.reduction import ExternalAnd
-from coordination.tree import CoordinationTree
-from host_agent.io.process_socket import Request
-from host_agent.io.tcp_collective import PROGRESS_SECONDS
-from host_agent.node.bandwidth import Counted
-from host_agent.node.operation_pool import Completed
-from host_agent.node.work import Work
-from host_agent.process_calls import CallPacket, Mailbox
-from host_agent.segment import Remark, Tensor
-from host_agent.session import Assignment, Event
-from host_agent.workload import CheckedWorkload
-from network.model import Host, Network
-from protocol import hopsum_pb2 as pb
-from protocol.wire import Reduction
+from hopsum.collectives.execution import Channel, Execution
+from hopsum.collectives.operation import Ranges
+from hopsum.collectives.plan import JobPlan
+from hopsum.coordination.events import Event as CoordinationEvent
+from hopsum.coordination.operators import Operator
+from hopsum.coordination.reduction import ExternalAnd
+from hopsum.coordination.tree import CoordinationTree
+from hopsum.host_agent.io.process_socket import Request
+from hopsum.host_agent.io.tcp_collective import PROGRESS_SECONDS
+from hopsum.host_agent.node.bandwidth import Counted
+from hopsum.host_agent.node.operation_pool import Completed
+from hopsum.host_agent.node.work import Work
+from hopsum.host_agent.process_calls import CallPacket, Mailbox
+from hopsum.host_agent.segment import Remark, Tensor
+from hopsum.host_agent.session import Assignment, Event
+from hopsum.host_agent.workload import CheckedWorkload
+from hopsum.network.model import Host, Network
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.wire import Reduction
 
 
 class Named(NamedTuple):
@@ -325,4 +325,4 @@ class Environment(Protocol):
         """Forget a job's operations, and end its stream after the last messages."""
 
     def counters(self, now: float) -> Mapping[int, Counted]:
-        """Return the counters of the host's interfaces by port (`host_agent.interfaces`)."""
+        """Return the counters of the host's interfaces by port (`hopsum.host_agent.interfaces`)."""

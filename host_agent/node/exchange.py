@@ -8,16 +8,16 @@ from typing import Protocol
 
 import numpy as np
 
-from collectives.execution import Channel, Execution, channels
-from collectives.operation import Ranges
-from collectives.schedule import Schedule
-from host_agent.io.tcp_collective import PROGRESS_SECONDS
-from host_agent.node.environment import Environment, Meeting, Transport
-from host_agent.segment import Remark, Tensor
-from host_agent.sure_calls import SureCalls
-from host_agent.worker import Taken, Worker
-from network.model import Network
-from protocol.wire import Reduction
+from hopsum.collectives.execution import Channel, Execution, channels
+from hopsum.collectives.operation import Ranges
+from hopsum.collectives.schedule import Schedule
+from hopsum.host_agent.io.tcp_collective import PROGRESS_SECONDS
+from hopsum.host_agent.node.environment import Environment, Meeting, Transport
+from hopsum.host_agent.segment import Remark, Tensor
+from hopsum.host_agent.sure_calls import SureCalls
+from hopsum.host_agent.worker import Taken, Worker
+from hopsum.network.model import Network
+from hopsum.protocol.wire import Reduction
 
 
 class Exchange(Protocol):

@@ -1,8 +1,8 @@
 """The calls of a process that flows may take by themselves, as long as each comes as guessed.
 
 A call that the guesses are sure of is submitted without a check
-(`host_agent.node.process_source`), and so may be those behind it: flows take them
-(`host_agent.sure_calls`) while the source has nothing to do, and it counts them afterwards.
+(`hopsum.host_agent.node.process_source`), and so may be those behind it: flows take them
+(`hopsum.host_agent.sure_calls`) while the source has nothing to do, and it counts them afterwards.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from host_agent.node.guesses import Following, Guesses
-from host_agent.process_calls import Mailbox
-from host_agent.sure_calls import Expected, SureCalls
-from protocol.wire import Reduction
+from hopsum.host_agent.node.guesses import Following, Guesses
+from hopsum.host_agent.process_calls import Mailbox
+from hopsum.host_agent.sure_calls import Expected, SureCalls
+from hopsum.protocol.wire import Reduction
 
 MOST_AHEAD = 64
 """Maximum number of calls that flows may take before the source learns of them."""

@@ -14,8 +14,8 @@ from collections import ChainMap
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, replace
 
-from host_agent.node.calls import BARRIER, SUM_FLOAT, Wanted
-from host_agent.process_calls import ALL
+from hopsum.host_agent.node.calls import BARRIER, SUM_FLOAT, Wanted
+from hopsum.host_agent.process_calls import ALL
 
 GUESSED_BYTES = 1 << 16
 """Of a tensor that is submitted before the check of its call is known. A wrong guess costs as much

@@ -6,16 +6,16 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from host_agent.codec import Frames
-from host_agent.interfaces import ONLY_PORT, options_for
-from host_agent.node.bandwidth import Counted, used_between
-from host_agent.node.environment import Environment, NodeStream, Stream
-from host_agent.node.member import Member, PeerGone
-from host_agent.node.traffic_priority import TrafficPriority
-from host_agent.node.vectors import VectorQueues
-from host_agent.timeout import earliest
-from protocol import hopsum_pb2 as pb
-from protocol.channel import ControllerError
+from hopsum.host_agent.codec import Frames
+from hopsum.host_agent.interfaces import ONLY_PORT, options_for
+from hopsum.host_agent.node.bandwidth import Counted, used_between
+from hopsum.host_agent.node.environment import Environment, NodeStream, Stream
+from hopsum.host_agent.node.member import Member, PeerGone
+from hopsum.host_agent.node.traffic_priority import TrafficPriority
+from hopsum.host_agent.node.vectors import VectorQueues
+from hopsum.host_agent.timeout import earliest
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.channel import ControllerError
 
 LOGGER = logging.getLogger("hopsum-agent")
 

@@ -5,11 +5,11 @@ switches combine those of hosts, so exactly.
 
 *Float32.* The R tensors of a host are added as float32, one after the other. An element of their
 sum is off by at most (R - 1) 2^-24 times the sum of the ranks' magnitudes (Higham, Accuracy and
-Stability of Numerical Algorithms, section 4.2); `host_agent.numbers` says how much the sum of hosts
-adds to that. With 2^e above all magnitudes, and r = ceil(log2 R), the partial sums are below
-2^(e + r). Where that is beyond float32's range, all ranks' values are first made smaller by a power
-of two, 2^x with x = e + r - 128, and the total is made as much greater: it becomes infinite only if
-it is beyond the range itself. A rank's value loses at most 2^(x - 150) by that.
+Stability of Numerical Algorithms, section 4.2); `hopsum.host_agent.numbers` says how much the sum
+of hosts adds to that. With 2^e above all magnitudes, and r = ceil(log2 R), the partial sums are
+below 2^(e + r). Where that is beyond float32's range, all ranks' values are first made smaller by a
+power of two, 2^x with x = e + r - 128, and the total is made as much greater: it becomes infinite
+only if it is beyond the range itself. A rank's value loses at most 2^(x - 150) by that.
 
 *Copies.* What the ranks of a host have of a tensor that is copied to all is put into one.
 """
@@ -20,10 +20,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from host_agent.io.process_socket import Request
-from host_agent.node.reductions import COMBINED_BY, encode
-from host_agent.segment import Tensor
-from protocol.wire import Reduction
+from hopsum.host_agent.io.process_socket import Request
+from hopsum.host_agent.node.reductions import COMBINED_BY, encode
+from hopsum.host_agent.segment import Tensor
+from hopsum.protocol.wire import Reduction
 
 GREATEST_CODE = 255
 """The exponent byte of magnitudes up to the end of float32's range."""

@@ -13,37 +13,37 @@ from typing import Any
 
 import numpy as np
 
-from collectives.algorithms.catalogue import LEVEL_WISE
-from collectives.algorithms.level_wise_form import forms_of
-from collectives.decomposition import decompose
-from collectives.operation import Ranges
-from collectives.plan import JobPlan
-from host_agent.io.loop import Machine
-from host_agent.io.tcp_collective import PROGRESS_SECONDS as TCP_SECONDS
-from host_agent.node.environment import Environment, Source, Stream, Then
-from host_agent.node.exchange import Exchange, ScheduleExchange, TreeExchange, like
-from host_agent.node.operation_pool import Completed
-from host_agent.node.process_source import ProcessSource
-from host_agent.node.roots import roots_of
-from host_agent.node.source import AgreedOrder, LockStep
-from host_agent.node.timing import suitable_options
-from host_agent.node.vectors import SwitchedVectors, VectorQueues
-from host_agent.node.work import Work
-from host_agent.operator_training import OperatorTraining
-from host_agent.root_worker import RootWorker
-from host_agent.segment import Remark, Tensor
-from host_agent.server_set import ServerSet
-from host_agent.session import AgentLost, AllDone, Assignment, JobWaits, PlanChanged
-from host_agent.task import TaskError
-from host_agent.timeout import earliest
-from host_agent.worker import Worker
-from host_agent.workload import PROCESS, VECTORS, verdict_message
-from network.model import Network, shorten
-from protocol import hopsum_pb2 as pb
-from protocol.channel import ControllerError
-from protocol.errors import OperationError
-from protocol.tos import tos_of_level
-from protocol.wire import Reduction
+from hopsum.collectives.algorithms.catalogue import LEVEL_WISE
+from hopsum.collectives.algorithms.level_wise_form import forms_of
+from hopsum.collectives.decomposition import decompose
+from hopsum.collectives.operation import Ranges
+from hopsum.collectives.plan import JobPlan
+from hopsum.host_agent.io.loop import Machine
+from hopsum.host_agent.io.tcp_collective import PROGRESS_SECONDS as TCP_SECONDS
+from hopsum.host_agent.node.environment import Environment, Source, Stream, Then
+from hopsum.host_agent.node.exchange import Exchange, ScheduleExchange, TreeExchange, like
+from hopsum.host_agent.node.operation_pool import Completed
+from hopsum.host_agent.node.process_source import ProcessSource
+from hopsum.host_agent.node.roots import roots_of
+from hopsum.host_agent.node.source import AgreedOrder, LockStep
+from hopsum.host_agent.node.timing import suitable_options
+from hopsum.host_agent.node.vectors import SwitchedVectors, VectorQueues
+from hopsum.host_agent.node.work import Work
+from hopsum.host_agent.operator_training import OperatorTraining
+from hopsum.host_agent.root_worker import RootWorker
+from hopsum.host_agent.segment import Remark, Tensor
+from hopsum.host_agent.server_set import ServerSet
+from hopsum.host_agent.session import AgentLost, AllDone, Assignment, JobWaits, PlanChanged
+from hopsum.host_agent.task import TaskError
+from hopsum.host_agent.timeout import earliest
+from hopsum.host_agent.worker import Worker
+from hopsum.host_agent.workload import PROCESS, VECTORS, verdict_message
+from hopsum.network.model import Network, shorten
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.channel import ControllerError
+from hopsum.protocol.errors import OperationError
+from hopsum.protocol.tos import tos_of_level
+from hopsum.protocol.wire import Reduction
 
 Script = Generator[None, None, None]
 
@@ -181,7 +181,7 @@ class Member:
             self._source.close(why)
 
     def set_level(self, level: int, early_tensors: int = 0) -> None:
-        """Mark frames with a level; servers follow their workers' (`protocol.tos`).
+        """Mark frames with a level; servers follow their workers' (`hopsum.protocol.tos`).
 
         While fewer than `early_tensors` are summed, they have level 0. LevelError for a level that
         packets cannot carry.

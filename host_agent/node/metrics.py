@@ -1,7 +1,8 @@
 """Metrics of a host's agent for Prometheus, served by a thread of its own.
 
-Names and units follow https://prometheus.io/docs/practices/naming/, as `controller.web.metrics`
-does. Figures are read while the agent works: each is right, but not all are of one moment.
+Names and units follow https://prometheus.io/docs/practices/naming/, as
+`hopsum.controller.web.metrics` does. Figures are read while the agent works: each is right, but not
+all are of one moment.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from prometheus_client.exposition import make_wsgi_app
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from host_agent.node.host import HostAgent
-from protocol.errors import OperationError
-from protocol.web_address import WebAddress, refusal_of_host, why_not_bound
+from hopsum.host_agent.node.host import HostAgent
+from hopsum.protocol.errors import OperationError
+from hopsum.protocol.web_address import WebAddress, refusal_of_host, why_not_bound
 
 
 class MetricsError(OperationError):

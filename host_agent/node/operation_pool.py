@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from host_agent.io.wakeup import Wakeup
+from hopsum.host_agent.io.wakeup import Wakeup
 
 NICENESS = 10
 """By which the pool's threads are nicer than the loop's: on a machine with fewer cores than agents,

@@ -6,7 +6,7 @@ one fragment in which each rank has WORDS words for each of the next calls, a ho
 and all others zero, so that every host learns from the sum what all ranks call. All reach the same
 conclusion about the calls that all have made; the rest is for the next check. Only if they call for
 the same, and nothing is wrong with any rank's values, do these follow, those of a host's ranks
-added up (`host_agent.node.local_sums`); then the next check.
+added up (`hopsum.host_agent.node.local_sums`); then the next check.
 
 *Packs.* The check also holds the magnitudes. Small tensors of a check, those whose common scale is
 known from it, are summed as the integers of one tensor: they share fragments, no exponents travel
@@ -22,25 +22,25 @@ exponents as long as for the check.
 
 *Sure guesses.* Once a guess was right SURE times in a row, no check is sent: the values alone are,
 of small float32 as integers by the scale of the last time, of a barrier a zero. A byte goes with
-them of which all get the ranks' maximum (`host_agent.segment.Remark`): OTHER of a host that wants
-something else or must not send its values, which sends zeros, then all begin a check; for float32
-the exponent byte of the host's magnitude. Where the maximum is another than that of the last time,
-the sum is not used, and the integers are submitted again by the scale that it gives.
+them of which all get the ranks' maximum (`hopsum.host_agent.segment.Remark`): OTHER of a host that
+wants something else or must not send its values, which sends zeros, then all begin a check; for
+float32 the exponent byte of the host's magnitude. Where the maximum is another than that of the
+last time, the sum is not used, and the integers are submitted again by the scale that it gives.
 
 While a host has nothing else to do its flows take sure calls by themselves
-(`host_agent.node.expected_calls`).
+(`hopsum.host_agent.node.expected_calls`).
 
 *Halves.* Where the magnitudes of int32 tensors could add up to more than 31 bits, their upper and
 lower 16 bits are summed apart, in as many tensors: then it is known which sums overflow.
 
-*Other reductions* than sums are integers that the switches combine (`host_agent.node.reductions`);
-each packet says how.
+*Other reductions* than sums are integers that the switches combine
+(`hopsum.host_agent.node.reductions`); each packet says how.
 
 *Targets.* A sum may be for all ranks, for one, or for each a part of it; what is copied to all may
 be one rank's, or of each a part. Where trees are rooted at the ranks' hosts these calls take no
-more than they need (`host_agent.node.roots`). Elsewhere all hosts get all sums, and a copy is the
-XOR of what its ranks have and the others' zeros. Halves are for all, so that all know where they
-overflow.
+more than they need (`hopsum.host_agent.node.roots`). Elsewhere all hosts get all sums, and a copy
+is the XOR of what its ranks have and the others' zeros. Halves are for all, so that all know where
+they overflow.
 """
 
 from __future__ import annotations
@@ -56,27 +56,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.plan import WINDOW_BMV2, JobPlan
-from host_agent.io.process_socket import ProcessGone, Request
-from host_agent.node.calls import BARRIER, COPY, LEAVE, SUM_FLOAT, SUM_INT, Wanted, wanted
-from host_agent.node.environment import Handover, Named
-from host_agent.node.expected_calls import ExpectedCalls
-from host_agent.node.guesses import Following, Guesses
-from host_agent.node.local_sums import (
+from hopsum.collectives.plan import WINDOW_BMV2, JobPlan
+from hopsum.host_agent.io.process_socket import ProcessGone, Request
+from hopsum.host_agent.node.calls import BARRIER, COPY, LEAVE, SUM_FLOAT, SUM_INT, Wanted, wanted
+from hopsum.host_agent.node.environment import Handover, Named
+from hopsum.host_agent.node.expected_calls import ExpectedCalls
+from hopsum.host_agent.node.guesses import Following, Guesses
+from hopsum.host_agent.node.local_sums import (
     GREATEST_CODE,
     add_up,
     excess_bits,
     put_together,
     restore,
 )
-from host_agent.node.reductions import decode
-from host_agent.node.roots import Roots, Way
-from host_agent.numbers import dequantise, exponent_codes, quantise, worker_bits
-from host_agent.process_calls import FAULTS
-from host_agent.segment import Remark, Tensor
-from host_agent.sure_calls import Begun, SureCalls
-from host_agent.workload import CheckedWorkload, Verdict
-from protocol.wire import LANES_DEFAULT, Reduction
+from hopsum.host_agent.node.reductions import decode
+from hopsum.host_agent.node.roots import Roots, Way
+from hopsum.host_agent.numbers import dequantise, exponent_codes, quantise, worker_bits
+from hopsum.host_agent.process_calls import FAULTS
+from hopsum.host_agent.segment import Remark, Tensor
+from hopsum.host_agent.sure_calls import Begun, SureCalls
+from hopsum.host_agent.workload import CheckedWorkload, Verdict
+from hopsum.protocol.wire import LANES_DEFAULT, Reduction
 
 WORDS = 4
 """Words per rank and call in a check: `Wanted.word`, elements, index of a fault, magnitude."""

@@ -7,28 +7,28 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from coordination.reduction import ExternalAnd
-from coordination.tree import CoordinationTree
-from host_agent.interfaces import options_for
-from host_agent.io.controller_client import AgentStream
-from host_agent.io.coordination import Coordinator
-from host_agent.io.loop import Loop
-from host_agent.io.port import FramePort, LinksPort
-from host_agent.io.process_socket import Attendance, ProcessSocket
-from host_agent.io.tcp_collective import BASE_PORT
-from host_agent.io.tcp_transport import TcpTransport
-from host_agent.io.wakeup import Wakeup
-from host_agent.memory import too_much
-from host_agent.node.bandwidth import Counted
-from host_agent.node.client import NodeClient
-from host_agent.node.environment import Meeting, Stream
-from host_agent.node.host import HostAgent
-from host_agent.node.operation_pool import Completed, OperationPool
-from host_agent.node.work import Work
-from host_agent.session import Assignment
-from host_agent.task import TaskError, task_from
-from network.model import Network
-from protocol.channel import Tls
+from hopsum.coordination.reduction import ExternalAnd
+from hopsum.coordination.tree import CoordinationTree
+from hopsum.host_agent.interfaces import options_for
+from hopsum.host_agent.io.controller_client import AgentStream
+from hopsum.host_agent.io.coordination import Coordinator
+from hopsum.host_agent.io.loop import Loop
+from hopsum.host_agent.io.port import FramePort, LinksPort
+from hopsum.host_agent.io.process_socket import Attendance, ProcessSocket
+from hopsum.host_agent.io.tcp_collective import BASE_PORT
+from hopsum.host_agent.io.tcp_transport import TcpTransport
+from hopsum.host_agent.io.wakeup import Wakeup
+from hopsum.host_agent.memory import too_much
+from hopsum.host_agent.node.bandwidth import Counted
+from hopsum.host_agent.node.client import NodeClient
+from hopsum.host_agent.node.environment import Meeting, Stream
+from hopsum.host_agent.node.host import HostAgent
+from hopsum.host_agent.node.operation_pool import Completed, OperationPool
+from hopsum.host_agent.node.work import Work
+from hopsum.host_agent.session import Assignment
+from hopsum.host_agent.task import TaskError, task_from
+from hopsum.network.model import Network
+from hopsum.protocol.channel import Tls
 
 PORTS = 8192
 """Jobs' TCP ports are numbered from BASE_PORT by job number and part."""
@@ -86,7 +86,7 @@ class RealEnvironment:
         return Work(task_from(assignment.task))
 
     def too_much(self, needed: int, what: str) -> str | None:
-        """As `host_agent.memory`."""
+        """As `hopsum.host_agent.memory`."""
         return too_much(needed, what)
 
     def put(self, job: int, work: Callable[[], Any]) -> int:

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from host_agent.io.process_socket import Request
-from host_agent.segment import Tensor
-from protocol.wire import Reduction
+from hopsum.host_agent.io.process_socket import Request
+from hopsum.host_agent.segment import Tensor
+from hopsum.protocol.wire import Reduction
 
 COMBINED_BY = {
     "max": Reduction.MAX,

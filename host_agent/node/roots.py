@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from collectives.choices import Collective
-from collectives.operation import Ranges, root_ranges
-from collectives.plan import JobPlan
-from host_agent.node.calls import COPY, Wanted
-from host_agent.process_calls import ALL
-from protocol.wire import Reduction, frame_bytes
+from hopsum.collectives.choices import Collective
+from hopsum.collectives.operation import Ranges, root_ranges
+from hopsum.collectives.plan import JobPlan
+from hopsum.host_agent.node.calls import COPY, Wanted
+from hopsum.host_agent.process_calls import ALL
+from hopsum.protocol.wire import Reduction, frame_bytes
 
 
 class Way(NamedTuple):

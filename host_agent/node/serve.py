@@ -6,12 +6,12 @@ import resource
 from collections.abc import Mapping
 from dataclasses import replace
 
-from host_agent.io.port import FramePort
-from host_agent.node.bandwidth import BandwidthError, Counted, has_carrier, read_counters
-from host_agent.node.client import NodeClient
-from host_agent.node.host import HostAgent
-from host_agent.node.real import Counters, HostLoop
-from protocol.channel import Tls
+from hopsum.host_agent.io.port import FramePort
+from hopsum.host_agent.node.bandwidth import BandwidthError, Counted, has_carrier, read_counters
+from hopsum.host_agent.node.client import NodeClient
+from hopsum.host_agent.node.host import HostAgent
+from hopsum.host_agent.node.real import Counters, HostLoop
+from hopsum.protocol.channel import Tls
 
 
 class NodeServer:

@@ -6,16 +6,16 @@ from collections import deque
 
 import numpy as np
 
-from collectives.choices import Collective
-from collectives.operation import reduction_of, tree_ranges
-from collectives.plan import JobPlan
-from coordination.operators import Operator
-from host_agent.io.coordination import started
-from host_agent.node.environment import Coordination, Named, Operate
-from host_agent.node.vectors import VectorQueue
-from host_agent.operator_training import OperatorTraining
-from host_agent.segment import Tensor
-from host_agent.workload import Workload
+from hopsum.collectives.choices import Collective
+from hopsum.collectives.operation import reduction_of, tree_ranges
+from hopsum.collectives.plan import JobPlan
+from hopsum.coordination.operators import Operator
+from hopsum.host_agent.io.coordination import started
+from hopsum.host_agent.node.environment import Coordination, Named, Operate
+from hopsum.host_agent.node.vectors import VectorQueue
+from hopsum.host_agent.operator_training import OperatorTraining
+from hopsum.host_agent.segment import Tensor
+from hopsum.host_agent.workload import Workload
 
 
 class LockStep:

@@ -8,12 +8,12 @@ from math import inf
 from types import MappingProxyType
 from typing import Any
 
-from collectives.plan import JobPlan
-from host_agent.congestion import most_flows, most_in_flight
-from host_agent.options import WorkerOptions
-from host_agent.recovery import STEADY_PROBES
-from network.model import Network
-from protocol.wire import HOPS_DEFAULT, frame_bytes
+from hopsum.collectives.plan import JobPlan
+from hopsum.host_agent.congestion import most_flows, most_in_flight
+from hopsum.host_agent.options import WorkerOptions
+from hopsum.host_agent.recovery import STEADY_PROBES
+from hopsum.network.model import Network
+from hopsum.protocol.wire import HOPS_DEFAULT, frame_bytes
 
 SHARING = 6
 """Jobs whose frames may queue for one link before those of one of them count as lost.

@@ -16,10 +16,10 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from host_agent.codec import JOB_START, Frames, common_number
-from host_agent.io.loop import Machine
-from host_agent.timeout import earliest
-from protocol.tos import tos_of_level
+from hopsum.host_agent.codec import JOB_START, Frames, common_number
+from hopsum.host_agent.io.loop import Machine
+from hopsum.host_agent.timeout import earliest
+from hopsum.protocol.tos import tos_of_level
 
 TURN_FRAMES = 8
 """Frames of a job that are sent before it is the next job's turn."""

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from collectives.plan import JobPlan
-from coordination.reduction import ExternalAnd
-from host_agent.node.environment import Named
-from host_agent.segment import Tensor
-from host_agent.workload import CheckedWorkload, Verdict
-from protocol import hopsum_pb2 as pb
+from hopsum.collectives.plan import JobPlan
+from hopsum.coordination.reduction import ExternalAnd
+from hopsum.host_agent.node.environment import Named
+from hopsum.host_agent.segment import Tensor
+from hopsum.host_agent.workload import CheckedWorkload, Verdict
+from hopsum.protocol import hopsum_pb2 as pb
 
 Words = Sequence[int]
 

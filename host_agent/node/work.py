@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache, partial
 
-from collectives.algorithms.catalogue import make_schedule
-from collectives.algorithms.host_part import host_part_all_reduce
-from collectives.plan import HostPart, JobPlan
-from collectives.schedule import Schedule
-from host_agent.operator_training import OperatorTraining
-from host_agent.task import Task, TaskError
-from host_agent.workload import Workload, make_workload
-from network.model import Network
+from hopsum.collectives.algorithms.catalogue import make_schedule
+from hopsum.collectives.algorithms.host_part import host_part_all_reduce
+from hopsum.collectives.plan import HostPart, JobPlan
+from hopsum.collectives.schedule import Schedule
+from hopsum.host_agent.operator_training import OperatorTraining
+from hopsum.host_agent.task import Task, TaskError
+from hopsum.host_agent.workload import Workload, make_workload
+from hopsum.network.model import Network
 
 
 class Work:

@@ -1,7 +1,7 @@
 /*
  * The headers, in the order of a packet.
  *
- * Field names and places are those of protocol/wire.py; docs/protocol.md draws them.
+ * Field names and places are those of src/hopsum/protocol/wire.py; docs/protocol.md draws them.
  */
 #ifndef HOPSUM_HEADERS_P4_
 #define HOPSUM_HEADERS_P4_

@@ -1,7 +1,7 @@
 /*
  * One counter for the outcomes of all packets.
  *
- * The cells are those of protocol/outcomes.py. It lives outside the controls because
+ * The cells are those of src/hopsum/protocol/outcomes.py. It lives outside the controls because
  * ingress and egress both count.
  */
 #ifndef HOPSUM_OUTCOMES_P4_

@@ -1,7 +1,7 @@
 /*
  * Widths and codes used by the other files.
  *
- * Codes on the wire are those of protocol/wire.py.
+ * Codes on the wire are those of src/hopsum/protocol/wire.py.
  */
 #ifndef HOPSUM_TYPES_P4_
 #define HOPSUM_TYPES_P4_

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.agent_rate import LANES, lone_plan, result_headers, sum_through, wire_network
-from host_agent.worker import Worker
+from hopsum.host_agent.worker import Worker
 
 
 class Wire:

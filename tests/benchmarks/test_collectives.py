@@ -8,10 +8,10 @@ from itertools import pairwise
 import pytest
 
 from benchmarks.collectives import CASES, Case, Timed, gloo_missing, rows
-from collectives.choices import Algorithm
-from network.loaders import load_network
-from network.paths import PlainRoutes
-from planning.model.placement import place
+from hopsum.collectives.choices import Algorithm
+from hopsum.network.loaders import load_network
+from hopsum.network.paths import PlainRoutes
+from hopsum.planning.model.placement import place
 
 CASE = Case("star:8", 8, 50e6)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.flow_level import CASES, Case, row, simulated_seconds
-from cli.experiment.comparison import Comparison, compare
-from cli.experiment.description import Experiment
-from cli.experiment.prepare import prepare
-from cli.experiment.result import Measured
-from collectives.choices import Algorithm
-from host_agent.workload import Verdict
+from hopsum.cli.experiment.comparison import Comparison, compare
+from hopsum.cli.experiment.description import Experiment
+from hopsum.cli.experiment.prepare import prepare
+from hopsum.cli.experiment.result import Measured
+from hopsum.collectives.choices import Algorithm
+from hopsum.host_agent.workload import Verdict
 
 CASE = Case("star:5", 4)
 

@@ -16,8 +16,8 @@ from benchmarks.job_completion import (
     measured_rows,
     simulated_times,
 )
-from network.loaders import load_network
-from network.model import Network
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
 
 SMALL = Mix("leaf-spine:2x4", 10e6, 6, 1.0, 0.8, 1e6, 2e7, 1, (2, 4))
 

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.job_mix import FluidJob, JobMixError, fluid_job, simulate_jobs
-from controller.jobs.priorities import ONE_LEVEL, PriorityPolicy
-from network.loaders import load_network
-from planning.model.request import Algorithm, PlanRequest
-from planning.registry import make_plan
-from protocol.wire import frame_bytes
-from timing.routes import LinkArrays
+from hopsum.controller.jobs.priorities import ONE_LEVEL, PriorityPolicy
+from hopsum.network.loaders import load_network
+from hopsum.planning.model.request import Algorithm, PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.protocol.wire import frame_bytes
+from hopsum.timing.routes import LinkArrays
 
 LAS = PriorityPolicy(early_iterations=0, thresholds=(10,), starved=None)
 """The first ten bytes go before the others."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchmarks.layer import LAYER, rows
-from cli.experiment.result import Measured, Predicted, Report
-from collectives.choices import Algorithm
-from host_agent.workload import Verdict
+from hopsum.cli.experiment.result import Measured, Predicted, Report
+from hopsum.collectives.choices import Algorithm
+from hopsum.host_agent.workload import Verdict
 
 
 def report(algorithm: Algorithm, seconds: float, predicted: float, wrong: int = 0) -> Report:

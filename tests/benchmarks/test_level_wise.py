@@ -20,8 +20,8 @@ from benchmarks.level_wise import (
     row,
     worst_cut,
 )
-from collectives.algorithms.rooted import RootedTree, network_tree
-from timing.routes import TCP
+from hopsum.collectives.algorithms.rooted import RootedTree, network_tree
+from hopsum.timing.routes import TCP
 
 ON_WIRE = TCP.packet / TCP.payload + TCP.answer
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from benchmarks.loss import measure
-from simulation.faults import Faults
+from hopsum.simulation.faults import Faults
 from tests.support.paths import ROOT
 
 LOSSLESS = 0.014

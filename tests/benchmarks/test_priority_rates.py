@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.priority_rates import priority_rates
-from timing.max_min import Usage, max_min_rates
+from hopsum.timing.max_min import Usage, max_min_rates
 
 
 def rates(

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cli.main import app
-from protocol.channel import Tls, check_tls, server_credentials
+from hopsum.cli.main import app
+from hopsum.protocol.channel import Tls, check_tls, server_credentials
 
 
 def made(folder: Path, *arguments: str) -> str:

@@ -15,15 +15,15 @@ import networkx as nx
 import pytest
 from typer.testing import CliRunner
 
-from cli import cluster_commands
-from cli.cluster_commands import switch_addresses
-from cli.main import app
-from controller.jobs.journal import JournalError
-from controller.jobs.priorities import ONE_LEVEL, suitable_policy
-from controller.jobs.settings import ClusterSettings
-from network.loaders import load_network, save_network
-from network.model import Network, NetworkError
-from protocol.errors import InputError
+from hopsum.cli import cluster_commands
+from hopsum.cli.cluster_commands import switch_addresses
+from hopsum.cli.main import app
+from hopsum.controller.jobs.journal import JournalError
+from hopsum.controller.jobs.priorities import ONE_LEVEL, suitable_policy
+from hopsum.controller.jobs.settings import ClusterSettings
+from hopsum.network.loaders import load_network, save_network
+from hopsum.network.model import Network, NetworkError
+from hopsum.protocol.errors import InputError
 from tests.support.machine import PATIENCE, until
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from cli.command_options import column_groups, make_table
+from hopsum.cli.command_options import column_groups, make_table
 
 OUTCOMES = [f"outcome_{number}" for number in range(30)]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cli.command_reference import command_named, commands_of, manual
-from cli.main import COMMANDS, app
-from protocol.version import version
+from hopsum.cli.command_reference import command_named, commands_of, manual
+from hopsum.cli.main import COMMANDS, app
+from hopsum.protocol.version import version
 
 
 def test_every_command_and_option_is_there() -> None:

@@ -16,29 +16,29 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from cli import doctor
-from cli.main import app
-from cli.reports.network_drawing import TREE_COLOURS, network_svg
-from collectives.plan import PlanError
-from controller.api.client import ControllerClient
-from controller.api.listening import at
-from controller.api.rendezvous import announced, find_controller
-from controller.api.service import ControllerService
-from controller.dataplane.driver import DriverError, State, SwitchTarget
-from controller.dataplane.rules import SwitchRules
-from controller.dataplane.slots import SlotState
-from controller.jobs.cluster import Cluster
-from controller.jobs.job_spec import JobSpec
-from controller.jobs.manager import Manager
-from network.layout import positions, sizes
-from network.loaders import load_network
-from network.model import NetworkError
-from planning.model.placement import place
-from planning.model.request import PlanRequest
-from planning.registry import make_plan
-from protocol.channel import ControllerError
-from protocol.extras import install_command
-from protocol.outcomes import Outcome
+from hopsum.cli import doctor
+from hopsum.cli.main import app
+from hopsum.cli.reports.network_drawing import TREE_COLOURS, network_svg
+from hopsum.collectives.plan import PlanError
+from hopsum.controller.api.client import ControllerClient
+from hopsum.controller.api.listening import at
+from hopsum.controller.api.rendezvous import announced, find_controller
+from hopsum.controller.api.service import ControllerService
+from hopsum.controller.dataplane.driver import DriverError, State, SwitchTarget
+from hopsum.controller.dataplane.rules import SwitchRules
+from hopsum.controller.dataplane.slots import SlotState
+from hopsum.controller.jobs.cluster import Cluster
+from hopsum.controller.jobs.job_spec import JobSpec
+from hopsum.controller.jobs.manager import Manager
+from hopsum.network.layout import positions, sizes
+from hopsum.network.loaders import load_network
+from hopsum.network.model import NetworkError
+from hopsum.planning.model.placement import place
+from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.protocol.channel import ControllerError
+from hopsum.protocol.extras import install_command
+from hopsum.protocol.outcomes import Outcome
 from tests.support.machine import PATIENCE as WAIT
 
 
@@ -305,7 +305,7 @@ def test_reasons_of_a_stall(controller: str) -> None:
 
 def test_nothing_is_reported_where_no_job_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     idle = type("Idle", (), {"status": lambda _: []})
-    monkeypatch.setattr("cli.controller_commands.connect", lambda _: idle())
+    monkeypatch.setattr("hopsum.cli.controller_commands.connect", lambda _: idle())
     assert run("why-stuck") == "no job is running\n"
     assert json.loads(run("why-stuck", "--json")) == []
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cli import configuration_check
-from cli.configuration_check import check_controller, check_file
-from cli.main import app
-from controller.api.authority import Certified, certify, open_authority
-from protocol import hopsum_pb2 as pb
-from protocol.version import version
+from hopsum.cli import configuration_check
+from hopsum.cli.configuration_check import check_controller, check_file
+from hopsum.cli.main import app
+from hopsum.controller.api.authority import Certified, certify, open_authority
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.version import version
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ def test_versions_and_clocks_are_compared(
 ) -> None:
     monkeypatch.setattr(FakeClient, "version", there)
     monkeypatch.setattr(FakeClient, "ahead", ahead)
-    monkeypatch.setattr("controller.api.client.ControllerClient", FakeClient)
+    monkeypatch.setattr("hopsum.controller.api.client.ControllerClient", FakeClient)
     assert {f.name for f in check_controller("here") if not f.ok} == wrong
 
 

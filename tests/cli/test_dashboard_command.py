@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cli.main import app
+from hopsum.cli.main import app
 from tests.support.cluster_world import World, ring
 from tests.support.machine import PATIENCE
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from cli.grouped_help import GROUPS, LONG, OTHER
-from cli.main import COMMANDS, app, load_command
+from hopsum.cli.grouped_help import GROUPS, LONG, OTHER
+from hopsum.cli.main import COMMANDS, app, load_command
 
 
 def long_commands() -> dict[str, Any]:

@@ -22,11 +22,11 @@ import typer
 import typer.main
 from typer.models import ArgumentInfo
 
-from cli import main as hopsum
-from controller.jobs.job_table import JobTable
-from controller.jobs.settings import ClusterSettings
-from host_agent import main as agent
-from network.model import Network
+from hopsum.cli import main as hopsum
+from hopsum.controller.jobs.job_table import JobTable
+from hopsum.controller.jobs.settings import ClusterSettings
+from hopsum.host_agent import main as agent
+from hopsum.network.model import Network
 from p4switch.cli import main as p4switch
 
 NOWHERE = ["--controller", "unix:/nowhere/controller"]
@@ -252,14 +252,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         """Nothing is driven."""
 
     monkeypatch.setattr("typer.main.get_command", COMMAND)
-    monkeypatch.setattr("cli.experiment.runner._run", accepted)
-    monkeypatch.setattr("cli.demo.train_alone", accepted)
-    monkeypatch.setattr("cli.soak_command._soak", accepted)
-    monkeypatch.setattr("cli.cluster_commands.run_emulated_cluster", nothing)
-    monkeypatch.setattr("cli.cluster_commands.run_controller", controller)
-    monkeypatch.setattr("cli.cluster_commands.switch_drivers", nothing)
-    monkeypatch.setattr("cli.experiment.drive.drive", drive)
-    monkeypatch.setattr("cli.controller_commands.run_shell", lambda *arguments: 0)
+    monkeypatch.setattr("hopsum.cli.experiment.runner._run", accepted)
+    monkeypatch.setattr("hopsum.cli.demo.train_alone", accepted)
+    monkeypatch.setattr("hopsum.cli.soak_command._soak", accepted)
+    monkeypatch.setattr("hopsum.cli.cluster_commands.run_emulated_cluster", nothing)
+    monkeypatch.setattr("hopsum.cli.cluster_commands.run_controller", controller)
+    monkeypatch.setattr("hopsum.cli.cluster_commands.switch_drivers", nothing)
+    monkeypatch.setattr("hopsum.cli.experiment.drive.drive", drive)
+    monkeypatch.setattr("hopsum.cli.controller_commands.run_shell", lambda *arguments: 0)
     monkeypatch.setattr("p4switch.device.device.Device.__enter__", accepted)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     for name in ("AUTHORITY", "CERTIFICATE", "KEY"):

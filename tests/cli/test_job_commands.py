@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cli.main import app, main
-from collectives.algorithms.level_wise import Siblings
-from collectives.algorithms.level_wise_form import FormOptions, Shape
-from controller.jobs.job_spec import spec_from
-from coordination.tree import TreeLimits
-from host_agent.task import task_from, task_message
-from planning.model.request import WeightSteps
-from protocol import hopsum_pb2 as pb
+from hopsum.cli.main import app, main
+from hopsum.collectives.algorithms.level_wise import Siblings
+from hopsum.collectives.algorithms.level_wise_form import FormOptions, Shape
+from hopsum.controller.jobs.job_spec import spec_from
+from hopsum.coordination.tree import TreeLimits
+from hopsum.host_agent.task import task_from, task_message
+from hopsum.planning.model.request import WeightSteps
+from hopsum.protocol import hopsum_pb2 as pb
 
 SUBMITTED: list[pb.Submission] = []
 
@@ -72,7 +72,7 @@ class Answers:
 @pytest.fixture(autouse=True)
 def answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr("controller.api.client.ControllerClient", Answers)
+    monkeypatch.setattr("hopsum.controller.api.client.ControllerClient", Answers)
 
 
 def said(*arguments: str) -> str:

@@ -13,16 +13,16 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from cli.command_reference import commands_of
-from cli.grouped_help import OTHER
-from cli.main import COMMANDS, app
-from collectives.algorithms.catalogue import SCHEDULES
-from collectives.choices import PLANNER_NAMES, SCHEDULE_NAMES
-from host_agent.main import app as agent_app
-from planning.answers import NAMES
-from planning.registry import PLANNERS
-from protocol.errors import HopsumError, InputError, OperationError
-from protocol.version import version
+from hopsum.cli.command_reference import commands_of
+from hopsum.cli.grouped_help import OTHER
+from hopsum.cli.main import COMMANDS, app
+from hopsum.collectives.algorithms.catalogue import SCHEDULES
+from hopsum.collectives.choices import PLANNER_NAMES, SCHEDULE_NAMES
+from hopsum.host_agent.main import app as agent_app
+from hopsum.planning.answers import NAMES
+from hopsum.planning.registry import PLANNERS
+from hopsum.protocol.errors import HopsumError, InputError, OperationError
+from hopsum.protocol.version import version
 
 HEAVY = {
     "numpy",
@@ -78,7 +78,7 @@ def test_commands_are_listed_with_whole_sentences(group: str) -> None:
 @pytest.mark.parametrize("arguments", [["--help"], ["submit", "--help"], ["jobs", "--help"]])
 def test_commands_import_lazily(arguments: list[str]) -> None:
     code = (
-        "import sys\nfrom cli.main import app\n"
+        "import sys\nfrom hopsum.cli.main import app\n"
         f"try: app({arguments!r})\nexcept SystemExit: pass\n"
         f"sys.stderr.write(' '.join({HEAVY!r} & set(sys.modules)))"
     )
@@ -91,7 +91,7 @@ def test_commands_import_lazily(arguments: list[str]) -> None:
 def test_commands_that_call_the_controller_import_little_more(arguments: list[str]) -> None:
     arguments = [*arguments, "--controller", "unix:/nowhere.sock"]
     code = (
-        "import sys\nfrom cli.main import main\n"
+        "import sys\nfrom hopsum.cli.main import main\n"
         f"sys.argv = ['hopsum', *{arguments!r}]\n"
         "try: main()\nexcept SystemExit: pass\n"
         f"print(*{HEAVY!r} & set(sys.modules))"
@@ -140,10 +140,10 @@ def test_an_interrupt_during_imports_leaves_no_traceback() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         class Interrupts:
             def find_spec(self, name, *rest):
-                if name == "cli.main":
+                if name == "hopsum.cli.main":
                     os.kill(os.getpid(), signal.SIGINT)
         sys.meta_path.insert(0, Interrupts())
-        from cli.entry import main
+        from hopsum.cli.entry import main
         main()
     """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -156,7 +156,7 @@ def test_an_interrupt_while_options_are_read_leaves_no_traceback() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         import typer.main
         typer.main.get_command = lambda app: os.kill(os.getpid(), signal.SIGINT)
-        from cli.entry import main
+        from hopsum.cli.entry import main
         main()
     """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -167,7 +167,7 @@ def test_an_interrupt_while_options_are_read_leaves_no_traceback() -> None:
     "arguments", [["--help"], ["topology", "star:2"], ["topology", "star:2", "--json"]]
 )
 def test_a_full_disk_is_one_line_of_error(arguments: list[str]) -> None:
-    code = "from cli.entry import main; main()"
+    code = "from hopsum.cli.entry import main; main()"
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run(
             [sys.executable, "-c", code, *arguments], stdout=full, stderr=subprocess.PIPE, text=True

@@ -8,11 +8,11 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
-from cli.main import app
-from cli.reports.network_drawing import TREE_COLOURS
-from collectives.plan import PlanError
-from network.model import NetworkError
-from protocol.errors import InputError
+from hopsum.cli.main import app
+from hopsum.cli.reports.network_drawing import TREE_COLOURS
+from hopsum.collectives.plan import PlanError
+from hopsum.network.model import NetworkError
+from hopsum.protocol.errors import InputError
 
 TORUS = ("--topology", "torus:3x3", "--link-rate", "none")
 COMPLETE = ("--topology", "complete:7", "--link-rate", "none")

@@ -10,9 +10,9 @@ from urllib.error import HTTPError
 import pytest
 from typer.testing import CliRunner
 
-from cli import run_commands
-from cli.experiment.result import RunFailed
-from cli.main import app
+from hopsum.cli import run_commands
+from hopsum.cli.experiment.result import RunFailed
+from hopsum.cli.main import app
 
 
 def fail(*args: object) -> NoReturn:

@@ -12,24 +12,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from cli.main import app
-from cli.reports.schedule_drawing import schedule_svg
-from collectives.algorithms.halving_doubling import halving_doubling_all_reduce
-from collectives.algorithms.in_network import in_network_all_reduce
-from collectives.algorithms.ring import ring_all_reduce
-from collectives.algorithms.trees import server_all_reduce
-from collectives.flows import tree_flows
-from collectives.link_volumes import link_volumes
-from collectives.plan import PlanError, Results, tensor_ranges
-from collectives.schedule import Schedule, ScheduleError
-from collectives.schedule_checker import check_schedule
-from collectives.schedule_json import schedule_from_json, schedule_to_json
-from network.loaders import load_network
-from network.model import Network
-from network.paths import PlainRoutes
-from planning.model.placement import place
-from planning.model.request import Algorithm, PlanRequest
-from planning.registry import make_plan
+from hopsum.cli.main import app
+from hopsum.cli.reports.schedule_drawing import schedule_svg
+from hopsum.collectives.algorithms.halving_doubling import halving_doubling_all_reduce
+from hopsum.collectives.algorithms.in_network import in_network_all_reduce
+from hopsum.collectives.algorithms.ring import ring_all_reduce
+from hopsum.collectives.algorithms.trees import server_all_reduce
+from hopsum.collectives.flows import tree_flows
+from hopsum.collectives.link_volumes import link_volumes
+from hopsum.collectives.plan import PlanError, Results, tensor_ranges
+from hopsum.collectives.schedule import Schedule, ScheduleError
+from hopsum.collectives.schedule_checker import check_schedule
+from hopsum.collectives.schedule_json import schedule_from_json, schedule_to_json
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.network.paths import PlainRoutes
+from hopsum.planning.model.placement import place
+from hopsum.planning.model.request import Algorithm, PlanRequest
+from hopsum.planning.registry import make_plan
 from tests.support.halves import all_gather_of
 from tests.support.schedules import broadcast_from
 

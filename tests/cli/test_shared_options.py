@@ -11,10 +11,10 @@ import networkx as nx
 import pytest
 from typer.testing import CliRunner
 
-from cli.main import COMMANDS, app, load_command
-from collectives.plan import PlanError
-from network.loaders import load_network, save_network
-from network.model import NetworkError
+from hopsum.cli.main import COMMANDS, app, load_command
+from hopsum.collectives.plan import PlanError
+from hopsum.network.loaders import load_network, save_network
+from hopsum.network.model import NetworkError
 
 NAMES = ("run", "submit", "plan")
 

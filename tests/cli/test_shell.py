@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cli import shell
+from hopsum.cli import shell
 from tests.support.machine import PATIENCE, until
 from tests.support.paths import HOPSUM_P4
 

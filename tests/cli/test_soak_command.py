@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cli.main import app
+from hopsum.cli.main import app
 
 
 def test_the_soak_silences_only_its_own_logging(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 from rich.console import Console, Group
 from typer.testing import CliRunner
 
-from cli.main import app
-from cli.top_command import view
-from controller.web.recording import Recording
-from protocol import hopsum_pb2 as pb
-from protocol.errors import InputError
+from hopsum.cli.main import app
+from hopsum.cli.top_command import view
+from hopsum.controller.web.recording import Recording
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.errors import InputError
 
 
 def state() -> pb.ClusterState:

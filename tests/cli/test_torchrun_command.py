@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from cli.experiment.description import ExperimentError
-from cli.experiment.training import (
+from hopsum.cli.experiment.description import ExperimentError
+from hopsum.cli.experiment.training import (
     Trained,
     Trainer,
     Training,
@@ -23,11 +23,11 @@ from cli.experiment.training import (
     trained,
     with_comparison,
 )
-from cli.reports.step_times import step_times_plot
-from mininet_topos.hosts import EmulatedHosts
-from network.loaders import load_network
-from protocol import hopsum_pb2 as pb
-from protocol.extras import MissingExtraError
+from hopsum.cli.reports.step_times import step_times_plot
+from hopsum.mininet_topos.hosts import EmulatedHosts
+from hopsum.network.loaders import load_network
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.extras import MissingExtraError
 
 WORKERS = ("h1", "h2")
 LINKS = {("h1", "s1"): 100, ("h2", "s1"): 100, ("ps", "s1"): 100, ("s1", "h1"): 100}
@@ -135,13 +135,13 @@ def test_the_picture_of_steps() -> None:
 
 
 def test_a_missing_script_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("protocol.extras.find_spec", lambda name: object())
+    monkeypatch.setattr("hopsum.protocol.extras.find_spec", lambda name: object())
     script = tmp_path / "train.py"
     script.touch()
     check_script([str(script)])
     with pytest.raises(ExperimentError, match=r"nothing\.py: No such file .*; expected a Python"):
         check_script(["nothing.py"])
-    monkeypatch.setattr("protocol.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("hopsum.protocol.extras.find_spec", lambda name: None)
     with pytest.raises(
         MissingExtraError, match="torchrun: torch is not installed; install it with"
     ):
@@ -149,7 +149,7 @@ def test_a_missing_script_is_reported(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_missing_module_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("protocol.extras.find_spec", lambda name: object())
+    monkeypatch.setattr("hopsum.protocol.extras.find_spec", lambda name: object())
     monkeypatch.chdir(tmp_path)
     (tmp_path / "training").mkdir()
     (tmp_path / "training/main.py").touch()

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.decomposition import WeightError, decompose, divide
-from collectives.plan import HostPart, JobPlan, TreePlan
+from hopsum.collectives.decomposition import WeightError, decompose, divide
+from hopsum.collectives.plan import HostPart, JobPlan, TreePlan
 
 
 @st.composite

@@ -11,19 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from collectives import execution
-from collectives.algorithms.halving_doubling import halving_doubling_all_reduce
-from collectives.algorithms.level_wise import level_wise_all_reduce
-from collectives.algorithms.ring import ring_all_reduce
-from collectives.algorithms.rooted import RootedTree, heap_tree
-from collectives.algorithms.trees import (
+from hopsum.collectives import execution
+from hopsum.collectives.algorithms.halving_doubling import halving_doubling_all_reduce
+from hopsum.collectives.algorithms.level_wise import level_wise_all_reduce
+from hopsum.collectives.algorithms.ring import ring_all_reduce
+from hopsum.collectives.algorithms.rooted import RootedTree, heap_tree
+from hopsum.collectives.algorithms.trees import (
     SharedTree,
     double_tree_all_reduce,
     multi_tree_all_reduce,
     server_all_reduce,
 )
-from collectives.execution import Channel, Execution, channels
-from collectives.schedule import Collective, Ranges, Schedule, make_step
+from hopsum.collectives.execution import Channel, Execution, channels
+from hopsum.collectives.schedule import Collective, Ranges, Schedule, make_step
 from tests.support.halves import all_gather_of, reduce_scatter_of
 from tests.support.schedules import broadcast_from, reduce_to
 

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.messages import network_from, network_message, plan_from, plan_message
-from collectives.plan import Results
-from network.loaders import load_network
-from planning.model.placement import place
-from planning.model.request import Algorithm, PlanRequest
-from planning.registry import make_plan
-from protocol import hopsum_pb2 as pb
-from protocol.wire import LANE_REDUCTIONS, Reduction
+from hopsum.collectives.messages import network_from, network_message, plan_from, plan_message
+from hopsum.collectives.plan import Results
+from hopsum.network.loaders import load_network
+from hopsum.planning.model.placement import place
+from hopsum.planning.model.request import Algorithm, PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.wire import LANE_REDUCTIONS, Reduction
 
 
 @pytest.mark.slow

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.algorithms.ring import ring_all_reduce
-from collectives.schedule import (
+from hopsum.collectives.algorithms.ring import ring_all_reduce
+from hopsum.collectives.schedule import (
     Collective,
     Ranges,
     Schedule,

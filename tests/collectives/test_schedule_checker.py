@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.algorithms.ring import ring_all_reduce
-from collectives.schedule import Collective, Ranges, Schedule, ScheduleError, Step, make_step
-from collectives.schedule_checker import check_schedule
+from hopsum.collectives.algorithms.ring import ring_all_reduce
+from hopsum.collectives.schedule import Collective, Ranges, Schedule, ScheduleError, Step, make_step
+from hopsum.collectives.schedule_checker import check_schedule
 from tests.support.halves import all_gather_of, reduce_scatter_of
 
 
@@ -146,7 +146,7 @@ def test_many_ranks_are_proved_in_several_passes() -> None:
 
 
 def test_a_fault_in_a_later_pass_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collectives.schedule_checker._BUDGET", 1000)
+    monkeypatch.setattr("hopsum.collectives.schedule_checker._BUDGET", 1000)
     schedule = ring_all_reduce(9, 90)
     check_schedule(schedule)
     again = make_step(0, 2, 84, 86, combine=True, after=(1,))

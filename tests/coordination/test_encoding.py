@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordination.encoding import (
+from hopsum.coordination.encoding import (
     MESSAGES,
     MOST_BYTES,
     VERSION,
@@ -23,8 +23,8 @@ from coordination.encoding import (
     framed,
     preface,
 )
-from coordination.messages import Frame, Missing, Probe, Vector
-from coordination.operators import BitVector
+from hopsum.coordination.messages import Frame, Missing, Probe, Vector
+from hopsum.coordination.operators import BitVector
 from tests.support.paths import ROOT
 
 DOCUMENT = (ROOT / "docs" / "coordination.md").read_text()

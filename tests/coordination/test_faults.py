@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordination.failure import CoordinationError, ProcessLost, ProcessRefused
-from coordination.link import Link, LinkOptions
-from coordination.messages import Frame, Leave, Probe, Response
-from coordination.participant import Participant
-from coordination.tree import CoordinationTree, balanced_tree
+from hopsum.coordination.failure import CoordinationError, ProcessLost, ProcessRefused
+from hopsum.coordination.link import Link, LinkOptions
+from hopsum.coordination.messages import Frame, Leave, Probe, Response
+from hopsum.coordination.participant import Participant
+from hopsum.coordination.tree import CoordinationTree, balanced_tree
 from tests.coordination.test_negotiation import (
     all_started,
     begin,

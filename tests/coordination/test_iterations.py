@@ -14,11 +14,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from coordination.events import Start
-from coordination.failure import IterationMismatch, ProcessLost
-from coordination.operators import NO_MORE
-from coordination.participant import Participant
-from coordination.reduction import ExternalAnd
+from hopsum.coordination.events import Start
+from hopsum.coordination.failure import IterationMismatch, ProcessLost
+from hopsum.coordination.operators import NO_MORE
+from hopsum.coordination.participant import Participant
+from hopsum.coordination.reduction import ExternalAnd
 from tests.coordination.test_negotiation import all_started, begin, group_of, iterate, ready
 from tests.support.coordination_world import OPTIONS, costs, operator, random_tree, rough
 from tests.support.search import examples

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from coordination.events import GivenUp, Start
-from coordination.failure import OperatorError
-from coordination.master import Master
-from coordination.messages import Variant, Wanted
-from coordination.operators import NO_MORE
-from coordination.participant import Participant
-from coordination.tree import CoordinationTree, balanced_tree
+from hopsum.coordination.events import GivenUp, Start
+from hopsum.coordination.failure import OperatorError
+from hopsum.coordination.master import Master
+from hopsum.coordination.messages import Variant, Wanted
+from hopsum.coordination.operators import NO_MORE
+from hopsum.coordination.participant import Participant
+from hopsum.coordination.tree import CoordinationTree, balanced_tree
 from tests.support.coordination_world import OPTIONS, operator
 from tests.support.virtual_group import Costs, VirtualGroup
 

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordination.failure import TreeError
-from coordination.physical import distances_between, plan_coordination, virtual_ring
-from coordination.tree import (
+from hopsum.coordination.failure import TreeError
+from hopsum.coordination.physical import distances_between, plan_coordination, virtual_ring
+from hopsum.coordination.tree import (
     CoordinationTree,
     TreeLimits,
     balanced_tree,
     capacity,
     least_height,
 )
-from network.loaders import load_network
-from network.model import Network
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
 
 
 def names(count: int) -> list[str]:

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordination.events import CoordinationOptions, GivenUp, Stalled, Start
-from coordination.failure import CoordinationError
-from coordination.messages import Result, Vector
-from coordination.operators import NO_MORE, BitVector, OrderTable
-from coordination.reduction import AndAllReduce, ExternalAnd, RingAnd, TreeAnd
-from coordination.tree import balanced_tree
+from hopsum.coordination.events import CoordinationOptions, GivenUp, Stalled, Start
+from hopsum.coordination.failure import CoordinationError
+from hopsum.coordination.messages import Result, Vector
+from hopsum.coordination.operators import NO_MORE, BitVector, OrderTable
+from hopsum.coordination.reduction import AndAllReduce, ExternalAnd, RingAnd, TreeAnd
+from hopsum.coordination.tree import balanced_tree
 from tests.coordination.test_negotiation import (
     all_started,
     begin,

@@ -12,17 +12,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from typer.testing import CliRunner
 
-from cli.main import app
-from tests.support.paths import ROOT
+from hopsum.cli.main import app
+from tests.support.paths import ROOT, package_files
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LICENSE = PROJECT["license"]
-PACKAGES = [
-    name.removesuffix("*")
-    for name in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"][
-        "packages"
-    ]["find"]["include"]
-]
 
 
 def test_each_distribution_has_one_licence_and_its_text() -> None:
@@ -63,8 +57,7 @@ def test_only_the_scapy_layer_imports_scapy() -> None:
     imports = re.compile(r"^\s*(from|import) scapy\b", re.MULTILINE)
     found = {
         str(path.relative_to(ROOT))
-        for folder in (*PACKAGES, "hopsum_scapy/src")
-        for path in (ROOT / folder).rglob("*.py")
+        for path in (*package_files(".py"), *(ROOT / "hopsum_scapy" / "src").rglob("*.py"))
         if imports.search(path.read_text())
     }
     assert found == {"hopsum_scapy/src/hopsum_scapy/__init__.py"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from cli.command_reference import commands_of
+from hopsum.cli.command_reference import commands_of
 from tools.command_pages import commands_page, configuration_page
 
 

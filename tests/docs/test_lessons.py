@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.shell import shell_is_ready
+from hopsum.cli.shell import shell_is_ready
 from tests.support.documents import check_commands, emulates
 from tests.support.paths import ROOT
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.paths import ROOT
+from tests.support.paths import PACKAGE, ROOT
 
 # What was removed, and when: they name files of earlier versions.
 HISTORY = {"CHANGELOG.md", "0022-lines-of-code.md"}
@@ -18,7 +18,6 @@ DOCUMENTS = sorted(
     for path in ROOT.glob(pattern)
     if path.name not in HISTORY
 )
-ROOMS = {path.parent.name for path in ROOT.glob("*/__init__.py")}
 FILES = [
     str(path)
     for folder in ROOT.iterdir()
@@ -27,7 +26,8 @@ FILES = [
 ]
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"`((?:\w[\w-]*/)+[\w-]+\.(?:py|p4|proto|js|h|lua))`")
-MODULE = re.compile(rf"`((?:{'|'.join(sorted(ROOMS))})(?:\.(?!json|key|pem)\w+)+)(?:\(.*?\))?`")
+ROOMS = sorted(path.name for path in PACKAGE.iterdir() if path.is_dir())
+MODULE = re.compile(rf"`(hopsum\.(?:{'|'.join(ROOMS)})(?:\.\w+)*)(?:\(.*?\))?`")
 
 
 def is_module_or_inside_one(name: str) -> bool:
@@ -60,7 +60,7 @@ def test_files_and_modules_exist(document: Path) -> None:
 
 
 def test_a_stale_name_is_found() -> None:
-    assert is_module_or_inside_one("network.loaders.load_network")
-    assert is_module_or_inside_one("host_agent.io")
-    assert not is_module_or_inside_one("network.loaders.load_nothing")
-    assert not is_module_or_inside_one("network.nothing")
+    assert is_module_or_inside_one("hopsum.network.loaders.load_network")
+    assert is_module_or_inside_one("hopsum.host_agent.io")
+    assert not is_module_or_inside_one("hopsum.network.loaders.load_nothing")
+    assert not is_module_or_inside_one("hopsum.network.nothing")

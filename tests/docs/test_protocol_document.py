@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from hopsum.host_agent.numbers import dequantise, exponent_codes, quantise, worker_bits
+from hopsum.protocol import wire
 from hopsum_scapy import Hopsum, build, parse
-from host_agent.numbers import dequantise, exponent_codes, quantise, worker_bits
-from protocol import wire
 from tests.oracles.reference_switch import ReferenceSwitch
 from tests.packet.hopsum.packets import Packet
 from tests.packet.hopsum.switches import Build

@@ -11,7 +11,7 @@ import pytest
 from typer import Exit
 from typer._click.exceptions import ClickException
 
-from cli.command_reference import command_named
+from hopsum.cli.command_reference import command_named
 from tests.support.paths import ROOT
 
 DOCUMENTS = sorted(

@@ -90,9 +90,9 @@ def test_the_readmes_table_is_that_of_the_results() -> None:
 def test_files_that_are_no_pages_are_named_once() -> None:
     page = SimpleNamespace(file=SimpleNamespace(src_uri="captures.md"))
     for text, shown in {
-        "[protocol/wire.py](../protocol/wire.py)": "`protocol/wire.py`",
-        "[`wire.py`](../protocol/wire.py)": "`protocol/wire.py`",
-        "[the layout](../protocol/wire.py)": "the layout (`protocol/wire.py`)",
+        "[p4src/hopsum.p4](../p4src/hopsum.p4)": "`p4src/hopsum.p4`",
+        "[`hopsum.p4`](../p4src/hopsum.p4)": "`p4src/hopsum.p4`",
+        "[the layout](../p4src/hopsum.p4)": "the layout (`p4src/hopsum.p4`)",
     }.items():
         assert on_page_markdown(text, page) == shown
 

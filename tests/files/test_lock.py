@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from files import lock
-from files.lock import FileInUse, Owner, locked
+from hopsum.files import lock
+from hopsum.files.lock import FileInUse, Owner, locked
 from tests.support.machine import PATIENCE
 
 HOLD = """
 import errno, fcntl, sys
 from pathlib import Path
-from files.lock import locked
+from hopsum.files.lock import locked
 
 def refuse(descriptor, how):
     raise OSError(errno.ENOLCK, "No locks available")

@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from files.options_file import OptionsFileError, config_option, keys_of, read_options
+from hopsum.files.options_file import OptionsFileError, config_option, keys_of, read_options
 
 seen: dict[str, Any] = {}
 

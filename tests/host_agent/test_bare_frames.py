@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host_agent.bare_frames import with_lanes, without_lanes
-from host_agent.codec import Frames
-from protocol.wire import (
+from hopsum.host_agent.bare_frames import with_lanes, without_lanes
+from hopsum.host_agent.codec import Frames
+from hopsum.protocol.wire import (
     Address,
     Header,
     Hop,

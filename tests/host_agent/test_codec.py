@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host_agent.codec import TREE_AT, by_tree, common_number
+from hopsum.host_agent.codec import TREE_AT, by_tree, common_number
 
 
 @given(st.lists(st.integers(0, 255), min_size=1, max_size=20))

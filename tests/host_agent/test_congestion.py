@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from collectives.plan import JobPlan, Results
-from host_agent.codec import fragments_of
-from host_agent.congestion import (
+from hopsum.collectives.plan import JobPlan, Results
+from hopsum.host_agent.codec import fragments_of
+from hopsum.host_agent.congestion import (
     LEAST_WINDOW,
     QUEUE_FRAMES,
     SEGMENT_FRAME_BYTES,
@@ -19,10 +19,10 @@ from host_agent.congestion import (
     most_in_flight,
     stream_path,
 )
-from host_agent.stream import WorkerOptions
-from host_agent.worker import Worker
-from network.model import Network
-from protocol.wire import Flag, frame_bytes
+from hopsum.host_agent.stream import WorkerOptions
+from hopsum.host_agent.worker import Worker
+from hopsum.network.model import Network
+from hopsum.protocol.wire import Flag, frame_bytes
 from tests.support.protocol_world import result, star_plan, tree_plan
 
 PATH = StreamPath(round_trip=0.01, step=1.5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from host_agent.digits import load_images
+from hopsum.host_agent.digits import load_images
 
 
 @pytest.mark.slow

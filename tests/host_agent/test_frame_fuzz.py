@@ -12,17 +12,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from collectives.plan import JobPlan, Results
-from hopsum_scapy import Hopsum, parse
-from host_agent.codec import Frames
-from host_agent.io.loop import Machine
-from host_agent.root_worker import RootWorker
-from host_agent.server import Server, ServerStatistics
-from host_agent.server_set import ServerSet
-from host_agent.stream import WorkerOptions, WorkerStatistics
-from host_agent.worker import Worker
-from network.model import Network
-from protocol.wire import (
+from hopsum.collectives.plan import JobPlan, Results
+from hopsum.host_agent.codec import Frames
+from hopsum.host_agent.io.loop import Machine
+from hopsum.host_agent.root_worker import RootWorker
+from hopsum.host_agent.server import Server, ServerStatistics
+from hopsum.host_agent.server_set import ServerSet
+from hopsum.host_agent.stream import WorkerOptions, WorkerStatistics
+from hopsum.host_agent.worker import Worker
+from hopsum.network.model import Network
+from hopsum.protocol.wire import (
     CHILD_SHIFT,
     Flag,
     Hop,
@@ -33,6 +32,7 @@ from protocol.wire import (
     ipv4_checksum,
     is_hopsum,
 )
+from hopsum_scapy import Hopsum, parse
 from tests.support.protocol_world import (
     LANES,
     SERVER,

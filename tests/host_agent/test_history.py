@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host_agent.codec import Form, flags_of, fragments_of, raw_lanes, reductions_of
-from host_agent.history import EMPTY, History, is_newer
-from protocol.wire import Address, Header, Kind
+from hopsum.host_agent.codec import Form, flags_of, fragments_of, raw_lanes, reductions_of
+from hopsum.host_agent.history import EMPTY, History, is_newer
+from hopsum.protocol.wire import Address, Header, Kind
 
 LANES, WINDOW = 32, 8
 

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from collectives.plan import JobPlan, PlanError, Results
-from host_agent.codec import Frames, exponents_of, flags_of, fragments_of
-from host_agent.failure import JobFailed
-from host_agent.integrity import KEY_BYTES, Integrity, P
-from host_agent.server import Server
-from host_agent.stream import WorkerOptions
-from host_agent.worker import Worker
-from network.model import Network
-from protocol.wire import CHECK_LANES, Flag
+from hopsum.collectives.plan import JobPlan, PlanError, Results
+from hopsum.host_agent.codec import Frames, exponents_of, flags_of, fragments_of
+from hopsum.host_agent.failure import JobFailed
+from hopsum.host_agent.integrity import KEY_BYTES, Integrity, P
+from hopsum.host_agent.server import Server
+from hopsum.host_agent.stream import WorkerOptions
+from hopsum.host_agent.worker import Worker
+from hopsum.network.model import Network
+from hopsum.protocol.wire import CHECK_LANES, Flag
 from tests.support.protocol_world import (
     LANES,
     SERVER,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from host_agent import main
-from host_agent.main import _interfaces
+from hopsum.host_agent import main
+from hopsum.host_agent.main import _interfaces
 
 
 def complaint(

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from host_agent.numbers import (
+from hopsum.host_agent.numbers import (
     NumbersError,
     dequantise,
     error_bound,
@@ -16,7 +16,7 @@ from host_agent.numbers import (
     quantise,
     worker_bits,
 )
-from protocol.wire import EXPONENT_BIAS
+from hopsum.protocol.wire import EXPONENT_BIAS
 from tests.support.search import examples
 
 LANES = 32

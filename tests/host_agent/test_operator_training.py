@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from collectives.plan import DataType
-from host_agent.digits import Digits, DigitsTraining
-from host_agent.operator_training import NAMES, OperatorTraining
-from host_agent.workload import WorkloadSpec
+from hopsum.collectives.plan import DataType
+from hopsum.host_agent.digits import Digits, DigitsTraining
+from hopsum.host_agent.operator_training import NAMES, OperatorTraining
+from hopsum.host_agent.workload import WorkloadSpec
 
 SPEC = WorkloadSpec("digits", 3, 0, 1, DataType.FLOAT32, seed=4, coordinate=True)
 

@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from collectives.plan import Results
-from host_agent import ordinary
-from host_agent.codec import Frames, flags_of, reduction_byte, reductions_of
-from host_agent.congestion import StreamPath
-from host_agent.fast_path import FastPath
-from host_agent.segment import Remark
-from host_agent.server import Server
-from host_agent.stream import WorkerOptions
-from host_agent.worker import OPERATIONS, Worker
-from protocol.wire import LANE_REDUCTIONS, Flag, Reduction
+from hopsum.collectives.plan import Results
+from hopsum.host_agent import ordinary
+from hopsum.host_agent.codec import Frames, flags_of, reduction_byte, reductions_of
+from hopsum.host_agent.congestion import StreamPath
+from hopsum.host_agent.fast_path import FastPath
+from hopsum.host_agent.segment import Remark
+from hopsum.host_agent.server import Server
+from hopsum.host_agent.stream import WorkerOptions
+from hopsum.host_agent.worker import OPERATIONS, Worker
+from hopsum.protocol.wire import LANE_REDUCTIONS, Flag, Reduction
 from tests.support import flows
 from tests.support.agent_snapshots import Snapshot, snapshot_of_server, snapshot_of_stream
 from tests.support.protocol_world import (

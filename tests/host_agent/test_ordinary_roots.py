@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from collectives.operation import Ranges
-from collectives.plan import JobPlan
-from host_agent import ordinary
-from host_agent.codec import REDUCTION_AT, TREE_AT, Frames, flags_of, tos_of
-from host_agent.options import WorkerOptions
-from host_agent.root_worker import RootWorker
-from network.model import Network
-from protocol.tos import URGENT
-from protocol.wire import LANE_REDUCTIONS, Flag, Reduction
+from hopsum.collectives.operation import Ranges
+from hopsum.collectives.plan import JobPlan
+from hopsum.host_agent import ordinary
+from hopsum.host_agent.codec import REDUCTION_AT, TREE_AT, Frames, flags_of, tos_of
+from hopsum.host_agent.options import WorkerOptions
+from hopsum.host_agent.root_worker import RootWorker
+from hopsum.network.model import Network
+from hopsum.protocol.tos import URGENT
+from hopsum.protocol.wire import LANE_REDUCTIONS, Flag, Reduction
 from tests.support import flows
 from tests.support.agent_snapshots import Snapshot, snapshot_of_server, snapshot_of_stream
 from tests.support.protocol_world import LANES, at_server, at_worker, make_network, make_tree

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives.plan import JobPlan, PlanError
-from host_agent.server import Server
-from host_agent.stream import WorkerOptions
-from host_agent.worker import Worker
-from network.model import Network
-from protocol.wire import Flag, Kind
+from hopsum.collectives.plan import JobPlan, PlanError
+from hopsum.host_agent.server import Server
+from hopsum.host_agent.stream import WorkerOptions
+from hopsum.host_agent.worker import Worker
+from hopsum.network.model import Network
+from hopsum.protocol.wire import Flag, Kind
 from tests.support.protocol_world import (
     LANES,
     SPARE,

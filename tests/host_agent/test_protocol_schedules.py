@@ -11,12 +11,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from collectives.plan import JobPlan, Results, tensor_ranges
-from host_agent.stream import WorkerOptions
-from host_agent.worker import Worker
-from host_agent.workload import SwitchBounds
-from network.model import Network
-from protocol.wire import LANE_REDUCTIONS, Reduction
+from hopsum.collectives.plan import JobPlan, Results, tensor_ranges
+from hopsum.host_agent.stream import WorkerOptions
+from hopsum.host_agent.worker import Worker
+from hopsum.host_agent.workload import SwitchBounds
+from hopsum.network.model import Network
+from hopsum.protocol.wire import LANE_REDUCTIONS, Reduction
 from tests.support.protocol_world import (
     LANES,
     SERVER,

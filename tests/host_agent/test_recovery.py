@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives.plan import JobPlan
-from host_agent.options import WorkerOptions
-from host_agent.recovery import STEADY_PROBES
-from host_agent.worker import Worker
-from network.model import Network
-from protocol.wire import Flag
+from hopsum.collectives.plan import JobPlan
+from hopsum.host_agent.options import WorkerOptions
+from hopsum.host_agent.recovery import STEADY_PROBES
+from hopsum.host_agent.worker import Worker
+from hopsum.network.model import Network
+from hopsum.protocol.wire import Flag
 from tests.support.protocol_world import LANES, result, seen, star_plan, tree_plan
 
 TRIP = 0.1

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives.plan import JobPlan, Results
-from host_agent.codec import Frames, sequences_of
-from host_agent.options import WorkerOptions
-from host_agent.server import Server
-from host_agent.worker import Worker
-from network.model import Network
-from protocol.tos import URGENT
-from protocol.wire import QUESTION, REPLICATED_IP, Flag, Kind, Reduction, frame_view
+from hopsum.collectives.plan import JobPlan, Results
+from hopsum.host_agent.codec import Frames, sequences_of
+from hopsum.host_agent.options import WorkerOptions
+from hopsum.host_agent.server import Server
+from hopsum.host_agent.worker import Worker
+from hopsum.network.model import Network
+from hopsum.protocol.tos import URGENT
+from hopsum.protocol.wire import QUESTION, REPLICATED_IP, Flag, Kind, Reduction, frame_view
 from tests.support.protocol_world import (
     LANES,
     Faults,

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from collectives.plan import JobPlan
-from host_agent.codec import Frames, address_of
-from host_agent.root_worker import RootWorker
-from network.loaders import load_network
-from network.model import Network
-from planning.model.request import PlanRequest
-from planning.registry import make_plan
-from protocol.wire import Flag, Header, Hop, Kind, Reduction, carries_lanes, frame_template
+from hopsum.collectives.plan import JobPlan
+from hopsum.host_agent.codec import Frames, address_of
+from hopsum.host_agent.root_worker import RootWorker
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.protocol.wire import Flag, Header, Hop, Kind, Reduction, carries_lanes, frame_template
 from tests.support import flows
 
 LANES = 32

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host_agent.sequencing import HISTORY, NUMBERS, RETRY, Arrivals, SentLog
+from hopsum.host_agent.sequencing import HISTORY, NUMBERS, RETRY, Arrivals, SentLog
 
 
 def take(arrivals: Arrivals, *numbers: int, repair: bool = False) -> list[int]:

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives.plan import JobPlan, PlanError, Results
-from host_agent.codec import REDUCTION_AT, mark, tos_of
-from host_agent.server import Server
-from host_agent.server_set import ServerSet
-from network.model import Network
-from protocol.wire import (
+from hopsum.collectives.plan import JobPlan, PlanError, Results
+from hopsum.host_agent.codec import REDUCTION_AT, mark, tos_of
+from hopsum.host_agent.server import Server
+from hopsum.host_agent.server_set import ServerSet
+from hopsum.network.model import Network
+from hopsum.protocol.wire import (
     LANE_REDUCTIONS,
     REPLICATED_IP,
     Flag,

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from collectives.messages import network_message, plan_message
-from host_agent.session import AgentLost, AgentSession, AllDone, NodeSession, PlanChanged
-from network.loaders import load_network
-from planning.model.request import PlanRequest
-from planning.registry import make_plan
-from protocol import hopsum_pb2 as pb
-from protocol.channel import ControllerError
+from hopsum.collectives.messages import network_message, plan_message
+from hopsum.host_agent.session import AgentLost, AgentSession, AllDone, NodeSession, PlanChanged
+from hopsum.network.loaders import load_network
+from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.channel import ControllerError
 
 
 def said(session: AgentSession) -> list[str | None]:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from host_agent import ordinary, sure_calls
-from host_agent.io import port
-from host_agent.process_calls import CALL, CallPacket
+from hopsum.host_agent import ordinary, sure_calls
+from hopsum.host_agent.io import port
+from hopsum.host_agent.process_calls import CALL, CallPacket
 
 SIMPLE = {
     "int64_t": ctypes.c_int64,
@@ -50,12 +50,12 @@ def text_of(package: str, name: str) -> str:
 @pytest.mark.parametrize(
     ("package", "file", "name", "structure"),
     [
-        ("host_agent", "flow.h", "flow", ordinary.Flow),
-        ("host_agent", "ordinary_results.c", "stream", ordinary._Stream),
-        ("host_agent", "ordinary_sums.c", "server", ordinary._Server),
-        ("host_agent", "ordinary_roots.c", "root", ordinary._Root),
-        ("host_agent", "sure_calls.c", "calls", sure_calls._Calls),
-        ("host_agent.io", "mmsg.c", "run", port._Run),
+        ("hopsum.host_agent", "flow.h", "flow", ordinary.Flow),
+        ("hopsum.host_agent", "ordinary_results.c", "stream", ordinary._Stream),
+        ("hopsum.host_agent", "ordinary_sums.c", "server", ordinary._Server),
+        ("hopsum.host_agent", "ordinary_roots.c", "root", ordinary._Root),
+        ("hopsum.host_agent", "sure_calls.c", "calls", sure_calls._Calls),
+        ("hopsum.host_agent.io", "mmsg.c", "run", port._Run),
     ],
 )
 def test_structures_are_those_of_c(
@@ -65,7 +65,7 @@ def test_structures_are_those_of_c(
 
 
 def test_packets_and_expected_calls_are_those_of_c() -> None:
-    text = text_of("host_agent", "sure_calls.c")
+    text = text_of("hopsum.host_agent", "sure_calls.c")
     packet = declared(text, "packet")
     assert [name for name, _ in packet] == [*CallPacket._fields]
     assert CALL.size == ctypes.sizeof(type("Packet", (ctypes.Structure,), {"_fields_": packet}))

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from host_agent import ordinary
-from host_agent.io.process_socket import ProcessGone
-from host_agent.node.expected_calls import MOST_AHEAD
-from host_agent.node.guesses import SURE
-from host_agent.numbers import NumbersError
-from host_agent.process_calls import ALL, BARRIER, PARTS, REDUCTIONS, SUM, TYPES, CallPacket
-from host_agent.sure_calls import Answered, SureCalls
-from protocol.tos import tos_of_level
+from hopsum.host_agent import ordinary
+from hopsum.host_agent.io.process_socket import ProcessGone
+from hopsum.host_agent.node.expected_calls import MOST_AHEAD
+from hopsum.host_agent.node.guesses import SURE
+from hopsum.host_agent.numbers import NumbersError
+from hopsum.host_agent.process_calls import ALL, BARRIER, PARTS, REDUCTIONS, SUM, TYPES, CallPacket
+from hopsum.host_agent.sure_calls import Answered, SureCalls
+from hopsum.protocol.tos import tos_of_level
 from tests.support.process_hosts import ProcessHosts
 from tests.support.protocol_world import LANES
 from tests.support.search import examples

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from host_agent.timeout import RoundTrip
+from hopsum.host_agent.timeout import RoundTrip
 
 
 def test_the_first_sample_sets_the_timeout() -> None:

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from collectives.plan import JobPlan, PlanError
-from host_agent.codec import TREE_AT, tos_of
-from host_agent.failure import CallError, JobFailed
-from host_agent.numbers import NumbersError, exponent_codes
-from host_agent.server import Server
-from host_agent.stream import WorkerOptions
-from host_agent.worker import Worker
-from network.model import Network
-from protocol.wire import Flag, Kind, Reduction, frame_view, ipv4_checksum
+from hopsum.collectives.plan import JobPlan, PlanError
+from hopsum.host_agent.codec import TREE_AT, tos_of
+from hopsum.host_agent.failure import CallError, JobFailed
+from hopsum.host_agent.numbers import NumbersError, exponent_codes
+from hopsum.host_agent.server import Server
+from hopsum.host_agent.stream import WorkerOptions
+from hopsum.host_agent.worker import Worker
+from hopsum.network.model import Network
+from hopsum.protocol.wire import Flag, Kind, Reduction, frame_view, ipv4_checksum
 from tests.support.protocol_world import (
     LANES,
     Faults,

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from collectives.plan import DataType
-from collectives.schedule import part
-from collectives.task_messages import workload_from, workload_message
-from collectives.workload import KEPT_BYTES
-from host_agent.digits import Digits, DigitsTraining, load_images, train_alone
-from host_agent.workload import (
+from hopsum.collectives.plan import DataType
+from hopsum.collectives.schedule import part
+from hopsum.collectives.task_messages import workload_from, workload_message
+from hopsum.collectives.workload import KEPT_BYTES
+from hopsum.host_agent.digits import Digits, DigitsTraining, load_images, train_alone
+from hopsum.host_agent.workload import (
     TrainingWorkload,
     WorkloadSpec,
     make_workload,
@@ -114,7 +114,7 @@ def test_sums_of_a_training_are_checked_against_its_own_steps(
     monkeypatch: pytest.MonkeyPatch, kept: int
 ) -> None:
     """At once or at the end, and after a wrong one too: all that followed was computed with it."""
-    monkeypatch.setattr("host_agent.workload.KEPT_BYTES", kept)
+    monkeypatch.setattr("hopsum.host_agent.workload.KEPT_BYTES", kept)
     spec = WorkloadSpec("digits", 2, 0, 1, DataType.FLOAT32, 1)
     workload, replica = TrainingWorkload(spec, 0, None), DigitsTraining(seed=1, epochs=1)
     halves = [part(0, Digits.BATCH, 2, worker) for worker in range(2)]

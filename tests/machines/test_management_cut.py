@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from network.loaders import load_network
-from protocol.liveness import OUTAGE_SECONDS, PING_SECONDS, PING_TIMEOUT
+from hopsum.network.loaders import load_network
+from hopsum.protocol.liveness import OUTAGE_SECONDS, PING_SECONDS, PING_TIMEOUT
 from tests.support.jobs import GOING
 from tests.support.machine import until
 from tests.support.machines import Machines, inside, machines

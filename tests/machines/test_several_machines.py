@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from network.loaders import load_network
+from hopsum.network.loaders import load_network
 from tests.support.machine import until
 from tests.support.machines import Machines, machines
 from tests.support.paths import ROOT

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mininet_topos import addresses
+from hopsum.mininet_topos import addresses
 
 
 def made(path: Path) -> Path:
@@ -19,7 +19,7 @@ def made(path: Path) -> Path:
 def test_programs_are_those_of_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checkout = tmp_path / "env" / "lib" / "python3" / "site-packages"
+    checkout = tmp_path / "env" / "lib" / "python3" / "site-packages" / "hopsum"
     monkeypatch.setattr(addresses, "CHECKOUT", checkout)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "mine" / "bin" / "python"))
     assert addresses.program("p4switch") == str(checkout / ".venv" / "bin" / "p4switch")

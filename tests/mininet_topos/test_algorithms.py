@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from cli.job_commands import make_submission
-from collectives.choices import SCHEDULE_NAMES, DataType
+from hopsum.cli.job_commands import make_submission
+from hopsum.collectives.choices import SCHEDULE_NAMES, DataType
 from tests.support.emulated_cluster import Running, emulated_cluster
 
 pytestmark = pytest.mark.network

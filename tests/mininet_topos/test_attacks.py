@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from cli.job_commands import make_submission
-from network.loaders import load_network
-from simulation.soak.attacks import forge
-from simulation.soak.schedule import Forgery
+from hopsum.cli.job_commands import make_submission
+from hopsum.network.loaders import load_network
+from hopsum.simulation.soak.attacks import forge
+from hopsum.simulation.soak.schedule import Forgery
 from tests.support.bmv2 import need_bmv2
 from tests.support.emulated_cluster import Running, emulated_cluster
 from tests.support.jobs import GOING

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from cli.job_commands import make_submission
-from mininet_topos.bmv2_links import WAKING, Bmv2Links
-from mininet_topos.emulation import Emulation
-from network.loaders import load_network
+from hopsum.cli.job_commands import make_submission
+from hopsum.mininet_topos.bmv2_links import WAKING, Bmv2Links
+from hopsum.mininet_topos.emulation import Emulation
+from hopsum.network.loaders import load_network
 from tests.support.bmv2 import need_bmv2
 from tests.support.emulated_cluster import emulated_cluster
 from tests.support.machine import until

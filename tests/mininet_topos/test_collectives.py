@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks.collectives import Case, gloo_missing, measure
-from cli.experiment.description import Experiment, WorldKind
-from cli.experiment.prepare import prepare, task_of
-from cli.experiment.result import Report
-from cli.experiment.runner import run_experiment
-from collectives.choices import Algorithm
-from collectives.plan import DataType
+from hopsum.cli.experiment.description import Experiment, WorldKind
+from hopsum.cli.experiment.prepare import prepare, task_of
+from hopsum.cli.experiment.result import Report
+from hopsum.cli.experiment.runner import run_experiment
+from hopsum.collectives.choices import Algorithm
+from hopsum.collectives.plan import DataType
 from tests.support.machine import PATIENCE, until
 from tests.support.processes import process
 

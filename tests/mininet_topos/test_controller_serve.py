@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from controller.api.client import ControllerClient
-from mininet_topos.emulation import Emulation
-from network.loaders import load_network
-from protocol.channel import Tls
+from hopsum.controller.api.client import ControllerClient
+from hopsum.mininet_topos.emulation import Emulation
+from hopsum.network.loaders import load_network
+from hopsum.protocol.channel import Tls
 from tests.support.certificates import certify
 from tests.support.jobs import GOING
 from tests.support.machine import PATIENCE, interface_names, until

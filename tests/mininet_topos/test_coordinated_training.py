@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from cli.experiment.description import Experiment, WorldKind
-from collectives.choices import Coordination
-from collectives.plan import DataType, fragment_count
-from controller.api.client import ControllerClient
-from controller.api.rendezvous import find_controller
-from host_agent.operator_training import NAMES
-from host_agent.workload import WorkloadSpec
-from protocol.channel import ControllerError
+from hopsum.cli.experiment.description import Experiment, WorldKind
+from hopsum.collectives.choices import Coordination
+from hopsum.collectives.plan import DataType, fragment_count
+from hopsum.controller.api.client import ControllerClient
+from hopsum.controller.api.rendezvous import find_controller
+from hopsum.host_agent.operator_training import NAMES
+from hopsum.host_agent.workload import WorkloadSpec
+from hopsum.protocol.channel import ControllerError
 from tests.support.emulated_runs import run_together
 from tests.support.machine import PATIENCE
 from tests.support.processes import process

@@ -36,7 +36,7 @@ def mn(topology: str, *options: str, **environment: str) -> subprocess.Completed
 
 def test_every_host_reaches_every_other(tmp_path: Path) -> None:
     """Even with modules of another checkout on Python's path."""
-    other = tmp_path / "cli"
+    other = tmp_path / "hopsum"
     other.mkdir()
     (other / "__init__.py").write_text("raise ImportError('another checkout')")
     options = ["--switch", "p4switch", "--controller", "hopsum", "--test", "pingall"]

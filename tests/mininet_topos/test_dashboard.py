@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from cli.job_commands import make_submission
+from hopsum.cli.job_commands import make_submission
 from tests.support.browser import needs_chromium, opened, take_picture
 from tests.support.emulated_cluster import Running, emulated_cluster
 from tests.support.machine import PATIENCE

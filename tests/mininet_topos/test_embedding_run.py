@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from cli.experiment.description import Experiment, WorldKind
-from cli.experiment.prepare import prepare
-from collectives.choices import Algorithm
-from collectives.plan import DataType
-from network.loaders import save_network
-from network.topologies import Options, make_topology
-from planning.model.demand import Model
+from hopsum.cli.experiment.description import Experiment, WorldKind
+from hopsum.cli.experiment.prepare import prepare
+from hopsum.collectives.choices import Algorithm
+from hopsum.collectives.plan import DataType
+from hopsum.network.loaders import save_network
+from hopsum.network.topologies import Options, make_topology
+from hopsum.planning.model.demand import Model
 from tests.support.emulated_runs import run_together
 
 pytestmark = pytest.mark.network

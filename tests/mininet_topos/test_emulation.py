@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
-from cli.experiment.cluster import _agent_command
-from cli.experiment.description import Engine, Experiment, PacketIo, WorldKind
-from cli.experiment.prepare import prepare
-from cli.experiment.result import Measured, Report
-from cli.experiment.runner import run_experiment
-from collectives.choices import Algorithm
-from collectives.plan import DataType
-from mininet_topos.addresses import SOCKETS
-from mininet_topos.emulation import Emulation
-from mininet_topos.failures import EmulationError
-from mininet_topos.record import STATE, RunRecord, state_folder
+from hopsum.cli.experiment.cluster import _agent_command
+from hopsum.cli.experiment.description import Engine, Experiment, PacketIo, WorldKind
+from hopsum.cli.experiment.prepare import prepare
+from hopsum.cli.experiment.result import Measured, Report
+from hopsum.cli.experiment.runner import run_experiment
+from hopsum.collectives.choices import Algorithm
+from hopsum.collectives.plan import DataType
+from hopsum.mininet_topos.addresses import SOCKETS
+from hopsum.mininet_topos.emulation import Emulation
+from hopsum.mininet_topos.failures import EmulationError
+from hopsum.mininet_topos.record import STATE, RunRecord, state_folder
 from tests.support.bmv2 import need_bmv2
 from tests.support.emulated_runs import run_together
 from tests.support.machine import PATIENCE, until

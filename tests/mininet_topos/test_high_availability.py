@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from controller.api.client import ControllerClient
-from controller.ha.etcd import Etcd
-from mininet_topos.emulation import Emulation
-from network.loaders import load_network
-from protocol.channel import ControllerError
+from hopsum.controller.api.client import ControllerClient
+from hopsum.controller.ha.etcd import Etcd
+from hopsum.mininet_topos.emulation import Emulation
+from hopsum.network.loaders import load_network
+from hopsum.protocol.channel import ControllerError
 from tests.support.etcd import EtcdServer, etcd_server, needs_etcd
 from tests.support.jobs import GOING
 from tests.support.machine import until

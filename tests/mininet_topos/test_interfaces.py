@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mininet_topos.interfaces import ordered_command
+from hopsum.mininet_topos.interfaces import ordered_command
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from mininet_topos.link_queues import OWN_SHARE, URGENT_SHARE, shaping_lines
-from protocol.tos import LEVELS, UDP_PORT, URGENT, level_of_tos
+from hopsum.mininet_topos.link_queues import OWN_SHARE, URGENT_SHARE, shaping_lines
+from hopsum.protocol.tos import LEVELS, UDP_PORT, URGENT, level_of_tos
 
 LINES = shaping_lines("s1-eth2", 1e8)
 

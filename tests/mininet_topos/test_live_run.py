@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from cli.main import app
-from controller.api.client import ControllerClient
-from controller.api.rendezvous import find_controller
+from hopsum.cli.main import app
+from hopsum.controller.api.client import ControllerClient
+from hopsum.controller.api.rendezvous import find_controller
 from tests.support.machine import PATIENCE
 from tests.support.processes import process
 

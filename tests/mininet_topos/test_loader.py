@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from mininet_topos.loader import runs_in_namespace
+from hopsum.mininet_topos.loader import runs_in_namespace
 
-ENTRY = "from cli.entry import main; main()"
+ENTRY = "from hopsum.cli.entry import main; main()"
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="root only: capabilities are taken away")
 
 

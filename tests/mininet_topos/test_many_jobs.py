@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from cli.job_commands import make_submission
-from network.loaders import load_network
-from protocol.channel import ControllerError
+from hopsum.cli.job_commands import make_submission
+from hopsum.network.loaders import load_network
+from hopsum.protocol.channel import ControllerError
 from tests.support.emulated_cluster import Running, emulated_cluster
 from tests.support.jobs import GOING
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cli.main import app
-from protocol.outcomes import Outcome
+from hopsum.cli.main import app
+from hopsum.protocol.outcomes import Outcome
 from tests.support.bmv2 import need_bmv2
 from tests.support.wireshark import assert_captured
 

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from cli.experiment.cluster import with_running_cluster
-from cli.experiment.description import Engine
-from cli.experiment.pipelines import pipeline_for
-from cli.experiment.session import Running
-from cli.job_commands import job_dict, make_submission
-from controller.api.client import ControllerClient
-from controller.jobs.cluster import Cluster
-from controller.jobs.job_state import JobState
-from controller.jobs.priorities import ONE_LEVEL, PriorityPolicy
-from controller.jobs.settings import ClusterSettings
-from mininet_topos.emulation import Emulation
-from network.loaders import load_network
-from network.model import Network
-from protocol.tos import LEVELS
+from hopsum.cli.experiment.cluster import with_running_cluster
+from hopsum.cli.experiment.description import Engine
+from hopsum.cli.experiment.pipelines import pipeline_for
+from hopsum.cli.experiment.session import Running
+from hopsum.cli.job_commands import job_dict, make_submission
+from hopsum.controller.api.client import ControllerClient
+from hopsum.controller.jobs.cluster import Cluster
+from hopsum.controller.jobs.job_state import JobState
+from hopsum.controller.jobs.priorities import ONE_LEVEL, PriorityPolicy
+from hopsum.controller.jobs.settings import ClusterSettings
+from hopsum.mininet_topos.emulation import Emulation
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.protocol.tos import LEVELS
 
 pytestmark = pytest.mark.network
 

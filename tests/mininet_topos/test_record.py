@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from mininet_topos.failures import EmulationError
-from mininet_topos.lifetime import END_WITH_STARTER
-from mininet_topos.record import (
+from hopsum.mininet_topos.failures import EmulationError
+from hopsum.mininet_topos.lifetime import END_WITH_STARTER
+from hopsum.mininet_topos.record import (
     EmulationLock,
     EmulationUp,
     RunRecord,

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from mininet_topos.emulation import Emulation
-from mininet_topos.record import state_folder
-from network.loaders import load_network
+from hopsum.mininet_topos.emulation import Emulation
+from hopsum.mininet_topos.record import state_folder
+from hopsum.network.loaders import load_network
 from tests.support.emulated_cluster import HOPSUM, Running, emulated_cluster
 from tests.support.emulation_turns import refused, run_when_free, wait_for_turn
 from tests.support.jobs import GOING

@@ -13,23 +13,23 @@ from typing import Any
 
 import numpy as np
 
-from collectives.plan import JobPlan
-from host_agent import sequencing
-from host_agent.check_lanes import ResultChecks
-from host_agent.codec import Frames
-from host_agent.flight import Flight
-from host_agent.history import History
-from host_agent.link_repairs import LinkRepairs
-from host_agent.open_sums import OpenSums
-from host_agent.options import WorkerOptions
-from host_agent.root_worker import RootWorker
-from host_agent.segment import Call, OpenSegments, Segment
-from host_agent.server import Server
-from host_agent.server_set import ServerSet
-from host_agent.stream import Stream
-from host_agent.worker import Worker
-from network.model import Network
-from protocol.wire import ROOT_REDUCTIONS, Reduction
+from hopsum.collectives.plan import JobPlan
+from hopsum.host_agent import sequencing
+from hopsum.host_agent.check_lanes import ResultChecks
+from hopsum.host_agent.codec import Frames
+from hopsum.host_agent.flight import Flight
+from hopsum.host_agent.history import History
+from hopsum.host_agent.link_repairs import LinkRepairs
+from hopsum.host_agent.open_sums import OpenSums
+from hopsum.host_agent.options import WorkerOptions
+from hopsum.host_agent.root_worker import RootWorker
+from hopsum.host_agent.segment import Call, OpenSegments, Segment
+from hopsum.host_agent.server import Server
+from hopsum.host_agent.server_set import ServerSet
+from hopsum.host_agent.stream import Stream
+from hopsum.host_agent.worker import Worker
+from hopsum.network.model import Network
+from hopsum.protocol.wire import ROOT_REDUCTIONS, Reduction
 from tests.oracles import reference_state, reference_switch
 from tests.oracles.reference_switch import ReferenceSwitch
 from tests.packet.hopsum.switches import Build

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from collectives.plan import JobPlan
-from host_agent.server import Server
-from host_agent.worker import Worker
-from network.model import Network
+from hopsum.collectives.plan import JobPlan
+from hopsum.host_agent.server import Server
+from hopsum.host_agent.worker import Worker
+from hopsum.network.model import Network
 from tests.model.components import (
     Automaton,
     Event,

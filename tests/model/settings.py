@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from collectives.plan import JobPlan, Results
-from network.model import Network
-from protocol.wire import Reduction
+from hopsum.collectives.plan import JobPlan, Results
+from hopsum.network.model import Network
+from hopsum.protocol.wire import Reduction
 from tests.model.components import Tensors
 from tests.model.protocol_model import Budget, Setting
 from tests.support.protocol_world import SERVER, make_tree, tree_plan

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from host_agent.history import EMPTY
-from host_agent.server import Server
-from host_agent.stream import Stream
+from hopsum.host_agent.history import EMPTY
+from hopsum.host_agent.server import Server
+from hopsum.host_agent.stream import Stream
 from tests.model.components import Automaton, new_switch, set_plan
 from tests.model.explore import Violated, breadth_first, random_walks
 from tests.model.p4_traces import follow

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from network.builder import NetworkBuilder
-from network.loaders import load_network, node_link, save_network
-from network.model import Network, NetworkError, Switch
-from network.names import is_safe, unique_names
-from network.units import format_load, format_rate, format_si, parse_rate, parse_time
+from hopsum.network.builder import NetworkBuilder
+from hopsum.network.loaders import load_network, node_link, save_network
+from hopsum.network.model import Network, NetworkError, Switch
+from hopsum.network.names import is_safe, unique_names
+from hopsum.network.units import format_load, format_rate, format_si, parse_rate, parse_time
 from tests.support.paths import EXAMPLES
 
 TUTORIAL: dict[str, Any] = {

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from network.builder import NetworkBuilder
-from network.loaders import load_network
-from network.model import Network, NetworkError
-from network.paths import PlainRoutes
-from timing.routes import LinkArrays
+from hopsum.network.builder import NetworkBuilder
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network, NetworkError
+from hopsum.network.paths import PlainRoutes
+from hopsum.timing.routes import LinkArrays
 
 
 def test_hosts_forward_only_where_there_are_no_switches() -> None:

@@ -3,10 +3,10 @@ from __future__ import annotations
 import networkx as nx
 import pytest
 
-from network.builder import NetworkBuilder, host_ip
-from network.model import NetworkError
-from network.topologies import Options, make_topology
-from planning.model.placement import Placement, place
+from hopsum.network.builder import NetworkBuilder, host_ip
+from hopsum.network.model import NetworkError
+from hopsum.network.topologies import Options, make_topology
+from hopsum.planning.model.placement import Placement, place
 
 
 @pytest.mark.parametrize(

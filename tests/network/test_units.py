@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from network.units import has_unit, parse_count, parse_rate, parse_share
+from hopsum.network.units import has_unit, parse_count, parse_rate, parse_share
 
 
 @pytest.mark.parametrize(

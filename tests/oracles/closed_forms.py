@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from collectives.schedule import borders
+from hopsum.collectives.schedule import borders
 
 
 class Load(NamedTuple):

@@ -7,11 +7,11 @@ from fractions import Fraction
 from itertools import combinations, product
 from random import Random
 
-from collectives.plan import Results
-from network.builder import NetworkBuilder
-from network.model import Network
-from planning.model.routes import Route, make_route
-from planning.steiner.tree_problem import Limits, TreeTask
+from hopsum.collectives.plan import Results
+from hopsum.network.builder import NetworkBuilder
+from hopsum.network.model import Network
+from hopsum.planning.model.routes import Route, make_route
+from hopsum.planning.steiner.tree_problem import Limits, TreeTask
 
 
 def small_network(random: Random, switches: int, hosts: int, links: int = 1) -> Network:

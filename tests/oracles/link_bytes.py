@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from planning.bounds.cut_programme import CutProblem, heaviest_cuts
-from planning.bounds.cut_proof import CutWeights, Ways
-from planning.model.graph import PlanningGraph
-from planning.model.linear_program import INFINITY
+from hopsum.planning.bounds.cut_programme import CutProblem, heaviest_cuts
+from hopsum.planning.bounds.cut_proof import CutWeights, Ways
+from hopsum.planning.model.graph import PlanningGraph
+from hopsum.planning.model.linear_program import INFINITY
 
 
 @dataclass(frozen=True, slots=True)

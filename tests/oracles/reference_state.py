@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from protocol.wire import Flag, Reduction, serial_newer
+from hopsum.protocol.wire import Flag, Reduction, serial_newer
 from tests.packet.hopsum.packets import Packet
 
 NUMBERS = 1 << 16

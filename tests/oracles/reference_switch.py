@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from protocol import wire
-from protocol.outcomes import Outcome
-from protocol.tos import URGENT
-from protocol.wire import Flag, Kind, Reduction
+from hopsum.protocol import wire
+from hopsum.protocol.outcomes import Outcome
+from hopsum.protocol.tos import URGENT
+from hopsum.protocol.wire import Flag, Kind, Reduction
 from tests.oracles.reference_state import SUMMED_FLAGS, Arrivals, SentLog, Slot
 from tests.packet.hopsum.packets import LAST_HOP, Packet, wrapped
 from tests.packet.hopsum.switches import CPU_PORT, Build, Frame, Match, Switch

@@ -18,21 +18,21 @@ import pytest
 from finsy.proto import p4i
 from google.protobuf import text_format
 
-from cli.experiment.description import Engine
-from cli.experiment.pipelines import compile_pipeline
-from controller.dataplane.connection import open_channel, over_tls
-from controller.dataplane.driver import Driver, DriverError, State, SwitchTarget
-from controller.dataplane.pipeline import Pipeline
-from controller.dataplane.rules import Loss, SwitchRules, TableEntry, rules_for
-from controller.dataplane.slots import SlotState
-from network.loaders import load_network
+from hopsum.cli.experiment.description import Engine
+from hopsum.cli.experiment.pipelines import compile_pipeline
+from hopsum.controller.dataplane.connection import open_channel, over_tls
+from hopsum.controller.dataplane.driver import Driver, DriverError, State, SwitchTarget
+from hopsum.controller.dataplane.pipeline import Pipeline
+from hopsum.controller.dataplane.rules import Loss, SwitchRules, TableEntry, rules_for
+from hopsum.controller.dataplane.slots import SlotState
+from hopsum.network.loaders import load_network
+from hopsum.planning.model.placement import place
+from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.protocol.channel import Tls
+from hopsum.protocol.outcomes import Outcome
+from hopsum.protocol.wire import Hop
 from p4switch.packet_io.sockets import open_packet_socket
-from planning.model.placement import place
-from planning.model.request import PlanRequest
-from planning.registry import make_plan
-from protocol.channel import Tls
-from protocol.outcomes import Outcome
-from protocol.wire import Hop
 from tests.packet.hopsum.packets import LAST_HOP, Packet
 from tests.support.bmv2 import need_bmv2
 from tests.support.certificates import certify

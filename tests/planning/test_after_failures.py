@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.plan_checker import check_plans
-from network.builder import NetworkBuilder
-from network.loaders import load_network
-from network.model import Network
-from planning.model.forest import ForestOptions
-from planning.model.request import EmbeddingOptions, Method, PlanRequest
-from planning.registry import EMBEDDING, PLANNERS, make_plan
+from hopsum.collectives.plan_checker import check_plans
+from hopsum.network.builder import NetworkBuilder
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.planning.model.forest import ForestOptions
+from hopsum.planning.model.request import EmbeddingOptions, Method, PlanRequest
+from hopsum.planning.registry import EMBEDDING, PLANNERS, make_plan
 
 WAYS = [
     *(("multi-hop", method) for method in Method),

@@ -8,20 +8,20 @@ from fractions import Fraction
 
 import pytest
 
-from collectives.plan import JobPlan, PlanError
-from network.builder import NetworkBuilder
-from network.loaders import load_network
-from network.model import Network
-from planning import answers
-from planning import registry as planners
-from planning.model.allocation import Allocator
-from planning.model.demand import Model
-from planning.model.forest import Forest, ForestOptions
-from planning.model.graph import PlanningGraph
-from planning.model.request import PlanRequest
-from planning.model.routes import make_route
-from planning.registry import make_plan
-from planning.steiner.tree_problem import Chosen, TreeTask, build_model
+from hopsum.collectives.plan import JobPlan, PlanError
+from hopsum.network.builder import NetworkBuilder
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.planning import answers
+from hopsum.planning import registry as planners
+from hopsum.planning.model.allocation import Allocator
+from hopsum.planning.model.demand import Model
+from hopsum.planning.model.forest import Forest, ForestOptions
+from hopsum.planning.model.graph import PlanningGraph
+from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.model.routes import make_route
+from hopsum.planning.registry import make_plan
+from hopsum.planning.steiner.tree_problem import Chosen, TreeTask, build_model
 
 
 def ring_of_switches() -> Network:

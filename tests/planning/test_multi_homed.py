@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from cli.experiment.description import Experiment
-from cli.experiment.result import Report
-from cli.experiment.runner import run_experiment
-from collectives.choices import Algorithm
-from collectives.plan import PlanError
-from collectives.plan_checker import check_plans
-from network.loaders import load_network
-from network.model import Network
-from planning.model.demand import Model
-from planning.model.request import EmbeddingOptions, PlanRequest
-from planning.registry import EMBEDDING, PLANNERS, make_plan
-from simulation.faults import outage_from
+from hopsum.cli.experiment.description import Experiment
+from hopsum.cli.experiment.result import Report
+from hopsum.cli.experiment.runner import run_experiment
+from hopsum.collectives.choices import Algorithm
+from hopsum.collectives.plan import PlanError
+from hopsum.collectives.plan_checker import check_plans
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.planning.model.demand import Model
+from hopsum.planning.model.request import EmbeddingOptions, PlanRequest
+from hopsum.planning.registry import EMBEDDING, PLANNERS, make_plan
+from hopsum.simulation.faults import outage_from
 
 RATE = 25e6
 LINKS = {

@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.flows import tree_flows
-from collectives.plan import JobPlan, PlanError, Results
-from collectives.plan_checker import check_plans, plan_faults
-from network.builder import NetworkBuilder
-from network.loaders import load_network
-from network.model import Network
-from network.topologies import make_topology
-from planning.model.allocation import Allocator, TreeNeeds
-from planning.model.placement import place
-from planning.model.request import Algorithm, PlanRequest
-from planning.registry import PLANNERS, make_plan
-from planning.steiner.candidate_trees import SwitchGraph, nearest
-from protocol.wire import Hop
+from hopsum.collectives.flows import tree_flows
+from hopsum.collectives.plan import JobPlan, PlanError, Results
+from hopsum.collectives.plan_checker import check_plans, plan_faults
+from hopsum.network.builder import NetworkBuilder
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.network.topologies import make_topology
+from hopsum.planning.model.allocation import Allocator, TreeNeeds
+from hopsum.planning.model.placement import place
+from hopsum.planning.model.request import Algorithm, PlanRequest
+from hopsum.planning.registry import PLANNERS, make_plan
+from hopsum.planning.steiner.candidate_trees import SwitchGraph, nearest
+from hopsum.protocol.wire import Hop
 
 
 def request(

@@ -10,9 +10,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from protocol import hopsum_pb2 as pb
-from protocol import hopsum_pb2_grpc as pb_grpc
-from protocol.channel import ControllerError, Tls, in_words, open_channel, server_credentials
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol import hopsum_pb2_grpc as pb_grpc
+from hopsum.protocol.channel import ControllerError, Tls, in_words, open_channel, server_credentials
 from tests.support.machine import PATIENCE
 
 

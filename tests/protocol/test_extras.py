@@ -7,8 +7,8 @@ import tomllib
 
 import pytest
 
-from protocol import extras
-from protocol.extras import EXTRAS, MissingExtraError, require
+from hopsum.protocol import extras
+from hopsum.protocol.extras import EXTRAS, MissingExtraError, require
 from tests.support.paths import ROOT
 
 

@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from protocol.errors import InputError
-from protocol.web_address import TOKEN_VARIABLE, WebAddress, web_address
+from hopsum.protocol.errors import InputError
+from hopsum.protocol.web_address import TOKEN_VARIABLE, WebAddress, web_address
 
 
 @pytest.mark.parametrize("text", ["127.0.0.1:80", "localhost:0", "[::1]:9680", "127.9.9.9:1"])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import wire
+from hopsum.protocol import wire
 
 HERE = wire.Address(bytes(range(6)), bytes([10, 1, 2, 3]))
 THERE = wire.Address(bytes(range(6, 12)), bytes([10, 1, 2, 4]))

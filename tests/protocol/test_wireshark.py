@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cli.main import app
+from hopsum.cli.main import app
+from hopsum.protocol.wire import ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES, VERSION, Flag
 from p4switch.packet_io.pcap import PcapWriter
-from protocol.wire import ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES, VERSION, Flag
 from tests.support.protocol_vectors import read_vectors
 from tests.support.wireshark import assert_captured, dissect
 

@@ -8,24 +8,24 @@ from functools import cache
 
 import pytest
 
-from collectives.algorithms.ring import ring_all_reduce
-from collectives.choices import Collective
-from collectives.plan import DataType, JobPlan, Results
-from host_agent.stream import WorkerOptions
-from host_agent.workload import WorkloadSpec, make_workload
-from network.loaders import load_network
-from network.model import Network
+from hopsum.collectives.algorithms.ring import ring_all_reduce
+from hopsum.collectives.choices import Collective
+from hopsum.collectives.plan import DataType, JobPlan, Results
+from hopsum.host_agent.stream import WorkerOptions
+from hopsum.host_agent.workload import WorkloadSpec, make_workload
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.planning.model.placement import place
+from hopsum.planning.model.request import Algorithm, PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.simulation.events import SimulationError
+from hopsum.simulation.faults import Cut, Faults, Reboot
+from hopsum.timing.estimate import estimate
+from hopsum.timing.work import PlanWork, ScheduleWork
 from p4switch.targets.v1model.engine import Engine
-from planning.model.placement import place
-from planning.model.request import Algorithm, PlanRequest
-from planning.registry import make_plan
-from simulation.events import SimulationError
-from simulation.faults import Cut, Faults, Reboot
 from tests.support.engines import engine_maker
 from tests.support.paths import HOPSUM_P4
 from tests.support.simulated_jobs import Replan, SimulatedRun, simulate_plan, simulate_schedule
-from timing.estimate import estimate
-from timing.work import PlanWork, ScheduleWork
 
 LANES = 32
 OPTIONS = WorkerOptions(deadline=500.0, max_timeout=0.3)

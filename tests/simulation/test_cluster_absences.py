@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from simulation.cluster import VirtualCluster
-from simulation.faults import Outage, Trouble
+from hopsum.simulation.cluster import VirtualCluster
+from hopsum.simulation.faults import Outage, Trouble
 from tests.support.virtual_cluster import details, exact, run, running, state, submit
 
 pytestmark = pytest.mark.slow

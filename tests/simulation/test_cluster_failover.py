@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from cli.job_commands import make_submission
-from controller.jobs.job_state import JobState
-from controller.jobs.replanning import ReplanningPolicy
-from controller.telemetry.health import DampingPolicy
-from protocol import hopsum_pb2 as pb
-from simulation.cluster import VirtualCluster
+from hopsum.cli.job_commands import make_submission
+from hopsum.controller.jobs.job_state import JobState
+from hopsum.controller.jobs.replanning import ReplanningPolicy
+from hopsum.controller.telemetry.health import DampingPolicy
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.simulation.cluster import VirtualCluster
 from tests.support.virtual_cluster import (
     attached,
     details,
@@ -138,7 +138,7 @@ def test_agents_report_links_where_switches_do_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As BMv2, which serves no gNMI: of links between switches nothing is known then."""
-    monkeypatch.setattr("simulation.switches.gnmi_grpc.add_gNMIServicer_to_server", nothing)
+    monkeypatch.setattr("hopsum.simulation.switches.gnmi_grpc.add_gNMIServicer_to_server", nothing)
 
     async def test(cluster: VirtualCluster) -> None:
         await submit(cluster, "a", "h1,h2", "h4", rounds=100)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from cli.job_commands import make_submission
-from simulation.cluster import VirtualCluster
-from simulation.faults import Faults
-from simulation.wire import WireOptions
+from hopsum.cli.job_commands import make_submission
+from hopsum.simulation.cluster import VirtualCluster
+from hopsum.simulation.faults import Faults
+from hopsum.simulation.wire import WireOptions
 from tests.support.virtual_cluster import attached, exact, run, running, spines, submit
 
 

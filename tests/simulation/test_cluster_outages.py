@@ -11,12 +11,12 @@ from pathlib import Path
 import grpc
 import pytest
 
-from controller.jobs.job_state import JobState
-from controller.jobs.sharing import SharingPolicy
-from network.model import Network
-from simulation.cluster import VirtualCluster
-from simulation.faults import Faults, Outage, outage_targets
-from simulation.wire import WireOptions
+from hopsum.controller.jobs.job_state import JobState
+from hopsum.controller.jobs.sharing import SharingPolicy
+from hopsum.network.model import Network
+from hopsum.simulation.cluster import VirtualCluster
+from hopsum.simulation.faults import Faults, Outage, outage_targets
+from hopsum.simulation.wire import WireOptions
 from tests.support.search import examples
 from tests.support.virtual_cluster import all_free, exact, network_of, run, submit
 

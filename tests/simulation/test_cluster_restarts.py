@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from controller.api.serving import serve_cluster
-from controller.dataplane.driver import Driver
-from controller.jobs.job_state import JobState
-from controller.jobs.journal import JournalError
-from controller.jobs.replanning import ReplanningPolicy
-from simulation.cluster import VirtualCluster
+from hopsum.controller.api.serving import serve_cluster
+from hopsum.controller.dataplane.driver import Driver
+from hopsum.controller.jobs.job_state import JobState
+from hopsum.controller.jobs.journal import JournalError
+from hopsum.controller.jobs.replanning import ReplanningPolicy
+from hopsum.simulation.cluster import VirtualCluster
 from tests.support.virtual_cluster import (
     all_free,
     attached,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.job_commands import make_submission
-from collectives.choices import Collective, Coordination, DataType
-from simulation.cluster import VirtualCluster
+from hopsum.cli.job_commands import make_submission
+from hopsum.collectives.choices import Collective, Coordination, DataType
+from hopsum.simulation.cluster import VirtualCluster
 from tests.support.virtual_cluster import (
     all_free,
     attached,

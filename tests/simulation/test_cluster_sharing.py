@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from controller.jobs.job_state import JobState
-from controller.jobs.priorities import ONE_LEVEL
-from controller.jobs.sharing import SharingPolicy
-from protocol import hopsum_pb2 as pb
-from protocol.tos import level_of_tos
-from simulation.cluster import VirtualCluster
-from simulation.world import Channel
+from hopsum.controller.jobs.job_state import JobState
+from hopsum.controller.jobs.priorities import ONE_LEVEL
+from hopsum.controller.jobs.sharing import SharingPolicy
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.tos import level_of_tos
+from hopsum.simulation.cluster import VirtualCluster
+from hopsum.simulation.world import Channel
 from tests.support.virtual_cluster import all_free, details, exact, run, running, submit
 
 TOS_AT = 15

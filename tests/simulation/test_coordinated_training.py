@@ -8,30 +8,30 @@ from functools import cache
 
 import pytest
 
-from collectives.algorithms.catalogue import make_schedule
-from collectives.plan import DataType, JobPlan
-from collectives.plan_checker import check_plans
-from coordination.failure import IterationMismatch
-from coordination.operators import Operator
-from coordination.physical import plan_coordination
-from coordination.tree import TreeLimits
-from host_agent.digits import train_alone
-from host_agent.operator_training import NAMES, OperatorTraining
-from host_agent.workload import WorkloadSpec, make_workload
-from network.loaders import load_network
-from network.model import Network
+from hopsum.collectives.algorithms.catalogue import make_schedule
+from hopsum.collectives.plan import DataType, JobPlan
+from hopsum.collectives.plan_checker import check_plans
+from hopsum.coordination.failure import IterationMismatch
+from hopsum.coordination.operators import Operator
+from hopsum.coordination.physical import plan_coordination
+from hopsum.coordination.tree import TreeLimits
+from hopsum.host_agent.digits import train_alone
+from hopsum.host_agent.operator_training import NAMES, OperatorTraining
+from hopsum.host_agent.workload import WorkloadSpec, make_workload
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.planning.model.allocation import Allocator
+from hopsum.planning.model.placement import place
+from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.protocol.wire import Reduction
+from hopsum.simulation.faults import Faults
+from hopsum.timing.estimate import estimate
+from hopsum.timing.work import PlanWork
 from p4switch.targets.v1model.engine import Engine, EngineOptions
-from planning.model.allocation import Allocator
-from planning.model.placement import place
-from planning.model.request import PlanRequest
-from planning.registry import make_plan
-from protocol.wire import Reduction
-from simulation.faults import Faults
 from tests.support.engines import engine_maker
 from tests.support.paths import HOPSUM_P4
 from tests.support.simulated_jobs import Replan, SimulatedRun, simulate_plan, simulate_schedule
-from timing.estimate import estimate
-from timing.work import PlanWork
 
 pytestmark = pytest.mark.usefixtures("short_epochs")
 

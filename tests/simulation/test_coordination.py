@@ -16,26 +16,26 @@ from benchmarks.coordination_latency import (
     steady_state,
     tree_time,
 )
-from collectives.plan import JobPlan
-from controller.dataplane.rules import rules_for
-from coordination.events import GivenUp, Start
-from coordination.messages import Frame
-from coordination.operators import Operator
-from coordination.participant import Participant
-from coordination.physical import plan_coordination
-from coordination.reduction import ExternalAnd
-from coordination.tree import balanced_tree
-from host_agent.server import Server
-from host_agent.server_set import ServerSet
-from host_agent.stream import WorkerOptions
-from host_agent.worker import Worker
-from network.loaders import load_network
+from hopsum.collectives.plan import JobPlan
+from hopsum.controller.dataplane.rules import rules_for
+from hopsum.coordination.events import GivenUp, Start
+from hopsum.coordination.messages import Frame
+from hopsum.coordination.operators import Operator
+from hopsum.coordination.participant import Participant
+from hopsum.coordination.physical import plan_coordination
+from hopsum.coordination.reduction import ExternalAnd
+from hopsum.coordination.tree import balanced_tree
+from hopsum.host_agent.server import Server
+from hopsum.host_agent.server_set import ServerSet
+from hopsum.host_agent.stream import WorkerOptions
+from hopsum.host_agent.worker import Worker
+from hopsum.network.loaders import load_network
+from hopsum.planning.model.placement import place
+from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.protocol.wire import Reduction
+from hopsum.simulation.world import Agent, Frames, World
 from p4switch.targets.v1model.engine import Engine
-from planning.model.placement import place
-from planning.model.request import PlanRequest
-from planning.registry import make_plan
-from protocol.wire import Reduction
-from simulation.world import Agent, Frames, World
 from tests.support.coordination_world import (
     OPTIONS,
     Training,

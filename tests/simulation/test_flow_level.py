@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from cli.experiment.comparison import ELEMENT_BYTES, Comparison, compare
-from cli.experiment.description import Experiment
-from cli.experiment.runner import run_experiment
-from collectives.choices import Algorithm
-from collectives.plan import DataType
+from hopsum.cli.experiment.comparison import ELEMENT_BYTES, Comparison, compare
+from hopsum.cli.experiment.description import Experiment
+from hopsum.cli.experiment.runner import run_experiment
+from hopsum.collectives.choices import Algorithm
+from hopsum.collectives.plan import DataType
 
 
 @dataclass(frozen=True)

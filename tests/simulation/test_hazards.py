@@ -9,17 +9,17 @@ from dataclasses import replace
 
 import pytest
 
-from collectives.plan import DataType, JobPlan
-from host_agent.stream import WorkerOptions
-from host_agent.workload import WorkloadSpec, make_workload
-from network.loaders import load_network
-from network.model import Network
-from planning.model.allocation import Allocator
-from planning.model.placement import place
-from planning.model.request import PlanRequest
-from planning.registry import make_plan
-from protocol.wire import next_epoch
-from simulation.faults import Cut, Faults, Lost, Reboot
+from hopsum.collectives.plan import DataType, JobPlan
+from hopsum.host_agent.stream import WorkerOptions
+from hopsum.host_agent.workload import WorkloadSpec, make_workload
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.planning.model.allocation import Allocator
+from hopsum.planning.model.placement import place
+from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.protocol.wire import next_epoch
+from hopsum.simulation.faults import Cut, Faults, Lost, Reboot
 from tests.simulation.test_all_reduce import LANES, make_engine
 from tests.support.simulated_jobs import Replan, SimulatedRun, simulate_plan
 

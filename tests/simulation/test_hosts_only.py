@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from cli.experiment.description import Experiment, ExperimentError
-from cli.experiment.prepare import prepare, task_of
-from cli.experiment.result import Report
-from cli.experiment.runner import run_experiment
-from collectives.algorithms.level_wise import Siblings
-from collectives.algorithms.level_wise_form import FormOptions, Shape
-from collectives.choices import Algorithm
-from collectives.plan import DataType, PlanError
+from hopsum.cli.experiment.description import Experiment, ExperimentError
+from hopsum.cli.experiment.prepare import prepare, task_of
+from hopsum.cli.experiment.result import Report
+from hopsum.cli.experiment.runner import run_experiment
+from hopsum.collectives.algorithms.level_wise import Siblings
+from hopsum.collectives.algorithms.level_wise_form import FormOptions, Shape
+from hopsum.collectives.choices import Algorithm
+from hopsum.collectives.plan import DataType, PlanError
 
 ELEMENTS = 60_000
 

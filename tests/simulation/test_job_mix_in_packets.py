@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.job_mix import fluid_job, simulate_jobs
-from controller.jobs.priorities import ONE_LEVEL, PriorityPolicy
-from network.loaders import load_network
-from planning.registry import make_plan
+from hopsum.controller.jobs.priorities import ONE_LEVEL, PriorityPolicy
+from hopsum.network.loaders import load_network
+from hopsum.planning.registry import make_plan
+from hopsum.timing.routes import LinkArrays
 from tests.simulation.test_all_reduce import LANES
 from tests.simulation.test_priorities import LONG, RATE, SHORT, both, requests
-from timing.routes import LinkArrays
 
 WHO_HAS_A_ROUND = PriorityPolicy(early_iterations=1, thresholds=(), starved=None)
 """The long job soon has one, of many; the short one's is its last."""

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from simulation.events import EventQueue, SimulationError
-from simulation.loop import run_virtual
+from hopsum.simulation.events import EventQueue, SimulationError
+from hopsum.simulation.loop import run_virtual
 
 
 def test_sleeping_takes_no_time() -> None:

@@ -8,11 +8,11 @@ from statistics import median
 
 import pytest
 
-from cli.experiment.description import Experiment
-from cli.experiment.prepare import prepare
-from cli.experiment.simulated import run_simulated
-from collectives.choices import Algorithm, DataType, Results
-from simulation.faults import Faults
+from hopsum.cli.experiment.description import Experiment
+from hopsum.cli.experiment.prepare import prepare
+from hopsum.cli.experiment.simulated import run_simulated
+from hopsum.collectives.choices import Algorithm, DataType, Results
+from hopsum.simulation.faults import Faults
 
 
 @cache

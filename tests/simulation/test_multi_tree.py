@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cli.experiment.description import Experiment
-from cli.experiment.prepare import prepare
-from cli.experiment.result import Report
-from cli.experiment.runner import run_experiment
-from collectives.plan import DataType
+from hopsum.cli.experiment.description import Experiment
+from hopsum.cli.experiment.prepare import prepare
+from hopsum.cli.experiment.result import Report
+from hopsum.cli.experiment.runner import run_experiment
+from hopsum.collectives.plan import DataType
 
 # Frames as small as these fill the pipe in a tensor that is quick to simulate.
 BASE = {

@@ -8,26 +8,26 @@ from itertools import pairwise
 
 import pytest
 
-from collectives.plan import DataType, HostPart, JobPlan
-from collectives.workload import DIGITS, RANDOM, VECTORS
-from coordination.failure import ProcessLost
-from coordination.physical import plan_coordination
-from coordination.tree import TreeLimits
-from host_agent.node.work import Work
-from host_agent.operator_training import NAMES
-from host_agent.options import WorkerOptions
-from host_agent.session import NodeSession
-from host_agent.task import Task
-from host_agent.workload import WorkloadSpec
-from network.builder import NetworkBuilder
-from planning.model.allocation import Allocator
-from planning.model.request import PlanRequest
-from planning.registry import make_plan
-from protocol import hopsum_pb2 as pb
-from protocol.tos import level_of_tos
-from simulation.faults import Faults
-from simulation.host import VirtualHost, VirtualHosts
-from simulation.world import Channel, World
+from hopsum.collectives.plan import DataType, HostPart, JobPlan
+from hopsum.collectives.workload import DIGITS, RANDOM, VECTORS
+from hopsum.coordination.failure import ProcessLost
+from hopsum.coordination.physical import plan_coordination
+from hopsum.coordination.tree import TreeLimits
+from hopsum.host_agent.node.work import Work
+from hopsum.host_agent.operator_training import NAMES
+from hopsum.host_agent.options import WorkerOptions
+from hopsum.host_agent.session import NodeSession
+from hopsum.host_agent.task import Task
+from hopsum.host_agent.workload import WorkloadSpec
+from hopsum.network.builder import NetworkBuilder
+from hopsum.planning.model.allocation import Allocator
+from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.tos import level_of_tos
+from hopsum.simulation.faults import Faults
+from hopsum.simulation.host import VirtualHost, VirtualHosts
+from hopsum.simulation.world import Channel, World
 from tests.simulation import test_coordinated_training as training
 from tests.simulation.test_all_reduce import OPTIONS, job, make_engine
 from tests.simulation.test_parts import MAKE_ENGINE, NETWORK, WORKERS, mixed

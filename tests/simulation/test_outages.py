@@ -8,10 +8,10 @@ import math
 import pytest
 from typer.testing import CliRunner
 
-from cli.main import app
-from controller.telemetry.health import DampingPolicy
-from network.loaders import load_network
-from simulation.faults import FaultError, Outage, Trouble, check_outage, outage_from
+from hopsum.cli.main import app
+from hopsum.controller.telemetry.health import DampingPolicy
+from hopsum.network.loaders import load_network
+from hopsum.simulation.faults import FaultError, Outage, Trouble, check_outage, outage_from
 
 
 @pytest.mark.parametrize(

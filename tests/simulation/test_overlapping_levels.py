@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from cli.experiment.description import Experiment
-from cli.experiment.runner import run_experiment
-from collectives.algorithms.level_wise import pieces_for
-from collectives.algorithms.rooted import network_tree
-from collectives.choices import Algorithm
-from network.loaders import load_network
+from hopsum.cli.experiment.description import Experiment
+from hopsum.cli.experiment.runner import run_experiment
+from hopsum.collectives.algorithms.level_wise import pieces_for
+from hopsum.collectives.algorithms.rooted import network_tree
+from hopsum.collectives.choices import Algorithm
+from hopsum.network.loaders import load_network
 from tests.oracles import costs
 
 TOPOLOGY, RATE, UPLINK, ELEMENTS = "leaf-spine:4x2", 1e8, 5e7, 160_000

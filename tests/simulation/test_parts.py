@@ -8,22 +8,22 @@ from functools import partial
 
 import pytest
 
-from cli.experiment.description import Engine, Experiment
-from cli.experiment.pipelines import pipeline_for
-from cli.experiment.prepare import prepare, task_of
-from cli.experiment.result import Report
-from cli.experiment.runner import run_experiment
-from cli.experiment.simulated import loader
-from collectives.choices import Algorithm
-from collectives.plan import DataType, HostPart, JobPlan, PlanError, TreePlan
-from controller.jobs.settings import ClusterSettings
-from host_agent.plan_checks import check_same_job
-from host_agent.workload import Verdict, WorkloadSpec, make_workload
-from network.topologies import Options, make_topology
-from planning.model.allocation import Allocator
-from planning.model.request import PlanRequest
-from planning.registry import EMBEDDING, make_plan
-from simulation.faults import Faults
+from hopsum.cli.experiment.description import Engine, Experiment
+from hopsum.cli.experiment.pipelines import pipeline_for
+from hopsum.cli.experiment.prepare import prepare, task_of
+from hopsum.cli.experiment.result import Report
+from hopsum.cli.experiment.runner import run_experiment
+from hopsum.cli.experiment.simulated import loader
+from hopsum.collectives.choices import Algorithm
+from hopsum.collectives.plan import DataType, HostPart, JobPlan, PlanError, TreePlan
+from hopsum.controller.jobs.settings import ClusterSettings
+from hopsum.host_agent.plan_checks import check_same_job
+from hopsum.host_agent.workload import Verdict, WorkloadSpec, make_workload
+from hopsum.network.topologies import Options, make_topology
+from hopsum.planning.model.allocation import Allocator
+from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.registry import EMBEDDING, make_plan
+from hopsum.simulation.faults import Faults
 from tests.support.simulated_jobs import Replan, SimulatedRun, simulate_plan
 
 pytestmark = pytest.mark.usefixtures("time_to_plan")

@@ -10,25 +10,25 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from collectives.plan import JobPlan
-from collectives.plan_checker import check_plans
-from controller.dataplane.rules import SwitchRules, rules_for
-from controller.jobs.sharing import bypassing, preempt
-from host_agent.node.traffic_priority import TrafficPriority
-from host_agent.server import Server
-from host_agent.server_set import ServerSet
-from host_agent.stream import WorkerOptions
-from host_agent.worker import Worker
-from network.loaders import load_network
-from network.model import Host, Link, Network
-from planning.model.allocation import Allocator
-from planning.model.request import PlanRequest
-from planning.registry import make_plan
-from protocol.tos import LEVELS, URGENT, tos_of_level
-from protocol.wire import Address, Header, Kind, frame_template
-from simulation.faults import Faults
-from simulation.queues import QUEUE_FRAMES, Fifo, PriorityQueues
-from simulation.world import Frames, World
+from hopsum.collectives.plan import JobPlan
+from hopsum.collectives.plan_checker import check_plans
+from hopsum.controller.dataplane.rules import SwitchRules, rules_for
+from hopsum.controller.jobs.sharing import bypassing, preempt
+from hopsum.host_agent.node.traffic_priority import TrafficPriority
+from hopsum.host_agent.server import Server
+from hopsum.host_agent.server_set import ServerSet
+from hopsum.host_agent.stream import WorkerOptions
+from hopsum.host_agent.worker import Worker
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Host, Link, Network
+from hopsum.planning.model.allocation import Allocator
+from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.protocol.tos import LEVELS, URGENT, tos_of_level
+from hopsum.protocol.wire import Address, Header, Kind, frame_template
+from hopsum.simulation.faults import Faults
+from hopsum.simulation.queues import QUEUE_FRAMES, Fifo, PriorityQueues
+from hopsum.simulation.world import Frames, World
 from tests.simulation.test_all_reduce import LANES, make_engine
 from tests.support.installed_rules import install, read_outcomes, update
 

@@ -9,25 +9,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives.plan import DataType, JobPlan
-from host_agent.io.process_socket import Request
-from host_agent.node import guesses
-from host_agent.node.calls import COPY, Wanted
-from host_agent.node.process_source import OTHER, ProcessSource
-from host_agent.node.work import Work
-from host_agent.process_calls import ALL, PARTS, ROOT, CallPacket
-from host_agent.segment import Tensor
-from host_agent.stream import WorkerOptions
-from host_agent.task import Task
-from host_agent.workload import PROCESS, WorkloadSpec
-from network.loaders import load_network
-from network.model import Network
-from planning.model.placement import place
-from planning.model.request import PlanRequest
-from planning.registry import make_plan
-from protocol.wire import EXPONENT_BIAS, LANES_DEFAULT
-from simulation.faults import Faults, Reboot
-from simulation.host import VirtualHost
+from hopsum.collectives.plan import DataType, JobPlan
+from hopsum.host_agent.io.process_socket import Request
+from hopsum.host_agent.node import guesses
+from hopsum.host_agent.node.calls import COPY, Wanted
+from hopsum.host_agent.node.process_source import OTHER, ProcessSource
+from hopsum.host_agent.node.work import Work
+from hopsum.host_agent.process_calls import ALL, PARTS, ROOT, CallPacket
+from hopsum.host_agent.segment import Tensor
+from hopsum.host_agent.stream import WorkerOptions
+from hopsum.host_agent.task import Task
+from hopsum.host_agent.workload import PROCESS, WorkloadSpec
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.planning.model.placement import place
+from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.protocol.wire import EXPONENT_BIAS, LANES_DEFAULT
+from hopsum.simulation.faults import Faults, Reboot
+from hopsum.simulation.host import VirtualHost
 from tests.support.engines import engine_maker
 from tests.support.paths import HOPSUM_P4
 from tests.support.simulated_jobs import Simulation

@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from collectives.choices import Collective
-from collectives.operation import tree_ranges
-from collectives.plan import DataType, JobPlan, PlanError, Results
-from network.loaders import load_network
-from network.model import Network
-from planning.model.request import Algorithm, PlanRequest
-from planning.registry import make_plan
-from simulation.faults import Faults, Reboot
+from hopsum.collectives.choices import Collective
+from hopsum.collectives.operation import tree_ranges
+from hopsum.collectives.plan import DataType, JobPlan, PlanError, Results
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.planning.model.request import Algorithm, PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.simulation.faults import Faults, Reboot
+from hopsum.timing.estimate import Fidelity, estimate
+from hopsum.timing.work import PlanWork
 from tests.simulation.test_all_reduce import ELEMENTS, LANES, check, job, run
 from tests.support.simulated_jobs import Replan, SimulatedRun
-from timing.estimate import Fidelity, estimate
-from timing.work import PlanWork
 
 TOPOLOGIES = [("star:2", 2), ("star:4", 4), ("leaf-spine:2x2", 4), ("fat-tree:4", 8)]
 

@@ -9,12 +9,12 @@ from typing import Any
 import grpc
 import pytest
 
-from protocol import hopsum_pb2 as pb
-from protocol import hopsum_pb2_grpc as pb_grpc
-from simulation.events import EventQueue
-from simulation.loop import run_virtual
-from simulation.rpc import CONNECT_SECONDS, Exchange, Server, as_channel, as_server
-from simulation.wire import RETRANSMISSION_SECONDS, WireOptions
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol import hopsum_pb2_grpc as pb_grpc
+from hopsum.simulation.events import EventQueue
+from hopsum.simulation.loop import run_virtual
+from hopsum.simulation.rpc import CONNECT_SECONDS, Exchange, Server, as_channel, as_server
+from hopsum.simulation.wire import RETRANSMISSION_SECONDS, WireOptions
 
 OPTIONS = WireOptions(latency=0.01, jitter=0.0)
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE

@@ -19,21 +19,21 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from collectives.plan import JobPlan, PlanError
-from collectives.plan_checker import check_plans
-from controller.dataplane.rules import SwitchRules, rules_for
-from controller.jobs.job import Job
-from controller.jobs.manager import Manager
-from host_agent.node.traffic_priority import TrafficPriority
-from host_agent.server_set import ServerSet
-from host_agent.stream import WorkerOptions
-from host_agent.worker import Worker
-from network.loaders import load_network
-from network.model import Network
-from planning.model.request import PlanRequest
-from protocol.wire import MAX_CHILDREN
-from simulation.faults import Faults
-from simulation.world import World
+from hopsum.collectives.plan import JobPlan, PlanError
+from hopsum.collectives.plan_checker import check_plans
+from hopsum.controller.dataplane.rules import SwitchRules, rules_for
+from hopsum.controller.jobs.job import Job
+from hopsum.controller.jobs.manager import Manager
+from hopsum.host_agent.node.traffic_priority import TrafficPriority
+from hopsum.host_agent.server_set import ServerSet
+from hopsum.host_agent.stream import WorkerOptions
+from hopsum.host_agent.worker import Worker
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.planning.model.request import PlanRequest
+from hopsum.protocol.wire import MAX_CHILDREN
+from hopsum.simulation.faults import Faults
+from hopsum.simulation.world import World
 from tests.simulation.test_all_reduce import LANES, make_engine
 from tests.support.installed_rules import install, update
 from tests.support.jobs import job_of

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from collectives.algorithms.ring import ring_all_reduce
-from collectives.execution import Execution
-from protocol.wire import Address
-from simulation.stream import HEADER_BYTES, StreamMember
+from hopsum.collectives.algorithms.ring import ring_all_reduce
+from hopsum.collectives.execution import Execution
+from hopsum.protocol.wire import Address
+from hopsum.simulation.stream import HEADER_BYTES, StreamMember
 
 ADDRESSES = {
     rank: Address(bytes([2, 0, 0, 0, 0, rank]), bytes([10, 0, 0, rank])) for rank in (0, 1)

@@ -3,18 +3,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from collectives.algorithms.ring import ring_all_reduce
-from collectives.execution import Channel as StreamChannel
-from collectives.execution import Execution
-from collectives.plan import DataType
-from host_agent.workload import WorkloadSpec, make_workload
-from network.model import Host, Link, Network
+from hopsum.collectives.algorithms.ring import ring_all_reduce
+from hopsum.collectives.execution import Channel as StreamChannel
+from hopsum.collectives.execution import Execution
+from hopsum.collectives.plan import DataType
+from hopsum.host_agent.workload import WorkloadSpec, make_workload
+from hopsum.network.model import Host, Link, Network
+from hopsum.protocol.wire import Address, Header, Kind, frame_template
+from hopsum.simulation.events import EventQueue, SimulationError
+from hopsum.simulation.faults import Cut, FaultError, Faults, Reboot
+from hopsum.simulation.stream import StreamMember, segment
+from hopsum.simulation.world import Frames, World
 from p4switch.targets.v1model.engine import Engine
-from protocol.wire import Address, Header, Kind, frame_template
-from simulation.events import EventQueue, SimulationError
-from simulation.faults import Cut, FaultError, Faults, Reboot
-from simulation.stream import StreamMember, segment
-from simulation.world import Frames, World
 from tests.support.schedules import broadcast_from
 from tests.support.simulated_jobs import simulate_schedule
 

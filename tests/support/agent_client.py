@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from host_agent.io.controller_client import AgentStream
-from host_agent.session import AllDone, Assignment
-from protocol.channel import ControllerError
+from hopsum.host_agent.io.controller_client import AgentStream
+from hopsum.host_agent.session import AllDone, Assignment
+from hopsum.protocol.channel import ControllerError
 
 _T = TypeVar("_T")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from host_agent.history import EMPTY
+from hopsum.host_agent.history import EMPTY
 
 Snapshot = dict[str, Any]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from host_agent.io.controller_client import AgentStream
-from host_agent.io.port import FramePort
-from host_agent.node.real import HostLoop
+from hopsum.host_agent.io.controller_client import AgentStream
+from hopsum.host_agent.io.port import FramePort
+from hopsum.host_agent.node.real import HostLoop
 
 
 def attend(client: AgentStream, port: FramePort) -> None:

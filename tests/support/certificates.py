@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from protocol.roles import ROLE_URI
+from hopsum.protocol.roles import ROLE_URI
 
 
 def certify(

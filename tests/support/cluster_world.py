@@ -10,27 +10,27 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from cli.job_commands import job_dict, make_submission
-from controller.api.client import ControllerClient
-from controller.api.listening import at
-from controller.api.service import ControllerService
-from controller.dataplane.driver import DriverError
-from controller.dataplane.rules import SwitchRules
-from controller.jobs.cluster import Cluster
-from controller.jobs.manager import Manager
-from controller.jobs.replanning import ReplanningPolicy
-from controller.jobs.settings import ATTEND_LIMIT, ClusterSettings
-from controller.web.server import serve_web
-from controller.web.sources import LiveCluster
-from host_agent.interfaces import ONLY_PORT
-from host_agent.node.bandwidth import Counted
-from host_agent.node.client import NodeClient
-from host_agent.node.serve import NodeServer
-from network.loaders import load_network
-from network.model import Network
-from protocol import hopsum_pb2 as pb
-from protocol.channel import ControllerError, Tls, server_credentials
-from protocol.web_address import WebAddress
+from hopsum.cli.job_commands import job_dict, make_submission
+from hopsum.controller.api.client import ControllerClient
+from hopsum.controller.api.listening import at
+from hopsum.controller.api.service import ControllerService
+from hopsum.controller.dataplane.driver import DriverError
+from hopsum.controller.dataplane.rules import SwitchRules
+from hopsum.controller.jobs.cluster import Cluster
+from hopsum.controller.jobs.manager import Manager
+from hopsum.controller.jobs.replanning import ReplanningPolicy
+from hopsum.controller.jobs.settings import ATTEND_LIMIT, ClusterSettings
+from hopsum.controller.web.server import serve_web
+from hopsum.controller.web.sources import LiveCluster
+from hopsum.host_agent.interfaces import ONLY_PORT
+from hopsum.host_agent.node.bandwidth import Counted
+from hopsum.host_agent.node.client import NodeClient
+from hopsum.host_agent.node.serve import NodeServer
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.channel import ControllerError, Tls, server_credentials
+from hopsum.protocol.web_address import WebAddress
 from tests.support.jobs import GOING
 from tests.support.machine import PATIENCE, on_loopback, unique, until
 from tests.support.memory_port import MemoryPort

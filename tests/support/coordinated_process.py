@@ -9,10 +9,10 @@ import json
 import sys
 from itertools import count
 
-from coordination.failure import ProcessLost
-from coordination.operators import Operator
-from coordination.tree import balanced_tree
-from host_agent.io.coordination import Coordinator
+from hopsum.coordination.failure import ProcessLost
+from hopsum.coordination.operators import Operator
+from hopsum.coordination.tree import balanced_tree
+from hopsum.host_agent.io.coordination import Coordinator
 from tests.support.machine import PATIENCE
 
 rank = int(sys.argv[1])

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from random import Random
 
-from coordination.events import CoordinationOptions, GivenUp, Start
-from coordination.link import LinkOptions
-from coordination.messages import Frame
-from coordination.operators import Operator
-from coordination.participant import Participant
-from coordination.tree import CoordinationTree
+from hopsum.coordination.events import CoordinationOptions, GivenUp, Start
+from hopsum.coordination.link import LinkOptions
+from hopsum.coordination.messages import Frame
+from hopsum.coordination.operators import Operator
+from hopsum.coordination.participant import Participant
+from hopsum.coordination.tree import CoordinationTree
 from tests.support.virtual_group import Costs, VirtualGroup
 
 OPTIONS = CoordinationOptions(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from cli.experiment.description import Experiment
-from cli.experiment.emulated import with_cluster
-from cli.experiment.prepare import prepare
-from cli.experiment.result import Measured, Report
-from cli.experiment.session import Running, no_progress, run_job
-from mininet_topos.emulation import Emulation
+from hopsum.cli.experiment.description import Experiment
+from hopsum.cli.experiment.emulated import with_cluster
+from hopsum.cli.experiment.prepare import prepare
+from hopsum.cli.experiment.result import Measured, Report
+from hopsum.cli.experiment.session import Running, no_progress, run_job
+from hopsum.mininet_topos.emulation import Emulation
 
 
 def run_together(*experiments: Experiment) -> list[Report]:

@@ -6,7 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from mininet_topos.record import EmulationLock, EmulationUp, state_folder
+from hopsum.mininet_topos.record import EmulationLock, EmulationUp, state_folder
 from tests.support.machine import PATIENCE, until
 from tests.support.processes import processes
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.ha.etcd import Etcd, EtcdAddress, EtcdError
-from protocol.channel import Tls
+from hopsum.controller.ha.etcd import Etcd, EtcdAddress, EtcdError
+from hopsum.protocol.channel import Tls
 from tests.support.certificates import certify
 from tests.support.machine import loopback, until
 

@@ -14,7 +14,7 @@ import grpc
 from finsy.proto import p4r, p4r_grpc, rpc_status
 from google.protobuf import any_pb2
 
-from protocol.outcomes import Outcome
+from hopsum.protocol.outcomes import Outcome
 
 OK, NOT_FOUND, ALREADY_EXISTS, INVALID_ARGUMENT = 0, 5, 6, 3
 

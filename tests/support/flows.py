@@ -8,11 +8,11 @@ from operator import not_
 
 import numpy as np
 
-from host_agent.codec import JOB_START, TREE_AT, Frames, tos_of
-from host_agent.io.loop import Machine
-from host_agent.io.port import group_by_length
-from host_agent.ordinary import Flow
-from protocol.tos import URGENT
+from hopsum.host_agent.codec import JOB_START, TREE_AT, Frames, tos_of
+from hopsum.host_agent.io.loop import Machine
+from hopsum.host_agent.io.port import group_by_length
+from hopsum.host_agent.ordinary import Flow
+from hopsum.protocol.tos import URGENT
 
 _STRIDE = 2048
 PROCESS = ctypes.CFUNCTYPE(

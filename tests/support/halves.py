@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from collectives.schedule import Collective, Ranges, Schedule, Step
+from hopsum.collectives.schedule import Collective, Ranges, Schedule, Step
 
 
 def reduce_scatter_of(schedule: Schedule) -> Schedule:

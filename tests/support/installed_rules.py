@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from controller.dataplane.rules import SwitchRules, TableEntry
+from hopsum.controller.dataplane.rules import SwitchRules, TableEntry
+from hopsum.protocol.outcomes import Outcome
+from hopsum.simulation.entries import by_suffix, engine_entry
 from p4switch.ir import Table
 from p4switch.targets.v1model.engine import CloneSession, Engine, Replica
-from protocol.outcomes import Outcome
-from simulation.entries import by_suffix, engine_entry
 
 
 def install(engine: Engine, rules: SwitchRules) -> None:

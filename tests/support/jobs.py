@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
-from collectives.choices import DEFAULT_PLANNER
-from collectives.plan import JobPlan
-from controller.jobs.job import Job
-from controller.jobs.job_spec import JobSpec
-from controller.jobs.job_state import JobState
-from network.loaders import load_network
-from network.model import Network
-from planning.model.placement import place
-from planning.model.request import PlanRequest
-from planning.registry import make_plan
-from protocol import hopsum_pb2 as pb
+from hopsum.collectives.choices import DEFAULT_PLANNER
+from hopsum.collectives.plan import JobPlan
+from hopsum.controller.jobs.job import Job
+from hopsum.controller.jobs.job_spec import JobSpec
+from hopsum.controller.jobs.job_state import JobState
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.planning.model.placement import place
+from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.protocol import hopsum_pb2 as pb
 from tests.support.machine import PATIENCE
 
 GOING = frozenset(state for state in JobState if not state.over)

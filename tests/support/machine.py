@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from network.model import Network
+from hopsum.network.model import Network
 
 PATIENCE = 300.0
 """Seconds until a wait is given up. Only a hung process takes as long, however busy the machine."""

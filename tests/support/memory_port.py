@@ -7,7 +7,7 @@ from typing import cast
 
 import numpy as np
 
-from host_agent.io.port import Frames
+from hopsum.host_agent.io.port import Frames
 
 
 class MemoryPort:

@@ -20,22 +20,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.choices import DataType
-from collectives.messages import network_message, plan_message
-from collectives.plan import Results
-from collectives.task_messages import workload_message
-from collectives.workload import PROCESS, WorkloadSpec
-from host_agent.codec import Frames
-from host_agent.io.process_socket import ProcessSocket
-from host_agent.node.member import Member
-from host_agent.node.work import Work
-from host_agent.numbers import exponent_codes
-from host_agent.ordinary import Flow
-from host_agent.process_calls import BARRIER, CALL, DONE, CallPacket
-from host_agent.server import Server
-from host_agent.session import AgentSession
-from host_agent.task import task_from
-from protocol import hopsum_pb2 as pb
+from hopsum.collectives.choices import DataType
+from hopsum.collectives.messages import network_message, plan_message
+from hopsum.collectives.plan import Results
+from hopsum.collectives.task_messages import workload_message
+from hopsum.collectives.workload import PROCESS, WorkloadSpec
+from hopsum.host_agent.codec import Frames
+from hopsum.host_agent.io.process_socket import ProcessSocket
+from hopsum.host_agent.node.member import Member
+from hopsum.host_agent.node.work import Work
+from hopsum.host_agent.numbers import exponent_codes
+from hopsum.host_agent.ordinary import Flow
+from hopsum.host_agent.process_calls import BARRIER, CALL, DONE, CallPacket
+from hopsum.host_agent.server import Server
+from hopsum.host_agent.session import AgentSession
+from hopsum.host_agent.task import task_from
+from hopsum.protocol import hopsum_pb2 as pb
 from tests.support import flows
 from tests.support.machine import unique
 from tests.support.protocol_world import SERVER, at_server, at_worker, star_plan

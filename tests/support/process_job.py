@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from collectives.plan import JobPlan, TreePlan
-from host_agent.io.process_socket import Request
-from host_agent.node.environment import Named
-from host_agent.node.process_source import MOST, ProcessSource
-from host_agent.node.roots import roots_of
-from host_agent.numbers import exponent_codes
-from host_agent.process_calls import ALL, CallPacket
-from protocol.wire import LANES_DEFAULT, ROOT_REDUCTIONS, Reduction
+from hopsum.collectives.plan import JobPlan, TreePlan
+from hopsum.host_agent.io.process_socket import Request
+from hopsum.host_agent.node.environment import Named
+from hopsum.host_agent.node.process_source import MOST, ProcessSource
+from hopsum.host_agent.node.roots import roots_of
+from hopsum.host_agent.numbers import exponent_codes
+from hopsum.host_agent.process_calls import ALL, CallPacket
+from hopsum.protocol.wire import LANES_DEFAULT, ROOT_REDUCTIONS, Reduction
 
 SWITCHES: dict[Reduction | None, np.ufunc] = {
     None: np.add,

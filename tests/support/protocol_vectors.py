@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from protocol.wire import Address, Flag, Header, Hop, Kind, Reduction, carries_lanes
+from hopsum.protocol.wire import Address, Flag, Header, Hop, Kind, Reduction, carries_lanes
 from tests.support.paths import ROOT
 
 DOCUMENT = ROOT / "docs" / "protocol.md"

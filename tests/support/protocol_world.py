@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.plan import JobPlan, SwitchPart, TreePlan
-from host_agent.bare_frames import are_bare
-from host_agent.codec import Frames, flags_of, kinds_of
-from host_agent.server import Server
-from host_agent.worker import Worker
-from network.model import Host, Link, Network
-from network.model import Switch as SwitchNode
-from protocol.wire import (
+from hopsum.collectives.plan import JobPlan, SwitchPart, TreePlan
+from hopsum.host_agent.bare_frames import are_bare
+from hopsum.host_agent.codec import Frames, flags_of, kinds_of
+from hopsum.host_agent.server import Server
+from hopsum.host_agent.worker import Worker
+from hopsum.network.model import Host, Link, Network
+from hopsum.network.model import Switch as SwitchNode
+from hopsum.protocol.wire import (
     Address,
     Flag,
     Header,

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from collectives.plan import JobPlan
-from host_agent.session import AllDone, Assignment, Event, PlanChanged
-from protocol import hopsum_pb2 as pb
-from simulation.host import VirtualHost, VirtualHosts
+from hopsum.collectives.plan import JobPlan
+from hopsum.host_agent.session import AllDone, Assignment, Event, PlanChanged
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.simulation.host import VirtualHost, VirtualHosts
 
 
 class ScriptedStream:
-    """A host's stream in a job of a script (`host_agent.node.environment.Stream`)."""
+    """A host's stream in a job of a script (`hopsum.host_agent.node.environment.Stream`)."""
 
     address = "the script"
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from controller.api.client import ControllerClient
-from mininet_topos.emulation import Emulation
-from network.model import Network
-from protocol.channel import Tls
+from hopsum.controller.api.client import ControllerClient
+from hopsum.mininet_topos.emulation import Emulation
+from hopsum.network.model import Network
+from hopsum.protocol.channel import Tls
 from tests.support.machine import PATIENCE, until
 
 HOPSUM = Path(sys.executable).with_name("hopsum")

@@ -7,26 +7,32 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 
-from collectives.plan import DataType, HostPart, JobPlan
-from collectives.schedule import Schedule
-from collectives.workload import RANDOM, VECTORS, WorkloadSpec
-from controller.dataplane.rules import SwitchRules, rules_for
-from coordination.tree import CoordinationTree
-from host_agent.integrity import KEY_BYTES
-from host_agent.node.work import Work
-from host_agent.operator_training import OperatorTraining
-from host_agent.options import WorkerOptions
-from host_agent.session import Assignment
-from host_agent.task import Task
-from host_agent.workload import CheckedWorkload, Interval, Workload, intervals_from, reduce_seconds
-from network.model import Network
+from hopsum.collectives.plan import DataType, HostPart, JobPlan
+from hopsum.collectives.schedule import Schedule
+from hopsum.collectives.workload import RANDOM, VECTORS, WorkloadSpec
+from hopsum.controller.dataplane.rules import SwitchRules, rules_for
+from hopsum.coordination.tree import CoordinationTree
+from hopsum.host_agent.integrity import KEY_BYTES
+from hopsum.host_agent.node.work import Work
+from hopsum.host_agent.operator_training import OperatorTraining
+from hopsum.host_agent.options import WorkerOptions
+from hopsum.host_agent.session import Assignment
+from hopsum.host_agent.task import Task
+from hopsum.host_agent.workload import (
+    CheckedWorkload,
+    Interval,
+    Workload,
+    intervals_from,
+    reduce_seconds,
+)
+from hopsum.network.model import Network
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.simulation.events import SimulationError
+from hopsum.simulation.faults import Faults
+from hopsum.simulation.host import VirtualHosts
+from hopsum.simulation.stream import RECEIVE_BUFFER, receive_buffer
+from hopsum.simulation.world import World
 from p4switch.targets.v1model.engine import Engine
-from protocol import hopsum_pb2 as pb
-from simulation.events import SimulationError
-from simulation.faults import Faults
-from simulation.host import VirtualHosts
-from simulation.stream import RECEIVE_BUFFER, receive_buffer
-from simulation.world import World
 from tests.support.installed_rules import install, read_outcomes, update
 from tests.support.scripted_controller import Script, ScriptedJob
 

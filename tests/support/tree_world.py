@@ -9,9 +9,9 @@ from itertools import combinations
 import networkx as nx
 from hypothesis import strategies as st
 
-from network.topologies import Options, make_topology
-from planning.model.forest import ForestOptions
-from planning.model.graph import PlanningGraph, planning_graph
+from hopsum.network.topologies import Options, make_topology
+from hopsum.planning.model.forest import ForestOptions
+from hopsum.planning.model.graph import PlanningGraph, planning_graph
 
 
 def network_of(

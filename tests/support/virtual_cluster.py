@@ -7,20 +7,20 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cli.experiment.description import Engine as EngineName
-from cli.experiment.pipelines import compile_pipeline
-from cli.job_commands import job_dict, make_submission
-from controller.dataplane.pipeline import Pipeline
-from controller.jobs.job_state import JobState
-from controller.jobs.settings import ClusterSettings
-from network.loaders import load_network
-from network.model import Network
+from hopsum.cli.experiment.description import Engine as EngineName
+from hopsum.cli.experiment.pipelines import compile_pipeline
+from hopsum.cli.job_commands import job_dict, make_submission
+from hopsum.controller.dataplane.pipeline import Pipeline
+from hopsum.controller.jobs.job_state import JobState
+from hopsum.controller.jobs.settings import ClusterSettings
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.simulation.cluster import ClusterOptions, VirtualCluster
+from hopsum.simulation.events import EventQueue
+from hopsum.simulation.loop import run_virtual
 from p4switch.device.loading import Loader, default_executor
 from p4switch.targets.v1model.engine import Engine, EngineOptions
-from protocol import hopsum_pb2 as pb
-from simulation.cluster import ClusterOptions, VirtualCluster
-from simulation.events import EventQueue
-from simulation.loop import run_virtual
 
 LANES = 32
 SLOTS = 1024

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from coordination.events import CoordinationOptions, Event
-from coordination.messages import Frame
-from coordination.participant import Participant
-from coordination.reduction import AndAllReduce
-from coordination.tree import CoordinationTree
+from hopsum.coordination.events import CoordinationOptions, Event
+from hopsum.coordination.messages import Frame
+from hopsum.coordination.participant import Participant
+from hopsum.coordination.reduction import AndAllReduce
+from hopsum.coordination.tree import CoordinationTree
 
 Delivery = Callable[[Frame], Iterable[float]]
 """Extra delays of a frame's copies: a single 0 is a perfect network, no copy a loss."""

@@ -11,7 +11,7 @@ import pytest
 from tests.support.machine import PATIENCE
 from tests.support.paths import ROOT
 
-DISSECTOR = ROOT / "protocol" / "hopsum.lua"
+DISSECTOR = ROOT / "src" / "hopsum" / "protocol" / "hopsum.lua"
 
 
 def dissect(capture: Path, *arguments: str) -> list[str]:

@@ -9,23 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.algorithms.catalogue import MULTI_TREE, SCHEDULES, make_schedule
-from collectives.algorithms.rooted import network_tree
-from collectives.algorithms.trees import SharedTree, server_all_reduce
-from collectives.link_volumes import link_volumes
-from collectives.plan import DataType, fragment_count
-from collectives.schedule import Schedule
-from network.loaders import load_network
-from network.model import Network
-from network.paths import PlainRoutes
-from planning.model.placement import place
-from planning.model.request import PlanRequest
-from planning.registry import make_plan
-from protocol.wire import frame_bytes
+from hopsum.collectives.algorithms.catalogue import MULTI_TREE, SCHEDULES, make_schedule
+from hopsum.collectives.algorithms.rooted import network_tree
+from hopsum.collectives.algorithms.trees import SharedTree, server_all_reduce
+from hopsum.collectives.link_volumes import link_volumes
+from hopsum.collectives.plan import DataType, fragment_count
+from hopsum.collectives.schedule import Schedule
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.network.paths import PlainRoutes
+from hopsum.planning.model.placement import place
+from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.protocol.wire import frame_bytes
+from hopsum.timing.estimate import estimate
+from hopsum.timing.work import PlanWork
 from tests.oracles import closed_forms
 from tests.oracles.closed_forms import Fabric, Load, fat_tree, leaf_spine, star
-from timing.estimate import estimate
-from timing.work import PlanWork
 
 Form = Callable[[Fabric, int], Load]
 ODD = [0, 1, 2, 7, 97, 240, 1009]

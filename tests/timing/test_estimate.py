@@ -2,20 +2,20 @@ from __future__ import annotations
 
 import pytest
 
-from collectives.algorithms.catalogue import SCHEDULES, make_schedule
-from collectives.link_volumes import link_volumes
-from collectives.plan import DataType
-from collectives.schedule import ScheduleError
-from collectives.schedule_checker import check_schedule
-from network.loaders import load_network
-from network.paths import PlainRoutes
-from planning.model.placement import place
-from planning.model.request import PlanRequest
-from planning.registry import make_plan
-from timing.estimate import Fidelity, estimate
-from timing.flow_simulator import TimingError
-from timing.tcp_segments import SEGMENT_BYTES, SEGMENT_HEADER_BYTES
-from timing.work import Background, PlanWork, ScheduleWork
+from hopsum.collectives.algorithms.catalogue import SCHEDULES, make_schedule
+from hopsum.collectives.link_volumes import link_volumes
+from hopsum.collectives.plan import DataType
+from hopsum.collectives.schedule import ScheduleError
+from hopsum.collectives.schedule_checker import check_schedule
+from hopsum.network.loaders import load_network
+from hopsum.network.paths import PlainRoutes
+from hopsum.planning.model.placement import place
+from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.timing.estimate import Fidelity, estimate
+from hopsum.timing.flow_simulator import TimingError
+from hopsum.timing.tcp_segments import SEGMENT_BYTES, SEGMENT_HEADER_BYTES
+from hopsum.timing.work import Background, PlanWork, ScheduleWork
 
 # Of the payload: its headers, and an acknowledgement the other way for every two segments.
 RING_OVERHEAD = 1 + 1.5 * SEGMENT_HEADER_BYTES / SEGMENT_BYTES

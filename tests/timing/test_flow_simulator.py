@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from timing.flow_simulator import FlowTimes, TimingError, simulate_flows
-from timing.flows import Flows, Routes, join_routes
-from timing.max_min import Usage
+from hopsum.timing.flow_simulator import FlowTimes, TimingError, simulate_flows
+from hopsum.timing.flows import Flows, Routes, join_routes
+from hopsum.timing.max_min import Usage
 
 
 def routes(*links: list[int], delays: list[float] | None = None) -> Routes:

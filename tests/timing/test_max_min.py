@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timing.max_min import Usage, max_min_rates
+from hopsum.timing.max_min import Usage, max_min_rates
 
 Case = tuple[list[int], list[list[tuple[int, int]]]]
 

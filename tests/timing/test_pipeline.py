@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.plan import DataType, JobPlan, Results
-from network.loaders import load_network
-from network.model import Network
-from planning.model.placement import place
-from planning.model.request import Algorithm, PlanRequest
-from planning.registry import make_plan
-from protocol.wire import LANE_BYTES, frame_bytes
-from timing.estimate import estimate
-from timing.work import PlanWork
+from hopsum.collectives.plan import DataType, JobPlan, Results
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.planning.model.placement import place
+from hopsum.planning.model.request import Algorithm, PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.protocol.wire import LANE_BYTES, frame_bytes
+from hopsum.timing.estimate import estimate
+from hopsum.timing.work import PlanWork
 
 
 def planned(network: Network, servers: int = 1, **fields: object) -> JobPlan:

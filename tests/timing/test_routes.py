@@ -7,11 +7,11 @@ from itertools import pairwise, permutations
 import numpy as np
 import pytest
 
-from network.loaders import load_network
-from network.model import NetworkError
-from network.paths import PlainRoutes
+from hopsum.network.loaders import load_network
+from hopsum.network.model import NetworkError
+from hopsum.network.paths import PlainRoutes
+from hopsum.timing.routes import TCP, LinkArrays, plain_routes
 from tests.support.framing import BARE
-from timing.routes import TCP, LinkArrays, plain_routes
 
 
 @pytest.mark.parametrize(

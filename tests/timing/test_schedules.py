@@ -9,27 +9,27 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from collectives.algorithms.halving_doubling import halving_doubling_all_reduce
-from collectives.algorithms.level_wise import level_wise_all_reduce
-from collectives.algorithms.ring import ring_all_reduce
-from collectives.algorithms.rooted import network_tree
-from collectives.algorithms.trees import (
+from hopsum.collectives.algorithms.halving_doubling import halving_doubling_all_reduce
+from hopsum.collectives.algorithms.level_wise import level_wise_all_reduce
+from hopsum.collectives.algorithms.ring import ring_all_reduce
+from hopsum.collectives.algorithms.rooted import network_tree
+from hopsum.collectives.algorithms.trees import (
     double_tree_all_reduce,
     server_all_reduce,
     tree_all_reduce,
 )
-from collectives.schedule import Collective, Ranges, Schedule, Step, make_step
-from network.builder import NetworkBuilder
-from network.loaders import load_network
-from network.model import Network
-from network.paths import PlainRoutes
+from hopsum.collectives.schedule import Collective, Ranges, Schedule, Step, make_step
+from hopsum.network.builder import NetworkBuilder
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.network.paths import PlainRoutes
+from hopsum.timing.routes import TCP, LinkArrays
+from hopsum.timing.scenario import COARSE, Scenario, Timing
+from hopsum.timing.schedules import Transport, add_schedule, agents_transport
+from hopsum.timing.tcp_segments import SEGMENT_BYTES
+from hopsum.timing.work import Background
 from tests.oracles import costs
 from tests.support.framing import BARE
-from timing.routes import TCP, LinkArrays
-from timing.scenario import COARSE, Scenario, Timing
-from timing.schedules import Transport, add_schedule, agents_transport
-from timing.tcp_segments import SEGMENT_BYTES
-from timing.work import Background
 
 RATE, LATENCY = 8e9, 5e-6
 MODEL = costs.AlphaBeta(2 * LATENCY, 8 / RATE)

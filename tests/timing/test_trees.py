@@ -6,19 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from collectives.plan import DataType, JobPlan, Results
-from network.loaders import load_network
-from network.model import Network
-from planning.model.placement import place
-from planning.model.request import Algorithm, PlanRequest
-from planning.registry import make_plan
+from hopsum.collectives.plan import DataType, JobPlan, Results
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.planning.model.placement import place
+from hopsum.planning.model.request import Algorithm, PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.timing.estimate import estimate
+from hopsum.timing.routes import LinkArrays
+from hopsum.timing.scenario import Scenario, Timing
+from hopsum.timing.trees import add_plan
+from hopsum.timing.work import Background, PlanWork
 from tests.oracles import costs
 from tests.support.framing import BARE
-from timing.estimate import estimate
-from timing.routes import LinkArrays
-from timing.scenario import Scenario, Timing
-from timing.trees import add_plan
-from timing.work import Background, PlanWork
 
 
 def planned(network: Network, servers: int = 1, **fields: object) -> JobPlan:

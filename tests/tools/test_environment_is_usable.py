@@ -23,8 +23,8 @@ def checkout(tmp_path: Path) -> Path:
         shutil.copy(ROOT / name, folder / name)
     for name in ("requirements.lock", "pyproject.toml"):
         (folder / name).touch()
-    for name in ("p4switch/pyproject.toml", "protocol/hopsum.proto"):
-        (folder / name).parent.mkdir()
+    for name in ("p4switch/pyproject.toml", "src/hopsum/protocol/hopsum.proto"):
+        (folder / name).parent.mkdir(parents=True)
         (folder / name).touch()
     environment = folder / ".venv"
     venv.create(environment)

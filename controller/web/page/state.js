@@ -1,4 +1,4 @@
-// The state document (ClusterState of protocol/hopsum.proto, as JSON) and how it is kept up to date.
+// The state document (ClusterState of src/hopsum/protocol/hopsum.proto, as JSON) and how it is kept up to date.
 
 // None of them is like one of the scale of loads.
 export const TREE_COLOURS = ["#0b7285", "#5f3dc4", "#2b8a3e", "#7f5539", "#e64980", "#212529"];

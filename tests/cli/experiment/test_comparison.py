@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cli.experiment.comparison import ALGORITHMS, Comparison, compare, parse_background
-from cli.experiment.description import Experiment, ExperimentError
-from cli.experiment.prepare import prepare
-from cli.main import app
-from cli.reports.comparison_plot import comparison_plot
-from collectives.algorithms.level_wise_form import FormOptions, Shape
-from collectives.choices import Algorithm
-from collectives.plan import PlanError
-from network.model import NetworkError
-from network.units import parse_size
-from timing.work import Background
+from hopsum.cli.experiment.comparison import ALGORITHMS, Comparison, compare, parse_background
+from hopsum.cli.experiment.description import Experiment, ExperimentError
+from hopsum.cli.experiment.prepare import prepare
+from hopsum.cli.main import app
+from hopsum.cli.reports.comparison_plot import comparison_plot
+from hopsum.collectives.algorithms.level_wise_form import FormOptions, Shape
+from hopsum.collectives.choices import Algorithm
+from hopsum.collectives.plan import PlanError
+from hopsum.network.model import NetworkError
+from hopsum.network.units import parse_size
+from hopsum.timing.work import Background
 
 
 def test_every_algorithm_on_a_network_of_switches() -> None:

@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from cli.console import Interrupted
-from cli.experiment.event_loop import interruption, run_async, terminable
+from hopsum.cli.console import Interrupted
+from hopsum.cli.experiment.event_loop import interruption, run_async, terminable
 
 
 async def loop_in_use() -> asyncio.AbstractEventLoop:
@@ -27,7 +27,7 @@ def test_runs_share_a_loop_that_stays_open() -> None:
 def test_an_exit_that_can_start_no_thread_is_silent() -> None:
     code = """if True:
         import asyncio, threading
-        from cli.experiment.event_loop import run_async
+        from hopsum.cli.experiment.event_loop import run_async
         run_async(asyncio.to_thread(int))
         def refuse(thread):
             raise RuntimeError("can't create new thread at interpreter shutdown")

@@ -10,22 +10,22 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
-from cli.experiment.captured_trace import (
+from hopsum.cli.experiment.captured_trace import (
     CaptureError,
     capture_holes,
     captured_trace,
     prepare_captures,
 )
-from cli.experiment.description import Experiment, ExperimentError
-from cli.experiment.runner import run_experiment
-from cli.main import app
-from cli.reports.fragment_trace import trace_lines, trace_svg
-from mininet_topos.addresses import trace_file
-from network.loaders import load_network
+from hopsum.cli.experiment.description import Experiment, ExperimentError
+from hopsum.cli.experiment.runner import run_experiment
+from hopsum.cli.main import app
+from hopsum.cli.reports.fragment_trace import trace_lines, trace_svg
+from hopsum.mininet_topos.addresses import trace_file
+from hopsum.network.loaders import load_network
+from hopsum.protocol.errors import InputError
+from hopsum.protocol.outcomes import Outcome
+from hopsum.simulation.fragment_trace import FragmentTrace, Hop
 from p4switch.packet_io.pcap import CaptureState, PcapWriter, read_pcap, state_file
-from protocol.errors import InputError
-from protocol.outcomes import Outcome
-from simulation.fragment_trace import FragmentTrace, Hop
 
 pytestmark = pytest.mark.slow
 SMALL = Experiment(topology="star:2", workers=2, elements=2000, rounds=1, link_rate=25e6)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from cli.experiment import pipelines
-from cli.experiment.description import Engine, ExperimentError
-from cli.experiment.p4c import CompiledByP4c, compile_by_p4c
-from cli.experiment.pipelines import compile_pipeline
+from hopsum.cli.experiment import pipelines
+from hopsum.cli.experiment.description import Engine, ExperimentError
+from hopsum.cli.experiment.p4c import CompiledByP4c, compile_by_p4c
+from hopsum.cli.experiment.pipelines import compile_pipeline
 from tests.support.paths import HOPSUM_P4INFO
 
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from cli.experiment.description import Experiment
-from cli.experiment.prepare import prepare, task_of
-from collectives.choices import Algorithm, Coordination
-from collectives.plan import PlanError
-from collectives.plan_checker import check_plans
-from coordination.failure import TreeError
-from coordination.tree import TreeLimits
-from protocol.wire import Reduction
+from hopsum.cli.experiment.description import Experiment
+from hopsum.cli.experiment.prepare import prepare, task_of
+from hopsum.collectives.choices import Algorithm, Coordination
+from hopsum.collectives.plan import PlanError
+from hopsum.collectives.plan_checker import check_plans
+from hopsum.coordination.failure import TreeError
+from hopsum.coordination.tree import TreeLimits
+from hopsum.protocol.wire import Reduction
 
 TRAINING = Experiment(topology="leaf-spine:2x3", workers=4, train="digits", rounds=1)
 

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from cli.experiment.description import Experiment, WorldKind
-from cli.experiment.result import Measured, Predicted, Report
-from cli.reports.summary import figures, reservation, setting
-from collectives.choices import Coordination
-from host_agent.workload import Verdict
-from simulation.faults import outage_from
+from hopsum.cli.experiment.description import Experiment, WorldKind
+from hopsum.cli.experiment.result import Measured, Predicted, Report
+from hopsum.cli.reports.summary import figures, reservation, setting
+from hopsum.collectives.choices import Coordination
+from hopsum.host_agent.workload import Verdict
+from hopsum.simulation.faults import outage_from
 
 LINK = ("h1", "s1")
 

@@ -7,15 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from cli.demo import ALGORITHMS, run_demo
-from cli.experiment.description import Engine, Experiment, ExperimentError, PacketIo, WorldKind
-from cli.experiment.prepare import prepare
-from cli.experiment.result import Report, RunFailed
-from cli.experiment.runner import run_experiment
-from cli.main import main
-from collectives.choices import Algorithm
-from collectives.plan import DataType, Results
-from network.loaders import load_network, save_network
+from hopsum.cli.demo import ALGORITHMS, run_demo
+from hopsum.cli.experiment.description import (
+    Engine,
+    Experiment,
+    ExperimentError,
+    PacketIo,
+    WorldKind,
+)
+from hopsum.cli.experiment.prepare import prepare
+from hopsum.cli.experiment.result import Report, RunFailed
+from hopsum.cli.experiment.runner import run_experiment
+from hopsum.cli.main import main
+from hopsum.collectives.choices import Algorithm
+from hopsum.collectives.plan import DataType, Results
+from hopsum.network.loaders import load_network, save_network
 
 SMALL = Experiment(topology="star:3", workers=3, elements=3000, rounds=2, lanes=64)
 

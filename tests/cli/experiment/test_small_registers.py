@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cli.experiment.description import Experiment
-from cli.experiment.runner import run_experiment
-from cli.main import app
-from collectives.choices import Algorithm
-from collectives.plan import PlanError
-from controller.jobs.sharing import fitting_window
-from network.loaders import load_network
+from hopsum.cli.experiment.description import Experiment
+from hopsum.cli.experiment.runner import run_experiment
+from hopsum.cli.main import app
+from hopsum.collectives.choices import Algorithm
+from hopsum.collectives.plan import PlanError
+from hopsum.controller.jobs.sharing import fitting_window
+from hopsum.network.loaders import load_network
 
 
 def star(folder: Path, slots: int) -> str:

@@ -7,17 +7,17 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from cli.experiment.comparison import Comparison, compare
-from cli.experiment.description import Experiment, ExperimentError
-from cli.experiment.runner import run_experiment
-from cli.main import app
-from collectives.choices import Algorithm
-from collectives.plan import PlanError
-from network.loaders import load_network
-from network.model import NetworkError
-from planning.answers import HOST_PLANNERS, answer
-from planning.model.request import PlanRequest
-from protocol.errors import InputError
+from hopsum.cli.experiment.comparison import Comparison, compare
+from hopsum.cli.experiment.description import Experiment, ExperimentError
+from hopsum.cli.experiment.runner import run_experiment
+from hopsum.cli.main import app
+from hopsum.collectives.choices import Algorithm
+from hopsum.collectives.plan import PlanError
+from hopsum.network.loaders import load_network
+from hopsum.network.model import NetworkError
+from hopsum.planning.answers import HOST_PLANNERS, answer
+from hopsum.planning.model.request import PlanRequest
+from hopsum.protocol.errors import InputError
 
 BLOCK = ("h2", "h3", "h6", "h7")
 """A square of a 4x4 torus."""

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from cli.experiment.supervision import (
+from hopsum.cli.experiment.supervision import (
     CALM_SECONDS,
     LONGEST_PAUSE,
     Backoff,
@@ -20,9 +20,9 @@ from cli.experiment.supervision import (
     keep_switches,
     supervise,
 )
-from mininet_topos.emulation import Emulation
-from mininet_topos.failures import SwitchFailed
-from simulation.loop import run_virtual
+from hopsum.mininet_topos.emulation import Emulation
+from hopsum.mininet_topos.failures import SwitchFailed
+from hopsum.simulation.loop import run_virtual
 
 
 def test_pauses_grow_while_a_process_keeps_ending() -> None:

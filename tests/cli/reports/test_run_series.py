@@ -7,19 +7,19 @@ from dataclasses import replace
 
 import pytest
 
-from cli.experiment.description import Experiment
-from cli.experiment.prepare import prepare
-from cli.experiment.result import Measured, Predicted, Report
-from cli.experiment.runner import run_experiment
-from cli.reports.run_page import Run, switch_table
-from cli.reports.run_series import SwitchSlots, goodput, slots
-from cli.reports.summary import PREDICTED, ROWS
-from controller.web.recording import Recording
-from host_agent.workload import Interval, Verdict
-from network.loaders import load_network
-from protocol import hopsum_pb2 as pb
-from protocol.outcomes import Outcome, packets, sums
-from timing.work import SwitchLoad
+from hopsum.cli.experiment.description import Experiment
+from hopsum.cli.experiment.prepare import prepare
+from hopsum.cli.experiment.result import Measured, Predicted, Report
+from hopsum.cli.experiment.runner import run_experiment
+from hopsum.cli.reports.run_page import Run, switch_table
+from hopsum.cli.reports.run_series import SwitchSlots, goodput, slots
+from hopsum.cli.reports.summary import PREDICTED, ROWS
+from hopsum.controller.web.recording import Recording
+from hopsum.host_agent.workload import Interval, Verdict
+from hopsum.network.loaders import load_network
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.outcomes import Outcome, packets, sums
+from hopsum.timing.work import SwitchLoad
 
 SMALL = Experiment("leaf-spine:2x2", 4, elements=30_000, rounds=3, lanes=64, link_rate=25e6)
 

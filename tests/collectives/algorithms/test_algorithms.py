@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.algorithms.halving_doubling import halving_doubling_all_reduce
-from collectives.algorithms.ring import ring_all_reduce
-from collectives.algorithms.rooted import RootedTree, heap_tree, network_tree
-from collectives.algorithms.trees import (
+from hopsum.collectives.algorithms.halving_doubling import halving_doubling_all_reduce
+from hopsum.collectives.algorithms.ring import ring_all_reduce
+from hopsum.collectives.algorithms.rooted import RootedTree, heap_tree, network_tree
+from hopsum.collectives.algorithms.trees import (
     SharedTree,
     double_binary_trees,
     double_tree_all_reduce,
@@ -19,13 +19,13 @@ from collectives.algorithms.trees import (
     tree_all_reduce,
     tree_ranges,
 )
-from collectives.link_volumes import link_volumes
-from collectives.schedule import ScheduleError
-from collectives.schedule_checker import check_schedule
-from network.loaders import load_network
-from network.model import NetworkError
-from network.paths import PlainRoutes
-from planning.model.placement import place
+from hopsum.collectives.link_volumes import link_volumes
+from hopsum.collectives.schedule import ScheduleError
+from hopsum.collectives.schedule_checker import check_schedule
+from hopsum.network.loaders import load_network
+from hopsum.network.model import NetworkError
+from hopsum.network.paths import PlainRoutes
+from hopsum.planning.model.placement import place
 
 
 def names(count: int) -> list[str]:

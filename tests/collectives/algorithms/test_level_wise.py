@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.algorithms.level_wise import (
+from hopsum.collectives.algorithms.level_wise import (
     LEAST_MESSAGE,
     PIECES_A_LEVEL,
     Siblings,
@@ -18,17 +18,17 @@ from collectives.algorithms.level_wise import (
     pieces_for,
     ranks_as_leaves,
 )
-from collectives.algorithms.rooted import RootedTree, network_tree
-from collectives.execution import Channel, Execution
-from collectives.link_volumes import link_volumes
-from collectives.schedule import Schedule, ScheduleError, Transfer
-from collectives.schedule_checker import check_schedule
-from network.loaders import load_network
+from hopsum.collectives.algorithms.rooted import RootedTree, network_tree
+from hopsum.collectives.execution import Channel, Execution
+from hopsum.collectives.link_volumes import link_volumes
+from hopsum.collectives.schedule import Schedule, ScheduleError, Transfer
+from hopsum.collectives.schedule_checker import check_schedule
+from hopsum.network.loaders import load_network
+from hopsum.timing.routes import LinkArrays
+from hopsum.timing.scenario import MANY_FLOWS, Scenario
+from hopsum.timing.schedules import Transport, add_schedule
 from tests.support.framing import BARE
 from tests.support.halves import all_gather_of, reduce_scatter_of
-from timing.routes import LinkArrays
-from timing.scenario import MANY_FLOWS, Scenario
-from timing.schedules import Transport, add_schedule
 
 SHARES = 6**5
 """Divisible by all products of children in the trees below."""

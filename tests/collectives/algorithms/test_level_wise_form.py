@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.algorithms.level_wise import Siblings, ranks_as_leaves
-from collectives.algorithms.level_wise_form import (
+from hopsum.collectives.algorithms.level_wise import Siblings, ranks_as_leaves
+from hopsum.collectives.algorithms.level_wise_form import (
     FormOptions,
     Shape,
     choose_form,
@@ -19,20 +19,20 @@ from collectives.algorithms.level_wise_form import (
     most_peers,
     uneven_levels,
 )
-from collectives.algorithms.ring import ring_all_reduce
-from collectives.algorithms.rooted import RootedTree
-from collectives.algorithms.target_parts import Rates, equal_parts, link_loads, time_of
-from collectives.link_volumes import link_volumes
-from collectives.schedule import Schedule, ScheduleError
-from collectives.schedule_checker import check_schedule
-from collectives.task_messages import form_from, form_message
-from network.builder import NetworkBuilder
-from network.loaders import load_network
-from network.model import Network
-from network.paths import PlainRoutes
-from protocol import hopsum_pb2 as pb
-from timing.estimate import estimate
-from timing.work import Background, ScheduleWork
+from hopsum.collectives.algorithms.ring import ring_all_reduce
+from hopsum.collectives.algorithms.rooted import RootedTree
+from hopsum.collectives.algorithms.target_parts import Rates, equal_parts, link_loads, time_of
+from hopsum.collectives.link_volumes import link_volumes
+from hopsum.collectives.schedule import Schedule, ScheduleError
+from hopsum.collectives.schedule_checker import check_schedule
+from hopsum.collectives.task_messages import form_from, form_message
+from hopsum.network.builder import NetworkBuilder
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.network.paths import PlainRoutes
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.timing.estimate import estimate
+from hopsum.timing.work import Background, ScheduleWork
 
 FIGURE_2 = {"a1": "a", "a2": "a", "b1": "b", "b2": "b", "b3": "b"}
 Row = tuple[int, int, int, int]

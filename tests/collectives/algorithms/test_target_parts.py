@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from collectives.algorithms.level_wise import Siblings, level_wise_all_reduce
-from collectives.algorithms.rooted import RootedTree
-from collectives.algorithms.target_parts import (
+from hopsum.collectives.algorithms.level_wise import Siblings, level_wise_all_reduce
+from hopsum.collectives.algorithms.rooted import RootedTree
+from hopsum.collectives.algorithms.target_parts import (
     Parts,
     Rates,
     _least_time,
@@ -24,9 +24,9 @@ from collectives.algorithms.target_parts import (
     rated_parts,
     time_of,
 )
-from collectives.link_volumes import link_volumes
-from collectives.schedule import ScheduleError
-from collectives.schedule_checker import check_schedule
+from hopsum.collectives.link_volumes import link_volumes
+from hopsum.collectives.schedule import ScheduleError
+from hopsum.collectives.schedule_checker import check_schedule
 
 
 @st.composite

@@ -11,7 +11,7 @@ from socket import socketpair
 import pytest
 from cryptography import x509
 
-from controller.api.authority import (
+from hopsum.controller.api.authority import (
     AuthorityError,
     CertificateNameError,
     Certified,
@@ -19,8 +19,8 @@ from controller.api.authority import (
     days_left,
     open_authority,
 )
-from protocol.channel import Tls, check_tls
-from protocol.roles import Role
+from hopsum.protocol.channel import Tls, check_tls
+from hopsum.protocol.roles import Role
 
 
 def names(path: Path) -> tuple[str, list[str]]:

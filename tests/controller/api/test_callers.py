@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from controller.api import service
-from controller.api.callers import MAY_CALL, Caller, owner_of, user
-from controller.api.client import ControllerClient
-from host_agent.node.client import NodeClient
-from protocol import hopsum_pb2 as pb
-from protocol.channel import ControllerError, Tls, server_credentials
-from protocol.roles import ROLE_URI, Role
+from hopsum.controller.api import service
+from hopsum.controller.api.callers import MAY_CALL, Caller, owner_of, user
+from hopsum.controller.api.client import ControllerClient
+from hopsum.host_agent.node.client import NodeClient
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.channel import ControllerError, Tls, server_credentials
+from hopsum.protocol.roles import ROLE_URI, Role
 from tests.support.agent_client import AgentClient
 from tests.support.certificates import certify
 from tests.support.cluster_world import World, ring
@@ -202,7 +202,7 @@ def test_jobs_of_one_who_is_no_operator_are_bounded(
     world.queries.submit(ring("first", "h1,h2"))
     world.queries.submit(ring("second", "h1,h2"))
     somebody = Caller("somebody", Role.USER)
-    monkeypatch.setattr("controller.api.listening.user", lambda uid: somebody)
+    monkeypatch.setattr("hopsum.controller.api.listening.user", lambda uid: somebody)
     world.stop()
     world.start()
     world.queries.submit(ring("third", "h1,h2"))

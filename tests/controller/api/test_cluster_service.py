@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from cli.job_commands import make_submission
-from host_agent.node.client import NodeClient
-from protocol import hopsum_pb2 as pb
-from protocol.channel import ControllerError
+from hopsum.cli.job_commands import make_submission
+from hopsum.host_agent.node.client import NodeClient
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.channel import ControllerError
 from tests.support.cluster_world import GOING, World, ring
 from tests.support.machine import until
 

@@ -9,17 +9,22 @@ from typing import Any
 
 import pytest
 
-from controller import clock
-from controller.api.cluster_state import MOST_ENDED, cluster_state, missing_children, recent_jobs
-from controller.dataplane.driver import DriverError, State, SwitchTarget
-from controller.dataplane.rules import SwitchRules
-from controller.dataplane.slots import SlotState
-from controller.jobs.agents import UnknownJobError
-from controller.jobs.cluster import Cluster
-from controller.jobs.job_spec import JobSpec
-from controller.jobs.job_state import JobState
-from controller.jobs.manager import Manager
-from protocol.outcomes import Outcome
+from hopsum.controller import clock
+from hopsum.controller.api.cluster_state import (
+    MOST_ENDED,
+    cluster_state,
+    missing_children,
+    recent_jobs,
+)
+from hopsum.controller.dataplane.driver import DriverError, State, SwitchTarget
+from hopsum.controller.dataplane.rules import SwitchRules
+from hopsum.controller.dataplane.slots import SlotState
+from hopsum.controller.jobs.agents import UnknownJobError
+from hopsum.controller.jobs.cluster import Cluster
+from hopsum.controller.jobs.job_spec import JobSpec
+from hopsum.controller.jobs.job_state import JobState
+from hopsum.controller.jobs.manager import Manager
+from hopsum.protocol.outcomes import Outcome
 from tests.support.cluster_world import local
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from controller.api.listening import AccessError, ServiceError, at, check_access
-from controller.api.rendezvous import default_address
-from controller.api.unix_callers import NoGroupError
+from hopsum.controller.api.listening import AccessError, ServiceError, at, check_access
+from hopsum.controller.api.rendezvous import default_address
+from hopsum.controller.api.unix_callers import NoGroupError
+from hopsum.protocol.channel import Tls
 from p4switch.packet_io.private_files import UnsafePathError
-from protocol.channel import Tls
 
 CERTIFIED = Tls(Path("ours.pem"), Path("own.pem"), Path("own.key"))
 ANONYMOUS = Tls(None, Path("own.pem"), Path("own.key"))

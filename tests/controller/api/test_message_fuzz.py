@@ -16,17 +16,17 @@ from google.protobuf.message import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cli.job_commands import make_submission
-from cli.soak_command import make_kit
-from controller.jobs.job_state import JobState
-from controller.jobs.settings import ClusterSettings
-from network.loaders import load_network
-from protocol import hopsum_pb2 as pb
-from protocol import hopsum_pb2_grpc as pb_grpc
-from simulation.cluster import ClusterOptions, VirtualCluster
-from simulation.events import EventQueue
-from simulation.loop import run_virtual
-from simulation.rpc import as_channel
+from hopsum.cli.job_commands import make_submission
+from hopsum.cli.soak_command import make_kit
+from hopsum.controller.jobs.job_state import JobState
+from hopsum.controller.jobs.settings import ClusterSettings
+from hopsum.network.loaders import load_network
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol import hopsum_pb2_grpc as pb_grpc
+from hopsum.simulation.cluster import ClusterOptions, VirtualCluster
+from hopsum.simulation.events import EventQueue
+from hopsum.simulation.loop import run_virtual
+from hopsum.simulation.rpc import as_channel
 from tests.support.search import examples
 
 WORDS = (

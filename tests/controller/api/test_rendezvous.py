@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.api.rendezvous import address_file, announced, find_controller
+from hopsum.controller.api.rendezvous import address_file, announced, find_controller
 from p4switch.packet_io.private_files import UnsafePathError
 
 SOMEBODY = 12345

@@ -14,21 +14,21 @@ from typing import Any, cast
 import grpc
 import pytest
 
-from controller.api import service as module
-from controller.api.client import ControllerClient
-from controller.api.listening import ServiceError, at
-from controller.api.service import ControllerService
-from controller.dataplane.driver import DriverError
-from controller.dataplane.rules import SwitchRules
-from controller.dataplane.slots import SlotState
-from controller.jobs.cluster import Cluster
-from controller.jobs.manager import Manager
-from host_agent.session import AgentLost, AllDone, PlanChanged
-from network.loaders import load_network
-from network.model import Network
-from protocol import hopsum_pb2 as pb
-from protocol import hopsum_pb2_grpc as pb_grpc
-from protocol.channel import MESSAGE_BYTES, ControllerError
+from hopsum.controller.api import service as module
+from hopsum.controller.api.client import ControllerClient
+from hopsum.controller.api.listening import ServiceError, at
+from hopsum.controller.api.service import ControllerService
+from hopsum.controller.dataplane.driver import DriverError
+from hopsum.controller.dataplane.rules import SwitchRules
+from hopsum.controller.dataplane.slots import SlotState
+from hopsum.controller.jobs.cluster import Cluster
+from hopsum.controller.jobs.manager import Manager
+from hopsum.host_agent.session import AgentLost, AllDone, PlanChanged
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol import hopsum_pb2_grpc as pb_grpc
+from hopsum.protocol.channel import MESSAGE_BYTES, ControllerError
 from tests.support.agent_client import AgentClient, AgentLostError
 from tests.support.jobs import job_of, star_request
 from tests.support.machine import PATIENCE as WAIT

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from controller.api import unix_callers
-from controller.api.client import ControllerClient
-from controller.api.listening import at
-from controller.api.unix_callers import NoGroupError
-from protocol.channel import ControllerError
+from hopsum.controller.api import unix_callers
+from hopsum.controller.api.client import ControllerClient
+from hopsum.controller.api.listening import at
+from hopsum.controller.api.unix_callers import NoGroupError
+from hopsum.protocol.channel import ControllerError
 from tests.support.cluster_world import World, ring
 from tests.support.other_user import NOBODY, as_user
 

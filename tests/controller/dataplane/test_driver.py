@@ -16,8 +16,8 @@ from finsy.p4entity import decode_entity
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.plan import Results
-from controller.dataplane.driver import (
+from hopsum.collectives.plan import Results
+from hopsum.controller.dataplane.driver import (
     ANSWERS,
     QUIET_FACTOR,
     QUIET_SECONDS,
@@ -27,7 +27,7 @@ from controller.dataplane.driver import (
     SwitchTarget,
     _Link,
 )
-from controller.dataplane.entries import (
+from hopsum.controller.dataplane.entries import (
     Change,
     Entity,
     describe,
@@ -37,14 +37,14 @@ from controller.dataplane.entries import (
     table_rule,
     updates,
 )
-from controller.dataplane.pipeline import Pipeline, PipelineError, load_pipeline
-from controller.dataplane.rules import Loss, SwitchRules, TableEntry, rules_for
-from controller.dataplane.slots import inspect_frame, slot_state
-from network.loaders import load_network
-from planning.model.placement import place
-from planning.model.request import PlanRequest
-from planning.registry import make_plan
-from protocol.outcomes import Outcome
+from hopsum.controller.dataplane.pipeline import Pipeline, PipelineError, load_pipeline
+from hopsum.controller.dataplane.rules import Loss, SwitchRules, TableEntry, rules_for
+from hopsum.controller.dataplane.slots import inspect_frame, slot_state
+from hopsum.network.loaders import load_network
+from hopsum.planning.model.placement import place
+from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.protocol.outcomes import Outcome
 from tests.support.fake_p4runtime import FakeSwitch
 from tests.support.machine import PATIENCE as WAIT
 from tests.support.machine import loopback
@@ -375,7 +375,7 @@ def test_patience_grows_with_the_time_that_answers_take() -> None:
 
 def test_a_switch_that_refuses_the_question_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error is an answer."""
-    monkeypatch.setattr("controller.dataplane.driver.HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr("hopsum.controller.dataplane.driver.HEARTBEAT_SECONDS", 0.05)
 
     async def test(fake: FakeSwitch, target: SwitchTarget) -> None:
         seen: list[State] = []
@@ -444,7 +444,7 @@ def test_counters_and_slots() -> None:
 
 
 def test_a_slot_without_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.dataplane.driver.INSPECT_SECONDS", 0.05)
+    monkeypatch.setattr("hopsum.controller.dataplane.driver.INSPECT_SECONDS", 0.05)
 
     async def test(fake: FakeSwitch, target: SwitchTarget) -> None:
         fake.answers = False
@@ -517,7 +517,13 @@ def test_pipeline_files(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["controller", "controller.dataplane.driver", "cli.controller_commands"]
+    "name",
+    [
+        "hopsum",
+        "hopsum.controller",
+        "hopsum.controller.dataplane.driver",
+        "hopsum.cli.controller_commands",
+    ],
 )
 def test_imports_stay_light(name: str) -> None:
     code = (

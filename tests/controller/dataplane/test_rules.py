@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from collectives.plan import JobPlan, PlanError, Results
-from controller.dataplane.rules import Loss, SwitchRules, TableEntry, rules_for
-from controller.jobs.sharing import bypassing
-from network.loaders import load_network
-from network.model import Network, NetworkError
-from network.paths import spanning_tree
-from planning.model.allocation import FLOOD_GROUP
-from planning.model.placement import place
-from planning.model.request import PlanRequest
-from planning.registry import make_plan
+from hopsum.collectives.plan import JobPlan, PlanError, Results
+from hopsum.controller.dataplane.rules import Loss, SwitchRules, TableEntry, rules_for
+from hopsum.controller.jobs.sharing import bypassing
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network, NetworkError
+from hopsum.network.paths import spanning_tree
+from hopsum.planning.model.allocation import FLOOD_GROUP
+from hopsum.planning.model.placement import place
+from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.registry import make_plan
 
 
 def planned(spec: str, **fields: object) -> tuple[Network, JobPlan]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.ha.etcd import EtcdAddress
+from hopsum.controller.ha.etcd import EtcdAddress
 from tests.support.etcd import EtcdServer, etcd_server
 
 

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from controller.ha import election
-from controller.ha.election import Election, Leadership, name_of_process
-from controller.ha.etcd import Etcd, EtcdAddress
+from hopsum.controller.ha import election
+from hopsum.controller.ha.election import Election, Leadership, name_of_process
+from hopsum.controller.ha.etcd import Etcd, EtcdAddress
 from tests.support.etcd import EtcdServer, needs_etcd
 from tests.support.machine import PATIENCE
 

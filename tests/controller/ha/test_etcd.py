@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.ha import etcd as module
-from controller.ha.etcd import (
+from hopsum.controller.ha import etcd as module
+from hopsum.controller.ha.etcd import (
     Etcd,
     EtcdAddress,
     EtcdAddressError,
@@ -18,8 +18,8 @@ from controller.ha.etcd import (
     etcd_address,
     is_etcd,
 )
-from protocol.channel import Tls
-from protocol.extras import MissingExtraError
+from hopsum.protocol.channel import Tls
+from hopsum.protocol.extras import MissingExtraError
 from tests.support.certificates import certify
 from tests.support.etcd import EtcdServer, etcd_server, needs_etcd
 from tests.support.machine import loopback
@@ -61,7 +61,7 @@ def test_malformed_etcd_addresses_are_refused(text: str) -> None:
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("protocol.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("hopsum.protocol.extras.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match="jobs in etcd: etcd3gw is not installed; install"):
         Etcd(etcd_address("etcd://a/x"))
 

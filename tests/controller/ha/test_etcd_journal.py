@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from controller.ha import etcd_journal as module
-from controller.ha.election import Leadership
-from controller.ha.etcd import Etcd, EtcdAddress
-from controller.ha.etcd_journal import EtcdJournal
-from controller.jobs.job_table import JobTable
-from controller.jobs.journal import JournalError, Unrecorded
+from hopsum.controller.ha import etcd_journal as module
+from hopsum.controller.ha.election import Leadership
+from hopsum.controller.ha.etcd import Etcd, EtcdAddress
+from hopsum.controller.ha.etcd_journal import EtcdJournal
+from hopsum.controller.jobs.job_table import JobTable
+from hopsum.controller.jobs.journal import JournalError, Unrecorded
 from tests.controller.jobs.test_job_table import job as make_job
 from tests.support.etcd import EtcdServer, needs_etcd
 

@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from controller.jobs import agents
-from controller.jobs.agents import AgentRegistry
-from controller.jobs.tracker import Tracker
-from network.loaders import load_network
-from planning.model.request import PlanRequest
-from planning.registry import make_plan
-from protocol import hopsum_pb2 as pb
+from hopsum.controller.jobs import agents
+from hopsum.controller.jobs.agents import AgentRegistry
+from hopsum.controller.jobs.tracker import Tracker
+from hopsum.network.loaders import load_network
+from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.protocol import hopsum_pb2 as pb
 
 
 def test_an_agent_that_does_not_read_loses_its_stream(monkeypatch: pytest.MonkeyPatch) -> None:

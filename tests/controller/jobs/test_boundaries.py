@@ -7,11 +7,11 @@ from fractions import Fraction
 
 import pytest
 
-from collectives.messages import plan_from
-from collectives.plan import HostPart, JobPlan
-from controller.jobs.tracker import Outgoing, Tracker
-from network.loaders import load_network
-from protocol import hopsum_pb2 as pb
+from hopsum.collectives.messages import plan_from
+from hopsum.collectives.plan import HostPart, JobPlan
+from hopsum.controller.jobs.tracker import Outgoing, Tracker
+from hopsum.network.loaders import load_network
+from hopsum.protocol import hopsum_pb2 as pb
 
 NETWORK = load_network("star:4")
 RING = HostPart(Fraction(1, 2), order=("h1", "h2"))

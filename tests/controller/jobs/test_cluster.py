@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from cli.job_commands import make_submission
-from controller import clock
-from controller.dataplane.rules import SwitchRules
-from controller.jobs.cluster import MOST_FEATURES, Cluster
-from controller.jobs.job_spec import JobSpec
-from controller.jobs.job_state import JobState
-from controller.jobs.manager import Manager
-from controller.jobs.settings import ClusterSettings
-from controller.jobs.sharing import SharingPolicy
-from controller.telemetry.state import StateError
-from host_agent.node.client import NodeClient
-from protocol import hopsum_pb2 as pb
-from protocol.channel import ControllerError
+from hopsum.cli.job_commands import make_submission
+from hopsum.controller import clock
+from hopsum.controller.dataplane.rules import SwitchRules
+from hopsum.controller.jobs.cluster import MOST_FEATURES, Cluster
+from hopsum.controller.jobs.job_spec import JobSpec
+from hopsum.controller.jobs.job_state import JobState
+from hopsum.controller.jobs.manager import Manager
+from hopsum.controller.jobs.settings import ClusterSettings
+from hopsum.controller.jobs.sharing import SharingPolicy
+from hopsum.controller.telemetry.state import StateError
+from hopsum.host_agent.node.client import NodeClient
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.channel import ControllerError
 from tests.support.cluster_world import World, local, ring
 from tests.support.machine import until
 

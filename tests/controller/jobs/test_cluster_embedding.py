@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from cli.job_commands import make_submission
-from collectives.plan import DataType, JobPlan
-from controller.jobs.reoptimizer import Reoptimizer, free_network
-from controller.jobs.replanning import ReplanningPolicy
+from hopsum.cli.job_commands import make_submission
+from hopsum.collectives.plan import DataType, JobPlan
+from hopsum.controller.jobs.reoptimizer import Reoptimizer, free_network
+from hopsum.controller.jobs.replanning import ReplanningPolicy
 from tests.support.cluster_world import World
 from tests.support.machine import until
 
@@ -78,7 +78,7 @@ def test_weights_change_at_boundaries(
         return plan
 
     monkeypatch.setattr(Reoptimizer, "recut", recut)
-    monkeypatch.setattr("controller.jobs.cluster.WATCH_SECONDS", 0.01)
+    monkeypatch.setattr("hopsum.controller.jobs.cluster.WATCH_SECONDS", 0.01)
     policy = ReplanningPolicy(every=every, pause=0.0)
     world = World(tmp_path, "torus:3x3", link_rate=1e8, replanning=policy)
     try:

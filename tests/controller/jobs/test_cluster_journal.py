@@ -13,23 +13,23 @@ from typing import Any
 
 import pytest
 
-from collectives.choices import DataType
-from collectives.plan import PlanError
-from collectives.task_messages import workload_message
-from collectives.workload import WorkloadSpec
-from controller.dataplane.rules import SwitchRules
-from controller.jobs import job_table, journal
-from controller.jobs.cluster import Cluster
-from controller.jobs.job import Job
-from controller.jobs.job_spec import JobSpec
-from controller.jobs.job_state import JobState
-from controller.jobs.journal import Unrecorded
-from controller.jobs.manager import Manager
-from controller.jobs.settings import ClusterSettings
-from coordination.tree import TreeLimits
-from network.loaders import load_network
-from planning.model.request import EmbeddingOptions, WeightSteps
-from protocol import hopsum_pb2 as pb
+from hopsum.collectives.choices import DataType
+from hopsum.collectives.plan import PlanError
+from hopsum.collectives.task_messages import workload_message
+from hopsum.collectives.workload import WorkloadSpec
+from hopsum.controller.dataplane.rules import SwitchRules
+from hopsum.controller.jobs import job_table, journal
+from hopsum.controller.jobs.cluster import Cluster
+from hopsum.controller.jobs.job import Job
+from hopsum.controller.jobs.job_spec import JobSpec
+from hopsum.controller.jobs.job_state import JobState
+from hopsum.controller.jobs.journal import Unrecorded
+from hopsum.controller.jobs.manager import Manager
+from hopsum.controller.jobs.settings import ClusterSettings
+from hopsum.coordination.tree import TreeLimits
+from hopsum.network.loaders import load_network
+from hopsum.planning.model.request import EmbeddingOptions, WeightSteps
+from hopsum.protocol import hopsum_pb2 as pb
 
 
 class Disk:
@@ -266,7 +266,7 @@ def test_a_job_that_was_being_started_has_another_epoch_after_a_restart(
 def test_a_journal_that_cannot_be_shortened_goes_on(
     tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controller.jobs.job_table.MANY_LINES", 10)
+    monkeypatch.setattr("hopsum.controller.jobs.job_table.MANY_LINES", 10)
 
     async def main() -> None:
         cluster = new_cluster(tmp_path / "jobs")

@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from controller.jobs.cluster import Cluster
-from controller.jobs.job_spec import JobSpec
-from controller.jobs.manager import Manager
-from controller.jobs.replanning import ReplanningPolicy
-from controller.jobs.settings import ClusterSettings
+from hopsum.controller.jobs.cluster import Cluster
+from hopsum.controller.jobs.job_spec import JobSpec
+from hopsum.controller.jobs.manager import Manager
+from hopsum.controller.jobs.replanning import ReplanningPolicy
+from hopsum.controller.jobs.settings import ClusterSettings
 from tests.controller.jobs.test_reoptimizer import install, load, spines
 
 pytestmark = pytest.mark.usefixtures("time_to_plan")

@@ -12,17 +12,17 @@ import pytest
 from finsy import P4Schema
 from finsy.p4entity import decode_entity
 
-from collectives.plan import PlanError
-from controller.dataplane.driver import Driver, State, SwitchTarget
-from controller.dataplane.entries import rules_read
-from controller.dataplane.pipeline import Pipeline
-from controller.dataplane.rules import SwitchRules
-from controller.jobs.cluster import Cluster
-from controller.jobs.job_spec import JobSpec
-from controller.jobs.job_state import JobError, JobState
-from controller.jobs.manager import Manager
-from network.loaders import load_network
-from protocol import hopsum_pb2 as pb
+from hopsum.collectives.plan import PlanError
+from hopsum.controller.dataplane.driver import Driver, State, SwitchTarget
+from hopsum.controller.dataplane.entries import rules_read
+from hopsum.controller.dataplane.pipeline import Pipeline
+from hopsum.controller.dataplane.rules import SwitchRules
+from hopsum.controller.jobs.cluster import Cluster
+from hopsum.controller.jobs.job_spec import JobSpec
+from hopsum.controller.jobs.job_state import JobError, JobState
+from hopsum.controller.jobs.manager import Manager
+from hopsum.network.loaders import load_network
+from hopsum.protocol import hopsum_pb2 as pb
 from tests.support.fake_p4runtime import FakeSwitch
 from tests.support.jobs import reached
 from tests.support.machine import PATIENCE, loopback
@@ -134,7 +134,7 @@ def test_an_operator_has_the_quota_of_each_job_only() -> None:
 def test_others_are_served_while_a_job_is_planned(
     step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module, _, name = f"controller.jobs.{step}".rpartition(".")
+    module, _, name = f"hopsum.controller.jobs.{step}".rpartition(".")
     planner = getattr(importlib.import_module(module), name)
     calls: list[None] = []
 
@@ -170,7 +170,7 @@ def test_a_submission_given_up_while_it_is_checked_leaves_nothing(
         specs = [JobSpec(name, ("h1", "h2"), ("h3",), window=2048) for name in ("a", "b", "c")]
         for spec in specs[:2]:
             await cluster.submit(spec)
-        monkeypatch.setattr("controller.jobs.cluster.make_plan", check)
+        monkeypatch.setattr("hopsum.controller.jobs.cluster.make_plan", check)
         submitting = asyncio.create_task(cluster.submit(specs[2]))
         assert await asyncio.to_thread(checked.wait, PATIENCE)
         submitting.cancel()
@@ -202,8 +202,8 @@ def test_a_refused_job_that_is_being_started_meanwhile_ends(
     async def main() -> None:
         cluster = Cluster(Manager(load_network("star:6"), Switches().install))
         other = await cluster.submit(JobSpec("other", ("h4", "h5"), ("h6",)))
-        monkeypatch.setattr("controller.jobs.cluster.make_plan", check)
-        monkeypatch.setattr("controller.jobs.manager.settle", settle)
+        monkeypatch.setattr("hopsum.controller.jobs.cluster.make_plan", check)
+        monkeypatch.setattr("hopsum.controller.jobs.manager.settle", settle)
         submitting = asyncio.create_task(cluster.submit(JobSpec("job", ("h1", "h2"), ("h3",))))
         assert await asyncio.to_thread(checked.wait, PATIENCE)
         ending = asyncio.create_task(cluster.cancel(other))
@@ -288,7 +288,7 @@ def test_a_queued_job_is_started_once_when_two_end_together() -> None:
 def test_cancelling_does_not_wait_for_switches_that_do_not_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("controller.jobs.cluster.CANCEL_SECONDS", 0.05)
+    monkeypatch.setattr("hopsum.controller.jobs.cluster.CANCEL_SECONDS", 0.05)
 
     async def main() -> None:
         switches = Switches()
@@ -321,7 +321,7 @@ def test_cancelling_does_not_wait_for_switches_that_do_not_answer(
 def test_rules_of_a_cancelled_job_go_when_the_switch_is_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("controller.jobs.cluster.CANCEL_SECONDS", 0.05)
+    monkeypatch.setattr("hopsum.controller.jobs.cluster.CANCEL_SECONDS", 0.05)
     schema = P4Schema(HOPSUM_P4INFO)
     target = SwitchTarget("s1", f"{loopback(1)[0]}:9559")
     silent = asyncio.Event()

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from controller import clock
-from controller.dataplane.rules import SwitchRules
-from controller.jobs.cluster import Cluster
-from controller.jobs.job_spec import JobSpec
-from controller.jobs.manager import Manager
-from controller.jobs.settings import ClusterSettings
-from protocol import hopsum_pb2 as pb
-from protocol.channel import ControllerError
+from hopsum.controller import clock
+from hopsum.controller.dataplane.rules import SwitchRules
+from hopsum.controller.jobs.cluster import Cluster
+from hopsum.controller.jobs.job_spec import JobSpec
+from hopsum.controller.jobs.manager import Manager
+from hopsum.controller.jobs.settings import ClusterSettings
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.channel import ControllerError
 from tests.support.agent_client import AgentClient
 from tests.support.cluster_world import World, in_network, local, ring
 from tests.support.machine import PATIENCE, until
@@ -116,7 +116,7 @@ def test_a_controller_that_dies_as_a_job_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end is recorded before the agents are informed and leave."""
-    monkeypatch.setattr("controller.jobs.cluster.WATCH_SECONDS", 3600.0)
+    monkeypatch.setattr("hopsum.controller.jobs.cluster.WATCH_SECONDS", 3600.0)
     with contextlib.closing(World(tmp_path)) as world:
         world.agents("h1", "h2")
         world.queries.submit(ring("short", "h1,h2"))
@@ -150,7 +150,7 @@ def test_a_worker_that_does_not_come_back_after_a_restart(
 ) -> None:
     """The job's start may be missing in the journal, as after a full disk."""
     later = Clock()
-    monkeypatch.setattr("controller.jobs.cluster.clock", later)
+    monkeypatch.setattr("hopsum.controller.jobs.cluster.clock", later)
     with contextlib.closing(World(tmp_path)) as world:
         world.agents("h1", "h2", "h3")
         in_network(world, "long", "h1,h2", "h3")

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from controller.dataplane.rules import SwitchRules
-from controller.jobs.cluster import Cluster
-from controller.jobs.job_spec import JobSpec
-from controller.jobs.manager import Manager
-from controller.jobs.settings import ClusterSettings
-from network.loaders import load_network
-from protocol import hopsum_pb2 as pb
+from hopsum.controller.dataplane.rules import SwitchRules
+from hopsum.controller.jobs.cluster import Cluster
+from hopsum.controller.jobs.job_spec import JobSpec
+from hopsum.controller.jobs.manager import Manager
+from hopsum.controller.jobs.settings import ClusterSettings
+from hopsum.network.loaders import load_network
+from hopsum.protocol import hopsum_pb2 as pb
 from tests.support.cluster_world import World, in_network
 from tests.support.machine import PATIENCE, until
 

@@ -9,18 +9,18 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from collectives.plan import JobPlan, PlanError
-from controller.dataplane.driver import DriverError, State
-from controller.dataplane.rules import Loss, SwitchRules
-from controller.jobs.failover import fail_over
-from controller.jobs.manager import Manager
-from controller.telemetry.health import DampingPolicy, Element, Health, link_element
-from network.builder import NetworkBuilder
-from network.loaders import load_network
-from network.model import Network
-from planning.model.placement import place
-from planning.model.request import PlanRequest
-from simulation.loop import run_virtual
+from hopsum.collectives.plan import JobPlan, PlanError
+from hopsum.controller.dataplane.driver import DriverError, State
+from hopsum.controller.dataplane.rules import Loss, SwitchRules
+from hopsum.controller.jobs.failover import fail_over
+from hopsum.controller.jobs.manager import Manager
+from hopsum.controller.telemetry.health import DampingPolicy, Element, Health, link_element
+from hopsum.network.builder import NetworkBuilder
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.planning.model.placement import place
+from hopsum.planning.model.request import PlanRequest
+from hopsum.simulation.loop import run_virtual
 from tests.support.jobs import job_of
 
 STEPS = 100_000

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.jobs.job import move
-from controller.jobs.job_state import ENDS, NEXT, JobState
-from planning.model.request import PlanRequest
+from hopsum.controller.jobs.job import move
+from hopsum.controller.jobs.job_state import ENDS, NEXT, JobState
+from hopsum.planning.model.request import PlanRequest
 from tests.support.jobs import job_of
 
 STATES = list(JobState)

@@ -7,17 +7,17 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from cli.main import app
-from collectives.choices import Coordination
-from controller.api.client import ControllerClient, job_query
-from controller.jobs.job import Job
-from controller.jobs.job_request import vectors_spec
-from controller.jobs.job_spec import JobSpec
-from controller.jobs.job_state import JobError, JobState
-from controller.jobs.job_table import JobTable
-from planning.model.placement import Placement
-from planning.model.request import PlanRequest
-from protocol import hopsum_pb2 as pb
+from hopsum.cli.main import app
+from hopsum.collectives.choices import Coordination
+from hopsum.controller.api.client import ControllerClient, job_query
+from hopsum.controller.jobs.job import Job
+from hopsum.controller.jobs.job_request import vectors_spec
+from hopsum.controller.jobs.job_spec import JobSpec
+from hopsum.controller.jobs.job_state import JobError, JobState
+from hopsum.controller.jobs.job_table import JobTable
+from hopsum.planning.model.placement import Placement
+from hopsum.planning.model.request import PlanRequest
+from hopsum.protocol import hopsum_pb2 as pb
 
 
 def table_of(*names: str) -> JobTable:
@@ -87,7 +87,7 @@ def test_waiting_is_for_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
         return pb.JobInfo(job=7, name="mine", state="running" if len(asked) < 3 else "finished")
 
     monkeypatch.setattr(ControllerClient, "job", answer)
-    monkeypatch.setattr("cli.job_commands.POLL_SECONDS", 0.0)
+    monkeypatch.setattr("hopsum.cli.job_commands.POLL_SECONDS", 0.0)
     done = CliRunner().invoke(app, ["job", "mine", "--wait", "--controller", "unix:/nowhere"])
     assert done.exit_code == 0, done.output
     assert asked == ["mine", 7, 7]

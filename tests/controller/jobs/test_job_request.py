@@ -6,17 +6,17 @@ from math import inf
 
 import pytest
 
-from collectives.plan import PlanError
-from controller.jobs.job_request import complete_task, make_request, place_spec, resolve
-from controller.jobs.job_spec import JobSpec, spec_from, submission_of
-from controller.jobs.job_state import JobError
-from controller.jobs.settings import ClusterSettings
-from coordination.tree import TreeLimits
-from network.builder import NetworkBuilder
-from network.loaders import load_network
-from network.model import Network
-from planning.model.request import Algorithm, WeightSteps
-from protocol import hopsum_pb2 as pb
+from hopsum.collectives.plan import PlanError
+from hopsum.controller.jobs.job_request import complete_task, make_request, place_spec, resolve
+from hopsum.controller.jobs.job_spec import JobSpec, spec_from, submission_of
+from hopsum.controller.jobs.job_state import JobError
+from hopsum.controller.jobs.settings import ClusterSettings
+from hopsum.coordination.tree import TreeLimits
+from hopsum.network.builder import NetworkBuilder
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.planning.model.request import Algorithm, WeightSteps
+from hopsum.protocol import hopsum_pb2 as pb
 
 KEY = bytes(range(32))
 WORKERS = ("h1", "h2")

@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from controller.jobs import job_table
-from controller.jobs.job import Job
-from controller.jobs.job_placement import place_helpers, place_job
-from controller.jobs.job_request import coordinated
-from controller.jobs.job_spec import JobSpec
-from controller.jobs.job_state import LAST_JOB, JobError, JobState
-from controller.jobs.job_table import KEPT, JobTable
-from controller.jobs.journal import JournalError
-from controller.jobs.restarting_counter import RestartingCounter
-from network.loaders import load_network
-from network.model import NetworkError
-from planning.model.placement import Placement
-from planning.model.request import PlanRequest
-from planning.registry import make_plan
-from protocol import hopsum_pb2 as pb
+from hopsum.controller.jobs import job_table
+from hopsum.controller.jobs.job import Job
+from hopsum.controller.jobs.job_placement import place_helpers, place_job
+from hopsum.controller.jobs.job_request import coordinated
+from hopsum.controller.jobs.job_spec import JobSpec
+from hopsum.controller.jobs.job_state import LAST_JOB, JobError, JobState
+from hopsum.controller.jobs.job_table import KEPT, JobTable
+from hopsum.controller.jobs.journal import JournalError
+from hopsum.controller.jobs.restarting_counter import RestartingCounter
+from hopsum.network.loaders import load_network
+from hopsum.network.model import NetworkError
+from hopsum.planning.model.placement import Placement
+from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.protocol import hopsum_pb2 as pb
 
 TASK = pb.Task(
     workload=pb.Workload(kind="random", workers=2, seed=2**64 - 1),
@@ -210,7 +210,7 @@ def test_an_invalid_reserved_number_is_refused(number: object, tmp_path: Path) -
 
 
 def test_a_journal_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.jobs.job_table.MANY_LINES", 20)
+    monkeypatch.setattr("hopsum.controller.jobs.job_table.MANY_LINES", 20)
     table = JobTable(tmp_path / "jobs")
     made = job(table, "a")
     for epoch in range(1, 200):

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.jobs import journal as module
-from controller.jobs.journal import FileJournal, JournalError, Unrecorded
-from protocol.errors import InputError
+from hopsum.controller.jobs import journal as module
+from hopsum.controller.jobs.journal import FileJournal, JournalError, Unrecorded
+from hopsum.protocol.errors import InputError
 
 RECORDS: list[dict[str, Any]] = [{"number": number, "text": "x" * number} for number in range(5)]
 

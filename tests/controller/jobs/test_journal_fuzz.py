@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.jobs.job_state import JobError
-from controller.jobs.job_table import JobTable
-from controller.jobs.journal import FileJournal, JournalError
-from simulation.disk import VirtualDisk
+from hopsum.controller.jobs.job_state import JobError
+from hopsum.controller.jobs.job_table import JobTable
+from hopsum.controller.jobs.journal import FileJournal, JournalError
+from hopsum.simulation.disk import VirtualDisk
 from tests.support.search import examples
 
 FILE = Path("jobs")
@@ -25,9 +25,9 @@ VALUES = (None, True, 0, -1, 1.5, 1 << 70, "", "x", [], {}, [1], {"a": 1}, "runn
 @cache
 def journal() -> bytes:
     """The records of two jobs, in several steps."""
-    from cli.soak_command import make_kit
-    from simulation.soak import run as soak_run
-    from simulation.soak.schedule import FaultSchedule, JobEntry, NetworkEntry
+    from hopsum.cli.soak_command import make_kit
+    from hopsum.simulation.soak import run as soak_run
+    from hopsum.simulation.soak.schedule import FaultSchedule, JobEntry, NetworkEntry
 
     network = NetworkEntry("star:3", 1e6, latency=1e-4)
     job = JobEntry("a", 0.0, ("h1", "h2"), ("ps",))

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.jobs.job_state import JobState
-from controller.jobs.job_table import JobTable
-from controller.jobs.journal import FileJournal, JournalError
-from controller.jobs.journal_recovery import recover
+from hopsum.controller.jobs.job_state import JobState
+from hopsum.controller.jobs.job_table import JobTable
+from hopsum.controller.jobs.journal import FileJournal, JournalError
+from hopsum.controller.jobs.journal_recovery import recover
 from tests.controller.jobs.test_job_table import end, job
 
 

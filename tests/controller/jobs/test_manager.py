@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from collectives import plan_checker
-from collectives.plan import JobPlan, PlanError
-from controller.dataplane.rules import Loss, SwitchRules, losses_on
-from controller.jobs.agents import UnknownJobError
-from controller.jobs.manager import Manager
-from host_agent.server import Server
-from host_agent.worker import Worker
-from network.loaders import load_network
-from network.model import Network
-from planning import registry
-from planning.model.allocation import Allocator
-from planning.model.placement import place
-from planning.model.request import PlanRequest
+from hopsum.collectives import plan_checker
+from hopsum.collectives.plan import JobPlan, PlanError
+from hopsum.controller.dataplane.rules import Loss, SwitchRules, losses_on
+from hopsum.controller.jobs.agents import UnknownJobError
+from hopsum.controller.jobs.manager import Manager
+from hopsum.host_agent.server import Server
+from hopsum.host_agent.worker import Worker
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.planning import registry
+from hopsum.planning.model.allocation import Allocator
+from hopsum.planning.model.placement import place
+from hopsum.planning.model.request import PlanRequest
 from tests.support.jobs import job_of, star_request
 
 

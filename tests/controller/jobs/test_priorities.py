@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.jobs.priorities import (
+from hopsum.controller.jobs.priorities import (
     ONE_LEVEL,
     FeedbackQueue,
     PriorityError,
@@ -14,8 +14,8 @@ from controller.jobs.priorities import (
     geometric,
     suitable_policy,
 )
-from network.loaders import load_network
-from protocol.tos import LEVELS, LevelError, level_of_tos, tos_of_level
+from hopsum.network.loaders import load_network
+from hopsum.protocol.tos import LEVELS, LevelError, level_of_tos, tos_of_level
 
 POLICY = PriorityPolicy(early_iterations=3, thresholds=(100, 1000))
 

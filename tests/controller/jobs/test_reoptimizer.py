@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from collectives.plan import DataType, JobPlan
-from controller.dataplane.rules import SwitchRules
-from controller.jobs.manager import Manager
-from controller.jobs.reoptimizer import LEAST_SHARE, Reoptimizer, free_network, own_rates
-from controller.jobs.replanning import Cause, ReplanningPolicy
-from controller.telemetry.state import InterfaceUse, NetworkState
-from network.loaders import load_network
-from network.model import Network
-from planning.model.request import EmbeddingOptions, PlanRequest
+from hopsum.collectives.plan import DataType, JobPlan
+from hopsum.controller.dataplane.rules import SwitchRules
+from hopsum.controller.jobs.manager import Manager
+from hopsum.controller.jobs.reoptimizer import LEAST_SHARE, Reoptimizer, free_network, own_rates
+from hopsum.controller.jobs.replanning import Cause, ReplanningPolicy
+from hopsum.controller.telemetry.state import InterfaceUse, NetworkState
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.planning.model.request import EmbeddingOptions, PlanRequest
+from hopsum.timing.estimate import estimate
+from hopsum.timing.work import PlanWork
 from tests.support.jobs import job_of
-from timing.estimate import estimate
-from timing.work import PlanWork
 
 pytestmark = pytest.mark.usefixtures("time_to_plan")
 

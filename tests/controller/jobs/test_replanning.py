@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.jobs.replanning import Cause, Replanner, ReplanningPolicy
+from hopsum.controller.jobs.replanning import Cause, Replanner, ReplanningPolicy
 
 POLICY = ReplanningPolicy(every=50, band=0.2, hold=3.0, pause=10.0, gain=0.1)
 UP, DOWN = ("a", "b"), ("b", "a")

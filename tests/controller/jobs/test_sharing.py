@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.plan import JobPlan, PlanError
-from collectives.plan_checker import check_plans
-from controller.jobs.sharing import SharingPolicy, bypassing, preempt
-from network.loaders import load_network
-from network.model import Network
-from planning.model.allocation import Allocator
-from planning.model.request import PlanRequest
-from planning.registry import make_plan
+from hopsum.collectives.plan import JobPlan, PlanError
+from hopsum.collectives.plan_checker import check_plans
+from hopsum.controller.jobs.sharing import SharingPolicy, bypassing, preempt
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.planning.model.allocation import Allocator
+from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.registry import make_plan
 
 WINDOW = 8
 

@@ -8,28 +8,28 @@ from collections.abc import Mapping
 
 import pytest
 
-from collectives.plan import JobPlan
-from controller.dataplane.rules import SwitchRules
-from controller.jobs.cluster import Cluster
-from controller.jobs.job_spec import JobSpec
-from controller.jobs.job_state import JobState
-from controller.jobs.manager import Manager
-from controller.jobs.stall_diagnosis import Progress, why_stalled
-from controller.jobs.tracker import Tracker
-from controller.telemetry.diagnosis import (
+from hopsum.collectives.plan import JobPlan
+from hopsum.controller.dataplane.rules import SwitchRules
+from hopsum.controller.jobs.cluster import Cluster
+from hopsum.controller.jobs.job_spec import JobSpec
+from hopsum.controller.jobs.job_state import JobState
+from hopsum.controller.jobs.manager import Manager
+from hopsum.controller.jobs.stall_diagnosis import Progress, why_stalled
+from hopsum.controller.jobs.tracker import Tracker
+from hopsum.controller.telemetry.diagnosis import (
     condition,
     cut_off,
     link_condition,
     outage,
     used_elements,
 )
-from controller.telemetry.health import DampingPolicy, Health
-from controller.telemetry.nodes import Nodes
-from network.loaders import load_network
-from network.model import Network
-from planning.model.request import PlanRequest
-from planning.registry import make_plan
-from protocol import hopsum_pb2 as pb
+from hopsum.controller.telemetry.health import DampingPolicy, Health
+from hopsum.controller.telemetry.nodes import Nodes
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.protocol import hopsum_pb2 as pb
 from tests.support.jobs import reached
 
 RACKS = load_network("leaf-spine:2x2x2")

@@ -16,39 +16,39 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from cli.job_commands import make_submission, read_task
-from cli.main import app
-from collectives.algorithms.catalogue import SCHEDULES
-from collectives.algorithms.rooted import RootedTree
-from collectives.algorithms.trees import SharedTree
-from collectives.choices import FormOptions, Shape, Siblings
-from collectives.plan import DataType, JobPlan
-from collectives.task_messages import workload_from
-from collectives.workload import MOST_TENSORS, WorkloadError, WorkloadSpec
-from controller.dataplane.rules import SwitchRules
-from controller.jobs import task_check
-from controller.jobs.cluster import Cluster
-from controller.jobs.job_spec import spec_from
-from controller.jobs.job_state import JobError, JobState
-from controller.jobs.manager import Manager
-from controller.jobs.task_check import check_task
-from coordination.tree import CoordinationTree
-from host_agent import memory
-from host_agent import workload as workloads
-from host_agent.node.member import Member
-from host_agent.node.real import RealEnvironment
-from host_agent.node.source import LockStep
-from host_agent.node.vectors import VectorQueues
-from host_agent.operator_training import OperatorTraining
-from host_agent.session import Assignment
-from host_agent.task import Task, TaskError, task_from
-from host_agent.workload import RandomTensors, Stopped, TrainingWorkload, random_tensor
-from network.loaders import load_network
-from network.model import Network
-from planning.model.request import PlanRequest
-from planning.registry import make_plan
-from protocol import hopsum_pb2 as pb
-from protocol.errors import InputError
+from hopsum.cli.job_commands import make_submission, read_task
+from hopsum.cli.main import app
+from hopsum.collectives.algorithms.catalogue import SCHEDULES
+from hopsum.collectives.algorithms.rooted import RootedTree
+from hopsum.collectives.algorithms.trees import SharedTree
+from hopsum.collectives.choices import FormOptions, Shape, Siblings
+from hopsum.collectives.plan import DataType, JobPlan
+from hopsum.collectives.task_messages import workload_from
+from hopsum.collectives.workload import MOST_TENSORS, WorkloadError, WorkloadSpec
+from hopsum.controller.dataplane.rules import SwitchRules
+from hopsum.controller.jobs import task_check
+from hopsum.controller.jobs.cluster import Cluster
+from hopsum.controller.jobs.job_spec import spec_from
+from hopsum.controller.jobs.job_state import JobError, JobState
+from hopsum.controller.jobs.manager import Manager
+from hopsum.controller.jobs.task_check import check_task
+from hopsum.coordination.tree import CoordinationTree
+from hopsum.host_agent import memory
+from hopsum.host_agent import workload as workloads
+from hopsum.host_agent.node.member import Member
+from hopsum.host_agent.node.real import RealEnvironment
+from hopsum.host_agent.node.source import LockStep
+from hopsum.host_agent.node.vectors import VectorQueues
+from hopsum.host_agent.operator_training import OperatorTraining
+from hopsum.host_agent.session import Assignment
+from hopsum.host_agent.task import Task, TaskError, task_from
+from hopsum.host_agent.workload import RandomTensors, Stopped, TrainingWorkload, random_tensor
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.errors import InputError
 
 GOOD: dict[str, Any] = {
     "kind": "random",
@@ -133,7 +133,7 @@ def test_files_other_than_tasks_are_refused(text: str, words: str, tmp_path: Pat
         read_task(file)
     said = str(caught.value)
     assert said.startswith(f"task {file}: cannot be read: ")
-    assert "; expected a Task of protocol/hopsum.proto as a JSON object, such as {" in said
+    assert "; expected a Task of hopsum.proto as a JSON object, such as {" in said
     assert len(said) < 1000
     assert "\n" not in said
 
@@ -358,11 +358,11 @@ def test_an_agent_has_a_task_that_fits() -> None:
 
 
 def test_available_memory_limits_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("host_agent.memory.available_memory", lambda: 4000)
+    monkeypatch.setattr("hopsum.host_agent.memory.available_memory", lambda: 4000)
     with pytest.raises(TaskError, match=r"needs 4\.35 kB of memory, and 4 kB are available here"):
         member(task_of(elements=100)).advance(0.0)
     assert memory.too_much(4000, "it") is None
-    monkeypatch.setattr("host_agent.memory.available_memory", lambda: 0)
+    monkeypatch.setattr("hopsum.host_agent.memory.available_memory", lambda: 0)
     assert memory.too_much(1 << 60, "it") is None
 
 

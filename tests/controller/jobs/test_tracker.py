@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.jobs import tracker as tracker_module
-from controller.jobs.tracker import Outgoing, Tracker
-from network.loaders import load_network
-from planning.model.request import PlanRequest
-from planning.registry import make_plan
-from protocol import hopsum_pb2 as pb
-from protocol.liveness import RETURN_SECONDS
+from hopsum.controller.jobs import tracker as tracker_module
+from hopsum.controller.jobs.tracker import Outgoing, Tracker
+from hopsum.network.loaders import load_network
+from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.liveness import RETURN_SECONDS
 from tests.support.jobs import star, star_request
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.telemetry.event_log import EventKind, EventLog
+from hopsum.controller.telemetry.event_log import EventKind, EventLog
 
 
 def test_the_last_events_are_kept_and_all_are_counted() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.telemetry.health import DampingPolicy, Health, link_element
+from hopsum.controller.telemetry.health import DampingPolicy, Health, link_element
 
 POLICY = DampingPolicy(away=3.0, startup=10.0, stable=1.0, half_life=30.0)
 

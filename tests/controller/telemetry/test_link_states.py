@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from controller.telemetry.link_states import link_states
-from controller.telemetry.nodes import Nodes
-from network.loaders import load_network
-from protocol import hopsum_pb2 as pb
+from hopsum.controller.telemetry.link_states import link_states
+from hopsum.controller.telemetry.nodes import Nodes
+from hopsum.network.loaders import load_network
+from hopsum.protocol import hopsum_pb2 as pb
 
 NETWORK = load_network("leaf-spine:2x2x1")
 L1 = {peer: port for port, peer in NETWORK.ports("l1").items()}

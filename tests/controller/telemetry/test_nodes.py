@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from controller.telemetry.nodes import NodeError, Nodes
-from controller.telemetry.state import StateError
-from network.builder import NetworkBuilder
-from network.loaders import load_network
-from protocol import hopsum_pb2 as pb
+from hopsum.controller.telemetry.nodes import NodeError, Nodes
+from hopsum.controller.telemetry.state import StateError
+from hopsum.network.builder import NetworkBuilder
+from hopsum.network.loaders import load_network
+from hopsum.protocol import hopsum_pb2 as pb
 
 
 def report(peer: str = "s1", **rates: float) -> pb.NodeReport:

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from collectives.plan import JobPlan
-from controller.dataplane.slots import SlotState
-from controller.telemetry.slot_diagnosis import find_missing, job_slots
-from network.loaders import load_network
-from network.model import Network
-from planning.model.request import PlanRequest
-from planning.registry import make_plan
+from hopsum.collectives.plan import JobPlan
+from hopsum.controller.dataplane.slots import SlotState
+from hopsum.controller.telemetry.slot_diagnosis import find_missing, job_slots
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.registry import make_plan
 
 
 def planned(plain: tuple[str, ...] = ()) -> tuple[Network, JobPlan]:

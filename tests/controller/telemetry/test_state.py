@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.telemetry.state import (
+from hopsum.controller.telemetry.state import (
     InterfaceUse,
     NetworkState,
     PortBytes,
     StateError,
     StateOptions,
 )
-from network.loaders import load_network
-from network.model import Network
-from protocol import hopsum_pb2 as pb
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.protocol import hopsum_pb2 as pb
 
 RATE = 1e8
 NETWORK = load_network("leaf-spine:2x2", link_rate=RATE, workers=4)

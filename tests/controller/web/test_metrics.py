@@ -17,8 +17,10 @@ from typing import Any, ClassVar
 import pytest
 from prometheus_client.registry import Collector
 
-from controller.web.metrics import ClusterCollector
-from host_agent.node.metrics import AgentCollector, served_metrics
+from hopsum.controller.web.metrics import ClusterCollector
+from hopsum.host_agent.node.metrics import AgentCollector, served_metrics
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.web_address import WebAddress
 from p4switch.backends.reference.interpreter import Interpreter
 from p4switch.cli.demo import ROUTER
 from p4switch.device.bundle import make_bundle
@@ -27,8 +29,6 @@ from p4switch.device.loading import Loader
 from p4switch.device.metrics import exposition
 from p4switch.frontend.program import compile_file
 from p4switch.targets.v1model.engine import CounterValue, EngineOptions, EngineStatistics
-from protocol import hopsum_pb2 as pb
-from protocol.web_address import WebAddress
 from tests.support.cluster_world import World, ring
 from tests.support.machine import own_port, until
 from tests.support.paths import ROOT

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cli.main import app
-from controller.web.recording import MOST_FRAMES, Recording, RecordingError, read_recording
-from controller.web.server import web_thread
-from protocol import hopsum_pb2 as pb
-from protocol.web_address import WebAddress
+from hopsum.cli.main import app
+from hopsum.controller.web.recording import MOST_FRAMES, Recording, RecordingError, read_recording
+from hopsum.controller.web.server import web_thread
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.web_address import WebAddress
 from tests.support.browser import in_browser, opened
 from tests.support.machine import until
 

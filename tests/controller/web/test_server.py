@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from controller.web import server
-from controller.web.recording import Recording
-from controller.web.server import PAGE, web_thread
-from controller.web.sources import StateError
-from protocol import hopsum_pb2 as pb
-from protocol.web_address import WebAddress
+from hopsum.controller.web import server
+from hopsum.controller.web.recording import Recording
+from hopsum.controller.web.server import PAGE, web_thread
+from hopsum.controller.web.sources import StateError
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.web_address import WebAddress
 from tests.support.cluster_world import World, in_network, ring
 from tests.support.machine import until
 

@@ -10,10 +10,10 @@ from urllib.error import HTTPError
 
 import pytest
 
-from controller.web.server import web_thread
-from controller.web.sources import LiveCluster, StartingCluster, StateError
-from protocol import hopsum_pb2 as pb
-from protocol.web_address import WebAddress
+from hopsum.controller.web.server import web_thread
+from hopsum.controller.web.sources import LiveCluster, StartingCluster, StateError
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.web_address import WebAddress
 from tests.support.browser import in_browser, opened
 
 

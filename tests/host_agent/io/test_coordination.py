@@ -15,20 +15,20 @@ from random import Random
 
 import pytest
 
-from coordination.encoding import VERSION, framed, preface
-from coordination.events import Start
-from coordination.failure import (
+from hopsum.coordination.encoding import VERSION, framed, preface
+from hopsum.coordination.events import Start
+from hopsum.coordination.failure import (
     CoordinationError,
     IterationMismatch,
     OperatorError,
     ProcessLost,
     ProcessRefused,
 )
-from coordination.messages import Frame, Leave
-from coordination.operators import Operator
-from coordination.tree import CoordinationTree, balanced_tree
-from host_agent.io import coordination as module
-from host_agent.io.coordination import OPTIONS, Address, Coordinator
+from hopsum.coordination.messages import Frame, Leave
+from hopsum.coordination.operators import Operator
+from hopsum.coordination.tree import CoordinationTree, balanced_tree
+from hopsum.host_agent.io import coordination as module
+from hopsum.host_agent.io.coordination import OPTIONS, Address, Coordinator
 from tests.support.machine import PATIENCE, loopback
 from tests.support.paths import ROOT, SUPPORT
 

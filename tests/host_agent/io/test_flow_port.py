@@ -12,11 +12,11 @@ from math import inf
 import numpy as np
 import pytest
 
-from host_agent import ordinary
-from host_agent.codec import JOB_START
-from host_agent.io import port as port_module
-from host_agent.io.port import FlowPort, Frames, PacketPort, Ran
-from host_agent.ordinary import Flow
+from hopsum.host_agent import ordinary
+from hopsum.host_agent.codec import JOB_START
+from hopsum.host_agent.io import port as port_module
+from hopsum.host_agent.io.port import FlowPort, Frames, PacketPort, Ran
+from hopsum.host_agent.ordinary import Flow
 from tests.support.flows import CALL, EXPIRE, PROCESS
 from tests.support.machine import PATIENCE
 

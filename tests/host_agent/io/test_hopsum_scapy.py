@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hopsum_scapy
+from hopsum.protocol import wire
 from hopsum_scapy import IP, UDP, Ether, Hop, Hopsum, build, parse
-from protocol import wire
 
 MAC = st.binary(min_size=6, max_size=6)
 ADDRESS = st.builds(wire.Address, mac=MAC, ip=st.binary(min_size=4, max_size=4))

@@ -12,18 +12,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from collectives.plan import JobPlan
-from host_agent.failure import JobFailed
-from host_agent.io.loop import Loop, Machine
-from host_agent.io.port import FramePort, Frames, PacketPort
-from host_agent.io.scapy_io import ScapyPort
-from host_agent.segment import Tensor
-from host_agent.server import Server
-from host_agent.stream import WorkerOptions
-from host_agent.worker import Worker
-from network.model import Network
+from hopsum.collectives.plan import JobPlan
+from hopsum.host_agent.failure import JobFailed
+from hopsum.host_agent.io.loop import Loop, Machine
+from hopsum.host_agent.io.port import FramePort, Frames, PacketPort
+from hopsum.host_agent.io.scapy_io import ScapyPort
+from hopsum.host_agent.segment import Tensor
+from hopsum.host_agent.server import Server
+from hopsum.host_agent.stream import WorkerOptions
+from hopsum.host_agent.worker import Worker
+from hopsum.network.model import Network
+from hopsum.protocol.wire import Hop
 from p4switch.packet_io.sockets import InterfaceError
-from protocol.wire import Hop
 from tests.support.machine import PATIENCE
 from tests.support.memory_port import MemoryPort
 from tests.support.protocol_world import star_plan

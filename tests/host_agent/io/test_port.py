@@ -9,9 +9,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from host_agent.codec import TREE_AT
-from host_agent.io import port as port_module
-from host_agent.io.port import (
+from hopsum.host_agent.codec import TREE_AT
+from hopsum.host_agent.io import port as port_module
+from hopsum.host_agent.io.port import (
     FramePort,
     Frames,
     LinksPort,
@@ -19,16 +19,16 @@ from host_agent.io.port import (
     group_by_length,
     udp_filter,
 )
-from host_agent.io.scapy_io import ScapyPort
-from p4switch.packet_io import sockets
-from p4switch.packet_io.sockets import InterfaceError
-from protocol.wire import (
+from hopsum.host_agent.io.scapy_io import ScapyPort
+from hopsum.protocol.wire import (
     UDP_PORT,
     Address,
     Header,
     Kind,
     frame_template,
 )
+from p4switch.packet_io import sockets
+from p4switch.packet_io.sockets import InterfaceError
 from tests.support.machine import PATIENCE, wait_until_up
 from tests.support.memory_port import MemoryPort
 

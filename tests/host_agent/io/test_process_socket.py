@@ -21,14 +21,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from host_agent.io import process_socket
-from host_agent.io.process_socket import (
+from hopsum.host_agent.io import process_socket
+from hopsum.host_agent.io.process_socket import (
     ProcessGone,
     ProcessSocket,
     Request,
     SocketTaken,
 )
-from host_agent.process_calls import (
+from hopsum.host_agent.process_calls import (
     ALL,
     BARRIER,
     CALL,
@@ -41,7 +41,7 @@ from host_agent.process_calls import (
     done_packet,
     read_call,
 )
-from protocol.errors import OperationError
+from hopsum.protocol.errors import OperationError
 from tests.support.machine import PATIENCE, unique
 from tests.support.other_user import NOBODY
 from tests.support.paths import ROOT as CHECKOUT

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from hopsum.host_agent.io import scapy_commands
+from hopsum.host_agent.main import app
+from hopsum.protocol.wire import Address, Header, Hop, Kind, frame_template
+from hopsum.protocol.wire import Flag as WireFlag
 from hopsum_scapy import Hopsum
-from host_agent.io import scapy_commands
-from host_agent.main import app
 from p4switch.packet_io.pcap import PcapWriter
-from protocol.wire import Address, Header, Hop, Kind, frame_template
-from protocol.wire import Flag as WireFlag
 from tests.support.protocol_world import LANES, result, star_plan
 
 ADDRESSES = {

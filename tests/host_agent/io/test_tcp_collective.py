@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from collectives.algorithms.halving_doubling import halving_doubling_all_reduce
-from collectives.algorithms.level_wise import level_wise_all_reduce
-from collectives.algorithms.ring import ring_all_reduce
-from collectives.algorithms.rooted import RootedTree
-from collectives.algorithms.trees import double_tree_all_reduce, server_all_reduce
-from collectives.execution import Channel, Execution, channels
-from collectives.schedule import Collective, Ranges, Schedule, make_step
-from host_agent.io import tcp_collective as module
-from host_agent.io.tcp_collective import _GREETING, PeerLost, TcpCollective
+from hopsum.collectives.algorithms.halving_doubling import halving_doubling_all_reduce
+from hopsum.collectives.algorithms.level_wise import level_wise_all_reduce
+from hopsum.collectives.algorithms.ring import ring_all_reduce
+from hopsum.collectives.algorithms.rooted import RootedTree
+from hopsum.collectives.algorithms.trees import double_tree_all_reduce, server_all_reduce
+from hopsum.collectives.execution import Channel, Execution, channels
+from hopsum.collectives.schedule import Collective, Ranges, Schedule, make_step
+from hopsum.host_agent.io import tcp_collective as module
+from hopsum.host_agent.io.tcp_collective import _GREETING, PeerLost, TcpCollective
 from tests.support.machine import PATIENCE, loopback
 
 RANKS = 3
@@ -105,7 +105,7 @@ def test_schedules_between_threads_are_exact(
     make: Callable[[int], Schedule], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # So little that bytes have to wait in the kernel.
-    monkeypatch.setattr("collectives.execution.WAITING_BYTES", 1000)
+    monkeypatch.setattr("hopsum.collectives.execution.WAITING_BYTES", 1000)
     schedules = [make(elements) for elements in (200_003, 4, 1000)]
     ranks = schedules[0].ranks
     tensors = [
@@ -169,7 +169,7 @@ def test_a_timeout_begins_anew_while_the_network_is_known_to_be_out_of_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 100.0
-    monkeypatch.setattr("host_agent.io.tcp_collective.time.monotonic", lambda: now)
+    monkeypatch.setattr("hopsum.host_agent.io.tcp_collective.time.monotonic", lambda: now)
     collective = TcpCollective(0, loopback(RANKS), targets=[], sources=[], timeout=8.0)
     news = [102.0, 109.0]
 

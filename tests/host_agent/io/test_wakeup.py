@@ -5,7 +5,7 @@ import select
 
 import pytest
 
-from host_agent.io.wakeup import Wakeup
+from hopsum.host_agent.io.wakeup import Wakeup
 
 
 def readable(descriptor: int) -> bool:

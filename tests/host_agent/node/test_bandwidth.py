@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from host_agent.node.bandwidth import (
+from hopsum.host_agent.node.bandwidth import (
     BandwidthError,
     Counted,
     has_carrier,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from collectives.task_messages import workload_from
-from host_agent.node.client import MOST_ROOTS, process_job
+from hopsum.collectives.task_messages import workload_from
+from hopsum.host_agent.node.client import MOST_ROOTS, process_job
 
 HOSTS = [f"h{i}" for i in range(1, MOST_ROOTS + 2)]
 

@@ -7,18 +7,18 @@ from typing import cast
 
 import pytest
 
-from collectives.plan import DataType
-from coordination.failure import ProcessLost
-from coordination.physical import plan_coordination
-from coordination.tree import TreeLimits
-from host_agent.io.controller_client import AgentStream
-from host_agent.node.real import RealCoordination
-from host_agent.node.source import AgreedOrder
-from host_agent.operator_training import NAMES, OperatorTraining
-from host_agent.task import Task, task_from, task_message
-from host_agent.workload import WorkloadSpec
-from network.loaders import load_network
-from network.model import Network
+from hopsum.collectives.plan import DataType
+from hopsum.coordination.failure import ProcessLost
+from hopsum.coordination.physical import plan_coordination
+from hopsum.coordination.tree import TreeLimits
+from hopsum.host_agent.io.controller_client import AgentStream
+from hopsum.host_agent.node.real import RealCoordination
+from hopsum.host_agent.node.source import AgreedOrder
+from hopsum.host_agent.operator_training import NAMES, OperatorTraining
+from hopsum.host_agent.task import Task, task_from, task_message
+from hopsum.host_agent.workload import WorkloadSpec
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
 from tests.host_agent.node.test_schedule_member import RANKS, Client, Controller
 from tests.support.attending import attend
 from tests.support.machine import PATIENCE, on_loopback, until

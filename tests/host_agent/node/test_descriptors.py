@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.job_commands import make_submission
-from collectives.choices import DataType
-from host_agent.node.real import HostLoop
+from hopsum.cli.job_commands import make_submission
+from hopsum.collectives.choices import DataType
+from hopsum.host_agent.node.real import HostLoop
 from tests.support.cluster_world import World, ring
 from tests.support.jobs import GOING
 from tests.support.machine import until

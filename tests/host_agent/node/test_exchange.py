@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives.algorithms.ring import ring_all_reduce
-from collectives.schedule import Schedule
-from host_agent.node.exchange import ScheduleExchange, like
-from host_agent.node.real import RealEnvironment
-from network.loaders import load_network
-from protocol.tos import tos_of_level
+from hopsum.collectives.algorithms.ring import ring_all_reduce
+from hopsum.collectives.schedule import Schedule
+from hopsum.host_agent.node.exchange import ScheduleExchange, like
+from hopsum.host_agent.node.real import RealEnvironment
+from hopsum.network.loaders import load_network
+from hopsum.protocol.tos import tos_of_level
 from tests.support.machine import on_loopback, until
 
 HOSTS = ("h1", "h2")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from host_agent.node.calls import BARRIER, COPY, SUM_FLOAT, SUM_INT, Wanted
-from host_agent.node.expected_calls import MOST_AHEAD, ExpectedCalls
-from host_agent.node.guesses import SURE, Guesses
-from host_agent.process_calls import Mailbox
-from host_agent.sure_calls import SureCalls
-from protocol.wire import Reduction
+from hopsum.host_agent.node.calls import BARRIER, COPY, SUM_FLOAT, SUM_INT, Wanted
+from hopsum.host_agent.node.expected_calls import MOST_AHEAD, ExpectedCalls
+from hopsum.host_agent.node.guesses import SURE, Guesses
+from hopsum.host_agent.process_calls import Mailbox
+from hopsum.host_agent.sure_calls import SureCalls
+from hopsum.protocol.wire import Reduction
 
 SMALL = 1000
 MAGNITUDE = 120

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from host_agent.node.real import RealEnvironment
-from host_agent.task import TaskError
+from hopsum.host_agent.node.real import RealEnvironment
+from hopsum.host_agent.task import TaskError
 from tests.support.memory_port import MemoryPort
 
 LINKS = {0: "s1", 1: "s2"}

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from collectives.choices import DataType
-from collectives.messages import network_message, plan_message
-from collectives.task_messages import workload_message
-from collectives.workload import WorkloadSpec
-from host_agent.node.member import PROGRESS_SECONDS, Member, PeerGone
-from host_agent.node.work import Work
-from host_agent.session import AgentSession
-from host_agent.task import task_from
-from network.topologies import make_topology
-from planning.model.request import PlanRequest
-from planning.registry import make_plan
-from protocol import hopsum_pb2 as pb
+from hopsum.collectives.choices import DataType
+from hopsum.collectives.messages import network_message, plan_message
+from hopsum.collectives.task_messages import workload_message
+from hopsum.collectives.workload import WorkloadSpec
+from hopsum.host_agent.node.member import PROGRESS_SECONDS, Member, PeerGone
+from hopsum.host_agent.node.work import Work
+from hopsum.host_agent.session import AgentSession
+from hopsum.host_agent.task import task_from
+from hopsum.network.topologies import make_topology
+from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.protocol import hopsum_pb2 as pb
 
 
 def test_progress_of_many_tensors_is_reported_together() -> None:

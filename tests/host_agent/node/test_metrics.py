@@ -8,10 +8,10 @@ from urllib.error import HTTPError
 
 import pytest
 
-from host_agent.node.bandwidth import Counted
-from host_agent.node.metrics import MetricsError, served_metrics
-from protocol import hopsum_pb2 as pb
-from protocol.web_address import WebAddress
+from hopsum.host_agent.node.bandwidth import Counted
+from hopsum.host_agent.node.metrics import MetricsError, served_metrics
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.web_address import WebAddress
 
 
 class _Busy:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from host_agent.node.operation_pool import NICENESS, Completed, OperationPool
+from hopsum.host_agent.node.operation_pool import NICENESS, Completed, OperationPool
 from tests.support.machine import PATIENCE as WAIT
 
 

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host_agent.io.process_socket import ProcessGone
-from host_agent.node import guesses
-from host_agent.node.calls import COPY, SUM_FLOAT, Wanted
-from host_agent.node.guesses import CONFIRMED, CONFIRMED_BYTES, GUESSED_BYTES, SURE
-from host_agent.node.process_source import MOST, PACKED_ELEMENTS, ProcessSource
-from host_agent.numbers import error_bound, exponent_codes
-from host_agent.process_calls import ALL, PARTS, ROOT
-from protocol.wire import LANES_DEFAULT
+from hopsum.host_agent.io.process_socket import ProcessGone
+from hopsum.host_agent.node import guesses
+from hopsum.host_agent.node.calls import COPY, SUM_FLOAT, Wanted
+from hopsum.host_agent.node.guesses import CONFIRMED, CONFIRMED_BYTES, GUESSED_BYTES, SURE
+from hopsum.host_agent.node.process_source import MOST, PACKED_ELEMENTS, ProcessSource
+from hopsum.host_agent.numbers import error_bound, exponent_codes
+from hopsum.host_agent.process_calls import ALL, PARTS, ROOT
+from hopsum.protocol.wire import LANES_DEFAULT
 from tests.support.process_job import EXPECTED, Job
 
 CHECK = LANES_DEFAULT

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives.plan import JobPlan, TreePlan
-from host_agent.node.calls import COPY, SUM_FLOAT, Wanted
-from host_agent.node.guesses import SURE
-from host_agent.node.process_source import MOST
-from host_agent.node.roots import Roots, roots_of
-from host_agent.process_calls import ALL, PARTS, ROOT
-from protocol.wire import ROOT_REDUCTIONS, Reduction
+from hopsum.collectives.plan import JobPlan, TreePlan
+from hopsum.host_agent.node.calls import COPY, SUM_FLOAT, Wanted
+from hopsum.host_agent.node.guesses import SURE
+from hopsum.host_agent.node.process_source import MOST
+from hopsum.host_agent.node.roots import Roots, roots_of
+from hopsum.host_agent.process_calls import ALL, PARTS, ROOT
+from hopsum.protocol.wire import ROOT_REDUCTIONS, Reduction
 from tests.support.process_job import EXPECTED, Job
 
 PLACEMENTS = {

@@ -8,20 +8,20 @@ from typing import cast
 
 import pytest
 
-from collectives.algorithms.catalogue import MULTI_TREE, SCHEDULES
-from collectives.algorithms.rooted import heap_tree
-from collectives.algorithms.trees import SharedTree
-from collectives.plan import DataType, HostPart, JobPlan
-from coordination.tree import CoordinationTree
-from host_agent.io.controller_client import AgentStream
-from host_agent.io.tcp_transport import TcpTransport
-from host_agent.io.wakeup import Wakeup
-from host_agent.session import AllDone, Assignment, Event, JobWaits
-from host_agent.task import Task, TaskError, task_from, task_message
-from host_agent.workload import WorkloadSpec
-from network.loaders import load_network
-from network.model import Network
-from protocol import hopsum_pb2 as pb
+from hopsum.collectives.algorithms.catalogue import MULTI_TREE, SCHEDULES
+from hopsum.collectives.algorithms.rooted import heap_tree
+from hopsum.collectives.algorithms.trees import SharedTree
+from hopsum.collectives.plan import DataType, HostPart, JobPlan
+from hopsum.coordination.tree import CoordinationTree
+from hopsum.host_agent.io.controller_client import AgentStream
+from hopsum.host_agent.io.tcp_transport import TcpTransport
+from hopsum.host_agent.io.wakeup import Wakeup
+from hopsum.host_agent.session import AllDone, Assignment, Event, JobWaits
+from hopsum.host_agent.task import Task, TaskError, task_from, task_message
+from hopsum.host_agent.workload import WorkloadSpec
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.protocol import hopsum_pb2 as pb
 from tests.support.attending import attend
 from tests.support.machine import PATIENCE, on_loopback
 from tests.support.memory_port import MemoryPort

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from controller.jobs.manager import Manager
-from host_agent.interfaces import ONLY_PORT
-from host_agent.io.process_socket import most_memories_of_user
-from host_agent.node.bandwidth import BandwidthError
-from host_agent.node.client import process_job
-from host_agent.node.serve import counters_of, raise_descriptor_limit
+from hopsum.controller.jobs.manager import Manager
+from hopsum.host_agent.interfaces import ONLY_PORT
+from hopsum.host_agent.io.process_socket import most_memories_of_user
+from hopsum.host_agent.node.bandwidth import BandwidthError
+from hopsum.host_agent.node.client import process_job
+from hopsum.host_agent.node.serve import counters_of, raise_descriptor_limit
 from tests.support.cluster_world import World
 from tests.support.jobs import GOING
 from tests.support.machine import until

@@ -7,20 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from collectives.choices import Algorithm, DataType
-from collectives.plan import Results
-from collectives.task_messages import workload_message
-from collectives.workload import WorkloadSpec
-from host_agent.node.timing import SLACK, suitable_options
-from host_agent.options import WorkerOptions
-from host_agent.task import task_from
-from host_agent.worker import Worker
-from network.loaders import load_network
-from network.model import Network
-from planning.model.request import PlanRequest
-from planning.registry import make_plan
-from protocol import hopsum_pb2 as pb
-from protocol.wire import frame_bytes
+from hopsum.collectives.choices import Algorithm, DataType
+from hopsum.collectives.plan import Results
+from hopsum.collectives.task_messages import workload_message
+from hopsum.collectives.workload import WorkloadSpec
+from hopsum.host_agent.node.timing import SLACK, suitable_options
+from hopsum.host_agent.options import WorkerOptions
+from hopsum.host_agent.task import task_from
+from hopsum.host_agent.worker import Worker
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.wire import frame_bytes
 
 WORKLOAD = workload_message(WorkloadSpec("random", 2, 32, 1, DataType.INT32, 1))
 

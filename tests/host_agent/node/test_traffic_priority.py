@@ -3,12 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from host_agent.codec import JOB_START, Frames
-from host_agent.node.traffic_priority import TURN_FRAMES, Marking, TrafficPriority
-from host_agent.server import Server
-from host_agent.server_set import ServerSet
-from host_agent.worker import Worker
-from protocol.tos import LevelError
+from hopsum.host_agent.codec import JOB_START, Frames
+from hopsum.host_agent.node.traffic_priority import TURN_FRAMES, Marking, TrafficPriority
+from hopsum.host_agent.server import Server
+from hopsum.host_agent.server_set import ServerSet
+from hopsum.host_agent.worker import Worker
+from hopsum.protocol.tos import LevelError
 from tests.support.protocol_world import star_plan
 
 LENGTH = 80

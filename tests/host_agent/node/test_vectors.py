@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from coordination.failure import CoordinationError
-from coordination.operators import Operator
-from coordination.tree import balanced_tree
-from host_agent.io.coordination import Coordinator
-from host_agent.node.vectors import SwitchedVectors, VectorQueue, VectorQueues
-from host_agent.segment import Tensor
+from hopsum.coordination.failure import CoordinationError
+from hopsum.coordination.operators import Operator
+from hopsum.coordination.tree import balanced_tree
+from hopsum.host_agent.io.coordination import Coordinator
+from hopsum.host_agent.node.vectors import SwitchedVectors, VectorQueue, VectorQueues
+from hopsum.host_agent.segment import Tensor
 from tests.support.machine import PATIENCE, loopback, until
 
 OPERATORS = [Operator(f"g{number}", (4,), "float32") for number in range(40)]

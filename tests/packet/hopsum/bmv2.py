@@ -25,11 +25,11 @@ import grpc
 from finsy.proto import p4i, p4r, p4r_grpc
 from google.protobuf import text_format
 
-from cli.experiment.p4c import compile_by_p4c
-from controller.dataplane.rules import clone_session
-from mininet_topos.interfaces import offload_command
+from hopsum.cli.experiment.p4c import compile_by_p4c
+from hopsum.controller.dataplane.rules import clone_session
+from hopsum.mininet_topos.interfaces import offload_command
+from hopsum.protocol.outcomes import Outcome
 from p4switch.device.plane import AUXDATA_ROOM, PACKET_AUXDATA, SOL_PACKET, frame_with_tag
-from protocol.outcomes import Outcome
 from tests.packet.hopsum.switches import CPU_PORT, PORTS, Build, Frame, Match, Switch
 from tests.support.machine import PATIENCE, interface_names, loopback, own_port
 from tests.support.paths import HOPSUM_P4

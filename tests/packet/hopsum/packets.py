@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from protocol import wire
-from protocol.wire import Flag, Hop, Kind, Reduction
+from hopsum.protocol import wire
+from hopsum.protocol.wire import Flag, Hop, Kind, Reduction
 
 SERVER = wire.Address(bytes.fromhex("02000a000063"), bytes([10, 0, 0, 99]))
 LINK_FLAGS = Flag.SEQUENCED | Flag.REPAIR

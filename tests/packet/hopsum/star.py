@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from protocol.wire import Hop, Kind
+from hopsum.protocol.wire import Hop, Kind
 from tests.packet.hopsum.packets import LAST_HOP, Packet, lanes_of
 from tests.packet.hopsum.switches import Switch
 

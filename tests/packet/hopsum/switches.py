@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from controller.dataplane.rules import clone_session
+from hopsum.controller.dataplane.rules import clone_session
+from hopsum.protocol.outcomes import Outcome
+from hopsum.protocol.wire import HOPS_DEFAULT
 from p4switch.backends.native import build as native
 from p4switch.frontend.program import compile_file
 from p4switch.ir import ActionChoice, Program, Table
@@ -26,8 +28,6 @@ from p4switch.targets.v1model.engine import (
     Replica,
     TableEntry,
 )
-from protocol.outcomes import Outcome
-from protocol.wire import HOPS_DEFAULT
 from tests.packet.hopsum.packets import check_frame, is_hopsum
 from tests.support.paths import HOPSUM_P4
 

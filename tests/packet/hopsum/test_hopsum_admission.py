@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from protocol.outcomes import Outcome
-from protocol.wire import MAX_CHILDREN, Flag, Hop
+from hopsum.protocol.outcomes import Outcome
+from hopsum.protocol.wire import MAX_CHILDREN, Flag, Hop
 from tests.packet.hopsum.packets import LAST_HOP, Packet, add
 from tests.packet.hopsum.star import SERVER_PORT, contribution, result, send, star, up
 from tests.packet.hopsum.switches import CPU_PORT, Switch

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import pytest
 
-from host_agent.server import Server
-from host_agent.worker import Worker
-from protocol import wire
-from protocol.outcomes import Outcome
-from protocol.wire import Flag, Hop, Kind
+from hopsum.host_agent.server import Server
+from hopsum.host_agent.worker import Worker
+from hopsum.protocol import wire
+from hopsum.protocol.outcomes import Outcome
+from hopsum.protocol.wire import Flag, Hop, Kind
 from tests.packet.hopsum.switches import Build, Switch
 from tests.support.protocol_world import contribution, frame, result, star_plan
 

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from protocol.outcomes import Outcome
-from protocol.tos import LEVELS, tos_of_level
-from protocol.wire import Flag, Kind
+from hopsum.protocol.outcomes import Outcome
+from hopsum.protocol.tos import LEVELS, tos_of_level
+from hopsum.protocol.wire import Flag, Kind
 from tests.packet.hopsum import bmv2
 from tests.packet.hopsum.packets import Packet, raw_ipv4
 from tests.packet.hopsum.star import SERVER_PORT, contribution, result, send, send_all, star, up

@@ -7,10 +7,10 @@ import shutil
 
 import pytest
 
-from cli.experiment.p4c import compile_by_p4c
+from hopsum.cli.experiment.p4c import compile_by_p4c
+from hopsum.protocol import wire
+from hopsum.protocol.outcomes import Outcome
 from p4switch.ir import Bits, Header, Program
-from protocol import wire
-from protocol.outcomes import Outcome
 from tests.packet.hopsum.switches import Build, built
 from tests.support.paths import HOPSUM_P4
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protocol.outcomes import Outcome
-from protocol.tos import URGENT
-from protocol.wire import Flag, Hop, Kind, Reduction, carries_lanes
+from hopsum.protocol.outcomes import Outcome
+from hopsum.protocol.tos import URGENT
+from hopsum.protocol.wire import Flag, Hop, Kind, Reduction, carries_lanes
 from tests.oracles.reference_switch import ReferenceSwitch
 from tests.packet.hopsum.packets import Packet, raw_ipv4
 from tests.packet.hopsum.switches import CPU_PORT, Build, Frame, Switch

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.outcomes import Outcome
-from protocol.wire import Kind
+from hopsum.protocol.outcomes import Outcome
+from hopsum.protocol.wire import Kind
 from tests.packet.hopsum.packets import Packet, raw_ipv4
 from tests.packet.hopsum.star import SERVER_PORT, contribution, send, star
 from tests.packet.hopsum.switches import CPU_PORT, Switch

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from protocol.outcomes import Outcome
-from protocol.wire import Flag, Kind, Reduction
+from hopsum.protocol.outcomes import Outcome
+from hopsum.protocol.wire import Flag, Kind, Reduction
 from tests.packet.hopsum.packets import Packet, add, raw_ipv4
 from tests.packet.hopsum.star import SERVER_PORT, contribution, result, send, star, up
 from tests.packet.hopsum.switches import CPU_PORT, Switch

@@ -7,8 +7,8 @@ from itertools import product
 
 import pytest
 
-from protocol.outcomes import Outcome
-from protocol.wire import Flag, Hop, Kind, Reduction
+from hopsum.protocol.outcomes import Outcome
+from hopsum.protocol.wire import Flag, Hop, Kind, Reduction
 from tests.packet.hopsum.packets import LAST_HOP, Packet, add, lanes_of
 from tests.packet.hopsum.star import SERVER_PORT, WINDOW, contribution, send, star, up
 from tests.packet.hopsum.switches import CPU_PORT, Switch

@@ -8,8 +8,8 @@ from functools import reduce
 
 import pytest
 
-from protocol.outcomes import Outcome
-from protocol.wire import LANE_REDUCTIONS, ROOT_REDUCTIONS, Flag, Reduction
+from hopsum.protocol.outcomes import Outcome
+from hopsum.protocol.wire import LANE_REDUCTIONS, ROOT_REDUCTIONS, Flag, Reduction
 from tests.oracles.reference_switch import COMBINED_BY
 from tests.packet.hopsum.packets import add, wrapped
 from tests.packet.hopsum.star import contribution, star, up

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from protocol import wire
-from protocol.outcomes import Outcome
-from protocol.wire import Flag, Hop, Kind, Reduction, carries_lanes
+from hopsum.protocol import wire
+from hopsum.protocol.outcomes import Outcome
+from hopsum.protocol.wire import Flag, Hop, Kind, Reduction, carries_lanes
 from tests.packet.hopsum.packets import LAST_HOP, Packet, lanes_of
 from tests.packet.hopsum.star import SERVER_PORT, contribution, result, send, star, up
 from tests.packet.hopsum.switches import Build, Switch

@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from protocol import wire
-from protocol.outcomes import Outcome
+from hopsum.protocol import wire
+from hopsum.protocol.outcomes import Outcome
 from tests.packet.hopsum.packets import raw_ipv4
 from tests.packet.hopsum.switches import Switch
 

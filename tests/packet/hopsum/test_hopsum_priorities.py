@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from protocol.tos import LEVELS, tos_of_level
-from protocol.wire import Flag, Hop, Kind
+from hopsum.protocol.tos import LEVELS, tos_of_level
+from hopsum.protocol.wire import Flag, Hop, Kind
 from tests.packet.hopsum.packets import raw_ipv4
 from tests.packet.hopsum.star import SERVER_PORT, contribution, result, send, send_all, star
 from tests.packet.hopsum.switches import EngineSwitch, Switch

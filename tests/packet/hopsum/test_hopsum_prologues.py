@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from protocol.outcomes import Outcome
-from protocol.tos import URGENT
-from protocol.wire import Kind, Reduction
+from hopsum.protocol.outcomes import Outcome
+from hopsum.protocol.tos import URGENT
+from hopsum.protocol.wire import Kind, Reduction
 from tests.packet.hopsum.packets import Packet
 from tests.packet.hopsum.star import SERVER_PORT, contribution, result, send, star, up
 from tests.packet.hopsum.switches import Switch

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from protocol.outcomes import Outcome
-from protocol.tos import URGENT
-from protocol.wire import QUESTION, Flag, Kind, Reduction
+from hopsum.protocol.outcomes import Outcome
+from hopsum.protocol.tos import URGENT
+from hopsum.protocol.wire import QUESTION, Flag, Kind, Reduction
 from tests.packet.hopsum.packets import Packet, add
 from tests.packet.hopsum.star import SERVER_PORT, contribution, result, send, star, up
 from tests.packet.hopsum.switches import EngineSwitch, Switch

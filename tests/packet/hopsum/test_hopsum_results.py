@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from protocol.outcomes import Outcome
-from protocol.wire import Flag, Hop, Kind
+from hopsum.protocol.outcomes import Outcome
+from hopsum.protocol.wire import Flag, Hop, Kind
 from tests.packet.hopsum.packets import Packet, add
 from tests.packet.hopsum.star import SERVER_PORT, contribution, result, send, star, up
 from tests.packet.hopsum.switches import Switch

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from protocol.outcomes import Outcome
-from protocol.tos import URGENT
-from protocol.wire import Flag, Kind, Reduction, carries_lanes
+from hopsum.protocol.outcomes import Outcome
+from hopsum.protocol.tos import URGENT
+from hopsum.protocol.wire import Flag, Kind, Reduction, carries_lanes
 from tests.packet.hopsum.packets import Packet, add, lanes_of
 from tests.packet.hopsum.star import SERVER_PORT, contribution, result, send, star, up
 from tests.packet.hopsum.switches import CPU_PORT, Switch

@@ -8,8 +8,8 @@ from functools import reduce
 
 import pytest
 
-from protocol.outcomes import Outcome
-from protocol.wire import Flag, Hop, Reduction
+from hopsum.protocol.outcomes import Outcome
+from hopsum.protocol.wire import Flag, Hop, Reduction
 from tests.oracles.reference_switch import COMBINED_BY
 from tests.packet.hopsum.packets import LAST_HOP, add, lanes_of, wrapped
 from tests.packet.hopsum.star import contribution, result, send, send_all, star, up

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.plan import PlanError
-from network.topologies import Options, make_topology
-from planning.bounds.bidirected_cut import bidirected_cut
-from planning.bounds.cut_proof import CutCertificate, CutWeights, Ways
-from planning.bounds.minimum_cut import Cut, FlowNetwork
-from planning.bounds.relay import relay_bound
-from planning.bounds.steiner_cut import steiner_cut
-from planning.bounds.strength import strength
-from planning.model.forest import Certificate
-from planning.model.graph import PlanningGraph, planning_graph
-from planning.model.linear_program import LinearProgram, Solution, SolverError, Status
+from hopsum.collectives.plan import PlanError
+from hopsum.network.topologies import Options, make_topology
+from hopsum.planning.bounds.bidirected_cut import bidirected_cut
+from hopsum.planning.bounds.cut_proof import CutCertificate, CutWeights, Ways
+from hopsum.planning.bounds.minimum_cut import Cut, FlowNetwork
+from hopsum.planning.bounds.relay import relay_bound
+from hopsum.planning.bounds.steiner_cut import steiner_cut
+from hopsum.planning.bounds.strength import strength
+from hopsum.planning.model.forest import Certificate
+from hopsum.planning.model.graph import PlanningGraph, planning_graph
+from hopsum.planning.model.linear_program import LinearProgram, Solution, SolverError, Status
 
 
 def graph_of(

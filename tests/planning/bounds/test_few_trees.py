@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from network.loaders import load_network
-from planning.bounds.few_trees import bound_of_few, fractions_below, largest_determinant
-from planning.bounds.strength import strength
-from planning.model.forest import Certificate, ForestOptions
-from planning.model.graph import PlanningGraph, planning_graph
-from planning.spanning.spanning_trees import NumberedGraph
-from planning.spanning.tree_choice import exact_rates
-from planning.spanning.tree_enumeration import all_trees
+from hopsum.network.loaders import load_network
+from hopsum.planning.bounds.few_trees import bound_of_few, fractions_below, largest_determinant
+from hopsum.planning.bounds.strength import strength
+from hopsum.planning.model.forest import Certificate, ForestOptions
+from hopsum.planning.model.graph import PlanningGraph, planning_graph
+from hopsum.planning.spanning.spanning_trees import NumberedGraph
+from hopsum.planning.spanning.tree_choice import exact_rates
+from hopsum.planning.spanning.tree_enumeration import all_trees
 from tests.support.paths import EXAMPLES
 from tests.support.search import examples
 from tests.support.tree_world import best_of_two, named, network_of, networks

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.plan import PlanError
-from network.topologies import Options, make_topology
-from planning.model.graph import PlanningGraph, planning_graph
+from hopsum.collectives.plan import PlanError
+from hopsum.network.topologies import Options, make_topology
+from hopsum.planning.model.graph import PlanningGraph, planning_graph
 from tests.oracles.link_bytes import link_bytes
 
 

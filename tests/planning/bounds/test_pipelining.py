@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.plan import PlanError
-from network.topologies import Options, make_topology
-from planning.bounds.pipelining import PipelinedTree, least_seconds
-from planning.bounds.strength import strength
-from planning.model.graph import planning_graph
+from hopsum.collectives.plan import PlanError
+from hopsum.network.topologies import Options, make_topology
+from hopsum.planning.bounds.pipelining import PipelinedTree, least_seconds
+from hopsum.planning.bounds.strength import strength
+from hopsum.planning.model.graph import planning_graph
 
 positive = st.fractions(min_value=Fraction(1, 50), max_value=50, max_denominator=50)
 pipelines = st.builds(PipelinedTree, st.integers(1, 9), positive, positive, positive)

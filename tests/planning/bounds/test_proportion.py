@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planning.bounds.proportion import whole_proportion
+from hopsum.planning.bounds.proportion import whole_proportion
 
 
 @given(st.lists(st.integers(-50, 50)), st.floats(1e-3, 1e3), st.integers(50, 1000))

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.plan import PlanError
-from planning.bounds.strength import strength
-from planning.model.forest import Certificate
-from planning.model.graph import PlanningGraph
+from hopsum.collectives.plan import PlanError
+from hopsum.planning.bounds.strength import strength
+from hopsum.planning.model.forest import Certificate
+from hopsum.planning.model.graph import PlanningGraph
 from tests.support.search import examples
 
 

@@ -10,23 +10,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from network.model import Network
-from network.topologies import Options as NetworkOptions
-from network.topologies import make_topology
-from planning.embedding import candidates, planner
-from planning.embedding.candidates import Candidates
-from planning.embedding.capacities import Capacities
-from planning.embedding.choice import Columns, Method, Options, groups_of
-from planning.embedding.elastic_tree import all_trees, count_trees
-from planning.embedding.embedding_plan import Embedding, JobEmbedding, slots_taken
-from planning.embedding.logical_topologies import Paths, aggregation_tree
-from planning.embedding.planner import plan_embedding
-from planning.embedding.programme import relax, solve_integers
-from planning.embedding.regions import Region
-from planning.embedding.sparsify import sparsify
-from planning.model.demand import JobDemand, Model, Resources, unused
-from planning.model.forest import Verdict
-from planning.model.request import WeightSteps
+from hopsum.network.model import Network
+from hopsum.network.topologies import Options as NetworkOptions
+from hopsum.network.topologies import make_topology
+from hopsum.planning.embedding import candidates, planner
+from hopsum.planning.embedding.candidates import Candidates
+from hopsum.planning.embedding.capacities import Capacities
+from hopsum.planning.embedding.choice import Columns, Method, Options, groups_of
+from hopsum.planning.embedding.elastic_tree import all_trees, count_trees
+from hopsum.planning.embedding.embedding_plan import Embedding, JobEmbedding, slots_taken
+from hopsum.planning.embedding.logical_topologies import Paths, aggregation_tree
+from hopsum.planning.embedding.planner import plan_embedding
+from hopsum.planning.embedding.programme import relax, solve_integers
+from hopsum.planning.embedding.regions import Region
+from hopsum.planning.embedding.sparsify import sparsify
+from hopsum.planning.model.demand import JobDemand, Model, Resources, unused
+from hopsum.planning.model.forest import Verdict
+from hopsum.planning.model.request import WeightSteps
 from tests.support.search import examples
 
 GIGABIT = (125_000_000,)

@@ -7,21 +7,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.decomposition import decompose
-from collectives.messages import plan_from, plan_message
-from collectives.plan import DataType, HostPart, JobPlan, PlanError, Results
-from collectives.plan_checker import check_plans, plan_faults
-from controller.jobs.reoptimizer import free_network
-from network.model import Network
-from network.topologies import Options, make_topology
-from planning.model.allocation import Allocator
-from planning.model.demand import Model
-from planning.model.forest import ForestOptions
-from planning.model.request import Algorithm, EmbeddingOptions, PlanRequest, WeightSteps
-from planning.registry import EMBEDDING, make_plan
-from timing.estimate import Fidelity, estimate
-from timing.flow_simulator import TimingError
-from timing.work import PlanWork
+from hopsum.collectives.decomposition import decompose
+from hopsum.collectives.messages import plan_from, plan_message
+from hopsum.collectives.plan import DataType, HostPart, JobPlan, PlanError, Results
+from hopsum.collectives.plan_checker import check_plans, plan_faults
+from hopsum.controller.jobs.reoptimizer import free_network
+from hopsum.network.model import Network
+from hopsum.network.topologies import Options, make_topology
+from hopsum.planning.model.allocation import Allocator
+from hopsum.planning.model.demand import Model
+from hopsum.planning.model.forest import ForestOptions
+from hopsum.planning.model.request import Algorithm, EmbeddingOptions, PlanRequest, WeightSteps
+from hopsum.planning.registry import EMBEDDING, make_plan
+from hopsum.timing.estimate import Fidelity, estimate
+from hopsum.timing.flow_simulator import TimingError
+from hopsum.timing.work import PlanWork
 
 pytestmark = pytest.mark.usefixtures("time_to_plan")
 

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.algorithms.host_part import host_part_all_reduce
-from collectives.link_volumes import link_volumes
-from collectives.plan import PlanError
-from collectives.schedule_checker import check_schedule
-from network.model import Network
-from network.paths import PlainRoutes
-from network.topologies import Options, make_topology
-from planning.embedding.capacities import Capacities
-from planning.embedding.elastic_tree import cheapest_tree, rotated_trees
-from planning.embedding.embedding_plan import Part
-from planning.embedding.logical_topologies import (
+from hopsum.collectives.algorithms.host_part import host_part_all_reduce
+from hopsum.collectives.link_volumes import link_volumes
+from hopsum.collectives.plan import PlanError
+from hopsum.collectives.schedule_checker import check_schedule
+from hopsum.network.model import Network
+from hopsum.network.paths import PlainRoutes
+from hopsum.network.topologies import Options, make_topology
+from hopsum.planning.embedding.capacities import Capacities
+from hopsum.planning.embedding.elastic_tree import cheapest_tree, rotated_trees
+from hopsum.planning.embedding.embedding_plan import Part
+from hopsum.planning.embedding.logical_topologies import (
     LogicalTopology,
     Paths,
     aggregation_tree,
@@ -27,10 +27,10 @@ from planning.embedding.logical_topologies import (
     physical_order,
     ring,
 )
-from planning.embedding.plan_builder import host_part
-from planning.embedding.regions import Region, find_regions
-from planning.embedding.switch_trees import SwitchTrees
-from planning.model.demand import JobDemand, unused
+from hopsum.planning.embedding.plan_builder import host_part
+from hopsum.planning.embedding.regions import Region, find_regions
+from hopsum.planning.embedding.switch_trees import SwitchTrees
+from hopsum.planning.model.demand import JobDemand, unused
 
 NETWORKS = {
     spec: make_topology(spec, Options(link_rate=1.0))

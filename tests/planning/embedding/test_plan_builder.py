@@ -6,29 +6,29 @@ from fractions import Fraction
 
 import pytest
 
-from collectives.algorithms.host_part import host_part_all_reduce
-from collectives.flows import tree_flows
-from collectives.link_volumes import link_volumes
-from collectives.plan import PlanError
-from collectives.plan_checker import check_plans
-from collectives.schedule_checker import check_schedule
-from network.paths import PlainRoutes
-from network.topologies import Options as NetworkOptions
-from network.topologies import make_topology
-from planning.embedding.capacities import Capacities
-from planning.embedding.choice import Options
-from planning.embedding.embedding_plan import (
+from hopsum.collectives.algorithms.host_part import host_part_all_reduce
+from hopsum.collectives.flows import tree_flows
+from hopsum.collectives.link_volumes import link_volumes
+from hopsum.collectives.plan import PlanError
+from hopsum.collectives.plan_checker import check_plans
+from hopsum.collectives.schedule_checker import check_schedule
+from hopsum.network.paths import PlainRoutes
+from hopsum.network.topologies import Options as NetworkOptions
+from hopsum.network.topologies import make_topology
+from hopsum.planning.embedding.capacities import Capacities
+from hopsum.planning.embedding.choice import Options
+from hopsum.planning.embedding.embedding_plan import (
     JobEmbedding,
     Part,
     check_embedding,
     slots_taken,
 )
-from planning.embedding.logical_topologies import Paths, ring
-from planning.embedding.plan_builder import host_part, realise
-from planning.embedding.planner import plan_embedding
-from planning.model.allocation import Allocator
-from planning.model.demand import DirectedLink, JobDemand, Model, unused
-from planning.model.request import PlanRequest, WeightSteps
+from hopsum.planning.embedding.logical_topologies import Paths, ring
+from hopsum.planning.embedding.plan_builder import host_part, realise
+from hopsum.planning.embedding.planner import plan_embedding
+from hopsum.planning.model.allocation import Allocator
+from hopsum.planning.model.demand import DirectedLink, JobDemand, Model, unused
+from hopsum.planning.model.request import PlanRequest, WeightSteps
 
 NETWORK = make_topology("leaf-spine:3x3x2", NetworkOptions(1e9, 5e8, slots=1024))
 WORKERS = tuple(host for host in NETWORK.hosts if host != "ps")

@@ -5,12 +5,12 @@ from fractions import Fraction
 
 import pytest
 
-from collectives.plan import PlanError
-from network.topologies import Options as NetworkOptions
-from network.topologies import make_topology
-from planning.embedding.choice import Options
-from planning.embedding.planner import plan_embedding
-from planning.model.demand import (
+from hopsum.collectives.plan import PlanError
+from hopsum.network.topologies import Options as NetworkOptions
+from hopsum.network.topologies import make_topology
+from hopsum.planning.embedding.choice import Options
+from hopsum.planning.embedding.planner import plan_embedding
+from hopsum.planning.model.demand import (
     JobDemand,
     Model,
     Resources,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from collectives.plan import PlanError
-from planning.model.forest import Certificate, Forest, ForestOptions, RatedTree, Verdict
-from planning.model.forest_checker import check_forest, forest_faults
-from planning.model.graph import PlanningGraph
+from hopsum.collectives.plan import PlanError
+from hopsum.planning.model.forest import Certificate, Forest, ForestOptions, RatedTree, Verdict
+from hopsum.planning.model.forest_checker import check_forest, forest_faults
+from hopsum.planning.model.graph import PlanningGraph
 from tests.support.tree_world import network_of
 
 SQUARE = network_of([("a", "b", 2), ("b", "c", 2), ("c", "d", 2), ("a", "d", 2)])

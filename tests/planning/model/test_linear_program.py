@@ -5,7 +5,7 @@ from __future__ import annotations
 import highspy
 import pytest
 
-from planning.model.linear_program import LinearProgram, SolverError, Status
+from hopsum.planning.model.linear_program import LinearProgram, SolverError, Status
 
 
 def knapsack() -> LinearProgram:

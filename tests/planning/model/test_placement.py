@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from network.builder import NetworkBuilder
-from network.model import NetworkError
-from planning.model.placement import hosts_named, place
+from hopsum.network.builder import NetworkBuilder
+from hopsum.network.model import NetworkError
+from hopsum.planning.model.placement import hosts_named, place
 
 
 def test_hosts_are_found_by_names_and_labels() -> None:

@@ -7,15 +7,15 @@ from dataclasses import replace
 import networkx as nx
 import pytest
 
-from cli.experiment.description import Experiment
-from cli.experiment.runner import run_experiment
-from collectives.plan import PlanError
-from network.loaders import load_network
-from planning.model.demand import Model
-from planning.model.request import PlanRequest
-from planning.model.stack_depth import stack_depth
-from planning.registry import EMBEDDING, PLANNERS, make_plan
-from protocol.wire import HOPS_DEFAULT, most_hops
+from hopsum.cli.experiment.description import Experiment
+from hopsum.cli.experiment.runner import run_experiment
+from hopsum.collectives.plan import PlanError
+from hopsum.network.loaders import load_network
+from hopsum.planning.model.demand import Model
+from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.model.stack_depth import stack_depth
+from hopsum.planning.registry import EMBEDDING, PLANNERS, make_plan
+from hopsum.protocol.wire import HOPS_DEFAULT, most_hops
 
 DEEP = load_network("line:16x1", link_rate=1e6, servers=0)
 ENDS = PlanRequest(1, 1, ("h1", "h2", "h9"), ("h16",), max_hops=17)

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from planning.bounds.strength import strength
-from planning.model.forest import ForestOptions
-from planning.model.graph import PlanningGraph
-from planning.spanning.block_trees import BlockTrees
-from planning.spanning.spanning_trees import NumberedGraph
-from planning.spanning.tree_choice import Choice
+from hopsum.planning.bounds.strength import strength
+from hopsum.planning.model.forest import ForestOptions
+from hopsum.planning.model.graph import PlanningGraph
+from hopsum.planning.spanning.block_trees import BlockTrees
+from hopsum.planning.spanning.spanning_trees import NumberedGraph
+from hopsum.planning.spanning.tree_choice import Choice
 from tests.support.tree_world import best_of_two, network_of, networks
 
 FEW = 30

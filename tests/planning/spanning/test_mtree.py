@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.plan import PlanError
-from planning.bounds.strength import strength
-from planning.model.forest import Forest, ForestOptions, Verdict
-from planning.model.forest_checker import check_forest
-from planning.model.graph import PlanningGraph
-from planning.spanning.mtree import _Growth, _lowered, mtree_choice, plan_mtree
-from planning.spanning.spanning_trees import NumberedGraph
+from hopsum.collectives.plan import PlanError
+from hopsum.planning.bounds.strength import strength
+from hopsum.planning.model.forest import Forest, ForestOptions, Verdict
+from hopsum.planning.model.forest_checker import check_forest
+from hopsum.planning.model.graph import PlanningGraph
+from hopsum.planning.spanning.mtree import _Growth, _lowered, mtree_choice, plan_mtree
+from hopsum.planning.spanning.spanning_trees import NumberedGraph
 from tests.support.tree_world import named, network_of, networks
 
 

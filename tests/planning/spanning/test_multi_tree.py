@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.plan import PlanError
-from network.loaders import load_network
-from planning.bounds.strength import strength
-from planning.model.forest import Forest, ForestOptions, Verdict
-from planning.model.forest_checker import check_forest
-from planning.model.graph import PlanningGraph, planning_graph
-from planning.spanning import multi_tree
-from planning.spanning.mtree import plan_mtree
-from planning.spanning.multi_tree import _Planning, plan_multi_tree
+from hopsum.collectives.plan import PlanError
+from hopsum.network.loaders import load_network
+from hopsum.planning.bounds.strength import strength
+from hopsum.planning.model.forest import Forest, ForestOptions, Verdict
+from hopsum.planning.model.forest_checker import check_forest
+from hopsum.planning.model.graph import PlanningGraph, planning_graph
+from hopsum.planning.spanning import multi_tree
+from hopsum.planning.spanning.mtree import plan_mtree
+from hopsum.planning.spanning.multi_tree import _Planning, plan_multi_tree
 from tests.support.paths import EXAMPLES
 from tests.support.search import examples
 from tests.support.tree_world import best_of_two, named, network_of, networks, spanning_trees

@@ -12,28 +12,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.plan import PlanError
-from planning.bounds.strength import strength
-from planning.model.forest import ForestOptions
-from planning.model.graph import PlanningGraph
-from planning.spanning.equal_rates import (
+from hopsum.collectives.plan import PlanError
+from hopsum.planning.bounds.strength import strength
+from hopsum.planning.model.forest import ForestOptions
+from hopsum.planning.model.graph import PlanningGraph
+from hopsum.planning.spanning.equal_rates import (
     copies,
     halved_rates,
     largest_rate,
     trees_of_rate,
     unit_rates,
 )
-from planning.spanning.low_trees import LowTrees
-from planning.spanning.spanning_trees import Limits, NumberedGraph, Tree, check_possible
-from planning.spanning.tree_choice import (
+from hopsum.planning.spanning.low_trees import LowTrees
+from hopsum.planning.spanning.spanning_trees import Limits, NumberedGraph, Tree, check_possible
+from hopsum.planning.spanning.tree_choice import (
     _exact,
     choose_trees,
     exact_rates,
     fractional_bound,
     residual,
 )
-from planning.spanning.tree_enumeration import all_trees, count_trees
-from planning.spanning.tree_packing import TreePacking, equal_trees
+from hopsum.planning.spanning.tree_enumeration import all_trees, count_trees
+from hopsum.planning.spanning.tree_packing import TreePacking, equal_trees
 from tests.support.tree_world import named, network_of, networks, spanning_trees
 
 NEVER = math.inf

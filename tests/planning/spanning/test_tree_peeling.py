@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planning.bounds.strength import strength
-from planning.model.graph import PlanningGraph
-from planning.spanning.spanning_trees import Lengths, NumberedGraph, Tree
-from planning.spanning.tree_choice import residual
-from planning.spanning.tree_enumeration import all_trees
-from planning.spanning.tree_peeling import Peeling, Rest, largest_share
+from hopsum.planning.bounds.strength import strength
+from hopsum.planning.model.graph import PlanningGraph
+from hopsum.planning.spanning.spanning_trees import Lengths, NumberedGraph, Tree
+from hopsum.planning.spanning.tree_choice import residual
+from hopsum.planning.spanning.tree_enumeration import all_trees
+from hopsum.planning.spanning.tree_peeling import Peeling, Rest, largest_share
 from tests.support.tree_world import named, network_of, networks
 
 NEVER = math.inf

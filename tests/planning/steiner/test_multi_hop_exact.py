@@ -8,19 +8,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from collectives.plan import PlanError, Results
-from network.loaders import load_network
-from network.model import Network
-from planning.model.allocation import Allocator
-from planning.model.forest import ForestOptions, Verdict
-from planning.model.linear_program import Status
-from planning.model.placement import place
-from planning.model.request import Method, PlanRequest
-from planning.registry import make_plan
-from planning.steiner.multi_hop import solve_multi_hop, solve_tasks
-from planning.steiner.multi_hop_bound import time_bound
-from planning.steiner.multi_hop_exact import solve_exactly
-from planning.steiner.tree_problem import Limits, TreeTask, build_model, exact_time, route_of
+from hopsum.collectives.plan import PlanError, Results
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.planning.model.allocation import Allocator
+from hopsum.planning.model.forest import ForestOptions, Verdict
+from hopsum.planning.model.linear_program import Status
+from hopsum.planning.model.placement import place
+from hopsum.planning.model.request import Method, PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.planning.steiner.multi_hop import solve_multi_hop, solve_tasks
+from hopsum.planning.steiner.multi_hop_bound import time_bound
+from hopsum.planning.steiner.multi_hop_exact import solve_exactly
+from hopsum.planning.steiner.tree_problem import Limits, TreeTask, build_model, exact_time, route_of
 from tests.oracles.in_network_trees import best_time, small_network
 from tests.support.search import examples
 

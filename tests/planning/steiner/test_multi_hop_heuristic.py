@@ -8,21 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.plan import PlanError
-from collectives.plan_checker import check_plans
-from network.loaders import load_network
-from network.model import Network
-from planning.model.allocation import Allocator
-from planning.model.forest import ForestOptions, Verdict
-from planning.model.placement import place
-from planning.model.request import Method, PlanRequest
-from planning.registry import make_plan
-from planning.steiner import multi_hop
-from planning.steiner.multi_hop import solve_multi_hop, solve_tasks
-from planning.steiner.multi_hop_candidates import candidate_trees
-from planning.steiner.multi_hop_heuristic import Effort, improve
-from planning.steiner.tree_local_search import HangingTree, Path
-from planning.steiner.tree_problem import Limits, TreeTask, build_model
+from hopsum.collectives.plan import PlanError
+from hopsum.collectives.plan_checker import check_plans
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.planning.model.allocation import Allocator
+from hopsum.planning.model.forest import ForestOptions, Verdict
+from hopsum.planning.model.placement import place
+from hopsum.planning.model.request import Method, PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.planning.steiner import multi_hop
+from hopsum.planning.steiner.multi_hop import solve_multi_hop, solve_tasks
+from hopsum.planning.steiner.multi_hop_candidates import candidate_trees
+from hopsum.planning.steiner.multi_hop_heuristic import Effort, improve
+from hopsum.planning.steiner.tree_local_search import HangingTree, Path
+from hopsum.planning.steiner.tree_problem import Limits, TreeTask, build_model
 
 
 def with_speeds(network: Network, random: Random) -> Network:

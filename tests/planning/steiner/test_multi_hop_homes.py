@@ -11,17 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from collectives.plan_checker import check_plans
-from network.builder import NetworkBuilder
-from network.model import Network
-from planning.answers import answer as answer_of
-from planning.model.forest import Verdict
-from planning.model.request import Method, PlanRequest
-from planning.model.routes import link_loads, make_route
-from planning.registry import make_plan
-from planning.steiner import multi_hop_homes
-from planning.steiner.multi_hop import solve_tasks
-from planning.steiner.tree_problem import Limits, TreeTask
+from hopsum.collectives.plan_checker import check_plans
+from hopsum.network.builder import NetworkBuilder
+from hopsum.network.model import Network
+from hopsum.planning.answers import answer as answer_of
+from hopsum.planning.model.forest import Verdict
+from hopsum.planning.model.request import Method, PlanRequest
+from hopsum.planning.model.routes import link_loads, make_route
+from hopsum.planning.registry import make_plan
+from hopsum.planning.steiner import multi_hop_homes
+from hopsum.planning.steiner.multi_hop import solve_tasks
+from hopsum.planning.steiner.tree_problem import Limits, TreeTask
 from tests.oracles.in_network_trees import all_parents, best_time, small_network
 from tests.support.search import examples
 

@@ -6,18 +6,18 @@ from fractions import Fraction
 
 import pytest
 
-from collectives.plan import JobPlan, PlanError, Results
-from collectives.plan_checker import check_plans
-from controller.jobs.manager import Manager
-from host_agent.plan_checks import check_same_job
-from network.loaders import load_network
-from network.model import Network
-from planning.model.allocation import Allocator
-from planning.model.forest import ForestOptions
-from planning.model.placement import place
-from planning.model.request import Algorithm, PlanRequest
-from planning.registry import make_plan
-from planning.steiner.multi_tree_in_network import pack_in_network, spread
+from hopsum.collectives.plan import JobPlan, PlanError, Results
+from hopsum.collectives.plan_checker import check_plans
+from hopsum.controller.jobs.manager import Manager
+from hopsum.host_agent.plan_checks import check_same_job
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.planning.model.allocation import Allocator
+from hopsum.planning.model.forest import ForestOptions
+from hopsum.planning.model.placement import place
+from hopsum.planning.model.request import Algorithm, PlanRequest
+from hopsum.planning.registry import make_plan
+from hopsum.planning.steiner.multi_tree_in_network import pack_in_network, spread
 from tests.support.jobs import job_of
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planning.steiner.low_congestion import least_congestion
-from planning.steiner.soar import Placement, soar
-from planning.steiner.tree_problem import Chosen, Limits, TreeTask, build_model
+from hopsum.planning.steiner.low_congestion import least_congestion
+from hopsum.planning.steiner.soar import Placement, soar
+from hopsum.planning.steiner.tree_problem import Chosen, Limits, TreeTask, build_model
 from tests.oracles.in_network_trees import all_parents, small_network
 
 # Figure 2 of the paper: a binary tree of seven switches with 2, 6, 5 and 4 messages at its leaves.

@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from collectives.plan import PlanError
-from network.builder import NetworkBuilder
-from network.loaders import load_network
-from network.model import Network
-from planning.model.forest import Forest, ForestOptions, Verdict
-from planning.model.forest_checker import forest_faults
-from planning.model.graph import planning_graph
-from planning.model.placement import place
-from planning.steiner.packing_problem import PackingProblem
-from planning.steiner.steiner_packing import pack_trees
+from hopsum.collectives.plan import PlanError
+from hopsum.network.builder import NetworkBuilder
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.planning.model.forest import Forest, ForestOptions, Verdict
+from hopsum.planning.model.forest_checker import forest_faults
+from hopsum.planning.model.graph import planning_graph
+from hopsum.planning.model.placement import place
+from hopsum.planning.steiner.packing_problem import PackingProblem
+from hopsum.planning.steiner.steiner_packing import pack_trees
 from tests.support.machine import PATIENCE
 
 

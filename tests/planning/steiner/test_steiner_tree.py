@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planning.steiner.dual_ascent import paid_by_cuts
-from planning.steiner.steiner_tree import Arcs, SteinerTables, Terminal
+from hopsum.planning.steiner.dual_ascent import paid_by_cuts
+from hopsum.planning.steiner.steiner_tree import Arcs, SteinerTables, Terminal
 
 
 def arcs_of(nodes: int, edges: list[tuple[int, int]], merges: list[bool]) -> Arcs:

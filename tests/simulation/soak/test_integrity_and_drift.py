@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from cli.soak_command import make_kit
-from protocol.errors import InputError
-from simulation.host import HostClock
-from simulation.soak.oracles import Oracle
-from simulation.soak.run import check, run_schedule
-from simulation.soak.schedule import (
+from hopsum.cli.soak_command import make_kit
+from hopsum.protocol.errors import InputError
+from hopsum.simulation.host import HostClock
+from hopsum.simulation.soak.oracles import Oracle
+from hopsum.simulation.soak.run import check, run_schedule
+from hopsum.simulation.soak.schedule import (
     EVERYWHERE,
     ClockDrift,
     FaultSchedule,

@@ -7,9 +7,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulation.soak.generator import make_schedule
-from simulation.soak.minimise import minimise
-from simulation.soak.schedule import ClockJump, FaultSchedule, JobEntry, NetworkEntry
+from hopsum.simulation.soak.generator import make_schedule
+from hopsum.simulation.soak.minimise import minimise
+from hopsum.simulation.soak.schedule import ClockJump, FaultSchedule, JobEntry, NetworkEntry
 
 JOB = JobEntry("a", 0.0, ("h1", "h2", "h3"), ("ps",), rounds=16, elements=100)
 FAULTS = tuple(ClockJump(float(number), 1.0) for number in range(12))

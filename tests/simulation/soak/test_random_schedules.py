@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cli.soak_command import make_kit
-from simulation.soak.campaign import soak
+from hopsum.cli.soak_command import make_kit
+from hopsum.simulation.soak.campaign import soak
 
 SCHEDULES, PART = 200, 50
 

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from cli.experiment import pipelines
-from cli.soak_command import make_kit
-from controller.dataplane.pipeline import Pipeline
-from controller.jobs.job import Job
-from controller.jobs.job_table import JobTable
-from controller.jobs.manager import Manager
-from host_agent.stream import Stream
-from host_agent.workload import RandomTensors
-from simulation.soak.campaign import failure_of, run_one
-from simulation.soak.oracles import Oracle
-from simulation.soak.run import Kit
-from simulation.soak.schedule import (
+from hopsum.cli.experiment import pipelines
+from hopsum.cli.soak_command import make_kit
+from hopsum.controller.dataplane.pipeline import Pipeline
+from hopsum.controller.jobs.job import Job
+from hopsum.controller.jobs.job_table import JobTable
+from hopsum.controller.jobs.manager import Manager
+from hopsum.host_agent.stream import Stream
+from hopsum.host_agent.workload import RandomTensors
+from hopsum.simulation.soak.campaign import failure_of, run_one
+from hopsum.simulation.soak.oracles import Oracle
+from hopsum.simulation.soak.run import Kit
+from hopsum.simulation.soak.schedule import (
     ClockJump,
     FaultSchedule,
     JobEntry,
@@ -109,7 +109,7 @@ def test_an_entry_that_stays_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_a_finished_job_without_sums_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "simulation.soak.ledger._NotedTensors.take_result", RandomTensors.take_result
+        "hopsum.simulation.soak.ledger._NotedTensors.take_result", RandomTensors.take_result
     )
     small = replace(JOB, workers=("h1",), elements=2, rounds=1)
     result = run_one(FaultSchedule(1, NETWORK, (small,)), make_kit())

@@ -1,0 +1,1 @@
+"""hopsum: gradients summed hop by hop inside the network."""

@@ -1,0 +1,390 @@
+"""Commands that start a cluster or its controller."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hopsum.cli.command_options import (
+    DashboardOption,
+    HostsOption,
+    LargestPieceOption,
+    LinkRateOption,
+    LossOption,
+    MaxHopsOption,
+    NetworkOption,
+    PcapOption,
+    PlainOption,
+    RateOption,
+    ServersOption,
+    TopologyArgument,
+    UplinkOption,
+    WebOption,
+    WorkersOption,
+    link_rate_of,
+    web_option,
+)
+from hopsum.cli.console import notify
+from hopsum.cli.experiment.cluster import run_controller, run_emulated_cluster, switch_drivers
+from hopsum.cli.experiment.description import Engine
+from hopsum.collectives.workload import MOST_TENSORS
+from hopsum.controller.api.serving import known_at
+from hopsum.controller.ha.election import Election, name_of_process
+from hopsum.controller.ha.etcd import etcd_address, is_etcd
+from hopsum.controller.jobs.priorities import (
+    EARLY_ITERATIONS,
+    ONE_LEVEL,
+    PriorityPolicy,
+    suitable_policy,
+)
+from hopsum.controller.jobs.settings import ATTEND_LIMIT, ClusterSettings
+from hopsum.controller.jobs.sharing import SharingPolicy
+from hopsum.files.options_file import config_option
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.planning.model.stack_depth import stack_depth
+from hopsum.protocol.channel import Tls, tls_of_environment
+from hopsum.protocol.errors import InputError
+from hopsum.protocol.wire import LANES_MAX, LANES_STEP
+
+app = typer.Typer(
+    help="The controller as a long-running process.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+_ADDRESS = r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}"
+
+EngineOption = Annotated[Engine, typer.Option(help="Switch that runs the P4 program.")]
+LanesOption = Annotated[int, typer.Option(min=LANES_STEP, max=LANES_MAX, help="Values per packet.")]
+PrioritiesOption = Annotated[
+    bool,
+    typer.Option(
+        "--priorities/--no-priorities",
+        help="Prioritize jobs in their first iterations, then those that have sent least; or share "
+        "links fairly.",
+    ),
+]
+EarlyIterationsOption = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        max=MOST_TENSORS,
+        help="I: how many first iterations of a job have the highest priority.",
+    ),
+]
+DEFAULT_QUOTA = float(SharingPolicy().quota)
+DEFAULT_USER_QUOTA = float(SharingPolicy().user_quota)
+QuotaOption = Annotated[
+    float, typer.Option(help="Share of a switch's slots that one job may hold, above 0 to 1.")
+]
+
+UserQuotaOption = Annotated[
+    float,
+    typer.Option(
+        help="Share of a switch's slots that all jobs of a user who is no operator may hold, at "
+        "least --quota."
+    ),
+]
+AttendLimitOption = Annotated[
+    float,
+    typer.Option(
+        min=1.0,
+        max=1e6,
+        metavar="SECONDS",
+        help="End a job of processes, such as a training's, if they do not attend it within this "
+        "time of its start: it holds slots.",
+    ),
+]
+
+
+def switch_addresses(network: Network, given: Sequence[str]) -> dict[str, str]:
+    """Return the addresses of switches by name; empty if none is given. Raises InputError."""
+    addresses: dict[str, str] = {}
+    for text in given:
+        name, equals, address = text.partition("=")
+        if not equals or (not address.startswith("unix:") and not re.fullmatch(_ADDRESS, address)):
+            raise InputError(f"switch {text!r:.80}: expected NAME=HOST:PORT or NAME=unix:PATH")
+        known_switches(network, [name])
+        if name in addresses:
+            raise InputError(f"switch {name}: two addresses; expected one")
+        addresses[name] = address
+    missing = [name for name in network.switches if name not in addresses]
+    if addresses and missing:
+        raise InputError(
+            f"switch {', '.join(missing)}: no address; expected addresses for all switches of "
+            f"{network.name}, or for none"
+        )
+    return addresses
+
+
+def known_switches(network: Network, names: Sequence[str]) -> Sequence[str]:
+    """Return the names. Raises InputError for an unknown switch."""
+    for name in names:
+        if name not in network.switches:
+            raise InputError(
+                f"switch {name!r:.80}: {network.name} has none of this name, but "
+                f"{', '.join(network.switches)}"
+            )
+    return names
+
+
+def _policy(network: Network, early_iterations: int, *, priorities: bool) -> PriorityPolicy:
+    """Return how jobs' levels follow from their progress. Raises InputError."""
+    if priorities:
+        return suitable_policy(network, early_iterations)
+    if early_iterations != EARLY_ITERATIONS:
+        raise InputError(
+            f"early-iterations {early_iterations}: no iterations have a priority with "
+            "--no-priorities; omit one of the two"
+        )
+    return ONE_LEVEL
+
+
+def _settings(
+    network: Network,
+    lanes: int,
+    max_hops: int | None,
+    policy: PriorityPolicy,
+    quota: float,
+    user_quota: float,
+    loss: float,
+    attend_limit: float,
+    journal: Path | None = None,
+) -> ClusterSettings:
+    try:
+        sharing = SharingPolicy(Fraction(str(quota)), Fraction(str(user_quota)))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--quota, --user-quota") from None
+    try:
+        return ClusterSettings(
+            lanes,
+            stack_depth(network, lanes, max_hops),
+            sharing,
+            policy,
+            journal=journal,
+            loss=loss,
+            attend_limit=attend_limit,
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--loss") from None
+
+
+@app.callback()
+def controller() -> None:
+    """Run the controller as a long-running process."""
+
+
+@app.command()
+def serve(
+    network: TopologyArgument,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            help="unix:PATH, or host:port (port 0: any) with TLS; default: a socket of this user's."
+        ),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(help="Let users of this group submit jobs and cancel their own."),
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Let anyone who reaches host:port operate the cluster."),
+    ] = False,
+    engine: EngineOption = Engine.EMBEDDED,
+    lanes: LanesOption = 256,
+    max_hops: MaxHopsOption = None,
+    link_rate: RateOption = None,
+    uplink_rate: UplinkOption = None,
+    workers: WorkersOption = None,
+    servers: ServersOption = 1,
+    plain: PlainOption = None,
+    hosts_per_switch: HostsOption = 1,
+    largest_piece: LargestPieceOption = False,
+    tls_certificate: Annotated[
+        Path | None, typer.Option(help="Accept only TLS, with this certificate (PEM).")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(help="The private key of that certificate (PEM).")
+    ] = None,
+    tls_authority: Annotated[
+        Path | None, typer.Option(help="Accept only clients with a certificate of this authority.")
+    ] = None,
+    jobs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|etcd://HOST:PORT[,HOST:PORT...]/NAME",
+            help="Where jobs are recorded, so that they survive a restart of the controller. With "
+            "etcd several controllers may serve one cluster, of which one leads.",
+        ),
+    ] = None,
+    priorities: PrioritiesOption = True,
+    early_iterations: EarlyIterationsOption = EARLY_ITERATIONS,
+    quota: QuotaOption = DEFAULT_QUOTA,
+    user_quota: UserQuotaOption = DEFAULT_USER_QUOTA,
+    loss: LossOption = 0.0,
+    attend_limit: AttendLimitOption = ATTEND_LIMIT,
+    switch: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="P4Runtime address of a switch: NAME=HOST:PORT or NAME=unix:PATH (one per "
+            "switch). Default: the sockets of `mn --custom`."
+        ),
+    ] = None,
+    bmv2: Annotated[
+        list[str] | None,
+        typer.Option(help="A switch that is BMv2, among those of --engine embedded (repeatable)."),
+    ] = None,
+    switch_tls: Annotated[
+        bool,
+        typer.Option(
+            "--switch-tls",
+            help="Use TLS to switches at HOST:PORT, with the controller's certificate.",
+        ),
+    ] = False,
+    dashboard: DashboardOption = False,
+    web: WebOption = None,
+    topology: NetworkOption = None,
+    config: Annotated[Path | None, config_option("controller")] = None,
+) -> None:
+    """Serve jobs on running switches, until interrupted."""
+    loaded = load_network(
+        network,
+        link_rate=link_rate,
+        uplink_rate=uplink_rate,
+        workers=workers,
+        servers=servers,
+        plain=plain or (),
+        hosts_per_switch=hosts_per_switch,
+        largest_piece=largest_piece,
+    )
+    from hopsum.controller.api.listening import check_access
+    from hopsum.controller.api.rendezvous import default_address
+
+    files = (tls_authority, tls_certificate, tls_key)
+    tls = Tls(*files) if any(files) else None
+    address = default_address() if listen is None else listen
+    unix = address.startswith("unix:")
+    if tls is None and (switch_tls or not unix):
+        tls = tls_of_environment()
+    if switch_tls and (tls is None or tls.authority is None):
+        raise InputError(
+            "switch-tls: expected --tls-authority too, whose certificates the switches have, and "
+            "--tls-certificate and --tls-key where they ask for one"
+        )
+    own = None if unix and switch_tls else tls
+    check_access(address, own, insecure=insecure, group=group)
+    etcd = etcd_address(jobs) if jobs is not None and is_etcd(jobs) else None
+    journal = Path(jobs) if jobs is not None and etcd is None else None
+    policy = _policy(loaded, early_iterations, priorities=priorities)
+    settings = _settings(
+        loaded, lanes, max_hops, policy, quota, user_quota, loss, attend_limit, journal
+    )
+    run_controller(
+        loaded,
+        settings,
+        switch_drivers(
+            loaded,
+            engine,
+            settings,
+            switch_addresses(loaded, switch or []),
+            known_switches(loaded, bmv2 or []),
+            tls if switch_tls else None,
+        ),
+        known_at(address, own, group=group),
+        notify,
+        web_option(dashboard, web),
+        None if etcd is None else Election(etcd, name_of_process(address), notify),
+    )
+
+
+@app.command()
+def recover(
+    journal: Annotated[Path, typer.Argument(help="The file given to --jobs.")],
+) -> None:
+    """Recover the readable records of a damaged journal.
+
+    A journal that a controller uses is left alone. Jobs that were not over have failed then; the
+    damaged file is kept as FILE.damaged.
+    """
+    from hopsum.controller.jobs.journal_recovery import recover as recover_journal
+
+    found = recover_journal(journal)
+    if found.kept_as is None:
+        notify(f"{journal}: not damaged, {found.jobs} jobs")
+        return
+    notify(
+        f"{journal}: damaged at line {', '.join(map(str, found.damaged))}; {found.jobs} jobs kept; "
+        f"job numbers up to {found.reserved} are not reused; damaged file: {found.kept_as}"
+    )
+    if found.ended:
+        notify(f"ended, because their outcome is not known: {', '.join(found.ended)}")
+
+
+def cluster(
+    network: TopologyArgument,
+    engine: EngineOption = Engine.EMBEDDED,
+    lanes: LanesOption = 256,
+    max_hops: MaxHopsOption = None,
+    link_rate: LinkRateOption = None,
+    uplink_rate: UplinkOption = None,
+    workers: WorkersOption = None,
+    servers: ServersOption = 1,
+    plain: PlainOption = None,
+    largest_piece: LargestPieceOption = False,
+    priorities: PrioritiesOption = True,
+    early_iterations: EarlyIterationsOption = EARLY_ITERATIONS,
+    quota: QuotaOption = DEFAULT_QUOTA,
+    user_quota: UserQuotaOption = DEFAULT_USER_QUOTA,
+    loss: LossOption = 0.0,
+    attend_limit: AttendLimitOption = ATTEND_LIMIT,
+    dashboard: DashboardOption = False,
+    web: WebOption = None,
+    pcap: PcapOption = None,
+    trace_fragment: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=0xFFFF_FFFF,
+            help="With --pcap: switches also write there what they do with this fragment of "
+            "every job, for `hopsum trace` (not on BMv2).",
+        ),
+    ] = None,
+    topology: NetworkOption = None,
+) -> None:
+    """Bring up a cluster in Mininet that jobs can be submitted to, until interrupted (root)."""
+    loaded = load_network(
+        network,
+        link_rate=link_rate_of(network, link_rate),
+        uplink_rate=uplink_rate,
+        workers=workers,
+        servers=servers,
+        plain=plain or (),
+        largest_piece=largest_piece,
+    )
+    policy = _policy(loaded, early_iterations, priorities=priorities)
+    settings = _settings(loaded, lanes, max_hops, policy, quota, user_quota, loss, attend_limit)
+    if trace_fragment is not None and (pcap is None or engine is Engine.BMV2):
+        raise InputError("trace-fragment: give --pcap DIR too, and leave --engine bmv2 out")
+    trace: tuple[str, ...] = ()
+    if pcap is not None:
+        from hopsum.cli.experiment.captured_trace import (
+            capture_holes,
+            prepare_captures,
+            trace_conditions,
+        )
+
+        prepare_captures(loaded, pcap)
+        trace = () if trace_fragment is None else trace_conditions(trace_fragment)
+    web_address = web_option(dashboard, web)
+    run_emulated_cluster(loaded, engine, settings, notify, web_address, pcap, trace)
+    if pcap is not None:
+        for line in capture_holes(pcap):
+            notify(line)

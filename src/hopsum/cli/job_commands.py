@@ -1,0 +1,472 @@
+"""Commands for the jobs of a running cluster: submit, list, show, cancel; its hosts."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hopsum.cli.command_options import (
+    ELEMENTS,
+    ROUNDS,
+    SEED,
+    AlgorithmOption,
+    CollectiveOption,
+    ControllerOption,
+    CoordinateOption,
+    CoordinationDistanceOption,
+    CoordinationFanOutOption,
+    CoordinationHeightOption,
+    CoordinationOption,
+    DataTypeOption,
+    ElementsOption,
+    IntegrityOption,
+    JsonOption,
+    KeepOption,
+    LevelWiseFormOption,
+    MaxHeightOption,
+    MaxTreesOption,
+    MinRateOption,
+    NamedServersOption,
+    NamedWorkersOption,
+    PenaltyOption,
+    PlannerOption,
+    RanksPerHostOption,
+    ResultsOption,
+    RoundsOption,
+    SeedOption,
+    SiblingsOption,
+    TrainOption,
+    TreeBandwidthOption,
+    WeightStepsOption,
+    WindowOption,
+    connect,
+    form_options,
+    hosts,
+    print_json,
+    print_table,
+    servers_of,
+    tree_rate,
+)
+from hopsum.collectives.choices import (
+    DEFAULT_FORM,
+    LEVEL_WISE,
+    SCHEDULE_NAMES,
+    WEIGHT_STEPS,
+    Algorithm,
+    Collective,
+    Coordination,
+    DataType,
+    FormOptions,
+    Shape,
+)
+from hopsum.collectives.workload import DATA_SETS, WorkloadSpec
+from hopsum.controller.jobs.job_state import JobError, JobState
+from hopsum.files.json_text import parse_json
+from hopsum.network.units import format_load
+
+if TYPE_CHECKING:
+    from hopsum.controller.api.client import ControllerClient
+    from hopsum.protocol import hopsum_pb2 as pb
+
+POLL_SECONDS = 0.2
+TASK = (
+    'a Task of hopsum.proto as a JSON object, such as {"workload": {"kind": "random", '
+    '"workers": 2, "elements": 1000, "rounds": 3, "dtype": "INT32", "seed": 1}}'
+)
+
+JobArgument = Annotated[str, typer.Argument(help="Number or name of the job.")]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Return when the job is over.")]
+
+
+def submit(
+    name: Annotated[str, typer.Argument(help="A name that no other running job has.")],
+    workers: NamedWorkersOption = None,
+    servers: NamedServersOption = None,
+    collective: CollectiveOption = Collective.ALL_REDUCE,
+    elements: ElementsOption = ELEMENTS,
+    rounds: RoundsOption = ROUNDS,
+    dtype: DataTypeOption = DataType.FLOAT32,
+    results: ResultsOption = None,
+    train: TrainOption = None,
+    coordinate: CoordinateOption = True,
+    coordination: CoordinationOption = Coordination.AUTO,
+    coordination_height: CoordinationHeightOption = None,
+    coordination_fan_out: CoordinationFanOutOption = None,
+    coordination_distance: CoordinationDistanceOption = None,
+    integrity: IntegrityOption = False,
+    from_processes: Annotated[
+        bool,
+        typer.Option(
+            "--from-processes",
+            help="Tensors come from processes on the workers' hosts, such as a PyTorch training.",
+        ),
+    ] = False,
+    ranks_per_host: RanksPerHostOption = 1,
+    immediate: Annotated[
+        bool,
+        typer.Option(
+            "--immediate",
+            help="Start on free slots now or fail, without a queue and without preempting others.",
+        ),
+    ] = False,
+    seed: SeedOption = SEED,
+    algorithm: AlgorithmOption = Algorithm.IN_NETWORK,
+    level_wise_form: LevelWiseFormOption = Shape.AUTO,
+    siblings: SiblingsOption = None,
+    planner: PlannerOption = None,
+    max_trees: MaxTreesOption = None,
+    max_height: MaxHeightOption = None,
+    min_rate: MinRateOption = None,
+    tree_bandwidth: TreeBandwidthOption = None,
+    keep: KeepOption = None,
+    weight_steps: WeightStepsOption = WEIGHT_STEPS,
+    penalty: PenaltyOption = 1,
+    window: WindowOption = None,
+    task: Annotated[
+        Path | None,
+        typer.Option(help="JSON file with the agents' task, instead of the options above."),
+    ] = None,
+    wait: WaitOption = False,
+    controller: ControllerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Submit a job to the running controller."""
+    from hopsum.protocol import hopsum_pb2 as pb
+
+    if train is not None and train not in DATA_SETS:
+        raise JobError(f"train {train!r}: expected a data set, one of {', '.join(DATA_SETS)}")
+    if (train is not None) + from_processes + (task is not None) > 1:
+        raise JobError(
+            "train, from-processes and task: these options exclude each other; give one of them"
+        )
+    if ranks_per_host > 1 and not from_processes:
+        raise JobError(
+            f"ranks-per-host {ranks_per_host}: an option of jobs whose tensors come from "
+            "processes; add --from-processes, or omit it"
+        )
+    submission = make_submission(
+        name,
+        "1" if workers is None else workers,
+        servers,
+        collective=collective,
+        ranks_per_host=ranks_per_host,
+        elements=elements,
+        rounds=rounds,
+        dtype=DataType.FLOAT32 if train else dtype,
+        kind="process" if from_processes else train or "random",
+        seed=seed,
+        coordinate=coordinate and train is not None,
+        algorithm=algorithm,
+        form=form_options(level_wise_form, siblings, level_wise=algorithm == LEVEL_WISE),
+    )
+    submission.planner, submission.window = planner or "", window or 0
+    submission.coordination = coordination
+    submission.integrity = integrity
+    submission.immediate = immediate
+    if results is not None:
+        submission.MergeFrom(pb.Submission(results=results.name))
+    for option, value in (
+        ("seed", seed),
+        ("max_trees", max_trees),
+        ("max_height", max_height),
+        ("min_rate", tree_rate("min-rate", min_rate)),
+        ("tree_bandwidth", tree_rate("tree-bandwidth", tree_bandwidth)),
+        ("keep", keep),
+    ):
+        if value is not None:
+            setattr(submission.trees, option, value)
+    submission.weights.MergeFrom(pb.WeightSteps(steps=weight_steps, penalty=penalty))
+    limits = pb.CoordinationLimits(
+        fan_out=coordination_fan_out,
+        height=coordination_height,
+        distance=coordination_distance,
+    )
+    submission.coordination_limits.MergeFrom(limits)
+    if task is not None:
+        submission.task.CopyFrom(read_task(task))
+    queries = connect(controller)
+    if workers is None:
+        workload = submission.task.workload
+        if task is None:
+            workload.workers = _all_hosts(queries, servers_of(servers, collective))
+        submission.worker_count = workload.workers
+    info = queries.submit(submission)
+    _show(_wait(queries, info) if wait else info, as_json)
+
+
+def _all_hosts(queries: ControllerClient, servers: int | tuple[str, ...]) -> int:
+    """Return the number of hosts but the servers; networks without switches have none."""
+    network = queries.state().network
+    serving = servers if isinstance(servers, int) else len(servers)
+    return max(1, len(network.hosts) - (serving if network.switches else 0))
+
+
+def make_submission(
+    name: str,
+    workers: str,
+    servers: str | None = None,
+    *,
+    collective: Collective = Collective.ALL_REDUCE,
+    ranks_per_host: int = 1,
+    elements: int = 100_000,
+    rounds: int = 3,
+    dtype: DataType = DataType.INT32,
+    kind: str = "random",
+    seed: int = 1,
+    coordinate: bool = False,
+    algorithm: str = "in-network",
+    form: FormOptions = DEFAULT_FORM,
+) -> pb.Submission:
+    """Return a job that sums tensors and checks every sum; `workers`, `servers` as the command
+    takes them.
+
+    `kind`: `random` tensors of `elements`, a data set to train on, or `process`: what processes on
+    the workers' hosts hand to their agents, `ranks_per_host` of them on each named host, which are
+    numbered host by host. Raises JobError, WorkloadError.
+    """
+    from hopsum.collectives.task_messages import form_message, workload_message
+    from hopsum.protocol import hopsum_pb2 as pb
+
+    submission = pb.Submission(name=name, algorithm=algorithm)
+    requested = hosts("workers", workers), servers_of(servers, collective)
+    if isinstance(requested[0], int):
+        submission.worker_count = requested[0]
+    else:
+        submission.workers.extend(requested[0])
+    if isinstance(requested[1], int):
+        submission.server_count = requested[1]
+    else:
+        submission.servers.extend(requested[1])
+    if ranks_per_host > 1 and not submission.workers:
+        raise JobError(
+            f"ranks-per-host {ranks_per_host} with a number of workers: the job says on which host "
+            "each rank is; name the hosts, as --workers h1,h2"
+        )
+    workload = WorkloadSpec(
+        kind,
+        submission.worker_count or len(submission.workers),
+        elements,
+        rounds,
+        dtype,
+        seed,
+        coordinate,
+        ranks=tuple(host for host in submission.workers for _ in range(ranks_per_host))
+        if ranks_per_host > 1
+        else (),
+        collective=collective,
+    )
+    submission.task.workload.CopyFrom(workload_message(workload))
+    if algorithm in SCHEDULE_NAMES:
+        submission.task.schedule = algorithm
+    if algorithm == LEVEL_WISE:
+        submission.task.level_wise.CopyFrom(form_message(form))
+    return submission
+
+
+def read_task(file: Path) -> pb.Task:
+    """Return the task in a file.
+
+    JobError names the file, the line or field, and what is expected.
+    """
+    from google.protobuf.json_format import ParseDict, ParseError
+
+    from hopsum.protocol import hopsum_pb2 as pb
+
+    try:
+        values = parse_json(file.read_text(encoding="utf-8"))
+        if not isinstance(values, dict):
+            raise ValueError("no JSON object")
+        return ParseDict(values, pb.Task())
+    except (OSError, ValueError, ParseError) as error:
+        words = " ".join(str(error).split())
+        raise JobError(f"task {file}: cannot be read: {words:.400}; expected {TASK}") from None
+
+
+def job(
+    job: JobArgument,
+    wait: WaitOption = False,
+    controller: ControllerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a job of the running controller: its progress, and its workers' verdicts."""
+    queries = connect(controller)
+    info = queries.job(job)
+    _show(_wait(queries, info) if wait else info, as_json)
+
+
+def cancel(
+    job: JobArgument, controller: ControllerOption = None, as_json: JsonOption = False
+) -> None:
+    """Cancel a job, queued or running."""
+    _show(connect(controller).cancel(job), as_json)
+
+
+def jobs(controller: ControllerOption = None, as_json: JsonOption = False) -> None:
+    """List the jobs of the running controller, including finished ones."""
+    found = connect(controller).jobs()
+    if as_json:
+        print_json([job_dict(info) for info in found])
+        return
+    rows = [
+        (
+            info.job,
+            info.name,
+            info.state,
+            info.epoch,
+            len(info.workers),
+            info.round,
+            _seconds(info),
+            _why(info),
+        )
+        for info in found
+    ]
+    columns = ("job", "name", "state", "epoch", "workers", "round", "seconds", "why")
+    if rows:
+        print_table("jobs", columns, rows)
+    else:
+        typer.echo("no job yet; `hopsum submit NAME --workers 4` submits one")
+
+
+def nodes(controller: ControllerOption = None, as_json: JsonOption = False) -> None:
+    """List the hosts: which have an agent, their jobs, and the load of their links."""
+    found = connect(controller).nodes()
+    if as_json:
+        print_json([node_dict(info) for info in found])
+        return
+    rows = [
+        (
+            info.host,
+            f"{'attached' if info.attached else 'away'} for {info.seconds:.0f} s",
+            ", ".join(map(str, info.jobs)),
+            *_rates(info),
+        )
+        for info in found
+    ]
+    columns = ("host", "agent", "jobs", "sends", "receives")
+    print_table("hosts", columns, rows)
+
+
+def _why(info: pb.JobInfo) -> str:
+    """Return why a job waits, or ended, or aggregates at fewer switches."""
+    bypasses = f"bypasses {', '.join(info.bypassed)}" if info.bypassed else ""
+    return "; ".join(filter(None, (info.reason, bypasses)))
+
+
+def _rates(info: pb.NodeInfo) -> tuple[str, str]:
+    interfaces = info.report.interfaces
+    return (
+        ", ".join(format_load(interface.sent) for interface in interfaces),
+        ", ".join(format_load(interface.received) for interface in interfaces),
+    )
+
+
+def _wait(queries: ControllerClient, info: pb.JobInfo) -> pb.JobInfo:
+    try:
+        info = queries.job(info.job)
+        while not JobState(info.state).over:
+            time.sleep(POLL_SECONDS)
+            info = queries.job(info.job)
+    except KeyboardInterrupt as error:
+        error.add_note(
+            f"job {info.job} continues; `hopsum job {info.job} --wait` waits for it, "
+            f"`hopsum cancel {info.job}` ends it"
+        )
+        raise
+    return info
+
+
+def _show(info: pb.JobInfo, as_json: bool) -> None:
+    """Print a job; exit code 1 when it failed or its sums are wrong."""
+    shown = job_dict(info)
+    if as_json:
+        print_json(shown)
+    else:
+        rows = [(key, _plain(value)) for key, value in shown.items() if value not in ("", None, [])]
+        print_table(f"job {info.job}", ("", ""), rows)
+    if info.outcome == JobState.FAILED or shown.get("wrong"):
+        raise typer.Exit(1)
+
+
+def _plain(value: object) -> object:
+    return ", ".join(map(str, value)) if isinstance(value, list) else value
+
+
+def job_dict(info: pb.JobInfo) -> dict[str, Any]:
+    """Return a job for programs; `checked` and `wrong` once its workers have reported."""
+    shown: dict[str, Any] = {
+        "job": info.job,
+        "name": info.name,
+        "owner": info.owner,
+        "state": info.state,
+        "outcome": info.outcome,
+        "reason": info.reason,
+        "epoch": info.epoch,
+        "workers": list(info.workers),
+        "servers": list(info.servers),
+        "bypasses": list(info.bypassed),
+        "round": info.round,
+        "submitted": _clock(info.submitted),
+        "started": _clock(info.started),
+        "ended": _clock(info.ended),
+        "seconds": _seconds(info),
+    }
+    if info.reports:
+        shown |= verdict_of(info)
+    return shown
+
+
+def verdict_of(info: pb.JobInfo) -> dict[str, Any]:
+    """Return the combined verdict of the workers on their sums. JobError if a report has none.
+
+    `level_wise`: how that algorithm exchanged the tensors, if it was the job's.
+    """
+    for host, report in info.reports.items():
+        if not report.HasField("verdict"):
+            raise JobError(f"job {info.job}: the report of {host} has no verdict")
+    reports = info.reports.values()
+    forms = dict.fromkeys(form for report in reports for form in report.forms)
+    return {
+        "checked": sum(report.verdict.checked for report in reports),
+        "wrong": sum(report.verdict.wrong for report in reports),
+        "retransmissions": sum(report.retransmissions for report in reports),
+    } | ({"level_wise": list(forms)} if forms else {})
+
+
+def _clock(seconds: float) -> str | None:
+    if not seconds:
+        return None
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="milliseconds")
+
+
+def _seconds(info: pb.JobInfo) -> float | None:
+    """Return how long it has run, or ran."""
+    if not info.started:
+        return None
+    return round((info.ended or time.time()) - info.started, 3)
+
+
+def node_dict(info: pb.NodeInfo) -> dict[str, Any]:
+    """Return a host for programs; rates in bit/s, None where the link is unlimited."""
+    return {
+        "host": info.host,
+        "attached": info.attached,
+        "seconds": info.seconds,
+        "jobs": list(info.jobs),
+        "report_age": info.report_age if info.report.interfaces else None,
+        "links": [
+            {
+                "peer": interface.peer,
+                "sent": interface.sent,
+                "received": interface.received,
+                "free_sent": interface.free_sent if interface.HasField("free_sent") else None,
+                "free_received": (
+                    interface.free_received if interface.HasField("free_received") else None
+                ),
+            }
+            for interface in info.report.interfaces
+        ],
+    }

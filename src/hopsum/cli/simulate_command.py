@@ -1,0 +1,184 @@
+"""`hopsum simulate`: compare algorithms at flow level, for up to thousands of hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from hopsum.cli.command_options import (
+    DataTypeOption,
+    JsonOption,
+    KeepOption,
+    LargestPieceOption,
+    LatencyOption,
+    LevelWiseFormOption,
+    ServersOption,
+    SiblingsOption,
+    TopologyOption,
+    TreeBandwidthOption,
+    UplinkOption,
+    parsed,
+    print_json,
+    rate,
+    seconds,
+    tree_rate,
+)
+from hopsum.cli.console import standard_output
+from hopsum.cli.experiment.comparison import (
+    ALGORITHMS,
+    Compared,
+    Comparison,
+    compare,
+    parse_background,
+)
+from hopsum.cli.experiment.description import ExperimentError
+from hopsum.cli.reports.summary import si
+from hopsum.collectives.choices import DataType, FormOptions, Shape
+from hopsum.files.output import check_writable, write_file
+from hopsum.network.units import format_bytes, format_time, parse_size
+from hopsum.protocol.extras import require
+
+COLUMNS: tuple[tuple[str, Literal["left", "right"]], ...] = (
+    ("workers", "right"),
+    ("size", "right"),
+    ("algorithm", "left"),
+    ("time", "right"),
+    ("bit/s", "right"),
+    ("all links", "right"),
+    ("hottest", "right"),
+)
+
+_T = TypeVar("_T")
+
+
+def simulate(
+    topology: TopologyOption = "fat-tree:4",
+    algorithm: Annotated[
+        str | None, typer.Option(help=f"Any of {', '.join(ALGORITHMS)}; default: all.")
+    ] = None,
+    size: Annotated[str, typer.Option(help="Bytes of the tensor, such as 1GB or 1MB,1GB.")] = "1MB",
+    workers: Annotated[
+        str | None, typer.Option(help="Numbers of workers, such as 8,16; default all hosts.")
+    ] = None,
+    link_rate: Annotated[
+        str | None, typer.Option(help="Rate of every link; `none`: what the file says.")
+    ] = "25Mbit",
+    uplink_rate: UplinkOption = None,
+    largest_piece: LargestPieceOption = False,
+    latency: LatencyOption = None,
+    servers: ServersOption = 1,
+    planner: Annotated[
+        str,
+        typer.Option(help="Planner of in-network trees; mtree: of the hosts' trees (multi-tree)."),
+    ] = "multi-hop",
+    tree_bandwidth: TreeBandwidthOption = None,
+    keep: KeepOption = None,
+    level_wise_form: LevelWiseFormOption = Shape.AUTO,
+    siblings: SiblingsOption = None,
+    lanes: Annotated[int, typer.Option(help="Values per packet.")] = 256,
+    window: Annotated[
+        int | None, typer.Option(help="Slots of a tree; half as many fragments are in flight.")
+    ] = None,
+    dtype: DataTypeOption = DataType.FLOAT32,
+    block: Annotated[
+        str | None, typer.Option(help="Bytes that agents forward at once; default: a TCP segment.")
+    ] = None,
+    overhead: Annotated[str, typer.Option(help="Time that each message costs its host.")] = "0s",
+    background: Annotated[
+        list[str] | None,
+        typer.Option(help="Other traffic: h1-h5, h1-h5:10Mbit or h1-h5:20MB; may be repeated."),
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write a picture (PNG) to this file.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Time all-reduce algorithms at flow level: max-min fair rates, latency, background traffic."""
+    comparison = Comparison(
+        topology=topology,
+        sizes=_each("size", size, parse_size),
+        workers=_each("workers", workers, int),
+        algorithms=_each("algorithm", algorithm, str),
+        link_rate=rate("link-rate", link_rate),
+        uplink_rate=rate("uplink-rate", uplink_rate),
+        largest_piece=largest_piece,
+        latency=seconds("latency", latency),
+        servers=servers,
+        planner=planner,
+        tree_bandwidth=tree_rate("tree-bandwidth", tree_bandwidth),
+        keep=keep,
+        form=FormOptions(level_wise_form, siblings),
+        lanes=lanes,
+        window=window,
+        dtype=dtype,
+        block=parsed("block", block, parse_size),
+        overhead=seconds("overhead", overhead) or 0.0,
+        background=tuple(parse_background(text) for text in background or ()),
+    )
+    if plot is not None:
+        check_writable(plot)
+        require("matplotlib", "plot")
+    compared = list(compare(comparison))
+    if plot is not None:
+        from hopsum.cli.reports.comparison_plot import comparison_plot
+
+        write_file(plot, comparison_plot(compared))
+    if as_json:
+        report = {
+            "topology": topology,
+            "link_rate": comparison.link_rate,
+            "uplink_rate": comparison.uplink_rate,
+            "latency": comparison.latency,
+            "results": [case.to_dict() for case in compared],
+        }
+        print_json(report)
+    else:
+        standard_output().print(comparison_table(compared))
+        for line in form_lines(compared):
+            standard_output().print(line, highlight=False, soft_wrap=True)
+
+
+def comparison_table(compared: Sequence[Compared]) -> Table:
+    """Return a row per case: time, goodput, bytes on all links and on the busiest one."""
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for head, side in COLUMNS:
+        table.add_column(head, justify=side, no_wrap=True)
+    for case, after in zip(compared, [*compared[1:], None], strict=True):
+        table.add_row(
+            str(case.workers),
+            format_bytes(case.size),
+            case.algorithm,
+            format_time(case.seconds),
+            si(case.goodput, ""),
+            format_bytes(case.total_bytes),
+            format_bytes(case.hottest_bytes),
+            end_section=after is not None
+            and (after.workers, after.size) != (case.workers, case.size),
+        )
+    return table
+
+
+def form_lines(compared: Sequence[Compared]) -> list[str]:
+    """Print the form of level-wise for every number of workers and size."""
+    return [
+        f"level-wise, {case.workers} workers, {format_bytes(case.size)}: {case.form}"
+        for case in compared
+        if case.form
+    ]
+
+
+def _each(name: str, text: str | None, parse: Callable[[str], _T]) -> tuple[_T, ...]:
+    parts = [] if text is None else _parts(name, text)
+    values = (parsed(name, part, parse) for part in parts)
+    return tuple(value for value in values if value is not None)
+
+
+def _parts(name: str, text: str) -> list[str]:
+    """Split at commas; ExperimentError for an empty item."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(parts):
+        raise ExperimentError(f"{name} {text!r:.40}: expected one or more, separated by commas")
+    return parts

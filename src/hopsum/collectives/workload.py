@@ -1,0 +1,173 @@
+"""Workloads: the number, lengths and contents of the tensors that a job's workers sum.
+
+Pure data, sent by a job's owner to the controller and on to the agents
+(`hopsum.collectives.task_messages`). `hopsum.host_agent.workload` makes the tensors.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+from hopsum.collectives.choices import Collective, DataType
+from hopsum.protocol.errors import InputError
+
+RANDOM = "random"
+DIGITS = "digits"
+VECTORS = "vectors"
+PROCESS = "process"
+KINDS = (RANDOM, DIGITS, VECTORS, PROCESS)
+DATA_SETS = (DIGITS,)
+"""Data sets for training."""
+
+MOST_WORKERS = 0xFFFF
+"""Maximum number of workers: the range of the packet's worker field."""
+MOST_RANKS_OF_HOST = 64
+"""As many processes of one user may be connected to an agent."""
+MOST_ELEMENTS = 1 << 40
+MOST_TENSORS = 1_000_000
+"""Maximum tensors of a job: an agent reports all their times in one message."""
+MOST_SEED = (1 << 64) - 1
+
+ELEMENT_BYTES = 4
+VERDICT_BYTES = {DataType.INT32: 24, DataType.FLOAT32: 80}
+"""For each element of a tensor, while it is made and its sum is checked (of float32 in float64)."""
+TENSOR_BYTES = 250
+"""Overhead per tensor, regardless of its length."""
+KEPT_BYTES = 1 << 28
+"""Bytes of sums that a worker keeps to check them later, when nothing waits for it."""
+
+
+class WorkloadError(InputError):
+    """An invalid workload; the message names the field and what was expected."""
+
+
+class Digits:
+    """Sizes of the training on handwritten digits: of the data, the model and the training."""
+
+    INPUTS: ClassVar = 64
+    HIDDEN: ClassVar = 512
+    CLASSES: ClassVar = 10
+    TRAIN_IMAGES: ClassVar = 1437
+    BATCH: ClassVar = 128
+    STEPS_PER_EPOCH: ClassVar = TRAIN_IMAGES // BATCH
+    SHAPES: ClassVar = ((INPUTS, HIDDEN), (HIDDEN,), (HIDDEN, CLASSES), (CLASSES,))
+    PARAMETERS: ClassVar = INPUTS * HIDDEN + HIDDEN + HIDDEN * CLASSES + CLASSES
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadSpec:
+    """A workload, the same for all workers. Raises WorkloadError if it is invalid.
+
+    `kind`: `random` (tensors of `elements`, `rounds` times), `digits` (training; `rounds` is the
+    number of epochs), VECTORS (what the workers of another job say to agree on an order: as many
+    words, as often, as it takes), or PROCESS (what processes on the hosts submit). `coordinate`:
+    training sums a tensor a layer's parameters, in an order that the workers agree on
+    (`operator_training`), else all in one. `ranks`: of PROCESS, the host of each rank, where a
+    worker has several; empty: each worker has one, in the plan's order. `collective`: of random
+    tensors.
+    """
+
+    kind: str
+    workers: int
+    elements: int
+    rounds: int
+    dtype: DataType
+    seed: int
+    coordinate: bool = False
+    ranks: tuple[str, ...] = ()
+    collective: Collective = Collective.ALL_REDUCE
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise WorkloadError(
+                f"workload: kind {self.kind!r:.40}: expected one of {', '.join(KINDS)}"
+            )
+        for name, least, most in (
+            ("workers", 1, MOST_WORKERS),
+            ("elements", 0, MOST_ELEMENTS),
+            ("rounds", 1 if self.kind in (RANDOM, DIGITS) else 0, MOST_TENSORS),
+            ("seed", 0, MOST_SEED),
+        ):
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise WorkloadError(
+                    f"workload: {name} {value}: expected a whole number from {least} to {most}"
+                )
+        if self.collective is not Collective.ALL_REDUCE and self.kind != RANDOM:
+            raise WorkloadError(
+                f"workload: {self.collective} of {self.kind}: expected {Collective.ALL_REDUCE}; "
+                f"others are of {RANDOM} tensors"
+            )
+        if self.ranks:
+            self._check_ranks()
+        if self.tensors > MOST_TENSORS:
+            raise WorkloadError(
+                f"workload: {self.rounds} epochs sum {self.tensors} tensors: expected at most "
+                f"{MOST_TENSORS}"
+            )
+
+    def _check_ranks(self) -> None:
+        hosts = Counter(self.ranks)
+        [(fullest, most)] = hosts.most_common(1)
+        if self.kind != PROCESS:
+            raise WorkloadError(
+                f"workload: ranks of {self.kind}: expected none; they are of {PROCESS}"
+            )
+        if len(hosts) != self.workers:
+            raise WorkloadError(
+                f"workload: ranks on {len(hosts)} hosts: expected each of {self.workers} workers "
+                "to have one or more"
+            )
+        if most > MOST_RANKS_OF_HOST or len(self.ranks) > MOST_WORKERS:
+            raise WorkloadError(
+                f"workload: {len(self.ranks)} ranks, {most} of them on {fullest:.40}: expected at "
+                f"most {MOST_WORKERS}, and {MOST_RANKS_OF_HOST} on a host"
+            )
+
+    @property
+    def steps(self) -> int:
+        """Rounds of the same tensors."""
+        return self.rounds * (Digits.STEPS_PER_EPOCH if self.kind == DIGITS else 1)
+
+    @property
+    def tensors(self) -> int:
+        """Total number of tensors; 0 if processes decide it."""
+        return len(self.step_sizes()) * self.steps
+
+    def step_sizes(self) -> list[int]:
+        """Elements of the tensors of one step, so that bytes can be predicted."""
+        if self.kind != DIGITS:
+            return [] if self.kind == PROCESS else [self.elements]
+        return list(map(prod, Digits.SHAPES)) if self.coordinate else [Digits.PARAMETERS]
+
+    def tensor_sizes(self) -> list[int]:
+        """Elements of all tensors; within a step the workers may sum them in another order."""
+        return self.step_sizes() * self.steps
+
+    @property
+    def worker_bytes(self) -> int:
+        """Approximate memory that a worker needs for its tensors and to check their sums."""
+        match self.kind:
+            case "random":
+                each = self.elements * ELEMENT_BYTES
+                kept = min(self.rounds * each, KEPT_BYTES + each)
+                checked = self.elements * VERDICT_BYTES[self.dtype]
+                return kept + checked + TENSOR_BYTES * self.rounds
+            case "digits":
+                # Sums are kept to be checked; those of several operators are checked at once, with
+                # the gradients of all.
+                each = ELEMENT_BYTES * Digits.PARAMETERS
+                kept = min(self.steps * each, KEPT_BYTES + each)
+                if self.coordinate:
+                    kept = self.workers * each
+                return 20 * each + kept + TENSOR_BYTES * self.tensors
+            case _:
+                return 0
+
+    @property
+    def relay_bytes(self) -> int:
+        """Approximate memory of a host that adds to the sums and has no tensors of its own."""
+        return 4 * ELEMENT_BYTES * max(self.step_sizes(), default=0) + 8 * self.tensors

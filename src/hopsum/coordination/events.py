@@ -1,0 +1,55 @@
+"""Options of a process, and events for its caller."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hopsum.coordination.link import LinkOptions
+from hopsum.coordination.operators import Operator
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinationOptions:
+    """Options of a process; times in seconds.
+
+    `cycle`: between two vectors of which the first brought nothing. `stall`: an operator that waits
+    longer is investigated: processes that have not requested it are reported. `forget_after`:
+    iterations without an operator after which it leaves the order table.
+    """
+
+    links: LinkOptions = field(default_factory=LinkOptions)
+    cycle: float = 0.001
+    stall: float = 60.0
+    forget_after: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start this collective now; `waited`: seconds since this process was ready for it.
+
+    The least `waited` of all processes is what the protocol took; the rest is waiting for others.
+    `iteration`: in which all processes were ready for it.
+    """
+
+    operator: Operator
+    waited: float
+    iteration: int
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """This collective cannot start, at any process; all others continue."""
+
+    operator: Operator
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stalled:
+    """This collective waits for the processes `missing`, by name."""
+
+    operator: Operator
+    missing: tuple[str, ...]
+
+
+Event = Start | GivenUp | Stalled

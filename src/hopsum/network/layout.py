@@ -1,0 +1,81 @@
+"""Node positions in drawings of a network: hosts at the bottom, switches in layers above."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+import networkx as nx
+
+from hopsum.network.model import Network
+
+WIDTH = 1000.0
+LAYER = 110.0
+MARGIN = 40.0
+HOST_WIDTH = 40.0
+SWITCH_RADIUS = 17.0
+LETTER = 7.2
+"""Width of a letter of a node's name."""
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Sizes at which the nodes of a drawing do not overlap: a host's box, a switch's circle."""
+
+    host_width: float
+    switch_radius: float
+
+    def shows(self, name: str, *, host: bool) -> bool:
+        """Whether the name of a node is drawn: where nodes are crowded, only if it fits."""
+        width = self.host_width if host else 2 * self.switch_radius
+        return width == (HOST_WIDTH if host else 2 * SWITCH_RADIUS) or len(name) * LETTER <= width
+
+
+def positions(network: Network) -> dict[str, Point]:
+    """Return node positions: layers by distance from the hosts, or a circle without switches."""
+    if not network.switches:
+        names = list(network.hosts)
+        radius = 170.0
+        return {
+            name: (
+                WIDTH / 2 + radius * math.sin(2 * math.pi * i / len(names)),
+                radius + MARGIN - radius * math.cos(2 * math.pi * i / len(names)),
+            )
+            for i, name in enumerate(names)
+        }
+    hosts = [name for name in network.hosts if network.graph.degree(name)]
+    level = nx.multi_source_dijkstra_path_length(network.graph, set(hosts), weight=None)
+    layers: dict[int, list[str]] = {}
+    for node in (*network.hosts, *network.switches):
+        layers.setdefault(int(level.get(node, 0)), []).append(node)
+    top = max(layers)
+    places: dict[str, Point] = {}
+    for height in range(top + 1):
+        nodes = layers.get(height, [])
+        if height:
+            nodes = sorted(nodes, key=lambda n: (_mean_x(network, n, places), nodes.index(n)))
+        step = (WIDTH - 2 * MARGIN) / max(len(nodes), 1)
+        for i, node in enumerate(nodes):
+            places[node] = (MARGIN + step * (i + 0.5), MARGIN + (top - height) * LAYER)
+    return places
+
+
+def sizes(network: Network, places: Mapping[str, Point]) -> Sizes:
+    """Return sizes of nodes at `positions`."""
+    hosts = _room(point for name, point in places.items() if name in network.hosts)
+    switches = _room(point for name, point in places.items() if name in network.switches)
+    return Sizes(min(HOST_WIDTH, 0.8 * hosts), min(SWITCH_RADIUS, 0.45 * switches))
+
+
+def _room(points: Iterable[Point]) -> float:
+    """Return the least distance of neighbours; `positions` are in the order of layers."""
+    return min((math.dist(a, b) for a, b in pairwise(points)), default=WIDTH)
+
+
+def _mean_x(network: Network, node: str, places: Mapping[str, Point]) -> float:
+    below = [places[peer][0] for peer in network.graph.neighbors(node) if peer in places]
+    return sum(below) / len(below) if below else WIDTH / 2

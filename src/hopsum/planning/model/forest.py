@@ -1,0 +1,181 @@
+"""Results of planners of trees: trees with rates, a bound, and its certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+from functools import cached_property
+from math import inf
+
+from hopsum.collectives.algorithms.rooted import RootedTree
+from hopsum.collectives.algorithms.trees import SharedTree
+from hopsum.collectives.plan import PlanError
+from hopsum.planning.model.graph import Edge, PlanningGraph
+
+KEEP = Fraction(95, 100)
+"""Fraction of the throughput that mtree keeps when it lowers its trees."""
+MOST_GAP = 1e6
+MOST_SEED = (1 << 31) - 1
+"""Of the solver."""
+
+
+def keep_of(keep: float | None) -> Fraction:
+    """Return the fraction of the throughput to keep, KEEP for None; PlanError outside (0, 1]."""
+    if keep is None:
+        return KEEP
+    if not 0 < keep <= 1:
+        raise PlanError(f"keep {keep:g}: expected above 0 to 1")
+    return Fraction(str(keep))
+
+
+class Verdict(StrEnum):
+    """Status of a plan."""
+
+    OPTIMAL = "optimal"
+    """Within the requested gap of the bound."""
+    BEST_OF_CANDIDATES = "best of the candidates"
+    """Best choice of the known candidates; others might be better."""
+    FEASIBLE = "feasible"
+    """The method is complete; `bound` limits the distance from the optimum."""
+    TIME_LIMIT = "time limit"
+    """The time limit was reached: another run may find another plan."""
+
+
+@dataclass(frozen=True)
+class RatedTree:
+    """A tree that carries `rate` of the all-reduce up to the root and down again.
+
+    `parents`: every node of the tree except the root -> the next one towards it. An all-reduce at
+    rate r sends r in both directions of each edge (every node of `parents` combines, or forwards a
+    single flow), unless `flows` says that several flows cross an edge upwards. `flows`: child end
+    of an edge -> number of flows that leave it upwards, where it is not 1.
+    """
+
+    root: str
+    parents: Mapping[str, str]
+    rate: Fraction
+    flows: Mapping[str, int]
+
+    @cached_property
+    def nodes(self) -> tuple[str, ...]:
+        """Return the root and all nodes under it."""
+        return (self.root, *self.parents)
+
+    def depth(self, node: str) -> int:
+        """Return the number of edges from a node to the root."""
+        depth = 0
+        while node != self.root:
+            node, depth = self.parents[node], depth + 1
+        return depth
+
+    @property
+    def height(self) -> int:
+        """Return the number of edges from the farthest node to the root."""
+        return max((self.depth(node) for node in self.parents), default=0)
+
+    def delay(self, graph: PlanningGraph) -> float:
+        """Return the latency in seconds from the farthest node to the root."""
+        return max((self._delay(node, graph) for node in self.parents), default=0.0)
+
+    def _delay(self, node: str, graph: PlanningGraph) -> float:
+        delay = 0.0
+        while node != self.root:
+            delay += graph.latency[graph.edge(node, self.parents[node])]
+            node = self.parents[node]
+        return delay
+
+    def loads(self, graph: PlanningGraph) -> dict[Edge, Fraction]:
+        """Return the tree's use of each edge's capacity in its busier direction."""
+        return {
+            graph.edge(node, parent): self.rate * self.flows.get(node, 1)
+            for node, parent in self.parents.items()
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """The reason why no plan is faster than `bound`.
+
+    `kind` names the argument (`partition`, `cut`, `linear programme`, `enumeration`); `parts`: the
+    sets of nodes it is about; `text`: the argument in a sentence, with its numbers.
+    """
+
+    kind: str
+    bound: Fraction
+    parts: tuple[tuple[str, ...], ...]
+    text: str
+
+
+@dataclass(frozen=True)
+class Forest:
+    """The result of a tree planner. Rates are in the units of the graph's capacities."""
+
+    planner: str
+    trees: tuple[RatedTree, ...]
+    certificate: Certificate
+    verdict: Verdict
+    seconds: float
+
+    @property
+    def throughput(self) -> Fraction:
+        """Return the rate of the whole all-reduce: of one worker's data, in capacity units."""
+        return sum((tree.rate for tree in self.trees), Fraction(0))
+
+    @property
+    def shared_trees(self) -> tuple[SharedTree, ...]:
+        """Return the trees for a schedule, with data in proportion to the rates."""
+        return tuple(
+            SharedTree(RootedTree(tree.root, tree.parents), tree.rate) for tree in self.trees
+        )
+
+    @property
+    def bound(self) -> Fraction:
+        """Return the rate that no plan exceeds."""
+        return self.certificate.bound
+
+    @property
+    def gap(self) -> float:
+        """Return the relative gap to the bound: 0 is proved optimal."""
+        return float(1 - self.throughput / self.bound) if self.bound else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ForestOptions:
+    """Options of a tree planner.
+
+    `max_trees`: K. `max_height`: H, in edges from any node to its root; `max_delay`: the same in
+    seconds of latency. `min_rate`: r, of each tree, in the units of the capacities. `gap`: stop
+    within this relative gap of the bound. `time_limit`: seconds.
+
+    For the planner mtree alone: `tree_bandwidth`: b, what a tree takes of its edges while trees
+    grow, in the units of the capacities (None: several are tried); `keep`: the fraction of the
+    throughput to keep when trees are made lower ([000 step 2][000]; the paper's rho).
+    """
+
+    max_trees: int | None = None
+    max_height: int | None = None
+    max_delay: float | None = None
+    min_rate: Fraction = Fraction(0)
+    gap: float = 0.001
+    time_limit: float = 10.0
+    seed: int = 0
+    tree_bandwidth: Fraction | None = None
+    keep: Fraction = KEEP
+
+    def __post_init__(self) -> None:
+        for name, least, most in (
+            ("max_trees", 0, None),  # a quota may leave none; planners that need one refuse 0
+            ("max_height", 1, None),
+            ("max_delay", 0, None),
+            ("min_rate", 0, None),
+            ("gap", 0, MOST_GAP),
+            ("time_limit", 0, None),
+            ("seed", 0, MOST_SEED),
+        ):
+            value = getattr(self, name)
+            # Written so that a NaN is refused.
+            if value is not None and not least <= value <= (inf if most is None else most):
+                more = f"{least} or more" if most is None else f"{least} to {most}"
+                raise PlanError(f"{name} {value}: expected {more}")

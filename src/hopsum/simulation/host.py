@@ -1,0 +1,511 @@
+"""A host of the virtual world: the real agent, with an environment in virtual time.
+
+Operations are executed immediately, without advancing the clock. Schedules use
+`hopsum.simulation.stream`, whose frames cross the world's links. Coordination messages use an
+abstract model of TCP (`FrameTimes`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import inf, nextafter
+from typing import Any
+
+from hopsum.collectives.execution import Execution
+from hopsum.coordination.encoding import framed
+from hopsum.coordination.events import Event
+from hopsum.coordination.failure import CoordinationError
+from hopsum.coordination.messages import Frame
+from hopsum.coordination.operators import Operator
+from hopsum.coordination.participant import Participant
+from hopsum.coordination.reduction import ExternalAnd
+from hopsum.coordination.tree import CoordinationTree
+from hopsum.host_agent.io.tcp_collective import no_progress
+from hopsum.host_agent.node.bandwidth import Counted
+from hopsum.host_agent.node.environment import Handover, Meeting, NodeStream, Stream
+from hopsum.host_agent.node.host import HostAgent
+from hopsum.host_agent.node.operation_pool import Completed
+from hopsum.host_agent.node.work import Work
+from hopsum.host_agent.session import Assignment
+from hopsum.host_agent.task import TaskError, task_from
+from hopsum.host_agent.timeout import earliest
+from hopsum.network.model import Network
+from hopsum.network.paths import PlainRoutes
+from hopsum.protocol.wire import Address
+from hopsum.simulation.stream import BASE_PORT, PROTOCOL, RECEIVE_BUFFER, TCP_PROTOCOL, StreamMember
+from hopsum.simulation.world import Frames, World
+
+GRADIENT_SECONDS = 1e-4
+"""Seconds between two gradients of a step that become ready at one worker."""
+TCP_HEADERS = 66
+"""Ethernet, IPv4 and TCP with timestamps, bytes."""
+_PORTS = 1 << 16
+
+
+class VirtualHosts:
+    """Shared state of a world's hosts; `buffer`: bytes that receivers on a host buffer.
+
+    `work`: the work of an assignment's job; None: as its task says.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        buffer: Callable[[str], int] = lambda host: RECEIVE_BUFFER,
+        work: Callable[[Assignment], Work] | None = None,
+    ) -> None:
+        self.world = world
+        self.buffer = buffer
+        self.work = work or (lambda assignment: Work(task_from(assignment.task)))
+        self.groups: dict[int, Group] = {}
+        """Coordination groups, by job."""
+        self.clocks: defaultdict[str, HostClock] = defaultdict(HostClock)
+        """Clocks of the hosts' machines, which outlive their agents."""
+        self._ports: dict[tuple[int, int], int] = {}
+        self._next_port = BASE_PORT
+
+    def first_port(self, meeting: Meeting) -> int:
+        """Return the first port of a group of hosts, the same at all of them; each rank has one."""
+        key = meeting.job, meeting.part
+        if key not in self._ports:
+            if self._next_port + len(meeting.hosts) > _PORTS:
+                self._next_port = BASE_PORT
+            self._ports[key] = self._next_port
+            self._next_port += len(meeting.hosts)
+        return self._ports[key]
+
+
+class HostClock:
+    """The monotonic clock of a host's machine: the virtual time, unless it drifts."""
+
+    def __init__(self) -> None:
+        self._set_at = self._shown = 0.0
+        self._pace = 1.0
+
+    def shows(self, time: float) -> float:
+        """Return its reading at a virtual time."""
+        return self._shown + (time - self._set_at) * self._pace
+
+    def time_of(self, shown: float) -> float:
+        """Return the virtual time of a reading: the clock does not show less then, by rounding."""
+        time = self._set_at + (shown - self._shown) / self._pace
+        while self.shows(time) < shown:
+            time = nextafter(time, inf)
+        return time
+
+    def drift(self, time: float, pace: float) -> None:
+        """Set its rate to `pace` seconds per second from a virtual time on."""
+        self._shown, self._set_at, self._pace = self.shows(time), time, pace
+
+
+class VirtualHost:
+    """Host `name` of the world, and the `Environment` of its agent.
+
+    `node`: the host's stream to the controller; `attend`: opens the stream of a job.
+    """
+
+    gradient_seconds = GRADIENT_SECONDS
+
+    def __init__(
+        self,
+        name: str,
+        hosts: VirtualHosts,
+        node: NodeStream | None = None,
+        attend: Callable[[int], Stream] | None = None,
+        leave: Callable[[Stream], None] = lambda stream: None,
+    ) -> None:
+        self.name = name
+        self._hosts = hosts
+        self._clock = hosts.clocks[name]
+        self._attend = attend
+        self._leave = leave
+        self._awake = False
+        self._operations = 0
+        self._completed: list[Completed] = []
+        self._transports: dict[int, list[StreamTransport]] = {}
+        """Transports by job, including closed ones, which may still have to retransmit."""
+        self._coordinations: dict[int, VirtualCoordination] = {}
+        self.agent = HostAgent(self, node)
+
+    @property
+    def now(self) -> float:
+        """Return the reading of the clock of the host's machine."""
+        return self._clock.shows(self._hosts.world.queue.now)
+
+    # -- for the world
+
+    def _streams(self) -> list[StreamMember]:
+        return [each.stream for of_job in self._transports.values() for each in of_job]
+
+    def receive(self, frames: Frames, now: float) -> None:
+        """Receive frames: TCP, and frames for the agent."""
+        now = self.now
+        streams = self._streams()
+        if streams:
+            tcp = frames[:, PROTOCOL] == TCP_PROTOCOL
+            for stream in streams:
+                stream.receive(frames[tcp], now)
+            frames = frames[~tcp]
+        if len(frames):
+            self.agent.traffic.receive(frames, now)
+        self.advance()
+
+    def tick(self, now: float) -> None:
+        """Run due timers."""
+        now = self.now
+        for stream in self._streams():
+            stream.tick(now)
+        self.agent.tick(now)
+        for coordination in list(self._coordinations.values()):
+            coordination.tick(now)
+        self.advance()
+
+    def take_output(self) -> list[Frames]:
+        """Return the frames to send."""
+        output = self.agent.take_output()
+        for stream in self._streams():
+            output += stream.take_output()
+        return output
+
+    @property
+    def deadline(self) -> float | None:
+        """Return the time of the next timer, in virtual time."""
+        due = self._due
+        return None if due is None else self._clock.time_of(due)
+
+    @property
+    def _due(self) -> float | None:
+        dues = [stream.deadline for stream in self._streams()]
+        dues += [coordination.deadline for coordination in self._coordinations.values()]
+        return earliest(self.agent.deadline, *dues)
+
+    def advance(self) -> None:
+        """Let the agent advance as far as possible at this instant."""
+        self._awake = True
+        while self._awake:
+            self._awake = False
+            self.agent.advance(self.now)
+
+    def go_on(self) -> None:
+        """Let the agent process an event other than a frame, and send the resulting frames."""
+        self.advance()
+        self._hosts.world.flush(self.name)
+
+    # -- for the agent
+
+    def wake(self) -> None:
+        """Let the agent advance by one step; external callers use `advance` or `go_on`."""
+        self._awake = True
+
+    def work(self, assignment: Assignment) -> Work:
+        """Return the work of a job."""
+        return self._hosts.work(assignment)
+
+    def too_much(self, needed: int, what: str) -> str | None:
+        """Return None: memory is not modelled."""
+
+    def put(self, job: int, work: Callable[[], Any]) -> int:
+        """Execute an operation immediately."""
+        self._operations += 1
+        try:
+            done = Completed(self._operations, job, work())
+        except Exception as error:  # noqa: BLE001 - the agent raises it
+            done = Completed(self._operations, job, error=error)
+        self._completed.append(done)
+        self.wake()
+        return self._operations
+
+    def completed(self) -> Sequence[Completed]:
+        """Return and clear the completed operations."""
+        taken, self._completed = self._completed, []
+        return taken
+
+    def set_level(self, job: int, level: int) -> None:
+        """Do nothing: no operation ever waits."""
+
+    def use_links(self, job: int, ports: Mapping[int, int], links: Mapping[int, str]) -> None:
+        """Send frames of trees over these links."""
+        self._hosts.world.use_links(self.name, job, ports)
+
+    def transport(self, meeting: Meeting) -> StreamTransport:
+        """Return streams between the hosts, at separate ports."""
+        port = self._hosts.first_port(meeting)
+        made = StreamTransport(meeting, self, port, self._hosts.buffer(self.name))
+        self._transports.setdefault(meeting.job, []).append(made)
+        return made
+
+    def coordination(
+        self,
+        network: Network,
+        tree: CoordinationTree,
+        rank: int,
+        job: int,
+        reduction: ExternalAnd | None,
+    ) -> VirtualCoordination:
+        """Return the host's process in a job's coordination."""
+        group = self._hosts.groups.setdefault(job, Group(self._hosts.world, tree))
+        made = self._coordinations[job] = VirtualCoordination(self, group, rank, reduction)
+        return made
+
+    def process_tensors(self, job: int) -> Handover:
+        """Raise: only agents run in virtual time."""
+        raise TaskError(f"job {job}: tensors of processes: expected Mininet, or real hosts")
+
+    def attend(self, job: int) -> Stream:
+        """Open the stream of a job."""
+        assert self._attend is not None
+        return self._attend(job)
+
+    def leave(self, stream: Stream) -> None:
+        """Forget a job."""
+        self._completed = [done for done in self._completed if done.job != stream.job]
+        self._hosts.world.use_links(self.name, stream.job, {})
+        self._transports.pop(stream.job, None)
+        self._coordinations.pop(stream.job, None)
+        self._leave(stream)
+
+    def counters(self, now: float) -> Mapping[int, Counted]:
+        """Return the counters of this host's links, by port."""
+        world = self._hosts.world
+        ways = {
+            port: (world.channels[self.name, peer], world.channels[peer, self.name])
+            for port, peer in world.network.ports(self.name).items()
+        }
+        return {
+            port: Counted(out.bytes, back.bytes, now, carrier=not out.cut)
+            for port, (out, back) in ways.items()
+        }
+
+
+class StreamTransport:
+    """A `Transport` whose segments cross the world's links."""
+
+    def __init__(self, meeting: Meeting, host: VirtualHost, port: int, buffer: int) -> None:
+        addresses = {
+            rank: Address(peer.mac_bytes, peer.ip_bytes) for rank, peer in enumerate(meeting.hosts)
+        }
+        self.stream = StreamMember(
+            meeting.rank, addresses, host.now, port, buffer, meeting.patience
+        )
+        self.stream.tos = meeting.tos
+        self._host = host
+        self._rank = meeting.rank
+        self._execution: Execution | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Return whether a schedule is in progress. Raises PeerLost if nothing moves any more."""
+        if self.stream.stalled(self._host.now):
+            raise no_progress(self._rank, self.stream.patience)
+        return self._execution is not None and not self._execution.done
+
+    def run(self, make: Callable[[], Execution]) -> None:
+        """Execute this host's part of a schedule."""
+        self._execution = make()
+        self.stream.start(self._execution, self._host.now)
+
+    def mark(self, tos: int) -> None:
+        """Set the IP ToS byte of future packets."""
+        self.stream.tos = tos
+
+    def postpone(self) -> None:
+        """Restart the timeout of the schedule in progress."""
+        self.stream.postpone(self._host.now)
+
+    @property
+    def sent_bytes(self) -> int:
+        """Return the bytes sent so far."""
+        return self.stream.sent_bytes
+
+    @property
+    def retransmissions(self) -> int:
+        """Return the number of segments retransmitted."""
+        return self.stream.retransmissions
+
+    def close(self) -> None:
+        """Close: start nothing more, but retransmit sent data until it has arrived."""
+        self.stream.abort()
+
+
+class Group:
+    """The processes of one coordination, and their message channels."""
+
+    def __init__(self, world: World, tree: CoordinationTree) -> None:
+        self.tree = tree
+        self.members: dict[int, VirtualCoordination] = {}
+        self._queue = world.queue
+        self._times = FrameTimes(world.network, tree.names)
+
+    def say(self, frame: Frame) -> None:
+        """Schedule the arrival of a frame; it is dropped if its receiver does not exist then."""
+
+        def arrive() -> None:
+            if (target := self.members.get(frame.target)) is not None:
+                target.receive(frame)
+
+        self._queue.at(self._times.arrival(frame, self._queue.now), arrive)
+
+    def close(self, rank: int) -> None:
+        """End the connections of a process, which shows its neighbours that it is gone."""
+        self.members.pop(rank, None)
+        for peer in (self.tree.parents[rank], *self.tree.children[rank]):
+            if peer >= 0:
+                arrival = self._queue.now + self._times.latency(rank, peer)
+                self._queue.at(arrival, partial(self._disconnect, peer, rank))
+
+    def _disconnect(self, rank: int, peer: int) -> None:
+        if (member := self.members.get(rank)) is not None:
+            member.disconnected(peer)
+
+
+class VirtualCoordination:
+    """A `Coordination`: process `rank` of a group, on a virtual host."""
+
+    def __init__(
+        self, host: VirtualHost, group: Group, rank: int, reduction: ExternalAnd | None
+    ) -> None:
+        self._host = host
+        self._group = group
+        self._rank = rank
+        self._reduction = reduction
+        self._participant = Participant(group.tree, rank, rank + 1, host.now, reduction=reduction)
+        self._going = self._closed = False
+        group.members[rank] = self
+
+    def _speak(self) -> None:
+        if self._going:
+            for frame in self._participant.take_output():
+                self._group.say(frame)
+
+    def _check(self) -> None:
+        if self._participant.failure is not None:
+            raise self._participant.failure
+        if self._closed and not self._participant.done:
+            raise CoordinationError(
+                f"process {self._participant.name}: its coordination has been closed"
+            )
+
+    def start(self) -> None:
+        """Send its messages from now on."""
+        self._going = True
+        self._speak()
+
+    def begin_iteration(self, number: int) -> None:
+        """Publish the number of the iteration that begins."""
+        self._check()
+        self._participant.begin_iteration(number, self._host.now)
+        self._speak()
+
+    def ready(self, operator: Operator, /) -> None:
+        """Request an operator."""
+        self._check()
+        self._participant.ready(operator, self._host.now)
+        self._speak()
+
+    def end_iteration(self) -> None:
+        """Request no more operators of this iteration."""
+        self._check()
+        self._participant.end_iteration(self._host.now)
+        self._speak()
+
+    def combined(self, words: Sequence[int]) -> None:
+        """Process a vector that was combined elsewhere."""
+        self._check()
+        assert self._reduction is not None
+        self._reduction.completed(words)
+        self._participant.advance(self._host.now)
+        self._speak()
+        self._host.wake()
+
+    def leave(self) -> None:
+        """Leave."""
+        self._check()
+        self._participant.leave(self._host.now)
+        self._speak()
+
+    def events(self) -> Sequence[Event]:
+        """Return and clear the events."""
+        events = self._participant.take_events()
+        if not events:
+            self._check()
+        return events
+
+    @property
+    def done(self) -> bool:
+        """Return whether all processes have left."""
+        return self._participant.done
+
+    def close(self) -> None:
+        """Close; a process that has not left is lost to the others."""
+        if not self._closed:
+            self._speak()
+            self._closed = True
+            if not self._participant.done:
+                self._group.close(self._rank)
+
+    def receive(self, frame: Frame) -> None:
+        """Process a frame of another process."""
+        self._participant.receive(frame, self._host.now)
+        self._speak()
+        self._host.go_on()
+
+    def disconnected(self, rank: int) -> None:
+        """Note that a neighbour's connection has ended."""
+        self._participant.disconnected(rank, "it closed its connection", self._host.now)
+        self._speak()
+        self._host.go_on()
+
+    def tick(self, now: float) -> None:
+        """Run due timers."""
+        due = self._participant.deadline
+        if due is not None and due <= now:
+            self._participant.tick(now)
+            self._speak()
+
+    @property
+    def deadline(self) -> float | None:
+        """Return the participant's deadline."""
+        return self._participant.deadline
+
+
+class FrameTimes:
+    """Arrival times of frames between processes over TCP: store and forward on idle links.
+
+    Frames from one process to another keep their order. Their load on links is not modelled: it is
+    a few hundred bytes per step.
+    """
+
+    def __init__(self, network: Network, hosts: Sequence[str]) -> None:
+        self._network = network
+        self._routes = PlainRoutes(network)
+        self._hosts = hosts
+        self._ways: dict[tuple[int, int], tuple[float, float]] = {}
+        self._last: dict[tuple[int, int], float] = {}
+
+    def arrival(self, frame: Frame, now: float) -> float:
+        """Return the arrival time of a frame that is sent now."""
+        ends = frame.source, frame.target
+        latency, seconds_a_byte = self._way(*ends)
+        arrival = now + latency + (TCP_HEADERS + len(framed(frame))) * seconds_a_byte
+        self._last[ends] = max(arrival, self._last.get(ends, 0.0))
+        return self._last[ends]
+
+    def latency(self, source: int, target: int) -> float:
+        """Return the seconds that a bit takes from one process to another."""
+        return self._way(source, target)[0]
+
+    def _way(self, source: int, target: int) -> tuple[float, float]:
+        """Return the latency and the seconds per byte."""
+        if (source, target) not in self._ways:
+            node, end = self._hosts[source], self._hosts[target]
+            hops = self._routes.next_hops(end)
+            latency = seconds_a_byte = 0.0
+            while node != end:
+                link = self._network.link(node, hops[node])
+                latency += link.latency
+                seconds_a_byte += 8 / link.bandwidth if link.bandwidth else 0.0
+                node = hops[node]
+            self._ways[source, target] = latency, seconds_a_byte
+        return self._ways[source, target]

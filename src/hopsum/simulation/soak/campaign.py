@@ -1,0 +1,189 @@
+"""Many fault schedules in parallel processes, and a summary of their results."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+from itertools import islice
+from types import FrameType
+
+from hopsum.simulation.soak.generator import make_schedule
+from hopsum.simulation.soak.minimise import minimise
+from hopsum.simulation.soak.oracles import Oracle, Violation
+from hopsum.simulation.soak.run import Kit, SoakResult, run_schedule
+from hopsum.simulation.soak.schedule import FaultSchedule, kind_of
+
+MakeKit = Callable[[], Kit]
+CPU_SECONDS = 300.0
+"""CPU time limit of one schedule, which is stuck if it takes longer."""
+REPEAT_EVERY = 50
+"""One in this many schedules runs twice and must have the same history."""
+RUNS = 200
+"""Maximum number of runs to minimise a failure."""
+MINIMISE_SECONDS = 600.0
+"""CPU time after which no further run minimises a failure: each may be as stuck as the first."""
+
+
+class _Stuck(Exception):
+    """A schedule has exceeded its CPU time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A schedule that violates an invariant, and the smallest one that fails like it."""
+
+    schedule: FaultSchedule
+    violations: tuple[Violation, ...]
+    minimised: FaultSchedule
+    minimised_violations: tuple[Violation, ...]
+
+
+@dataclass(slots=True)
+class Summary:
+    """Summary of schedules. `faults`: number of schedules with each kind of fault."""
+
+    schedules: int = 0
+    jobs: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    injected: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+    events: int = 0
+    failures: list[Failure] = field(default_factory=list)
+    interrupted: bool = False
+
+    def add(self, result: SoakResult) -> None:
+        """Add a schedule's result."""
+        self.schedules += 1
+        self.jobs.update(outcome for outcome, _ in result.jobs.values())
+        self.faults.update({kind_of(fault) for fault in result.schedule.faults} or {"none"})
+        self.injected.update(result.injected)
+        self.seconds += result.seconds
+        self.events += result.events
+
+
+def run_one(schedule: FaultSchedule, kit: Kit, *, twice: bool = False) -> SoakResult:
+    """Run a schedule, and again if `twice`, which must give the same history."""
+    result = _bounded(schedule, kit)
+    if twice and not result.failed:
+        again = _bounded(schedule, kit)
+        if again.digest != result.digest:
+            text = f"digest {result.digest}, then {again.digest}"
+            result.violations = (Violation(Oracle.HISTORY, text),)
+    return result
+
+
+def _bounded(schedule: FaultSchedule, kit: Kit) -> SoakResult:
+    def stuck(number: int, frame: FrameType | None) -> None:
+        raise _Stuck(f"{CPU_SECONDS:g} s of processor time, and no end")
+
+    before = signal.signal(signal.SIGVTALRM, stuck)
+    signal.setitimer(signal.ITIMER_VIRTUAL, CPU_SECONDS)
+    try:
+        return run_schedule(schedule, kit)
+    except Exception as error:  # noqa: BLE001 - escaping exceptions are what the soak looks for
+        text = f"{type(error).__name__}: {error}"
+        return SoakResult(schedule, (Violation(Oracle.DEFECT, text),), "", {})
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def fails_like(result: SoakResult, kit: Kit) -> Callable[[FaultSchedule], bool]:
+    """Return whether another schedule violates one of the invariants that a result violates."""
+    oracles = {violation.oracle for violation in result.violations}
+
+    def fails(schedule: FaultSchedule) -> bool:
+        again = run_one(schedule, kit, twice=Oracle.HISTORY in oracles)
+        return any(violation.oracle in oracles for violation in again.violations)
+
+    return fails
+
+
+def failure_of(
+    result: SoakResult, kit: Kit, runs: int = RUNS, seconds: float = MINIMISE_SECONDS
+) -> Failure:
+    """Minimise a schedule that fails, as far as `runs` and `seconds` of CPU time allow."""
+    fails = fails_like(result, kit)
+    until = time.process_time() + seconds
+
+    def fails_in_time(schedule: FaultSchedule) -> bool:
+        return time.process_time() < until and fails(schedule)
+
+    smallest = minimise(result.schedule, fails_in_time, runs)
+    found = run_one(smallest, kit, twice=True).violations
+    return Failure(result.schedule, result.violations, smallest, found)
+
+
+def soak(
+    seeds: Iterable[int],
+    make_kit: MakeKit,
+    jobs: int,
+    progress: Callable[[Summary], None] = lambda summary: None,
+    found: Callable[[Failure], None] = lambda failure: None,
+    *,
+    minimised: int = 10,
+) -> Summary:
+    """Run the schedules of these seeds, and minimise the first failures.
+
+    `jobs`: number of processes; 1: only this one. `make_kit`: a module-level function, called in
+    each process. `found`: called with each failure. An interrupt ends the soak with the results so
+    far.
+    """
+    summary = Summary()
+    try:
+        for result in _results(seeds, make_kit, jobs):
+            summary.add(result)
+            if result.failed:
+                if len(summary.failures) < minimised:
+                    failure = failure_of(result, make_kit())
+                else:
+                    schedule, violations = result.schedule, result.violations
+                    failure = Failure(schedule, violations, schedule, violations)
+                summary.failures.append(failure)
+                found(failure)
+            progress(summary)
+    except KeyboardInterrupt:
+        summary.interrupted = True
+    return summary
+
+
+def _results(seeds: Iterable[int], make_kit: MakeKit, jobs: int) -> Iterator[SoakResult]:
+    """Yield results as they come."""
+    if jobs == 1:
+        for seed in seeds:
+            yield _run_seed(seed, make_kit)
+        return
+    context = multiprocessing.get_context("forkserver")
+    with ProcessPoolExecutor(jobs, context, _leave_interrupts_to_the_parent) as pool:
+        waiting = iter(seeds)
+        going: set[Future[SoakResult]] = set()
+        while True:
+            for seed in islice(waiting, 2 * jobs - len(going)):
+                going.add(pool.submit(_run_seed, seed, make_kit))
+            if not going:
+                return
+            done, going = wait(going, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield future.result()
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # One thread per process: arrays here are small.
+    os.environ["OMP_NUM_THREADS"] = "1"
+
+
+def _run_seed(seed: int, make_kit: MakeKit) -> SoakResult:
+    result = run_one(make_schedule(seed), make_kit(), twice=seed % REPEAT_EVERY == 0)
+    # What outlives a schedule (modules, compiled programs) is exempt from further collections:
+    # each run begins with one, which took a fifth of the soak's time.
+    gc.collect()
+    gc.freeze()
+    return result
