@@ -18,14 +18,14 @@ from typing import Any
 
 from google.protobuf.json_format import MessageToJson
 
-from hopsum.cli.experiment.description import Experiment, WorldKind
-from hopsum.cli.experiment.emulated import with_cluster
-from hopsum.cli.experiment.prepare import Prepared, prepare
-from hopsum.cli.experiment.result import RunFailed
-from hopsum.cli.experiment.session import Running, no_progress, run_job
 from hopsum.collectives.choices import Algorithm
 from hopsum.collectives.plan import DataType
 from hopsum.collectives.task_messages import workload_message
+from hopsum.experiment.description import Experiment, WorldKind
+from hopsum.experiment.emulated import with_cluster
+from hopsum.experiment.prepare import Prepared, prepare
+from hopsum.experiment.result import RunFailed
+from hopsum.experiment.session import Running, no_progress, run_job
 from hopsum.host_agent.workload import Verdict, call_seconds, intervals_from, verdict_from
 from hopsum.mininet_topos.emulation import Emulation
 from hopsum.protocol import hopsum_pb2 as pb

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from hopsum.cli.experiment.description import Experiment, WorldKind
-from hopsum.cli.experiment.emulated import with_cluster
-from hopsum.cli.experiment.prepare import Prepared, prepare
-from hopsum.cli.experiment.result import Measured
-from hopsum.cli.experiment.session import Running, no_progress, run_job
 from hopsum.collectives.choices import Algorithm
 from hopsum.collectives.plan import DataType
+from hopsum.experiment.description import Experiment, WorldKind
+from hopsum.experiment.emulated import with_cluster
+from hopsum.experiment.prepare import Prepared, prepare
+from hopsum.experiment.result import Measured
+from hopsum.experiment.session import Running, no_progress, run_job
 from hopsum.mininet_topos.emulation import Emulation
 from hopsum.timing.estimate import Fidelity, estimate
 from hopsum.timing.work import PlanWork

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from hopsum.cli.experiment.description import Experiment, WorldKind
-from hopsum.cli.experiment.prepare import prepare
-from hopsum.cli.experiment.result import Report
-from hopsum.cli.experiment.runner import run_experiment
 from hopsum.collectives.choices import Algorithm
 from hopsum.collectives.plan import DataType
+from hopsum.experiment.description import Experiment, WorldKind
+from hopsum.experiment.prepare import prepare
+from hopsum.experiment.result import Report
+from hopsum.experiment.runner import run_experiment
 from hopsum.protocol.wire import LANE_BYTES, frame_bytes
 from hopsum.timing.tcp_segments import SEGMENT_BYTES, SEGMENT_HEADER_BYTES
 

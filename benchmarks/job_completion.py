@@ -26,20 +26,21 @@ from rich.console import Console
 
 from benchmarks.job_mix import fluid_job, simulate_jobs
 from benchmarks.report import Rows, arguments, run_benchmarks
-from hopsum.cli.experiment.cluster import with_running_cluster
-from hopsum.cli.experiment.description import Engine
-from hopsum.cli.experiment.pipelines import pipeline_for
-from hopsum.cli.experiment.result import RunFailed
-from hopsum.cli.experiment.session import Running
-from hopsum.cli.job_commands import make_submission, verdict_of
+from hopsum.cli.job_commands import make_submission
 from hopsum.collectives.plan import JobPlan
 from hopsum.controller.api.client import ControllerClient
+from hopsum.controller.api.records import verdict_of
 from hopsum.controller.jobs.cluster import Cluster
 from hopsum.controller.jobs.job_request import WINDOW
 from hopsum.controller.jobs.job_state import JobState
 from hopsum.controller.jobs.priorities import ONE_LEVEL, PriorityPolicy, suitable_policy
 from hopsum.controller.jobs.replanning import ReplanningPolicy
 from hopsum.controller.jobs.settings import ClusterSettings
+from hopsum.experiment.cluster import with_running_cluster
+from hopsum.experiment.description import Engine
+from hopsum.experiment.pipelines import pipeline_for
+from hopsum.experiment.result import RunFailed
+from hopsum.experiment.session import Running
 from hopsum.mininet_topos.emulation import Emulation
 from hopsum.mininet_topos.loader import why_unavailable
 from hopsum.network.loaders import load_network

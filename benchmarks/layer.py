@@ -8,10 +8,10 @@ from statistics import median
 from typing import Any
 
 from hopsum.cli.demo import demo_experiments
-from hopsum.cli.experiment.description import Experiment, WorldKind
-from hopsum.cli.experiment.result import Report
-from hopsum.cli.experiment.runner import run_experiment
 from hopsum.collectives.choices import Algorithm
+from hopsum.experiment.description import Experiment, WorldKind
+from hopsum.experiment.result import Report
+from hopsum.experiment.runner import run_experiment
 
 ELEMENTS = 42_250
 """The model of `make run`."""

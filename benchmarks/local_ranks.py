@@ -8,10 +8,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.report import Rows
-from hopsum.cli.experiment.description import Experiment
-from hopsum.cli.experiment.prepare import prepare
-from hopsum.cli.experiment.simulated import run_simulated
 from hopsum.collectives.choices import Algorithm
+from hopsum.experiment.description import Experiment
+from hopsum.experiment.prepare import prepare
+from hopsum.experiment.simulated import run_simulated
 from hopsum.network.builder import NetworkBuilder
 from hopsum.network.loaders import save_network
 from hopsum.network.model import Network

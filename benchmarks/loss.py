@@ -9,10 +9,10 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from hopsum.cli.experiment.description import Experiment
-from hopsum.cli.experiment.prepare import prepare
-from hopsum.cli.experiment.simulated import run_simulated
 from hopsum.collectives.plan import DataType
+from hopsum.experiment.description import Experiment
+from hopsum.experiment.prepare import prepare
+from hopsum.experiment.simulated import run_simulated
 from hopsum.network.loaders import load_network, save_network
 from hopsum.simulation.faults import Faults
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from benchmarks.bar_chart import STYLE as CHART_STYLE
 from benchmarks.bar_chart import Bar, chart
-from hopsum.cli.reports.network_drawing import STYLE, network_svg
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
 from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.placement import place
 from hopsum.planning.model.request import PlanRequest
 from hopsum.planning.registry import make_plan
+from hopsum.reports.network_drawing import STYLE, network_svg
 
 TOPOLOGY = "fat-tree:4"
 WORKERS = 8

@@ -21,7 +21,7 @@ from hopsum.mininet_topos.loader import why_unavailable
 def switch(seconds: float, folder: Path) -> Rows:
     """Measure the embedded switch, and BMv2 if installed, with both lane counts of the goals."""
     from benchmarks.switch_rate import measure
-    from hopsum.cli.experiment.description import Engine
+    from hopsum.experiment.description import Engine
 
     rows = [measure(Engine.EMBEDDED, lanes, seconds, folder) for lanes in (256, 32)]
     if shutil.which("simple_switch_grpc") and shutil.which("p4c"):
@@ -110,7 +110,7 @@ def flow_level(seconds: float, folder: Path) -> Rows:
 def faults(seconds: float, folder: Path) -> Rows:
     """Measure failures in Mininet: time until noticed, time until the job continues, sums."""
     from benchmarks.faults import measure
-    from hopsum.cli.experiment.description import Engine
+    from hopsum.experiment.description import Engine
 
     return measure(Engine.EMBEDDED)
 
@@ -118,7 +118,7 @@ def faults(seconds: float, folder: Path) -> Rows:
 def faults_bmv2(seconds: float, folder: Path) -> Rows:
     """Measure the same failures with BMv2."""
     from benchmarks.faults import measure
-    from hopsum.cli.experiment.description import Engine
+    from hopsum.experiment.description import Engine
 
     return measure(Engine.BMV2)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.report import Rows
-from hopsum.cli.experiment.description import Experiment
-from hopsum.cli.experiment.prepare import Prepared, prepare
 from hopsum.collectives.algorithms.ring import ring_all_reduce
 from hopsum.collectives.choices import Collective, DataType
 from hopsum.collectives.plan import JobPlan
@@ -15,6 +13,8 @@ from hopsum.collectives.task_messages import workload_message
 from hopsum.collectives.workload import PROCESS, WorkloadSpec
 from hopsum.controller.jobs.job_request import make_request
 from hopsum.controller.jobs.job_spec import JobSpec
+from hopsum.experiment.description import Experiment
+from hopsum.experiment.prepare import Prepared, prepare
 from hopsum.planning.model.placement import Placement
 from hopsum.planning.registry import make_plan
 from hopsum.protocol import hopsum_pb2 as pb

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from hopsum.cli.experiment.description import Experiment
-from hopsum.cli.experiment.pipelines import pipeline_for
-from hopsum.cli.experiment.prepare import prepare, task_of
-from hopsum.cli.experiment.simulated import loader
 from hopsum.collectives.plan import DataType
+from hopsum.experiment.description import Experiment
+from hopsum.experiment.pipelines import pipeline_for
+from hopsum.experiment.prepare import prepare, task_of
+from hopsum.experiment.simulated import loader
 from hopsum.host_agent.options import WorkerOptions
 from hopsum.host_agent.workload import make_workload
 from tests.support.simulated_jobs import simulate_plan

@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.veth import veth_pairs
-from hopsum.cli.experiment.description import Engine
-from hopsum.cli.experiment.event_loop import run_async
-from hopsum.cli.experiment.pipelines import compile_pipeline, slots_of
 from hopsum.collectives.plan import JobPlan
 from hopsum.controller.dataplane.driver import Driver, SwitchTarget
 from hopsum.controller.dataplane.rules import rules_for
+from hopsum.experiment.description import Engine
+from hopsum.experiment.event_loop import run_async
+from hopsum.experiment.pipelines import compile_pipeline, slots_of
 from hopsum.host_agent.io.port import Frames, PacketPort
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network

@@ -33,16 +33,16 @@ from benchmarks.torch_names import (
     SWITCHES,
     WAKE_UP,
 )
-from hopsum.cli.experiment.description import Experiment, WorldKind
-from hopsum.cli.experiment.emulated import with_cluster
-from hopsum.cli.experiment.prepare import Prepared, prepare
-from hopsum.cli.experiment.result import RunFailed
-from hopsum.cli.experiment.session import Running, no_progress, run_job, wait_for_agents
-from hopsum.cli.experiment.training import Trainer, Training
 from hopsum.cli.job_commands import make_submission
 from hopsum.collectives.plan import DataType
 from hopsum.collectives.workload import PROCESS
 from hopsum.controller.api.client import ControllerClient
+from hopsum.experiment.description import Experiment, WorldKind
+from hopsum.experiment.emulated import with_cluster
+from hopsum.experiment.prepare import Prepared, prepare
+from hopsum.experiment.result import RunFailed
+from hopsum.experiment.session import Running, no_progress, run_job, wait_for_agents
+from hopsum.experiment.training import Trainer, Training
 from hopsum.mininet_topos.emulation import Emulation
 
 CHECKOUT = Path(__file__).resolve().parent.parent

@@ -4,13 +4,14 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from hopsum.cli.experiment.description import Engine
-from hopsum.cli.experiment.pipelines import pipeline_for
-from hopsum.cli.experiment.simulated import loader
-from hopsum.cli.job_commands import job_dict, make_submission
+from hopsum.cli.job_commands import make_submission
+from hopsum.controller.api.records import job_dict
 from hopsum.controller.jobs.job_state import JobState
 from hopsum.controller.jobs.priorities import ONE_LEVEL
 from hopsum.controller.jobs.settings import ClusterSettings
+from hopsum.experiment.description import Engine
+from hopsum.experiment.pipelines import pipeline_for
+from hopsum.experiment.simulated import loader
 from hopsum.network.loaders import load_network
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.simulation.cluster import ClusterOptions, VirtualCluster

@@ -13,8 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from hopsum.cli.experiment.training import step_times
-from hopsum.cli.reports.step_times import step_times_plot
+from hopsum.experiment.training import step_times
+from hopsum.reports.step_times import step_times_plot
 
 HOPSUM = Path(sys.executable).with_name("hopsum")
 EXAMPLES = Path(__file__).resolve().parent.parent

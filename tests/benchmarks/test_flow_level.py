@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.flow_level import CASES, Case, row, simulated_seconds
-from hopsum.cli.experiment.comparison import Comparison, compare
-from hopsum.cli.experiment.description import Experiment
-from hopsum.cli.experiment.prepare import prepare
-from hopsum.cli.experiment.result import Measured
 from hopsum.collectives.choices import Algorithm
+from hopsum.experiment.comparison import Comparison, compare
+from hopsum.experiment.description import Experiment
+from hopsum.experiment.prepare import prepare
+from hopsum.experiment.result import Measured
 from hopsum.host_agent.workload import Verdict
 
 CASE = Case("star:5", 4)

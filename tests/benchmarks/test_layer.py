@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchmarks.layer import LAYER, rows
-from hopsum.cli.experiment.result import Measured, Predicted, Report
 from hopsum.collectives.choices import Algorithm
+from hopsum.experiment.result import Measured, Predicted, Report
 from hopsum.host_agent.workload import Verdict
 
 

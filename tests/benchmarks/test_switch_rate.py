@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks import switch_rate
-from hopsum.cli.experiment.description import Engine
+from hopsum.experiment.description import Engine
 
 
 class Started:

@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 
 from hopsum.cli import doctor
 from hopsum.cli.main import app
-from hopsum.cli.reports.network_drawing import TREE_COLOURS, network_svg
 from hopsum.collectives.plan import PlanError
 from hopsum.controller.api.client import ControllerClient
 from hopsum.controller.api.listening import at
@@ -39,6 +38,7 @@ from hopsum.planning.registry import make_plan
 from hopsum.protocol.channel import ControllerError
 from hopsum.protocol.extras import install_command
 from hopsum.protocol.outcomes import Outcome
+from hopsum.reports.network_drawing import TREE_COLOURS, network_svg
 from tests.support.machine import PATIENCE as WAIT
 
 

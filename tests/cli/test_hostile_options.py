@@ -252,13 +252,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         """Nothing is driven."""
 
     monkeypatch.setattr("typer.main.get_command", COMMAND)
-    monkeypatch.setattr("hopsum.cli.experiment.runner._run", accepted)
+    monkeypatch.setattr("hopsum.experiment.runner._run", accepted)
     monkeypatch.setattr("hopsum.cli.demo.train_alone", accepted)
     monkeypatch.setattr("hopsum.cli.soak_command._soak", accepted)
     monkeypatch.setattr("hopsum.cli.cluster_commands.run_emulated_cluster", nothing)
     monkeypatch.setattr("hopsum.cli.cluster_commands.run_controller", controller)
     monkeypatch.setattr("hopsum.cli.cluster_commands.switch_drivers", nothing)
-    monkeypatch.setattr("hopsum.cli.experiment.drive.drive", drive)
+    monkeypatch.setattr("hopsum.experiment.drive.drive", drive)
     monkeypatch.setattr("hopsum.cli.controller_commands.run_shell", lambda *arguments: 0)
     monkeypatch.setattr("p4switch.device.device.Device.__enter__", accepted)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))

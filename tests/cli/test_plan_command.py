@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from hopsum.cli.main import app
-from hopsum.cli.reports.network_drawing import TREE_COLOURS
 from hopsum.collectives.plan import PlanError
 from hopsum.network.model import NetworkError
 from hopsum.protocol.errors import InputError
+from hopsum.reports.network_drawing import TREE_COLOURS
 
 TORUS = ("--topology", "torus:3x3", "--link-rate", "none")
 COMPLETE = ("--topology", "complete:7", "--link-rate", "none")

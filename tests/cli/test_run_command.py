@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from hopsum.cli import run_commands
-from hopsum.cli.experiment.result import RunFailed
 from hopsum.cli.main import app
+from hopsum.experiment.result import RunFailed
 
 
 def fail(*args: object) -> NoReturn:

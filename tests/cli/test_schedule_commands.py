@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hopsum.cli.main import app
-from hopsum.cli.reports.schedule_drawing import schedule_svg
 from hopsum.collectives.algorithms.halving_doubling import halving_doubling_all_reduce
 from hopsum.collectives.algorithms.in_network import in_network_all_reduce
 from hopsum.collectives.algorithms.ring import ring_all_reduce
@@ -30,6 +29,7 @@ from hopsum.network.paths import PlainRoutes
 from hopsum.planning.model.placement import place
 from hopsum.planning.model.request import Algorithm, PlanRequest
 from hopsum.planning.registry import make_plan
+from hopsum.reports.schedule_drawing import schedule_svg
 from tests.support.halves import all_gather_of
 from tests.support.schedules import broadcast_from
 

@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from hopsum.cli.experiment.description import ExperimentError
-from hopsum.cli.experiment.training import (
+from hopsum.experiment.description import ExperimentError
+from hopsum.experiment.training import (
     Trained,
     Trainer,
     Training,
@@ -23,11 +23,11 @@ from hopsum.cli.experiment.training import (
     trained,
     with_comparison,
 )
-from hopsum.cli.reports.step_times import step_times_plot
 from hopsum.mininet_topos.hosts import EmulatedHosts
 from hopsum.network.loaders import load_network
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.extras import MissingExtraError
+from hopsum.reports.step_times import step_times_plot
 
 WORKERS = ("h1", "h2")
 LINKS = {("h1", "s1"): 100, ("h2", "s1"): 100, ("ps", "s1"): 100, ("s1", "h1"): 100}

@@ -215,3 +215,17 @@ def test_hopsum_finds_its_commands(binaries: Path, tmp_path: Path) -> None:
     done = run(binaries, tmp_path, "python", "-I", "-c", script)
     assert Path(done.stdout.strip()).samefile(binaries / "p4switch"), done.stderr
     assert shutil.which(done.stdout.strip())
+
+
+def test_notebooks_run_beside_files_of_any_name(binaries: Path, tmp_path: Path) -> None:
+    """Their cells as a script, with what the wheels need alone: without pandas and plots."""
+    for name in ("cli", "controller", "files", "network", "protocol", "simulation"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('not hopsum')")
+    cells = json.loads((ROOT / "examples/notebooks/1-first-plan-and-sum.ipynb").read_text())[
+        "cells"
+    ]
+    script = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    (tmp_path / "notebook.py").write_text(script)
+    done = run(binaries, tmp_path, "python", "notebook.py")
+    assert done.returncode == 0, done.stderr
+    assert "times as long" in done.stdout

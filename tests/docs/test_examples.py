@@ -16,7 +16,9 @@ TESTED_ELSEWHERE = dict.fromkeys(
     ("ddp_cnn", "fsdp_gpt", "two_trainings"), "tests/mininet_topos/test_torch_examples.py"
 )
 """Those that need torch, by the test that runs them."""
-ALONE = sorted(path.parent for path in EXAMPLES.glob("*/README.md"))
+ALONE = sorted(
+    path.parent for path in EXAMPLES.glob("*/README.md") if path.parent.name != "notebooks"
+)
 
 
 @pytest.mark.acceptance
@@ -36,7 +38,10 @@ def test_every_example_is_listed_and_has_a_readme() -> None:
     listed = re.findall(r"^\| \[(\w+)\]\((\w+)/README\.md\)", page, re.MULTILINE)
     assert {name for name, _ in listed} == {path.name for path in ALONE}
     assert all(name == folder for name, folder in listed)
-    folders = {path.name for path in EXAMPLES.iterdir() if path.is_dir()} - {"networks"}
+    folders = {path.name for path in EXAMPLES.iterdir() if path.is_dir()} - {
+        "networks",
+        "notebooks",
+    }
     assert folders - {"__pycache__"} == {path.name for path in ALONE}
     for name, test in TESTED_ELSEWHERE.items():
         assert "examples" in (ROOT / test).read_text()

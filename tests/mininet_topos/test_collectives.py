@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks.collectives import Case, gloo_missing, measure
-from hopsum.cli.experiment.description import Experiment, WorldKind
-from hopsum.cli.experiment.prepare import prepare, task_of
-from hopsum.cli.experiment.result import Report
-from hopsum.cli.experiment.runner import run_experiment
 from hopsum.collectives.choices import Algorithm
 from hopsum.collectives.plan import DataType
+from hopsum.experiment.description import Experiment, WorldKind
+from hopsum.experiment.prepare import prepare, task_of
+from hopsum.experiment.result import Report
+from hopsum.experiment.runner import run_experiment
 from tests.support.machine import PATIENCE, until
 from tests.support.processes import process
 

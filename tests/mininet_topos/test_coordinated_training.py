@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from hopsum.cli.experiment.description import Experiment, WorldKind
 from hopsum.collectives.choices import Coordination
 from hopsum.collectives.plan import DataType, fragment_count
 from hopsum.controller.api.client import ControllerClient
 from hopsum.controller.api.rendezvous import find_controller
+from hopsum.experiment.description import Experiment, WorldKind
 from hopsum.host_agent.operator_training import NAMES
 from hopsum.host_agent.workload import WorkloadSpec
 from hopsum.protocol.channel import ControllerError

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hopsum.cli.experiment.description import Experiment, WorldKind
-from hopsum.cli.experiment.prepare import prepare
 from hopsum.collectives.choices import Algorithm
 from hopsum.collectives.plan import DataType
+from hopsum.experiment.description import Experiment, WorldKind
+from hopsum.experiment.prepare import prepare
 from hopsum.network.loaders import save_network
 from hopsum.network.topologies import Options, make_topology
 from hopsum.planning.model.demand import Model

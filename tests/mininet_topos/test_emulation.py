@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from hopsum.cli.experiment.cluster import _agent_command
-from hopsum.cli.experiment.description import Engine, Experiment, PacketIo, WorldKind
-from hopsum.cli.experiment.prepare import prepare
-from hopsum.cli.experiment.result import Measured, Report
-from hopsum.cli.experiment.runner import run_experiment
 from hopsum.collectives.choices import Algorithm
 from hopsum.collectives.plan import DataType
+from hopsum.experiment.cluster import _agent_command
+from hopsum.experiment.description import Engine, Experiment, PacketIo, WorldKind
+from hopsum.experiment.prepare import prepare
+from hopsum.experiment.result import Measured, Report
+from hopsum.experiment.runner import run_experiment
 from hopsum.mininet_topos.addresses import SOCKETS
 from hopsum.mininet_topos.emulation import Emulation
 from hopsum.mininet_topos.failures import EmulationError

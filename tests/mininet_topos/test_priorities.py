@@ -10,16 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from hopsum.cli.experiment.cluster import with_running_cluster
-from hopsum.cli.experiment.description import Engine
-from hopsum.cli.experiment.pipelines import pipeline_for
-from hopsum.cli.experiment.session import Running
-from hopsum.cli.job_commands import job_dict, make_submission
+from hopsum.cli.job_commands import make_submission
 from hopsum.controller.api.client import ControllerClient
+from hopsum.controller.api.records import job_dict
 from hopsum.controller.jobs.cluster import Cluster
 from hopsum.controller.jobs.job_state import JobState
 from hopsum.controller.jobs.priorities import ONE_LEVEL, PriorityPolicy
 from hopsum.controller.jobs.settings import ClusterSettings
+from hopsum.experiment.cluster import with_running_cluster
+from hopsum.experiment.description import Engine
+from hopsum.experiment.pipelines import pipeline_for
+from hopsum.experiment.session import Running
 from hopsum.mininet_topos.emulation import Emulation
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network

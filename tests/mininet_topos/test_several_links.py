@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hopsum.cli.experiment.description import Experiment, PacketIo, WorldKind
+from hopsum.experiment.description import Experiment, PacketIo, WorldKind
 from tests.support.emulated_runs import run_together
 
 pytestmark = pytest.mark.network

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from hopsum.cli.experiment.description import Experiment
-from hopsum.cli.experiment.result import Report
-from hopsum.cli.experiment.runner import run_experiment
 from hopsum.collectives.choices import Algorithm
 from hopsum.collectives.plan import PlanError
 from hopsum.collectives.plan_checker import check_plans
+from hopsum.experiment.description import Experiment
+from hopsum.experiment.result import Report
+from hopsum.experiment.runner import run_experiment
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
 from hopsum.planning.model.demand import Model

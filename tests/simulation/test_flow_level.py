@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from hopsum.cli.experiment.comparison import ELEMENT_BYTES, Comparison, compare
-from hopsum.cli.experiment.description import Experiment
-from hopsum.cli.experiment.runner import run_experiment
 from hopsum.collectives.choices import Algorithm
 from hopsum.collectives.plan import DataType
+from hopsum.experiment.comparison import ELEMENT_BYTES, Comparison, compare
+from hopsum.experiment.description import Experiment
+from hopsum.experiment.runner import run_experiment
 
 
 @dataclass(frozen=True)

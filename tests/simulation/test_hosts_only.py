@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from hopsum.cli.experiment.description import Experiment, ExperimentError
-from hopsum.cli.experiment.prepare import prepare, task_of
-from hopsum.cli.experiment.result import Report
-from hopsum.cli.experiment.runner import run_experiment
 from hopsum.collectives.algorithms.level_wise import Siblings
 from hopsum.collectives.algorithms.level_wise_form import FormOptions, Shape
 from hopsum.collectives.choices import Algorithm
 from hopsum.collectives.plan import DataType, PlanError
+from hopsum.experiment.description import Experiment, ExperimentError
+from hopsum.experiment.prepare import prepare, task_of
+from hopsum.experiment.result import Report
+from hopsum.experiment.runner import run_experiment
 
 ELEMENTS = 60_000
 

@@ -8,10 +8,10 @@ from statistics import median
 
 import pytest
 
-from hopsum.cli.experiment.description import Experiment
-from hopsum.cli.experiment.prepare import prepare
-from hopsum.cli.experiment.simulated import run_simulated
 from hopsum.collectives.choices import Algorithm, DataType, Results
+from hopsum.experiment.description import Experiment
+from hopsum.experiment.prepare import prepare
+from hopsum.experiment.simulated import run_simulated
 from hopsum.simulation.faults import Faults
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from hopsum.cli.experiment.description import Experiment
-from hopsum.cli.experiment.prepare import prepare
-from hopsum.cli.experiment.result import Report
-from hopsum.cli.experiment.runner import run_experiment
 from hopsum.collectives.plan import DataType
+from hopsum.experiment.description import Experiment
+from hopsum.experiment.prepare import prepare
+from hopsum.experiment.result import Report
+from hopsum.experiment.runner import run_experiment
 
 # Frames as small as these fill the pipe in a tensor that is quick to simulate.
 BASE = {

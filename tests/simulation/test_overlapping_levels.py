@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from hopsum.cli.experiment.description import Experiment
-from hopsum.cli.experiment.runner import run_experiment
 from hopsum.collectives.algorithms.level_wise import pieces_for
 from hopsum.collectives.algorithms.rooted import network_tree
 from hopsum.collectives.choices import Algorithm
+from hopsum.experiment.description import Experiment
+from hopsum.experiment.runner import run_experiment
 from hopsum.network.loaders import load_network
 from tests.oracles import costs
 

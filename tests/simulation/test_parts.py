@@ -8,15 +8,15 @@ from functools import partial
 
 import pytest
 
-from hopsum.cli.experiment.description import Engine, Experiment
-from hopsum.cli.experiment.pipelines import pipeline_for
-from hopsum.cli.experiment.prepare import prepare, task_of
-from hopsum.cli.experiment.result import Report
-from hopsum.cli.experiment.runner import run_experiment
-from hopsum.cli.experiment.simulated import loader
 from hopsum.collectives.choices import Algorithm
 from hopsum.collectives.plan import DataType, HostPart, JobPlan, PlanError, TreePlan
 from hopsum.controller.jobs.settings import ClusterSettings
+from hopsum.experiment.description import Engine, Experiment
+from hopsum.experiment.pipelines import pipeline_for
+from hopsum.experiment.prepare import prepare, task_of
+from hopsum.experiment.result import Report
+from hopsum.experiment.runner import run_experiment
+from hopsum.experiment.simulated import loader
 from hopsum.host_agent.plan_checks import check_same_job
 from hopsum.host_agent.workload import Verdict, WorkloadSpec, make_workload
 from hopsum.network.topologies import Options, make_topology

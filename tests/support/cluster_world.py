@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hopsum.cli.job_commands import job_dict, make_submission
+from hopsum.cli.job_commands import make_submission
 from hopsum.controller.api.client import ControllerClient
 from hopsum.controller.api.listening import at
+from hopsum.controller.api.records import job_dict
 from hopsum.controller.api.service import ControllerService
 from hopsum.controller.dataplane.driver import DriverError
 from hopsum.controller.dataplane.rules import SwitchRules

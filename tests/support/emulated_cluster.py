@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from hopsum.cli.job_commands import job_dict
 from hopsum.controller.api.client import ControllerClient
+from hopsum.controller.api.records import job_dict
 from tests.support.emulation_turns import refused, wait_for_turn
 from tests.support.jobs import GOING
 from tests.support.machine import PATIENCE, until

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hopsum.cli.experiment.description import Experiment
-from hopsum.cli.experiment.emulated import with_cluster
-from hopsum.cli.experiment.prepare import prepare
-from hopsum.cli.experiment.result import Measured, Report
-from hopsum.cli.experiment.session import Running, no_progress, run_job
+from hopsum.experiment.description import Experiment
+from hopsum.experiment.emulated import with_cluster
+from hopsum.experiment.prepare import prepare
+from hopsum.experiment.result import Measured, Report
+from hopsum.experiment.session import Running, no_progress, run_job
 from hopsum.mininet_topos.emulation import Emulation
 
 

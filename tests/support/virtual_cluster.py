@@ -7,12 +7,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hopsum.cli.experiment.description import Engine as EngineName
-from hopsum.cli.experiment.pipelines import compile_pipeline
-from hopsum.cli.job_commands import job_dict, make_submission
+from hopsum.cli.job_commands import make_submission
+from hopsum.controller.api.records import job_dict
 from hopsum.controller.dataplane.pipeline import Pipeline
 from hopsum.controller.jobs.job_state import JobState
 from hopsum.controller.jobs.settings import ClusterSettings
+from hopsum.experiment.description import Engine as EngineName
+from hopsum.experiment.pipelines import compile_pipeline
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
 from hopsum.protocol import hopsum_pb2 as pb

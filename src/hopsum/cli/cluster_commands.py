@@ -30,8 +30,6 @@ from hopsum.cli.command_options import (
     web_option,
 )
 from hopsum.cli.console import notify
-from hopsum.cli.experiment.cluster import run_controller, run_emulated_cluster, switch_drivers
-from hopsum.cli.experiment.description import Engine
 from hopsum.collectives.workload import MOST_TENSORS
 from hopsum.controller.api.serving import known_at
 from hopsum.controller.ha.election import Election, name_of_process
@@ -44,6 +42,8 @@ from hopsum.controller.jobs.priorities import (
 )
 from hopsum.controller.jobs.settings import ATTEND_LIMIT, ClusterSettings
 from hopsum.controller.jobs.sharing import SharingPolicy
+from hopsum.experiment.cluster import run_controller, run_emulated_cluster, switch_drivers
+from hopsum.experiment.description import Engine
 from hopsum.files.options_file import config_option
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
@@ -375,7 +375,7 @@ def cluster(
         raise InputError("trace-fragment: give --pcap DIR too, and leave --engine bmv2 out")
     trace: tuple[str, ...] = ()
     if pcap is not None:
-        from hopsum.cli.experiment.captured_trace import (
+        from hopsum.experiment.captured_trace import (
             capture_holes,
             prepare_captures,
             trace_conditions,

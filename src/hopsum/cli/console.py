@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from functools import cache
 from typing import TYPE_CHECKING
@@ -11,18 +10,6 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-
-class Interrupted(BaseException):
-    """A signal has ended the command; everything it started is cleaned up.
-
-    Notes of the exception (`add_note`) are printed after the word `interrupted`.
-    """
-
-    def __init__(self, number: signal.Signals) -> None:
-        super().__init__(number.name)
-        self.exit_code = 128 + number
-        """Exit code of a process ended by a signal, as in shells."""
 
 
 @cache

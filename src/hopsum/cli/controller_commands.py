@@ -30,7 +30,6 @@ from hopsum.cli.command_options import (
     print_wide_table,
 )
 from hopsum.cli.console import notify, standard_output
-from hopsum.cli.reports.network_drawing import network_svg
 from hopsum.cli.shell import install_shell, run_shell
 from hopsum.collectives.plan import PlanError
 from hopsum.controller.dataplane.slots import SlotState
@@ -40,6 +39,7 @@ from hopsum.files.output import write_file
 from hopsum.network.loaders import load_network, node_link, save_network
 from hopsum.network.units import format_rate, format_time
 from hopsum.protocol.errors import InputError
+from hopsum.reports.network_drawing import network_svg
 
 MOST_SLOTS = 1 << 20
 """Upper bound of slots of a switch."""

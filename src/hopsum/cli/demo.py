@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hopsum.cli.experiment.description import Experiment, WorldKind
-from hopsum.cli.experiment.result import Report, write_json
-from hopsum.cli.reports import page
-from hopsum.cli.reports.plotting import panels, png
-from hopsum.cli.reports.run_page import Run, plots, problems_section, recording_for, sections
-from hopsum.cli.reports.summary import setting
 from hopsum.collectives.choices import Algorithm, DataType
 from hopsum.controller.web.recording import Recording
+from hopsum.experiment.description import Experiment, WorldKind
+from hopsum.experiment.result import Report, write_json
 from hopsum.files.output import check_writable, write_file
 from hopsum.host_agent.digits import train_alone
 from hopsum.protocol.extras import require
+from hopsum.reports import page
+from hopsum.reports.plotting import panels, png
+from hopsum.reports.run_page import Run, plots, problems_section, recording_for, sections
+from hopsum.reports.summary import setting
 
 ALGORITHMS = (Algorithm.IN_NETWORK, Algorithm.SERVER, Algorithm.RING)
 EPOCHS = 10

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
@@ -52,24 +51,23 @@ from hopsum.cli.command_options import (
     tree_rate,
 )
 from hopsum.collectives.choices import (
-    DEFAULT_FORM,
     LEVEL_WISE,
-    SCHEDULE_NAMES,
     WEIGHT_STEPS,
     Algorithm,
     Collective,
     Coordination,
     DataType,
-    FormOptions,
     Shape,
 )
-from hopsum.collectives.workload import DATA_SETS, WorkloadSpec
+from hopsum.collectives.workload import DATA_SETS
+from hopsum.controller.api.records import job_dict, node_dict, seconds_of
 from hopsum.controller.jobs.job_state import JobError, JobState
 from hopsum.files.json_text import parse_json
 from hopsum.network.units import format_load
 
 if TYPE_CHECKING:
     from hopsum.controller.api.client import ControllerClient
+    from hopsum.controller.api.submission import SubmissionOptions
     from hopsum.protocol import hopsum_pb2 as pb
 
 POLL_SECONDS = 0.2
@@ -206,65 +204,17 @@ def _all_hosts(queries: ControllerClient, servers: int | tuple[str, ...]) -> int
 
 
 def make_submission(
-    name: str,
-    workers: str,
-    servers: str | None = None,
-    *,
-    collective: Collective = Collective.ALL_REDUCE,
-    ranks_per_host: int = 1,
-    elements: int = 100_000,
-    rounds: int = 3,
-    dtype: DataType = DataType.INT32,
-    kind: str = "random",
-    seed: int = 1,
-    coordinate: bool = False,
-    algorithm: str = "in-network",
-    form: FormOptions = DEFAULT_FORM,
+    name: str, workers: str, servers: str | None = None, **options: Unpack[SubmissionOptions]
 ) -> pb.Submission:
-    """Return a job that sums tensors and checks every sum; `workers`, `servers` as the command
-    takes them.
+    """Return a job whose `workers` and `servers` are given as the command takes them.
 
-    `kind`: `random` tensors of `elements`, a data set to train on, or `process`: what processes on
-    the workers' hosts hand to their agents, `ranks_per_host` of them on each named host, which are
-    numbered host by host. Raises JobError, WorkloadError.
+    The rest as in `submission_of`, whose errors it raises.
     """
-    from hopsum.collectives.task_messages import form_message, workload_message
-    from hopsum.protocol import hopsum_pb2 as pb
+    from hopsum.controller.api.submission import submission_of
 
-    submission = pb.Submission(name=name, algorithm=algorithm)
+    collective = options.get("collective", Collective.ALL_REDUCE)
     requested = hosts("workers", workers), servers_of(servers, collective)
-    if isinstance(requested[0], int):
-        submission.worker_count = requested[0]
-    else:
-        submission.workers.extend(requested[0])
-    if isinstance(requested[1], int):
-        submission.server_count = requested[1]
-    else:
-        submission.servers.extend(requested[1])
-    if ranks_per_host > 1 and not submission.workers:
-        raise JobError(
-            f"ranks-per-host {ranks_per_host} with a number of workers: the job says on which host "
-            "each rank is; name the hosts, as --workers h1,h2"
-        )
-    workload = WorkloadSpec(
-        kind,
-        submission.worker_count or len(submission.workers),
-        elements,
-        rounds,
-        dtype,
-        seed,
-        coordinate,
-        ranks=tuple(host for host in submission.workers for _ in range(ranks_per_host))
-        if ranks_per_host > 1
-        else (),
-        collective=collective,
-    )
-    submission.task.workload.CopyFrom(workload_message(workload))
-    if algorithm in SCHEDULE_NAMES:
-        submission.task.schedule = algorithm
-    if algorithm == LEVEL_WISE:
-        submission.task.level_wise.CopyFrom(form_message(form))
-    return submission
+    return submission_of(name, *requested, **options)
 
 
 def read_task(file: Path) -> pb.Task:
@@ -319,7 +269,7 @@ def jobs(controller: ControllerOption = None, as_json: JsonOption = False) -> No
             info.epoch,
             len(info.workers),
             info.round,
-            _seconds(info),
+            seconds_of(info),
             _why(info),
         )
         for info in found
@@ -393,80 +343,3 @@ def _show(info: pb.JobInfo, as_json: bool) -> None:
 
 def _plain(value: object) -> object:
     return ", ".join(map(str, value)) if isinstance(value, list) else value
-
-
-def job_dict(info: pb.JobInfo) -> dict[str, Any]:
-    """Return a job for programs; `checked` and `wrong` once its workers have reported."""
-    shown: dict[str, Any] = {
-        "job": info.job,
-        "name": info.name,
-        "owner": info.owner,
-        "state": info.state,
-        "outcome": info.outcome,
-        "reason": info.reason,
-        "epoch": info.epoch,
-        "workers": list(info.workers),
-        "servers": list(info.servers),
-        "bypasses": list(info.bypassed),
-        "round": info.round,
-        "submitted": _clock(info.submitted),
-        "started": _clock(info.started),
-        "ended": _clock(info.ended),
-        "seconds": _seconds(info),
-    }
-    if info.reports:
-        shown |= verdict_of(info)
-    return shown
-
-
-def verdict_of(info: pb.JobInfo) -> dict[str, Any]:
-    """Return the combined verdict of the workers on their sums. JobError if a report has none.
-
-    `level_wise`: how that algorithm exchanged the tensors, if it was the job's.
-    """
-    for host, report in info.reports.items():
-        if not report.HasField("verdict"):
-            raise JobError(f"job {info.job}: the report of {host} has no verdict")
-    reports = info.reports.values()
-    forms = dict.fromkeys(form for report in reports for form in report.forms)
-    return {
-        "checked": sum(report.verdict.checked for report in reports),
-        "wrong": sum(report.verdict.wrong for report in reports),
-        "retransmissions": sum(report.retransmissions for report in reports),
-    } | ({"level_wise": list(forms)} if forms else {})
-
-
-def _clock(seconds: float) -> str | None:
-    if not seconds:
-        return None
-    return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="milliseconds")
-
-
-def _seconds(info: pb.JobInfo) -> float | None:
-    """Return how long it has run, or ran."""
-    if not info.started:
-        return None
-    return round((info.ended or time.time()) - info.started, 3)
-
-
-def node_dict(info: pb.NodeInfo) -> dict[str, Any]:
-    """Return a host for programs; rates in bit/s, None where the link is unlimited."""
-    return {
-        "host": info.host,
-        "attached": info.attached,
-        "seconds": info.seconds,
-        "jobs": list(info.jobs),
-        "report_age": info.report_age if info.report.interfaces else None,
-        "links": [
-            {
-                "peer": interface.peer,
-                "sent": interface.sent,
-                "received": interface.received,
-                "free_sent": interface.free_sent if interface.HasField("free_sent") else None,
-                "free_received": (
-                    interface.free_received if interface.HasField("free_received") else None
-                ),
-            }
-            for interface in info.report.interfaces
-        ],
-    }

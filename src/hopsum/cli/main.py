@@ -12,9 +12,9 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from hopsum.cli.console import Interrupted, complain
+from hopsum.cli.console import complain
 from hopsum.cli.grouped_help import GroupedCommand
-from hopsum.protocol.errors import InputError
+from hopsum.protocol.errors import InputError, Interrupted
 from hopsum.protocol.version import version_option
 from p4switch.packet_io.standard_output import failures_reported
 

@@ -51,21 +51,6 @@ from hopsum.cli.command_options import (
     workers_of,
 )
 from hopsum.cli.console import standard_output
-from hopsum.cli.reports.embedding_report import (
-    embedding_dict,
-    embedding_trees,
-    explain_embedding,
-    plan_embedded,
-    summary,
-)
-from hopsum.cli.reports.network_drawing import network_svg
-from hopsum.cli.reports.plan_report import (
-    explanation,
-    forest_dict,
-    forest_trees,
-    plan_dict,
-    plan_tree,
-)
 from hopsum.collectives.choices import WEIGHT_STEPS, Collective, DataType
 from hopsum.collectives.plan import WINDOW_EMBEDDED, JobPlan, PlanError
 from hopsum.collectives.workload import MOST_ELEMENTS, MOST_TENSORS
@@ -88,6 +73,21 @@ from hopsum.planning.model.request import (
 )
 from hopsum.planning.model.stack_depth import stack_depth
 from hopsum.planning.registry import EMBEDDING
+from hopsum.reports.embedding_report import (
+    embedding_dict,
+    embedding_trees,
+    explain_embedding,
+    plan_embedded,
+    summary,
+)
+from hopsum.reports.network_drawing import network_svg
+from hopsum.reports.plan_report import (
+    explanation,
+    forest_dict,
+    forest_trees,
+    plan_dict,
+    plan_tree,
+)
 from hopsum.timing.estimate import Estimate, estimate
 from hopsum.timing.work import PlanWork
 

@@ -67,10 +67,6 @@ from hopsum.cli.command_options import (
     workers_of,
 )
 from hopsum.cli.console import complain, console, notify, standard_output
-from hopsum.cli.experiment.description import Engine, Experiment, PacketIo, WorldKind
-from hopsum.cli.experiment.result import Report
-from hopsum.cli.experiment.runner import run_experiment
-from hopsum.cli.reports.summary import reservation, run_table, setting
 from hopsum.collectives.choices import (
     DEFAULT_PLANNER,
     WEIGHT_STEPS,
@@ -82,12 +78,16 @@ from hopsum.collectives.choices import (
     Shape,
 )
 from hopsum.coordination.tree import DEFAULT_FAN_OUT, TreeLimits
+from hopsum.experiment.description import Engine, Experiment, PacketIo, WorldKind
+from hopsum.experiment.result import Report
+from hopsum.experiment.runner import run_experiment
 from hopsum.files.output import check_writable, write_file
 from hopsum.mininet_topos.loader import why_unavailable
 from hopsum.planning.model.request import WeightSteps
 from hopsum.protocol.errors import InputError
 from hopsum.protocol.extras import require
 from hopsum.protocol.web_address import WebAddress
+from hopsum.reports.summary import reservation, run_table, setting
 from hopsum.simulation.faults import outage_from
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ def run(
         address = web_option(dashboard, web)
         recording = _recording(stack, record, address)
         if page is not None:
-            from hopsum.cli.reports.run_page import Run, recording_for, run_page
+            from hopsum.reports.run_page import Run, recording_for, run_page
 
             require("matplotlib", "report")
             check_writable(page)
@@ -234,7 +234,7 @@ def run(
             raise
         _show(finished, as_json)
         if pcap is not None:
-            from hopsum.cli.experiment.captured_trace import capture_holes
+            from hopsum.experiment.captured_trace import capture_holes
 
             for line in capture_holes(pcap):
                 notify(line)
@@ -299,7 +299,7 @@ def _trace_of(fragment: int | None, svg: Path | None) -> FragmentTrace | None:
 
 
 def _show_trace(trace: FragmentTrace, svg: Path | None) -> None:
-    from hopsum.cli.reports.fragment_trace import trace_lines, trace_svg
+    from hopsum.reports.fragment_trace import trace_lines, trace_svg
 
     for line in trace_lines(trace):
         notify(line)
@@ -367,7 +367,9 @@ def run_with_progress(
         def progress(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        return run_experiment(experiment, report_path, progress, recording, pcap=pcap, trace=trace)
+        return run_experiment(
+            experiment, report_path, progress, recording, pcap=pcap, trace=trace, notify=notify
+        )
 
 
 def demo(
@@ -420,7 +422,7 @@ def drive(
     """Keep plain forwarding on the switches of a running `mn --custom mininet_topos/custom.py`."""
     import asyncio
 
-    from hopsum.cli.experiment.drive import drive as drive_network
+    from hopsum.experiment.drive import drive as drive_network
     from hopsum.network.loaders import load_network
 
     asyncio.run(drive_network(load_network(network), engine, lanes, notify))

@@ -18,7 +18,6 @@ from hopsum.cli.command_options import (
     form_options,
     rate,
 )
-from hopsum.cli.reports.schedule_drawing import schedule_svg
 from hopsum.collectives.algorithms.catalogue import LEVEL_WISE, SCHEDULES, make_schedule
 from hopsum.collectives.algorithms.in_network import in_network_all_reduce
 from hopsum.collectives.algorithms.level_wise_form import forms_of
@@ -40,6 +39,7 @@ from hopsum.planning.model.graph import planning_graph
 from hopsum.planning.model.placement import Placement, place, without_servers
 from hopsum.planning.model.request import PlanRequest
 from hopsum.planning.registry import make_plan
+from hopsum.reports.schedule_drawing import schedule_svg
 
 WITH_SERVERS = ("server", "in-network")
 ALGORITHMS = (*SCHEDULES, *WITH_SERVERS, "multi-tree")

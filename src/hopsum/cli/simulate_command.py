@@ -29,19 +29,19 @@ from hopsum.cli.command_options import (
     tree_rate,
 )
 from hopsum.cli.console import standard_output
-from hopsum.cli.experiment.comparison import (
+from hopsum.collectives.choices import DataType, FormOptions, Shape
+from hopsum.experiment.comparison import (
     ALGORITHMS,
     Compared,
     Comparison,
     compare,
     parse_background,
 )
-from hopsum.cli.experiment.description import ExperimentError
-from hopsum.cli.reports.summary import si
-from hopsum.collectives.choices import DataType, FormOptions, Shape
+from hopsum.experiment.description import ExperimentError
 from hopsum.files.output import check_writable, write_file
 from hopsum.network.units import format_bytes, format_time, parse_size
 from hopsum.protocol.extras import require
+from hopsum.reports.summary import si
 
 COLUMNS: tuple[tuple[str, Literal["left", "right"]], ...] = (
     ("workers", "right"),
@@ -123,7 +123,7 @@ def simulate(
         require("matplotlib", "plot")
     compared = list(compare(comparison))
     if plot is not None:
-        from hopsum.cli.reports.comparison_plot import comparison_plot
+        from hopsum.reports.comparison_plot import comparison_plot
 
         write_file(plot, comparison_plot(compared))
     if as_json:

@@ -95,9 +95,9 @@ def _try_schedules(seeds: range, jobs: int, output: Path, as_json: bool) -> None
 @cache
 def make_kit() -> Kit:
     """Return a function that compiles and loads hopsum.p4, natively if there is a compiler."""
-    from hopsum.cli.experiment.description import Engine
-    from hopsum.cli.experiment.pipelines import compile_pipeline
-    from hopsum.cli.experiment.simulated import loader
+    from hopsum.experiment.description import Engine
+    from hopsum.experiment.pipelines import compile_pipeline
+    from hopsum.experiment.simulated import loader
     from hopsum.simulation.soak.run import Kit
 
     return Kit(lambda *sizes: compile_pipeline(Engine.EMBEDDED, *sizes), loader())

@@ -18,15 +18,15 @@ from hopsum.cli.command_options import (
     print_json,
     print_table,
 )
-from hopsum.cli.experiment.description import Engine
+from hopsum.experiment.description import Engine
 from hopsum.files.output import check_writable, write_file
 from hopsum.network.units import format_bytes
 from hopsum.protocol.errors import InputError
 from hopsum.protocol.extras import require
 
 if TYPE_CHECKING:
-    from hopsum.cli.experiment.prepare import Prepared
-    from hopsum.cli.experiment.training import Trained
+    from hopsum.experiment.prepare import Prepared
+    from hopsum.experiment.training import Trained
 
 
 def torchrun(
@@ -76,9 +76,9 @@ def torchrun(
     """
     from dataclasses import asdict
 
-    from hopsum.cli.experiment.training import Training, check_script, train, train_on_running
     from hopsum.controller.api.client import ControllerClient
     from hopsum.controller.api.rendezvous import find_controller
+    from hopsum.experiment.training import Training, check_script, train, train_on_running
 
     def show(text: str) -> None:
         typer.echo(text, nl=False)
@@ -100,7 +100,7 @@ def torchrun(
         prepared = _prepare(topology or "fat-tree:4", workers, engine, link_rate, uplink_rate)
         trained = train(prepared, training, show)
     if trained.gloo is not None and compare_gloo is not None and not trained.errors:
-        from hopsum.cli.reports.step_times import step_times_plot
+        from hopsum.reports.step_times import step_times_plot
 
         both = {"switches": trained.steps, "gloo": trained.gloo.steps}
         write_file(compare_gloo, step_times_plot(both))
@@ -154,8 +154,8 @@ def _prepare(
 ) -> Prepared:
     """Load the network of a cluster of its own, and choose the ranks' hosts."""
     from hopsum.cli.command_options import rate
-    from hopsum.cli.experiment.description import Experiment, WorldKind
-    from hopsum.cli.experiment.prepare import prepare
+    from hopsum.experiment.description import Experiment, WorldKind
+    from hopsum.experiment.prepare import prepare
 
     return prepare(
         Experiment(

@@ -32,8 +32,8 @@ def trace(
     """Show when the frames of a fragment crossed which links, from capture files."""
     if svg is not None:
         check_writable(svg)
-    from hopsum.cli.experiment.captured_trace import capture_holes, captured_trace
-    from hopsum.cli.reports.fragment_trace import trace_lines, trace_svg
+    from hopsum.experiment.captured_trace import capture_holes, captured_trace
+    from hopsum.reports.fragment_trace import trace_lines, trace_svg
 
     found = captured_trace(pcap, fragment, job)
     for line in capture_holes(pcap):

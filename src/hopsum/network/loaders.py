@@ -68,7 +68,7 @@ _T = TypeVar("_T")
 
 
 def load_network(
-    spec: str,
+    spec: str | nx.Graph[Any],
     *,
     link_rate: str | float | None = None,
     uplink_rate: str | float | None = None,
@@ -80,7 +80,7 @@ def load_network(
     hosts_per_switch: int = 1,
     largest_piece: bool = False,
 ) -> Network:
-    """Make the network that `spec` names (`fat-tree:4`) or a file describes.
+    """Make the network that `spec` names (`fat-tree:4`), or that a file or a graph describes.
 
     `link_rate` and `latency` hold for every link, over what a file says; `uplink_rate` for links
     between switches. `largest_piece`: of a file whose network is in several pieces take the one
@@ -103,15 +103,13 @@ def load_network(
             raise NetworkError(f"{name} {count}: expected {least} to {MAX_HOSTS}")
     if not 0 <= hosts_per_switch <= MAX_HOSTS:
         raise NetworkError(f"hosts per switch {hosts_per_switch}: expected 0 to {MAX_HOSTS}")
-    if is_topology(spec):
+    if isinstance(spec, str) and is_topology(spec):
         return make_topology(spec, options)
-    path = Path(spec)
-    if not _is_file(path):
-        raise NetworkError(
-            f"{spec!r:.200} is neither a file nor the name of a topology{suggestion(spec)}; "
-            f"names are:\n{known_topologies()}"
-        )
-    builder = _read(path, options, hosts_per_switch)
+    builder = (
+        _read(Path(spec), options, hosts_per_switch)
+        if isinstance(spec, str)
+        else _of_graph(spec, options, hosts_per_switch)
+    )
     if largest_piece:
         builder = builder.largest_piece()
     if link_rate is not None or uplink_rate is not None or latency is not None:
@@ -129,7 +127,18 @@ def _is_file(path: Path) -> bool:
         return False
 
 
+def _of_graph(graph: nx.Graph[Any], options: Options, hosts_per_switch: int) -> NetworkBuilder:
+    builder = NetworkBuilder(str(graph.name) or "graph", slots=options.slots)
+    _from_graph(builder, graph, hosts_per_switch)
+    return builder
+
+
 def _read(path: Path, options: Options, hosts_per_switch: int) -> NetworkBuilder:
+    if not _is_file(path):
+        raise NetworkError(
+            f"{str(path)!r:.200} is neither a file nor the name of a topology"
+            f"{suggestion(str(path))}; names are:\n{known_topologies()}"
+        )
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -348,7 +357,7 @@ def _from_graph(builder: NetworkBuilder, graph: nx.Graph[Any], hosts_per_switch:
         _from_nodes(
             builder,
             [{**data, "id": node} for node, data in nodes.items()],
-            [{**data, "source": a, "target": b} for a, b, data in edges],
+            [{"source": a, "target": b, **data} for a, b, data in edges],
         )
         return
     labels = {node: label_of(_zoo_label(data)) for node, data in nodes.items()}

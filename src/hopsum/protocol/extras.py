@@ -11,6 +11,7 @@ from hopsum.protocol.errors import OperationError
 EXTRAS = {
     "etcd3gw": "etcd",
     "matplotlib": "plots",
+    "pandas": "notebooks",
     "hopsum_scapy": "scapy",
     "sklearn": "demo",
     "torch": "torch",

@@ -31,4 +31,4 @@ OUTAGE_SECONDS = 20.0
 The kernel ends a connection of the controller whose data are not acknowledged for that long: gRPC's
 servers set TCP_USER_TIMEOUT so. A controller that has sent nothing keeps its end for
 SILENCE_SECONDS. Measured with veths cut for 15 and 40 s: agents gave their streams up after 9.5 s,
-the controller's kernel after 21 s; new streams began 0.5 to 0.8 s after the end of the cut."""
+the controller's kernel after 21 s; new streams began 0.5 to 1.2 s after the end of the cut."""

@@ -25,8 +25,8 @@ import grpc
 from finsy.proto import p4i, p4r, p4r_grpc
 from google.protobuf import text_format
 
-from hopsum.cli.experiment.p4c import compile_by_p4c
 from hopsum.controller.dataplane.rules import clone_session
+from hopsum.experiment.p4c import compile_by_p4c
 from hopsum.mininet_topos.interfaces import offload_command
 from hopsum.protocol.outcomes import Outcome
 from p4switch.device.plane import AUXDATA_ROOM, PACKET_AUXDATA, SOL_PACKET, frame_with_tag

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from hopsum.cli.experiment.p4c import compile_by_p4c
+from hopsum.experiment.p4c import compile_by_p4c
 from hopsum.protocol import wire
 from hopsum.protocol.outcomes import Outcome
 from p4switch.ir import Bits, Header, Program

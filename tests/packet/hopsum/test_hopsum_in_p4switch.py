@@ -9,7 +9,7 @@ import pytest
 from finsy.proto import p4i
 from google.protobuf import text_format
 
-from hopsum.cli.experiment.p4c import compile_by_p4c
+from hopsum.experiment.p4c import compile_by_p4c
 from p4switch.device.bundle import from_text, make_bundle, to_text
 from p4switch.frontend.program import compile_file
 from p4switch.frontend.source.preprocessor import preprocess

@@ -149,7 +149,8 @@ def test_weights_are_multiples_of_penalty_by_steps(
         assert "for its life" in str(error)
     for plan in plans:
         found = weights_of(plan)
-        assert len(found) <= weights.units
+        # Later epochs may keep a topology without any of the data.
+        assert sum(weight > 0 for weight in found) <= weights.units
         assert all((weight * weights.units).denominator == 1 for weight in found)
         assert sum(found) == 1
     assert weights_of(plans[1]) == weights_of(first)

@@ -7,9 +7,9 @@ from dataclasses import replace
 import networkx as nx
 import pytest
 
-from hopsum.cli.experiment.description import Experiment
-from hopsum.cli.experiment.runner import run_experiment
 from hopsum.collectives.plan import PlanError
+from hopsum.experiment.description import Experiment
+from hopsum.experiment.runner import run_experiment
 from hopsum.network.loaders import load_network
 from hopsum.planning.model.demand import Model
 from hopsum.planning.model.request import PlanRequest

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from hopsum.cli.experiment import pipelines
 from hopsum.cli.soak_command import make_kit
 from hopsum.controller.dataplane.pipeline import Pipeline
 from hopsum.controller.jobs.job import Job
 from hopsum.controller.jobs.job_table import JobTable
 from hopsum.controller.jobs.manager import Manager
+from hopsum.experiment import pipelines
 from hopsum.host_agent.stream import Stream
 from hopsum.host_agent.workload import RandomTensors
 from hopsum.simulation.soak.campaign import failure_of, run_one

@@ -1,0 +1,338 @@
+"""Preparation of an experiment for any kind of run: network, job, plan, workload, prediction."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
+
+from hopsum.collectives.algorithms.catalogue import make_schedule
+from hopsum.collectives.algorithms.level_wise_form import forms_of
+from hopsum.collectives.choices import Algorithm, Coordination
+from hopsum.collectives.plan import JobPlan
+from hopsum.collectives.plan_checker import check_plans
+from hopsum.controller.jobs.job_request import (
+    VECTORS_WINDOW,
+    complete_task,
+    make_request,
+    place_spec,
+    resolve,
+    vectors_spec,
+)
+from hopsum.controller.jobs.job_spec import JobSpec
+from hopsum.controller.jobs.priorities import ONE_LEVEL
+from hopsum.controller.jobs.replanning import ReplanningPolicy
+from hopsum.controller.jobs.settings import ClusterSettings
+from hopsum.controller.jobs.sharing import SharingPolicy, fitting_window
+from hopsum.coordination.tree import TreeLimits
+from hopsum.experiment.description import (
+    DEFAULT_TREES,
+    SERVER_QUEUE,
+    Experiment,
+    ExperimentError,
+    WorldKind,
+)
+from hopsum.experiment.result import DirectedLink, Predicted
+from hopsum.host_agent.memory import too_much
+from hopsum.host_agent.node.timing import SLACK, suitable_options
+from hopsum.host_agent.task import Task, task_from, task_message
+from hopsum.host_agent.workload import WorkloadSpec
+from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.planning.model.allocation import Allocator
+from hopsum.planning.model.forest import ForestOptions, keep_of
+from hopsum.planning.model.placement import Placement, place_ranks, without_servers
+from hopsum.planning.model.stack_depth import stack_depth
+from hopsum.planning.registry import EMBEDDING, make_plan
+from hopsum.simulation.faults import check_outage
+from hopsum.timing.estimate import estimate
+from hopsum.timing.work import PlanWork, ScheduleWork, Work
+
+JOB, VECTORS_JOB = 1, 2
+"""Job numbers of plans for predictions; a cluster assigns its own."""
+MIXED_WINDOW = 64
+"""Window of trees that share links with TCP streams, which wait behind bursts of a window."""
+ALONE = ClusterSettings(
+    sharing=SharingPolicy(Fraction(1)),
+    priorities=ONE_LEVEL,
+    replanning=ReplanningPolicy(live=False),
+)
+"""Settings of a run: its single job may hold every slot, and keeps its plan unless something fails.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A prepared experiment.
+
+    `job`: the job for a cluster with these settings; `plan`: the plan that the cluster will make,
+    None where workers sum among themselves. `vectors`: the plan of the job that combines the
+    workers' bit vectors in the switches, if any. `forms`: forms of the algorithm level-wise.
+    """
+
+    experiment: Experiment
+    network: Network
+    settings: ClusterSettings
+    job: JobSpec
+    placement: Placement
+    plan: JobPlan | None
+    vectors: JobPlan | None
+    workload: WorkloadSpec
+    predicted: Predicted
+    forms: tuple[str, ...] = ()
+
+    @property
+    def tensor_elements(self) -> int:
+        """Return the elements that a worker submits over all rounds."""
+        return sum(self.workload.tensor_sizes())
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Return the hosts that take part, or may take part."""
+        placed = self.placement
+        return tuple(dict.fromkeys((*placed.workers, *placed.servers)))
+
+
+def prepare(experiment: Experiment, network: Network | None = None) -> Prepared:
+    """Load, place, plan and predict.
+
+    `network`: as it is, in place of the one that the experiment names; in Mininet latencies are not
+    emulated, and left out of the prediction.
+
+    Raises NetworkError, PlanError, FaultError or ExperimentError, which name the error and what was
+    expected.
+    """
+    if network is None:
+        network = network_of(experiment)
+    elif experiment.world is WorldKind.MININET:
+        without = tuple(replace(link, latency=0.0) for link in network.links)
+        network = replace(network, links=without)
+    if not experiment.workers:
+        placed = place_ranks(network, None, experiment.server_names or experiment.servers)
+        experiment = replace(experiment, workers=len(placed.workers))
+    for outage in experiment.outages:
+        check_outage(network, outage)
+    settings, job = job_on(network, experiment)
+    placed = place_spec(network, job, network.hosts, {})
+    workload = _workload(experiment)
+    # All workers are on this machine, in either world.
+    needed = experiment.workers * workload.worker_bytes
+    why = too_much(
+        needed, f"{experiment.elements} elements at each of {experiment.workers} workers"
+    )
+    if why is not None:
+        raise ExperimentError(f"{why}; use fewer elements, rounds or workers")
+    job = complete_task(job, network, placed.workers)
+    forms: tuple[str, ...] = ()
+    plan = vectors = None
+    if job.among_hosts:
+        if job.algorithm == Algorithm.LEVEL_WISE:
+            forms = forms_of(network, placed.workers, workload.step_sizes(), experiment.form)
+        work: Work = _schedules(network, placed, job, workload)
+    else:
+        job, plan, allocator = plan_job(network, placed, job, settings, experiment.window is None)
+        job = _with_options(job, network, plan, experiment)
+        requested = vectors_spec(job, placed)
+        if requested is not None:
+            servers = placed.servers[:1]
+            request = make_request(
+                requested, VECTORS_JOB, Placement(placed.workers, servers), network, settings
+            )
+            vectors = make_plan(network, request, allocator)
+            check_plans(network, [plan, vectors])
+        tensors = [(size, workload.dtype) for size in workload.step_sizes()]
+        work = PlanWork(plan, tensors, workload.steps, workload.collective)
+    estimated = estimate(network, work)
+    links: dict[DirectedLink, int] = {
+        link: estimated.links.get(link, 0) for link in network.directed_links()
+    }
+    chosen = replace(
+        experiment,
+        algorithm=_algorithm_of(job),
+        planner=job.planner,
+        results=job.results,
+        window=job.window,
+        max_hops=settings.max_hops,
+        coordination=_coordination_of(job),
+        coordination_limits=_limits_of(job),
+    )
+    return Prepared(
+        chosen,
+        network,
+        settings,
+        job,
+        placed,
+        plan,
+        vectors,
+        workload,
+        # The numbers of TCP's segments and acknowledgements are not predictable.
+        Predicted(
+            links,
+            estimated.seconds,
+            plan is not None and not plan.host_parts,
+            estimated.switches,
+        ),
+        forms,
+    )
+
+
+def network_of(experiment: Experiment) -> Network:
+    """Load the network. Raises NetworkError."""
+    return load_network(
+        experiment.topology,
+        link_rate=experiment.link_rate,
+        uplink_rate=experiment.uplink_rate,
+        # Latency is not emulated in Mininet (no netem), so its predictions use none.
+        latency=0.0 if experiment.world is WorldKind.MININET else experiment.latency,
+        servers=1 if experiment.server_names else experiment.servers,
+        workers=None if experiment.worker_names else experiment.workers or None,
+        largest_piece=experiment.largest_piece,
+    )
+
+
+def job_on(network: Network, experiment: Experiment) -> tuple[ClusterSettings, JobSpec]:
+    """Return the settings of an experiment's cluster and its job, with hosts by name.
+
+    Raises NetworkError, PlanError, ExperimentError.
+    """
+    experiment = experiment.resolved
+    placed = _place(network, experiment)
+    settings = replace(
+        ALONE,
+        lanes=experiment.lanes,
+        max_hops=stack_depth(network, experiment.lanes, experiment.max_hops),
+        # In virtual time all links lose packets, not only those of switches.
+        loss=experiment.loss if experiment.world is WorldKind.MININET else 0.0,
+    )
+    return settings, resolve(spec_of(experiment, placed), network)
+
+
+def _place(network: Network, experiment: Experiment) -> Placement:
+    """Choose the hosts. Workers that sum among themselves may be all of them. NetworkError."""
+    workers = experiment.worker_names or experiment.workers
+    count = workers if isinstance(workers, int) else len(workers)
+    if (
+        experiment.algorithm.among_hosts
+        and not experiment.server_names
+        and count > len(network.hosts) - experiment.servers
+    ):
+        return without_servers(network, workers)
+    return place_ranks(network, workers, experiment.server_names or experiment.servers)
+
+
+def spec_of(experiment: Experiment, placed: Placement) -> JobSpec:
+    """Return an experiment's job among these hosts."""
+    algorithm, planner = experiment.algorithm, experiment.planner
+    if algorithm is Algorithm.EMBEDDING:
+        algorithm, planner = Algorithm.IN_NETWORK, EMBEDDING
+    embedded = planner == EMBEDDING
+    task = Task(_workload(experiment), form=experiment.form)
+    return JobSpec(
+        "run",
+        placed.workers,
+        # An embedding chooses the helping hosts.
+        1 if embedded else placed.servers,
+        algorithm.value,
+        planner,
+        window=experiment.window,
+        task=task_message(task),
+        results=experiment.results,
+        forest=forest_options(experiment),
+        weights=experiment.weights,
+        coordination=experiment.coordination,
+        coordination_limits=experiment.coordination_limits,
+        integrity=experiment.integrity,
+    )
+
+
+def _algorithm_of(job: JobSpec) -> Algorithm:
+    return Algorithm.EMBEDDING if job.planner == EMBEDDING else Algorithm(job.algorithm)
+
+
+def _coordination_of(job: JobSpec) -> Coordination:
+    """Return where a job's bit vectors are combined, once its tree is known."""
+    if job.coordination is Coordination.AUTO and job.task.HasField("coordination"):
+        return Coordination.RING if job.task.coordination.ring else Coordination.TREE
+    return job.coordination
+
+
+def _limits_of(job: JobSpec) -> TreeLimits:
+    """Return the limits of a job's coordination tree, with the height that it has."""
+    tree = task_of(job).coordination
+    limits = job.coordination_limits
+    return limits if tree is None else replace(limits, height=tree.height)
+
+
+def _workload(experiment: Experiment) -> WorkloadSpec:
+    return WorkloadSpec(
+        kind=experiment.train or "random",
+        workers=experiment.workers,
+        elements=experiment.elements,
+        rounds=experiment.rounds,
+        dtype=experiment.dtype,
+        seed=experiment.seed,
+        coordinate=experiment.coordinated,
+        collective=experiment.collective,
+    )
+
+
+def _with_options(job: JobSpec, network: Network, plan: JobPlan, experiment: Experiment) -> JobSpec:
+    """Set the timeouts of a job that has the network to itself."""
+    slack = SLACK if experiment.world is WorldKind.MININET else 0.0
+    task = task_of(job)
+    options = suitable_options(network, plan, task.options, sharing=1, slack=slack)
+    options = replace(options, deadline=experiment.limit)
+    return replace(job, task=task_message(replace(task, options=asdict(options))))
+
+
+def task_of(job: JobSpec) -> Task:
+    """Return the work of a job's agents."""
+    return task_from(job.task)
+
+
+def _schedules(
+    network: Network, placed: Placement, job: JobSpec, workload: WorkloadSpec
+) -> ScheduleWork:
+    task = task_of(job)
+    schedules = [
+        make_schedule(job.algorithm, network, placed.workers, size, task.trees, task.form)
+        for size in workload.step_sizes()
+    ]
+    return ScheduleWork(schedules, workload.steps)
+
+
+def forest_options(experiment: Experiment) -> ForestOptions:
+    """Return the options for the planners multi-tree and mtree."""
+    bandwidth = experiment.tree_bandwidth
+    return ForestOptions(
+        max_trees=experiment.max_trees or DEFAULT_TREES,
+        max_height=experiment.max_height,
+        min_rate=Fraction(str(experiment.min_rate)),
+        seed=experiment.seed,
+        tree_bandwidth=None if bandwidth is None else Fraction(str(bandwidth)),
+        keep=keep_of(experiment.keep),
+    )
+
+
+def plan_job(
+    network: Network, placed: Placement, job: JobSpec, settings: ClusterSettings, open_window: bool
+) -> tuple[JobSpec, JobPlan, Allocator]:
+    """Run the planner; the default window depends on the switches' slots and the trees.
+
+    All trees' windows then fit into a worker's queue. Returns the job with that window, its plan,
+    and its resources at the switches.
+    """
+    embedded = job.planner == EMBEDDING
+    window = job.window or 1
+    if open_window and job.algorithm != Algorithm.SERVER:
+        window = min(window, MIXED_WINDOW) if embedded else window
+        vectors = VECTORS_WINDOW if vectors_spec(job, placed) else 0
+        trees = 1 if embedded else len(placed.servers)
+        window = fitting_window(network, trees, window, vectors)
+    while True:
+        job = replace(job, window=window)
+        request = make_request(job, JOB, placed, network, settings)
+        allocator = Allocator(network)
+        plan = make_plan(network, request, allocator, job.planner)
+        window = plan.window // 2
+        if not open_window or len(plan.trees) * plan.window <= SERVER_QUEUE or not window:
+            return replace(job, window=plan.window), plan, allocator

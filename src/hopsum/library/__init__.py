@@ -1,0 +1,1 @@
+"""The functions behind `import hopsum`: networks, plans, runs, schedules, a running cluster."""

@@ -1,0 +1,63 @@
+"""Algorithms compared at flow level: bytes and seconds of thousands of hosts in moments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hopsum.experiment.comparison import ALGORITHMS, Comparison, compare_on
+from hopsum.library.records import Records
+from hopsum.network.model import Network
+from hopsum.network.units import parse_size
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class Comparisons(Records):
+    """A row for each algorithm and size.
+
+    `algorithm`, `workers`, `size_bytes`, `seconds`, `goodput_bits_per_second`, `total_bytes`,
+    `hottest_link`, `hottest_link_bytes`.
+    """
+
+    def plot(self, axes: Axes | None = None, y: str = "seconds") -> Axes:
+        """Plot a column over the size of the tensor. Raises MissingExtraError."""
+        from hopsum.library.plots import new_axes
+
+        axes = axes or new_axes()
+        for name in dict.fromkeys(row["algorithm"] for row in self):
+            line = sorted((row["size_bytes"], row[y]) for row in self if row["algorithm"] == name)
+            axes.plot(*zip(*line, strict=True), "o-", ms=4, label=name)
+        axes.set(xlabel="bytes", ylabel=y.replace("_", " "), xscale="log", yscale="log")
+        axes.legend(frameon=False, fontsize=8)
+        return axes
+
+
+def algorithms() -> tuple[str, ...]:
+    """Return the names of all algorithms that `compare` and `run` take."""
+    return ALGORITHMS
+
+
+def compare(
+    network: Network,
+    sizes: Sequence[int | str],
+    *,
+    workers: int | None = None,
+    algorithms: Sequence[str] = (),
+    servers: int = 1,
+    planner: str = "multi-hop",
+) -> Comparisons:
+    """Time all-reduces by several algorithms at flow level: max-min fair rates and latency.
+
+    `sizes`: of a tensor in bytes, or as text (`"100MB"`). `algorithms` empty: all that the network
+    allows. Links need rates. Raises NetworkError, PlanError, ScheduleError, ExperimentError.
+    """
+    comparison = Comparison(
+        network.name,
+        tuple(size if isinstance(size, int) else parse_size(size) for size in sizes),
+        algorithms=tuple(algorithms),
+        servers=servers,
+        planner=planner,
+    )
+    return Comparisons(each.to_dict() for each in compare_on(network, comparison, workers))

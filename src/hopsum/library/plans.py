@@ -1,0 +1,261 @@
+"""Plans: who sums what where, with bytes, seconds and the bound that no plan exceeds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from hopsum.collectives.choices import Collective, DataType, Results
+from hopsum.collectives.plan import WINDOW_EMBEDDED, JobPlan, PlanError
+from hopsum.collectives.plan_checker import check_plans
+from hopsum.controller.jobs.sharing import fitting_window
+from hopsum.library.choices import choice
+from hopsum.library.records import Records
+from hopsum.network.model import Network
+from hopsum.network.units import format_bytes, format_rate, format_time
+from hopsum.planning.answers import NAMES, Answer, answer, plan_forest
+from hopsum.planning.model.allocation import Allocator
+from hopsum.planning.model.forest import Forest, ForestOptions
+from hopsum.planning.model.placement import place_ranks
+from hopsum.planning.model.request import Algorithm, Method, Planner, PlanRequest
+from hopsum.planning.model.stack_depth import stack_depth
+from hopsum.planning.registry import EMBEDDING
+from hopsum.protocol.wire import LANES_DEFAULT
+from hopsum.timing.estimate import Estimate, estimate
+from hopsum.timing.work import PlanWork
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+DirectedLink = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan of an all-reduce.
+
+    `job`: what controller, switches and agents run; None for trees among hosts, which run as a
+    schedule. `forest`: the trees with their rates and the bound. `prediction`: None without a job.
+    `why_not`: why the trees cannot run, '' if they can.
+    """
+
+    network: Network
+    request: PlanRequest
+    forest: Forest
+    job: JobPlan | None
+    prediction: Estimate | None
+    why_not: str = ""
+
+    @property
+    def planner(self) -> str:
+        """Name of the planner."""
+        return self.forest.planner
+
+    @property
+    def rate(self) -> float:
+        """Bits per second that each worker's data is summed at."""
+        return float(self.forest.throughput)
+
+    @property
+    def bound(self) -> float:
+        """Bits per second that no plan exceeds; `why` says why."""
+        return float(self.forest.bound)
+
+    @property
+    def gap(self) -> float:
+        """Share of the bound that the plan lacks, from 0 (optimal) to 1."""
+        return self.forest.gap
+
+    @property
+    def why(self) -> str:
+        """The argument for the bound, in a sentence."""
+        return self.forest.certificate.text
+
+    @property
+    def seconds(self) -> float:
+        """Predicted duration of all rounds. Raises PlanError if a link has no rate."""
+        if any(link.bandwidth is None for link in self.network.links):
+            raise PlanError(
+                f"{self.network.name}: links without a rate have no predicted time; give link_rate"
+            )
+        return self._predicted.seconds
+
+    @property
+    def bytes(self) -> Mapping[DirectedLink, int]:
+        """Predicted bytes on each directed link: Ethernet frames without FCS."""
+        return self._predicted.links
+
+    @property
+    def links(self) -> Records:
+        """A row for each directed link in use: `from`, `to`, `bytes`, busiest first."""
+        ranked = sorted(self.bytes.items(), key=lambda item: (-item[1], item[0]))
+        return Records({"from": u, "to": v, "bytes": size} for (u, v), size in ranked)
+
+    @property
+    def trees(self) -> list[nx.DiGraph[str]]:
+        """The trees, edges towards the root; each graph has `root` and `rate` (bit/s).
+
+        Nodes have `role`: `worker`, `sums`, `forwards`, or `root`.
+        """
+        import networkx as nx
+
+        made = []
+        for number, tree in enumerate(self.forest.trees):
+            graph: nx.DiGraph[str] = nx.DiGraph(root=tree.root, rate=float(tree.rate))
+            for node, parent in tree.parents.items():
+                graph.add_edge(node, parent)
+            for node in graph:
+                graph.nodes[node]["role"] = self._role(number, node)
+            made.append(graph)
+        return made
+
+    @property
+    def switches(self) -> Records:
+        """A row for each switch of each tree: what it sums, and from which slot on."""
+        return Records(
+            {
+                "tree": tree.tree,
+                "switch": part.switch,
+                "sums": part.fan_in if part.aggregate else 0,
+                "first_slot": part.slot_base,
+                "slots": self._job.window if part.aggregate else 0,
+            }
+            for tree in self._job.trees
+            for part in tree.parts.values()
+        )
+
+    def to_frame(self) -> Any:
+        """Return `links` as a pandas data frame."""
+        return self.links.to_frame()
+
+    def svg(self) -> str:
+        """Return a drawing of the network with the trees in bold."""
+        from hopsum.reports.network_drawing import network_svg
+
+        bytes_ = None if self.prediction is None else self.prediction.links
+        parents = [dict(tree.parents) for tree in self.forest.trees]
+        return network_svg(self.network, self.job, bytes_, parents)
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(str(self))}</p><div style='max-width:640px'>{self.svg()}</div>"
+
+    def __str__(self) -> str:
+        real = all(link.bandwidth is not None for link in self.network.links)
+        trees = len(self.forest.trees)
+        text = (
+            f"{self.planner} on {self.network.name}: {format_rate(self.rate)} of at most "
+            f"{format_rate(self.bound)} on {trees} {'tree' if trees == 1 else 'trees'}"
+        )
+        if self.prediction is not None:
+            text += f", {format_bytes(self.prediction.total_bytes)} on all links"
+            if real:
+                text += f", predicted time {format_time(self.prediction.seconds)}"
+        return text
+
+    @property
+    def _job(self) -> JobPlan:
+        if self.job is None:
+            raise PlanError(
+                f"planner {self.planner}: {self.why_not or 'trees among hosts have no switches'}"
+            )
+        return self.job
+
+    @property
+    def _predicted(self) -> Estimate:
+        if self.prediction is None:
+            raise PlanError(
+                f"planner {self.planner}: no prediction of trees that switches do not run; use "
+                "hopsum.compare with the algorithm multi-tree"
+            )
+        return self.prediction
+
+    def _role(self, tree: int, node: str) -> str:
+        if node == self.forest.trees[tree].root:
+            return "root"
+        if node in self.network.hosts:
+            return "worker"
+        if self.job is None:
+            return "forwards"
+        return "sums" if self.job.trees[tree].parts[node].aggregate else "forwards"
+
+
+def planners() -> tuple[str, ...]:
+    """Return the names of all planners."""
+    return NAMES
+
+
+def plan(
+    network: Network,
+    workers: int | Sequence[str] | None = None,
+    *,
+    servers: int | Sequence[str] = 1,
+    planner: str | Planner | None = None,
+    elements: int = 1_000_000,
+    dtype: str = "float32",
+    rounds: int = 1,
+    algorithm: str = "in-network",
+    results: str | None = None,
+    method: str = "auto",
+    forest: ForestOptions | None = None,
+    lanes: int = LANES_DEFAULT,
+    window: int | None = None,
+    max_hops: int | None = None,
+    max_aggregating: int | None = None,
+) -> Plan:
+    """Plan the all-reduce of `rounds` tensors of `elements` elements.
+
+    `workers`, `servers`: how many, or their names; None: all hosts but the servers. 0 servers: each
+    worker is the root of a tree. `planner`: a name of `planners`, a function of your own (see
+    `Planner`), or None for multi-hop (among hosts alone: multi-tree). `window`: slots of a tree at
+    a switch, None: what fits. `forest`: limits on trees. Every plan is checked: each contribution
+    reaches its server exactly once. Raises PlanError, NetworkError.
+    """
+    placed = place_ranks(network, workers, servers)
+    request = PlanRequest(
+        1,
+        1,
+        placed.workers,
+        placed.servers,
+        algorithm=choice(Algorithm, "algorithm", algorithm),
+        lanes=lanes,
+        window=window or fitting_window(network, len(placed.servers), WINDOW_EMBEDDED),
+        max_hops=stack_depth(network, lanes, max_hops),
+        results=None if results is None else choice(Results, "results", results),
+        forest=forest or ForestOptions(),
+        method=choice(Method, "method", method),
+        max_aggregating=max_aggregating,
+    )
+    if planner is None:
+        planner = "multi-hop" if network.switches else "multi-tree"
+    if planner == EMBEDDING:
+        raise PlanError(
+            "planner embedding has weighted topologies, not trees; use hopsum.run(..., "
+            "planner='embedding')"
+        )
+    found = (
+        answer(network, request, planner)
+        if isinstance(planner, str)
+        else _own_answer(network, request, planner)
+    )
+    prediction = None
+    if found.plan is not None:
+        work = PlanWork(
+            found.plan,
+            [(elements, choice(DataType, "dtype", dtype))],
+            rounds,
+            Collective.ALL_REDUCE,
+        )
+        prediction = estimate(network, work)
+    return Plan(network, request, found.forest, found.plan, prediction, found.why_not)
+
+
+def _own_answer(network: Network, request: PlanRequest, planner: Planner) -> Answer:
+    started = time.perf_counter()
+    made = planner(network, request, Allocator(network))
+    seconds = time.perf_counter() - started
+    check_plans(network, [made])
+    name = getattr(planner, "__name__", "own planner")
+    return Answer(plan_forest(network, request, made, name, seconds), made)

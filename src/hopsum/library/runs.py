@@ -1,0 +1,256 @@
+"""Runs of an all-reduce, in virtual time or in Mininet, with what was predicted beside it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from hopsum.collectives.choices import Algorithm, Collective, DataType, Results
+from hopsum.experiment.description import Engine, Experiment, WorldKind
+from hopsum.experiment.result import Measured, Report
+from hopsum.experiment.runner import run_experiment
+from hopsum.library.choices import choice
+from hopsum.library.progress import progress_bar
+from hopsum.library.records import Records
+from hopsum.network.model import Network
+from hopsum.simulation.faults import outage_from
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from hopsum.simulation.fragment_trace import FragmentTrace
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run. `report`: everything that was predicted, measured and checked."""
+
+    report: Report
+    trace: FragmentTrace | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Seconds in all-reduces, virtual ones in virtual time."""
+        return self._measured.seconds
+
+    @property
+    def predicted_seconds(self) -> float:
+        """Predicted seconds, of a run without loss and outages."""
+        return self.report.predicted.seconds
+
+    @property
+    def goodput(self) -> float:
+        """Bits of each worker's tensors summed per second."""
+        return 32 * self.report.tensor_elements / self.seconds if self.seconds else 0.0
+
+    @property
+    def exact(self) -> bool:
+        """Whether every element is right, and every link carried the predicted bytes."""
+        return not self.report.problems
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with the run, in sentences; empty if nothing is."""
+        return self.report.problems
+
+    @property
+    def retransmissions(self) -> int:
+        """Fragments that agents sent again."""
+        return self._measured.retransmissions
+
+    @property
+    def links(self) -> Records:
+        """A row for each directed link: `from`, `to`, `predicted_bytes`, `measured_bytes`."""
+        return Records(self.report.to_dict()["links"])
+
+    @property
+    def switches(self) -> Records:
+        """A row for each switch: its counters by outcome (docs/protocol.md)."""
+        return Records(
+            {"switch": name, **counts} for name, counts in self._measured.switches.items()
+        )
+
+    @property
+    def rounds(self) -> Records:
+        """A row for each all-reduce of each worker: `round`, `worker`, `start`, `end`, `seconds`.
+
+        Times in seconds from the first start.
+        """
+        workers = self._measured.intervals
+        zero = min((start for intervals in workers for start, _ in intervals), default=0.0)
+        return Records(
+            {
+                "round": number,
+                "worker": worker,
+                "start": start - zero,
+                "end": end - zero,
+                "seconds": end - start,
+            }
+            for worker, intervals in enumerate(workers)
+            for number, (start, end) in enumerate(intervals)
+        )
+
+    @property
+    def events(self) -> Records:
+        """A row for each event of job, switches and links: `seconds` since submission, `text`."""
+        return Records({"seconds": s, "text": text} for s, text in self._measured.events)
+
+    @property
+    def journey(self) -> list[str]:
+        """The traced fragment's journey, a line for each step; needs `trace_fragment`."""
+        if self.trace is None:
+            return []
+        from hopsum.reports.fragment_trace import trace_lines
+
+        return list(trace_lines(self.trace))
+
+    def journey_svg(self) -> str:
+        """Return the traced fragment's journey as a sequence diagram."""
+        from hopsum.reports.fragment_trace import trace_svg
+
+        return "" if self.trace is None else trace_svg(self.trace)
+
+    def to_frame(self, table: str = "links") -> Any:
+        """Return `links`, `rounds`, `switches` or `events` as a pandas data frame."""
+        rows: Records = getattr(self, table)
+        return rows.to_frame()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain data, as `hopsum run --json` prints it."""
+        return self.report.to_dict()
+
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """Plot the seconds of each round, and the prediction. Raises MissingExtraError."""
+        from hopsum.library.plots import new_axes
+
+        axes = axes or new_axes()
+        calls = self._measured.calls
+        axes.plot(range(len(calls)), calls, "o-", ms=4, label="measured")
+        each = self.predicted_seconds / len(calls) if calls else 0.0
+        axes.axhline(each, color="#868e96", ls="--", lw=1, label="predicted")
+        axes.set(xlabel="round", ylabel="seconds", ylim=(0, None))
+        axes.legend(frameon=False)
+        return axes
+
+    def __str__(self) -> str:
+        from hopsum.reports.summary import setting
+
+        verdict = "exact" if self.exact else "; ".join(self.problems)
+        return (
+            f"{self.report.experiment.algorithm} with {setting(self.report.experiment)}: "
+            f"{self.seconds:.4g} s, predicted {self.predicted_seconds:.4g} s; {verdict}"
+        )
+
+    def _repr_html_(self) -> str:
+        from hopsum.reports.summary import figures
+
+        rows = "".join(
+            f"<tr><td>{escape(label)}</td><td style='text-align:right'>{escape(value)}</td></tr>"
+            for label, value in figures([self.report])
+        )
+        return f"<p>{escape(str(self))}</p><table>{rows}</table>"
+
+    @property
+    def _measured(self) -> Measured:
+        assert self.report.measured is not None  # `run` raises where a run has no measurement
+        return self.report.measured
+
+
+def run(
+    network: Network | str | Path,
+    workers: int | Sequence[str] | None = None,
+    *,
+    elements: int = 1_000_000,
+    rounds: int = 1,
+    world: str = "simulation",
+    algorithm: str = "in-network",
+    planner: str = "multi-hop",
+    servers: int | Sequence[str] = 1,
+    dtype: str = "float32",
+    collective: str = "all-reduce",
+    results: str | None = None,
+    loss: float = 0.0,
+    outages: Sequence[str] = (),
+    engine: str = "embedded",
+    window: int | None = None,
+    integrity: bool = False,
+    seed: int = 1,
+    limit: float = 600.0,
+    trace_fragment: int | None = None,
+    progress: bool | None = None,
+) -> Result:
+    """Sum random tensors of all workers, and check every element and every link's bytes.
+
+    `network`: with rates on its links, or a name or file as `load` takes. `world`: `simulation` (in
+    virtual time, the same each time) or `mininet` (real processes, as root). `loss`: share
+    of frames lost on each link. `outages`: such as `"link-cut:l1-s1@0.5-3"`, in virtual time.
+    `limit`: seconds after which a run is given up. `trace_fragment`: follow this fragment, see
+    `Result.journey`. `progress`: show a bar; None: if the run takes over a second.
+
+    Raises ExperimentError, PlanError or NetworkError for an impossible run, RunFailed for one that
+    did not finish. A result that is wrong is no error: see `Result.problems`.
+    """
+    count, names = _hosts(workers)
+    server_count, server_names = _hosts(servers)
+    experiment = Experiment(
+        topology=network.name if isinstance(network, Network) else str(network),
+        workers=count,
+        worker_names=names,
+        servers=server_count,
+        server_names=server_names,
+        elements=elements,
+        rounds=rounds,
+        world=choice(WorldKind, "world", world),
+        algorithm=choice(Algorithm, "algorithm", algorithm),
+        planner=planner,
+        dtype=choice(DataType, "dtype", dtype),
+        collective=choice(Collective, "collective", collective),
+        results=None if results is None else choice(Results, "results", results),
+        link_rate=None,
+        loss=loss,
+        outages=tuple(map(outage_from, outages)),
+        engine=choice(Engine, "engine", engine),
+        window=window,
+        integrity=integrity,
+        seed=seed,
+        limit=limit,
+    )
+    trace = None
+    if trace_fragment is not None:
+        from hopsum.simulation.fragment_trace import FragmentTrace
+
+        trace = FragmentTrace(trace_fragment)
+    with progress_bar("all-reduce", progress) as advance:
+        report = outside_event_loop(
+            lambda: run_experiment(
+                experiment,
+                progress=advance,
+                trace=trace,
+                network=network if isinstance(network, Network) else None,
+            )
+        )
+    return Result(report, trace)
+
+
+def outside_event_loop(function: Callable[[], _T]) -> _T:
+    """Call a function that runs an event loop; in a thread if one runs here, as in notebooks."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return function()
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(function).result()
+
+
+def _hosts(given: int | Sequence[str] | None) -> tuple[int, tuple[str, ...]]:
+    """Return how many hosts, and their names if they are named."""
+    if given is None:
+        return 0, ()
+    return (given, ()) if isinstance(given, int) else (len(given), tuple(given))
