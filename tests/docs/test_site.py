@@ -42,7 +42,7 @@ def test_the_site_builds_with_all_links(tmp_path: Path) -> None:
         "commands": "hopsum controller serve",
         "configuration": "tls-certificate",
         "errors": "OptionsFileError",
-        "python": "load_network",
+        "python": "fat_tree",
     }.items():
         assert words in (tmp_path / "reference" / f"{name}.html").read_text(), name
     assert 'href="../references.html#001"' in (tmp_path / "reference" / "python.html").read_text()
