@@ -27,7 +27,7 @@ class _Cluster:
         self.asked.append(threading.get_ident())
         state = pb.ClusterState(date=1.0)
         state.network.name = "mine"
-        state.network.hosts.add(name="h1")
+        state.network.hosts.add(name="h1", ip="10.0.0.1")
         state.nodes.add(host="h1")
         return state
 
