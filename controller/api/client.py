@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hopsum.controller.api.rendezvous import address_file, find_controller
+from hopsum.controller.jobs.job_state import JobState
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.channel import ControllerError, Tls, ask_controller, tls_of_environment
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from hopsum.controller.telemetry.slot_diagnosis import Missing
     from hopsum.network.model import Network
 
+POLL_SECONDS = 0.2
+"""Time between looks at a job that is waited for."""
 TIMEOUT = 30.0
 SUBMIT_TIMEOUT = 300.0
 """Timeout of a submission: all switches install rules, one job after another."""
@@ -100,6 +104,15 @@ class ControllerClient:
         """Return a job with its workers' reports, by number, or by a text as for `job_query`."""
         query = job_query(job)
         info: pb.JobInfo = self._ask(lambda stub: stub.JobDetails(query, timeout=TIMEOUT))
+        return info
+
+    def wait(self, job: int, limit: float | None = None) -> pb.JobInfo:
+        """Return a job once it is over; TimeoutError after `limit` seconds."""
+        end = None if limit is None else time.monotonic() + limit
+        while not JobState((info := self.job(job)).state).over:
+            if end is not None and time.monotonic() > end:
+                raise TimeoutError(f"job {info.name} is {info.state} after {limit:g} s")
+            time.sleep(POLL_SECONDS)
         return info
 
     def jobs(self) -> list[pb.JobInfo]:

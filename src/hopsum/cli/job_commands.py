@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Unpack
 
@@ -70,7 +69,6 @@ if TYPE_CHECKING:
     from hopsum.controller.api.submission import SubmissionOptions
     from hopsum.protocol import hopsum_pb2 as pb
 
-POLL_SECONDS = 0.2
 TASK = (
     'a Task of hopsum.proto as a JSON object, such as {"workload": {"kind": "random", '
     '"workers": 2, "elements": 1000, "rounds": 3, "dtype": "INT32", "seed": 1}}'
@@ -316,17 +314,13 @@ def _rates(info: pb.NodeInfo) -> tuple[str, str]:
 
 def _wait(queries: ControllerClient, info: pb.JobInfo) -> pb.JobInfo:
     try:
-        info = queries.job(info.job)
-        while not JobState(info.state).over:
-            time.sleep(POLL_SECONDS)
-            info = queries.job(info.job)
+        return queries.wait(info.job)
     except KeyboardInterrupt as error:
         error.add_note(
             f"job {info.job} continues; `hopsum job {info.job} --wait` waits for it, "
             f"`hopsum cancel {info.job}` ends it"
         )
         raise
-    return info
 
 
 def _show(info: pb.JobInfo, as_json: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,15 +10,12 @@ from hopsum.collectives.choices import DataType
 from hopsum.controller.api.client import ControllerClient
 from hopsum.controller.api.records import job_dict
 from hopsum.controller.api.submission import submission_of
-from hopsum.controller.jobs.job_state import JobState
 from hopsum.library.choices import choice
 from hopsum.library.records import Records
 from hopsum.network.model import Network
 
 if TYPE_CHECKING:
     from hopsum.protocol import hopsum_pb2 as pb
-
-POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +36,7 @@ class Job:
 
     def wait(self, limit: float | None = None) -> dict[str, Any]:
         """Wait until the job is over and return it; TimeoutError after `limit` seconds."""
-        end = None if limit is None else time.monotonic() + limit
-        while not JobState((info := self._info()).state).over:
-            if end is not None and time.monotonic() > end:
-                raise TimeoutError(f"job {info.name} is {info.state} after {limit:g} s")
-            time.sleep(POLL_SECONDS)
-        return job_dict(info)
+        return job_dict(self.client.wait(self.number, limit))
 
     def cancel(self) -> dict[str, Any]:
         """End the job and return it."""

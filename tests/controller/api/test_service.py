@@ -6,7 +6,6 @@ import asyncio
 import select
 import subprocess
 import sys
-import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -25,57 +24,16 @@ from hopsum.controller.jobs.cluster import Cluster
 from hopsum.controller.jobs.manager import Manager
 from hopsum.host_agent.session import AgentLost, AllDone, PlanChanged
 from hopsum.network.loaders import load_network
-from hopsum.network.model import Network
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol import hopsum_pb2_grpc as pb_grpc
 from hopsum.protocol.channel import MESSAGE_BYTES, ControllerError
 from tests.support.agent_client import AgentClient, AgentLostError
+from tests.support.controller_service import RunningController
 from tests.support.jobs import job_of, star_request
 from tests.support.machine import PATIENCE as WAIT
 from tests.support.machine import until
 
 REPORT = pb.Report(retransmissions=1)
-
-
-class Running:
-    """A manager with its service on a unix socket, in a thread."""
-
-    def __init__(self, path: Path, network: Network) -> None:
-        self.address = f"unix:{path}"
-        self.installed: list[Mapping[str, SwitchRules]] = []
-        self._up = threading.Event()
-        self._stop: asyncio.Event | None = None
-        self._network = network
-        self.loop: asyncio.AbstractEventLoop | None = None
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._main()))
-
-    async def _main(self) -> None:
-        async def install(rules: Mapping[str, SwitchRules]) -> None:
-            self.installed.append(rules)
-
-        cluster = Cluster(Manager(self._network, install))
-        self.manager = cluster.manager
-        self.loop = asyncio.get_running_loop()
-        self._stop = asyncio.Event()
-        service = ControllerService(cluster)
-        async with service.serve(at(self.address)) as self.address:
-            self._up.set()
-            await self._stop.wait()
-
-    def __enter__(self) -> Running:
-        self._thread.start()
-        assert self._up.wait(WAIT)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self.loop is not None
-        assert self._stop is not None
-        self.loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(WAIT)
-
-    def do(self, coroutine: Any) -> Any:
-        assert self.loop is not None
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(WAIT)
 
 
 def wait_for(client: AgentClient, wanted: Callable[[list[Any]], bool]) -> list[Any]:
@@ -91,7 +49,7 @@ def wait_for(client: AgentClient, wanted: Callable[[list[Any]], bool]) -> list[A
 def test_a_job_from_start_to_end(tmp_path: Path) -> None:
     network, request = star_request()
     task = pb.Task(workload=pb.Workload(rounds=3))
-    with Running(tmp_path / "c.sock", network) as running:
+    with RunningController(tmp_path / "c.sock", network) as running:
         plan = running.do(running.manager.submit(job_of(request, task)))
         assert set(running.installed[-1]) == {"s1"}
         clients = {h: AgentClient(running.address, 1, h) for h in ("h1", "h2", "ps")}
@@ -126,7 +84,7 @@ def test_a_job_from_start_to_end(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_killed_process_is_named_to_the_others(tmp_path: Path) -> None:
     network, request = star_request()
-    with Running(tmp_path / "c.sock", network) as running:
+    with RunningController(tmp_path / "c.sock", network) as running:
         running.do(running.manager.submit(job_of(request)))
         code = (
             "import sys, signal\n"
@@ -153,7 +111,7 @@ def test_a_killed_process_is_named_to_the_others(tmp_path: Path) -> None:
 
 def test_a_restarted_server_and_a_new_plan(tmp_path: Path) -> None:
     network, request = star_request()
-    with Running(tmp_path / "c.sock", network) as running:
+    with RunningController(tmp_path / "c.sock", network) as running:
         running.do(running.manager.submit(job_of(request)))
         clients = {h: AgentClient(running.address, 1, h) for h in ("h1", "h2", "ps")}
         for client in clients.values():
@@ -178,7 +136,7 @@ def test_a_client_outlives_its_controller(tmp_path: Path) -> None:
     network, request = star_request(2)
     path = tmp_path / "c.sock"
     clients = {h: AgentClient(f"unix:{path}", 1, h) for h in ("h1", "h2", "ps")}
-    with Running(path, network) as running:
+    with RunningController(path, network) as running:
         running.do(running.manager.submit(job_of(request)))
         for client in clients.values():
             client.register(WAIT)
@@ -187,7 +145,7 @@ def test_a_client_outlives_its_controller(tmp_path: Path) -> None:
             client.wait_for_start(WAIT)
         clients["h1"].finished(REPORT)
         until(lambda: bool(running.manager.agents.tracker(1).agents["h1"].report), "a report")
-    with Running(path, network) as running:
+    with RunningController(path, network) as running:
         running.do(running.manager.submit(job_of(request)))
         clients["h2"].progress(9)
         until(lambda: running.manager.agents.tracker(1).agents["h2"].round == 9, "a round")
@@ -202,7 +160,7 @@ def test_a_client_outlives_its_controller(tmp_path: Path) -> None:
 
 def test_refusals_reach_the_agent(tmp_path: Path) -> None:
     network, request = star_request()
-    with Running(tmp_path / "c.sock", network) as running:
+    with RunningController(tmp_path / "c.sock", network) as running:
         running.do(running.manager.submit(job_of(request)))
         for job, host, reason in ((2, "h1", "there is no job 2; jobs: 1"), (1, "h7", "no part")):
             with (
@@ -294,7 +252,7 @@ def test_an_agent_that_does_not_read_is_disconnected(
 def test_a_message_above_the_limit_is_refused_and_harms_no_other(tmp_path: Path) -> None:
     unlimited = [("grpc.max_send_message_length", -1)]
     with (
-        Running(tmp_path / "controller", load_network("star:2")) as running,
+        RunningController(tmp_path / "controller", load_network("star:2")) as running,
         grpc.insecure_channel(running.address, unlimited) as channel,
     ):
         submit = pb_grpc.ControllerStub(channel).Submit
