@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from hopsum.cli.cluster_commands import EngineOption, LanesOption
 from hopsum.cli.command_options import (
@@ -82,6 +81,7 @@ from hopsum.experiment.description import Engine, Experiment, PacketIo, WorldKin
 from hopsum.experiment.result import Report
 from hopsum.experiment.runner import run_experiment
 from hopsum.files.output import check_writable, write_file
+from hopsum.library.progress import progress_bar
 from hopsum.mininet_topos.loader import why_unavailable
 from hopsum.planning.model.request import WeightSteps
 from hopsum.protocol.errors import InputError
@@ -351,22 +351,8 @@ def run_with_progress(
     trace: FragmentTrace | None = None,
 ) -> Report:
     """Run an experiment behind a progress bar on standard error."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    # Elsewhere than on a terminal it would leave an empty line.
-    out, hidden = console(), not console().is_terminal
-    with Progress(
-        *columns, console=out, transient=True, refresh_per_second=4, disable=hidden
-    ) as bar:
-        task = bar.add_task(f"{experiment.algorithm.value} on {experiment.topology}", total=None)
-
-        def progress(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
+    what = f"{experiment.algorithm.value} on {experiment.topology}"
+    with progress_bar(what, shown=True, console=console()) as progress:
         return run_experiment(
             experiment, report_path, progress, recording, pcap=pcap, trace=trace, notify=notify
         )

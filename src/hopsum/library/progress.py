@@ -5,35 +5,45 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 SECONDS = 1.0
 """What ends sooner shows no bar."""
 
 
 @contextmanager
-def progress_bar(what: str, shown: bool | None) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function of what is done and the total, which draws a bar on standard error.
+def progress_bar(
+    what: str, shown: bool | None = None, console: Console | None = None
+) -> Iterator[Callable[[int, int], None]]:
+    """Yield a function of what is done and the total, which draws a bar.
 
-    `shown` None: only after a second.
+    `shown` None: only after a second. `console`: None: standard error. Elsewhere than on a terminal
+    or in a notebook nothing is drawn.
     """
-    if shown is False:
-        yield lambda done, total: None
-        return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    out = console or Console(stderr=True)
     bar = Progress(
-        "{task.description}",
+        TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        console=Console(stderr=True),
+        console=out,
         transient=True,
+        refresh_per_second=4,
+        # Elsewhere it would leave an empty line.
+        disable=shown is False or not (out.is_terminal or out.is_jupyter),
     )
-    started, task = time.monotonic(), bar.add_task(what)
+    started, task = time.monotonic(), bar.add_task(what, total=None)
+    if shown:
+        bar.start()
 
     def advance(done: int, total: int) -> None:
-        if shown or time.monotonic() - started > SECONDS:
+        if time.monotonic() - started > SECONDS:
             bar.start()
         bar.update(task, completed=done, total=total)
 
