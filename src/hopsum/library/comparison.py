@@ -24,18 +24,17 @@ class Comparisons(Records):
     def plot(self, axes: Axes | None = None, y: str = "seconds") -> Axes:
         """Plot a column over the size of the tensor. Raises MissingExtraError."""
         from hopsum.library.plots import new_axes
+        from hopsum.reports.comparison_plot import draw_lines
 
         axes = axes or new_axes()
-        for name in dict.fromkeys(row["algorithm"] for row in self):
-            line = sorted((row["size_bytes"], row[y]) for row in self if row["algorithm"] == name)
-            axes.plot(*zip(*line, strict=True), "o-", ms=4, label=name)
-        axes.set(xlabel="bytes", ylabel=y.replace("_", " "), xscale="log", yscale="log")
+        draw_lines(axes, [(row["algorithm"], row["size_bytes"], row[y]) for row in self])
+        axes.set(xlabel="bytes", ylabel=y.replace("_", " "))
         axes.legend(frameon=False, fontsize=8)
         return axes
 
 
 def algorithms() -> tuple[str, ...]:
-    """Return the names of all algorithms that `compare` and `run` take."""
+    """Return the names of the algorithms that `compare` takes; `run` takes `embedding` too."""
     return ALGORITHMS
 
 

@@ -37,16 +37,21 @@ def comparison_plot(compared: Sequence[Compared]) -> bytes:
     return png(figure)
 
 
+def draw_lines(axes: Any, points: Sequence[tuple[str, float, float]]) -> None:
+    """Draw a line for each algorithm through its points (algorithm, x, y), on log scales."""
+    for name in dict.fromkeys(algorithm for algorithm, _, _ in points):
+        line = sorted((x, y) for algorithm, x, y in points if algorithm == name)
+        axes.plot(*zip(*line, strict=True), "o-", ms=4, color=COLOURS[name], label=name)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+
+
 def _panel(
     axes: Any,
     compared: Sequence[Compared],
     across: Callable[[Compared], float],
     up: Callable[[Compared], float],
 ) -> None:
-    for name in dict.fromkeys(c.algorithm for c in compared):
-        line = sorted((across(c), up(c)) for c in compared if c.algorithm == name)
-        axes.plot(*zip(*line, strict=True), "o-", ms=4, color=COLOURS[name], label=name)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    draw_lines(axes, [(c.algorithm, across(c), up(c)) for c in compared])
     axes.grid(True, alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
