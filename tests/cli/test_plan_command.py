@@ -202,7 +202,7 @@ def test_trees_are_drawn_side_by_side(tmp_path: Path) -> None:
     ends = {}
     for line in lines:
         title = line.findtext("{http://www.w3.org/2000/svg}title")
-        if title == "l1 - ps" and "stroke" in line.attrib:
+        if title and title.startswith("l1 → ps: ") and "stroke" in line.attrib:
             ends[line.attrib["stroke"]] = line.attrib["x1"]
     assert set(ends) == set(TREE_COLOURS[:4])
     assert len(set(ends.values())) == 4

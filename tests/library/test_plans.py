@@ -82,5 +82,8 @@ def test_without_rates_there_is_no_time() -> None:
     plan = hopsum.plan(hopsum.star(3, link_rate="1Mbit"))
     assert plan.seconds > 0
     unlimited = hopsum.load(hopsum.to_networkx(hopsum.star(3)))
-    with pytest.raises(hopsum.InputError, match="bandwidth"):
-        _ = hopsum.plan(unlimited).seconds
+    planned = hopsum.plan(unlimited)
+    assert not planned.rated
+    assert "1 link of at most 1 link" in str(planned)
+    with pytest.raises(hopsum.InputError, match="without a rate"):
+        _ = planned.seconds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated
@@ -52,26 +52,27 @@ from hopsum.cli.command_options import (
 )
 from hopsum.cli.console import standard_output
 from hopsum.collectives.choices import WEIGHT_STEPS, Collective, DataType
-from hopsum.collectives.plan import WINDOW_EMBEDDED, JobPlan, PlanError
+from hopsum.collectives.plan import JobPlan, PlanError
 from hopsum.collectives.workload import MOST_ELEMENTS, MOST_TENSORS
-from hopsum.controller.jobs.sharing import fitting_window
 from hopsum.files.output import write_file
+from hopsum.library.plans import (
+    Plan,
+    default_planner,
+    plan_request,
+    request_of,
+    with_rates,
+)
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
-from hopsum.network.topologies import is_topology
-from hopsum.network.units import format_bytes, format_rate, format_time
-from hopsum.planning.answers import Answer, answer, check_weights, check_without_mtree
+from hopsum.network.units import format_bytes, format_time
+from hopsum.planning.answers import check_weights, check_without_mtree
 from hopsum.planning.model.forest import ForestOptions, keep_of
-from hopsum.planning.model.graph import planning_graph
-from hopsum.planning.model.placement import place_ranks
 from hopsum.planning.model.request import (
     Algorithm,
     EmbeddingOptions,
     Method,
-    PlanRequest,
     WeightSteps,
 )
-from hopsum.planning.model.stack_depth import stack_depth
 from hopsum.planning.registry import EMBEDDING
 from hopsum.reports.embedding_report import (
     embedding_dict,
@@ -82,7 +83,6 @@ from hopsum.reports.embedding_report import (
 )
 from hopsum.reports.network_drawing import network_svg
 from hopsum.reports.plan_report import (
-    explanation,
     forest_dict,
     forest_trees,
     plan_dict,
@@ -165,18 +165,14 @@ def plan(
         hosts_per_switch=hosts_per_switch,
         largest_piece=largest_piece,
     )
-    placement = place_ranks(loaded, named_workers, named_servers)
-    request = PlanRequest(
-        1,
-        1,
-        placement.workers,
-        placement.servers,
+    request = request_of(
+        loaded,
+        named_workers,
+        servers=named_servers,
         algorithm=algorithm,
         lanes=lanes,
-        window=fitting_window(loaded, len(placement.servers), WINDOW_EMBEDDED)
-        if window is None
-        else window,
-        max_hops=stack_depth(loaded, lanes, max_hops),
+        window=window,
+        max_hops=max_hops,
         results=results,
         forest=ForestOptions(
             max_trees=max_trees,
@@ -192,10 +188,7 @@ def plan(
         method=method,
         max_aggregating=max_aggregating,
     )
-    rated = _with_rates(topology, loaded)
-    chosen = planner
-    if chosen is None:
-        chosen = "multi-hop" if loaded.switches else "multi-tree"
+    chosen = planner or default_planner(loaded)
     weights = WeightSteps(weight_steps, penalty)
     check_weights(weights, chosen)
     if chosen == EMBEDDING:
@@ -211,6 +204,7 @@ def plan(
             auxiliary=auxiliary, tensor_bytes=max(1, 4 * elements), weights=weights
         )
         requested = replace(request, servers=(), embedding=wanted)
+        rated = with_rates(loaded)
         planned = plan_embedded(rated, requested)
         if draw is not None:
             # Of parts among hosts no tree is drawn: they go by plain routes.
@@ -227,88 +221,46 @@ def plan(
             console.print(line, highlight=False, soft_wrap=True)
         _show_prediction(console, loaded, planned.plan, predicted, top)
         return
-    found = answer(rated, request, chosen)
-    graph = planning_graph(rated, placement.workers)
-    prediction = None
-    if found.plan is not None:
-        work = PlanWork(found.plan, [(elements, dtype)], rounds, collective)
-        prediction = estimate(loaded, work)
+    found = plan_request(loaded, request, chosen, [(elements, dtype)], rounds, collective)
     if draw is not None:
-        write_file(draw, network_svg(loaded, found.plan, trees=_drawn(found)))
-    reasons = None
-    if explain:
-        size = 32 * elements if rated is loaded else None
-        reasons = explanation(graph, found.forest, request, rated, size)
+        write_file(draw, found.svg())
+    reasons = found.explain(elements) if explain else None
     if as_json:
-        unit = "bit/s" if rated is loaded else "links"
-        values = forest_dict(loaded, found.forest, unit)
+        values = forest_dict(loaded, found.forest, "bit/s" if found.rated else "links")
         if found.why_not:
             values["not_runnable"] = found.why_not
-        if found.plan is not None and prediction is not None:
-            plan_dict(values, found.plan, prediction)
+        if found.job is not None and found.prediction is not None:
+            plan_dict(values, found.job, found.prediction)
         if reasons is not None:
             values["explanation"] = reasons
         print_json(values)
         return
-    _show(Shown(loaded, rated is loaded, found, prediction, reasons, top))
+    _show(found, reasons, top)
 
 
-def _with_rates(topology: str, network: Network) -> Network:
-    """Return the network; a named one without rates gets rate 1 on every link."""
-    if not is_topology(topology) or any(link.bandwidth is not None for link in network.links):
-        return network
-    return replace(network, links=tuple(replace(link, bandwidth=1.0) for link in network.links))
-
-
-def _drawn(found: Answer) -> list[dict[str, str]]:
-    return [dict(tree.parents) for tree in found.forest.trees]
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """The data to show. `real`: links have rates."""
-
-    network: Network
-    real: bool
-    found: Answer
-    prediction: Estimate | None
-    reasons: list[str] | None
-    top: int
-
-    def rate(self, value: Fraction) -> str:
-        """Return a rate as text."""
-        return (
-            format_rate(float(value))
-            if self.real
-            else f"{float(value):g} {'link' if value == 1 else 'links'}"
-        )
-
-
-def _show(shown: Shown) -> None:
+def _show(found: Plan, reasons: list[str] | None, top: int) -> None:
     console = standard_output()
-    forest, job = shown.found.forest, shown.found.plan
+    forest, job = found.forest, found.job
     if job is not None:
         for tree in job.trees:
-            console.print(plan_tree(shown.network, job, tree))
+            console.print(plan_tree(found.network, job, tree))
     else:
-        for branch in forest_trees(shown.network, forest, shown.rate):
+        for branch in forest_trees(found.network, forest, found.rate_text):
             console.print(branch)
     console.print(
-        f"{forest.planner}: {shown.rate(forest.throughput)} of {shown.rate(forest.bound)} at "
-        f"most (gap {forest.gap:.2%}, {forest.verdict}) on {len(forest.trees)} "
-        f"{'tree' if len(forest.trees) == 1 else 'trees'}, planned in "
+        f"{forest.planner}: {found.rate_text(forest.throughput)} of "
+        f"{found.rate_text(forest.bound)} at most (gap {forest.gap:.2%}, {forest.verdict}) on "
+        f"{len(forest.trees)} {'tree' if len(forest.trees) == 1 else 'trees'}, planned in "
         f"{format_time(forest.seconds)}",
         highlight=False,
         soft_wrap=True,
     )
-    for line in shown.reasons or ():
+    for line in reasons or ():
         console.print(line, highlight=False, soft_wrap=True)
-    if shown.found.why_not:
-        console.print(
-            f"hopsum run cannot run it: {shown.found.why_not}", highlight=False, soft_wrap=True
-        )
-    if job is not None and shown.prediction is not None:
-        _show_prediction(console, shown.network, job, shown.prediction, shown.top)
+    if found.why_not:
+        console.print(f"hopsum run cannot run it: {found.why_not}", highlight=False, soft_wrap=True)
+    if job is not None and found.prediction is not None:
+        _show_prediction(console, found.network, job, found.prediction, top)
 
 
 def _show_prediction(

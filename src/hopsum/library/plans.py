@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from hopsum.collectives.choices import Collective, DataType, Results
 from hopsum.collectives.plan import WINDOW_EMBEDDED, JobPlan, PlanError
@@ -19,6 +20,7 @@ from hopsum.network.units import format_bytes, format_rate, format_time
 from hopsum.planning.answers import NAMES, Answer, answer, plan_forest
 from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.forest import Forest, ForestOptions
+from hopsum.planning.model.graph import planning_graph
 from hopsum.planning.model.placement import place_ranks
 from hopsum.planning.model.request import Algorithm, Method, Planner, PlanRequest
 from hopsum.planning.model.stack_depth import stack_depth
@@ -56,12 +58,12 @@ class Plan:
 
     @property
     def rate(self) -> float:
-        """Bits per second that each worker's data is summed at."""
+        """Bits per second that each worker's data is summed at; in links where none has a rate."""
         return float(self.forest.throughput)
 
     @property
     def bound(self) -> float:
-        """Bits per second that no plan exceeds; `why` says why."""
+        """The rate that no plan exceeds; `why` says why."""
         return float(self.forest.bound)
 
     @property
@@ -127,31 +129,54 @@ class Plan:
             for part in tree.parts.values()
         )
 
+    def rate_text(self, rate: Fraction) -> str:
+        """Return a rate of this plan as text."""
+        if self.rated:
+            return format_rate(float(rate))
+        return f"{float(rate):g} {'link' if rate == 1 else 'links'}"
+
     def to_frame(self) -> Any:
         """Return `links` as a pandas data frame."""
         return self.links.to_frame()
+
+    def explain(self, elements: int | None = None) -> list[str]:
+        """Return what limits the rate, in sentences: cuts, links, switches, and other bounds.
+
+        `elements`: of a tensor, for bounds on its time.
+        """
+        from hopsum.reports.plan_report import explanation
+
+        rated = with_rates(self.network)
+        graph = planning_graph(rated, self.request.workers)
+        size = 32 * elements if elements is not None and self.rated else None
+        return explanation(graph, self.forest, self.request, rated, size)
 
     def svg(self) -> str:
         """Return a drawing of the network with the trees in bold."""
         from hopsum.reports.network_drawing import network_svg
 
-        bytes_ = None if self.prediction is None else self.prediction.links
+        sizes = None if self.prediction is None else self.prediction.links
         parents = [dict(tree.parents) for tree in self.forest.trees]
-        return network_svg(self.network, self.job, bytes_, parents)
+        return network_svg(self.network, self.job, sizes, parents)
+
+    @property
+    def rated(self) -> bool:
+        """Whether links have rates; else rates of plans are in links."""
+        return with_rates(self.network) is self.network
 
     def _repr_html_(self) -> str:
         return f"<p>{escape(str(self))}</p><div style='max-width:640px'>{self.svg()}</div>"
 
     def __str__(self) -> str:
-        real = all(link.bandwidth is not None for link in self.network.links)
         trees = len(self.forest.trees)
         text = (
-            f"{self.planner} on {self.network.name}: {format_rate(self.rate)} of at most "
-            f"{format_rate(self.bound)} on {trees} {'tree' if trees == 1 else 'trees'}"
+            f"{self.planner} on {self.network.name}: {self.rate_text(self.forest.throughput)} of "
+            f"at most {self.rate_text(self.forest.bound)} on {trees} "
+            f"{'tree' if trees == 1 else 'trees'}"
         )
         if self.prediction is not None:
             text += f", {format_bytes(self.prediction.total_bytes)} on all links"
-            if real:
+            if all(link.bandwidth is not None for link in self.network.links):
                 text += f", predicted time {format_time(self.prediction.seconds)}"
         return text
 
@@ -187,69 +212,111 @@ def planners() -> tuple[str, ...]:
     return NAMES
 
 
-def plan(
+class RequestOptions(TypedDict, total=False):
+    """Options of every plan.
+
+    `servers`: how many, or their names; 0: each worker is the root of a tree. `algorithm`:
+    `in-network` or `server`. `results`: `replicated` or `unicast`. `method`: how hard multi-hop
+    searches. `forest`: limits on trees. `window`: slots of a tree at a switch, None: what fits.
+    `max_hops`: entries of a hop stack, None: what the network needs. `max_aggregating`: how many
+    switches may sum, None: any.
+    """
+
+    servers: int | Sequence[str]
+    algorithm: str
+    results: str | None
+    method: str
+    forest: ForestOptions
+    lanes: int
+    window: int | None
+    max_hops: int | None
+    max_aggregating: int | None
+
+
+def request_of(
     network: Network,
     workers: int | Sequence[str] | None = None,
-    *,
-    servers: int | Sequence[str] = 1,
-    planner: str | Planner | None = None,
-    elements: int = 1_000_000,
-    dtype: str = "float32",
-    rounds: int = 1,
-    algorithm: str = "in-network",
-    results: str | None = None,
-    method: str = "auto",
-    forest: ForestOptions | None = None,
-    lanes: int = LANES_DEFAULT,
-    window: int | None = None,
-    max_hops: int | None = None,
-    max_aggregating: int | None = None,
-) -> Plan:
-    """Plan the all-reduce of `rounds` tensors of `elements` elements.
-
-    `workers`, `servers`: how many, or their names; None: all hosts but the servers. 0 servers: each
-    worker is the root of a tree. `planner`: a name of `planners`, a function of your own (see
-    `Planner`), or None for multi-hop (among hosts alone: multi-tree). `window`: slots of a tree at
-    a switch, None: what fits. `forest`: limits on trees. Every plan is checked: each contribution
-    reaches its server exactly once. Raises PlanError, NetworkError.
-    """
-    placed = place_ranks(network, workers, servers)
-    request = PlanRequest(
+    **options: Unpack[RequestOptions],
+) -> PlanRequest:
+    """Return what a planner is asked for. Raises NetworkError, PlanError, InputError."""
+    placed = place_ranks(network, workers, options.get("servers", 1))
+    lanes, results = options.get("lanes", LANES_DEFAULT), options.get("results")
+    return PlanRequest(
         1,
         1,
         placed.workers,
         placed.servers,
-        algorithm=choice(Algorithm, "algorithm", algorithm),
+        algorithm=choice(Algorithm, "algorithm", options.get("algorithm", Algorithm.IN_NETWORK)),
         lanes=lanes,
-        window=window or fitting_window(network, len(placed.servers), WINDOW_EMBEDDED),
-        max_hops=stack_depth(network, lanes, max_hops),
+        window=options.get("window")
+        or fitting_window(network, len(placed.servers), WINDOW_EMBEDDED),
+        max_hops=stack_depth(network, lanes, options.get("max_hops")),
         results=None if results is None else choice(Results, "results", results),
-        forest=forest or ForestOptions(),
-        method=choice(Method, "method", method),
-        max_aggregating=max_aggregating,
+        forest=options.get("forest", ForestOptions()),
+        method=choice(Method, "method", options.get("method", Method.AUTO)),
+        max_aggregating=options.get("max_aggregating"),
     )
+
+
+def plan(
+    network: Network,
+    workers: int | Sequence[str] | None = None,
+    *,
+    planner: str | Planner | None = None,
+    elements: int = 1_000_000,
+    dtype: str = "float32",
+    rounds: int = 1,
+    **options: Unpack[RequestOptions],
+) -> Plan:
+    """Plan the all-reduce of `rounds` tensors of `elements` elements.
+
+    `workers`: how many, or their names; None: all hosts but the servers. `planner`: a name of
+    `planners`, a function of your own (see `Planner`), or None for multi-hop (among hosts alone:
+    multi-tree). `options`: see `RequestOptions`. Every plan is checked: each contribution reaches
+    its server exactly once. Raises PlanError, NetworkError.
+    """
+    tensors = [(elements, choice(DataType, "dtype", dtype))]
+    return plan_request(network, request_of(network, workers, **options), planner, tensors, rounds)
+
+
+def plan_request(
+    network: Network,
+    request: PlanRequest,
+    planner: str | Planner | None,
+    tensors: Sequence[tuple[int, DataType]],
+    rounds: int = 1,
+    collective: Collective = Collective.ALL_REDUCE,
+) -> Plan:
+    """Return the plan for a request, as `plan`; the prediction is of `rounds` of `tensors`."""
     if planner is None:
-        planner = "multi-hop" if network.switches else "multi-tree"
+        planner = default_planner(network)
     if planner == EMBEDDING:
         raise PlanError(
             "planner embedding has weighted topologies, not trees; use hopsum.run(..., "
             "planner='embedding')"
         )
+    rated = with_rates(network)
     found = (
-        answer(network, request, planner)
+        answer(rated, request, planner)
         if isinstance(planner, str)
-        else _own_answer(network, request, planner)
+        else _own_answer(rated, request, planner)
     )
     prediction = None
     if found.plan is not None:
-        work = PlanWork(
-            found.plan,
-            [(elements, choice(DataType, "dtype", dtype))],
-            rounds,
-            Collective.ALL_REDUCE,
-        )
-        prediction = estimate(network, work)
+        prediction = estimate(network, PlanWork(found.plan, list(tensors), rounds, collective))
     return Plan(network, request, found.forest, found.plan, prediction, found.why_not)
+
+
+def default_planner(network: Network) -> str:
+    """Return the name of the planner for networks with switches, or of hosts alone."""
+    return "multi-hop" if network.switches else "multi-tree"
+
+
+def with_rates(network: Network) -> Network:
+    """Return the network; one without any rate gets rate 1 on every link."""
+    if any(link.bandwidth is not None for link in network.links):
+        return network
+    return replace(network, links=tuple(replace(link, bandwidth=1.0) for link in network.links))
 
 
 def _own_answer(network: Network, request: PlanRequest, planner: Planner) -> Answer:
