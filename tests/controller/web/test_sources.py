@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 import urllib.request
+from dataclasses import replace
 from typing import cast
 from urllib.error import HTTPError
 
 import pytest
 
+from hopsum.collectives.messages import network_message
 from hopsum.controller.web.server import web_thread
 from hopsum.controller.web.sources import LiveCluster, StartingCluster, StateError
+from hopsum.network.loaders import load_network
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.web_address import WebAddress
 from tests.support.browser import in_browser, opened
@@ -26,8 +29,7 @@ class _Cluster:
     async def state(self) -> pb.ClusterState:
         self.asked.append(threading.get_ident())
         state = pb.ClusterState(date=1.0)
-        state.network.name = "mine"
-        state.network.hosts.add(name="h1", ip="10.0.0.1")
+        state.network.CopyFrom(network_message(replace(load_network("star:1"), name="mine")))
         state.nodes.add(host="h1")
         return state
 
