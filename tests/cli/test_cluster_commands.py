@@ -114,7 +114,7 @@ def test_switches_have_one_address_each() -> None:
 
 @pytest.mark.slow
 def test_a_second_controller_of_a_journal_is_refused(tmp_path: Path) -> None:
-    """Also `recover`, until the first has ended, by whatever signal."""
+    """`recover` too, until the first has ended, whichever signal ends it."""
     hopsum = Path(sys.executable).with_name("hopsum")
     journal = tmp_path / "jobs"
     environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}

@@ -288,8 +288,8 @@ CoordinationDistanceOption = Annotated[
     typer.Option(
         min=1,
         max=MOST,
-        help="Neighbours in that tree are less than so many links of the network apart, for which "
-        "it may need more height; default: any distance.",
+        help="Maximum number of links between neighbours in that tree, exclusive; a small one "
+        "needs more height. Default: any.",
     ),
 ]
 ELEMENTS, ROUNDS, SEED = 1_000_000, 3, 1

@@ -1,4 +1,4 @@
-"""Runs of an all-reduce, in virtual time or in Mininet, with what was predicted beside it."""
+"""Runs of an all-reduce in virtual time or in Mininet, compared with the prediction."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Result:
 
     @property
     def exact(self) -> bool:
-        """Whether every element is right, and every link carried the predicted bytes."""
+        """Whether every element is right and, where nothing was lost, every link's bytes are."""
         return not self.report.problems
 
     @property

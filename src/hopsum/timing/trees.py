@@ -57,7 +57,7 @@ def tree_routes(
 
 
 def _amounts(links: LinkArrays, flows: TreeFlows, lanes: Lanes, fragment: int) -> dict[int, float]:
-    """Bytes that a packet of so many lanes takes of each link, a byte of `fragment`."""
+    """Bytes that a packet takes on each link, for each byte of `fragment`."""
     amounts: dict[int, float] = {}
     for groups, size in zip((flows.up, flows.down), lanes, strict=True):
         for flow in (flow for each in groups.values() for flow in each):

@@ -74,7 +74,7 @@ class PcapWriter:
 
 
 class CaptureState:
-    """What is missing in the capture of an interface, in a file `INTERFACE.capture` beside it.
+    """Frames missing in the capture of an interface, in `INTERFACE.capture` in the same folder.
 
     Its size is fixed, so that it can be written even when the disk is full.
     """
