@@ -87,7 +87,7 @@ def test_stopping_to_wait_says_that_the_job_continues(
     def interrupt(self: Answers, which: int) -> pb.JobInfo:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Answers, "job", interrupt, raising=False)
+    monkeypatch.setattr(Answers, "wait", interrupt, raising=False)
     monkeypatch.setattr("sys.argv", ["hopsum", "submit", "mine", "--wait"])
     with pytest.raises(SystemExit) as ended:
         main()

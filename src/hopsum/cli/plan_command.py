@@ -188,7 +188,7 @@ def plan(
         method=method,
         max_aggregating=max_aggregating,
     )
-    chosen = planner or default_planner(loaded)
+    chosen = default_planner(loaded) if planner is None else planner
     weights = WeightSteps(weight_steps, penalty)
     check_weights(weights, chosen)
     if chosen == EMBEDDING:
