@@ -130,7 +130,6 @@ def test_stf_passes_and_fails(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         ((), "--no-p4"),
-        (("--no-p4",), "--grpc-server-addr"),
         ((ROUTER, "--no-p4"), "one of the two"),
         ((ROUTER, "-i", "veth1"), "expected PORT@INTERFACE"),
         ((ROUTER, "-i", "511@veth1"), "0..510"),
@@ -265,6 +264,17 @@ def test_a_switch_that_does_not_start_gives_the_signals_back() -> None:
     code, output = invoke("run", "--no-p4", "--grpc-server-addr", "nowhere")
     assert (code, "nowhere" in output) == (1, True)
     assert handlers() == before
+
+
+def test_a_switch_without_a_program_serves_p4runtime_at_its_usual_port(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert run_command.DEFAULT_ADDRESS == "127.0.0.1:9559"
+    # The port may be in use: an address that cannot be served shows that it is asked for.
+    monkeypatch.setattr(run_command, "DEFAULT_ADDRESS", "nowhere")
+    code, output = invoke("run", "--no-p4")
+    assert code == 1
+    assert output.startswith("cannot listen on 'nowhere' for P4Runtime")
 
 
 @pytest.mark.slow

@@ -11,6 +11,8 @@ import typer
 MOST_PORT = 511
 """Maximum of bit<9>."""
 MOST_DEVICE_ID = (1 << 64) - 1
+DEFAULT_ADDRESS = "127.0.0.1:9559"
+"""P4Runtime's port, reached from this machine only."""
 
 Includes = Annotated[
     list[Path] | None, typer.Option("-I", help="Folder to look for #include files in.")

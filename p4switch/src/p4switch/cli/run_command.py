@@ -18,6 +18,7 @@ import typer
 
 from p4switch.cli.executors import chosen_executor, executor_of_externs
 from p4switch.cli.options import (
+    DEFAULT_ADDRESS,
     MOST_DEVICE_ID,
     MOST_PORT,
     Defines,
@@ -111,7 +112,8 @@ def run(
     grpc_server_addr: Annotated[
         str | None,
         typer.Option(
-            help="Address of the P4Runtime server: unix:PATH, or e.g. 0.0.0.0:9559. Default: none."
+            help="Address of the P4Runtime server: unix:PATH, or e.g. 0.0.0.0:9559. Default: "
+            f"{DEFAULT_ADDRESS} with --no-p4, else none."
         ),
     ] = None,
     grpc_server_ssl: Annotated[
@@ -236,7 +238,7 @@ def run(
     if program is not None and no_p4:
         fail(f"{program} and --no-p4: give one of the two")
     if program is None and grpc_server_addr is None:
-        fail("--no-p4 needs --grpc-server-addr: the program comes over P4Runtime")
+        grpc_server_addr = DEFAULT_ADDRESS
     if entries is not None and (use_files is None or program is None):
         fail("--entries needs --use-files and a program; else a controller writes entries")
     if use_files is not None and not isfinite(use_files):

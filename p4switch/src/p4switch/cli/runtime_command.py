@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from p4switch.cli.options import MOST_DEVICE_ID, fail, print_line
+from p4switch.cli.options import DEFAULT_ADDRESS, MOST_DEVICE_ID, fail, print_line
 
 
 def cli_command(
@@ -19,7 +19,7 @@ def cli_command(
     ] = None,
     address: Annotated[
         str, typer.Option("--grpc-server-addr", help="Address of the switch's P4Runtime server.")
-    ] = "127.0.0.1:9559",
+    ] = DEFAULT_ADDRESS,
     device_id: Annotated[
         int, typer.Option(min=0, max=MOST_DEVICE_ID, help="P4Runtime device id.")
     ] = 1,
