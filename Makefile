@@ -16,25 +16,12 @@ MINUTES ?= 10
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help conformance setup system torch test-tools images wheels docs build run test test-fast test-fast-hopsum test-fast-parts test-acceptance test-slow search fuzz soak model-check fuzz-switch bench bench-switch bench-collectives bench-planning bench-jobs lint format stop clean
+.PHONY: help conformance setup system torch test-tools images wheels docs build run test test-fast test-acceptance test-slow search fuzz soak model-check fuzz-switch bench bench-switch bench-collectives bench-planning bench-jobs lint format stop clean
 
 help:  ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
 
-# A run of pytest for each distribution: hopsum's tests, p4switch's, and hopsum_torch's where torch
-# is installed. One may have none that are meant (pytest's status 5).
-PYTEST = $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder $(if $(TEST),-k '$(TEST)')
-pytest_hopsum = $(PYTEST) $(1) || test $$? -eq 5
-define pytest_parts
-{ $(PYTEST) $(1) -c p4switch/pyproject.toml p4switch/tests || test $$? -eq 5; } && \
-if $(BIN)/python -c 'import torch' 2>/dev/null; then \
-	$(PYTEST) $(1) -c hopsum_torch/pyproject.toml hopsum_torch/tests || test $$? -eq 5; \
-else echo 'hopsum_torch: skipped, torch is not installed (make torch)'; fi
-endef
-define pytest
-$(call pytest_hopsum,$(1))
-$(call pytest_parts,$(1))
-endef
+RUN_TESTS = $(BIN)/python tools/run_tests.py $(if $(TEST),--matching '$(TEST)')
 
 setup: $(READY) $(VENV)/tools system $(VENV)/shell  ## virtual environment, locked dependencies, Mininet where possible
 
@@ -108,39 +95,22 @@ run: $(READY) system  ## train a classifier on digits with gradients summed in t
 
 DAILY = -m 'not long and not acceptance'
 
-# p4switch's and hopsum_torch's in one process, in parallel with hopsum's three, which are idle at times.
-# Programs are compiled for their tests, which run them for less time than the optimizer takes: p4switch's
-# for a few packets each.
-PARTS_CFLAGS := $(or $(P4SWITCH_CFLAGS),-O0)
-test: export P4SWITCH_CFLAGS ?= -O1
 test: setup  ## nearly all tests this machine allows; TEST=name runs those that match
-	@mkdir -p build
-	@{ export P4SWITCH_CFLAGS='$(PARTS_CFLAGS)'; $(call pytest_parts,-n 0 $(DAILY)); } >build/test-parts.log 2>&1 & parts=$$!; status=0; \
-	{ $(call pytest_hopsum,-n 3 $(DAILY)); } || status=$$?; \
-	wait $$parts || status=$$?; \
-	cat build/test-parts.log; exit $$status
+	@$(RUN_TESTS) --in-parallel --processes 3 $(DAILY)
 
 FAST = -m 'not slow and not network and not long and not acceptance'
 
 test-fast: setup  ## those that are neither slow nor start Mininet: a minute
-	@$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target test-fast-hopsum test-fast-parts
-
-test-fast-hopsum: export P4SWITCH_CFLAGS ?= -O1
-test-fast-hopsum:
-	$(call pytest_hopsum,-n 2 $(FAST))
-
-# In one process, in parallel with hopsum's two, which are idle at times.
-test-fast-parts:
-	@export P4SWITCH_CFLAGS='$(PARTS_CFLAGS)'; $(call pytest_parts,-n 0 $(FAST))
+	@$(RUN_TESTS) --in-parallel --processes 2 $(FAST)
 
 test-acceptance: setup  ## what users do: wheels in clean environments, examples, the documents' commands
-	$(call pytest,-n 3 -m 'acceptance and not long')
+	@$(RUN_TESTS) --processes 3 -m 'acceptance and not long'
 
 test-slow: setup  ## the long ones: whole systems
-	$(call pytest,-n 3 -m long --timeout 900)
+	@$(RUN_TESTS) --processes 3 -m long --timeout 900
 
 search: setup  ## random searches with all their examples, of which `make test` tries a few
-	$(call pytest,-n 2 -m 'slow and not network and not long' --all-examples)
+	@$(RUN_TESTS) --processes 2 -m 'slow and not network and not long' --all-examples
 
 fuzz: setup  ## agents against mutated frames; FRAMES of each kind of agent and job
 	$(BIN)/python -m pytest -n 2 tests/host_agent/test_frame_fuzz.py --fuzz-frames $(FRAMES)
