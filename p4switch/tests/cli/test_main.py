@@ -175,7 +175,7 @@ def test_a_switch_with_bmv2s_flags_starts_and_ends_cleanly(
 ) -> None:
     address = f"unix:{tmp_path}/p4rt"
     ignored = ("--thrift-port", "9090", "--nanolog", "ipc:///tmp/bm-0-log.ipc")
-    logs = ("--log-flush", "--dump-packet-data", "10000", "--log-console")
+    logs = ("--log-flush", "--dump-packet-data", "10000", "--log-console", "-L", "info")
     bmv2_flags = (*ignored, *logs, "--", "--grpc-server-addr", address)
     with running("--no-p4", "--device-id", "7", *bmv2_flags, "--cpu-port", "510") as process:
         stub = wait_for(address)

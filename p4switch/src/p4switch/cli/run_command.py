@@ -203,7 +203,7 @@ def run(
         Path | None,
         typer.Option(help="With --use-files: initial table entries and so on, in STF."),
     ] = None,
-    log_level: Annotated[str, typer.Option(help=", ".join(LEVELS))] = "info",
+    log_level: Annotated[str, typer.Option("-L", "--log-level", help=", ".join(LEVELS))] = "info",
     log_file: Annotated[Path | None, typer.Option(help="Log file; default: stderr.")] = None,
     log_console: Annotated[
         bool, typer.Option("--log-console", help="Log to stderr (the default).")
