@@ -12,6 +12,7 @@ import finsy as fy
 from finsy import P4Schema
 from finsy.p4entity import P4Entity, P4Replica
 
+from hopsum.controller.dataplane.rule_text import describe
 from hopsum.controller.dataplane.rules import MatchValue, SwitchRules, TableEntry
 
 Entity = fy.P4TableEntry | fy.P4MulticastGroupEntry | fy.P4CloneSessionEntry
@@ -42,17 +43,6 @@ class Update:
                 return ~self.entity
             case Change.DELETE:
                 return -self.entity
-
-
-def describe(entry: TableEntry) -> str:
-    """Return an entry in one line, for messages."""
-    match = ", ".join(f"{name}={_show(value)}" for name, value in entry.match)
-    params = ", ".join(f"{name}={value}" for name, value in entry.params)
-    return f"{entry.table}[{match}] -> {entry.action}({params})"
-
-
-def _show(value: MatchValue) -> str:
-    return f"{value[0]:#x}/{value[1]}" if isinstance(value, tuple) else str(value)
 
 
 def table_entity(entry: TableEntry) -> fy.P4TableEntry:

@@ -30,7 +30,6 @@ from hopsum.controller.dataplane.driver import (
 from hopsum.controller.dataplane.entries import (
     Change,
     Entity,
-    describe,
     in_program_order,
     rules_read,
     table_entity,
@@ -38,6 +37,7 @@ from hopsum.controller.dataplane.entries import (
     updates,
 )
 from hopsum.controller.dataplane.pipeline import Pipeline, PipelineError, load_pipeline
+from hopsum.controller.dataplane.rule_text import describe
 from hopsum.controller.dataplane.rules import Loss, SwitchRules, TableEntry, rules_for
 from hopsum.controller.dataplane.slots import inspect_frame, slot_state
 from hopsum.network.loaders import load_network
