@@ -31,7 +31,6 @@ from hopsum.collectives.plan import JobPlan
 from hopsum.controller.api.client import ControllerClient
 from hopsum.controller.api.records import verdict_of
 from hopsum.controller.jobs.cluster import Cluster
-from hopsum.controller.jobs.job_request import WINDOW
 from hopsum.controller.jobs.job_state import JobState
 from hopsum.controller.jobs.priorities import ONE_LEVEL, PriorityPolicy, suitable_policy
 from hopsum.controller.jobs.replanning import ReplanningPolicy
@@ -47,6 +46,7 @@ from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
 from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.request import Algorithm, PlanRequest
+from hopsum.planning.model.window import COMMON_WINDOW
 from hopsum.planning.registry import make_plan
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.timing.routes import LinkArrays
@@ -155,7 +155,7 @@ def simulated_times(way: Way, network: Network, jobs: Sequence[MixedJob]) -> lis
     fluid = []
     for number, job in enumerate(jobs, start=1):
         request = PlanRequest(
-            number, 1, job.workers, (job.server,), algorithm=way.algorithm, window=WINDOW
+            number, 1, job.workers, (job.server,), algorithm=way.algorithm, window=COMMON_WINDOW
         )
         plan = make_plan(network, request, allocator)
         fluid.append(fluid_job(links, plan, job.start, job.elements, job.rounds))

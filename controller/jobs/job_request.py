@@ -8,13 +8,15 @@ from math import inf
 
 from hopsum.collectives.choices import (
     DEFAULT_PLANNER,
+    EMBEDDING,
+    MTREE,
     MULTI_TREE,
     Collective,
     Coordination,
     DataType,
 )
 from hopsum.collectives.messages import shared_tree_message
-from hopsum.collectives.plan import WINDOW_EMBEDDED, PlanError
+from hopsum.collectives.plan import PlanError
 from hopsum.collectives.task_messages import workload_message
 from hopsum.collectives.workload import PROCESS, VECTORS, WorkloadSpec
 from hopsum.controller.jobs.job_placement import place_helpers, place_job
@@ -24,26 +26,16 @@ from hopsum.controller.jobs.settings import ATTEND_LIMIT, ClusterSettings
 from hopsum.coordination.physical import plan_coordination
 from hopsum.coordination.tree import DEFAULT_LIMITS, CoordinationTree, TreeLimits
 from hopsum.network.model import Network
-from hopsum.planning.answers import MTREE, check_weights, check_without_mtree, host_forest
+from hopsum.planning.answers import check_weights, check_without_mtree, host_forest
 from hopsum.planning.model.graph import planning_graph
 from hopsum.planning.model.placement import Placement
 from hopsum.planning.model.request import Algorithm, EmbeddingOptions, PlanRequest
-from hopsum.planning.registry import EMBEDDING
+from hopsum.planning.model.window import QUOTA, default_window
 from hopsum.protocol import hopsum_pb2 as pb
-from hopsum.protocol.wire import Reduction, frame_bytes
+from hopsum.protocol.wire import Reduction
 
 VECTORS_WINDOW = 4
 """Window of a job of bit vectors: a worker has one vector in flight."""
-WINDOW = 64
-"""Default window where all workers' frames meet in one queue, or wait with TCP's: a host's queue of
-1000 frames holds the windows of many jobs."""
-LEAST_WINDOW = 16
-"""Default window of trees that share a tensor and the links, if there are many."""
-BUSY_SECONDS = 0.02
-"""Round trip for which the default window keeps links busy where switches sum: agents and switches
-in software often wait for a processor for some milliseconds."""
-SPARE_WINDOWS = 8
-"""Windows that free slots hold before a job gets one above `WINDOW`: others find room, too."""
 
 
 def resolve(spec: JobSpec, network: Network) -> JobSpec:
@@ -163,7 +155,7 @@ def vectors_spec(spec: JobSpec, placed: Placement) -> JobSpec | None:
     Its reduction is the bitwise and; it has the same workers, in the same order. None if the job
     needs none. Raises JobError for a name that is too long to be extended.
     """
-    if spec.coordination is not Coordination.SWITCHES or not coordinated(spec):
+    if not _has_vectors(spec):
         return None
     name = f"{spec.name}.vectors"
     if len(name) > MOST_NAME:
@@ -184,6 +176,10 @@ def vectors_spec(spec: JobSpec, placed: Placement) -> JobSpec | None:
         task=task,
         immediate=spec.immediate,
     )
+
+
+def _has_vectors(spec: JobSpec) -> bool:
+    return spec.coordination is Coordination.SWITCHES and coordinated(spec)
 
 
 def with_vectors(spec: JobSpec, vectors: int) -> JobSpec:
@@ -254,13 +250,24 @@ def make_request(
         servers,
         algorithm=Algorithm.IN_NETWORK if spec.among_hosts else Algorithm(spec.algorithm),
         lanes=settings.lanes,
-        window=spec.window or WINDOW,
         max_hops=settings.max_hops,
         results=spec.results,
         forest=spec.forest,
         reduction=Reduction.AND if vectors else Reduction.SUM,
         integrity=spec.integrity,
     )
+    sharing = settings.sharing
+    window = spec.window or default_window(
+        network,
+        request,
+        spec.planner,
+        quota=min(sharing.quota, QUOTA),
+        free=free,
+        spare=VECTORS_WINDOW if _has_vectors(spec) else 0,
+        most=settings.most_window,
+        immediate=spec.immediate,
+    )
+    request = replace(request, window=window)
     if spec.among_hosts or request.algorithm is not Algorithm.IN_NETWORK:
         return request
     if spec.planner == EMBEDDING:
@@ -272,49 +279,7 @@ def make_request(
             weights=spec.weights,
         )
         request = replace(request, servers=(), embedding=embedding)
-    sharing = settings.sharing
-    if spec.window is None:
-        wanted = WINDOW
-        if spec.planner != EMBEDDING:
-            wanted = _default_window(network, request, free)
-        if spec.immediate:
-            wanted = _modest_window(wanted, len(request.servers), free)
-        window = sharing.window(network, max(1, len(request.servers)), wanted)
-        request = replace(request, window=window)
     sharing.check(network, request)
     room = sharing.trees(network, request.window)
     most = room if spec.forest.max_trees is None else min(room, spec.forest.max_trees)
     return replace(request, forest=replace(request.forest, max_trees=most))
-
-
-def _default_window(network: Network, request: PlanRequest, free: float) -> int:
-    """Return a window of which the half in flight fills the workers' links for `BUSY_SECONDS`.
-
-    A power of two from `WINDOW` to `WINDOW_EMBEDDED`; above `WINDOW` only if `SPARE_WINDOWS` of it
-    fit the `free` slots. All workers go at the rate of the slowest. Trees with their roots at the
-    workers carry a part of a tensor each, and share the links: their windows are parts of that,
-    down to `LEAST_WINDOW`.
-    """
-    rates = [
-        max(link.bandwidth or inf for link in network.links if worker in (link.a, link.b))
-        for worker in request.workers
-    ]
-    in_flight = min(rates) * BUSY_SECONDS / (8 * frame_bytes(request.lanes, 1))
-    most = min(WINDOW_EMBEDDED, free / SPARE_WINDOWS)
-    window = WINDOW
-    while window < 2 * in_flight and 2 * window <= most:
-        window *= 2
-    parts = len(request.workers) if set(request.workers) <= set(request.servers) else 1
-    return max(LEAST_WINDOW, window >> (parts - 1).bit_length())
-
-
-def _modest_window(wanted: int, trees: int, free: float) -> int:
-    """Return a window of at most `wanted` for a job that starts on `free` slots or not at all.
-
-    A training may have dozens of such jobs, its sub-groups, and each takes slots from jobs that
-    would queue for them: windows shrink, down to `LEAST_WINDOW`, until `SPARE_WINDOWS` jobs fit.
-    """
-    window = wanted
-    while window > LEAST_WINDOW and window * max(1, trees) * SPARE_WINDOWS > free:
-        window //= 2
-    return window

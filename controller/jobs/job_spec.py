@@ -6,14 +6,13 @@ from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 
 from hopsum.collectives.algorithms.catalogue import SCHEDULES
-from hopsum.collectives.choices import DEFAULT_PLANNER, MULTI_TREE, Coordination, Results
+from hopsum.collectives.choices import DEFAULT_PLANNER, EMBEDDING, MULTI_TREE, Coordination, Results
 from hopsum.collectives.plan import PlanError
 from hopsum.collectives.task_messages import choice
 from hopsum.controller.jobs.job_state import JobError
 from hopsum.coordination.tree import DEFAULT_LIMITS, TreeLimits
 from hopsum.planning.model.forest import ForestOptions, keep_of
 from hopsum.planning.model.request import DEFAULT_WEIGHTS, Algorithm, WeightSteps
-from hopsum.planning.registry import EMBEDDING
 from hopsum.protocol import hopsum_pb2 as pb
 
 

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hopsum.collectives.plan import WINDOW_EMBEDDED
 from hopsum.controller.jobs.journal import Journal
 from hopsum.controller.jobs.priorities import PriorityPolicy
 from hopsum.controller.jobs.replanning import ReplanningPolicy
@@ -26,7 +27,8 @@ class ClusterSettings:
     file that does. `loss`: the probability that a switch drops a packet, on each link. `grace`:
     seconds that a job waits for a server's agent that is gone, and for all its agents after a
     restart of the controller. `attend_limit`: seconds from its start in which processes must attend
-    a job whose tensors come from them; it holds slots meanwhile.
+    a job whose tensors come from them; it holds slots meanwhile. `most_window`: the largest window
+    that a job gets without asking for it; `WINDOW_BMV2` where switches are BMv2.
     """
 
     lanes: int = LANES_DEFAULT
@@ -37,6 +39,7 @@ class ClusterSettings:
     journal: Path | Journal | None = None
     loss: float = 0.0
     grace: float = 30.0
+    most_window: int = WINDOW_EMBEDDED
     attend_limit: float = ATTEND_LIMIT
 
     def __post_init__(self) -> None:

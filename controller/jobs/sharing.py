@@ -23,6 +23,7 @@ from hopsum.network.model import Network, shorten
 from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.job_plans import MAX_TREES
 from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.model.window import QUOTA
 from hopsum.planning.registry import make_plan
 
 Range = tuple[int, int]
@@ -33,7 +34,7 @@ Range = tuple[int, int]
 class SharingPolicy:
     """Limits of one job, and of one user."""
 
-    quota: Fraction = Fraction(1, 2)
+    quota: Fraction = QUOTA
     """Maximum fraction of a switch's slots for all trees of a job."""
     user_quota: Fraction = Fraction(3, 4)
     """The same for all jobs of one user who is no operator, at least `quota`."""
@@ -48,7 +49,7 @@ class SharingPolicy:
         """Return the most slots that one job may hold at a switch."""
         return int(self.quota * network.switches[switch].slots)
 
-    def window(self, network: Network, trees: int, wanted: int) -> int:
+    def _window(self, network: Network, trees: int, wanted: int) -> int:
         """Return the largest window within the quota: a power of two, at most `wanted`.
 
         It fits if all trees of the job pass the smallest switch that sums. PlanError if none does.
@@ -76,7 +77,7 @@ class SharingPolicy:
                     f"job {request.job} asks for {len(request.servers)} trees with a window of "
                     f"{request.window}, {requested} slots: its quota at switch {name} is "
                     f"{self.slots(network, name)} of {switch.slots}; use a window of "
-                    f"{self.window(network, len(request.servers), request.window)}, or fewer trees"
+                    f"{self._window(network, len(request.servers), request.window)}, or fewer trees"
                 )
 
     def check_user(
@@ -97,17 +98,6 @@ class SharingPolicy:
                     f"needs {slots}; the quota of a user is {most}: end another of these jobs, or "
                     "use a smaller window"
                 )
-
-
-def fitting_window(network: Network, trees: int, wanted: int, spare: int = 0) -> int:
-    """Return the largest window, a power of two of at most `wanted`, for a job that is alone.
-
-    `trees` windows and `spare` slots fit the smallest switch that sums; where not even windows of
-    one slot do, it is 1, and such a switch only forwards for some trees.
-    """
-    rooms = [s.slots - spare for s in network.switches.values() if s.aggregates]
-    most = max(1, min([wanted, *(room // max(1, trees) for room in rooms)]))
-    return 1 << most.bit_length() - 1
 
 
 def bypassing(network: Network, switches: Iterable[str]) -> Network:

@@ -59,12 +59,11 @@ def test_all_hosts_but_the_servers_work_by_default(
 
 def test_unspecified_choices_are_made() -> None:
     assert SMALL.resolved.results is Results.REPLICATED
-    assert SMALL.resolved.window == 256
-    server = replace(SMALL, algorithm=Algorithm.SERVER, workers=8).resolved
-    assert server.results is Results.UNICAST
-    assert server.window == 64
+    server = replace(SMALL, topology="star:8", algorithm=Algorithm.SERVER, workers=8)
+    assert server.resolved.results is Results.UNICAST
     bmv2 = replace(SMALL, engine=Engine.BMV2, world=WorldKind.MININET)
-    assert bmv2.resolved.window == 32
+    windows = [prepare(each).experiment.window for each in (SMALL, server, bmv2)]
+    assert windows == [256, 64, 32]
 
 
 @pytest.mark.slow
@@ -245,7 +244,7 @@ def test_the_report_of_a_run_may_be_a_page(
         True
     ] * 2
     # Measured and predicted: 3 rounds of 1 + 390 fragments from 2 hosts, and their results.
-    for cell in ("256", "3,519", "1,173"):
+    for cell in ("128", "3,519", "1,173"):
         assert f'<td>{cell}</td><td><span class="good">{cell}</span></td>' in page
     assert page.count('src="data:image/png') == 3
     assert "without loss and outages" not in page

@@ -12,10 +12,8 @@ from typer.testing import CliRunner
 from hopsum.cli.main import app
 from hopsum.collectives.choices import Algorithm
 from hopsum.collectives.plan import PlanError
-from hopsum.controller.jobs.sharing import fitting_window
 from hopsum.experiment.description import Experiment
 from hopsum.experiment.runner import run_experiment
-from hopsum.network.loaders import load_network
 
 
 def star(folder: Path, slots: int) -> str:
@@ -29,16 +27,6 @@ def star(folder: Path, slots: int) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize(
-    ("slots", "trees", "spare", "window"),
-    [(4096, 1, 0, 256), (255, 1, 0, 128), (100, 2, 0, 32), (64, 1, 4, 32), (3, 4, 0, 1)],
-)
-def test_the_largest_power_of_two_that_fits(
-    slots: int, trees: int, spare: int, window: int, tmp_path: Path
-) -> None:
-    assert fitting_window(load_network(star(tmp_path, slots)), trees, 256, spare) == window
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [Algorithm.IN_NETWORK, Algorithm.EMBEDDING])
 @pytest.mark.parametrize("slots", [1, 100])
@@ -50,7 +38,7 @@ def test_runs_with_few_slots_sum_in_the_switch(
     )
     report = run_experiment(experiment)
     assert not report.problems
-    assert report.experiment.window == (64 if slots == 100 else 1)
+    assert report.experiment.window == (32 if slots == 100 else 1)
     assert report.measured is not None
     summed = report.measured.switches["s1"]["completed"]
     assert summed > 0
@@ -64,6 +52,6 @@ def test_runs_with_few_slots_sum_in_the_switch(
 def test_plans_with_few_slots(tmp_path: Path) -> None:
     asked = ["plan", "--topology", star(tmp_path, 100), "--json"]
     done = CliRunner().invoke(app, asked, catch_exceptions=False)
-    assert json.loads(done.stdout)["window"] == 64
+    assert json.loads(done.stdout)["window"] == 32
     with pytest.raises(PlanError, match="window 3: expected a power of two"):
         CliRunner().invoke(app, [*asked, "--window", "3"], catch_exceptions=False)

@@ -30,6 +30,7 @@ from hopsum.cli.command_options import (
     web_option,
 )
 from hopsum.cli.console import notify
+from hopsum.collectives.plan import WINDOW_BMV2, WINDOW_EMBEDDED
 from hopsum.collectives.workload import MOST_TENSORS
 from hopsum.controller.api.serving import known_at
 from hopsum.controller.ha.election import Election, name_of_process
@@ -157,6 +158,8 @@ def _settings(
     loss: float,
     attend_limit: float,
     journal: Path | None = None,
+    *,
+    bmv2: bool = False,
 ) -> ClusterSettings:
     try:
         sharing = SharingPolicy(Fraction(str(quota)), Fraction(str(user_quota)))
@@ -171,6 +174,7 @@ def _settings(
             journal=journal,
             loss=loss,
             attend_limit=attend_limit,
+            most_window=WINDOW_BMV2 if bmv2 else WINDOW_EMBEDDED,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--loss") from None
@@ -285,7 +289,16 @@ def serve(
     journal = Path(jobs) if jobs is not None and etcd is None else None
     policy = _policy(loaded, early_iterations, priorities=priorities)
     settings = _settings(
-        loaded, lanes, max_hops, policy, quota, user_quota, loss, attend_limit, journal
+        loaded,
+        lanes,
+        max_hops,
+        policy,
+        quota,
+        user_quota,
+        loss,
+        attend_limit,
+        journal,
+        bmv2=engine is Engine.BMV2 or bool(bmv2),
     )
     run_controller(
         loaded,
@@ -370,7 +383,17 @@ def cluster(
         largest_piece=largest_piece,
     )
     policy = _policy(loaded, early_iterations, priorities=priorities)
-    settings = _settings(loaded, lanes, max_hops, policy, quota, user_quota, loss, attend_limit)
+    settings = _settings(
+        loaded,
+        lanes,
+        max_hops,
+        policy,
+        quota,
+        user_quota,
+        loss,
+        attend_limit,
+        bmv2=engine is Engine.BMV2,
+    )
     if trace_fragment is not None and (pcap is None or engine is Engine.BMV2):
         raise InputError("trace-fragment: give --pcap DIR too, and leave --engine bmv2 out")
     trace: tuple[str, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from typer.core import TyperCommand
@@ -24,15 +25,30 @@ GROUPS = {
     ),
     "World": ("world", "engine", "packet-io", "seed", "limit"),
     "Output": (
-        *("report", "record", "pcap", "trace-fragment", "trace-svg", "dashboard", "web", "json"),
+        *("rules", "explain", "draw", "top", "report", "record", "pcap"),
+        *("trace-fragment", "trace-svg", "dashboard", "web", "json"),
     ),
 }
 OTHER = "Other options"
 _GROUP_OF = {f"--{name}": group for group, names in GROUPS.items() for name in names}
 
 
+OPTIONAL_VALUES = {"--rules": "text"}
+"""Options that may stand without a value, and the one that they then have."""
+
+
 class GroupedCommand(TyperCommand):
     """A command whose help lists its options by group if there are many."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Parse arguments; those of `OPTIONAL_VALUES` get the value that they lack."""
+        known = {name for parameter in self.params for name in parameter.opts}
+        given: list[str] = []
+        for argument, following in pairwise([*args, "-"]):
+            given.append(argument)
+            if argument in OPTIONAL_VALUES and argument in known and following.startswith("-"):
+                given.append(OPTIONAL_VALUES[argument])
+        return super().parse_args(ctx, given)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments and options."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated
@@ -51,9 +53,11 @@ from hopsum.cli.command_options import (
     workers_of,
 )
 from hopsum.cli.console import standard_output
-from hopsum.collectives.choices import WEIGHT_STEPS, Collective, DataType
+from hopsum.collectives.choices import EMBEDDING, WEIGHT_STEPS, Collective, DataType
 from hopsum.collectives.plan import JobPlan, PlanError
 from hopsum.collectives.workload import MOST_ELEMENTS, MOST_TENSORS
+from hopsum.controller.dataplane.rule_text import rule_lines, rules_dict, shell_commands
+from hopsum.controller.dataplane.rules import SwitchRules, rules_for
 from hopsum.files.output import write_file
 from hopsum.library.plans import (
     Plan,
@@ -73,7 +77,6 @@ from hopsum.planning.model.request import (
     Method,
     WeightSteps,
 )
-from hopsum.planning.registry import EMBEDDING
 from hopsum.reports.embedding_report import (
     embedding_dict,
     embedding_trees,
@@ -90,6 +93,23 @@ from hopsum.reports.plan_report import (
 )
 from hopsum.timing.estimate import Estimate, estimate
 from hopsum.timing.work import PlanWork
+
+
+class RulesForm(StrEnum):
+    """How the entries of switches are printed."""
+
+    TEXT = "text"
+    SHELL = "shell"
+    """As commands of p4runtime-shell."""
+
+
+RulesOption = Annotated[
+    RulesForm | None,
+    typer.Option(
+        help="Print what the controller would install on each switch: table entries, groups and "
+        "clone sessions; `shell`: as commands of p4runtime-shell (see `hopsum shell`)."
+    ),
+]
 
 
 def plan(
@@ -143,6 +163,7 @@ def plan(
     explain: Annotated[
         bool, typer.Option("--explain", help="Say which cut or switch limits the rate.")
     ] = False,
+    rules: RulesOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Plan a job: trees, rates and their bound, what each switch does, bytes on each link."""
@@ -168,6 +189,7 @@ def plan(
     request = request_of(
         loaded,
         named_workers,
+        planner,
         servers=named_servers,
         algorithm=algorithm,
         lanes=lanes,
@@ -211,8 +233,15 @@ def plan(
             write_file(draw, network_svg(loaded, planned.plan))
         predicted = estimate(loaded, PlanWork(planned.plan, [(elements, dtype)], rounds))
         reasons = explain_embedding(planned, rated is loaded) if explain else None
+        installed = None if rules is None else rules_for(loaded, [planned.plan])
         if as_json:
-            print_json(embedding_dict(planned, predicted, reasons))
+            values = embedding_dict(planned, predicted, reasons)
+            if installed is not None:
+                values["rules"] = rules_dict(installed)
+            print_json(values)
+            return
+        if installed is not None:
+            _show_rules(installed, rules)
             return
         console = standard_output()
         for branch in embedding_trees(loaded, planned):
@@ -225,6 +254,7 @@ def plan(
     if draw is not None:
         write_file(draw, found.svg())
     reasons = found.explain(elements) if explain else None
+    installed = None if rules is None else found.switch_rules()
     if as_json:
         values = forest_dict(loaded, found.forest, "bit/s" if found.rated else "links")
         if found.why_not:
@@ -233,9 +263,21 @@ def plan(
             plan_dict(values, found.job, found.prediction)
         if reasons is not None:
             values["explanation"] = reasons
+        if installed is not None:
+            values["rules"] = rules_dict(installed)
         print_json(values)
         return
+    if installed is not None:
+        _show_rules(installed, rules)
+        return
     _show(found, reasons, top)
+
+
+def _show_rules(installed: Mapping[str, SwitchRules], form: RulesForm | None) -> None:
+    for switch, rules in installed.items():
+        typer.echo(f"# switch {switch}")
+        for line in shell_commands(rules) if form is RulesForm.SHELL else rule_lines(rules):
+            typer.echo(line)
 
 
 def _show(found: Plan, reasons: list[str] | None, top: int) -> None:

@@ -19,7 +19,11 @@ MOST_WINDOW = 1 << 16
 WEIGHT_STEPS = 64
 """Default of `WeightSteps.steps`: smaller parts of a tensor are not worth a connection."""
 MOST_WEIGHT_STEPS = 1024
-PLANNER_NAMES = ("multi-hop", "multi-tree", "embedding", "mtree")
+EMBEDDING = "embedding"
+"""Over several logical topologies, of switches and of hosts, with weights ([002][])."""
+MTREE = "mtree"
+"""On trees of hosts that grow link by link ([000][])."""
+PLANNER_NAMES = (DEFAULT_PLANNER, MULTI_TREE, EMBEDDING, MTREE)
 """Of `hopsum.planning.registry` and `hopsum.planning.answers`."""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from hopsum.collectives.algorithms.catalogue import LEVEL_WISE, MULTI_TREE, SCHEDULES, make_schedule
 from hopsum.collectives.algorithms.level_wise_form import forms_of
 from hopsum.collectives.algorithms.trees import SharedTree
-from hopsum.collectives.choices import DEFAULT_FORM, Algorithm, DataType, FormOptions
+from hopsum.collectives.choices import DEFAULT_FORM, MTREE, Algorithm, DataType, FormOptions
 from hopsum.collectives.plan import JobPlan
 from hopsum.controller.jobs.job_request import complete_task
 from hopsum.experiment.description import Experiment, ExperimentError
@@ -18,7 +18,7 @@ from hopsum.experiment.prepare import job_on, plan_job, task_of
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
 from hopsum.network.units import parse_rate, parse_size
-from hopsum.planning.answers import MTREE, NAMES
+from hopsum.planning.answers import NAMES
 from hopsum.planning.model.placement import place_ranks
 from hopsum.protocol.wire import LANES_DEFAULT
 from hopsum.timing.estimate import Estimate, Fidelity, estimate
@@ -155,8 +155,7 @@ def compare_on(
         experiment = _experiment(comparison, len(placement.workers), name)
         settings, job = job_on(network, experiment)
         if not job.among_hosts:
-            open_window = comparison.window is None
-            _, plans[name], _ = plan_job(network, placement, job, settings, open_window)
+            _, plans[name], _ = plan_job(network, placement, job, settings)
         elif name == MULTI_TREE:
             trees = task_of(complete_task(job, network, placement.workers)).trees
     for size in comparison.sizes:

@@ -9,6 +9,7 @@ from math import inf
 from hopsum.collectives.choices import (
     DEFAULT_FORM,
     DEFAULT_PLANNER,
+    EMBEDDING,
     MOST_WINDOW,
     Algorithm,
     Collective,
@@ -17,20 +18,16 @@ from hopsum.collectives.choices import (
     FormOptions,
     Results,
 )
-from hopsum.collectives.plan import WINDOW_BMV2, WINDOW_EMBEDDED
 from hopsum.collectives.workload import MOST_ELEMENTS, MOST_TENSORS, MOST_WORKERS
 from hopsum.coordination.tree import DEFAULT_LIMITS, TreeLimits
 from hopsum.planning.answers import HOST_PLANNERS, NAMES
 from hopsum.planning.model.forest import MOST_SEED
 from hopsum.planning.model.request import DEFAULT_WEIGHTS, WeightSteps
-from hopsum.planning.registry import EMBEDDING
 from hopsum.protocol.errors import InputError
 from hopsum.protocol.extras import require
 from hopsum.protocol.wire import LANES_DEFAULT, LayoutError, check_lanes
 from hopsum.simulation.faults import Outage
 
-SERVER_QUEUE = 512
-"""Maximum number of frames queued for one link of a host: below the 1000 of Linux's queues."""
 DEFAULT_TREES = 8
 """Default maximum number of trees of the planners multi-tree and mtree in a run."""
 
@@ -71,8 +68,8 @@ class Experiment:
     on this data set instead of summing random tensors; `rounds` is then
     the number of epochs, and with `coordinate` a step's gradients are several operators, summed in
     an order that the workers agree on (else all in one tensor), by `coordination`. `results` None:
-    replicated, but unicast for the parameter server. `window` None: chosen for the engine and the
-    number of trees. `max_hops`: entries of a hop stack, None: what the network needs. `link_rate`
+    replicated, but unicast for the parameter server. `window` None:
+    `default_window`. `max_hops`: entries of a hop stack, None: what the network needs. `link_rate`
     (of every link) and `uplink_rate` (of links between switches) override those of a file; None:
     those of the file, else unlimited. `largest_piece`: of a file's network in several pieces take
     the largest one. `max_trees`, `max_height` (links from a worker to the server)
@@ -224,8 +221,4 @@ class Experiment:
         results = self.results or (
             Results.UNICAST if self.algorithm is Algorithm.SERVER else Results.REPLICATED
         )
-        window = self.window or (WINDOW_BMV2 if self.engine is Engine.BMV2 else WINDOW_EMBEDDED)
-        if self.window is None and self.algorithm is Algorithm.SERVER:
-            # All workers' windows meet in one queue, which must hold them.
-            window = min(window, 1 << max(0, (SERVER_QUEUE // self.workers).bit_length() - 1))
-        return replace(self, results=results, window=window)
+        return replace(self, results=results)

@@ -7,11 +7,10 @@ from fractions import Fraction
 
 from hopsum.collectives.algorithms.catalogue import make_schedule
 from hopsum.collectives.algorithms.level_wise_form import forms_of
-from hopsum.collectives.choices import Algorithm, Coordination
-from hopsum.collectives.plan import JobPlan
+from hopsum.collectives.choices import EMBEDDING, Algorithm, Coordination
+from hopsum.collectives.plan import WINDOW_BMV2, WINDOW_EMBEDDED, JobPlan
 from hopsum.collectives.plan_checker import check_plans
 from hopsum.controller.jobs.job_request import (
-    VECTORS_WINDOW,
     complete_task,
     make_request,
     place_spec,
@@ -22,11 +21,11 @@ from hopsum.controller.jobs.job_spec import JobSpec
 from hopsum.controller.jobs.priorities import ONE_LEVEL
 from hopsum.controller.jobs.replanning import ReplanningPolicy
 from hopsum.controller.jobs.settings import ClusterSettings
-from hopsum.controller.jobs.sharing import SharingPolicy, fitting_window
+from hopsum.controller.jobs.sharing import SharingPolicy
 from hopsum.coordination.tree import TreeLimits
 from hopsum.experiment.description import (
     DEFAULT_TREES,
-    SERVER_QUEUE,
+    Engine,
     Experiment,
     ExperimentError,
     WorldKind,
@@ -42,15 +41,13 @@ from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.forest import ForestOptions, keep_of
 from hopsum.planning.model.placement import Placement, place_ranks, without_servers
 from hopsum.planning.model.stack_depth import stack_depth
-from hopsum.planning.registry import EMBEDDING, make_plan
+from hopsum.planning.registry import make_plan
 from hopsum.simulation.faults import check_outage
 from hopsum.timing.estimate import estimate
 from hopsum.timing.work import PlanWork, ScheduleWork, Work
 
 JOB, VECTORS_JOB = 1, 2
 """Job numbers of plans for predictions; a cluster assigns its own."""
-MIXED_WINDOW = 64
-"""Window of trees that share links with TCP streams, which wait behind bursts of a window."""
 ALONE = ClusterSettings(
     sharing=SharingPolicy(Fraction(1)),
     priorities=ONE_LEVEL,
@@ -129,7 +126,7 @@ def prepare(experiment: Experiment, network: Network | None = None) -> Prepared:
             forms = forms_of(network, placed.workers, workload.step_sizes(), experiment.form)
         work: Work = _schedules(network, placed, job, workload)
     else:
-        job, plan, allocator = plan_job(network, placed, job, settings, experiment.window is None)
+        job, plan, allocator = plan_job(network, placed, job, settings)
         job = _with_options(job, network, plan, experiment)
         requested = vectors_spec(job, placed)
         if requested is not None:
@@ -202,6 +199,7 @@ def job_on(network: Network, experiment: Experiment) -> tuple[ClusterSettings, J
         max_hops=stack_depth(network, experiment.lanes, experiment.max_hops),
         # In virtual time all links lose packets, not only those of switches.
         loss=experiment.loss if experiment.world is WorldKind.MININET else 0.0,
+        most_window=WINDOW_BMV2 if experiment.engine is Engine.BMV2 else WINDOW_EMBEDDED,
     )
     return settings, resolve(spec_of(experiment, placed), network)
 
@@ -314,25 +312,10 @@ def forest_options(experiment: Experiment) -> ForestOptions:
 
 
 def plan_job(
-    network: Network, placed: Placement, job: JobSpec, settings: ClusterSettings, open_window: bool
+    network: Network, placed: Placement, job: JobSpec, settings: ClusterSettings
 ) -> tuple[JobSpec, JobPlan, Allocator]:
-    """Run the planner; the default window depends on the switches' slots and the trees.
-
-    All trees' windows then fit into a worker's queue. Returns the job with that window, its plan,
-    and its resources at the switches.
-    """
-    embedded = job.planner == EMBEDDING
-    window = job.window or 1
-    if open_window and job.algorithm != Algorithm.SERVER:
-        window = min(window, MIXED_WINDOW) if embedded else window
-        vectors = VECTORS_WINDOW if vectors_spec(job, placed) else 0
-        trees = 1 if embedded else len(placed.servers)
-        window = fitting_window(network, trees, window, vectors)
-    while True:
-        job = replace(job, window=window)
-        request = make_request(job, JOB, placed, network, settings)
-        allocator = Allocator(network)
-        plan = make_plan(network, request, allocator, job.planner)
-        window = plan.window // 2
-        if not open_window or len(plan.trees) * plan.window <= SERVER_QUEUE or not window:
-            return replace(job, window=plan.window), plan, allocator
+    """Run the planner. Returns the job with its window, its plan, and its resources at switches."""
+    request = make_request(job, JOB, placed, network, settings)
+    allocator = Allocator(network)
+    plan = make_plan(network, request, allocator, job.planner)
+    return replace(job, window=plan.window), plan, allocator

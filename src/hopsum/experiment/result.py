@@ -9,11 +9,10 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from hopsum.collectives.choices import Coordination
+from hopsum.collectives.choices import EMBEDDING, Coordination
 from hopsum.experiment.description import Experiment, WorldKind
 from hopsum.files.output import write_file
 from hopsum.host_agent.workload import Interval, Verdict, call_seconds
-from hopsum.planning.registry import EMBEDDING
 from hopsum.protocol.errors import OperationError
 from hopsum.protocol.outcomes import Outcome
 from hopsum.timing.work import SwitchLoad

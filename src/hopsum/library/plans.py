@@ -9,10 +9,11 @@ from fractions import Fraction
 from html import escape
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from hopsum.collectives.choices import Collective, DataType, Results
-from hopsum.collectives.plan import WINDOW_EMBEDDED, JobPlan, PlanError
+from hopsum.collectives.choices import EMBEDDING, Collective, DataType, Results
+from hopsum.collectives.plan import JobPlan, PlanError
 from hopsum.collectives.plan_checker import check_plans
-from hopsum.controller.jobs.sharing import fitting_window
+from hopsum.controller.dataplane.rule_text import shell_commands
+from hopsum.controller.dataplane.rules import SwitchRules, rules_for
 from hopsum.library.choices import choice
 from hopsum.library.records import Records
 from hopsum.network.model import Network
@@ -24,7 +25,7 @@ from hopsum.planning.model.graph import planning_graph
 from hopsum.planning.model.placement import place_ranks
 from hopsum.planning.model.request import Algorithm, Method, Planner, PlanRequest
 from hopsum.planning.model.stack_depth import stack_depth
-from hopsum.planning.registry import EMBEDDING
+from hopsum.planning.model.window import default_window
 from hopsum.protocol.wire import LANES_DEFAULT
 from hopsum.timing.estimate import Estimate, estimate
 from hopsum.timing.work import PlanWork
@@ -129,6 +130,32 @@ class Plan:
             for part in tree.parts.values()
         )
 
+    @property
+    def rules(self) -> Records:
+        """A row for each table entry: `switch`, `table`, `match`, `action`, `params`.
+
+        What the controller installs for this job, alone on the network, with plain forwarding.
+        """
+        return Records(
+            {
+                "switch": switch,
+                "table": entry.table,
+                "match": dict(entry.match),
+                "action": entry.action,
+                "params": dict(entry.params),
+            }
+            for switch, rules in self.switch_rules().items()
+            for entry in rules.entries
+        )
+
+    def switch_rules(self) -> dict[str, SwitchRules]:
+        """Return the entries, multicast groups and clone sessions of each switch."""
+        return rules_for(self.network, [self._job])
+
+    def shell_commands(self, switch: str) -> list[str]:
+        """Return the commands of p4runtime-shell (`hopsum shell`) that install them at a switch."""
+        return shell_commands(self.switch_rules()[switch])
+
     def rate_text(self, rate: Fraction) -> str:
         """Return a rate of this plan as text."""
         if self.rated:
@@ -217,7 +244,8 @@ class RequestOptions(TypedDict, total=False):
 
     `servers`: how many, or their names; 0: each worker is the root of a tree. `algorithm`:
     `in-network` or `server`. `results`: `replicated` or `unicast`. `method`: how hard multi-hop
-    searches. `forest`: limits on trees. `window`: slots of a tree at a switch, None: what fits.
+    searches. `forest`: limits on trees. `window`: slots of a tree at a switch, None: as
+    a job gets of an idle cluster.
     `max_hops`: entries of a hop stack, None: what the network needs. `max_aggregating`: how many
     switches may sum, None: any.
     """
@@ -236,26 +264,27 @@ class RequestOptions(TypedDict, total=False):
 def request_of(
     network: Network,
     workers: int | Sequence[str] | None = None,
+    planner: str | Planner | None = None,
     **options: Unpack[RequestOptions],
 ) -> PlanRequest:
     """Return what a planner is asked for. Raises NetworkError, PlanError, InputError."""
     placed = place_ranks(network, workers, options.get("servers", 1))
     lanes, results = options.get("lanes", LANES_DEFAULT), options.get("results")
-    return PlanRequest(
+    request = PlanRequest(
         1,
         1,
         placed.workers,
         placed.servers,
         algorithm=choice(Algorithm, "algorithm", options.get("algorithm", Algorithm.IN_NETWORK)),
         lanes=lanes,
-        window=options.get("window")
-        or fitting_window(network, len(placed.servers), WINDOW_EMBEDDED),
         max_hops=stack_depth(network, lanes, options.get("max_hops")),
         results=None if results is None else choice(Results, "results", results),
         forest=options.get("forest", ForestOptions()),
         method=choice(Method, "method", options.get("method", Method.AUTO)),
         max_aggregating=options.get("max_aggregating"),
     )
+    name = planner if isinstance(planner, str) else default_planner(network)
+    return replace(request, window=options.get("window") or default_window(network, request, name))
 
 
 def plan(
@@ -276,7 +305,9 @@ def plan(
     its server exactly once. Raises PlanError, NetworkError.
     """
     tensors = [(elements, choice(DataType, "dtype", dtype))]
-    return plan_request(network, request_of(network, workers, **options), planner, tensors, rounds)
+    return plan_request(
+        network, request_of(network, workers, planner, **options), planner, tensors, rounds
+    )
 
 
 def plan_request(

@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from hopsum.collectives.choices import EMBEDDING, MTREE, MULTI_TREE
 from hopsum.collectives.flows import tree_flows
 from hopsum.collectives.plan import JobPlan, PlanError, TreePlan
 from hopsum.collectives.plan_checker import check_plans
@@ -18,7 +19,7 @@ from hopsum.planning.model.forest import KEEP, Forest, ForestOptions, RatedTree,
 from hopsum.planning.model.forest_checker import check_forest
 from hopsum.planning.model.graph import Edge, PlanningGraph, planning_graph, without_forwarders
 from hopsum.planning.model.request import DEFAULT_WEIGHTS, PlanRequest, WeightSteps
-from hopsum.planning.registry import EMBEDDING, MULTI_HOP, MULTI_TREE, PLANNERS
+from hopsum.planning.registry import MULTI_HOP, PLANNERS
 from hopsum.planning.spanning.mtree import plan_mtree
 from hopsum.planning.spanning.multi_tree import plan_multi_tree
 from hopsum.planning.steiner.multi_hop import plan_of_routes, solve_multi_hop
@@ -26,7 +27,6 @@ from hopsum.planning.steiner.multi_hop_answer import MultiHopAnswer
 from hopsum.planning.steiner.multi_tree_in_network import pack_in_network, packing_problem, plan_of
 from hopsum.planning.steiner.packing_bounds import cut_bound
 
-MTREE = "mtree"
 HOST_PLANNERS = {MULTI_TREE: plan_multi_tree, MTREE: plan_mtree}
 """Planners for networks in which all hosts work and forward ([000][])."""
 NAMES = tuple(dict.fromkeys((*PLANNERS, *HOST_PLANNERS)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from hopsum.collectives.choices import DEFAULT_PLANNER, EMBEDDING, MULTI_TREE
 from hopsum.collectives.plan import JobPlan, PlanError
 from hopsum.collectives.plan_checker import check_plans
 from hopsum.network.model import Network
@@ -20,9 +21,7 @@ def _plan_embedding(network: Network, request: PlanRequest, allocator: Allocator
     return plan_job_embedding(network, request, allocator)
 
 
-MULTI_HOP, MULTI_TREE = "multi-hop", "multi-tree"
-EMBEDDING = "embedding"
-"""Over several logical topologies, of switches and of hosts, with weights ([002][])."""
+MULTI_HOP = DEFAULT_PLANNER
 PLANNERS: Mapping[str, Planner] = {
     MULTI_HOP: plan_multi_hop,
     MULTI_TREE: plan_multi_tree,

@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from hopsum.collectives.plan import PlanError
+from hopsum.collectives.plan import WINDOW_BMV2, PlanError
 from hopsum.controller.jobs.job_request import complete_task, make_request, place_spec, resolve
 from hopsum.controller.jobs.job_spec import JobSpec, spec_from, submission_of
 from hopsum.controller.jobs.job_state import JobError
@@ -73,7 +73,7 @@ def test_a_window_keeps_links_busy_while_processes_wait(rate: float | None, wind
 def test_windows_of_other_jobs_fit_a_queue_that_all_workers_share() -> None:
     """A server alone gets all workers' frames, and trees of an embedding share links with TCP."""
     network = load_network("star:4")
-    assert _window(network, JobSpec("a", 2, algorithm=Algorithm.SERVER)) == 64
+    assert _window(network, JobSpec("a", 4, algorithm=Algorithm.SERVER)) == 128
     assert _window(network, JobSpec("a", 2, planner="embedding")) == 64
     assert _window(network, JobSpec("a", 2, window=32)) == 32
 
@@ -104,10 +104,23 @@ def test_trees_of_workers_share_a_window(workers: int, window: int) -> None:
     assert _window(network, JobSpec("a", workers, 0, window=64)) == 64
 
 
-def _window(network: Network, spec: JobSpec, free: float = inf) -> int:
+def test_bmv2_has_small_windows() -> None:
+    settings = ClusterSettings(most_window=WINDOW_BMV2)
+    network = load_network("star:4")
+    assert _window(network, JobSpec("a", 2), settings=settings) == 32
+    assert _window(network, JobSpec("a", 2, algorithm="server"), settings=settings) == 32
+    assert _window(network, JobSpec("a", 2, window=64), settings=settings) == 64
+
+
+def _window(
+    network: Network,
+    spec: JobSpec,
+    free: float = inf,
+    settings: ClusterSettings | None = None,
+) -> int:
     spec = resolve(spec, network)
     placed = place_spec(network, spec, list(network.hosts), {})
-    return make_request(spec, 1, placed, network, ClusterSettings(), free).window
+    return make_request(spec, 1, placed, network, settings or ClusterSettings(), free).window
 
 
 @pytest.mark.parametrize(

@@ -63,14 +63,10 @@ def give_way(
 # -- quotas
 
 
-def test_a_window_within_the_quota() -> None:
-    network = network_of(64)
-    policy = SharingPolicy(Fraction(1, 2))
-    assert policy.window(network, trees=1, wanted=256) == 32
-    assert policy.window(network, trees=3, wanted=256) == 8
-    assert policy.window(network, trees=1, wanted=4) == 4
+def test_a_job_of_more_trees_than_its_quota_has_slots_is_refused() -> None:
+    request = replace(request_of(network_of(64), 1, 1), servers=("ps",) * 33)
     with pytest.raises(PlanError, match="33 trees of a job do not fit into its quota of 32 slots"):
-        policy.window(network, trees=33, wanted=1)
+        SharingPolicy(Fraction(1, 2)).check(network_of(64), request)
 
 
 def test_a_job_beyond_its_quota_is_refused_with_what_would_fit() -> None:
