@@ -87,7 +87,7 @@ def test_waiting_is_for_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
         return pb.JobInfo(job=7, name="mine", state="running" if len(asked) < 3 else "finished")
 
     monkeypatch.setattr(ControllerClient, "job", answer)
-    monkeypatch.setattr("hopsum.cli.job_commands.POLL_SECONDS", 0.0)
+    monkeypatch.setattr("hopsum.controller.api.client.POLL_SECONDS", 0.0)
     done = CliRunner().invoke(app, ["job", "mine", "--wait", "--controller", "unix:/nowhere"])
     assert done.exit_code == 0, done.output
     assert asked == ["mine", 7, 7]
