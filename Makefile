@@ -127,7 +127,7 @@ fuzz-switch: setup  ## p4switch's executors (and BMv2) on generated programs; MI
 bench: setup  ## measure; prints tables, writes out/bench/*.json
 	$(BIN)/python -m benchmarks.run --output out/bench
 
-bench-switch: setup  ## measure p4switch: look-ups compared with BMv2's, receiving, threads, start and memory
+bench-switch: setup  ## measure p4switch: look-ups compared with BMv2's, inserts, receiving, threads, start and memory
 	$(BIN)/python -m benchmarks.switch_goals --output out/bench
 
 bench-planning: setup  ## measure the planners alone: quality against bounds, and time

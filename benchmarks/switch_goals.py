@@ -99,13 +99,14 @@ def frame(destination: int, source: int) -> bytes:
     return head + ip + bytes(1000 - len(head) - len(ip))
 
 
-def entries(kind: str) -> tuple[list[p4r.TableEntry], list[bytes]]:
-    """Return the entries of a table, and a frame for each."""
+def entries(kind: str, count: int = 0) -> tuple[list[p4r.TableEntry], list[bytes]]:
+    """Return the entries of a table, and a frame for each; by default as look-ups have them."""
+    count = count or (ENTRIES if kind == "lpm" else MASKS)
     dice = random.Random(7)
     key: tuple[int, int]
     made: dict[tuple[int, int], p4r.TableEntry] = {}
     frames: list[bytes] = []
-    while len(made) < (ENTRIES if kind == "lpm" else MASKS):
+    while len(made) < count:
         destination, source = dice.getrandbits(32), dice.getrandbits(32)
         entry = p4r.TableEntry()
         if kind == "lpm":
@@ -138,11 +139,11 @@ def entries(kind: str) -> tuple[list[p4r.TableEntry], list[bytes]]:
     return list(made.values()), frames
 
 
-def load_program(switch: RunningSwitch, config: bytes, info: p4i.P4Info, kind: str) -> list[bytes]:
-    """Push a program and its entries over P4Runtime; return the frames to send."""
-    rows, frames = entries(kind)
-    table = info.tables[0]
-    forward = next(a for a in info.actions if a.preamble.alias == "forward")
+@contextmanager
+def primary(
+    switch: RunningSwitch, config: bytes, info: p4i.P4Info
+) -> Iterator[p4r_grpc.P4RuntimeStub]:
+    """Provide a connection to a switch that runs the program, with the right to write."""
     election = U128.encode(1)
     with grpc.insecure_channel(switch.address) as channel:
         grpc.channel_ready_future(channel).result(60)
@@ -160,19 +161,28 @@ def load_program(switch: RunningSwitch, config: bytes, info: p4i.P4Info, kind: s
                 config=p4r.ForwardingPipelineConfig(p4info=info, p4_device_config=config),
             )
         )
-        for start in range(0, len(rows), 500):
-            request = p4r.WriteRequest(device_id=1, election_id=election)
-            for row in rows[start : start + 500]:
-                row.table_id = table.preamble.id
-                action = row.action.action
-                action.action_id = forward.preamble.id
-                action.params.add(param_id=1, value=b"\x08\0\0\0\1\1")
-                action.params.add(param_id=2, value=b"\x02")
-                entity = p4r.Entity(table_entry=row)
-                request.updates.add(type=p4r.Update.INSERT, entity=entity)
-            stub.Write(request)
+        yield stub
         requests.put(None)
-    return frames
+
+
+def writes(
+    rows: list[p4r.TableEntry], info: p4i.P4Info, kind: p4r.Update.Type.ValueType
+) -> list[p4r.WriteRequest]:
+    """Return requests to insert or delete the entries, with their action; 500 in each."""
+    forward = next(a for a in info.actions if a.preamble.alias == "forward")
+    requests = []
+    for start in range(0, len(rows), 500):
+        request = p4r.WriteRequest(device_id=1, election_id=U128.encode(1))
+        for row in rows[start : start + 500]:
+            update = request.updates.add(type=kind, entity=p4r.Entity(table_entry=row))
+            entry = update.entity.table_entry
+            entry.table_id = info.tables[0].preamble.id
+            action = entry.action.action
+            action.action_id = forward.preamble.id
+            action.params.add(param_id=1, value=b"\x08\0\0\0\1\1")
+            action.params.add(param_id=2, value=b"\x02")
+        requests.append(request)
+    return requests
 
 
 def make_program(engine: Engine, kind: str, folder: Path) -> tuple[bytes, p4i.P4Info]:
@@ -197,7 +207,10 @@ def router(engine: Engine, kind: str, folder: Path) -> Iterator[Callable[[], flo
         pairs = stack.enter_context(veth_pairs(f"{engine.value[0]}{kind[0]}", 2))
         log = folder / f"{engine.value}-{kind}.log"
         switch = stack.enter_context(switch_process(engine, [near for near, _ in pairs], log))
-        frames = load_program(switch, config, info, kind)
+        rows, frames = entries(kind)
+        with primary(switch, config, info) as stub:
+            for request in writes(rows, info, p4r.Update.INSERT):
+                stub.Write(request)
         here, there = (stack.enter_context(open_packet_socket(far)) for _, far in pairs)
         for end in (here, there):
             end.settimeout(1)
@@ -251,6 +264,34 @@ def tables(folder: Path) -> Rows:
         }
         for engine, kind in cases
     ]
+
+
+def inserts(folder: Path) -> Rows:
+    """Measure the switch's CPU time to insert 10,000 entries over P4Runtime, and to delete them."""
+    found: Rows = []
+    for kind in KEYS:
+        config, info = make_program(Engine.EMBEDDED, kind, folder)
+        rows, _ = entries(kind, ENTRIES)
+        seconds: dict[p4r.Update.Type.ValueType, list[float]] = {}
+        with (
+            switch_process(Engine.EMBEDDED, [], folder / f"{kind}-inserts.log") as switch,
+            primary(switch, config, info) as stub,
+        ):
+            for update in (p4r.Update.INSERT, p4r.Update.DELETE) * ROUNDS:
+                before = cpu_seconds(switch.pid)
+                for request in writes(rows, info, update):
+                    stub.Write(request)
+                seconds.setdefault(update, []).append(cpu_seconds(switch.pid) - before)
+        inserted, deleted = (median(values) for values in seconds.values())
+        found.append(
+            {
+                "engine": Engine.EMBEDDED.value,
+                "table": f"{ENTRIES:,} {kind}",
+                "inserts_per_cpu_second": round(ENTRIES / inserted),
+                "deletes_per_cpu_second": round(ENTRIES / deleted),
+            }
+        )
+    return found
 
 
 def receiving(folder: Path) -> Rows:
@@ -348,7 +389,7 @@ def start(folder: Path) -> Rows:
 
 def main() -> None:
     """Run the measurements that are named, or all."""
-    measures = {"tables": tables, "receiving": receiving, "start": start}
+    measures = {"tables": tables, "inserts": inserts, "receiving": receiving, "start": start}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         run_benchmarks(

@@ -663,12 +663,15 @@ class TableAction:
     @property
     def default_only(self) -> bool:
         """`@defaultonly`."""
-        return any(a.name == "defaultonly" for a in self.annotations)
+        return self._is("defaultonly")
 
     @property
     def table_only(self) -> bool:
         """`@tableonly`."""
-        return any(a.name == "tableonly" for a in self.annotations)
+        return self._is("tableonly")
+
+    def _is(self, annotation: str) -> bool:
+        return bool(self.annotations) and any(a.name == annotation for a in self.annotations)
 
 
 @dataclass(frozen=True, slots=True)

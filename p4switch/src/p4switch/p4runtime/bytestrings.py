@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-
-class ByteStringError(ValueError):
-    """A byte string does not fit its field; the message names the width."""
+from p4switch.targets.v1model.engine import ControlError
 
 
 def encode(value: int) -> bytes:
@@ -15,13 +13,14 @@ def encode(value: int) -> bytes:
 def decode(data: bytes, width: int, what: str = "value") -> int:
     """Return the number of a byte string, which need not be canonical.
 
-    ByteStringError if too large.
+    INVALID_ARGUMENT if it is empty or does not fit. (Section 8.4 of the specification says
+    OUT_OF_RANGE; the sections on matches and parameters, and BMv2, INVALID_ARGUMENT.)
     """
     if not data:
-        raise ByteStringError(f"{what}: an empty byte string; expected at least one byte")
+        raise _empty(what)
     value = int.from_bytes(data, "big")
     if value >> width:
-        raise ByteStringError(f"{what}: {value:#x} does not fit {width} bits")
+        raise ControlError("INVALID_ARGUMENT", f"{what}: {value:#x} does not fit {width} bits")
     return value
 
 
@@ -32,10 +31,16 @@ def encode_signed(value: int) -> bytes:
 
 
 def decode_signed(data: bytes, width: int, what: str = "value") -> int:
-    """Return the `int<width>` number of a byte string; ByteStringError if it does not fit."""
+    """Return the `int<width>` number of a byte string; INVALID_ARGUMENT if it does not fit."""
     if not data:
-        raise ByteStringError(f"{what}: an empty byte string; expected at least one byte")
+        raise _empty(what)
     value = int.from_bytes(data, "big", signed=True)
     if not -(1 << width - 1) <= value < 1 << width - 1:
-        raise ByteStringError(f"{what}: {value} does not fit int<{width}>")
+        raise ControlError("INVALID_ARGUMENT", f"{what}: {value} does not fit int<{width}>")
     return value
+
+
+def _empty(what: str) -> ControlError:
+    return ControlError(
+        "INVALID_ARGUMENT", f"{what}: an empty byte string; expected at least one byte"
+    )

@@ -16,7 +16,7 @@ from p4switch.ir import (
     TableAction,
     ValueSet,
 )
-from p4switch.p4runtime.bytestrings import ByteStringError, decode, encode
+from p4switch.p4runtime.bytestrings import decode, encode
 from p4switch.p4runtime.ids import IdKind
 from p4switch.p4runtime.names import EXTERN_KINDS, Names, field_ids, value_set_ids
 from p4switch.targets.v1model.engine import ControlError, KeyMatch, TableEntry
@@ -32,18 +32,6 @@ UpdateKind = int
 def bad(message: str) -> ControlError:
     """Make an INVALID_ARGUMENT error."""
     return ControlError("INVALID_ARGUMENT", message)
-
-
-def number(data: bytes, width: int, what: str) -> int:
-    """Return the number of a byte string; INVALID_ARGUMENT if it is malformed or does not fit.
-
-    (Section 8.4 of the specification says OUT_OF_RANGE; the sections on matches and parameters, and
-    BMv2, INVALID_ARGUMENT.)
-    """
-    try:
-        return decode(data, width, what)
-    except ByteStringError as error:
-        raise bad(str(error)) from None
 
 
 def check_known(kind: UpdateKind, known: bool, what: str) -> None:
@@ -93,7 +81,9 @@ class Entities:
         self.value_sets = {names.id(IdKind.VALUE_SET, v.name): v for v in names.value_sets}
         self.digests = {names.id(IdKind.DIGEST, d.name): d for d in names.digests}
         self._parameters = {a.name: _parameters(a) for a in names.actions}
-        self._table_fields = {table.name: _table_fields(table) for table in names.tables}
+        self._table_fields = {
+            table.name: (f"table {table.name!r}", _table_fields(table)) for table in names.tables
+        }
         self._value_set_fields = {v.name: _value_set_fields(v) for v in names.value_sets}
 
     # --- look-ups by id
@@ -145,11 +135,11 @@ class Entities:
 
     def matches(self, table: Table, fields: Iterable[p4r.FieldMatch]) -> tuple[KeyMatch, ...]:
         """Return the engine's matches of a message's fields; an absent field is don't-care."""
-        return _matches(f"table {table.name!r}", self._table_fields[table.name], fields)
+        return _matches(*self._table_fields[table.name], fields)
 
     def match_messages(self, table: Table, matches: Sequence[KeyMatch]) -> list[p4r.FieldMatch]:
         """Return the message form of an entry's matches; don't-care fields are left out."""
-        return _match_messages(self._table_fields[table.name], matches)
+        return _match_messages(self._table_fields[table.name][1], matches)
 
     def value_set_member(
         self, value_set: ValueSet, fields: Iterable[p4r.FieldMatch]
@@ -181,13 +171,12 @@ class Entities:
     def _arguments(self, action: Callable, message: p4r.Action) -> tuple[int, ...]:
         parameters = self._parameters[action.name]
         given = {parameter.param_id: parameter.value for parameter in message.params}
-        ids = [parameter.id for parameter in parameters]
-        if len(given) != len(message.params) or given.keys() != set(ids):
+        if len(given) != len(message.params) or given.keys() != parameters.keys():
             raise bad(
                 f"action {action.name!r}: parameters {sorted(p.param_id for p in message.params)} "
-                f"are given; expected {ids}, each once"
+                f"are given; expected {list(parameters)}, each once"
             )
-        return tuple([number(given[each.id], each.width, each.what) for each in parameters])
+        return tuple([decode(given[id], width, what) for id, width, what in parameters.values()])
 
     def action_message(self, actions: Sequence[TableAction], choice: ActionChoice) -> p4r.Action:
         """Return the message form of an action with its parameters."""
@@ -205,21 +194,22 @@ class Entities:
 
     def entry(self, table: Table, message: p4r.TableEntry) -> TableEntry:
         """Return the engine's form of a table entry with an action, a member or a group."""
-        owner = f"table {table.name!r}"
+        owner, fields = self._table_fields[table.name]
         action, member, group = None, None, None
-        kind = message.action.WhichOneof("type")
+        table_action = message.action
+        kind = table_action.WhichOneof("type")
         if kind == "action":
             if table.implementation is not None:
                 raise bad(f"{owner} has an action profile: expected a member or group")
-            action = self.choice(owner, table.actions, message.action.action)
+            action = self.choice(owner, table.actions, table_action.action)
         elif kind == "action_profile_member_id":
-            member = message.action.action_profile_member_id
+            member = table_action.action_profile_member_id
         elif kind == "action_profile_group_id":
-            group = message.action.action_profile_group_id
+            group = table_action.action_profile_group_id
         else:
             raise bad(f"{owner}: the entry has no action")
         return TableEntry(
-            self.matches(table, message.match),
+            _matches(owner, fields, message.match),
             action,
             message.priority,
             member,
@@ -245,15 +235,15 @@ class Entities:
         return message
 
 
-def _parameters(action: Callable) -> tuple[Parameter, ...]:
-    return tuple(
-        Parameter(
+def _parameters(action: Callable) -> dict[int, Parameter]:
+    return {
+        param_id: Parameter(
             param_id,
             scalar_width(parameter.variable.type),
             f"action {action.name!r} parameter {parameter.name!r}",
         )
         for param_id, parameter in zip(field_ids(action.data), action.data, strict=True)
-    )
+    }
 
 
 def _table_fields(table: Table) -> Fields:
@@ -284,12 +274,15 @@ def _value_set_fields(value_set: ValueSet) -> Fields:
 def _matches(owner: str, known: Fields, messages: Iterable[p4r.FieldMatch]) -> tuple[KeyMatch, ...]:
     found: dict[int, KeyMatch] = {}
     for message in messages:
-        field = known.get(message.field_id)
+        field_id = message.field_id
+        field = known.get(field_id)
         if field is None:
-            raise bad(f"{owner} has no match field {message.field_id}")
-        if field.id in found:
-            raise bad(f"{owner}: match field {field.id} is given twice")
-        found[field.id] = _match(message, field)
+            raise bad(f"{owner} has no match field {field_id}")
+        if field_id in found:
+            raise bad(f"{owner}: match field {field_id} is given twice")
+        found[field_id] = _match(message, field)
+    if len(found) == len(known):
+        return tuple([found[field_id] for field_id in known])
     for field in known.values():
         if field.match_kind == "exact" and field.id not in found:
             raise bad(f"{owner}: exact key {field.name!r} is not given")
@@ -297,28 +290,29 @@ def _matches(owner: str, known: Fields, messages: Iterable[p4r.FieldMatch]) -> t
 
 
 def _match(message: p4r.FieldMatch, field: Field) -> KeyMatch:
-    kind, width, what = message.WhichOneof("field_match_type"), field.width, field.what
-    if kind != field.match_kind:
-        raise bad(f"{what}: expected a match of kind {field.match_kind}, not {kind}")
+    kind = message.WhichOneof("field_match_type")
+    _, _, expected, width, what = field
+    if kind != expected:
+        raise bad(f"{what}: expected a match of kind {expected}, not {kind}")
     if kind == "exact":
-        return KeyMatch(number(message.exact.value, width, what))
+        return KeyMatch(decode(message.exact.value, width, what))
     if kind == "lpm":
         length = message.lpm.prefix_len
         if not 0 < length <= width:
             raise bad(f"{what}: prefix length {length}: expected 1..{width} (or no field)")
-        return KeyMatch(number(message.lpm.value, width, what), prefix_length=length)
+        return KeyMatch(decode(message.lpm.value, width, what), prefix_length=length)
     if kind == "ternary":
-        mask = number(message.ternary.mask, width, what)
+        mask = decode(message.ternary.mask, width, what)
         if mask == 0:
             raise bad(f"{what}: a mask of 0 is don't-care: leave the field out")
-        return KeyMatch(number(message.ternary.value, width, what), mask=mask)
+        return KeyMatch(decode(message.ternary.value, width, what), mask=mask)
     if kind == "range":
-        low = number(message.range.low, width, what)
-        high = number(message.range.high, width, what)
+        low = decode(message.range.low, width, what)
+        high = decode(message.range.high, width, what)
         if low == 0 and high == (1 << width) - 1:
             raise bad(f"{what}: a range of all values is don't-care: leave the field out")
         return KeyMatch(low, high=high)
-    return KeyMatch(number(message.optional.value, width, what))
+    return KeyMatch(decode(message.optional.value, width, what))
 
 
 def _match_messages(known: Fields, matches: Sequence[KeyMatch]) -> list[p4r.FieldMatch]:

@@ -7,13 +7,7 @@ from collections.abc import Iterator
 from finsy.proto import p4d
 
 from p4switch.ir import Bits, Bool, Struct, Type
-from p4switch.p4runtime.bytestrings import (
-    ByteStringError,
-    decode,
-    decode_signed,
-    encode,
-    encode_signed,
-)
+from p4switch.p4runtime.bytestrings import decode, decode_signed, encode, encode_signed
 from p4switch.targets.v1model.engine import ControlError
 
 
@@ -44,12 +38,9 @@ def from_message(kind: Type, message: p4d.P4Data, what: str) -> int:
         return int(message.bool)
     if not isinstance(kind, Bits):
         raise ControlError("UNIMPLEMENTED", f"{what}: only bits and bool can be written")
-    try:
-        if kind.signed:
-            return decode_signed(message.bitstring, kind.width, what) & (1 << kind.width) - 1
-        return decode(message.bitstring, kind.width, what)
-    except ByteStringError as error:
-        raise ControlError("INVALID_ARGUMENT", str(error)) from None
+    if kind.signed:
+        return decode_signed(message.bitstring, kind.width, what) & (1 << kind.width) - 1
+    return decode(message.bitstring, kind.width, what)
 
 
 def as_signed(value: int, width: int) -> int:

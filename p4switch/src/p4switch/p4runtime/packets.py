@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from finsy.proto import p4r
 
 from p4switch.ir import Header, Program
-from p4switch.p4runtime.bytestrings import encode
-from p4switch.p4runtime.entities import number
+from p4switch.p4runtime.bytestrings import decode, encode
 from p4switch.p4runtime.names import controller_headers, controller_name, header_fields
 from p4switch.targets.v1model.engine import ControlError
 from p4switch.targets.v1model.matches import scalar_width
@@ -53,7 +52,7 @@ class ControllerHeader:
             value = 0
             if field.metadata_id is not None:
                 what = f"packet-out metadata {field.name!r}"
-                value = number(given[field.metadata_id], field.width, what)
+                value = decode(given[field.metadata_id], field.width, what)
             bits = bits << field.width | value
         return (bits << (self.size * 8 - self.width)).to_bytes(self.size, "big")
 

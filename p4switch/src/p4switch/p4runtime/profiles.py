@@ -8,7 +8,8 @@ from typing import Any
 from finsy.proto import p4r
 
 from p4switch.ir import ActionChoice, ExternInstance, Table
-from p4switch.p4runtime.entities import HIDDEN_IDS, UpdateKind, bad, check_known, number
+from p4switch.p4runtime.bytestrings import decode
+from p4switch.p4runtime.entities import HIDDEN_IDS, UpdateKind, bad, check_known
 from p4switch.p4runtime.ids import IdKind
 from p4switch.p4runtime.names import annotation
 from p4switch.p4runtime.pipeline import EntryNote, OneShot, Pipeline, Share
@@ -92,7 +93,7 @@ class ProfileWriter:
                 raise bad(f"{where}: weight {item.weight}: expected at least 1")
             port: int | None = item.watch or None  # The form before P4Runtime 1.3.
             if item.watch_port:
-                port = number(item.watch_port, PORT_BITS, f"{where}: watch port")
+                port = decode(item.watch_port, PORT_BITS, f"{where}: watch port")
             if port is not None and not 0 <= port <= LARGEST_PORT:
                 raise bad(f"{where}: watch port {port} is not in 0..{LARGEST_PORT}")
             shares.append(Share(member, item.weight, port))

@@ -7,8 +7,8 @@ from typing import Any
 
 from finsy.proto import p4r
 
-from p4switch.p4runtime.bytestrings import encode
-from p4switch.p4runtime.entities import UpdateKind, bad, check_known, number
+from p4switch.p4runtime.bytestrings import decode, encode
+from p4switch.p4runtime.entities import UpdateKind, bad, check_known
 from p4switch.p4runtime.pipeline import Pipeline
 from p4switch.targets.v1model.engine import CloneSession, ControlError, Replica
 
@@ -70,7 +70,7 @@ def _replicas(where: str, messages: Iterable[p4r.Replica]) -> tuple[Replica, ...
             raise ControlError("UNIMPLEMENTED", f"{where}: backup replicas are not supported")
         kind = message.WhichOneof("port_kind")
         if kind == "port":
-            port = number(message.port, PORT_BITS, f"{where}: port")
+            port = decode(message.port, PORT_BITS, f"{where}: port")
         elif kind == "egress_port":
             port = message.egress_port
         else:

@@ -47,7 +47,8 @@ class Writer:
 
     def apply(self, update: p4r.Update) -> None:
         """Apply an update; ControlError, without any change, if that is not possible."""
-        kind = update.entity.WhichOneof("entity")
+        entity = update.entity
+        kind = entity.WhichOneof("entity")
         if update.type not in (INSERT, MODIFY, DELETE):
             raise bad("the update's type must be INSERT, MODIFY or DELETE")
         if kind is None:
@@ -55,7 +56,7 @@ class Writer:
         apply = self._apply.get(kind)
         if apply is None:
             raise ControlError("UNIMPLEMENTED", f"entities of kind {kind} are not supported")
-        apply(update.type, getattr(update.entity, kind))
+        apply(update.type, getattr(entity, kind))
 
     # --- table entries
 
@@ -93,8 +94,8 @@ class Writer:
             raise bad(f"table {table.name!r} has no keys: only its default action can be set")
         if table.entries_constant:
             raise ControlError("PERMISSION_DENIED", f"table {table.name!r} has const entries")
-        meter = meter_config(message, "meter_config")
-        count = counter_value(message, "counter_data")
+        meter = meter_config(message, "meter_config") if table.meters else None
+        count = counter_value(message, "counter_data") if table.counters else None
         entry, note = self._entry(table, message)
         try:
             self._engine.insert_entry(table.name, entry)
@@ -141,12 +142,13 @@ class Writer:
             key = self._pipeline.entry_key(table, entry)
             self._profiles.drop_one_shot(notes.pop(key, None))
 
-    def _entry(self, table: Table, message: p4r.TableEntry) -> tuple[TableEntry, EntryNote]:
-        """Return the engine's entry and its note.
+    def _entry(self, table: Table, message: p4r.TableEntry) -> tuple[TableEntry, EntryNote | None]:
+        """Return the engine's entry and its note, if there is something to note.
 
         Members and group of a one-shot entry have been created.
         """
-        note = EntryNote(message.metadata, message.controller_metadata)
+        metadata, number = message.metadata, message.controller_metadata
+        note = EntryNote(metadata, number) if metadata or number else None
         if message.action.WhichOneof("type") != "action_profile_action_set":
             entry = self._entities.entry(table, message)
             if entry.action is not None and table.actions[entry.action.index].default_only:
@@ -158,23 +160,21 @@ class Writer:
                 self._profiles.check_style(table.implementation, one_shot=False)
             return entry, note
         key = self._entities.key(table, message)
-        note.one_shot = self._profiles.make_one_shot(
-            table, message.action.action_profile_action_set
-        )
+        made = self._profiles.make_one_shot(table, message.action.action_profile_action_set)
         return (
             TableEntry(
                 key.matches,
                 None,
                 key.priority,
-                group=note.one_shot.group,
+                group=made.group,
                 idle_timeout_ns=message.idle_timeout_ns,
             ),
-            note,
+            EntryNote(metadata, number, made),
         )
 
-    def _remember(self, table: Table, entry: TableEntry, note: EntryNote) -> None:
+    def _remember(self, table: Table, entry: TableEntry, note: EntryNote | None) -> None:
         notes = self._pipeline.notes.entries
-        if note.metadata or note.controller_metadata or note.one_shot is not None:
+        if note is not None:
             notes[self._pipeline.entry_key(table, entry)] = note
         elif notes:
             notes.pop(self._pipeline.entry_key(table, entry), None)

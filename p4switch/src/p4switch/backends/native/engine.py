@@ -10,7 +10,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from p4switch.backends.native.build import build, read_layout
-from p4switch.backends.native.layout import Layout, RecordLayout
+from p4switch.backends.native.layout import Layout, RecordLayout, pack_words
 from p4switch.backends.native.library import BatchResult, Library, open_library
 from p4switch.backends.native.own_externs import CFile
 from p4switch.ir import ActionChoice, ExternInstance, Program
@@ -28,8 +28,6 @@ from p4switch.targets.v1model.engine import (
 )
 from p4switch.targets.v1model.matches import ternary_form
 from p4switch.targets.v1model.state import ControlState
-
-Words = ctypes.Array[ctypes.c_uint64]
 
 log = logging.getLogger(__name__)
 
@@ -219,16 +217,16 @@ class NativeEngine(ControlState):
 
     # --- hooks of ControlState
 
-    def _action(self, table: int, entry: TableEntry) -> tuple[int, int, int, Words]:
+    def _action(self, table: int, entry: TableEntry) -> tuple[int, int, int, bytes]:
         """Return kind, reference, action and argument words of an entry."""
         layout = self.layout.tables[table]
         if entry.action is not None:
-            words = _words(layout.pack_arguments(entry.action))
+            words = layout.pack_arguments(entry.action)
             return ENTRY_ACTION, 0, entry.action.index, words
         implementation = self.program.tables[table].implementation
         assert implementation is not None
         profile = self._profile_index[implementation.name]
-        nothing = _words([0] * max(layout.argument_words, 1))
+        nothing = pack_words(0, layout.argument_words)
         if entry.member is not None:
             return ENTRY_MEMBER, self._member_slots[profile][entry.member], 0, nothing
         assert entry.group is not None
@@ -240,8 +238,8 @@ class NativeEngine(ControlState):
             self.switch,
             table,
             handle,
-            _words(values),
-            _words(masks),
+            values,
+            masks,
             min(entry.priority, 0xFFFFFFFF),
             *self._action(table, entry),
             self.now_us if self.clock is None else self.clock(),
@@ -255,7 +253,7 @@ class NativeEngine(ControlState):
         self.library.table_delete(self.switch, table, handle)
 
     def _on_default(self, table: int, choice: ActionChoice) -> None:
-        words = _words(self.layout.tables[table].pack_arguments(choice))
+        words = self.layout.tables[table].pack_arguments(choice)
         self.library.table_default(self.switch, table, choice.index, words)
 
     def _on_member(self, profile: int, member: int, choice: ActionChoice | None) -> None:
@@ -264,13 +262,11 @@ class NativeEngine(ControlState):
             slots.release(member)
             return
         users = self.profile_states[profile].tables
-        words = [0]
-        if users:
-            layouts = [self.layout.tables[table] for table in users]
-            words = max((layout.pack_arguments(choice) for layout in layouts), key=len)
+        layouts = [self.layout.tables[table] for table in users]
+        words = max((layout.pack_arguments(choice) for layout in layouts), key=len, default=b"")
         _check(
             self.library.profile_member(
-                self.switch, profile, slots.take(member), choice.index, _words(words)
+                self.switch, profile, slots.take(member), choice.index, words
             )
         )
 
@@ -300,10 +296,10 @@ class NativeEngine(ControlState):
         _check(self.library.session(self.switch, session, count, pairs, length))
 
     def _on_value_set(self, index: int, members: tuple[tuple[KeyMatch, ...], ...]) -> None:
-        rows: list[int] = []
+        rows = array("Q")
         for member in members:
-            rows += self._value_set_row(index, member)
-        _check(self.library.value_set(self.switch, index, len(members), _words(rows)))
+            rows.extend(self._value_set_row(index, member))
+        _check(self.library.value_set(self.switch, index, len(members), rows.tobytes()))
 
     def _value_set_row(self, index: int, member: tuple[KeyMatch, ...]) -> list[int]:
         """Return low, high, value and mask of each word (actions.h, value_set_has)."""
@@ -374,10 +370,6 @@ def fill_in(text: str, values: Sequence[int]) -> str:
 def _check(failed: int) -> None:
     if failed:
         raise MemoryError("no memory for a control-plane request")
-
-
-def _words(values: Sequence[int]) -> Words:
-    return (ctypes.c_uint64 * max(len(values), 1))(*values)
 
 
 def _rates(config: MeterConfig | None) -> ctypes.Array[ctypes.c_int64] | None:

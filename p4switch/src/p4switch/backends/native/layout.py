@@ -7,6 +7,7 @@ them. They depend only on the program and are cached with the compiled object.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from p4switch import ir
 from p4switch.backends.native.types import NARROW, scalar_width, words
@@ -15,8 +16,6 @@ from p4switch.targets.v1model.matches import PRIORITY_KINDS, match_keys, ternary
 
 DIRECT_LIMIT = 12
 """Widest key, in bits, of tables that are indexed directly (tables.h)."""
-
-WORD = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,7 @@ class KeyField:
     shift: int
 
 
-@dataclass(slots=True)
+@dataclass
 class TableLayout:
     """A table's key words and the words of each action's data."""
 
@@ -43,41 +42,45 @@ class TableLayout:
     arguments: tuple[tuple[int, ...], ...]
     """For each action, the first word of each datum, then the number of words."""
 
-    @property
+    @cached_property
     def argument_words(self) -> int:
         """Return the words of the longest action data."""
         return max((words[-1] for words in self.arguments), default=0)
 
-    @property
+    @cached_property
     def direct_bits(self) -> int:
         """Return the total width of the keys if the table is indexed directly, else 0."""
         total = sum(f.width for f in self.fields)
         narrow = all(f.width <= NARROW for f in self.fields)
         return total if narrow and 0 < total <= DIRECT_LIMIT else 0
 
-    def pack(self, entry: TableEntry) -> tuple[list[int], list[int]]:
+    def pack(self, entry: TableEntry) -> tuple[bytes, bytes]:
         """Return value and mask words (ranges: low, high); lpm: followed by the prefix length."""
-        extra = 1 if self.kind == "lpm" else 0
-        values, masks = [0] * (self.key_words + extra), [0] * (self.key_words + extra)
+        values = masks = 0
         for part in self.fields:
             match = entry.matches[part.place]
             value, mask = _bounds(match, part)
-            for index in range(words(part.width)):
-                shift = 64 * index
-                values[part.word + index] |= (value >> shift << part.shift) & WORD
-                masks[part.word + index] |= (mask >> shift << part.shift) & WORD
-            if part.match_kind == "lpm" and extra:
-                values[-1] = match.prefix_length
-        return values, masks
+            shift = 64 * part.word + part.shift
+            values |= value << shift
+            masks |= mask << shift
+            if part.match_kind == "lpm" and self.kind == "lpm":
+                values |= match.prefix_length << 64 * self.key_words
+        size = self.key_words + 1 if self.kind == "lpm" else self.key_words
+        return pack_words(values, size), pack_words(masks, size)
 
-    def pack_arguments(self, choice: ir.ActionChoice) -> list[int]:
+    def pack_arguments(self, choice: ir.ActionChoice) -> bytes:
         """Return an action's data as words."""
+        packed = 0
         places = self.arguments[choice.index]
-        packed = [0] * max(self.argument_words, 1)
         for place, end, value in zip(places, places[1:], choice.arguments, strict=False):
-            for index in range(end - place):
-                packed[place + index] = value >> (64 * index) & WORD
-        return packed
+            # A negative number, of a source's default action, in two's complement.
+            packed |= (value & (1 << 64 * (end - place)) - 1) << 64 * place
+        return pack_words(packed, self.argument_words)
+
+
+def pack_words(value: int, size: int) -> bytes:
+    """Return a number as words in C's memory, the least significant first."""
+    return value.to_bytes(8 * size, "little")
 
 
 def _bounds(match: KeyMatch, part: KeyField) -> tuple[int, int]:

@@ -24,6 +24,8 @@ class BatchResult(ctypes.Structure):
 
 
 _WORDS = POINTER(c_uint64)
+_PACKED_WORDS = c_char_p
+"""Words that a function only reads, as bytes, which are passed without a copy."""
 
 FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "create": (c_void_p, (c_uint32, c_uint32, c_uint32, c_uint32, c_uint64)),
@@ -51,23 +53,26 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
             c_void_p,
             c_uint32,
             c_uint32,
-            _WORDS,
-            _WORDS,
+            _PACKED_WORDS,
+            _PACKED_WORDS,
             c_uint32,
             c_uint32,
             c_uint32,
             c_uint32,
-            _WORDS,
+            _PACKED_WORDS,
             c_uint64,
         ),
     ),
-    "table_modify": (None, (c_void_p, c_uint32, c_uint32, c_uint32, c_uint32, c_uint32, _WORDS)),
+    "table_modify": (
+        None,
+        (c_void_p, c_uint32, c_uint32, c_uint32, c_uint32, c_uint32, _PACKED_WORDS),
+    ),
     "table_delete": (None, (c_void_p, c_uint32, c_uint32)),
-    "table_default": (None, (c_void_p, c_uint32, c_uint32, _WORDS)),
+    "table_default": (None, (c_void_p, c_uint32, c_uint32, _PACKED_WORDS)),
     "entry_read": (None, (c_void_p, c_uint32, c_uint32, _WORDS)),
     "entry_count": (None, (c_void_p, c_uint32, c_uint32, c_uint64, c_uint64)),
     "entry_meter": (None, (c_void_p, c_uint32, c_uint32, POINTER(c_int64))),
-    "profile_member": (c_int, (c_void_p, c_uint32, c_uint32, c_uint32, _WORDS)),
+    "profile_member": (c_int, (c_void_p, c_uint32, c_uint32, c_uint32, _PACKED_WORDS)),
     "profile_group": (c_int, (c_void_p, c_uint32, c_uint32, c_uint32, POINTER(c_uint32))),
     "group": (c_int, (c_void_p, c_uint32, c_uint32, POINTER(c_uint16))),
     "session": (c_int, (c_void_p, c_uint32, c_uint32, POINTER(c_uint16), c_uint32)),
@@ -77,7 +82,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "counter_read": (None, (c_void_p, c_uint32, c_uint64, _WORDS)),
     "counter_write": (None, (c_void_p, c_uint32, c_uint64, c_uint64, c_uint64)),
     "meter": (None, (c_void_p, c_uint32, c_uint64, POINTER(c_int64))),
-    "value_set": (c_int, (c_void_p, c_uint32, c_uint32, _WORDS)),
+    "value_set": (c_int, (c_void_p, c_uint32, c_uint32, _PACKED_WORDS)),
     "take_digests": (c_uint64, (c_void_p, _WORDS, c_uint64)),
     "take_messages": (c_uint64, (c_void_p, _WORDS, c_uint64)),
     "statistics": (None, (c_void_p, _WORDS)),

@@ -53,51 +53,48 @@ def ternary_form(match: KeyMatch, match_kind: str, width: int) -> tuple[int, int
 
 def canonical_match(match: KeyMatch, match_kind: str, width: int, where: str) -> KeyMatch:
     """Return the canonical form of a match, unused parts zero; INVALID_ARGUMENT if not legal."""
-
-    def bad(text: str) -> ControlError:
-        return ControlError("INVALID_ARGUMENT", f"{where}: {text}")
-
+    value, mask, prefix_length, high, any_value = match
     full = (1 << width) - 1
-    if not (0 <= match.value <= full and 0 <= match.mask <= full and 0 <= match.high <= full):
+    if not (0 <= value <= full and 0 <= mask <= full and 0 <= high <= full):
         label, number = next(
             (label, number)
-            for label, number in (
-                ("value", match.value),
-                ("mask", match.mask),
-                ("high", match.high),
-            )
+            for label, number in (("value", value), ("mask", mask), ("high", high))
             if not 0 <= number <= full
         )
-        raise bad(f"{label} {number:#x} does not fit in {width} bits")
+        raise _illegal(where, f"{label} {number:#x} does not fit in {width} bits")
     if match_kind == "exact":
-        if match.any:
-            raise bad("an exact key cannot be don't-care")
-        return KeyMatch(match.value)
-    if match.any:
+        if any_value:
+            raise _illegal(where, "an exact key cannot be don't-care")
+        return KeyMatch(value)
+    if any_value:
         return ANY
     if match_kind == "lpm":
-        if not 0 <= match.prefix_length <= width:
-            raise bad(f"prefix length {match.prefix_length} is not in 0..{width}")
-        if match.prefix_length == 0:
+        if not 0 <= prefix_length <= width:
+            raise _illegal(where, f"prefix length {prefix_length} is not in 0..{width}")
+        if prefix_length == 0:
             return ANY
-        if match.value & ~prefix_mask(match.prefix_length, width):
-            raise bad(f"value {match.value:#x} has bits beyond the prefix /{match.prefix_length}")
-        return KeyMatch(match.value, prefix_length=match.prefix_length)
+        if value & ~prefix_mask(prefix_length, width):
+            raise _illegal(where, f"value {value:#x} has bits beyond the prefix /{prefix_length}")
+        return KeyMatch(value, 0, prefix_length)
     if match_kind == "ternary":
-        if match.mask == 0:
+        if mask == 0:
             return ANY
-        if match.value & ~match.mask:
-            raise bad(f"value {match.value:#x} has bits outside the mask {match.mask:#x}")
-        return KeyMatch(match.value, mask=match.mask)
+        if value & ~mask:
+            raise _illegal(where, f"value {value:#x} has bits outside the mask {mask:#x}")
+        return KeyMatch(value, mask)
     if match_kind == "range":
-        if match.value > match.high:
-            raise bad(f"range {match.value:#x}..{match.high:#x} is empty: low must not exceed high")
-        if match.value == 0 and match.high == full:
+        if value > high:
+            raise _illegal(where, f"range {value:#x}..{high:#x} is empty: low must not exceed high")
+        if value == 0 and high == full:
             return ANY
-        return KeyMatch(match.value, high=match.high)
+        return KeyMatch(value, high=high)
     if match_kind == "optional":
-        return KeyMatch(match.value)
-    raise bad(f"unknown match kind {match_kind!r}")
+        return KeyMatch(value)
+    raise _illegal(where, f"unknown match kind {match_kind!r}")
+
+
+def _illegal(where: str, problem: str) -> ControlError:
+    return ControlError("INVALID_ARGUMENT", f"{where}: {problem}")
 
 
 class _KeyForm(NamedTuple):
@@ -127,11 +124,7 @@ def canonical_matches(table: Table, matches: Sequence[KeyMatch]) -> tuple[KeyMat
             "INVALID_ARGUMENT",
             f"table {table.name!r} has {len(keys)} keys, the entry gives {len(matches)}",
         )
-    return tuple(map(_canonical, matches, keys))
-
-
-def _canonical(match: KeyMatch, key: _KeyForm) -> KeyMatch:
-    return canonical_match(match, key.match_kind, key.width, key.where)
+    return tuple([canonical_match(match, *key) for match, key in zip(matches, keys, strict=True)])
 
 
 def canonical_entry(table: Table, entry: TableEntry) -> TableEntry:

@@ -41,6 +41,11 @@ class TableState:
     default: ActionChoice
     entries: dict[EntryKey, StoredEntry] = field(default_factory=dict)
     free_handles: list[int] = field(default_factory=list)
+    where: str = field(init=False)
+    """In messages of errors."""
+
+    def __post_init__(self) -> None:
+        self.where = f"table {self.table.name!r}"
 
     def key(self, entry: TableEntry) -> EntryKey:
         """Return the identity of an entry given by the control plane.
@@ -130,12 +135,11 @@ class TablesState(ReplicationState):
             for index, state in enumerate(self.table_states):
                 self._on_default(index, state.default)
                 for entry in program_entries(state.table):
-                    self._store(index, state, entry)
+                    key = (entry.matches, entry.priority)
+                    if key not in state.entries:  # Of two equal ones the first wins.
+                        self._store(index, state, key, entry)
 
-    def _store(self, index: int, state: TableState, entry: TableEntry) -> None:
-        key = (entry.matches, entry.priority)
-        if key in state.entries:
-            return  # Of two equal entries in the source, the first wins.
+    def _store(self, index: int, state: TableState, key: EntryKey, entry: TableEntry) -> None:
         handle = state.free_handles[-1] if state.free_handles else len(state.entries)
         self._on_insert(index, handle, entry)
         if state.free_handles:
@@ -147,14 +151,15 @@ class TablesState(ReplicationState):
         with self.lock:
             index, state = self._writable_table(table)
             entry = self._checked_entry(state, entry)
-            if (entry.matches, entry.priority) in state.entries:
+            key = (entry.matches, entry.priority)
+            if key in state.entries:
                 raise ControlError("ALREADY_EXISTS", f"table {table!r} has this entry already")
             size = table_size(state.table)
             if len(state.entries) >= size:
                 raise ControlError(
                     "RESOURCE_EXHAUSTED", f"table {table!r} is full: it holds {size} entries"
                 )
-            self._store(index, state, entry)
+            self._store(index, state, key, entry)
 
     def modify_entry(self, table: str, entry: TableEntry) -> None:
         """See `Engine`."""
@@ -252,14 +257,12 @@ class TablesState(ReplicationState):
 
         It is never a const one.
         """
-        table = state.table
-        owner = f"table {table.name!r}"
+        table, owner = state.table, state.where
         if entry.idle_timeout_ns and not table.support_timeout:
             raise ControlError(
                 "INVALID_ARGUMENT", f"{owner} has no support_timeout, the entry a timeout"
             )
-        given = [x for x in (entry.action, entry.member, entry.group) if x is not None]
-        if len(given) != 1:
+        if (entry.action, entry.member, entry.group).count(None) != 2:
             raise ControlError(
                 "INVALID_ARGUMENT", f"{owner}: an entry takes one of action, member and group"
             )
