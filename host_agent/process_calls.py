@@ -20,8 +20,10 @@ REDUCTIONS = {
     "int32": ("sum", "max", "min", "and", "or", "xor"),
 }
 """How the values of each type can be combined; packets have an index into those of int32."""
-FAULTS = ("nan", "inf", "-inf")
-"""What can be wrong with an element."""
+PASSED = "passed"
+FAULTS = ("nan", "inf", "-inf", PASSED)
+"""What can be wrong with an element. PASSED: of a sum of float32 some are not finite, and these are
+to be in the result (`hopsum.host_agent.node.nonfinite`)."""
 ALL, PARTS, ROOT = 0, 1, 2
 """Whose the elements are, of a result or of what is copied: every rank's; part r rank r's; and with
 ROOT + r all of them rank r's."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,15 @@ from tests.support.agents import Agents, Job
 
 from hopsum_torch.agent import Agent, connect
 from hopsum_torch.errors import HopsumError, NoAgreement
-from hopsum_torch.rendezvous import MOST_GROUP_NAME, Group, RankHost, hosts_of, meet, turn
+from hopsum_torch.rendezvous import (
+    MOST_GROUP_NAME,
+    Group,
+    RankHost,
+    check_options,
+    hosts_of,
+    meet,
+    turn,
+)
 
 SECONDS = 60.0
 
@@ -78,6 +87,22 @@ def test_ranks_that_do_not_fit_are_named(ranks: list[RankHost], complaint: str) 
         hosts_of(ranks)
 
 
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["pass", "refuse", "pass"], "'pass' at rank 3, 9; 'refuse' at rank 5: expected 'refuse'"),
+        (["yes", "yes", "yes"], "'yes' at rank 3, 5, 9: expected 'refuse' at all ranks, or 'pass'"),
+        (["refuse", "refuse", "x" * 99], "'refuse' at rank 3, 5; 'x{39} at rank 9: expected"),
+    ],
+)
+def test_ranks_whose_options_differ_are_named(options: list[str], complaint: str) -> None:
+    ranks = [RankHost("h1", nonfinite=each) for each in options]
+    with pytest.raises(HopsumError, match=f"^nonfinite is {complaint}"):
+        check_options(ranks, (3, 5, 9))
+    for each in ("refuse", "pass"):
+        check_options([RankHost("h1", nonfinite=each)] * 3)
+
+
 def test_each_attempt_has_keys_of_its_own() -> None:
     store = Store()
     first = [turn(store, rank) for rank in range(3)]
@@ -91,6 +116,7 @@ def met(
     monkeypatch: pytest.MonkeyPatch,
     numbers: Sequence[int] | None = None,
     sub_group: tuple[str, ...] = (),
+    options: Sequence[str] | None = None,
 ) -> list[Any]:
     """The result of each rank, in threads with one environment and separate agents."""
     store, by_thread = Store(), threading.local()
@@ -99,7 +125,10 @@ def met(
     def act(rank: int) -> Any:
         by_thread.name = names[rank]
         try:
-            return meet(store, Group(rank, numbers or range(len(names)), *sub_group), SECONDS)
+            group = Group(rank, numbers or range(len(names)), *sub_group)
+            if options is not None:
+                group = replace(group, nonfinite=options[rank])
+            return meet(store, group, SECONDS)
         except HopsumError as error:
             return error
 
@@ -118,6 +147,21 @@ def test_rank_0_submits_one_job_for_all(monkeypatch: pytest.MonkeyPatch) -> None
     assert submitted["name"].startswith("torch-my-run-7-")
     for agent in found:
         agent.close()
+    agents.close()
+
+
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("sub_group", [(), ("dp/2", "torch-my-run-0a1b2c3d")])
+def test_options_that_differ_make_no_job(
+    sub_group: tuple[str, ...], there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor a group over gloo, which would let NaNs pass at ranks that refuse them."""
+    agents = Agents(2)
+    names = list(agents.names.values()) if there else ["@hopsum-nobody"] * 2
+    for error in met(names, monkeypatch, (1, 4), sub_group, options=("refuse", "pass")):
+        assert type(error) is HopsumError
+        assert "'refuse' at rank 1; 'pass' at rank 4: expected" in str(error)
+    assert agents.submitted == []
     agents.close()
 
 

@@ -31,6 +31,7 @@ from hopsum.host_agent.process_calls import (
     FAULTS,
     MOST_MEMORIES,
     PARTS,
+    PASSED,
     REDUCTIONS,
     ROOT,
     TYPES,
@@ -45,7 +46,7 @@ LOGGER = logging.getLogger("hopsum-agent")
 
 NAME = "@hopsum-agent"
 """Default address of a host's agent; `@`: in the abstract namespace."""
-VERSION = 6
+VERSION = 7
 MESSAGE_BYTES = 1 << 17
 MOST_CONNECTIONS = 256
 MOST_OF_USER = 64
@@ -101,9 +102,10 @@ class Request:
 
     `tensor`: in memory that the process shares, float32 or int32, flat; its sum goes to the same
     place. `magnitude`: of a sum; no int32 element is further from 0, and no float32 element has a
-    higher exponent byte (`hopsum.host_agent.numbers`). `fault`: what is wrong with an element, one
-    of FAULTS, and its index. `reduction`: one of REDUCTIONS. `target`: ALL, PARTS or from ROOT on,
-    of a sum the ranks that it is for, of a copy those whose values all get.
+    higher exponent byte (`hopsum.host_agent.numbers`), of the finite ones where others are PASSED.
+    `fault`: what is wrong with an element, one of FAULTS, and its index. `reduction`: one of
+    REDUCTIONS. `target`: ALL, PARTS or from ROOT on, of a sum the ranks that it is for, of a copy
+    those whose values all get.
     """
 
     kind: str
@@ -682,6 +684,11 @@ class _Connection:
                 f"{', '.join(FAULTS)}"
             )
         fault = (FAULTS[call.fault - 1], call.element) if call.fault else None
+        if fault and fault[0] == PASSED and (named, reduction) != ("float32", "sum"):
+            raise _Refused(
+                f"call {number}: fault {call.fault} of {reduction} of {dtype}: expected a sum of "
+                "float32 where values that are not finite are to be in the result"
+            )
         if call.magnitude > 1 << 31 or (fault and call.element >= call.elements):
             raise _Refused(
                 f"call {number}: magnitude {call.magnitude}, element {call.element} of "

@@ -30,6 +30,10 @@ last time, the sum is not used, and the integers are submitted again by the scal
 While a host has nothing else to do its flows take sure calls by themselves
 (`hopsum.host_agent.node.expected_calls`).
 
+*Values that are not finite* are an error at all ranks, unless every rank that has some lets them
+into the sum. Then all hosts know from the check that they are to be counted, in a tensor of as many
+integers (`hopsum.host_agent.node.nonfinite`).
+
 *Halves.* Where the magnitudes of int32 tensors could add up to more than 31 bits, their upper and
 lower 16 bits are summed apart, in as many tensors: then it is known which sums overflow.
 
@@ -69,10 +73,11 @@ from hopsum.host_agent.node.local_sums import (
     put_together,
     restore,
 )
+from hopsum.host_agent.node.nonfinite import put_back, take_out
 from hopsum.host_agent.node.reductions import decode
 from hopsum.host_agent.node.roots import Roots, Way
 from hopsum.host_agent.numbers import dequantise, exponent_codes, quantise, worker_bits
-from hopsum.host_agent.process_calls import FAULTS
+from hopsum.host_agent.process_calls import FAULTS, PASSED
 from hopsum.host_agent.segment import Remark, Tensor
 from hopsum.host_agent.sure_calls import Begun, SureCalls
 from hopsum.host_agent.workload import CheckedWorkload, Verdict
@@ -88,7 +93,7 @@ OTHER = 255
 """Remark of a host that does not make the call expected, or must not send its values."""
 _LEFT = Request("leave")
 _CHECK, _GUESS, _SURE, _VALUES, _PACK = "check", "guess", "sure", "values", "pack"
-_UPPER, _LOWER = "upper", "lower"
+_UPPER, _LOWER, _COUNTS = "upper", "lower", "counts"
 
 
 class _UncheckedWorkload(CheckedWorkload):
@@ -106,7 +111,8 @@ class _Call:
     """A call of this host's ranks; `requests`: of each, None: it has not made it yet.
 
     `guess`: what is submitted along with its check, if anything; `remark`: of what is submitted
-    without one. `excess`: the bits by which float32 values were made smaller.
+    without one. `excess`: the bits by which float32 values were made smaller. `counted`: values
+    that are not finite are; `counts`, and the `total` of the others, once they are here.
     """
 
     def __init__(self, requests: Sequence[Request | None]) -> None:
@@ -115,6 +121,9 @@ class _Call:
         self.remark: Remark | None = None
         self.halves: dict[str, Tensor] = {}
         self.excess = 0
+        self.counted = False
+        self.counts: Tensor | None = None
+        self.total: Tensor | None = None
 
     @property
     def request(self) -> Request:
@@ -291,7 +300,7 @@ class ProcessSource:
             return expected if expected.values else None
         if kind == _GUESS:
             return what.guess
-        return what.wanted if kind == _VALUES else None
+        return what.wanted if kind in (_VALUES, _COUNTS) else None
 
     def _begin(self) -> None:
         """Prepare the next calls; processes that left take part until all have."""
@@ -370,13 +379,17 @@ class ProcessSource:
         """Return the magnitude of int32 values, or the exponent byte of float32."""
         if asked.code != SUM_FLOAT:
             return min(request.magnitude, MOST)
-        if request.fault is not None:
+        passed = request.fault is not None and request.fault[0] == PASSED
+        if request.fault is not None and not passed:
             return 0
         if not self._small(asked):
             # Of a pack a wrong one would make sums wrong, here it can only end the job.
             return min(request.magnitude, GREATEST_CODE)
-        assert request.tensor is not None
-        return int(exponent_codes(request.tensor, asked.elements, "tensor")[0])
+        tensor = request.tensor
+        assert tensor is not None
+        if passed:
+            tensor = np.where(np.isfinite(tensor), tensor, np.float32(0))
+        return int(exponent_codes(tensor, asked.elements, "tensor")[0])
 
     def _small(self, agreed: Wanted) -> bool:
         return 0 < agreed.elements <= self._packed_elements
@@ -441,6 +454,10 @@ class ProcessSource:
                 call.halves[kind] = result
                 if len(call.halves) == 2:
                     self._join(call)
+            case "counts":
+                call.counts = result
+                if call.total is not None:
+                    self._copy(call, call.total)
             case _:
                 self._take(call, result)
 
@@ -545,10 +562,15 @@ class ProcessSource:
             self._failed(call, why, {})
             return False
         self._guesses.remember(agreed, int(words[:, 3].max()))
-        faults = {
-            rank: f"element {index} is {FAULTS[(int(word) >> 8 & 0xFF) - 1]}"
+        wrong = {
+            rank: (FAULTS[code - 1], int(index))
             for rank, (word, _, index, _) in enumerate(words)
-            if int(word) >> 8 & 0xFF
+            if (code := int(word) >> 8 & 0xFF)
+        }
+        faults = {
+            rank: f"element {index} is {fault}"
+            for rank, (fault, index) in wrong.items()
+            if fault != PASSED
         }
         if faults:
             self._void(call)
@@ -564,13 +586,14 @@ class ProcessSource:
         elif not agreed.values:
             self._done(call)
         else:
+            call.counted = bool(wrong)
             return self._sum(call, agreed, [int(each) for each in words[:, 3]])
         return False
 
     def _sum(self, call: _Call, agreed: Wanted, magnitudes: list[int]) -> bool:
         """Prepare a call's tensor; return whether it belongs to the check's pack instead."""
         narrow = self._narrow(agreed, magnitudes)
-        if call.guess == agreed and narrow:
+        if call.guess == agreed and narrow and not call.counted:
             if call in self._guessed:
                 total = self._guessed.pop(call)
                 assert total is not None
@@ -579,6 +602,8 @@ class ProcessSource:
                 self._guessed[call] = None
             return False
         self._void(call)
+        if call.counted:
+            self._ready.append((_COUNTS, call, take_out(call.tensors)))
         if agreed.code == SUM_INT and sum(magnitudes) > MOST:
             self._ready.append((_UPPER, call, _added([each >> HALF for each in call.tensors])))
             low = (1 << HALF) - 1
@@ -608,6 +633,11 @@ class ProcessSource:
 
     def _copy(self, call: _Call, total: Tensor) -> None:
         """Give every rank here its share of a result, and let it know."""
+        if call.counted:
+            if call.counts is None:
+                call.total = total
+                return
+            put_back(total, call.counts)
         agreed = call.wanted
         for rank, tensor in zip(self._here, call.tensors, strict=True):
             start, stop = agreed.result(rank, len(self._ranks))

@@ -14,7 +14,7 @@ from hopsum.host_agent.node.environment import Named
 from hopsum.host_agent.node.process_source import MOST, ProcessSource
 from hopsum.host_agent.node.roots import roots_of
 from hopsum.host_agent.numbers import exponent_codes
-from hopsum.host_agent.process_calls import ALL, CallPacket
+from hopsum.host_agent.process_calls import ALL, PASSED, CallPacket
 from hopsum.protocol.wire import LANES_DEFAULT, ROOT_REDUCTIONS, Reduction
 
 SWITCHES: dict[Reduction | None, np.ufunc] = {
@@ -42,7 +42,10 @@ class Process:
         self.tensors: dict[int, Any] = {}
         self._calls = 0
 
-    def sum(self, values: Any, reduction: str = "sum", target: int = ALL) -> int:
+    def sum(
+        self, values: Any, reduction: str = "sum", target: int = ALL, *, passes: bool = False
+    ) -> int:
+        """Call for a sum; `passes`: values that are not finite go into it."""
         tensor = np.array(values)
         finite = np.isfinite(tensor)
         fault, magnitude = None, 0
@@ -51,6 +54,9 @@ class Process:
                 fault = ("nan", int(np.argmax(np.isnan(tensor))))
         elif tensor.dtype == np.int32:
             magnitude = int(np.abs(tensor.astype(np.int64)).max(initial=0))
+        elif passes and not finite.all():
+            fault = (PASSED, 0)
+            magnitude = int(exponent_codes(np.where(finite, tensor, 0), tensor.size, "")[0])
         elif not finite.all():
             fault = ("nan", int(np.argmin(finite)))
         elif tensor.size:

@@ -6,9 +6,14 @@ agent; everything else, and everything where there is no agent, goes over gloo.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hopsum_torch.names import DEVICES, NAME
+
+if TYPE_CHECKING:
+    from hopsum_torch.options import Options
+
+__all__ = ["Options", "register"]
 
 
 def register() -> None:
@@ -19,9 +24,21 @@ def register() -> None:
         dist.Backend.register_backend(NAME, _create, extended_api=True, devices=list(DEVICES))
 
 
+def __getattr__(name: str) -> Any:
+    # PyTorch imports this module, and has no options of backends before it is imported itself.
+    if name != "Options":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from hopsum_torch.options import Options
+
+    return Options
+
+
 def _create(options: Any, backend_options: Any) -> Any:
-    """Return a group; `options` as PyTorch gives them to backends (_DistributedBackendOptions)."""
+    """Return a group; `options` as PyTorch gives them to backends (_DistributedBackendOptions).
+
+    `backend_options`: the `pg_options` of who makes it.
+    """
     # Not when torch is imported: most processes that import it make no group.
     from hopsum_torch.group import create
 
-    return create(options)
+    return create(options, backend_options)

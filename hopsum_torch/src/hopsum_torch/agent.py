@@ -25,7 +25,7 @@ from hopsum_torch.turns import Turns
 
 NAME = "@hopsum-agent"
 """Default address of a host's agent, overridden by HOPSUM_AGENT; `@`: an abstract name."""
-VERSION = 6
+VERSION = 7
 MESSAGE_BYTES = 1 << 17
 HELLO_SECONDS = 10.0
 _CREDENTIALS = struct.Struct("iII")

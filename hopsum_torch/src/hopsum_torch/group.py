@@ -35,9 +35,14 @@ elements, the first window of them together) of all ranks, s = ceil(log2 N):
 - int8, uint8: exact, modulo 256, as gloo's.
 - AVG: the sum's bound divided by N, and 2^-24 of the quotient.
 
-MAX, MIN, BAND, BOR and BXOR are exact. MAX and MIN of floating-point numbers take infinities, put
--0 before 0 (gloo's take either), and refuse a NaN, which gloo's keep or lose as the order of the
-ranks has it.
+MAX, MIN, BAND, BOR and BXOR are exact. MAX and MIN of floating-point numbers take infinities, and
+put -0 before 0 (gloo's take either).
+
+*Values that are not finite.* A NaN, and in a sum an infinity, is an error of the call at every
+rank, unless the group has `Options(nonfinite="pass")`. Then an element's sum is NaN where a rank
+has a NaN or ranks have infinities of both signs, and otherwise infinite where a rank's value is;
+such a call sends twice as many values. A maximum or minimum is NaN where a rank has a NaN (gloo's
+keep or lose it as the order of the ranks has it).
 """
 
 from __future__ import annotations
@@ -61,6 +66,7 @@ from hopsum_torch.agent import ALL, PARTS, Agent
 from hopsum_torch.errors import NoAgreement
 from hopsum_torch.layouts import any_layout
 from hopsum_torch.names import NAME
+from hopsum_torch.options import PASS, REFUSE, nonfinite_of
 from hopsum_torch.profiler import recorded
 from hopsum_torch.rendezvous import Group, listed, meet, turn
 from hopsum_torch.tensors import (
@@ -97,7 +103,8 @@ class HopsumGroup(dist.ProcessGroup):
     """The ranks of a group; `gloo` is their gloo backend, which does all if `agent` is None.
 
     `whose`: in messages added to the names of calls, for a sub-group. `observer`: the default
-    group's agent, which names lost ranks where the group has none of its own.
+    group's agent, which names lost ranks where the group has none of its own. `nonfinite`: as of
+    Options.
     """
 
     def __init__(
@@ -108,11 +115,13 @@ class HopsumGroup(dist.ProcessGroup):
         agent: Agent | None,
         whose: str = "",
         observer: Agent | None = None,
+        nonfinite: str = REFUSE,
     ) -> None:
         super().__init__(rank, size)
         self._agent = agent
         self._observer = agent or observer
         self._whose = whose
+        self._nonfinite = nonfinite
         self._gloo = gloo
         self._numbers = itertools.count()
         # A method that is not overridden dispatches to the backend of the tensor's device.
@@ -233,7 +242,9 @@ class HopsumGroup(dist.ProcessGroup):
         work = HopsumWork(name, len(parts), results, self._time(opts), agent)
         for place, part in enumerate(parts):
             which = f", tensor {place}" if len(parts) > 1 else ""
-            reduce(agent, f"{name}{which} ({part})", part, reduction, divisor, work.ended)
+            what = f"{name}{which} ({part})"
+            passes = self._nonfinite == PASS
+            reduce(agent, what, part, reduction, divisor, work.ended, passes=passes)
         return work
 
     @recorded
@@ -411,11 +422,15 @@ for _name in OVER_GLOO:
         setattr(HopsumGroup, _name, _over_gloo(_name))
 
 
-def create(options: Any) -> HopsumGroup:
+def create(options: Any, given: Any = None) -> HopsumGroup:
     """Return a group; `options` as PyTorch gives them to backends (_DistributedBackendOptions).
 
-    Raises HopsumError, at all ranks, where their agents do not fit together.
+    `given`: the pg_options of who makes it. Raises HopsumError, at all ranks, where their agents or
+    options do not fit together, and TypeError.
     """
+    numbers, world = options.global_ranks_in_group, dist.GroupMember.WORLD
+    parent = world if numbers and isinstance(world, HopsumGroup) else None
+    nonfinite = nonfinite_of(given, None if parent is None else parent._nonfinite)
     rank, size = options.group_rank, options.group_size
     gloo_options = dist.ProcessGroupGloo._Options()
     gloo_options._timeout = options.timeout
@@ -426,14 +441,15 @@ def create(options: Any) -> HopsumGroup:
     gloo.options.global_ranks_in_group = options.global_ranks_in_group
     gloo.options.group_name = options.group_id
     gloo._set_sequence_number_for_group()
-    numbers, world = options.global_ranks_in_group, dist.GroupMember.WORLD
-    observer = world._agent if numbers and isinstance(world, HopsumGroup) else None
-    agent = _find_agent(store, options, observer)
+    observer = None if parent is None else parent._agent
+    agent = _find_agent(store, options, observer, nonfinite)
     whose = f" of ranks {listed(numbers)}" if numbers else ""
-    return HopsumGroup(rank, size, gloo, agent, whose, observer)
+    return HopsumGroup(rank, size, gloo, agent, whose, observer, nonfinite)
 
 
-def _find_agent(store: dist.Store, options: Any, parent: Agent | None) -> Agent | None:
+def _find_agent(
+    store: dist.Store, options: Any, parent: Agent | None, nonfinite: str
+) -> Agent | None:
     """Return the agent of this rank, which attends the group's job; None: all goes over gloo.
 
     `parent`: a sub-group's default group's, if it has one. Raises HopsumError, and for the default
@@ -441,7 +457,8 @@ def _find_agent(store: dist.Store, options: Any, parent: Agent | None) -> Agent 
     """
     # The default group has no list of its ranks.
     numbers = options.global_ranks_in_group
-    group = Group(options.group_rank, numbers or range(options.group_size))
+    ranks = numbers or range(options.group_size)
+    group = Group(options.group_rank, ranks, nonfinite=nonfinite)
     if numbers:
         job_name = "" if parent is None else parent.job_name
         group = replace(group, name=options.group_id, parent=job_name)

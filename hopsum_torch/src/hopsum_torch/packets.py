@@ -8,7 +8,9 @@ SUM, COPY, BARRIER, DONE = 1, 2, 3, 4
 """First bytes of packets."""
 TYPES = ("float32", "int32")
 REDUCTIONS = ("sum", "max", "min", "and", "or", "xor")
-FAULTS = (None, "nan", "inf", "-inf")
+PASSED = "passed"
+"""Instead of a fault: some values are not finite, and are to be in the result."""
+FAULTS = (None, "nan", "inf", "-inf", PASSED)
 ALL, PARTS, ROOT = 0, 1, 2
 """Targets: every rank; of each rank a part; ROOT + r: rank r."""
 

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from hopsum_torch.agent import NAME, Agent, connect
 from hopsum_torch.errors import HopsumError, NoAgreement
+from hopsum_torch.options import NONFINITE, PASS, REFUSE
 
 AGENT, JOB = "HOPSUM_AGENT", "HOPSUM_JOB"
 """Environment variables: the agent's socket, or `none`; a job that is submitted already."""
@@ -38,13 +39,14 @@ class Group:
     """The ranks that look for a job; this process is `rank` of them.
 
     `numbers`: their numbers in the default group. `name`: of a sub-group, as PyTorch calls it.
-    `parent`: the name of the default group's job, if it has one.
+    `parent`: the name of the default group's job, if it has one. `nonfinite`: as of Options.
     """
 
     rank: int
     numbers: Sequence[int]
     name: str = ""
     parent: str = ""
+    nonfinite: str = REFUSE
 
     @property
     def job_name(self) -> str:
@@ -58,10 +60,27 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class RankHost:
-    """A rank's host: its name, or why there is none."""
+    """A rank's host: its name, or why there is none; and the rank's option."""
 
     host: str = ""
     error: str = ""
+    nonfinite: str = REFUSE
+
+
+def check_options(answers: Sequence[RankHost], numbers: Sequence[int] | None = None) -> None:
+    """Raise HopsumError if ranks have no valid option, or not the same.
+
+    `numbers`: by which messages call the ranks.
+    """
+    ranks: dict[str, list[int]] = {}
+    for rank, each in zip(numbers or range(len(answers)), answers, strict=True):
+        ranks.setdefault(each.nonfinite, []).append(rank)
+    if len(ranks) > 1 or not ranks.keys() <= {REFUSE, PASS}:
+        found = "; ".join(f"{each!r:.40} at rank {listed(those)}" for each, those in ranks.items())
+        raise HopsumError(
+            f"nonfinite is {found}: expected {REFUSE!r} at all ranks, or {PASS!r} at all; give "
+            f"them the same pg_options, or {NONFINITE}"
+        )
 
 
 def hosts_of(
@@ -107,16 +126,17 @@ def meet(store: Store, group: Group, timeout: float) -> Agent | str:
 
     All ranks call it and come to the same. The job of a sub-group starts on free slots at once, or
     is refused. `store`: for this attempt alone (`turn`); `timeout` in seconds. Raises NoAgreement,
-    at all ranks, if one of them finds no way, with its number, and HopsumError if the job does not
-    begin.
+    at all ranks, if one of them finds no way, with its number, and HopsumError, at all ranks, if
+    their options differ, and if the job does not begin.
     """
     where = os.environ.get(AGENT, NAME)
     agent, answers = _find(where)
-    store.set(f"host/{group.rank}", json.dumps([answers.host, answers.error]))
+    store.set(f"host/{group.rank}", json.dumps([answers.host, answers.error, group.nonfinite]))
     try:
         everyone = [
             RankHost(*json.loads(store.get(f"host/{r}"))) for r in range(len(group.numbers))
         ]
+        check_options(everyone, group.numbers)
         hosts = hosts_of(everyone, where, group.numbers)
         if isinstance(hosts, str):
             if agent is not None:

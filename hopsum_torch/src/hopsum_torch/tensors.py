@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from hopsum_torch.agent import ALL, PARTS, Agent
 from hopsum_torch.names import DEVICES
+from hopsum_torch.packets import PASSED
 from hopsum_torch.pinned import pinning
 
 SUMMED_AS = {
@@ -38,6 +39,9 @@ _OF_INTEGERS = (
     (dist.ReduceOp.BXOR, "xor"),
 )
 """The agent's names of reductions."""
+_NANS = {"max": 0x7FC00000, "min": 0xFFC00000 - (1 << 32)}
+"""The bits of a NaN that is in every maximum, or minimum: the agent compares bits
+(docs/agent-socket.md)."""
 MOST_ELEMENTS = (1 << 31) - 1
 """Maximum size of a tensor through the switches; a longer one goes over gloo."""
 LEAST_RANKS = 3
@@ -138,10 +142,13 @@ def reduce(
     reduction: str,
     divisor: int | None,
     then: Callable[[Exception | None], None],
+    *,
+    passes: bool = False,
 ) -> None:
     """Start to reduce a part; its result is divided by `divisor`, if given.
 
-    `reduction`: as `in_switches` returns it. `then` is called in the end. Raises GroupLost.
+    `reduction`: as `in_switches` returns it. `passes`: values that are not finite are in the
+    result. `then` is called in the end. Raises GroupLost.
     """
     dtype = part.sources[0].dtype
     summed = SUMMED_AS[dtype]
@@ -164,7 +171,15 @@ def reduce(
         if summed == torch.int32:
             return max(most, -least), None
         fault = _fault(shared, least, most, finite=reduction == "sum")
-        return exponent_byte(max(most, -least)) if fault is None else 0, fault
+        if fault is None:
+            return exponent_byte(max(most, -least)), None
+        if not passes:
+            return 0, fault
+        if reduction == "sum":
+            finite = shared.nan_to_num(0.0, 0.0, 0.0)
+            return exponent_byte(finite.abs().max().item()), (PASSED, 0)
+        shared.view(torch.int32)[torch.isnan(shared)] = _NANS[reduction]
+        return 0, None
 
     def drain(values: NDArray[Any]) -> None:
         if part.take is None:

@@ -115,7 +115,7 @@ class Agents:
 
     def _serve(self, host: str, connected: socket.socket) -> None:
         memories: dict[int, Any] = {}
-        self._say(connected, {"kind": "hello", "version": 6, "host": host})
+        self._say(connected, {"kind": "hello", "version": 7, "host": host})
         rank, left, job = -1, False, Job(0, [])
         while True:
             try:
@@ -191,7 +191,7 @@ class Agents:
             faults = {
                 rank: f"element {message['fault'][1]} is {message['fault'][0]}"
                 for rank, (message, _) in calls.items()
-                if message.get("fault")
+                if message.get("fault") and message["fault"][0] != packets.PASSED
             }
             first = wanted[0]
             others = {rank: str(each) for rank, each in wanted.items() if each != first}
@@ -230,7 +230,9 @@ class Agents:
                 for part, each in zip(parts, values, strict=True):
                     tensor[part] = each
             return
-        total = COMBINED_BY[wanted[2]].reduce(list(tensors))
+        # As sums of all that is finite, and of what is not.
+        with np.errstate(invalid="ignore", over="ignore"):
+            total = COMBINED_BY[wanted[2]].reduce(list(tensors))
         for tensor, part in zip(tensors, parts, strict=True):
             tensor[...] = 77
             tensor[part] = total[part]

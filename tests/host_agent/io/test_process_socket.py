@@ -144,7 +144,7 @@ def test_the_documents_examples(host: Host) -> None:
     attendance = host.socket.attendance(JOB)
     attendance.start(["h1", "h2"], rooted=True)
     requests: list[Request] = []
-    said: list[dict[str, Any]] = [{"kind": "hello", "version": 6, "host": "h1"}]
+    said: list[dict[str, Any]] = [{"kind": "hello", "version": 7, "host": "h1"}]
     expected = []
     for who, written in EXAMPLES:
         message = json.loads(written) if written[0] == "{" else {"kind": "call"}
@@ -175,13 +175,16 @@ def test_the_documents_examples(host: Host) -> None:
             attendance.close(message["why"])
             said.append(process.hear())
     assert said == expected
-    assert [request.kind for request in requests] == ["sum", "sum", "copy", "barrier", "leave"]
-    assert [request.call for request in requests] == [0, 1, 2, 3, -1]
-    first, second, third, *_ = requests
+    assert [request.kind for request in requests] == [
+        *("sum", "sum", "copy", "barrier", "sum", "leave")
+    ]
+    assert [request.call for request in requests] == [0, 1, 2, 3, 4, -1]
+    first, second, third, _, fifth, _ = requests
     assert first.tensor is not None and second.tensor is not None
     assert (first.tensor.dtype, len(first.tensor), first.magnitude) == (np.int32, 1000, 40)
     assert (first.reduction, second.reduction) == ("sum", "max")
     assert (second.tensor.dtype, second.fault) == (np.float32, ("nan", 17))
+    assert (fifth.reduction, fifth.fault, fifth.magnitude) == ("sum", ("passed", 0), 129)
     assert third.tensor is not None
     assert (third.tensor.dtype, len(third.tensor)) == (np.int32, 1000)
     assert [each.target for each in requests[:3]] == [ALL, PARTS, ROOT + 1]
@@ -226,7 +229,9 @@ def test_tensors_lie_in_memory_that_both_have(host: Host) -> None:
         (SUMMED._replace(elements=(1 << 32) - 1), "in memory 0: there is 4096 bytes"),
         (SUMMED._replace(reduction=6), "reduction 6 of int32: expected 0 to 5: sum, max"),
         (SUMMED._replace(type=FLOAT32, reduction=AND), "reduction 3 of float32: expected 0 to 2"),
-        (SUMMED._replace(fault=4), "fault 4: expected 0, or 1 to 3: nan, inf, -inf"),
+        (SUMMED._replace(fault=5), "fault 5: expected 0, or 1 to 4: nan, inf, -inf, passed"),
+        (SUMMED._replace(fault=4), "fault 4 of sum of int32: expected a sum of float32 where"),
+        (SUMMED._replace(fault=4, type=FLOAT32, reduction=MAX), "fault 4 of max of float32: exp"),
         (SUMMED._replace(fault=1, element=4), "element 4 of 4: expected .* one of the elements"),
         (SUMMED._replace(magnitude=(1 << 31) + 1), "magnitude 2147483649, .* at most 2.31"),
         (SUMMED._replace(target=PARTS), "target 1, 4 elements: expected 0 .all., 1 .parts., of"),

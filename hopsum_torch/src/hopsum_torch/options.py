@@ -1,0 +1,57 @@
+"""Options of process groups."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from typing import Any
+
+# What device meshes take as options of their groups.
+from torch._C._distributed_c10d import Backend
+from torch.distributed.constants import default_pg_timeout
+
+from hopsum_torch.names import NAME
+
+NONFINITE = "HOPSUM_NONFINITE"
+"""Environment variable: the option of groups that are made without it."""
+REFUSE, PASS = "refuse", "pass"
+
+
+class Options(Backend.Options):
+    """Options of a group: `pg_options` of `init_process_group` and `new_group`.
+
+    `nonfinite`: what a NaN or infinity in a sum, and a NaN in a maximum or minimum, leads to.
+    "refuse": the call raises SumRefused at every rank. "pass": it is in every rank's result, as
+    with gloo; loss scalers need that. None: as HOPSUM_NONFINITE says, "refuse" by default, and for
+    a sub-group as for the default group. `timeout`: of the groups of a device mesh, whose
+    `backend_override` may be these options; elsewhere the group's own counts.
+
+    All ranks of a group need the same. Raises ValueError.
+    """
+
+    def __init__(
+        self, nonfinite: str | None = None, timeout: timedelta = default_pg_timeout
+    ) -> None:
+        if nonfinite not in (None, REFUSE, PASS):
+            raise ValueError(f"nonfinite is {nonfinite!r:.40}: expected {REFUSE!r} or {PASS!r}")
+        super().__init__(NAME, timeout)
+        self.nonfinite = nonfinite
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Options, (self.nonfinite, self._timeout)
+
+    def __repr__(self) -> str:
+        return f"Options(nonfinite={self.nonfinite!r}, timeout={self._timeout!r})"
+
+
+def nonfinite_of(given: Any, inherited: str | None) -> str:
+    """Return the option of a group; what the environment says may be neither REFUSE nor PASS.
+
+    `given`: the group's pg_options, or None; those of another backend say nothing, as PyTorch gives
+    the same to all of a group. `inherited`: a sub-group's default group's. Raises TypeError.
+    """
+    if not isinstance(given, Backend.Options | None):
+        raise TypeError(f"pg_options: {given!r:.80}: expected hopsum_torch.Options")
+    if isinstance(given, Options) and given.nonfinite is not None:
+        return given.nonfinite
+    return inherited or os.environ.get(NONFINITE, REFUSE)
