@@ -209,6 +209,38 @@ def test_a_value_that_is_not_finite_is_named(sure: ProcessHosts) -> None:
     np.testing.assert_array_equal(sure.processes[0].memories[0][:20].view(np.float32), ONES)
 
 
+def test_values_that_are_not_finite_pass(sure: ProcessHosts) -> None:
+    """The flow of the other host has submitted its values already; then flows take calls again."""
+    wrong = np.array([1, np.inf, np.nan, 1, -np.inf], np.float32)
+    number = sure.processes[0].call(packet(), ONES)
+    sure.processes[1].call(packet(fault=4), wrong)
+    sure.run()
+    assert sure.by_flow == 1
+    for process in sure.processes:
+        assert process.ends[number] == "done"
+        found = process.memories[0][:20].view(np.float32)
+        np.testing.assert_array_equal(found, np.float32([2, np.inf, np.nan, 2, -np.inf]))
+    until_sure(sure, ONES, packet())
+
+
+@pytest.mark.parametrize(("reduction", "bits"), [(1, 0x7FC00000), (2, 0xFFC00000)])
+def test_flows_take_the_nans_of_extremes(
+    make: Callable[..., ProcessHosts], reduction: int, bits: int
+) -> None:
+    """Processes give those that pass the bits that are beyond the infinities."""
+    hosts, like = make(as_flow=True), packet(FLOAT32, reduction)
+    until_sure(hosts, ONES, like)
+    hosts.steadiness = 1.0
+    nan = np.uint32([bits]).view(np.float32)[0]
+    rows = [np.array(row, np.float32) for row in ([0, 1, nan], [nan, np.inf, -np.inf])]
+    rows = [np.append(row, [1, 1]).astype(np.float32) for row in rows]
+    first, second = call(hosts, rows, like)
+    assert hosts.by_flow
+    combine = (np.maximum, np.minimum)[reduction - 1]
+    np.testing.assert_array_equal(first, combine(*rows))
+    np.testing.assert_array_equal(second, first)
+
+
 def test_a_value_that_cannot_be_compared_is_named(make: Callable[..., ProcessHosts]) -> None:
     hosts, like = make(as_flow=True), packet(FLOAT32, 1)
     until_sure(hosts, ONES, like)
@@ -284,6 +316,9 @@ def scenario(seed: int) -> list[tuple[list[CallPacket], list[Values]]]:
                 if random.random() < exceptional / 2:
                     like = like._replace(fault=1, element=size - 1)
                     each[-1] = np.nan
+                elif not reduction and random.random() < exceptional:
+                    like = like._replace(fault=4)
+                    each[generator.integers(size)] = random.choice([np.nan, np.inf, -np.inf])
             else:
                 most = 1 << random.choice([30, 31]) if scale != 1 else 1000
                 each = generator.integers(-most, most, size).astype(np.int32)

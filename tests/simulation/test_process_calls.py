@@ -15,7 +15,7 @@ from hopsum.host_agent.node import guesses
 from hopsum.host_agent.node.calls import COPY, Wanted
 from hopsum.host_agent.node.process_source import OTHER, ProcessSource
 from hopsum.host_agent.node.work import Work
-from hopsum.host_agent.process_calls import ALL, PARTS, ROOT, CallPacket
+from hopsum.host_agent.process_calls import ALL, PARTS, PASSED, ROOT, CallPacket
 from hopsum.host_agent.segment import Tensor
 from hopsum.host_agent.stream import WorkerOptions
 from hopsum.host_agent.task import Task
@@ -34,7 +34,9 @@ from tests.support.simulated_jobs import Simulation
 
 LANES = 32
 TIMES = 4
+TARGETS = (ALL, PARTS, ROOT + 1)
 SETTLE: Any = ProcessSource._settle
+SPECIAL = (np.inf, -np.inf, np.nan)
 REDUCED_BY = {
     ("int32", "sum"): np.add,
     ("int32", "max"): np.maximum,
@@ -74,6 +76,16 @@ class Handed:
             kind = "copy" if reduction == "copy" else "sum"
             self._asked.append(Request(kind, number, values, magnitude, None, reduction, target))
         self._asked.append(Request("leave"))
+
+    def pass_on(self, number: int, generator: np.random.Generator) -> None:
+        """Let values that are not finite into a call, if it is of float32."""
+        values = self.tensors[number]
+        if values.dtype != np.float32:
+            return
+        values[generator.random(len(values)) < 0.1] = generator.choice(SPECIAL)
+        self.given[number] = values.copy()
+        if not np.isfinite(values).all():
+            self._asked[number] = replace(self._asked[number], fault=(PASSED, 0))
 
     def take(self) -> list[Request]:
         count = len(self._asked)
@@ -192,9 +204,8 @@ def test_each_call_is_reduced_in_its_own_way(
         "leaf-spine:2x2", link_rate=1e8, latency=1e-5, servers=1, workers=4, slots=1024
     )
     plan = plan_of(network, 4, rooted=rooted, window=8)
-    targets = (ALL, PARTS, ROOT + 1)
     calls = [
-        *((*call, 700, targets[place % 3]) for place, call in enumerate(REDUCED_BY)),
+        *((*call, 700, TARGETS[place % 3]) for place, call in enumerate(REDUCED_BY)),
         ("float32", "sum", 100, ALL),
         ("float32", "sum", 700, PARTS),
         ("int32", "copy", 700, PARTS),
@@ -223,6 +234,48 @@ def test_each_call_is_reduced_in_its_own_way(
     if one_by_one:
         # Of integers; of small float32 as expected, and then of one rank; and of goodbyes.
         assert remarks == {0, 10 + EXPONENT_BIAS, 12 + EXPONENT_BIAS, OTHER}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rooted", [False, True])
+@pytest.mark.parametrize("places", [(0, 1, 2, 3), (0, 0, 1, 2, 3, 3, 3)], ids=["a rank each", "several"])
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_values_that_are_not_finite_pass(
+    places: tuple[int, ...], rooted: bool, one_by_one: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under loss, and whatever the calls before and after: each rank sees what addition gives."""
+    monkeypatch.setattr(guesses, "SURE", 1)
+    network = load_network(
+        "leaf-spine:2x2", link_rate=1e8, latency=1e-5, servers=1, workers=4, slots=1024
+    )
+    plan = plan_of(network, 4, rooted=rooted, window=8)
+    calls = [
+        *(("float32", "sum", elements, target) for elements in (84, 700) for target in TARGETS),
+        ("int32", "sum", 700, ALL),
+    ] * TIMES
+    ranks = tuple(plan.workers[place] for place in places)
+    processes = hand_over(ranks, calls, monkeypatch, one_by_one=one_by_one)
+    generator = np.random.default_rng(7)
+    for process in processes:
+        for number in generator.permutation(len(calls))[: len(calls) // 4]:
+            process.pass_on(int(number), generator)
+    simulation = Simulation(
+        network,
+        engine_maker(HOPSUM_P4, defines={"LANES": str(LANES), "SLOTS": "1024"}),
+        faults=Faults(loss=0.03),
+        seed=1,
+    )
+    spec = WorkloadSpec(PROCESS, 4, 0, 0, DataType.INT32, 0, ranks=ranks)
+    options = replace(WorkerOptions(), deadline=500.0, max_timeout=0.3)
+    simulation.add(plan, Work(Task(spec, options=asdict(options))))
+    simulation.run(400.0)
+    for number in range(len(calls)):
+        for rank, process in enumerate(processes):
+            with np.errstate(invalid="ignore"):
+                start, stop, values = expected(calls, number, processes, rank)
+            np.testing.assert_array_equal(process.tensors[number][start:stop], values)
+    for process in processes:
+        assert sorted(process.done_with) == [*range(len(calls))]
 
 
 def measured(

@@ -77,8 +77,9 @@ class Process:
     def call(self, packet: CallPacket, values: NDArray[Any]) -> int:
         """Make a call of values, in the memory of its packet; return its number."""
         self.memories[packet.memory][: values.nbytes] = values.view(np.uint8)
-        if values.dtype == np.float32 and not packet.reduction and np.isfinite(values).all():
-            magnitude = int(exponent_codes(values, len(values), "")[0])
+        if values.dtype == np.float32 and not packet.reduction:
+            finite = np.where(np.isfinite(values), values, np.float32(0))
+            magnitude = int(exponent_codes(finite, len(values), "")[0])
         elif values.dtype == np.int32 and not packet.reduction:
             magnitude = int(np.abs(values.astype(np.int64)).max())
         else:

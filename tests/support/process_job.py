@@ -159,6 +159,8 @@ class Job:
         self.kinds: set[str] = set()
         """The operations that sources submit for them."""
         self.reductions: set[Reduction | None] = set()
+        self.for_all = 0
+        """How many tensors were for all hosts."""
         self._random = random or Random(0)
         self._waiting: list[list[Named]] = [[] for _ in hosts]
         self._held: Set[str] = frozenset()
@@ -197,6 +199,7 @@ class Job:
                 self.types.append((first.tensor.dtype.name, len(first.tensor)))
                 self.kinds.add(_kind(first))
                 self.reductions.add(first.reduction)
+                self.for_all += first.reduction not in ROOT_REDUCTIONS
                 self._combine(tensors)
                 for source, each in zip(self._sources, tensors, strict=True):
                     source.finish(each.name, each.tensor, 0.0)

@@ -19,6 +19,7 @@ from hopsum.host_agent.node.guesses import SURE
 from hopsum.host_agent.node.nonfinite import put_back, take_out
 from hopsum.host_agent.node.process_source import PACKED_ELEMENTS
 from hopsum.host_agent.process_calls import ALL, PARTS, ROOT
+from hopsum.protocol.wire import Reduction
 from tests.support.process_job import Job
 
 INF, NAN = np.inf, np.nan
@@ -135,6 +136,19 @@ def test_finite_calls_cost_nothing_more(elements: int) -> None:
     values = ("int32" if elements < PACKED_ELEMENTS else "float32", elements)
     assert sorted(passing.types) == sorted([values, ("int32", 256), ("int32", elements), values])
     assert passing.processes[0].tensors[SURE + 3].tolist() == [INF] * elements
+
+
+def test_counts_go_where_their_values_go() -> None:
+    job = Job(3, sets=1)
+    rows = rows_of(Random(2), 3, 3 * PACKED_ELEMENTS, 0.1)
+    for process, row in zip(job.processes, rows, strict=True):
+        process.sum(row, target=PARTS, passes=True)
+    job.run()
+    check(job, 0, rows, PARTS)
+    # The check alone is for all.
+    assert job.kinds == {"check", "counts", "values"}
+    assert job.reductions == {None, Reduction.REDUCE_SUM}
+    assert job.for_all == 1
 
 
 @pytest.mark.parametrize("turns", [1, 3, SURE + 3])
