@@ -238,7 +238,9 @@ def test_each_call_is_reduced_in_its_own_way(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rooted", [False, True])
-@pytest.mark.parametrize("places", [(0, 1, 2, 3), (0, 0, 1, 2, 3, 3, 3)], ids=["a rank each", "several"])
+@pytest.mark.parametrize(
+    "places", [(0, 1, 2, 3), (0, 0, 1, 2, 3, 3, 3)], ids=["a rank each", "several"]
+)
 @pytest.mark.parametrize("one_by_one", [False, True])
 def test_values_that_are_not_finite_pass(
     places: tuple[int, ...], rooted: bool, one_by_one: bool, monkeypatch: pytest.MonkeyPatch

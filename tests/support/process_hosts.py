@@ -12,6 +12,7 @@ import json
 import os
 import select
 import socket
+import time
 from collections.abc import Callable
 from random import Random
 from types import SimpleNamespace
@@ -41,6 +42,8 @@ from tests.support.machine import unique
 from tests.support.protocol_world import SERVER, at_server, at_worker, star_plan
 
 MEMORY_BYTES = 1 << 14
+WAIT_SECONDS = 0.001
+"""Longest wait for processes: timers of the protocol are looked at as often."""
 _STRIDE, _ROOM = 2048, 512
 _DESTINATION = slice(30, 34)
 """IPv4 destination of a frame."""
@@ -115,7 +118,8 @@ class Process:
 
 class ProcessHosts:
     """A job of a rank on each of two hosts, and its server; `window` and `loss` are of the job's
-    tree. `rooted`: the server is at the first of these hosts."""
+    tree. `rooted`: the server is at the first of these hosts. `elsewhere`: the ranks are others'
+    processes, which attend the plan's job (`serve`)."""
 
     def __init__(
         self,
@@ -125,6 +129,7 @@ class ProcessHosts:
         loss: float = 0.0,
         window: int = 4,
         rooted: bool = False,
+        elsewhere: bool = False,
     ) -> None:
         self.as_flow = as_flow
         self.by_flow = 0
@@ -151,7 +156,8 @@ class ProcessHosts:
         self.members: dict[str, Member] = {}
         self._watched: dict[str, set[int]] = {host: set() for host in self.plan.workers}
         self.sockets = {host: self._listen(host) for host in self.plan.workers}
-        self.processes = [Process(each.name) for each in self.sockets.values()]
+        names = [] if elsewhere else [each.name for each in self.sockets.values()]
+        self.processes = [Process(name) for name in names]
         for rank, process in enumerate(self.processes):
             process.say({"kind": "attend", "job": self.plan.job, "rank": rank})
             process.share()
@@ -172,6 +178,8 @@ class ProcessHosts:
             too_much=lambda needed, what: None,
             use_links=lambda job, ports, links: None,
             process_tensors=self.sockets[host].attendance,
+            # What a member does once all ranks have left stays undone.
+            put=lambda job, work: 1,
         )
         install: Callable[[Any], None] = lambda machine: self.machines.update({host: machine})  # noqa: E731
         unused: Any = None
@@ -192,6 +200,14 @@ class ProcessHosts:
             if all(process.all_ended for process in self.processes):
                 return
         raise AssertionError("the calls have not ended")
+
+    def serve(self, over: Callable[[], bool]) -> None:
+        """Go on, by this machine's clock, until something is over."""
+        while not over():
+            self.now = time.monotonic()
+            moved = [self._turn(host) for host in self.plan.workers]
+            if not any(moved):
+                select.select(set().union(*self._watched.values()), [], [], WAIT_SECONDS)
 
     def settle(self) -> None:
         """Let hosts take over what their flows have done, and end what is in flight."""

@@ -1,0 +1,96 @@
+"""Ranks of PyTorch, processes of their own, whose calls the agents' code takes, in C and Python.
+
+The frames between the hosts and the server, of which some are lost, cross no network.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.support.machine import own_port
+from tests.support.paths import ROOT
+from tests.support.process_hosts import ProcessHosts
+
+pytestmark = [
+    pytest.mark.slow,
+    # Not imported: that takes seconds, in each process that collects the tests.
+    pytest.mark.skipif(
+        find_spec("torch") is None, reason="torch is an extra: pip install hopsum[torch]"
+    ),
+]
+
+SCALING = ROOT / "hopsum_torch/tests/support/scaling.py"
+Step = tuple[float, bool, float, float]
+"""Scale, whether it was skipped, and what a rank's parameters are."""
+
+
+def start(
+    folder: Path, backend: str, kind: str, agents: list[str], job: int
+) -> list[subprocess.Popen[bytes]]:
+    """Start a rank for each agent."""
+    port = own_port()
+    processes = []
+    for rank, agent in enumerate(agents):
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "RANK": str(rank),
+            "WORLD_SIZE": str(len(agents)),
+            "HOPSUM_AGENT": agent,
+            "HOPSUM_JOB": str(job),
+        }
+        with (folder / f"{backend}.{rank}").open("wb") as log:
+            command = [sys.executable, str(SCALING), backend, kind]
+            processes.append(
+                subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
+            )
+    return processes
+
+
+def steps(folder: Path, backend: str, processes: list[subprocess.Popen[bytes]]) -> list[list[Step]]:
+    """Return the steps of ranks that have ended."""
+    printed = [(folder / f"{backend}.{rank}").read_text() for rank in range(len(processes))]
+    assert [process.wait() for process in processes] == [0] * len(processes), printed
+    found = [re.search(r"^steps (.*)$", text, re.MULTILINE) for text in printed]
+    return [json.loads(each[1]) for each in found if each is not None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "rooted", "as_flow", "loss"),
+    [("ddp", False, True, 0.0), ("ddp", True, True, 0.02), ("hook", False, False, 0.02)],
+)
+def test_a_loss_scaler_skips_the_steps_that_it_skips_with_gloo(
+    kind: str, rooted: bool, as_flow: bool, loss: float, tmp_path: Path
+) -> None:
+    hosts = ProcessHosts(as_flow=as_flow, window=16, rooted=rooted, loss=loss, elsewhere=True)
+    names = [each.name for each in hosts.sockets.values()]
+    try:
+        processes = start(tmp_path, "hopsum", kind, names, hosts.plan.job)
+        hosts.serve(lambda: all(process.poll() is not None for process in processes))
+        by_switches = steps(tmp_path, "hopsum", processes)
+        rounds = [member.round for member in hosts.members.values()]
+        # Buckets of the gradients, the checks, and the counts.
+        assert rounds[0] == rounds[1] > 2 * len(by_switches[0])
+    finally:
+        hosts.close()
+    processes = start(tmp_path, "gloo", kind, ["none"] * len(names), 0)
+    for process in processes:
+        process.wait()
+    by_gloo = steps(tmp_path, "gloo", processes)
+    assert len(by_switches) == len(by_gloo) == 2
+    for mine, others in zip(by_switches, by_gloo, strict=True):
+        assert [step[:2] for step in mine] == [step[:2] for step in others]
+        assert 0 < sum(skipped for _, skipped, *_ in mine) < len(mine)
+        tolerance = 1e-2 if kind == "hook" else 1e-4
+        for one, other in zip(mine, others, strict=True):
+            assert one[2:] == pytest.approx(other[2:], rel=tolerance)
