@@ -38,12 +38,13 @@ MARKER_MAC = 0x02FE00000000
 """Plus the port that a marker goes to; the CPU port has one too."""
 MARKER_TYPE = b"\x88\xb5"
 """An ether type for local experiments: no table but that of MAC addresses looks at it."""
+MARKER_PAYLOAD = 128
+"""Bytes, more than a packet-in header: BMv2 drops shorter frames to the controller."""
 WAIT_SECONDS = 0.1
 LOSSY_SECONDS = 0.5
 """How long to wait for a marker that may have been lost on purpose, once the switch is idle."""
 BURST = 24
 """Frames between two waits: BMv2's egress queues hold 64, and the markers need room."""
-PACKET_IN_BYTES = 15
 ETH_P_ALL = 3
 PACKET_IGNORE_OUTGOING = 23
 
@@ -225,10 +226,11 @@ class Bmv2Process:
             m for m in self.info.controller_packet_metadata if m.preamble.name == "packet_in"
         )
         values = {m.metadata_id: int.from_bytes(m.value, "big") for m in packet.metadata}
-        header = 0
+        header = bits = 0
         for field in described.metadata:
             header = header << field.bitwidth | values[field.id]
-        return header.to_bytes(PACKET_IN_BYTES, "big") + packet.payload
+            bits += field.bitwidth
+        return header.to_bytes(bits // 8, "big") + packet.payload
 
 
 def _clone_entity(port: int) -> p4r.Entity:
@@ -388,9 +390,8 @@ class Bmv2Switch(Switch):
 
 def _marker(source: int, to: int) -> bytes:
     """A frame that is forwarded to a port and tells which one it came from."""
-    frame = (
-        (MARKER_MAC + to).to_bytes(6, "big") + bytes(6) + MARKER_TYPE + source.to_bytes(40, "big")
-    )
+    payload = source.to_bytes(MARKER_PAYLOAD, "big")
+    frame = (MARKER_MAC + to).to_bytes(6, "big") + bytes(6) + MARKER_TYPE + payload
     packet_out = b"\0" + to.to_bytes(2, "big") + bytes(4)
     return packet_out + frame if source == CPU_PORT else frame
 
