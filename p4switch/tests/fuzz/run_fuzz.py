@@ -12,7 +12,6 @@ prints what it has compared so far and returns status 130.
 from __future__ import annotations
 
 import argparse
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from pathlib import Path
 from tests.fuzz import wires
 from tests.fuzz.differential import Options, compare
 from tests.fuzz.programs import frames_of, program_of
+from tests.support.bmv2 import missing
 from tests.support.sanitizers import address_sanitizer, sanitized_environment
 from tests.support.veth import possible
 
@@ -74,8 +74,8 @@ def main() -> int:
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell ignores it for its jobs.
-    bmv2 = all(shutil.which(command) for command in ("p4c", "simple_switch_grpc"))
-    chosen = Options(options.frames, options.sanitize, bmv2 and not options.sanitize)
+    bmv2 = missing() is None and not options.sanitize
+    chosen = Options(options.frames, options.sanitize, bmv2)
     if options.sanitize:
         return work(options.first, 2, options.minutes, chosen)
     if options.seed is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +17,7 @@ from tests.fuzz import wires
 from tests.fuzz.differential import Options, compare, program_outputs
 from tests.fuzz.programs import CELLS, frames_of, program_of
 from tests.fuzz.run_fuzz import INTERRUPTED
+from tests.support.bmv2 import missing
 from tests.support.veth import skip_without_veths
 
 SEEDS = range(100, 140)
@@ -41,9 +41,8 @@ def test_bmv2_gets_no_index_beyond_its_registers() -> None:
 
 @pytest.mark.slow
 def test_bmv2_agrees() -> None:
-    for command in ("p4c", "simple_switch_grpc"):
-        if shutil.which(command) is None:
-            pytest.skip(f"{command} is not on PATH")
+    if missing() is not None:
+        pytest.skip(f"{missing()}")
     # The first of them has such an index otherwise.
     for seed in (1795457839012, SEEDS[0]):
         assert compare(seed, Options(frames=60, bmv2=True)) is None

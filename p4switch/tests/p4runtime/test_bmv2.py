@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import grpc
 import pytest
-from finsy.proto import p4i, p4r
-from google.protobuf import text_format
+from finsy.proto import p4r
 
-from tests.support.machine import PATIENCE, own_port
+from tests.support.bmv2 import missing, running_bmv2
 from tests.support.p4runtime_world import (
-    CPU_PORT,
     DELETE,
     DEVICE,
     INSERT,
@@ -23,14 +18,12 @@ from tests.support.p4runtime_world import (
     Client,
     World,
     clone_session,
+    everything,
     multicast,
 )
 from tests.support.paths import EVERYTHING_P4
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("simple_switch_grpc") is None or shutil.which("p4c") is None,
-    reason="needs simple_switch_grpc and p4c",
-)
+pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
 # What BMv2 does differently; where the specification speaks of it, p4switch follows that.
 BMV2_DIFFERS = {
@@ -53,28 +46,9 @@ BMV2_DIFFERS = {
 @pytest.fixture(scope="module")
 def bmv2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """A client of a BMv2 that runs `everything.p4`."""
-    folder = tmp_path_factory.mktemp("bmv2")
-    info_path = folder / "p4info.txtpb"
-    command = ["p4c", "--target", "bmv2", "--arch", "v1model", "--std", "p4-16"]
-    command += ["--p4runtime-files", str(info_path), "-o", str(folder), str(EVERYTHING_P4)]
-    subprocess.run(command, check=True, capture_output=True)
-    address = f"unix:{folder}/p4rt"
-    command = ["simple_switch_grpc", "--no-p4", "--device-id", str(DEVICE)]
-    command += ["--thrift-port", str(own_port()), "--"]
-    command += ["--grpc-server-addr", address, "--cpu-port", str(CPU_PORT)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        with grpc.insecure_channel(address) as channel:
-            grpc.channel_ready_future(channel).result(PATIENCE)
-        info = text_format.Parse(info_path.read_text(), p4i.P4Info())
-        client = Client(address, DEVICE, info)
-        client.arbitrate()
-        client.push(info, (folder / "everything.json").read_bytes())
-        yield client
-        client.close()
-    finally:
-        process.terminate()
-        process.wait()
+    _, program, _ = everything()
+    with running_bmv2(program, EVERYTHING_P4, tmp_path_factory.mktemp("bmv2")) as engine:
+        yield engine.client
 
 
 @pytest.fixture
