@@ -37,6 +37,7 @@ pytestmark = [
 
 OPERATIONS = ROOT / "hopsum_torch/tests/support/operations.py"
 COMPARE = ROOT / "hopsum_torch/tests/support/compare.py"
+SCALING = ROOT / "hopsum_torch/tests/support/scaling.py"
 RESTARTING = ROOT / "hopsum_torch/tests/support/restarting.py"
 UNTIL_ENDED = SUPPORT / "torch_until_ended.py"
 WORKERS = ("h1", "h2", "h3")
@@ -59,7 +60,15 @@ def test_ranks_on_several_hosts_train_as_one_process_does(cluster: Running) -> N
     after = dict(cluster.queries.switches(counters=True)[0].outcomes)["completed"]
     assert after - before >= 100_000 // 256 + 5
 
-    # In the same cluster: a rank that is killed is named at all others, and its job ends.
+    # In the same cluster: a loss scaler skips the steps that it skips with gloo.
+    by_switches, by_gloo = (scaled(cluster, backend) for backend in ("hopsum", "gloo"))
+    for mine, others in zip(by_switches, by_gloo, strict=True):
+        assert [step[:2] for step in mine] == [step[:2] for step in others]
+        assert 0 < sum(skipped for _, skipped, *_ in mine) < len(mine)
+        for one, other in zip(mine, others, strict=True):
+            assert one[2:] == pytest.approx(other[2:], rel=1e-4)
+
+    # A rank that is killed is named at all others, and its job ends.
     processes = ranks(cluster, SUPPORT / "torch_rank_dies.py")
     printed_by = [process.communicate(timeout=PATIENCE)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, -9, 0], printed_by
@@ -70,11 +79,23 @@ def test_ranks_on_several_hosts_train_as_one_process_does(cluster: Running) -> N
         assert "the process on h2 disconnected without leaving (h2 is rank 1)" in error
 
 
-def ranks(cluster: Running, script: Path) -> list[subprocess.Popen[str]]:
+def scaled(cluster: Running, backend: str) -> list[list[list[float]]]:
+    """By rank what a loss scaler does at each step."""
+    steps = []
+    for process in ranks(cluster, SCALING, backend, "ddp"):
+        printed, _ = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0, printed[-3000:]
+        found = re.search("^steps (.*)$", printed, re.MULTILINE)
+        assert found is not None, printed[-3000:]
+        steps.append(json.loads(found[1]))
+    return steps
+
+
+def ranks(cluster: Running, script: Path, *arguments: str) -> list[subprocess.Popen[str]]:
     """A script on each worker's host, as torchrun would start it."""
     return [
         subprocess.Popen(
-            ["mnexec", "-a", str(cluster.agent(host)), sys.executable, str(script)],
+            ["mnexec", "-a", str(cluster.agent(host)), sys.executable, str(script), *arguments],
             env={
                 **os.environ,
                 "OMP_NUM_THREADS": "1",
@@ -82,6 +103,7 @@ def ranks(cluster: Running, script: Path) -> list[subprocess.Popen[str]]:
                 "MASTER_PORT": "29500",
                 "RANK": str(rank),
                 "WORLD_SIZE": str(len(WORKERS)),
+                "GLOO_SOCKET_IFNAME": f"{host}-eth0",
             },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
