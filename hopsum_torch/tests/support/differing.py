@@ -17,8 +17,15 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from hopsum_torch import Options
 
-which, odd = sys.argv[1], int(os.environ["RANK"]) == 1
+which, rank, size = sys.argv[1], int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+odd = rank == 1
+address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+store = dist.TCPStore(address, port, size, is_master=not rank)
 met: dict[str, str] = {}
+
+
+def join(options: Options | None = None) -> None:
+    dist.init_process_group("hopsum", store=store, rank=rank, world_size=size, pg_options=options)
 
 
 def sum_nan(name: str, group: dist.ProcessGroup | None = None) -> None:
@@ -34,14 +41,12 @@ def act() -> None:
     if which == "environment":
         if odd:
             os.environ["HOPSUM_NONFINITE"] = "allow"
-        dist.init_process_group("hopsum")
-    dist.init_process_group(
-        "hopsum", pg_options=Options("refuse" if odd and which == "default" else "pass")
-    )
+        join()
+    join(Options("refuse" if odd and which == "default" else "pass"))
     sum_nan("default")
     if which == "sub-group":
         same = dist.new_group([0, 1])
-        if dist.get_rank() < 2:
+        if rank < 2:
             sum_nan("inherited", same)
             dist.new_group([0, 1], pg_options=Options("refuse" if odd else None))
         return
@@ -57,7 +62,10 @@ try:
 except RuntimeError as raised:
     met["raised"] = f"{type(raised).__name__}: {raised}"
 print("met", json.dumps(met), flush=True)
-# The first has the store.
 if dist.is_initialized():
     dist.barrier()
     dist.destroy_process_group()
+# Rank 0, which has the store, is the last.
+store.set(f"over/{rank}", "")
+if rank == 0:
+    store.wait([f"over/{each}" for each in range(size)])
