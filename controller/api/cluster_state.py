@@ -15,8 +15,8 @@ from hopsum.collectives.plan import JobPlan
 from hopsum.controller import clock
 from hopsum.controller.dataplane.driver import DriverError, State, SwitchTarget
 from hopsum.controller.dataplane.slots import SlotState
-from hopsum.controller.jobs.agents import UnknownJobError
 from hopsum.controller.jobs.cluster import Cluster
+from hopsum.controller.jobs.engine import UnknownJobError
 from hopsum.controller.jobs.job import Job
 from hopsum.controller.jobs.job_state import JobState
 from hopsum.controller.telemetry.diagnosis import condition, link_condition
@@ -96,7 +96,7 @@ def job_info(cluster: Cluster, job: Job, *, trees: bool = False) -> pb.JobInfo:
         name=job.spec.name,
         state=job.state,
         outcome=job.outcome or "",
-        reason=cluster.why_waiting(job),
+        reason=cluster.engine.why_waiting(job),
         epoch=job.epoch,
         workers=job.request.workers,
         servers=job.servers,
@@ -154,7 +154,7 @@ def link_uses(cluster: Cluster) -> list[pb.LinkUse]:
             used=state.used,
             free=state.free,
             age=state.age,
-            health=link_condition(cluster.manager.health, u, v, now),
+            health=link_condition(cluster.health, u, v, now),
         )
         for (u, v), state in cluster.nodes.state.links(now).items()
     ]
@@ -166,7 +166,7 @@ def slot_uses(cluster: Cluster) -> list[pb.SlotUse]:
     for name, switch in cluster.network.switches.items():
         if switch.aggregates:
             quota = cluster.settings.sharing.slots(cluster.network, name)
-            held = cluster.manager.slots_held(name)
+            held = cluster.plans.slots_held(name)
             use = pb.SlotUse(
                 switch=name,
                 slots=switch.slots,
@@ -174,7 +174,7 @@ def slot_uses(cluster: Cluster) -> list[pb.SlotUse]:
                 quota=quota,
                 taken=sum(held.values()),
             )
-            for (job, tree), slots in cluster.manager.slot_ranges(name).items():
+            for (job, tree), slots in cluster.plans.slot_ranges(name).items():
                 use.ranges.add(job=job, tree=tree, first=slots.start, count=len(slots))
             uses.append(use)
     return uses
@@ -184,7 +184,7 @@ async def switch_statuses(
     cluster: Cluster, switches: SwitchReader, *, counters: bool
 ) -> list[pb.SwitchStatus]:
     """Return the switches: addresses, states, and packet counters."""
-    health, states, now = cluster.manager.health, switches.states(), clock.now()
+    health, states, now = cluster.health, switches.states(), clock.now()
     statuses = [
         pb.SwitchStatus(
             name=name,
@@ -225,5 +225,5 @@ async def missing_children(cluster: Cluster, switches: SwitchReader, job: int) -
     found = cluster.jobs.get(job)
     if found is not None and (found.state.over or found.state is JobState.QUEUED):
         raise UnknownJobError(f"job {found.spec.name} is {found.state}: it has no slots")
-    plan = cluster.manager.agents.tracker(job).plan
+    plan = cluster.engine.tracker(job).plan
     return find_missing(cluster.network, plan, await read_slots(plan, switches.inspect))

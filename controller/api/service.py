@@ -11,7 +11,6 @@ from dataclasses import replace
 import grpc
 
 from hopsum.collectives.messages import network_message, plan_message
-from hopsum.collectives.plan import PlanError
 from hopsum.controller import clock
 from hopsum.controller.api.callers import CALLER, may_cancel, owner_of, why_not
 from hopsum.controller.api.cluster_state import (
@@ -25,14 +24,13 @@ from hopsum.controller.api.cluster_state import (
     switch_statuses,
 )
 from hopsum.controller.api.listening import Listen
-from hopsum.controller.background import log_defect
 from hopsum.controller.dataplane.driver import DriverError
 from hopsum.controller.dataplane.slots import slot_message
-from hopsum.controller.jobs.agents import MessageQueue, UnknownJobError
-from hopsum.controller.jobs.cluster import Cluster
+from hopsum.controller.jobs.cluster import AgentStream, Cluster, StreamPostponed
+from hopsum.controller.jobs.engine import UnknownJobError
 from hopsum.controller.jobs.job import Job
 from hopsum.controller.jobs.job_spec import spec_from
-from hopsum.controller.jobs.job_state import JobError, JobState
+from hopsum.controller.jobs.job_state import JobError
 from hopsum.controller.jobs.journal import Unrecorded
 from hopsum.controller.jobs.priorities import PriorityError
 from hopsum.controller.jobs.task_check import check_task
@@ -45,10 +43,6 @@ from hopsum.protocol.errors import InputError
 
 LOGGER = logging.getLogger("hopsum.service")
 
-CHECK_SECONDS = 1.0
-"""Seconds between checks for agents that timed out."""
-AWAY_SECONDS = 1.0
-"""Seconds by which a check is late before this process counts as having been stopped."""
 MOST_OWNED = 200
 """Maximum active jobs of one caller who is not an operator, to leave room for others."""
 MOST_SLOTS = 1 << 16
@@ -70,12 +64,11 @@ class ControllerService(pb_grpc.ControllerServicer):
 
     def __init__(self, cluster: Cluster, switches: SwitchReader | None = None) -> None:
         self._cluster = cluster
-        self._agents = cluster.manager.agents
-        self._health = cluster.manager.health
         self._switches = switches
         self._queues: dict[str, Queue] = {}
         """Queues of commands to each host's agent."""
         cluster.send = self._send
+        cluster.end_host = self._end
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Register the service at a server."""
@@ -85,32 +78,11 @@ class ControllerService(pb_grpc.ControllerServicer):
     async def serve(self, listen: Listen) -> AsyncIterator[str]:
         """Serve at `listen`; yield the address for agents and users."""
         async with listen([self.add_to]) as address:
-            checking = asyncio.create_task(self._check(), name="checks of agents")
-            checking.add_done_callback(log_defect)
             self._cluster.opened()
             try:
                 yield address
             finally:
-                checking.cancel()
-                await asyncio.gather(checking, return_exceptions=True)
-                self._agents.end_streams()
-
-    async def _check(self) -> None:
-        """Drop silent agents and complete pending journal records, forever."""
-        while True:
-            began = clock.now()
-            await asyncio.sleep(CHECK_SECONDS)
-            now = clock.now()
-            away = now - began - CHECK_SECONDS
-            if away > AWAY_SECONDS:
-                LOGGER.warning("this controller was stopped for %.1f s", away)
-                self._agents.was_away(away, now)
-                self._cluster.nodes.was_away(away, now)
-            self._agents.check(now)
-            await self._cluster.catch_up()
-            for host in self._cluster.nodes.silent(now):
-                LOGGER.warning("[%s] timed out", host)
-                self._queues[host].put_nowait(None)
+                self._cluster.end_streams()
 
     def _send(self, host: str, command: pb.NodeCommand) -> None:
         """Send a command to a host's agent; the stream of one that does not read ends."""
@@ -122,6 +94,11 @@ class ControllerService(pb_grpc.ControllerServicer):
         elif queue.qsize() == MOST_COMMANDS:
             LOGGER.warning("[%s] does not read its messages", host)
             queue.put_nowait(None)
+
+    def _end(self, host: str) -> None:
+        """End the stream of a host's agent."""
+        if host in self._queues:
+            self._queues[host].put_nowait(None)
 
     # -- agents in jobs
 
@@ -138,58 +115,24 @@ class ControllerService(pb_grpc.ControllerServicer):
         if (why := why_not(host, context)) is not None:
             yield _refused(why)
             return
-        try:
-            tracker = self._agents.tracker(job)
-        except UnknownJobError as error:
-            yield self._ended(job) or _refused(str(error))
-            return
-        if tracker.needs_new_epoch(host, requested.state):
-            try:
-                await self._cluster.manager.replan(job, why=f"another agent serves on {host}")
-            except (DriverError, PlanError, TimeoutError) as error:
-                # It tries again.
-                await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
-        try:
-            queue, refused = self._agents.connect(
-                host, job, requested.state, requested.round, clock.now(), requested.instance
-            )
-        except UnknownJobError as error:
-            yield self._ended(job) or _refused(str(error))
-            return
-        if refused is not None:
-            yield refused
-            return
+        stream = self._cluster.join(host, job, requested.state, requested.round, requested.instance)
+        reading = asyncio.create_task(self._read(stream, request))
         LOGGER.info("[%s] attends job %d", host, job)
-        reading = asyncio.create_task(self._read(host, job, request, queue))
         try:
-            while (message := await queue.get()) is not None:
+            while (message := await stream.next()) is not None:
                 yield message
+        except StreamPostponed as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         finally:
             reading.cancel()
-            self._agents.disconnect(host, job, queue, clock.now())
+            self._cluster.leave(stream)
             LOGGER.info("[%s] left job %d", host, job)
 
-    def _ended(self, number: int) -> pb.ControllerMessage | None:
-        """Return how a job ended, for an agent that was away then; None if it has not."""
-        job = self._cluster.jobs.get(number)
-        if job is None or job.outcome is None:
-            return None
-        if job.outcome is JobState.FINISHED:
-            return pb.ControllerMessage(all_done=pb.AllDone())
-        verb = "was" if job.outcome is JobState.CANCELLED else "has"
-        return _refused(f"job {job.spec.name} {verb} {job.outcome}: {job.reason}")
-
-    async def _read(
-        self,
-        host: str,
-        job: int,
-        request: AsyncIterator[pb.AgentMessage],
-        queue: MessageQueue,
-    ) -> None:
+    async def _read(self, stream: AgentStream, request: AsyncIterator[pb.AgentMessage]) -> None:
         """Process an agent's messages to the end of its stream."""
         async for message in request:
-            self._agents.receive(host, job, message, clock.now())
-        queue.put_nowait(None)
+            self._cluster.receive(stream, message)
+        stream.end()
 
     # -- agents' processes
 
@@ -233,6 +176,7 @@ class ControllerService(pb_grpc.ControllerServicer):
             if self._queues[host] is queue:
                 del self._queues[host]
                 nodes.detach(host, clock.now())
+                self._cluster.detached(host)
                 LOGGER.info("[%s] detached", host)
 
     async def _take_reports(
@@ -242,7 +186,7 @@ class ControllerService(pb_grpc.ControllerServicer):
             if message.WhichOneof("message") != "report":
                 continue
             try:
-                self._cluster.take_report(host, message.report, clock.now())
+                self._cluster.take_report(host, message.report)
             except (StateError, PriorityError) as error:
                 LOGGER.warning("%s", error)
                 refused = pb.Refused(reason=str(error))
@@ -258,10 +202,11 @@ class ControllerService(pb_grpc.ControllerServicer):
     ) -> pb.StatusReply:
         """Return all jobs and their agents."""
         now = clock.now()
-        reply = pb.StatusReply(jobs=[tracker.status(now) for tracker in self._agents])
-        for job in reply.jobs:
-            known = self._cluster.jobs.get(job.job)
-            job.waits_for = self._cluster.why_waiting(known) if known is not None else ""
+        reply = pb.StatusReply()
+        for active in self._cluster.plans.active.values():
+            status = active.tracker.status(now)
+            status.waits_for = self._cluster.engine.why_waiting(active.job)
+            reply.jobs.append(status)
         return reply
 
     async def Describe(
@@ -271,7 +216,7 @@ class ControllerService(pb_grpc.ControllerServicer):
     ) -> pb.Description:
         """Return a job's network and plan."""
         try:
-            tracker = self._agents.tracker(request.job)
+            tracker = self._cluster.engine.tracker(request.job)
         except UnknownJobError as error:
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
         return pb.Description(

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,12 +19,9 @@ from hopsum.controller.background import log_defect
 from hopsum.controller.dataplane.driver import Driver
 from hopsum.controller.dataplane.rules import losses_on
 from hopsum.controller.jobs.cluster import Cluster
-from hopsum.controller.jobs.failover import LinkStates, fail_over
 from hopsum.controller.jobs.journal import journal_of
-from hopsum.controller.jobs.manager import Manager
 from hopsum.controller.jobs.settings import ClusterSettings
 from hopsum.controller.telemetry.health import Element
-from hopsum.controller.telemetry.link_states import link_states
 from hopsum.controller.telemetry.port_counts import LinkBytes, count_ports
 from hopsum.network.model import Network
 from hopsum.protocol.channel import Tls, server_credentials
@@ -33,6 +30,11 @@ LOGGER = logging.getLogger("hopsum.serving")
 
 READY_SECONDS = 120.0
 """Timeout for installing rules."""
+LINK_SECONDS = 0.1
+"""Polling interval of link states that nobody reports."""
+
+LinkStates = Callable[[], Mapping[Element, bool]]
+"""Returns whether links are up, where it is known."""
 
 
 def known_at(address: str, tls: Tls | None = None, *, group: str | None = None) -> Listen:
@@ -61,7 +63,7 @@ async def serve_cluster(
     listen: Listen,
     settings: ClusterSettings,
     *,
-    other_links: LinkStates = dict,
+    other_links: LinkStates | None = None,
     link_bytes: LinkBytes | None = None,
     date: Callable[[], float] = time.time,
     new_key: Callable[[], bytes] = secrets.token_bytes,
@@ -79,23 +81,23 @@ async def serve_cluster(
         journal = journal_of(settings.journal)
         if journal is not None:
             stack.enter_context(journal.owned())
-        manager = Manager(
+        cluster = Cluster(
             network,
             lambda rules: driver.apply(rules, READY_SECONDS),
-            losses_on(network, settings.loss),
+            replace(settings, journal=journal),
+            losses=losses_on(network, settings.loss),
+            date=date,
+            new_key=new_key,
         )
-        owned = replace(settings, journal=journal)
-        cluster = Cluster(manager, owned, date=date, new_key=new_key)
         driver.history = cluster.jobs.history
+        driver.changed = lambda switch: cluster.switch_changed(
+            switch, driver.reachable(switch), driver.ports(switch)
+        )
         await stack.enter_async_context(driver)
         stack.push_async_callback(cluster.close)
         service = ControllerService(cluster, driver)
-
-        def links() -> dict[Element, bool]:
-            return {**other_links(), **link_states(network, driver.ports(), cluster.nodes)}
-
-        reoptimize = not settings.replanning.live
-        _run_in_background(stack, fail_over(manager, driver, links, reoptimize))
+        if other_links is not None:
+            _run_in_background(stack, _watch_links(cluster, other_links))
         await cluster.restore()
         bound = await stack.enter_async_context(service.serve(listen))
         # Once more, and first: the end of agents' streams is not the end of their jobs.
@@ -103,6 +105,16 @@ async def serve_cluster(
         if link_bytes is not None:
             _run_in_background(stack, count_ports(network, link_bytes, cluster.nodes.state))
         yield cluster, bound
+
+
+async def _watch_links(cluster: Cluster, states: LinkStates) -> None:
+    """Report the state of links to a cluster when it has changed, forever."""
+    known: Mapping[Element, bool] = {}
+    while True:
+        if (links := states()) != known:
+            known = dict(links)
+            cluster.links_changed(known)
+        await asyncio.sleep(LINK_SECONDS)
 
 
 def _run_in_background(stack: contextlib.AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from types import TracebackType
 from typing import Any, cast
 
@@ -169,6 +170,8 @@ class Driver:
         self._election_id = election_id
         self._silence = silence
         self._listener = listener
+        self.changed: Callable[[str], None] = lambda switch: None
+        """Called with a switch's name when what `reachable` or `ports` return may have changed."""
         self._news = asyncio.Event()
         rules = rules or {}
         self._links = {
@@ -177,6 +180,8 @@ class Driver:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Driver:
+        for name in self._links:
+            self.changed(name)
         self._tasks = [
             asyncio.create_task(self._keep(link), name=f"drive {link.target.name}")
             for link in self._links.values()
@@ -205,23 +210,24 @@ class Driver:
         """State of each switch."""
         return {name: link.state for name, link in self._links.items()}
 
-    def quiet(self) -> frozenset[str]:
-        """Return the connected switches whose answer to the last probe is late.
+    def reachable(self, name: str) -> bool | None:
+        """Return whether a switch is reachable; None while it is being programmed.
 
-        A switch that hangs is one long before `silence` is over.
+        One that answers later than usual is not: a switch that hangs does long before `silence` is
+        over.
         """
-        return frozenset(name for name, link in self._links.items() if link.quiet)
+        link = self._link(name)
+        if link.state in (State.PUSHING, State.WRITING):
+            return None
+        return link.state is not State.CONNECTING and not link.quiet
 
-    def ports(self) -> dict[str, dict[int, bool]]:
-        """Link state of ports, by number, of the switches that report it.
+    def ports(self, name: str) -> dict[int, bool]:
+        """Return whether ports of a switch have a link, by number, if it reports that.
 
-        They do over gNMI, as p4switch; BMv2 does not. Nor does one that is not connected.
+        A switch does over gNMI, as p4switch; BMv2 does not. Nor does one that is not connected.
         """
-        return {
-            name: {port.id: port.up for port in link.switch.ports}
-            for name, link in self._links.items()
-            if link.switch is not None and len(link.switch.ports)
-        }
+        switch = self._link(name).switch
+        return {} if switch is None else {port.id: port.up for port in switch.ports}
 
     async def apply(self, rules: Mapping[str, SwitchRules], timeout: float | None = None) -> None:
         """Set the desired rules, and wait until the named switches have them.
@@ -322,6 +328,12 @@ class Driver:
         if self._listener:
             self._listener(link.target.name, state, detail)
         self._news.set()
+        self.changed(link.target.name)
+
+    def _set_quiet(self, link: _Link, quiet: bool) -> None:
+        if link.quiet is not quiet:
+            link.quiet = quiet
+            self.changed(link.target.name)
 
     async def _keep(self, link: _Link) -> None:
         """Keep a switch connected and reconciled, forever."""
@@ -358,6 +370,10 @@ class Driver:
         switch = fy.Switch(link.target.name, link.target.address, options)
         lost = asyncio.Event()
         switch.ee.on(fy.SwitchEvent.CHANNEL_DOWN, lambda _: lost.set())
+        # finsy listens to its ports without the switch, which then emits no events of them.
+        switch.ports.listen = partial(switch.ports.listen, switch)  # type: ignore[method-assign]
+        for event in (fy.SwitchEvent.PORT_UP, fy.SwitchEvent.PORT_DOWN):
+            switch.ee.on(event, lambda _, port: self.changed(link.target.name))
         async with contextlib.AsyncExitStack() as stack:
             async with asyncio.timeout(CONNECT_SECONDS):
                 await stack.enter_async_context(_connected(switch))
@@ -393,7 +409,7 @@ class Driver:
         pause = max(HEARTBEAT_SECONDS, len(self._links) / MOST_HEARTBEATS)
         while True:
             sent = loop.time()
-            late = loop.call_later(link.patience, setattr, link, "quiet", True)
+            late = loop.call_later(link.patience, self._set_quiet, link, True)
             try:
                 await stub.Capabilities(p4r.CapabilitiesRequest(), timeout=self._silence)
             except grpc.aio.AioRpcError as error:
@@ -402,7 +418,7 @@ class Driver:
                     raise TimeoutError(f"no answer for {self._silence:g} s") from None
             finally:
                 late.cancel()
-            link.quiet = False
+            self._set_quiet(link, False)
             link.answers.append(loop.time() - sent)
             await asyncio.sleep(pause)
 
@@ -542,7 +558,10 @@ async def _answers(switch: fy.Switch) -> AsyncIterator[AsyncIterator[fy.P4Packet
 
 
 async def _until_one_ends(*works: Coroutine[Any, Any, None]) -> None:
-    """Run several coroutines until one returns or raises, and do the same."""
+    """Run several coroutines until one returns or raises, and do the same.
+
+    Raises RuntimeError if one is cancelled: finsy cancels a switch's calls when its stream ends.
+    """
     tasks = [asyncio.create_task(work) for work in works]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -551,6 +570,8 @@ async def _until_one_ends(*works: Coroutine[Any, Any, None]) -> None:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     for task in done:
+        if task.cancelled():
+            raise RuntimeError("its calls were cancelled: the connection is lost")
         task.result()
 
 

@@ -45,7 +45,7 @@ class JobState(StrEnum):
 
 ENDS = frozenset({JobState.FINISHED, JobState.FAILED, JobState.CANCELLED})
 NEXT: Mapping[JobState, frozenset[JobState]] = {
-    JobState.QUEUED: frozenset({JobState.INSTALLING, *ENDS}),
+    JobState.QUEUED: frozenset({JobState.INSTALLING, JobState.CANCELLED}),
     JobState.INSTALLING: frozenset(
         {JobState.QUEUED, JobState.WAITING, JobState.DRAINING, JobState.FAILED}
     ),

@@ -8,7 +8,7 @@ causes a look; a slower one causes at most one look per `pause`, and an epoch on
 An epoch in which no iteration completes doubles the pause: what a job sends again at its start may
 look like the load of others, and must not keep it from ever getting further.
 
-Failed links and switches are planned around at once (`failover`), independently of this module.
+Failed links and switches are planned around at once, independently of this module.
 """
 
 from __future__ import annotations
@@ -67,6 +67,19 @@ class ReplanningPolicy:
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} {getattr(self, name)}: expected 0 s or more")
 
+    def worth(self, kept: float, new: float) -> bool:
+        """Whether a new plan is worth an epoch.
+
+        `kept`, `new`: seconds that an iteration takes by the present plan and by the new one, both
+        in the present state (infinite: not at all). ValueError if one is negative or NaN.
+        """
+        for seconds in (kept, new):
+            if not seconds >= 0:
+                raise ValueError(f"an iteration of {seconds} s: expected 0 s or more")
+        if math.isinf(kept):
+            return not math.isinf(new)
+        return new < (1 - self.gain) * kept
+
 
 Shares = Mapping[DirectedLink, float]
 """Free part of each directed link's bandwidth, 0 to 1."""
@@ -76,7 +89,8 @@ class Replanner:
     """One job's. `iteration`, `shares`, `now`: as its present plan was made.
 
     Call `due` on every change. If it gives a cause, make a plan for the present state, ask
-    `worth` whether it is worth an epoch, say `looked` either way, and `replaced` if it was.
+    `ReplanningPolicy.worth` whether it is worth an epoch, call `looked` either way, and `replaced`
+    if it was.
     """
 
     def __init__(
@@ -96,6 +110,23 @@ class Replanner:
         """Iteration in which the plan was replaced last."""
         self._fruitless = 0
         """Epochs in a row, the present one included, that began in that iteration."""
+        self.measured = now
+        """Time of the last measurement."""
+        self.sent = 0
+        """Bytes that the job's hosts had sent by then."""
+        self.rate = 0.0
+        """Rounds per second by what they send, smoothed as the load of links is."""
+        self.recut_at = now
+        """Time when a boundary was considered last."""
+
+    def smooth(self, rate: float, now: float, smoothing: float) -> None:
+        """Process a measured rate, in rounds per second."""
+        weight = -math.expm1((self.measured - now) / smoothing) if self.rate else 1.0
+        self.rate += weight * (rate - self.rate)
+
+    def recut_due(self, now: float) -> bool:
+        """Whether the next boundary should be considered: the pause since the last one is over."""
+        return now - self.recut_at >= self.policy.pause
 
     def due(
         self,
@@ -134,19 +165,6 @@ class Replanner:
         # A link missing from the network is a failure, not a change.
         out = [link for link, distance in apart.items() if distance > self.policy.band]
         return sorted(out, key=lambda link: -apart[link])
-
-    def worth(self, kept: float, new: float) -> bool:
-        """Whether a new plan is worth an epoch.
-
-        `kept`, `new`: seconds that an iteration takes by the present plan and by the new one, both
-        in the present state (infinite: not at all). ValueError if one is negative or NaN.
-        """
-        for seconds in (kept, new):
-            if not seconds >= 0:
-                raise ValueError(f"an iteration of {seconds} s: expected 0 s or more")
-        if math.isinf(kept):
-            return not math.isinf(new)
-        return new < (1 - self.policy.gain) * kept
 
     def looked(self, iteration: int, shares: Shares, now: float) -> None:
         """Note that the plan has been looked at in this state, and replaced or kept."""

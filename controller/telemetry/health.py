@@ -129,6 +129,22 @@ class Health:
             return 0.0
         return record.penalty * 2 ** ((record.penalized - now) / self.policy.half_life)
 
+    def next_change(self) -> float:
+        """Return the time at which `update` is due if no element changes meanwhile; inf: never."""
+        return min(map(self._due, self._records.values()), default=math.inf)
+
+    def _due(self, record: _Record) -> float:
+        policy = self.policy
+        if not record.reachable:
+            patience = policy.away if record.seen else policy.startup
+            return math.inf if record.out else record.since + patience
+        if not record.out:
+            return math.inf
+        if not record.held:
+            return record.since + policy.stable
+        decay = policy.half_life * math.log2(max(1.0, record.penalty / policy.reuse))
+        return max(record.since + policy.stable, record.penalized + decay)
+
     def unreachable_for(self, element: Element, now: float) -> float | None:
         """Return for how many seconds an element has been unreachable; None if it is reachable."""
         record = self._records.get(element)

@@ -11,8 +11,8 @@ from hopsum.controller.api.client import ControllerClient
 from hopsum.controller.api.cluster_state import SwitchReader, cluster_state, missing_children
 from hopsum.controller.dataplane.driver import DriverError
 from hopsum.controller.dataplane.slots import slot_message
-from hopsum.controller.jobs.agents import UnknownJobError
 from hopsum.controller.jobs.cluster import Cluster
+from hopsum.controller.jobs.engine import UnknownJobError
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.channel import ControllerError
 from hopsum.protocol.errors import OperationError

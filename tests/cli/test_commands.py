@@ -28,7 +28,6 @@ from hopsum.controller.dataplane.rules import SwitchRules
 from hopsum.controller.dataplane.slots import SlotState
 from hopsum.controller.jobs.cluster import Cluster
 from hopsum.controller.jobs.job_spec import JobSpec
-from hopsum.controller.jobs.manager import Manager
 from hopsum.network.layout import positions, sizes
 from hopsum.network.loaders import load_network
 from hopsum.network.model import NetworkError
@@ -237,7 +236,7 @@ def controller(tmp_path: Path) -> Iterator[str]:
         pass
 
     async def main() -> None:
-        cluster = Cluster(Manager(network, install))
+        cluster = Cluster(network, install)
         await cluster.submit(JobSpec("a", plan.workers, plan.servers, window=plan.window))
         stop["event"], stop["loop"] = asyncio.Event(), asyncio.get_running_loop()
         service = ControllerService(cluster, FakeSwitches())

@@ -12,7 +12,6 @@ from hopsum.cli.main import app
 from hopsum.controller.api.submission import submission_of
 from hopsum.controller.jobs.cluster import Cluster
 from hopsum.controller.jobs.job_spec import spec_from
-from hopsum.controller.jobs.manager import Manager
 from hopsum.controller.jobs.settings import ClusterSettings
 from hopsum.experiment.description import Experiment
 from hopsum.experiment.prepare import prepare
@@ -42,11 +41,11 @@ def submitted(network: Network, workers: int, servers: int, planner: str) -> int
 
     async def main() -> int:
         settings = ClusterSettings(max_hops=stack_depth(network, 256, None))
-        cluster = Cluster(Manager(network, install), settings)
+        cluster = Cluster(network, install, settings)
         message = submission_of("a", workers, servers)
         message.planner = planner
         job = await cluster.submit(spec_from(message))
-        window = cluster.manager.plan_of(job.number).window
+        window = cluster.plans.plan_of(job.number).window
         await cluster.close()
         return window
 

@@ -15,6 +15,7 @@ from hopsum.controller.jobs.replanning import ReplanningPolicy
 from hopsum.controller.telemetry.health import DampingPolicy
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.simulation.cluster import VirtualCluster
+from tests.support.manager import manage
 from tests.support.virtual_cluster import (
     attached,
     details,
@@ -41,10 +42,10 @@ def test_a_job_goes_on_around_a_switch_that_dies_and_uses_it_again(tmp_path: Pat
         # It is planned around only after this time.
         assert DampingPolicy().away <= cluster.queue.now - died < DampingPolicy().away + 1.5
         assert cluster.controller is not None
-        manager = cluster.controller.manager
-        assert manager.failed == {spine}
+        manager = manage(cluster.controller)
+        assert manager.store.failed == {spine}
         cluster.switches[spine].start()
-        await cluster.until(lambda: not manager.failed, "its return")
+        await cluster.until(lambda: not manager.store.failed, "its return")
         job = await exact(cluster, "a")
         assert job.epoch >= 2
 
@@ -56,16 +57,16 @@ def test_a_switch_that_flaps_is_held_down(tmp_path: Path) -> None:
     async def test(cluster: VirtualCluster) -> None:
         await cluster.until(lambda: attached(cluster), "the agents")
         assert cluster.controller is not None
-        manager = cluster.controller.manager
-        unreachable = manager.health.unreachable
+        manager = manage(cluster.controller)
+        unreachable = manager.engine.health.unreachable
         for _ in range(4):
             cluster.switches["s1"].crash()
-            await cluster.until(lambda: "s1" in unreachable() & manager.failed, "its loss")
+            await cluster.until(lambda: "s1" in unreachable() & manager.store.failed, "its loss")
             cluster.switches["s1"].start()
             await cluster.until(lambda: "s1" not in unreachable(), "its return")
         back = cluster.queue.now
-        assert manager.health.held() == {"s1"}
-        await cluster.until(lambda: "s1" not in manager.failed, "the end of the hold-down")
+        assert manager.engine.health.held() == {"s1"}
+        await cluster.until(lambda: "s1" not in manager.store.failed, "the end of the hold-down")
         assert cluster.queue.now - back > 10 * DampingPolicy().stable
 
     run(tmp_path, "leaf-spine:2x2x2", test)
@@ -87,8 +88,8 @@ def test_a_job_goes_on_around_a_switch_that_hangs_within_three_seconds(tmp_path:
         assert cluster.queue.now - hung_at > 1.0
         cluster.switches[spine].resume()
         assert cluster.controller is not None
-        manager = cluster.controller.manager
-        await cluster.until(lambda: not manager.failed, "its return", 2.0)
+        manager = manage(cluster.controller)
+        await cluster.until(lambda: not manager.store.failed, "its return", 2.0)
         await exact(cluster, "a")
 
     run(tmp_path, "leaf-spine:2x2x2", test)
@@ -125,8 +126,8 @@ def test_switches_report_a_cut_link_and_jobs_avoid_it(tmp_path: Path) -> None:
         assert cluster.queue.now - cut_at < 2.0
         cluster.restore_link("l1", spine)
         assert cluster.controller is not None
-        manager = cluster.controller.manager
-        await cluster.until(lambda: not manager.failed, "its return", 10.0)
+        manager = manage(cluster.controller)
+        await cluster.until(lambda: not manager.store.failed, "its return", 10.0)
         job = await exact(cluster, "a")
         assert job.epoch == 2
 
@@ -147,10 +148,10 @@ def test_agents_report_links_where_switches_do_not(
         cluster.cut_link("l1", spine)
         cluster.cut_link("h1", "l1")
         assert cluster.controller is not None and cluster.driver is not None
-        manager = cluster.controller.manager
-        await cluster.until(lambda: manager.failed, "the loss of a link", 20.0)
-        assert manager.failed == {("h1", "l1")}
-        assert cluster.driver.ports() == {}
+        manager = manage(cluster.controller)
+        await cluster.until(lambda: manager.store.failed, "the loss of a link", 20.0)
+        assert manager.store.failed == {("h1", "l1")}
+        assert not any(cluster.driver.ports(name) for name in cluster.network.switches)
         [job] = (await cluster.people.Status(pb.StatusRequest())).jobs
         assert "link h1-l1 unreachable" in job.waits_for
         cluster.restore_link("h1", "l1")
@@ -199,8 +200,8 @@ def test_a_job_goes_over_to_a_spine_that_is_back_where_that_is_faster(tmp_path: 
         await cluster.until(lambda: attached(cluster), "the agents")
         cluster.switches["s2"].crash()
         assert cluster.controller is not None
-        manager = cluster.controller.manager
-        await cluster.until(lambda: "s2" in manager.failed, "its loss")
+        manager = manage(cluster.controller)
+        await cluster.until(lambda: "s2" in manager.store.failed, "its loss")
         for name, server in (("a", "h3"), ("b", "h4")):
             await submit(cluster, name, "h1,h2", server, rounds=3000)
         await running(cluster, "a", 2)
@@ -211,10 +212,10 @@ def test_a_job_goes_over_to_a_spine_that_is_back_where_that_is_faster(tmp_path: 
         )
         # Two that look at the network at once may both move, and one then moves back.
         await asyncio.sleep(15.0)
-        epochs = sorted(plan.epoch for plan in manager.plans())
+        epochs = sorted(plan.epoch for plan in manager.store.plans())
         assert spines(cluster, "a") | spines(cluster, "b") == {"s1", "s2"}
         await asyncio.sleep(10.0)
-        assert epochs == sorted(plan.epoch for plan in manager.plans())
+        assert epochs == sorted(plan.epoch for plan in manager.store.plans())
         assert sum(epochs) <= 5
 
     policy = ReplanningPolicy(every=0, hold=1.0, pause=2.0)

@@ -192,7 +192,7 @@ def test_a_server_that_another_host_replaces_costs_an_epoch(tmp_path: Path) -> N
 
     def serving(cluster: VirtualCluster) -> tuple[str, ...]:
         assert cluster.controller is not None
-        return cluster.controller.manager.plan_of(1).servers
+        return cluster.controller.plans.plan_of(1).servers
 
     run(tmp_path, "star:3", test, policies={"grace": 2.0})
 
@@ -243,7 +243,7 @@ def test_boundaries_of_an_embedding_are_decided_by_the_controller(tmp_path: Path
         await submit(cluster, "a", "h1,h3", planner="embedding", rounds=60)
         await running(cluster, "a", 15)
         assert cluster.controller is not None
-        tracker = cluster.controller.manager.agents.tracker(1)
+        tracker = cluster.controller.engine.tracker(1)
         assert tracker.plan.period == 6
         assert tracker.decided
         await cluster.crash_controller()

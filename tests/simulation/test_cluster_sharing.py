@@ -34,9 +34,9 @@ def test_a_job_of_higher_priority_takes_slots_of_another(tmp_path: Path) -> None
         assert (old.epoch, old.bypassed) == (2, ["l1"])
         await exact(cluster, "high")
         assert (await details(cluster, "low")).state == JobState.RUNNING
-        manager = cluster.controller.manager if cluster.controller else None
-        assert manager is not None
-        await cluster.until(lambda: not manager.bypassed(low.job), "its return to the switches")
+        assert cluster.controller is not None
+        plans = cluster.controller.plans
+        await cluster.until(lambda: not plans.bypassed(low.job), "its return to the switches")
         assert (await exact(cluster, "low")).epoch == 3
 
     run(

@@ -23,7 +23,6 @@ from hopsum.collectives.plan import JobPlan, PlanError
 from hopsum.collectives.plan_checker import check_plans
 from hopsum.controller.dataplane.rules import SwitchRules, rules_for
 from hopsum.controller.jobs.job import Job
-from hopsum.controller.jobs.manager import Manager
 from hopsum.host_agent.node.traffic_priority import TrafficPriority
 from hopsum.host_agent.server_set import ServerSet
 from hopsum.host_agent.stream import WorkerOptions
@@ -37,6 +36,7 @@ from hopsum.simulation.world import World
 from tests.simulation.test_all_reduce import LANES, make_engine
 from tests.support.installed_rules import install, update
 from tests.support.jobs import job_of
+from tests.support.manager import Manager
 
 SLOTS = 16
 OPTIONS = WorkerOptions(deadline=100.0, min_timeout=0.002, max_timeout=0.02)
@@ -92,7 +92,7 @@ class Live:
 
     async def _install(self, rules: Mapping[str, SwitchRules]) -> None:
         """One switch after the other, with packets moving in between."""
-        check_plans(self.network, self.manager.plans())
+        check_plans(self.network, self.manager.store.plans())
         names = list(rules)
         self._random.shuffle(names)
         for name in names:
@@ -108,14 +108,16 @@ class Live:
     def submit(self, request: PlanRequest, level: int, fragments: int) -> bool:
         """Start a job if it finds room, or makes some."""
         self.levels[request.job] = level
-        before = {plan.job: self.manager.bypassed(plan.job) for plan in self.manager.plans()}
+        before = {
+            plan.job: self.manager.store.bypassed(plan.job) for plan in self.manager.store.plans()
+        }
         try:
             job = self._jobs[request.job] = job_of(request)
             plan = self._do(self.manager.submit(job, levels=lambda: self.levels))
         except PlanError:
             return False
         for job, bypassed in before.items():
-            if self.manager.bypassed(job) != bypassed:
+            if self.manager.store.bypassed(job) != bypassed:
                 assert self.levels[job] > level
                 self.pre_empted += 1
         self._begin(plan, fragments)
@@ -150,7 +152,7 @@ class Live:
 
     def _send_plans(self) -> None:
         """Send agents their jobs' newer epochs, each after a different delay."""
-        for plan in self.manager.plans():
+        for plan in self.manager.store.plans():
             if plan.epoch == self._sent[plan.job]:
                 continue
             self._sent[plan.job] = plan.epoch
@@ -167,7 +169,7 @@ class Live:
 
     def lose_server(self, job: int) -> None:
         """Its host is gone with all it knew; another one takes its place."""
-        plan = self.manager.plan_of(job)
+        plan = self.manager.store.plan_of(job)
         [server] = plan.servers
         others = [h for h in self.network.hosts if h not in (*plan.workers, server)]
         self._hosts[server].remove(job)
@@ -186,13 +188,13 @@ class Live:
             assert job.plan is not None
             if anew:
                 job.avoided = frozenset({"s1"})
-            self.manager.readopt(job)
+            self.manager.epochs.readopt(job)
         self._do(self.manager.refresh())
         self._send_plans()
 
     def end(self, job: int) -> None:
         """Let a job go, done or not."""
-        plan = self.manager.plan_of(job)
+        plan = self.manager.store.plan_of(job)
         self._do(self.manager.remove(job))
         del self._workers[job], self.levels[job]
         for host in (*plan.workers, *plan.servers):
@@ -206,8 +208,8 @@ class Live:
                     assert np.array_equal(worker.result(0), self._expected[job])  # type: ignore[arg-type]
                 self.exact += 1
                 self.end(job)
-        for plan in self.manager.plans():
-            regained = self.manager.regained(plan.job)
+        for plan in self.manager.store.plans():
+            regained = self.manager.store.regained(plan.job)
             if regained:
                 self._do(self.manager.replan(plan.job, regain=regained))
         self._send_plans()
@@ -296,7 +298,7 @@ def test_sums_are_exact_while_jobs_come_and_go(
                 cluster.restart_controller(anew=event == "plans made anew")
         cluster.finish()
         assert cluster.exact == started
-        assert all(not cluster.manager.slots_held(name) for name in cluster.network.switches)
+        assert all(not cluster.manager.store.slots_held(name) for name in cluster.network.switches)
 
 
 @pytest.mark.slow
@@ -309,10 +311,10 @@ def test_a_restart_of_the_controller_in_mid_run(pause: float, anew: bool) -> Non
             asked = request(job, SLOTS, ("h1", "h2", "h5"), "h8")
             assert cluster.submit(asked, 1, 200)
         cluster.end(1)
-        before = cluster.manager.plan_of(2).trees[0].parts["l1"].slot_base
+        before = cluster.manager.store.plan_of(2).trees[0].parts["l1"].slot_base
         cluster.wait(pause)
         cluster.restart_controller(anew=anew)
-        plan = cluster.manager.plan_of(2)
+        plan = cluster.manager.store.plan_of(2)
         assert (plan.trees[0].parts["l1"].slot_base != before) == anew
         assert plan.epoch == (2 if anew else 1)
         cluster.finish()
@@ -325,14 +327,16 @@ def test_slots_are_given_up_and_come_back_in_mid_run() -> None:
     with live(SLOTS, 0.02, 1) as cluster:
         asked = request(1, SLOTS, ("h1", "h2", "h3"), "h8")
         assert cluster.submit(asked, 5, 400)
-        summing = {n for n, p in cluster.manager.plan_of(1).trees[0].parts.items() if p.aggregate}
+        summing = {
+            n for n, p in cluster.manager.store.plan_of(1).trees[0].parts.items() if p.aggregate
+        }
         cluster.wait(2e-3)
         for job, level in ((2, 3), (3, 1)):
             assert cluster.submit(replace(asked, job=job), level, 100)
             cluster.wait(2e-3)
         assert cluster.pre_empted == 2
-        assert summing <= cluster.manager.bypassed(1)
-        assert set(cluster.manager.slots_held("l1")) == {3}
+        assert summing <= cluster.manager.store.bypassed(1)
+        assert set(cluster.manager.store.slots_held("l1")) == {3}
         cluster.finish()
         assert cluster.exact == 3
 
@@ -354,7 +358,7 @@ def test_a_job_that_needs_its_switches_keeps_them() -> None:
         newer = replace(asked, job=2, workers=asked.workers[:4])
         with pytest.raises(PlanError, match="16 of 16 are in use"):
             await manager.submit(job_of(newer), levels=lambda: {1: 7, 2: 0})
-        assert manager.plan_of(1).epoch == 1
-        assert not manager.bypassed(1)
+        assert manager.store.plan_of(1).epoch == 1
+        assert not manager.store.bypassed(1)
 
     asyncio.run(main())

@@ -18,7 +18,6 @@ from hopsum.controller.api.service import ControllerService
 from hopsum.controller.dataplane.driver import DriverError
 from hopsum.controller.dataplane.rules import SwitchRules
 from hopsum.controller.jobs.cluster import Cluster
-from hopsum.controller.jobs.manager import Manager
 from hopsum.controller.jobs.replanning import ReplanningPolicy
 from hopsum.controller.jobs.settings import ATTEND_LIMIT, ClusterSettings
 from hopsum.controller.web.server import serve_web
@@ -34,6 +33,7 @@ from hopsum.protocol.channel import ControllerError, Tls, server_credentials
 from hopsum.protocol.web_address import WebAddress
 from tests.support.jobs import GOING
 from tests.support.machine import PATIENCE, on_loopback, unique, until
+from tests.support.manager import Manager, manage
 from tests.support.memory_port import MemoryPort
 
 
@@ -106,7 +106,8 @@ class World:
     async def _main(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         cluster = Cluster(
-            Manager(self.network, self._install),
+            self.network,
+            self._install,
             ClusterSettings(
                 journal=self.journal,
                 replanning=self._replanning or ReplanningPolicy(),
@@ -114,7 +115,7 @@ class World:
                 attend_limit=self._attend_limit,
             ),
         )
-        self._manager = cluster.manager
+        self._manager = manage(cluster)
         service = ControllerService(cluster)
         await cluster.restore()
         credentials = None if self._tls is None else server_credentials(self._tls)

@@ -12,9 +12,9 @@ from hopsum.controller.api.listening import at
 from hopsum.controller.api.service import ControllerService
 from hopsum.controller.dataplane.rules import SwitchRules
 from hopsum.controller.jobs.cluster import Cluster
-from hopsum.controller.jobs.manager import Manager
 from hopsum.network.model import Network
 from tests.support.machine import PATIENCE as WAIT
+from tests.support.manager import manage
 
 
 class RunningController:
@@ -33,8 +33,8 @@ class RunningController:
         async def install(rules: Mapping[str, SwitchRules]) -> None:
             self.installed.append(rules)
 
-        cluster = Cluster(Manager(self._network, install))
-        self.manager = cluster.manager
+        cluster = Cluster(self._network, install)
+        self.manager = manage(cluster)
         self.loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         service = ControllerService(cluster)

@@ -131,7 +131,7 @@ def progress(cluster: VirtualCluster, name: str) -> int:
 def spines(cluster: VirtualCluster, name: str) -> set[str]:
     """The spine switches that a job's plan uses."""
     assert cluster.controller is not None
-    plan = cluster.controller.manager.plan_of(cluster.controller.jobs.find(name=name).number)
+    plan = cluster.controller.plans.plan_of(cluster.controller.jobs.find(name=name).number)
     return {node for tree in plan.trees for node in tree.parts if node.startswith("s")}
 
 
@@ -140,9 +140,9 @@ async def all_free(cluster: VirtualCluster) -> None:
 
     def free() -> bool:
         assert cluster.controller is not None
-        manager, jobs = cluster.controller.manager, cluster.controller.jobs
+        plans, jobs = cluster.controller.plans, cluster.controller.jobs
         going = {job.number for job in jobs if not job.state.over}
-        held = {job for switch in cluster.network.switches for job in manager.slots_held(switch)}
-        return (held | {plan.job for plan in manager.plans()}) <= going
+        held = {job for switch in cluster.network.switches for job in plans.slots_held(switch)}
+        return (held | {plan.job for plan in plans.plans()}) <= going
 
     await cluster.until(free, "the slots of jobs that are over", 30.0)

@@ -136,8 +136,8 @@ class JobPlan:
     switch, a power of two) is fixed for the job's life. `host_parts`: parts of every tensor that
     hosts sum among themselves, with trees or without. These and the trees' shares are the partition
     of tensors, which is fixed too, except at boundaries after every `period` tensors (2 or more; 0:
-    none), where the agents ask the controller (`hopsum.controller.jobs.reoptimizer`). `integrity`:
-    `CHECK_LANES` of the lanes verify sums (`hopsum.host_agent.integrity`).
+    none), where the agents ask the controller (`hopsum.controller.jobs.reoptimization`).
+    `integrity`: `CHECK_LANES` of the lanes verify sums (`hopsum.host_agent.integrity`).
     """
 
     job: int

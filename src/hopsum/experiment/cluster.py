@@ -216,7 +216,7 @@ async def with_running_cluster(
             known_at(f"unix:{folder}/controller"),
             settings,
             # Other errors are reported where they occur.
-            other_links=Bmv2Links(emulation).states if emulation.engine == Engine.BMV2 else dict,
+            other_links=Bmv2Links(emulation).states if emulation.engine == Engine.BMV2 else None,
             link_bytes=partial(_link_bytes, emulation),
         ) as (cluster, bound):
             running = Running(cluster, driver, emulation.link_bytes, bound)

@@ -91,7 +91,7 @@ async def _run_job(running: Running, prepared: Prepared, progress: Progress) -> 
         async with asyncio.timeout(limit):
             await _follow(cluster, job, prepared, progress)
     except TimeoutError:
-        why = cluster.why_waiting(job)
+        why = cluster.engine.why_waiting(job)
         await cluster.cancel(job, "it exceeded the time limit")
         raise RunFailed(
             f"not done after {limit:g} s: {job.round} tensors are summed"

@@ -19,11 +19,10 @@ from hopsum.controller.api.cluster_state import (
 from hopsum.controller.dataplane.driver import DriverError, State, SwitchTarget
 from hopsum.controller.dataplane.rules import SwitchRules
 from hopsum.controller.dataplane.slots import SlotState
-from hopsum.controller.jobs.agents import UnknownJobError
 from hopsum.controller.jobs.cluster import Cluster
+from hopsum.controller.jobs.engine import UnknownJobError
 from hopsum.controller.jobs.job_spec import JobSpec
 from hopsum.controller.jobs.job_state import JobState
-from hopsum.controller.jobs.manager import Manager
 from hopsum.protocol.outcomes import Outcome
 from tests.support.cluster_world import local
 
@@ -49,7 +48,7 @@ def test_a_switch_whose_counters_cannot_be_read_is_not_down() -> None:
         pass
 
     async def main() -> None:
-        cluster = Cluster(Manager(local("star:4"), install))
+        cluster = Cluster(local("star:4"), install)
         [status] = (await cluster_state(cluster, _Mute())).switches
         assert (status.state, status.counters_error) == ("ready", "switch s1: busy")
         assert not status.outcomes
@@ -82,13 +81,13 @@ def test_totals() -> None:
 
     async def main() -> None:
         network = local("leaf-spine:2x2")
-        cluster = Cluster(Manager(network, install))
+        cluster = Cluster(network, install)
         await cluster.submit(JobSpec("a", ("h1", "h2", "h3"), ("ps",), window=64))
         await cluster.submit(JobSpec("b", ("h1", "h2", "h3"), ("ps",), window=32))
         await cluster.cancel(cluster.jobs.find(2, "b"))
         now = clock.now()
         for seconds, reachable in ((-60.0, True), (-50.0, False), (-1.0, False)):
-            cluster.manager.health.update({"s2": reachable}, now + seconds)
+            cluster.health.update({"s2": reachable}, now + seconds)
         cluster.nodes.attach("h1", 0.0)
         state = await cluster_state(cluster, _Counting())
         assert [(status.packets, status.sums) for status in state.switches] == [
@@ -116,7 +115,7 @@ def test_jobs_without_slots_have_no_missing_children() -> None:
         pass
 
     async def main() -> None:
-        cluster = Cluster(Manager(local("star:4"), install))
+        cluster = Cluster(local("star:4"), install)
         await cluster.submit(JobSpec("a", ("h1", "h2"), ("ps",)))
         await cluster.cancel(cluster.jobs.find(1))
         with pytest.raises(UnknownJobError, match="job a is cancelled: it has no slots"):

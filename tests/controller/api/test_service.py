@@ -21,7 +21,6 @@ from hopsum.controller.dataplane.driver import DriverError
 from hopsum.controller.dataplane.rules import SwitchRules
 from hopsum.controller.dataplane.slots import SlotState
 from hopsum.controller.jobs.cluster import Cluster
-from hopsum.controller.jobs.manager import Manager
 from hopsum.host_agent.session import AgentLost, AllDone, PlanChanged
 from hopsum.network.loaders import load_network
 from hopsum.protocol import hopsum_pb2 as pb
@@ -68,7 +67,7 @@ def test_a_job_from_start_to_end(tmp_path: Path) -> None:
             assert client.wait_until_all_done(WAIT) == AllDone({})
         served = pb.Report(retransmissions=9)
         clients["ps"].finished(served)
-        tracker = running.manager.agents.tracker(1)
+        tracker = running.manager.tracker(1)
         until(lambda: tracker.over, "the job's end")
         assert tracker.agents["h1"].round == 2
         assert tracker.reports()["ps"] == served
@@ -127,7 +126,7 @@ def test_a_restarted_server_and_a_new_plan(tmp_path: Path) -> None:
         assert [event.plan.epoch for event in events if isinstance(event, PlanChanged)] == [2]
         again.ready()
         again.wait_for_start(WAIT)
-        assert running.manager.plans()[0].epoch == 2
+        assert running.manager.store.plans()[0].epoch == 2
         for client in (*clients.values(), again):
             client.close()
 
@@ -144,15 +143,15 @@ def test_a_client_outlives_its_controller(tmp_path: Path) -> None:
         for client in clients.values():
             client.wait_for_start(WAIT)
         clients["h1"].finished(REPORT)
-        until(lambda: bool(running.manager.agents.tracker(1).agents["h1"].report), "a report")
+        until(lambda: bool(running.manager.tracker(1).agents["h1"].report), "a report")
     with RunningController(path, network) as running:
         running.do(running.manager.submit(job_of(request)))
         clients["h2"].progress(9)
-        until(lambda: running.manager.agents.tracker(1).agents["h2"].round == 9, "a round")
+        until(lambda: running.manager.tracker(1).agents["h2"].round == 9, "a round")
         clients["h2"].finished(pb.Report())
         for client in clients.values():
             assert client.wait_until_all_done(WAIT) == AllDone({})
-        tracker = running.manager.agents.tracker(1)
+        tracker = running.manager.tracker(1)
         assert tracker.reports() == {"h1": REPORT, "h2": pb.Report()}
         for client in clients.values():
             client.close()
@@ -185,7 +184,7 @@ def new_service() -> ControllerService:
     async def install(rules: Mapping[str, SwitchRules]) -> None:
         """Switches that take everything."""
 
-    return ControllerService(Cluster(Manager(load_network("star:2"), install)))
+    return ControllerService(Cluster(load_network("star:2"), install))
 
 
 def test_a_tcp_address() -> None:

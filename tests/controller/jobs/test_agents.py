@@ -1,4 +1,4 @@
-"""Messages to agents that attend a job."""
+"""Streams of agents that attend a job."""
 
 from __future__ import annotations
 
@@ -6,31 +6,21 @@ import asyncio
 
 import pytest
 
-from hopsum.controller.jobs import agents
-from hopsum.controller.jobs.agents import AgentRegistry
-from hopsum.controller.jobs.tracker import Tracker
-from hopsum.network.loaders import load_network
-from hopsum.planning.model.request import PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.controller.jobs import cluster
+from hopsum.controller.jobs.cluster import AgentStream
 from hopsum.protocol import hopsum_pb2 as pb
 
 
 def test_an_agent_that_does_not_read_loses_its_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its message queue is bounded; it reconnects, and starts over."""
-    monkeypatch.setattr(agents, "MOST_MESSAGES", 5)
-    network = load_network("star:2")
-    plan = make_plan(network, PlanRequest(1, 1, ("h1", "h2"), ("ps",), window=32))
+    """Its unread messages are bounded; it reconnects, and starts over."""
+    monkeypatch.setattr(cluster, "MOST_MESSAGES", 5)
 
     async def main() -> None:
-        registry = AgentRegistry(waits=lambda job: True)
-        registry.add(Tracker(network, plan, pb.Task()))
-        queue, refused = registry.connect("h1", 1, pb.EXPECTED, 0, 0.0)
-        assert refused is None
-        for second in range(1, 20):
-            registry.receive("h1", 1, pb.AgentMessage(heartbeat=pb.Heartbeat()), second)
-            registry.check(second)
-        kept = [queue.get_nowait() for _ in range(queue.qsize())]
-        assert len(kept) == 6
-        assert kept[-1] is None
+        stream = AgentStream(1)
+        for _ in range(20):
+            stream.put(pb.ControllerMessage(waiting=pb.Waiting()))
+        received = [await stream.next() for _ in range(6)]
+        assert received[-1] is None
+        assert None not in received[:-1]
 
     asyncio.run(main())

@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 
 from hopsum.cli.job_commands import make_submission
-from hopsum.controller import clock
 from hopsum.controller.dataplane.rules import SwitchRules
-from hopsum.controller.jobs.cluster import MOST_FEATURES, Cluster
+from hopsum.controller.jobs.cluster import Cluster
+from hopsum.controller.jobs.engine import MOST_FEATURES
 from hopsum.controller.jobs.job_spec import JobSpec
 from hopsum.controller.jobs.job_state import JobState
-from hopsum.controller.jobs.manager import Manager
 from hopsum.controller.jobs.settings import ClusterSettings
 from hopsum.controller.jobs.sharing import SharingPolicy
 from hopsum.controller.telemetry.state import StateError
@@ -26,6 +25,7 @@ from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.channel import ControllerError
 from tests.support.cluster_world import World, local, ring
 from tests.support.machine import until
+from tests.support.manager import join
 
 
 def test_jobs_that_share_hosts_run_at_once_and_are_exact(world: World) -> None:
@@ -110,7 +110,7 @@ def test_levels_follow_progress_and_reach_the_hosts(tmp_path: Path) -> None:
         pass
 
     async def main() -> None:
-        cluster = Cluster(Manager(network, install))
+        cluster = Cluster(network, install)
 
         def send(host: str, command: pb.NodeCommand) -> None:
             if command.WhichOneof("message") == "priority":
@@ -157,13 +157,10 @@ def test_a_job_that_is_ending_ends_no_more_after_close() -> None:
                 await released.wait()
 
         job = None
-        cluster = Cluster(Manager(local("star:3"), install))
+        cluster = Cluster(local("star:3"), install)
         job = await cluster.submit(JobSpec("a", ("h1", "h2"), ("h3",)))
-        tracker = cluster.manager.agents.tracker(job.number)
-        tracker.register("h1", clock.now())
-        cluster.manager.agents.receive(
-            "h1", job.number, pb.AgentMessage(failed=pb.Failed(reason="broken")), clock.now()
-        )
+        stream = join(cluster, "h1", job.number, pb.EXPECTED)
+        cluster.receive(stream, pb.AgentMessage(failed=pb.Failed(reason="broken")))
         await asyncio.wait_for(ending.wait(), 60)
         await cluster.close()
         released.set()
@@ -181,7 +178,7 @@ def test_an_agent_has_no_say_in_jobs_of_others() -> None:
         pass
 
     async def main() -> None:
-        cluster = Cluster(Manager(local("star:4"), install))
+        cluster = Cluster(local("star:4"), install)
         cluster.send = lambda host, command: received.append(command.priority.level)
         job = await cluster.submit(JobSpec("a", ("h1", "h2"), ("h3",)))
         received.clear()
@@ -206,7 +203,7 @@ def test_counters_of_a_job_do_not_fall_when_an_agent_restarts() -> None:
         pass
 
     async def main() -> None:
-        cluster = Cluster(Manager(local("star:4"), install))
+        cluster = Cluster(local("star:4"), install)
         cluster.send = lambda host, command: None
         job = await cluster.submit(JobSpec("a", ("h1", "h2"), ("h3",)))
 
@@ -259,12 +256,10 @@ def test_a_new_job_takes_slots_from_one_that_has_run_for_long() -> None:
         pass
 
     async def main() -> None:
-        cluster = Cluster(
-            Manager(network, install), ClusterSettings(sharing=SharingPolicy(Fraction(1)))
-        )
+        cluster = Cluster(network, install, ClusterSettings(sharing=SharingPolicy(Fraction(1))))
         cluster.send = lambda host, command: commands.append((host, command.WhichOneof("message")))
         old = await cluster.submit(JobSpec("old", ("h1", "h2"), ("h3",), window=4096))
-        assert cluster.manager.slots_held("s1") == {1: 4096}
+        assert cluster.plans.slots_held("s1") == {1: 4096}
         assert (await cluster.submit(JobSpec("equal", ("h1", "h2"), ("h3",)))).state == "queued"
         await cluster.cancel(cluster.jobs.find(name="equal"))
         for host in ("h1", "h2"):
@@ -274,12 +269,12 @@ def test_a_new_job_takes_slots_from_one_that_has_run_for_long() -> None:
         new = await cluster.submit(JobSpec("new", ("h1", "h2"), ("h3",)))
         assert new.state == "waiting"
         assert (old.bypassed, new.bypassed) == ({"s1"}, frozenset())
-        assert cluster.manager.slots_held("s1") == {3: 64}
-        tracker = cluster.manager.agents.tracker(1)
+        assert cluster.plans.slots_held("s1") == {3: 64}
+        tracker = cluster.engine.tracker(1)
         assert tracker.plan.epoch == 2
         assert not tracker.plan.trees[0].parts["s1"].aggregate
         await cluster.cancel(new)
-        assert cluster.manager.regained(1) == {"s1"}
+        assert cluster.plans.regained(1) == {"s1"}
         await cluster.cancel(old)
         assert old.bypassed == frozenset()
         await cluster.close()

@@ -8,8 +8,12 @@ from random import Random
 import pytest
 
 from hopsum.cli.job_commands import make_submission
-from hopsum.collectives.plan import DataType, JobPlan
-from hopsum.controller.jobs.reoptimizer import Reoptimizer, free_network
+from hopsum.collectives.plan import DataType
+from hopsum.controller.jobs.active_job import ActiveJob
+from hopsum.controller.jobs.plan_costs import free_network
+from hopsum.controller.jobs.plan_store import Change
+from hopsum.controller.jobs.procedures import Procedure
+from hopsum.controller.jobs.reoptimization import Reoptimization
 from hopsum.controller.jobs.replanning import ReplanningPolicy
 from tests.support.cluster_world import World
 from tests.support.machine import until
@@ -68,17 +72,16 @@ def test_weights_change_at_boundaries(
     random = Random(every)
     cuts: list[object] = []
 
-    async def recut(self: Reoptimizer, elements: int, now: float) -> JobPlan:
-        loads = {
-            link: random.choice([0.1, 0.5, 1.0]) for link in self.manager.network.directed_links()
-        }
-        view = free_network(self.manager.working(), loads)
-        plan = await self.manager.replan(self.job, on=view, recut=True)
+    def recut(
+        self: Reoptimization, active: ActiveJob, elements: int, now: float
+    ) -> Procedure[None]:
+        network = self.plans.working()
+        loads = {link: random.choice([0.1, 0.5, 1.0]) for link in network.directed_links()}
+        change = Change("", on=free_network(network, loads), recut=True)
+        plan = yield from self.epochs.change(active.job.number, change)
         cuts.append(plan.cut)
-        return plan
 
-    monkeypatch.setattr(Reoptimizer, "recut", recut)
-    monkeypatch.setattr("hopsum.controller.jobs.cluster.WATCH_SECONDS", 0.01)
+    monkeypatch.setattr(Reoptimization, "recut", recut)
     policy = ReplanningPolicy(every=every, pause=0.0)
     world = World(tmp_path, "torus:3x3", link_rate=1e8, replanning=policy)
     try:

@@ -24,12 +24,13 @@ from hopsum.controller.jobs.job import Job
 from hopsum.controller.jobs.job_spec import JobSpec
 from hopsum.controller.jobs.job_state import JobState
 from hopsum.controller.jobs.journal import Unrecorded
-from hopsum.controller.jobs.manager import Manager
 from hopsum.controller.jobs.settings import ClusterSettings
 from hopsum.coordination.tree import TreeLimits
 from hopsum.network.loaders import load_network
 from hopsum.planning.model.request import EmbeddingOptions, WeightSteps
 from hopsum.protocol import hopsum_pb2 as pb
+from tests.support.jobs import reached
+from tests.support.manager import Install, join, manage, next_check
 
 
 class Disk:
@@ -57,8 +58,8 @@ async def install(rules: Mapping[str, SwitchRules]) -> None:
     """Switches that take everything."""
 
 
-def new_cluster(file: Path) -> Cluster:
-    return Cluster(Manager(load_network("star:6"), install), ClusterSettings(journal=file))
+def new_cluster(file: Path, install: Install = install) -> Cluster:
+    return Cluster(load_network("star:6"), install, ClusterSettings(journal=file))
 
 
 def spec(name: str, *workers: str) -> JobSpec:
@@ -78,7 +79,7 @@ def test_a_job_that_cannot_be_recorded_is_not_taken(tmp_path: Path, disk: Disk) 
         with pytest.raises(Unrecorded, match="jobs cannot be written: No space left"):
             await cluster.submit(spec("a"))
         assert list(cluster.jobs) == []
-        assert cluster.manager.plans() == []
+        assert cluster.plans.plans() == []
         disk.full = False
         job = await cluster.submit(spec("a"))
         assert job.state is JobState.WAITING
@@ -92,15 +93,15 @@ def test_an_epoch_begins_only_when_it_is_recorded(tmp_path: Path, disk: Disk) ->
     async def main() -> None:
         cluster = new_cluster(tmp_path / "jobs")
         job = await cluster.submit(spec("a"))
-        before = cluster.manager.plan_of(1)
+        before = cluster.plans.plan_of(1)
         disk.full = True
         with pytest.raises(PlanError, match=r"epoch 2 cannot begin without a record: .*No space"):
-            await cluster.manager.replan(1)
-        assert cluster.manager.plan_of(1) is before
-        assert cluster.manager.agents.tracker(1).plan is before
+            await manage(cluster).replan(1)
+        assert cluster.plans.plan_of(1) is before
+        assert cluster.engine.tracker(1).plan is before
         assert (job.epoch, job.plan) == (1, before)
         disk.full = False
-        await cluster.manager.replan(1)
+        await manage(cluster).replan(1)
         assert (job.epoch, recorded(tmp_path / "jobs").epoch) == (2, 2)
         await cluster.close()
 
@@ -113,7 +114,7 @@ def test_an_embedding_is_planned_again_as_it_was_asked_for(tmp_path: Path) -> No
     async def main() -> None:
         network = load_network("star:6", link_rate="1G")
         file = tmp_path / "jobs"
-        cluster = Cluster(Manager(network, install), ClusterSettings(journal=file))
+        cluster = Cluster(network, install, ClusterSettings(journal=file))
         workload = workload_message(
             WorkloadSpec("digits", 2, 0, 1, DataType.FLOAT32, 1, coordinate=True)
         )
@@ -156,12 +157,11 @@ def test_jobs_that_give_way_do_so_only_when_it_is_recorded(tmp_path: Path, disk:
         job = await cluster.submit(JobSpec("c", ("h3", "h4"), ("ps",), window=half))
         assert job.state is JobState.QUEUED
         assert "cannot begin without a record" in job.reason
-        assert [plan.epoch for plan in cluster.manager.plans()] == [1, 1]
-        assert cluster.manager.bypassed(1) == cluster.manager.bypassed(2) == frozenset()
+        assert [plan.epoch for plan in cluster.plans.plans()] == [1, 1]
+        assert cluster.plans.bypassed(1) == cluster.plans.bypassed(2) == frozenset()
         cluster.jobs.keep = book_keep  # type: ignore[method-assign]
         disk.full = False
-        await cluster.catch_up()
-        assert job.state is JobState.WAITING
+        await reached(job, JobState.WAITING)
         await cluster.close()
 
     asyncio.run(main())
@@ -178,12 +178,12 @@ def test_a_queued_job_starts_when_there_is_room_again(tmp_path: Path, disk: Disk
         await cluster.cancel(others[0])
         assert (job.state, job.plan) == (JobState.QUEUED, None)
         assert "cannot begin without a record" in job.reason
-        assert [plan.job for plan in cluster.manager.plans()] == [others[1].number]
-        await cluster.catch_up()
+        assert [plan.job for plan in cluster.plans.plans()] == [others[1].number]
+        await next_check(cluster)
         assert job.state is JobState.QUEUED
         disk.full = False
-        await cluster.catch_up()
-        assert (job.state, job.epoch) == (JobState.WAITING, 1)
+        await reached(job, JobState.WAITING)
+        assert job.epoch == 1
         assert recorded(tmp_path / "jobs", job.number).state is JobState.WAITING
         assert recorded(tmp_path / "jobs", others[0].number).state is JobState.CANCELLED
         await cluster.close()
@@ -199,27 +199,23 @@ def test_events_on_a_full_disk_are_recorded_later(tmp_path: Path, disk: Disk) ->
         sent: list[str] = []
         cluster.send = lambda host, command: sent.append(f"{host} {command.WhichOneof('message')}")
         job = await cluster.submit(spec("a"))
-        tracker = cluster.manager.agents.tracker(1)
         disk.full = True
         for host in ("h1", "h2", "ps"):
-            tracker.register(host, 0.0)
-            tracker.receive(host, pb.AgentMessage(ready=pb.Ready()), 0.0)
-        # As the service does before it sends anything to an agent.
-        cluster.manager.agents.heard(tracker)
+            join(cluster, host, 1)
         assert job.state is JobState.RUNNING
         assert recorded(tmp_path / "jobs").state is JobState.WAITING
-        cluster.jobs.catch_up()
+        await next_check(cluster)
         assert recorded(tmp_path / "jobs").state is JobState.WAITING
         disk.full = False
-        await cluster.catch_up()
+        await next_check(cluster)
         assert recorded(tmp_path / "jobs").state is JobState.RUNNING
         disk.full = True
         await cluster.cancel(job)
         assert job.state is JobState.CANCELLED
         assert {"h1 leave", "h2 leave", "ps leave"} <= set(sent)
-        assert cluster.manager.plans() == []
+        assert cluster.plans.plans() == []
         disk.full = False
-        await cluster.catch_up()
+        await next_check(cluster)
         assert recorded(tmp_path / "jobs").state is JobState.CANCELLED
         await cluster.close()
 
@@ -234,16 +230,20 @@ def test_a_job_that_was_being_started_has_another_epoch_after_a_restart(
     has failed: whoever submitted it has been told nothing, and goes without it."""
 
     async def main() -> None:
-        cluster = new_cluster(tmp_path / "jobs")
+        installing = asyncio.Event()
 
-        async def die(rules: Mapping[str, SwitchRules]) -> None:
-            raise KeyboardInterrupt
+        async def hang(rules: Mapping[str, SwitchRules]) -> None:
+            installing.set()
+            await asyncio.Event().wait()
 
-        cluster.manager._install = die
+        cluster = new_cluster(tmp_path / "jobs", hang)
+        submission = cluster.submit(replace(spec("a"), immediate=immediate))
+        submitting = asyncio.create_task(submission)
+        await installing.wait()
+        # It ends without a further record, as by SIGKILL.
         cluster.jobs.note = lambda job: None  # type: ignore[method-assign]
-        with pytest.raises(KeyboardInterrupt):
-            await cluster.submit(replace(spec("a"), immediate=immediate))
         await cluster.close()
+        submitting.cancel()
         known = recorded(tmp_path / "jobs")
         assert (known.state, known.epoch) == (JobState.INSTALLING, 1)
         assert known.plan is not None
@@ -255,7 +255,7 @@ def test_a_job_that_was_being_started_has_another_epoch_after_a_restart(
                 JobState.FAILED,
                 "the controller restarted before it began",
             )
-            assert again.manager.plans() == []
+            assert again.plans.plans() == []
         else:
             assert (job.state, job.epoch) == (JobState.WAITING, 2)
         await again.close()

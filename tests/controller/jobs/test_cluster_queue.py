@@ -20,12 +20,12 @@ from hopsum.controller.dataplane.rules import SwitchRules
 from hopsum.controller.jobs.cluster import Cluster
 from hopsum.controller.jobs.job_spec import JobSpec
 from hopsum.controller.jobs.job_state import JobError, JobState
-from hopsum.controller.jobs.manager import Manager
 from hopsum.network.loaders import load_network
 from hopsum.protocol import hopsum_pb2 as pb
 from tests.support.fake_p4runtime import FakeSwitch
 from tests.support.jobs import reached
 from tests.support.machine import PATIENCE, loopback
+from tests.support.manager import join, manage
 from tests.support.paths import HOPSUM_P4INFO
 
 
@@ -49,7 +49,7 @@ async def steps(count: int = 50) -> None:
 def test_a_job_being_started_is_not_started_again_when_another_ends() -> None:
     async def main() -> None:
         switches = Switches()
-        cluster = Cluster(Manager(load_network("star:6"), switches.install))
+        cluster = Cluster(load_network("star:6"), switches.install)
         ending = await cluster.submit(JobSpec("ending", ("h1", "h2"), ("h3",)))
         switches.go.clear()
         cancelling = asyncio.create_task(cluster.cancel(ending))
@@ -71,7 +71,7 @@ def test_an_immediate_job_starts_or_is_refused_and_preempts_none() -> None:
     """Where one that may wait would be queued, and take slots of a job of a lower priority."""
 
     async def main() -> None:
-        cluster = Cluster(Manager(load_network("star:6"), Switches().install))
+        cluster = Cluster(load_network("star:6"), Switches().install)
         old = await cluster.submit(JobSpec("old", ("h1", "h2"), ("h3",), window=2048))
         second = JobSpec("second", ("h1", "h2"), ("h3",), window=2048, immediate=True)
         assert (await cluster.submit(second)).state is JobState.WAITING
@@ -96,7 +96,7 @@ def test_jobs_of_a_user_leave_slots_to_others() -> None:
     """A user's third half of a switch waits for the first, though there is room."""
 
     async def main() -> None:
-        cluster = Cluster(Manager(load_network("star:6"), Switches().install))
+        cluster = Cluster(load_network("star:6"), Switches().install)
         job = JobSpec("first", ("h1", "h2"), ("h3",), window=2048, owner="eve", limited=True)
         first = await cluster.submit(job)
         second = await cluster.submit(replace(job, name="second"))
@@ -121,7 +121,7 @@ def test_jobs_of_a_user_leave_slots_to_others() -> None:
 
 def test_an_operator_has_the_quota_of_each_job_only() -> None:
     async def main() -> None:
-        cluster = Cluster(Manager(load_network("star:6"), Switches().install))
+        cluster = Cluster(load_network("star:6"), Switches().install)
         job = JobSpec("first", ("h1", "h2"), ("h3",), window=2048, owner="root")
         for name in ("first", "second"):
             assert (await cluster.submit(replace(job, name=name))).state is JobState.WAITING
@@ -130,7 +130,7 @@ def test_an_operator_has_the_quota_of_each_job_only() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("step", ["manager.settle", "cluster.complete_task", "cluster.make_plan"])
+@pytest.mark.parametrize("step", ["plan_store.settle", "engine.complete_task", "engine.make_plan"])
 def test_others_are_served_while_a_job_is_planned(
     step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,7 +147,7 @@ def test_others_are_served_while_a_job_is_planned(
     monkeypatch.setattr(f"{module}.{name}", away)
 
     async def main() -> None:
-        cluster = Cluster(Manager(load_network("star:6"), Switches().install))
+        cluster = Cluster(load_network("star:6"), Switches().install)
         for job in ("first", "second", "third"):  # the last one finds no room
             await cluster.submit(JobSpec(job, ("h1", "h2"), ("h3",), window=2048))
         await cluster.close()
@@ -166,11 +166,11 @@ def test_a_submission_given_up_while_it_is_checked_leaves_nothing(
         assert go.wait(PATIENCE)
 
     async def main() -> None:
-        cluster = Cluster(Manager(load_network("star:6"), Switches().install))
+        cluster = Cluster(load_network("star:6"), Switches().install)
         specs = [JobSpec(name, ("h1", "h2"), ("h3",), window=2048) for name in ("a", "b", "c")]
         for spec in specs[:2]:
             await cluster.submit(spec)
-        monkeypatch.setattr("hopsum.controller.jobs.cluster.make_plan", check)
+        monkeypatch.setattr("hopsum.controller.jobs.engine.make_plan", check)
         submitting = asyncio.create_task(cluster.submit(specs[2]))
         assert await asyncio.to_thread(checked.wait, PATIENCE)
         submitting.cancel()
@@ -200,10 +200,10 @@ def test_a_refused_job_that_is_being_started_meanwhile_ends(
         raise PlanError("not now")
 
     async def main() -> None:
-        cluster = Cluster(Manager(load_network("star:6"), Switches().install))
+        cluster = Cluster(load_network("star:6"), Switches().install)
         other = await cluster.submit(JobSpec("other", ("h4", "h5"), ("h6",)))
-        monkeypatch.setattr("hopsum.controller.jobs.cluster.make_plan", check)
-        monkeypatch.setattr("hopsum.controller.jobs.manager.settle", settle)
+        monkeypatch.setattr("hopsum.controller.jobs.engine.make_plan", check)
+        monkeypatch.setattr("hopsum.controller.jobs.plan_store.settle", settle)
         submitting = asyncio.create_task(cluster.submit(JobSpec("job", ("h1", "h2"), ("h3",))))
         assert await asyncio.to_thread(checked.wait, PATIENCE)
         ending = asyncio.create_task(cluster.cancel(other))
@@ -225,19 +225,18 @@ def test_a_refused_job_that_is_being_started_meanwhile_ends(
 def test_a_job_whose_plan_changes_goes_on_as_it_was_or_has_become() -> None:
     async def main() -> None:
         switches = Switches()
-        cluster = Cluster(Manager(load_network("star:6"), switches.install))
+        cluster = Cluster(load_network("star:6"), switches.install)
         job = await cluster.submit(JobSpec("job", ("h1", "h2"), ("h3",)))
         for state in (JobState.WAITING, JobState.RUNNING):
             switches.go.clear()
-            changing = asyncio.create_task(cluster.manager.replan(1))
+            changing = asyncio.create_task(manage(cluster).replan(1))
             await steps()
             assert job.state is JobState.CHANGING
-            tracker = cluster.manager.agents.tracker(1)
+            tracker = cluster.engine.tracker(1)
             assert tracker.plan.epoch == job.epoch - 1, "agents go on under the old plan"
             if state is JobState.RUNNING:
                 for host in job.hosts:
-                    tracker.register(host, 0.0, pb.RUNNING)
-                cluster.manager.agents.check(0.0)
+                    join(cluster, host, 1, pb.RUNNING)
             switches.go.set()
             await changing
             assert job.state is state
@@ -252,15 +251,15 @@ def test_a_change_of_plan_that_is_abandoned_leaves_no_job_in_it() -> None:
 
     async def main() -> None:
         switches = Switches()
-        cluster = Cluster(Manager(load_network("star:6"), switches.install))
+        cluster = Cluster(load_network("star:6"), switches.install)
         job = await cluster.submit(JobSpec("job", ("h1", "h2"), ("h3",)))
         switches.go.clear()
-        changing = asyncio.create_task(cluster.manager.replan(1))
+        changing = asyncio.create_task(manage(cluster).replan(1))
         await steps()
         changing.cancel()
         await asyncio.gather(changing, return_exceptions=True)
         assert (job.state, job.epoch) == (JobState.WAITING, 2)
-        assert cluster.manager.agents.tracker(1).plan.epoch == 2
+        assert cluster.engine.tracker(1).plan.epoch == 2
         await cluster.close()
 
     asyncio.run(main())
@@ -269,7 +268,7 @@ def test_a_change_of_plan_that_is_abandoned_leaves_no_job_in_it() -> None:
 def test_a_queued_job_is_started_once_when_two_end_together() -> None:
     async def main() -> None:
         switches = Switches()
-        cluster = Cluster(Manager(load_network("star:6"), switches.install))
+        cluster = Cluster(load_network("star:6"), switches.install)
         window = cluster.network.switches["s1"].slots // 2
         first, second = [
             await cluster.submit(JobSpec(name, ("h1", "h2"), ("h3",), window=window))
@@ -288,11 +287,11 @@ def test_a_queued_job_is_started_once_when_two_end_together() -> None:
 def test_cancelling_does_not_wait_for_switches_that_do_not_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hopsum.controller.jobs.cluster.CANCEL_SECONDS", 0.05)
+    monkeypatch.setattr("hopsum.controller.jobs.engine.CANCEL_SECONDS", 0.05)
 
     async def main() -> None:
         switches = Switches()
-        cluster = Cluster(Manager(load_network("star:6"), switches.install))
+        cluster = Cluster(load_network("star:6"), switches.install)
         received: list[str] = []
 
         def send(host: str, command: pb.NodeCommand) -> None:
@@ -321,7 +320,7 @@ def test_cancelling_does_not_wait_for_switches_that_do_not_answer(
 def test_rules_of_a_cancelled_job_go_when_the_switch_is_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hopsum.controller.jobs.cluster.CANCEL_SECONDS", 0.05)
+    monkeypatch.setattr("hopsum.controller.jobs.engine.CANCEL_SECONDS", 0.05)
     schema = P4Schema(HOPSUM_P4INFO)
     target = SwitchTarget("s1", f"{loopback(1)[0]}:9559")
     silent = asyncio.Event()
@@ -347,7 +346,7 @@ def test_rules_of_a_cancelled_job_go_when_the_switch_is_back(
         patience = PATIENCE
         async with driver, asyncio.timeout(PATIENCE):
             network = load_network("star:6")
-            cluster = Cluster(Manager(network, lambda rules: driver.apply(rules, patience)))
+            cluster = Cluster(network, lambda rules: driver.apply(rules, patience))
             await driver.wait()
             await cluster.submit(JobSpec("stays", ("h1", "h2"), ("h3",)))
             before = len(fake.entities)

@@ -17,14 +17,16 @@ import pytest
 from hopsum.controller import clock
 from hopsum.controller.dataplane.rules import SwitchRules
 from hopsum.controller.jobs.cluster import Cluster
+from hopsum.controller.jobs.epochs import Epochs
 from hopsum.controller.jobs.job_spec import JobSpec
-from hopsum.controller.jobs.manager import Manager
+from hopsum.controller.jobs.procedures import Compute, Procedure
 from hopsum.controller.jobs.settings import ClusterSettings
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.channel import ControllerError
 from tests.support.agent_client import AgentClient
 from tests.support.cluster_world import World, in_network, local, ring
 from tests.support.machine import PATIENCE, until
+from tests.support.manager import manage
 
 
 @pytest.mark.slow
@@ -116,13 +118,20 @@ def test_a_controller_that_dies_as_a_job_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end is recorded before the agents are informed and leave."""
-    monkeypatch.setattr("hopsum.controller.jobs.cluster.WATCH_SECONDS", 3600.0)
+    dies = threading.Event()
+
+    def wait(self: Epochs, number: int) -> Procedure[None]:
+        yield Compute(dies.wait)
+
+    monkeypatch.setattr(Epochs, "remove", wait)
     with contextlib.closing(World(tmp_path)) as world:
         world.agents("h1", "h2")
         world.queries.submit(ring("short", "h1,h2"))
         until(lambda: '"finished"' in world.journal.read_text(), "the end in the journal")
         until(lambda: not any(node.agent.members for node in world.nodes), "the agents' leaving")
         assert world.state("short") == "draining"
+        monkeypatch.undo()
+        dies.set()
         world.stop()
         world.start()
         world.exact("short")
@@ -183,39 +192,40 @@ def test_plans_stay_after_a_restart_or_are_made_anew_with_what_is_fixed_for_a_jo
         pass
 
     def controller() -> Cluster:
-        return Cluster(Manager(network, install), ClusterSettings(journal=tmp_path / "jobs"))
+        return Cluster(network, install, ClusterSettings(journal=tmp_path / "jobs"))
 
     async def main() -> None:
         cluster = controller()
         spec = JobSpec("two", ("h1", "h3"), ("h2", "ps"), planner="multi-tree")
         await cluster.submit(spec)
         await cluster.submit(JobSpec("one", 2))
-        await cluster.manager.replan(1)
-        plan = cluster.manager.plan_of(1)
+        await manage(cluster).replan(1)
+        plan = cluster.plans.plan_of(1)
         assert plan.epoch == 2
         cluster.jobs.start(cluster.jobs.find(1))
         await cluster.close()
         again = controller()
         await again.restore()
         # Nothing has changed for the running job; the other may have ended without a record.
-        assert again.manager.plan_of(1) == plan
-        assert again.manager.plan_of(2).epoch == 2
-        assert again.manager.slots_held("l1") == cluster.manager.slots_held("l1")
-        await again.manager.fail(["s1"])
-        around = again.manager.plan_of(1)
+        assert again.plans.plan_of(1) == plan
+        assert again.plans.plan_of(2).epoch == 2
+        assert again.plans.slots_held("l1") == cluster.plans.slots_held("l1")
+        await manage(again).fail(["s1"])
+        around = again.plans.plan_of(1)
         assert around.epoch == 3
         await again.close()
         again = controller()
         await again.restore()
         # What was avoided may be back.
-        newer = again.manager.plan_of(1)
+        newer = again.plans.plan_of(1)
         assert newer.epoch == 4
         assert newer.window == plan.window
         assert [tree.share for tree in newer.trees] == [tree.share for tree in plan.trees]
         assert [job.state for job in again.jobs] == ["running", "waiting"]
         await again.close()
         other = Cluster(
-            Manager(local("star:2", link_rate=1e8), install),
+            local("star:2", link_rate=1e8),
+            install,
             ClusterSettings(journal=tmp_path / "jobs"),
         )
         await other.restore()

@@ -12,12 +12,12 @@ import pytest
 from hopsum.controller.dataplane.rules import SwitchRules
 from hopsum.controller.jobs.cluster import Cluster
 from hopsum.controller.jobs.job_spec import JobSpec
-from hopsum.controller.jobs.manager import Manager
 from hopsum.controller.jobs.settings import ClusterSettings
 from hopsum.network.loaders import load_network
 from hopsum.protocol import hopsum_pb2 as pb
 from tests.support.cluster_world import World, in_network
 from tests.support.machine import PATIENCE, until
+from tests.support.manager import manage
 
 
 @pytest.mark.slow
@@ -70,14 +70,14 @@ def test_a_new_server_is_summoned_though_a_switch_did_not_take_its_rules() -> No
             if command.HasField("attend"):
                 summoned.put_nowait(host)
 
-        cluster = Cluster(Manager(load_network("star:4"), install), ClusterSettings())
+        cluster = Cluster(load_network("star:4"), install, ClusterSettings())
         cluster.send = send
         await cluster.submit(JobSpec("a", ("h1", "h2"), ("h3",)))
         async with asyncio.timeout(PATIENCE):
             assert {await summoned.get() for _ in range(3)} == {"h1", "h2", "h3"}
             broken = True
             with pytest.raises(TimeoutError):
-                await cluster.manager.replan(1, ("h4",))
+                await manage(cluster).replan(1, ("h4",))
             # None of the job's hosts has come, so all are summoned again.
             while await summoned.get() != "h4":
                 pass

@@ -10,11 +10,13 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from hopsum.collectives.plan import JobPlan, PlanError
-from hopsum.controller.dataplane.driver import DriverError, State
+from hopsum.controller.dataplane.driver import DriverError
 from hopsum.controller.dataplane.rules import Loss, SwitchRules
-from hopsum.controller.jobs.failover import fail_over
-from hopsum.controller.jobs.manager import Manager
-from hopsum.controller.telemetry.health import DampingPolicy, Element, Health, link_element
+from hopsum.controller.jobs.cluster import Cluster
+from hopsum.controller.jobs.procedures import Compute, Procedure
+from hopsum.controller.jobs.replanning import ReplanningPolicy
+from hopsum.controller.jobs.settings import ClusterSettings
+from hopsum.controller.telemetry.health import DampingPolicy, Health, link_element
 from hopsum.network.builder import NetworkBuilder
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
@@ -22,10 +24,10 @@ from hopsum.planning.model.placement import place
 from hopsum.planning.model.request import PlanRequest
 from hopsum.simulation.loop import run_virtual
 from tests.support.jobs import job_of
+from tests.support.manager import Manager, manage
 
 STEPS = 100_000
 """Turns of the event loop to wait for something; each is a tenth of a second of virtual time."""
-READY, CONNECTING = State.READY, State.CONNECTING
 
 
 @dataclass
@@ -35,35 +37,39 @@ class World:
     network: Network
     installed: list[Mapping[str, SwitchRules]] = field(default_factory=list)
     refuses: set[str] = field(default_factory=set)
-    down: set[tuple[str, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._states = dict.fromkeys(self.network.switches, READY)
+        self._reachable = dict.fromkeys(self.network.switches, True)
         self.installing = asyncio.Event()
-        self.manager = Manager(self.network, self._install)
-
-    def states(self) -> Mapping[str, State]:
-        return self._states
-
-    def links(self) -> Mapping[Element, bool]:
+        settings = ClusterSettings(replanning=ReplanningPolicy(live=False))
+        self.cluster = Cluster(self.network, self._install, settings)
+        self.manager = manage(self.cluster)
+        self.start(*self.network.switches)
         links = [link_element(link.a, link.b) for link in self.network.links]
-        return {link: link not in self.down for link in links}
+        self.cluster.links_changed(dict.fromkeys(links, True))
 
-    def quiet(self) -> frozenset[str]:
-        return frozenset()
+    def cut(self, *link: str) -> None:
+        self.cluster.links_changed({link_element(*link): False})
+
+    def restore(self, *link: str) -> None:
+        self.cluster.links_changed({link_element(*link): True})
 
     def kill(self, *names: str) -> None:
-        self._states |= dict.fromkeys(names, CONNECTING)
+        for name in names:
+            self._reachable[name] = False
+            self.cluster.switch_changed(name, False, {})
 
     def start(self, *names: str) -> None:
-        self._states |= dict.fromkeys(names, READY)
+        for name in names:
+            self._reachable[name] = True
+            self.cluster.switch_changed(name, True, {})
 
     async def _install(self, rules: Mapping[str, SwitchRules]) -> None:
         self.installing.set()
         await asyncio.sleep(0.05)
         for name in self.refuses & set(rules):
             raise DriverError(name, "it will not")
-        while any(self._states[name] is not READY for name in rules):
+        while not all(self._reachable[name] for name in rules):
             await asyncio.sleep(0.05)
         self.installed.append(rules)
 
@@ -81,7 +87,7 @@ class World:
 
     async def epoch(self, number: int, job: int = 1) -> JobPlan:
         """The plan that the agents have once they have this epoch."""
-        tracker = self.manager.agents.tracker(job)
+        tracker = self.manager.tracker(job)
         await self.until(lambda: tracker.plan.epoch >= number, f"epoch {number}")
         return tracker.plan
 
@@ -90,15 +96,10 @@ def run(topology: str | Network, test: Callable[[World], Awaitable[None]]) -> No
     async def main() -> None:
         network = topology if isinstance(topology, Network) else load_network(topology)
         world = World(network)
-        task = asyncio.create_task(fail_over(world.manager, world, world.links))
-        # All are seen reachable first.
-        await asyncio.sleep(0.5)
         try:
             await test(world)
-            assert not task.done()
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await world.cluster.close()
 
     run_virtual(main())
 
@@ -122,12 +123,12 @@ def test_a_job_goes_on_without_its_spine() -> None:
 def test_a_job_goes_on_without_a_link() -> None:
     async def test(world: World) -> None:
         (spine,) = spines(await world.submit())
-        world.down.add(("l2", spine))
+        world.cut("l2", spine)
         plan = await world.epoch(2)
         assert spines(plan) == {"s1", "s2"} - {spine}
-        world.down.clear()
-        await world.until(lambda: not world.manager.failed, "the link's return")
-        assert world.manager.working() == world.network
+        world.restore("l2", spine)
+        await world.until(lambda: not world.manager.store.failed, "the link's return")
+        assert world.manager.store.working() == world.network
 
     run("leaf-spine:2x2x2", test)
 
@@ -138,8 +139,8 @@ def test_a_switch_lost_while_another_is_planned_around() -> None:
         others = {"s1", "s2", "s3"} - {first}
         world.kill(first)
         # Its plan is being installed, at the next spine, when that one is lost as well.
-        await world.until(lambda: world.manager.plans()[0].epoch == 2, "the next plan")
-        (second,) = spines(world.manager.plans()[0])
+        await world.until(lambda: world.manager.store.plans()[0].epoch == 2, "the next plan")
+        (second,) = spines(world.manager.store.plans()[0])
         world.kill(second)
         plan = await world.epoch(3)
         assert spines(plan) == others - {second}
@@ -176,7 +177,7 @@ def test_a_job_that_waits_for_a_recovery_is_planned_after_it() -> None:
         await asyncio.sleep(0.0)
         submitting = asyncio.create_task(world.submit())
         await asyncio.sleep(0.0)
-        assert manager.failed == {"l1"}
+        assert manager.store.failed == {"l1"}
         await asyncio.gather(other, recovering)
         plan = await submitting
         assert "l1" in plan.trees[0].parts
@@ -192,11 +193,11 @@ def test_a_job_waits_for_a_switch_it_cannot_do_without() -> None:
         plan = await world.submit()
         other = await world.submit(2, "h3", server="h4")
         world.kill("l1")
-        await world.until(lambda: "l1" in world.manager.failed, "the failure")
+        await world.until(lambda: "l1" in world.manager.store.failed, "the failure")
         await world.submit(3, "h3", server="h4")
         await world.manager.remove(3)
-        assert world.manager.plans() == [plan, other]
-        assert world.manager.lost_to(1) == {"l1"}
+        assert world.manager.store.plans() == [plan, other]
+        assert world.manager.store.lost_to(1) == {"l1"}
         assert "switch l1 unreachable for" in world.manager.why_waiting(1)
         assert world.manager.why_waiting(2) == ""
         with pytest.raises(PlanError, match="h1 cut off: switch l1 unreachable for"):
@@ -206,9 +207,8 @@ def test_a_job_waits_for_a_switch_it_cannot_do_without() -> None:
         assert again.epoch == 2
         assert "l1" in again.trees[0].parts
         world.start("l1")
-        await world.until(lambda: not world.manager.failed, "its return")
+        await world.until(lambda: "l1" in world.installed[-1], "its return")
         assert world.manager.why_waiting(1) == ""
-        assert "l1" in world.installed[-1]
         await world.submit(4, "h1", "h3", server="h4")
 
     run("leaf-spine:2x2x2", test)
@@ -217,9 +217,9 @@ def test_a_job_waits_for_a_switch_it_cannot_do_without() -> None:
 def test_a_switch_that_was_away_while_unused_is_used_again() -> None:
     async def test(world: World) -> None:
         world.kill("l1")
-        await world.until(lambda: world.manager.failed, "the failure")
+        await world.until(lambda: world.manager.store.failed, "the failure")
         world.start("l1")
-        await world.until(lambda: not world.manager.failed, "its return")
+        await world.until(lambda: not world.manager.store.failed, "its return")
         plan = await world.submit()
         assert {"l1", "l2"} <= set(plan.trees[0].parts)
 
@@ -249,11 +249,11 @@ def test_a_job_goes_back_where_that_is_faster() -> None:
         assert spines(await world.epoch(3)) == {"s1"}
         # What would be slower is not taken.
         world.kill("s3")
-        await world.until(lambda: world.manager.failed, "the failure")
+        await world.until(lambda: world.manager.store.failed, "the failure")
         world.start("s3")
-        await world.until(lambda: not world.manager.failed, "its return")
+        await world.until(lambda: not world.manager.store.failed, "its return")
         await asyncio.sleep(5.0)
-        assert world.manager.plan_of(1).epoch == 3
+        assert world.manager.store.plan_of(1).epoch == 3
 
     run(detour(), test)
 
@@ -272,11 +272,11 @@ def test_a_switch_that_flaps_causes_few_epochs() -> None:
         await world.submit()
         for _ in flap(world, "s1", 60):
             await asyncio.sleep(5.0)
-        assert world.manager.plan_of(1).epoch <= 9
-        assert world.manager.failed == {"s1"}
+        assert world.manager.store.plan_of(1).epoch <= 9
+        assert world.manager.store.failed == {"s1"}
         await asyncio.sleep(61.0)
-        assert not world.manager.failed
-        assert spines(world.manager.plan_of(1)) == {"s1"}
+        assert not world.manager.store.failed
+        assert spines(world.manager.store.plan_of(1)) == {"s1"}
 
     run(detour(), test)
 
@@ -287,7 +287,7 @@ def test_a_leaf_that_flaps_is_not_held_down() -> None:
     async def test(world: World) -> None:
         for _ in flap(world, "l1", 8):
             await asyncio.sleep(5.0)
-        assert not world.manager.failed
+        assert not world.manager.store.failed
 
     run("leaf-spine:2x2x2", test)
 
@@ -296,10 +296,10 @@ def test_a_held_down_switch_is_shown() -> None:
     async def test(world: World) -> None:
         for _ in flap(world, "s1", 4):
             await asyncio.sleep(5.0)
-        assert world.manager.failed == {"s1"}
+        assert world.manager.store.failed == {"s1"}
         now = asyncio.get_running_loop().time()
-        assert 0 < world.manager.health.held_for("s1", now) < 60
-        await world.until(lambda: not world.manager.failed, "the end of its hold-down")
+        assert 0 < world.manager.engine.health.held_for("s1", now) < 60
+        await world.until(lambda: not world.manager.store.failed, "the end of its hold-down")
 
     run("leaf-spine:2x2x2", test)
 
@@ -316,12 +316,12 @@ def test_switches_that_refuse_are_asked_again() -> None:
         # The agents have the plan all the same, as the other switches have it.
         await world.epoch(2)
         await asyncio.sleep(20.0)
-        assert world.manager.failed == {spine}
+        assert world.manager.store.failed == {spine}
         world.start(spine)
         await asyncio.sleep(20.0)
-        assert world.manager.failed == {spine}
+        assert world.manager.store.failed == {spine}
         world.refuses = set()
-        await world.until(lambda: not world.manager.failed, "its return")
+        await world.until(lambda: not world.manager.store.failed, "its return")
         assert spine in world.installed[-1]
 
     run("leaf-spine:2x2x2", test)
@@ -331,10 +331,9 @@ def test_switches_that_are_missing_at_the_start() -> None:
     async def main() -> None:
         world = World(load_network("leaf-spine:2x2x2"))
         world.kill("s1")
-        task = asyncio.create_task(fail_over(world.manager, world))
         await world.manager.refresh()
         assert set(world.installed[-1]) == {"l1", "l2", "s2"}
-        task.cancel()
+        await world.cluster.close()
 
     run_virtual(main())
 
@@ -358,13 +357,14 @@ def test_losses_at_links_that_failed_are_left_out() -> None:
 
 
 def test_a_defect_in_one_plan_does_not_end_failover(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def broken() -> list[JobPlan]:
+    def broken() -> Procedure[list[JobPlan]]:
         monkeypatch.undo()
+        yield Compute(lambda: None)
         raise ValueError("max() arg is an empty sequence")
 
     async def test(world: World) -> None:
         (spine,) = spines(await world.submit())
-        monkeypatch.setattr(world.manager, "fail", broken)
+        monkeypatch.setattr(world.manager.epochs, "fail", broken)
         world.kill(spine)
         plan = await world.epoch(2)
         assert spines(plan) == {"s1", "s2"} - {spine}
@@ -381,13 +381,13 @@ def test_a_job_among_hosts_may_be_removed_during_a_recovery() -> None:
         job.spec = replace(job.spec, algorithm="ring")
         await world.manager.submit(job)
         await world.manager.fail(["l1"])
-        assert world.manager.waits(1)
+        assert world.manager.store.waits(1)
         world.installing.clear()
         recovering = asyncio.create_task(world.manager.recover(["l1"]))
         await world.installing.wait()
         await world.manager.remove(1)
         await recovering
-        assert not world.manager.failed
+        assert not world.manager.store.failed
 
     run_virtual(main())
 
@@ -399,7 +399,7 @@ def test_a_soak_of_failures_leaves_no_job_behind() -> None:
     async def test(world: World) -> None:
         await world.submit(1)
         await world.submit(2, "h3", server="h4")
-        world.manager.health = Health(DampingPolicy(half_life=5.0))
+        world.manager.engine.health = Health(DampingPolicy(half_life=5.0))
         names = ["s1", "l1", "s2", "l2"]
         for order in itertools.permutations(names, 2):
             for name in order:
@@ -409,11 +409,11 @@ def test_a_soak_of_failures_leaves_no_job_behind() -> None:
             for name in order:
                 world.start(name)
             await asyncio.sleep(20.0)
-            await world.until(lambda: not world.manager.failed, "the return of all")
+            await world.until(lambda: not world.manager.store.failed, "the return of all")
             await world.manager.replan(1)
-            assert world.manager.lost_to(1) == world.manager.lost_to(2) == frozenset()
+            assert world.manager.store.lost_to(1) == world.manager.store.lost_to(2) == frozenset()
         await world.manager.remove(1)
         await world.manager.remove(2)
-        assert not any(world.manager.slots_held(name) for name in names)
+        assert not any(world.manager.store.slots_held(name) for name in names)
 
     run("leaf-spine:2x2x2", test)

@@ -12,8 +12,7 @@ import pytest
 from hopsum.collectives import plan_checker
 from hopsum.collectives.plan import JobPlan, PlanError
 from hopsum.controller.dataplane.rules import Loss, SwitchRules, losses_on
-from hopsum.controller.jobs.agents import UnknownJobError
-from hopsum.controller.jobs.manager import Manager
+from hopsum.controller.jobs.engine import UnknownJobError
 from hopsum.host_agent.server import Server
 from hopsum.host_agent.worker import Worker
 from hopsum.network.loaders import load_network
@@ -23,6 +22,7 @@ from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.placement import place
 from hopsum.planning.model.request import PlanRequest
 from tests.support.jobs import job_of, star_request
+from tests.support.manager import Manager
 
 
 def run_manager(
@@ -95,9 +95,9 @@ def test_a_job_whose_rules_are_refused_leaves_nothing_behind() -> None:
         manager = Manager(network, install)
         with pytest.raises(OSError, match="no"):
             await manager.submit(job_of(request))
-        assert manager.plans() == []
+        assert manager.store.plans() == []
         with pytest.raises(UnknownJobError, match="there is no job 1"):
-            manager.agents.tracker(1)
+            manager.tracker(1)
 
     asyncio.run(main())
 
@@ -116,14 +116,14 @@ def test_failures_are_planned_around() -> None:
         assert spine not in installed[-1]
         other = next(name for name in again.trees[0].parts if name.startswith("s"))
         assert await manager.fail(links=[(other, "l2")]) == []
-        assert manager.lost_to(1) == {("l2", other)}
-        assert manager.plan_of(1) == again
+        assert manager.store.lost_to(1) == {("l2", other)}
+        assert manager.store.plan_of(1) == again
         assert await manager.recover([("l2", other)]) == []
-        assert not manager.lost_to(1)
+        assert not manager.store.lost_to(1)
         assert await manager.recover([spine]) == [1]
-        assert manager.avoided(1)
-        manager.keep_plan(1)
-        assert not manager.avoided(1)
+        assert manager.store.avoided(1)
+        manager.store.keep_plan(1)
+        assert not manager.store.avoided(1)
 
     run_manager(network, test)
 
@@ -135,7 +135,7 @@ def test_a_failure_that_affects_no_job_changes_no_plan() -> None:
     async def test(manager: Manager, installed: list[Mapping[str, SwitchRules]]) -> None:
         await manager.submit(job_of(request))
         assert await manager.fail(["s1"]) == []
-        assert manager.plans()[0].epoch == 1
+        assert manager.store.plans()[0].epoch == 1
 
     run_manager(network, test)
 
@@ -158,11 +158,11 @@ def test_epochs_wrap_around_as_serial_numbers() -> None:
             assert len(groups) == 1
         # The groups of all epochs before are free again: the numbers do not climb.
         assert groups[0] <= 4
-        again = Manager(network, manager._install)
+        again = Manager(network, manager.install)
         kept = job_of(request)
         kept.plan, kept.avoided = replace(plan, epoch=0xFFFF), frozenset({"s1"})
-        again.readopt(kept)
-        assert again.plan_of(1).epoch == 1
+        again.epochs.readopt(kept)
+        assert again.store.plan_of(1).epoch == 1
 
     run_manager(network, test)
 

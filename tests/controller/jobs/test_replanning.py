@@ -114,21 +114,21 @@ def test_evaluations_of_plans_are_bounded(steps: list[tuple[int, int, float]]) -
 
 def test_a_new_plan_must_be_faster_by_a_margin() -> None:
     job = replanner()
-    assert not job.worth(1.0, 1.0)
-    assert not job.worth(1.0, 0.9)
-    assert job.worth(1.0, 0.89)
-    assert job.worth(math.inf, 5.0)
-    assert not job.worth(math.inf, math.inf)
-    assert not job.worth(1.0, math.inf)
+    assert not job.policy.worth(1.0, 1.0)
+    assert not job.policy.worth(1.0, 0.9)
+    assert job.policy.worth(1.0, 0.89)
+    assert job.policy.worth(math.inf, 5.0)
+    assert not job.policy.worth(math.inf, math.inf)
+    assert not job.policy.worth(1.0, math.inf)
     for wrong in (-1.0, math.nan):
         with pytest.raises(ValueError, match="expected 0 s or more"):
-            job.worth(wrong, 1.0)
+            job.policy.worth(wrong, 1.0)
 
 
 def test_two_plans_never_replace_each_other_in_one_state() -> None:
     job = replanner()
     for a, b in ((1.0, 0.95), (1.0, 0.5), (0.0, 0.0)):
-        assert not (job.worth(a, b) and job.worth(b, a))
+        assert not (job.policy.worth(a, b) and job.policy.worth(b, a))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from hopsum.controller.dataplane.rules import SwitchRules
 from hopsum.controller.jobs.cluster import Cluster
 from hopsum.controller.jobs.job_spec import JobSpec
 from hopsum.controller.jobs.job_state import JobState
-from hopsum.controller.jobs.manager import Manager
 from hopsum.controller.jobs.stall_diagnosis import Progress, why_stalled
 from hopsum.controller.jobs.tracker import Tracker
 from hopsum.controller.telemetry.diagnosis import (
@@ -31,6 +30,7 @@ from hopsum.planning.model.request import PlanRequest
 from hopsum.planning.registry import make_plan
 from hopsum.protocol import hopsum_pb2 as pb
 from tests.support.jobs import reached
+from tests.support.manager import join, manage
 
 RACKS = load_network("leaf-spine:2x2x2")
 
@@ -161,17 +161,17 @@ class Switches:
     """Those that take rules."""
 
     def __init__(self, network: Network) -> None:
-        self.cluster = Cluster(Manager(network, self.install))
+        self.cluster = Cluster(network, self.install)
 
     async def install(self, rules: Mapping[str, SwitchRules]) -> None:
         pass
 
     async def fail(self, *names: str) -> None:
-        health = self.cluster.manager.health
+        health = self.cluster.health
         health.update(dict.fromkeys(self.cluster.network.switches, True), time.monotonic() - 20)
         health.update(dict.fromkeys(names, False), time.monotonic() - 12)
         health.update({}, time.monotonic())
-        await self.cluster.manager.fail(names)
+        await manage(self.cluster).fail(names)
 
 
 @pytest.mark.parametrize("algorithm", ["in-network", "ring"])
@@ -182,12 +182,12 @@ def test_a_job_whose_hosts_are_cut_off_is_queued_until_they_are_back(algorithm: 
         await switches.fail("l2")
         job = await cluster.submit(JobSpec("a", ("h1", "h3"), ("h2",), algorithm=algorithm))
         assert job.state is JobState.QUEUED
-        assert cluster.why_waiting(job) == "h3 cut off: switch l2 unreachable for 12 s"
+        assert cluster.engine.why_waiting(job) == "h3 cut off: switch l2 unreachable for 12 s"
         near = await cluster.submit(JobSpec("b", ("h1",), ("h2",)))
         assert near.state is JobState.WAITING
-        await cluster.manager.recover(["l2"])
+        cluster.switch_changed("l2", True, {})
         await reached(job, JobState.WAITING)
-        assert "no agent attached on h1" in cluster.why_waiting(job)
+        assert "no agent attached on h1" in cluster.engine.why_waiting(job)
         await cluster.close()
 
     asyncio.run(main())
@@ -202,11 +202,11 @@ def test_hosts_in_reach_are_chosen() -> None:
         first = await cluster.submit(JobSpec("a", 2))
         assert first.request.workers == ("h1", "h2")
         await switches.fail("l1")
-        assert cluster.in_reach() == ("h3", "h4")
+        assert cluster.engine.in_reach() == ("h3", "h4")
         second = await cluster.submit(JobSpec("b", 1, ("h4",)))
         assert second.request.workers == ("h3",)
         await cluster.cancel(second)
-        await cluster.manager.recover(["l1"])
+        await manage(cluster).recover(["l1"])
         await switches.fail("l2")
         # They are the least busy, but unreachable.
         third = await cluster.submit(JobSpec("c", 2))
@@ -223,24 +223,19 @@ def test_a_running_job_says_which_switch_it_waits_for() -> None:
         job = await cluster.submit(JobSpec("a", ("h1", "h3"), ("h2",)))
         ring = await cluster.submit(JobSpec("b", ("h1", "h3"), algorithm="ring"))
         for each in (job, ring):
-            tracker = cluster.manager.agents.tracker(each.number)
-            for host in tracker.agents:
-                tracker.register(host, time.monotonic())
-                tracker.receive(host, pb.AgentMessage(ready=pb.Ready()), time.monotonic())
-            cluster.manager.agents.heard(tracker)
+            for host in cluster.engine.tracker(each.number).agents:
+                join(cluster, host, each.number)
             assert each.state is JobState.RUNNING
-            assert cluster.why_waiting(each) == ""
+            assert cluster.engine.why_waiting(each) == ""
         await switches.fail("l2")
-        assert cluster.why_waiting(job) == "switch l2 unreachable for 12 s"
-        assert cluster.why_waiting(ring) == "h3 cut off: switch l2 unreachable for 12 s"
-        assert all(cluster.manager.waits(each.number) for each in (job, ring)), (
-            "agents are notified"
-        )
-        await cluster.manager.recover(["l2"])
-        assert not any(cluster.manager.waits(each.number) for each in (job, ring))
+        assert cluster.engine.why_waiting(job) == "switch l2 unreachable for 12 s"
+        assert cluster.engine.why_waiting(ring) == "h3 cut off: switch l2 unreachable for 12 s"
+        assert all(cluster.plans.waits(each.number) for each in (job, ring)), "agents are notified"
+        await manage(cluster).recover(["l2"])
+        assert not any(cluster.plans.waits(each.number) for each in (job, ring))
         await switches.fail("l2")
         await cluster.cancel(job)
-        assert cluster.why_waiting(job) == "cancelled by its owner"
+        assert cluster.engine.why_waiting(job) == "cancelled by its owner"
         await cluster.close()
 
     asyncio.run(main())

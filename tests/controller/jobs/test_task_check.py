@@ -30,7 +30,6 @@ from hopsum.controller.jobs import task_check
 from hopsum.controller.jobs.cluster import Cluster
 from hopsum.controller.jobs.job_spec import spec_from
 from hopsum.controller.jobs.job_state import JobError, JobState
-from hopsum.controller.jobs.manager import Manager
 from hopsum.controller.jobs.task_check import check_task
 from hopsum.coordination.tree import CoordinationTree
 from hopsum.host_agent import memory
@@ -377,7 +376,7 @@ def submitted(submission: Any, memory: int = 8 << 30, machines: str = "one") -> 
     """The answer of a cluster whose hosts have this much memory."""
 
     async def main() -> str | JobState:
-        cluster = Cluster(Manager(load_network("star:4", link_rate="1G"), install))
+        cluster = Cluster(load_network("star:4", link_rate="1G"), install)
         for host in ("h1", "h2", "h3", "h4"):
             machine = "this" if machines == "one" else host
             cluster.nodes.attach(host, 0.0, memory, machine)

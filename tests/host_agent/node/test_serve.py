@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from hopsum.controller.jobs.manager import Manager
 from hopsum.host_agent.interfaces import ONLY_PORT
 from hopsum.host_agent.io.process_socket import most_memories_of_user
 from hopsum.host_agent.node.bandwidth import BandwidthError
@@ -17,6 +16,7 @@ from hopsum.host_agent.node.serve import counters_of, raise_descriptor_limit
 from tests.support.cluster_world import World
 from tests.support.jobs import GOING
 from tests.support.machine import until
+from tests.support.manager import Manager
 
 
 def test_the_agent_has_descriptors_for_many_processes() -> None:
@@ -46,7 +46,7 @@ def test_a_job_that_no_process_attends_gives_its_slots_back(tmp_path: Path) -> N
     free: list[float] = []
 
     def look(manager: Manager) -> None:
-        free.append(manager.free_slots())
+        free.append(manager.store.free_slots())
 
     with contextlib.closing(World(tmp_path, attend_limit=1.0)) as world:
         world.agents("h1", "h2", "h3", "h4")

@@ -11,7 +11,7 @@ from hopsum.collectives.decomposition import decompose
 from hopsum.collectives.messages import plan_from, plan_message
 from hopsum.collectives.plan import DataType, HostPart, JobPlan, PlanError, Results
 from hopsum.collectives.plan_checker import check_plans, plan_faults
-from hopsum.controller.jobs.reoptimizer import free_network
+from hopsum.controller.jobs.plan_costs import free_network
 from hopsum.network.model import Network
 from hopsum.network.topologies import Options, make_topology
 from hopsum.planning.model.allocation import Allocator

@@ -8,7 +8,6 @@ import pytest
 
 from hopsum.collectives.plan import JobPlan, PlanError, Results
 from hopsum.collectives.plan_checker import check_plans
-from hopsum.controller.jobs.manager import Manager
 from hopsum.host_agent.plan_checks import check_same_job
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
@@ -19,6 +18,7 @@ from hopsum.planning.model.request import Algorithm, PlanRequest
 from hopsum.planning.registry import make_plan
 from hopsum.planning.steiner.multi_tree_in_network import pack_in_network, spread
 from tests.support.jobs import job_of
+from tests.support.manager import Manager
 
 
 def job(

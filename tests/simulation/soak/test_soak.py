@@ -11,9 +11,10 @@ import pytest
 
 from hopsum.cli.soak_command import make_kit
 from hopsum.controller.dataplane.pipeline import Pipeline
+from hopsum.controller.jobs.epochs import Epochs
 from hopsum.controller.jobs.job import Job
 from hopsum.controller.jobs.job_table import JobTable
-from hopsum.controller.jobs.manager import Manager
+from hopsum.controller.jobs.procedures import Procedure
 from hopsum.experiment import pipelines
 from hopsum.host_agent.stream import Stream
 from hopsum.host_agent.workload import RandomTensors
@@ -90,10 +91,11 @@ def test_a_duplicate_that_is_added_is_found(tmp_path: Path) -> None:
 def test_an_entry_that_stays_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A job that is over leaves its rules; nothing else is needed to see it."""
 
-    async def forgetful(self: Manager, job: int) -> None:
-        self._forget(self._job(job))
+    def forgetful(self: Epochs, number: int) -> Procedure[None]:
+        self._forget(number)
+        yield from ()
 
-    monkeypatch.setattr(Manager, "remove", forgetful)
+    monkeypatch.setattr(Epochs, "remove", forgetful)
     small = replace(JOB, workers=("h1", "h2"), elements=2, rounds=2)
     jobs = (small, replace(small, name="b"))
     result = run_one(FaultSchedule(1, NETWORK, jobs, (NOISE,)), make_kit())

@@ -54,11 +54,11 @@ class Violation(NamedTuple):
 
 def leaks(cluster: VirtualCluster, controller: Cluster) -> Iterator[str]:
     """Describe what jobs that are over still hold, once all are over."""
-    manager = controller.manager
-    for plan in manager.plans():
-        yield f"the manager has a plan of job {plan.job}"
+    plans = controller.plans
+    for plan in plans.plans():
+        yield f"the controller has a plan of job {plan.job}"
     for switch in cluster.network.switches:
-        for job, slots in manager.slots_held(switch).items():
+        for job, slots in plans.slots_held(switch).items():
             yield f"job {job} holds {slots} slots of {switch}"
     wanted = rules_for(cluster.network)
     for name, engine in cluster.world.engines.items():
@@ -96,7 +96,7 @@ def overlapping_slots(controller: Cluster, switches: list[str]) -> Iterator[str]
     for switch in switches:
         ranges = sorted(
             (slots.start, slots.stop, owner)
-            for owner, slots in controller.manager.slot_ranges(switch).items()
+            for owner, slots in controller.plans.slot_ranges(switch).items()
         )
         for (_, stop, one), (start, _, other) in pairwise(ranges):
             if start < stop:

@@ -399,7 +399,7 @@ class _Run:
             return
         for job in controller.jobs:
             if not job.state.over:
-                why = controller.why_waiting(job)
+                why = controller.engine.why_waiting(job)
                 self._violate(
                     Oracle.END,
                     f"{job.spec.name} is {job.state} in epoch {job.epoch}, tensor {job.round}, "

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from hopsum.collectives.plan import DataType, JobPlan
 from hopsum.controller.dataplane.rules import SwitchRules
-from hopsum.controller.jobs.manager import Manager
-from hopsum.controller.jobs.reoptimizer import LEAST_SHARE, Reoptimizer, free_network, own_rates
+from hopsum.controller.jobs.plan_costs import LEAST_SHARE, free_network, own_rates
+from hopsum.controller.jobs.plan_store import PlanStore
+from hopsum.controller.jobs.reoptimization import Reoptimization
 from hopsum.controller.jobs.replanning import Cause, ReplanningPolicy
 from hopsum.controller.telemetry.state import InterfaceUse, NetworkState
 from hopsum.network.loaders import load_network
@@ -18,6 +21,8 @@ from hopsum.planning.model.request import EmbeddingOptions, PlanRequest
 from hopsum.timing.estimate import estimate
 from hopsum.timing.work import PlanWork
 from tests.support.jobs import job_of
+from tests.support.machine import PATIENCE
+from tests.support.manager import Manager
 
 pytestmark = pytest.mark.usefixtures("time_to_plan")
 
@@ -27,6 +32,32 @@ RATE = 1e8
 
 async def install(rules: Mapping[str, SwitchRules]) -> None:
     """There are no switches to install rules on."""
+
+
+class Looking:
+    """A job that follows the state of the network."""
+
+    def __init__(
+        self,
+        manager: Manager,
+        state: NetworkState,
+        job: int,
+        reoptimization: Reoptimization | None = None,
+    ) -> None:
+        self.reoptimization = reoptimization or Reoptimization(
+            manager.store, manager.epochs, manager.engine.procedures, state, POLICY
+        )
+        self._manager = manager
+        self._active = manager.active(job)
+        self.replanner = self.reoptimization.replanner(self._active, 0.0)
+
+    async def look(self, round_: int, elements: int, sent: int, now: float) -> Cause | None:
+        steps = self.reoptimization.look(self._active, round_, elements, sent, now)
+        return await self._manager.perform(steps)
+
+    async def recut(self, elements: int, now: float) -> JobPlan:
+        await self._manager.perform(self.reoptimization.recut(self._active, elements, now))
+        return self._manager.store.plan_of(self._active.job.number)
 
 
 def spines() -> Network:
@@ -52,7 +83,7 @@ def test_a_busy_spine_is_left_once_and_not_for_a_burst() -> None:
         network = spines()
         manager, used, other = await submitted(network)
         state = NetworkState(network)
-        looking = Reoptimizer.begin(manager, state, 1, POLICY, 0.0)
+        looking = Looking(manager, state, 1)
         causes = []
         for second in range(1, 21):
             # Other traffic: a burst at 5 s, and a lasting load from 10 s on.
@@ -60,7 +91,7 @@ def test_a_busy_spine_is_left_once_and_not_for_a_burst() -> None:
             causes.append(await looking.look(0, 100_000, 0, float(second)))
         assert [cause for cause in causes if cause] == [Cause.CHANGE]
         assert causes.index(Cause.CHANGE) >= 11
-        plan = manager.plan_of(1)
+        plan = manager.store.plan_of(1)
         assert plan.epoch == 2
         assert other in plan.trees[0].parents
         assert used not in plan.trees[0].parents
@@ -78,17 +109,17 @@ def test_slots_come_back_to_who_gave_them_up_and_not_at_once(rate: float | None)
         plan = await manager.submit(job_of(request))
         newer = replace(request, job=2, workers=("h1", "h2"))
         await manager.submit(job_of(newer), levels=lambda: levels)
-        given_up = manager.bypassed(1)
+        given_up = manager.store.bypassed(1)
         assert given_up == {"l1"}
         state = NetworkState(network)
-        looking = Reoptimizer.begin(manager, state, 1, POLICY, 0.0)
+        looking = Looking(manager, state, 1)
         for second in range(1, 10):
             assert await looking.look(0, 100_000, 0, float(second)) is None
         await manager.remove(2)
-        assert manager.regained(1) == given_up
+        assert manager.store.regained(1) == given_up
         assert await looking.look(0, 100_000, 0, 10.0) is Cause.SLOTS
-        again = manager.plan_of(1)
-        assert (again.epoch, manager.bypassed(1)) == (3, frozenset())
+        again = manager.store.plan_of(1)
+        assert (again.epoch, manager.store.bypassed(1)) == (3, frozenset())
         assert again.trees[0].parts.keys() == plan.trees[0].parts.keys()
         assert again.trees[0].parts["l1"].aggregate
         for second in range(11, 20):
@@ -105,7 +136,7 @@ def test_changing_slots_cause_one_evaluation_per_pause() -> None:
         request = PlanRequest(1, 1, ("h1", "h2", "h3"), ("ps",))
         levels = {1: 3, 2: 0}
         await manager.submit(job_of(request))
-        looking = Reoptimizer.begin(manager, NetworkState(network), 1, POLICY, 0.0)
+        looking = Looking(manager, NetworkState(network), 1)
         for second in range(1, 41):
             if second % 2:
                 newer = replace(request, job=2, workers=("h1", "h2"))
@@ -114,7 +145,7 @@ def test_changing_slots_cause_one_evaluation_per_pause() -> None:
                 await manager.remove(2)
             await looking.look(0, 100_000, 0, float(second))
         # Each pause one return, and one leave after it.
-        assert manager.plan_of(1).epoch <= 2 * (40 / POLICY.pause) + 2
+        assert manager.store.plan_of(1).epoch <= 2 * (40 / POLICY.pause) + 2
 
     asyncio.run(main())
 
@@ -122,7 +153,7 @@ def test_changing_slots_cause_one_evaluation_per_pause() -> None:
 def round_bytes(manager: Manager, job: int, elements: int) -> float:
     """Return what the hosts of a job send in a round."""
     tensors = [(elements, DataType.INT32)]
-    links = estimate(manager.network, PlanWork(manager.plan_of(job), tensors)).links
+    links = estimate(manager.network, PlanWork(manager.store.plan_of(job), tensors)).links
     return sum(count for (node, _), count in links.items() if node in manager.network.hosts)
 
 
@@ -133,8 +164,8 @@ def test_a_jobs_own_traffic_does_not_move_it(completes: bool) -> None:
         manager, used, _ = await submitted(network)
         state = NetworkState(network)
         elements, rounds_a_second = 100_000, 20
-        own = own_rates(network, manager.plan_of(1), elements, rounds_a_second)
-        looking = Reoptimizer.begin(manager, state, 1, POLICY, 0.0)
+        own = own_rates(network, manager.store.plan_of(1), elements, rounds_a_second)
+        looking = Looking(manager, state, 1)
         for second in range(1, 21):
             state.report(
                 used,
@@ -148,7 +179,7 @@ def test_a_jobs_own_traffic_does_not_move_it(completes: bool) -> None:
             sent = int(second * rounds_a_second * round_bytes(manager, 1, elements))
             done = second * rounds_a_second if completes else 0
             assert await looking.look(done, elements, sent, float(second)) is None
-        assert looking.rate == pytest.approx(rounds_a_second, 0.01)
+        assert looking.replanner.rate == pytest.approx(rounds_a_second, 0.01)
         assert max(own.values()) > 0.5 * RATE
 
     asyncio.run(main())
@@ -160,10 +191,11 @@ def test_of_two_jobs_that_look_at_the_same_moment_one_moves() -> None:
         network = spines()
         manager, used, _ = await submitted(network)
         await manager.submit(job_of(PlanRequest(2, 1, ("h2", "h4"), ("ps",))))
-        assert used in manager.plan_of(2).trees[0].parents
+        assert used in manager.store.plan_of(2).trees[0].parents
         state = NetworkState(network)
         elements, rounds_a_second = 100_000, 14
-        looking = [Reoptimizer.begin(manager, state, job, POLICY, 0.0) for job in (1, 2)]
+        first = Looking(manager, state, 1)
+        looking = [first, Looking(manager, state, 2, first.reoptimization)]
         for second in range(1, 41):
             report_jobs(manager, state, elements, rounds_a_second, float(second))
             done = second * rounds_a_second
@@ -174,26 +206,42 @@ def test_of_two_jobs_that_look_at_the_same_moment_one_moves() -> None:
                     for each, count in zip(looking, sent, strict=True)
                 )
             )
-        assert sorted(manager.plan_of(job).epoch for job in (1, 2)) == [1, 2]
+        assert sorted(manager.store.plan_of(job).epoch for job in (1, 2)) == [1, 2]
         spine_of = {
-            job: {"s1", "s2"} & set(manager.plan_of(job).trees[0].parents) for job in (1, 2)
+            job: {"s1", "s2"} & set(manager.store.plan_of(job).trees[0].parents) for job in (1, 2)
         }
         assert spine_of[1] != spine_of[2]
 
     asyncio.run(main())
 
 
-def test_a_job_with_nothing_due_waits_for_no_other() -> None:
+def test_a_job_with_nothing_due_waits_for_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    planning, planned = threading.Event(), threading.Event()
+    candidate = PlanStore.candidate
+
+    def slow(self: PlanStore, *arguments: Any, **options: Any) -> JobPlan:
+        planning.set()
+        assert planned.wait(PATIENCE)
+        return candidate(self, *arguments, **options)
+
+    monkeypatch.setattr(PlanStore, "candidate", slow)
+
     async def main() -> None:
         network = spines()
-        manager, _, _ = await submitted(network)
+        manager, used, _ = await submitted(network)
+        await manager.submit(job_of(PlanRequest(2, 1, ("h2", "h4"), ("ps",))))
         state = NetworkState(network)
-        looking = Reoptimizer.begin(manager, state, 1, POLICY, 0.0)
-        async with manager.reoptimizing:
-            task = asyncio.create_task(looking.look(0, 100_000, 0, 1.0))
-            await asyncio.sleep(0)
-            assert task.done()
-            assert task.result() is None
+        first = Looking(manager, state, 1)
+        second = Looking(manager, state, 2, first.reoptimization)
+        load(state, used, 0.95, 1.0)
+        assert await first.look(0, 100_000, 0, 1.0) is None
+        load(state, used, 0.95, 5.0)
+        looking = asyncio.create_task(first.look(0, 100_000, 0, 5.0))
+        assert await asyncio.to_thread(planning.wait, PATIENCE)
+        assert await second.look(0, 100_000, 0, 1.0) is None
+        assert not looking.done()
+        planned.set()
+        assert await looking is Cause.CHANGE
 
     asyncio.run(main())
 
@@ -203,7 +251,8 @@ def report_jobs(
 ) -> None:
     """Let the spines report what jobs 1 and 2 send under their present plans."""
     rates = [
-        own_rates(state.network, manager.plan_of(job), elements, rounds_a_second) for job in (1, 2)
+        own_rates(state.network, manager.store.plan_of(job), elements, rounds_a_second)
+        for job in (1, 2)
     ]
 
     def rate(u: str, v: str) -> float:
@@ -247,11 +296,13 @@ def test_weights_follow_the_state_where_that_is_worth_it() -> None:
         manager, state = Manager(network, install), NetworkState(network)
         plan = await embedded(manager)
         assert plan.trees and plan.host_parts
-        looking = Reoptimizer.begin(manager, state, 1, POLICY, 0.0)
-        assert not looking.recut_due(POLICY.pause - 0.1) and looking.recut_due(POLICY.pause)
+        looking = Looking(manager, state, 1)
+        assert not looking.replanner.recut_due(POLICY.pause - 0.1) and looking.replanner.recut_due(
+            POLICY.pause
+        )
         # Nothing has changed, or too little.
         assert await looking.recut(100_000, 5.0) is plan
-        assert not looking.recut_due(5.0)
+        assert not looking.replanner.recut_due(5.0)
         state.report(plan.servers[0], [InterfaceUse("s1", 0.02 * RATE, 0.0)], 6.0)
         assert await looking.recut(100_000, 6.0) is plan
         # No agent has said how large tensors are: what is the load of this job is not known.
@@ -260,7 +311,7 @@ def test_weights_follow_the_state_where_that_is_worth_it() -> None:
         for helper in ("h5", "ps"):
             state.report(helper, [InterfaceUse("s1", RATE / 4, RATE / 4)], 20.0)
         newer = await looking.recut(100_000, 20.0)
-        assert newer is manager.plan_of(1)
+        assert newer is manager.store.plan_of(1)
         assert newer.epoch == 2 and newer.tree_weight < plan.tree_weight / 2
         assert len(newer.trees) == len(plan.trees)
         # Empty again: back to what it was.
@@ -276,16 +327,16 @@ def test_a_jobs_own_load_is_no_reason_for_other_weights() -> None:
         network = slow_helpers()
         manager, state = Manager(network, install), NetworkState(network)
         plan = await embedded(manager)
-        looking = Reoptimizer.begin(manager, state, 1, POLICY, 0.0)
-        looking.rate = 20.0
+        looking = Looking(manager, state, 1)
+        looking.replanner.rate = 20.0
         sent = estimate(network, PlanWork(plan, [(100_000, DataType.INT32)])).links
         for host in plan.auxiliary:
-            rates = [min(looking.rate * 8 * sent[link], RATE / 4) for link in _both(host)]
+            rates = [min(looking.replanner.rate * 8 * sent[link], RATE / 4) for link in _both(host)]
             state.report(host, [InterfaceUse("s1", *rates)], 10.0)
         assert min(state.shares(10.0).values()) < 0.3
         assert await looking.recut(100_000, 10.0) is plan
         # The same load, and none of it the job's.
-        looking.rate = 0.0
+        looking.replanner.rate = 0.0
         assert await looking.recut(100_000, 10.0) is not plan
 
     asyncio.run(main())
@@ -301,25 +352,25 @@ def test_returned_elements_are_used_if_that_is_faster() -> None:
     async def main() -> None:
         manager, used, other = await submitted(spines())
         state = NetworkState(manager.network)
-        looking = Reoptimizer.begin(manager, state, 1, POLICY, 0.0)
+        looking = Looking(manager, state, 1)
         await manager.fail([used])
-        assert manager.plan_of(1).epoch == 2
+        assert manager.store.plan_of(1).epoch == 2
         # The spine it went to has been busy all the time, so that no change calls for a look.
         for second in range(1, 11):
             load(state, other, 0.5, float(second))
         looking.replanner.looked(0, state.shares(10.0), 10.0)
         await manager.fail(["l1"])
-        assert manager.lost_to(1) == {"l1"}
+        assert manager.store.lost_to(1) == {"l1"}
         assert await looking.look(0, 100_000, 0, 20.0) is None
         await manager.recover(["l1"])
         assert await looking.look(0, 100_000, 0, 21.0) is None
         await manager.recover([used])
         load(state, other, 0.5, 21.5)
         assert await looking.look(0, 100_000, 0, 22.0) is Cause.RECOVERY
-        plan = manager.plan_of(1)
+        plan = manager.store.plan_of(1)
         assert used in plan.trees[0].parts
         assert plan.epoch == 3
-        assert not manager.avoided(1)
+        assert not manager.store.avoided(1)
         assert await looking.look(0, 100_000, 0, 40.0) is None
 
     asyncio.run(main())
@@ -330,13 +381,13 @@ def test_counts_that_jump_are_no_faster_than_the_links() -> None:
 
     async def main() -> None:
         manager, _, _ = await submitted(spines())
-        looking = Reoptimizer.begin(manager, NetworkState(manager.network), 1, POLICY, 0.0)
+        looking = Looking(manager, NetworkState(manager.network), 1)
         await looking.look(0, 100_000, 10**12, 1.0)
         tensors = [(100_000, DataType.INT32)]
-        fastest = 1 / estimate(manager.network, PlanWork(manager.plan_of(1), tensors)).seconds
-        assert looking.rate == pytest.approx(fastest)
+        fastest = 1 / estimate(manager.network, PlanWork(manager.store.plan_of(1), tensors)).seconds
+        assert looking.replanner.rate == pytest.approx(fastest)
         # A host that has been replaced takes its count along.
         await looking.look(0, 100_000, 0, 2.0)
-        assert 0 < looking.rate < fastest
+        assert 0 < looking.replanner.rate < fastest
 
     asyncio.run(main())
