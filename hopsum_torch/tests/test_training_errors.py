@@ -67,8 +67,10 @@ def check(found: float | str, error: str, text: str) -> None:
 @pytest.mark.parametrize("kind", ["ddp", *OTHERS, pytest.param("fsdp2", marks=pytest.mark.long)])
 def test_a_step_that_a_rank_does_not_take_times_out(kind: str) -> None:
     came = came_of(kind, "none", "late")
-    for rank in (0, 2):
-        assert re.search("timed out", str(came[rank][1]), re.IGNORECASE), came
+    errors = [str(came[rank][1]) for rank in (0, 2)]
+    # Over gloo the rank that times out first closes its connection to the other.
+    assert all(re.search("timed out|closed by peer", each, re.IGNORECASE) for each in errors), came
+    assert any(re.search("timed out", each, re.IGNORECASE) for each in errors), came
 
 
 @pytest.mark.parametrize("kind", ["ddp", *OTHERS])
