@@ -35,7 +35,7 @@ from hopsum.network.loaders import save_network
 from hopsum.network.model import Network
 from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.request import PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.protocol.wire import Address, frame_bytes, is_hopsum
 from hopsum.simulation.stream import ECN_CAPABLE, StreamMember, receive_buffer
 from hopsum.simulation.world import Agent, Frames
@@ -232,7 +232,7 @@ def shares(case: Case, stop: float) -> dict[str, float]:
         elements = int(RATE * STOP / 32)
         spec = WorkloadSpec(RANDOM, len(workers), elements, 1, DataType.INT32, number)
         work = Work(Task(spec, options=asdict(WorkerOptions())))
-        simulation.add(make_plan(network, request, allocator), work)
+        simulation.add(plan_job(network, request, allocator), work)
     simulation.start()
     for number, ends in enumerate(case.connections):
         connect(simulation, network, number, ends)

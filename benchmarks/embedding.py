@@ -15,10 +15,11 @@ from benchmarks.report import Rows, arguments, run_benchmarks
 from hopsum.network.model import Network
 from hopsum.network.topologies import Options as NetworkOptions
 from hopsum.network.topologies import make_topology
-from hopsum.planning.embedding.choice import Method, Options
+from hopsum.planning.embedding.choice import Options
 from hopsum.planning.embedding.embedding_plan import Embedding
 from hopsum.planning.embedding.planner import plan_embedding
 from hopsum.planning.model.demand import JobDemand, Model, Resources, unused
+from hopsum.planning.model.request import Method
 
 SECOND = (125_000_000,)
 """Bytes that take a second at 1 Gbit/s, the rate of every host's link."""

@@ -47,7 +47,7 @@ from hopsum.network.model import Network
 from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.request import Algorithm, PlanRequest
 from hopsum.planning.model.window import COMMON_WINDOW
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.timing.routes import LinkArrays
 
@@ -157,7 +157,7 @@ def simulated_times(way: Way, network: Network, jobs: Sequence[MixedJob]) -> lis
         request = PlanRequest(
             number, 1, job.workers, (job.server,), algorithm=way.algorithm, window=COMMON_WINDOW
         )
-        plan = make_plan(network, request, allocator)
+        plan = plan_job(network, request, allocator)
         fluid.append(fluid_job(links, plan, job.start, job.elements, job.rounds))
     times = simulate_jobs(fluid, links.capacities, way.policy(network))
     return [float(seconds) for seconds in times.completion]

@@ -16,7 +16,7 @@ from hopsum.network.model import Network
 from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.placement import place
 from hopsum.planning.model.request import PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.reports.network_drawing import STYLE, network_svg
 
 TOPOLOGY = "fat-tree:4"
@@ -75,7 +75,7 @@ def _tree(network: Network) -> str:
     """Return the SVG of the network with its plan, without the enclosing document."""
     placement = place(network, WORKERS, 1)
     request = PlanRequest(1, 1, placement.workers, placement.servers)
-    drawn = network_svg(network, make_plan(network, request, Allocator(network)))
+    drawn = network_svg(network, plan_job(network, request, Allocator(network)))
     return re.sub(r"<title>.*?</title>|</?svg[^>]*>|<style>.*?</style>", "", drawn)
 
 

@@ -16,7 +16,7 @@ from hopsum.controller.jobs.job_spec import JobSpec
 from hopsum.experiment.description import Experiment
 from hopsum.experiment.prepare import Prepared, prepare
 from hopsum.planning.model.placement import Placement
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.wire import LANE_BYTES
 from hopsum.timing.routes import LinkArrays
@@ -66,7 +66,7 @@ def _rooted_plan(prepared: Prepared) -> JobPlan:
     spec = WorkloadSpec(PROCESS, len(workers), 0, 0, DataType.FLOAT32, 0)
     job = JobSpec("ranks", workers, 0, task=pb.Task(workload=workload_message(spec)))
     placed = Placement(workers, workers)
-    return make_plan(
+    return plan_job(
         prepared.network, make_request(job, 1, placed, prepared.network, prepared.settings)
     )
 

@@ -34,7 +34,7 @@ from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
 from hopsum.planning.model.placement import place
 from hopsum.planning.model.request import PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.protocol.wire import Address, Header, Kind, frame_template, frame_view
 
 CHILDREN = 8
@@ -125,7 +125,7 @@ def aggregating_switch(
     """
     network = load_network(f"star:{CHILDREN}")
     placement = place(network, CHILDREN)
-    plan = make_plan(
+    plan = plan_job(
         network,
         PlanRequest(1, 1, placement.workers, placement.servers, lanes=lanes, window=window),
     )

@@ -54,7 +54,7 @@ from hopsum.controller.telemetry.state import StateError
 from hopsum.network.model import Network, NetworkError, shorten
 from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.placement import Placement
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.errors import OperationError
 
@@ -356,7 +356,7 @@ class JobEngine:
         """Record a job that has to wait. Raises PlanError if it could not even run alone."""
         if not job.spec.among_hosts:
             alone, planner = Allocator(self.network), job.spec.planner
-            yield Compute(partial(make_plan, self.network, job.request, alone, planner))
+            yield Compute(partial(plan_job, self.network, job.request, alone, planner))
         if job.state is JobState.QUEUED:
             self.jobs.keep(job)
 

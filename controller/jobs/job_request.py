@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from math import inf
 
+from hopsum.collectives.algorithms.catalogue import SCHEDULES
 from hopsum.collectives.choices import (
     DEFAULT_PLANNER,
     EMBEDDING,
@@ -26,14 +27,16 @@ from hopsum.controller.jobs.settings import ATTEND_LIMIT, ClusterSettings
 from hopsum.coordination.physical import plan_coordination
 from hopsum.coordination.tree import DEFAULT_LIMITS, CoordinationTree, TreeLimits
 from hopsum.network.model import Network
-from hopsum.planning.answers import check_weights, check_without_mtree, host_forest
 from hopsum.planning.model.graph import planning_graph
 from hopsum.planning.model.placement import Placement
-from hopsum.planning.model.request import Algorithm, EmbeddingOptions, PlanRequest
-from hopsum.planning.model.window import QUOTA, default_window
+from hopsum.planning.model.request import Algorithm, PlanRequest
+from hopsum.planning.model.window import EXPECTED_TREES, QUOTA, default_window
+from hopsum.planning.registry import host_forest, with_options
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.wire import Reduction
 
+MOST_PLANNING = 10.0
+"""Maximum time limit in seconds of a planner for one job: other jobs wait meanwhile."""
 VECTORS_WINDOW = 4
 """Window of a job of bit vectors: a worker has one vector in flight."""
 
@@ -46,9 +49,12 @@ def resolve(spec: JobSpec, network: Network) -> JobSpec:
     option or coordination that does not suit the others or the network.
     """
     resolved = _resolve(spec, network)
-    if resolved.planner != MTREE:
-        check_without_mtree(resolved.forest, resolved.planner)
-    check_weights(resolved.weights, resolved.planner)
+    if resolved.options and resolved.algorithm in SCHEDULES:
+        raise PlanError(
+            f"planner options with algorithm {resolved.algorithm}: it has no planner; omit "
+            f"{', '.join(resolved.options)}"
+        )
+    planner_request(resolved, PlanRequest(1, 1, (), ()))
     if resolved.coordination_limits != DEFAULT_LIMITS and not coordinated(resolved):
         raise PlanError(
             "coordination-height, coordination-fan-out, coordination-distance: limits of the tree "
@@ -67,6 +73,25 @@ def resolve(spec: JobSpec, network: Network) -> JobSpec:
                 "expected auto, tree or ring"
             )
     return resolved
+
+
+def planner_request(spec: JobSpec, request: PlanRequest) -> PlanRequest:
+    """Return the request with the options of a job's planner, and its limits for jobs.
+
+    Raises PlanError for an option that the planner has not, or an invalid value.
+    """
+    request = replace(request, forest=replace(request.forest, seed=spec.seed))
+    if spec.algorithm in SCHEDULES:
+        return request
+    request = with_options(request, spec.planner, spec.options)
+    if request.forest.time_limit > MOST_PLANNING:
+        raise PlanError(
+            f"planner option time-limit: {request.forest.time_limit:g} s: expected at most "
+            f"{MOST_PLANNING:g} s, in which other jobs wait; `hopsum plan` takes more"
+        )
+    most = request.forest.max_trees
+    forest = replace(request.forest, max_trees=EXPECTED_TREES if most is None else most)
+    return replace(request, forest=forest)
 
 
 def _resolve(spec: JobSpec, network: Network) -> JobSpec:
@@ -125,7 +150,8 @@ def complete_task(
         tree = coordination_tree(network, workers, spec.coordination, spec.coordination_limits)
         task.coordination.CopyFrom(pb.CoordinationTree(**asdict(tree)))
     if spec.algorithm == MULTI_TREE and not task.trees:
-        forest = host_forest(planning_graph(network, workers), spec.forest, spec.planner)
+        options = planner_request(spec, PlanRequest(1, 1, (), ())).forest
+        forest = host_forest(planning_graph(network, workers), options, spec.planner)
         task.trees.extend(map(shared_tree_message, forest.shared_trees))
     return replace(spec, task=task)
 
@@ -252,10 +278,10 @@ def make_request(
         lanes=settings.lanes,
         max_hops=settings.max_hops,
         results=spec.results,
-        forest=spec.forest,
         reduction=Reduction.AND if vectors else Reduction.SUM,
         integrity=spec.integrity,
     )
+    request = planner_request(spec, request)
     sharing = settings.sharing
     window = spec.window or default_window(
         network,
@@ -272,14 +298,14 @@ def make_request(
         return request
     if spec.planner == EMBEDDING:
         # Servers are its own choice, and it sums less in the switches rather than wait.
-        embedding = EmbeddingOptions(
+        embedding = replace(
+            request.embedding,
             auxiliary=placed.servers,
             relays=not coordinated(spec),
             period=settings.replanning.period,
-            weights=spec.weights,
         )
         request = replace(request, servers=(), embedding=embedding)
     sharing.check(network, request)
     room = sharing.trees(network, request.window)
-    most = room if spec.forest.max_trees is None else min(room, spec.forest.max_trees)
+    most = min(room, request.forest.max_trees or EXPECTED_TREES)
     return replace(request, forest=replace(request.forest, max_trees=most))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from fractions import Fraction
+from typing import Any
+
+from google.protobuf.message import Message
 
 from hopsum.collectives.algorithms.catalogue import SCHEDULES
 from hopsum.collectives.choices import DEFAULT_PLANNER, EMBEDDING, MULTI_TREE, Coordination, Results
-from hopsum.collectives.plan import PlanError
 from hopsum.collectives.task_messages import choice
 from hopsum.controller.jobs.job_state import JobError
 from hopsum.coordination.tree import DEFAULT_LIMITS, TreeLimits
-from hopsum.planning.model.forest import ForestOptions, keep_of
-from hopsum.planning.model.request import DEFAULT_WEIGHTS, Algorithm, WeightSteps
+from hopsum.planning.model.request import Algorithm
+from hopsum.planning.registry import PLANNERS
 from hopsum.protocol import hopsum_pb2 as pb
 
 
@@ -21,9 +23,10 @@ class JobSpec:
     """Specification of a job. `algorithm`: of `Algorithm`, or a schedule among its workers.
 
     `workers`, `servers`: names, or how many; 0 servers: each worker is one. `lanes`, `window` None:
-    the cluster's choice. `task`: what its agents do. `results`, `forest`: as of `PlanRequest`.
-    `weights`: of an embedding. `coordination`: how workers agree on an order of tensors, if the
-    task's workload needs that; `coordination_limits`: of the tree by which they do.
+    the cluster's choice. `task`: what its agents do. `results`: as of `PlanRequest`. `options`:
+    of the planner, by name, as texts; `seed`: of its random choices. `coordination`: how workers
+    agree on an order of tensors, if the task's workload needs that; `coordination_limits`: of the
+    tree by which they do.
     `owner`: name of the caller who submitted it; "": unknown. `limited`: the owner's jobs together
     have a quota of slots. `integrity`: its sums have check
     lanes, with a key in its task (`hopsum.host_agent.integrity`). `immediate`: it starts on free
@@ -39,8 +42,8 @@ class JobSpec:
     window: int | None = None
     task: pb.Task = field(default_factory=pb.Task)
     results: Results | None = None
-    forest: ForestOptions = field(default_factory=ForestOptions)
-    weights: WeightSteps = DEFAULT_WEIGHTS
+    options: Mapping[str, str] = field(default_factory=dict)
+    seed: int = 0
     coordination: Coordination = Coordination.AUTO
     coordination_limits: TreeLimits = DEFAULT_LIMITS
     owner: str = ""
@@ -72,11 +75,6 @@ def spec_from(message: pb.Submission) -> JobSpec:
             f"job {message.name}: the workers run algorithm {algorithm} among themselves, and "
             f"planner {planner} would not be used; omit the planner or the algorithm"
         )
-    try:
-        forest = _forest_from(message.trees)
-        weights = WeightSteps(**_given(message.weights))
-    except (PlanError, ValueError) as error:
-        raise JobError(f"job {message.name}: {error}") from None
     return JobSpec(
         name=message.name,
         workers=tuple(message.workers) or message.worker_count,
@@ -88,8 +86,11 @@ def spec_from(message: pb.Submission) -> JobSpec:
         window=message.window or None,
         task=message.task,
         results=_results_from(message),
-        forest=forest,
-        weights=weights,
+        options={
+            **_earlier_options(message, planner or DEFAULT_PLANNER),
+            **message.planner_options,
+        },
+        seed=message.seed or message.trees.seed,
         coordination=_coordination_from(message),
         coordination_limits=TreeLimits(**_given(message.coordination_limits)),
         owner=message.owner,
@@ -108,8 +109,8 @@ def submission_of(spec: JobSpec) -> pb.Submission:
         lanes=spec.lanes or 0,
         window=spec.window or 0,
         task=spec.task,
-        trees=_forest_message(spec.forest),
-        weights=pb.WeightSteps(**asdict(spec.weights)),
+        planner_options=spec.options,
+        seed=spec.seed,
         coordination=spec.coordination,
         coordination_limits=pb.CoordinationLimits(**asdict(spec.coordination_limits)),
         results=None if spec.results is None else spec.results.name,
@@ -147,31 +148,20 @@ def _coordination_from(message: pb.Submission) -> Coordination:
     )
 
 
-def _given(message: pb.WeightSteps | pb.CoordinationLimits) -> dict[str, int]:
+def _given(message: Message) -> dict[str, Any]:
     """Return the fields of a message that are set."""
     return {field.name: value for field, value in message.ListFields()}
 
 
-def _forest_from(message: pb.TreeOptions) -> ForestOptions:
-    """Return the options of a message. Raises PlanError, ValueError for invalid numbers."""
-    given = {field.name for field, _ in message.ListFields()}
-    return ForestOptions(
-        max_trees=message.max_trees if "max_trees" in given else None,
-        max_height=message.max_height if "max_height" in given else None,
-        min_rate=Fraction(str(message.min_rate)),
-        seed=message.seed,
-        tree_bandwidth=Fraction(str(message.tree_bandwidth)) if "tree_bandwidth" in given else None,
-        keep=keep_of(message.keep if "keep" in given else None),
-    )
+def _earlier_options(message: pb.Submission, planner: str) -> dict[str, str]:
+    """Return the options of a planner as the records of earlier versions have them.
 
-
-def _forest_message(options: ForestOptions) -> pb.TreeOptions:
-    bandwidth = options.tree_bandwidth
-    return pb.TreeOptions(
-        max_trees=options.max_trees,
-        max_height=options.max_height,
-        min_rate=float(options.min_rate),
-        seed=options.seed,
-        tree_bandwidth=None if bandwidth is None else float(bandwidth),
-        keep=float(options.keep),
-    )
+    These have some for other planners, too, with their defaults.
+    """
+    given = {**_given(message.trees), **_given(message.weights)}
+    given.pop("seed", None)
+    if "steps" in given:
+        given["weight_steps"] = given.pop("steps")
+    known = {option.name for option in PLANNERS[planner].options} if planner in PLANNERS else set()
+    texts = {name.replace("_", "-"): str(value) for name, value in given.items()}
+    return {name: text for name, text in texts.items() if name in known}

@@ -24,6 +24,7 @@ from hopsum.collectives.choices import MULTI_TREE
 from hopsum.collectives.messages import plan_from, plan_message
 from hopsum.collectives.plan import JobPlan, PlanError
 from hopsum.controller.jobs.job import Job, move
+from hopsum.controller.jobs.job_request import planner_request
 from hopsum.controller.jobs.job_spec import JobSpec, spec_from, submission_of
 from hopsum.controller.jobs.job_state import LAST_JOB, MOST_NAME, JobError, JobState
 from hopsum.controller.jobs.journal import Journal, Record, Unrecorded, journal_of
@@ -410,21 +411,27 @@ def job_from_record(record: Record, where: str) -> Job:
         for hosts in ("workers", "servers"):
             requested[hosts] = tuple(requested[hosts])
         requested["algorithm"] = Algorithm(requested["algorithm"])
-        requested["forest"] = replace(spec.forest, max_trees=requested.pop("max_trees"))
+        most = requested.pop("max_trees")
         requested["results"] = spec.results
         requested["integrity"] = spec.integrity
         requested["reduction"] = Reduction(requested["reduction"])
         # Records of earlier versions have none.
-        helping = dict(requested.get("embedding") or {})
+        helping = dict(requested.pop("embedding", None) or {})
         if helping.get("auxiliary") is not None:
             helping["auxiliary"] = tuple(helping["auxiliary"])
         _check_scalars(EmbeddingOptions, helping)
-        requested["embedding"] = EmbeddingOptions(**helping, weights=spec.weights)
         plan = record["plan"]
         reports = {
             host: pb.Report.FromString(b64decode(text, validate=True))
             for host, text in record["reports"].items()
         }
+        _check_scalars(PlanRequest, requested)
+        request = planner_request(spec, PlanRequest(record["number"], **requested))
+        request = replace(
+            request,
+            forest=replace(request.forest, max_trees=most),
+            embedding=replace(request.embedding, **helping),
+        )
         known = {
             **record,
             "state": JobState(record["state"]),
@@ -436,11 +443,10 @@ def job_from_record(record: Record, where: str) -> Job:
             ),
             "reports": reports,
             "spec": spec,
-            "request": PlanRequest(record["number"], **requested),
+            "request": request,
             "plan": None if plan is None else plan_from(ParseDict(plan, pb.Plan())),
         }
         _check_scalars(Job, known)
-        _check_scalars(PlanRequest, requested)
         if not 1 <= known["number"] <= LAST_JOB:
             raise ValueError(f"number {known['number']}, expected 1 to {LAST_JOB}")
         return Job(**known)

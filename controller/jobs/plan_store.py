@@ -24,7 +24,7 @@ from hopsum.controller.telemetry.health import Element
 from hopsum.network.model import Network, shorten
 from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.request import PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.protocol.wire import next_epoch
 
 LOGGER = logging.getLogger("hopsum.plans")
@@ -198,7 +198,7 @@ class PlanStore:
     def check(self, newer: Iterable[JobPlan]) -> None:
         """Check next plans together with those of all other jobs; PlanError lists every fault.
 
-        `make_plan` has checked each by itself.
+        `plan_job` has checked each by itself.
         """
         newer = list(newer)
         jobs = {plan.job for plan in newer}
@@ -212,7 +212,7 @@ class PlanStore:
         """Return the plan of a job's next epoch, with fewer aggregating switches."""
         active = self.job(number)
         network = bypassing(self.working(), active.job.bypassed | given_up)
-        return make_plan(network, self.next_request(active), allocator, active.job.spec.planner)
+        return plan_job(network, self.next_request(active), allocator, active.job.spec.planner)
 
     def preempted(self, settled: Settlement, number: int) -> NextPlan:
         """Return the next plan of a job that another one preempts."""
@@ -260,7 +260,7 @@ class PlanStore:
         """Plan a started job; it does without slots where there are none. Raises PlanError."""
         trial = self._allocator.copy()
         try:
-            plan = make_plan(bypassing(network, bypassed), request, trial, job.spec.planner)
+            plan = plan_job(bypassing(network, bypassed), request, trial, job.spec.planner)
         except PlanError as error:
             trees = len(request.shares or request.servers)
             bypassed |= {
@@ -269,7 +269,7 @@ class PlanStore:
                 if switch.aggregates and trial.room(name, request.job, request.window) < trees
             }
             try:
-                plan = make_plan(bypassing(network, bypassed), request, trial, job.spec.planner)
+                plan = plan_job(bypassing(network, bypassed), request, trial, job.spec.planner)
             except PlanError:
                 raise error from None
         return NextPlan(request, plan, bypassed)
@@ -300,7 +300,7 @@ class PlanStore:
         `left`."""
         requested = replace(request, recut=recut)
         trial = self._allocator.copy()
-        return make_plan(bypassing(on, left), requested, trial, active.job.spec.planner)
+        return plan_job(bypassing(on, left), requested, trial, active.job.spec.planner)
 
     def changed(self, number: int, change: Change) -> NextPlan:
         """Plan a job's next epoch. Raises PlanError."""

@@ -24,7 +24,7 @@ from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.job_plans import MAX_TREES
 from hopsum.planning.model.request import PlanRequest
 from hopsum.planning.model.window import QUOTA
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 
 Range = tuple[int, int]
 """The first slot and the number of slots."""
@@ -142,7 +142,7 @@ def preempt(
         if switch.aggregates:
             for job in _in_the_way(trial, name, switch.slots, request, trees, levels):
                 trial.release_at(job, [name])
-    plan = make_plan(network, request, trial, planner)
+    plan = plan_job(network, request, trial, planner)
     victims: dict[int, set[str]] = {}
     for switch_name, granted in _granted(plan):
         for (job, _), held in allocator.in_use(switch_name).items():

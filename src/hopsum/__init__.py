@@ -7,10 +7,10 @@
     result = hopsum.run(network, workers=8)         # in virtual time; world="mininet": for real
 
 Networks: `load`, `save`, `star`, `line`, `leaf_spine`, `fat_tree`, `torus`, `complete`,
-`hypercube`, `random_regular`, `dgx1`, `dragonfly`, `to_networkx`. Plans: `plan`, `planners`. Runs:
-`run`. Algorithms at flow level: `compare`, `algorithms`. Collectives as schedules: `schedule`. A
-running cluster: `connect`. Every error is a `HopsumError`: an `InputError` (also a ValueError) or
-an `OperationError` (also a RuntimeError).
+`hypercube`, `random_regular`, `dgx1`, `dragonfly`, `to_networkx`. Plans: `plan`, `planners`,
+`planner_options`. Runs: `run`. Algorithms at flow level: `compare`, `algorithms`. Collectives as
+schedules: `schedule`. A running cluster: `connect`. Every error is a `HopsumError`: an `InputError`
+(also a ValueError) or an `OperationError` (also a RuntimeError).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         to_networkx,
         torus,
     )
-    from hopsum.library.plans import Plan, plan, planners
+    from hopsum.library.plans import Plan, plan, planner_options, planners
     from hopsum.library.records import Records
     from hopsum.library.runs import Result, run
     from hopsum.library.schedules import schedule
@@ -58,7 +58,7 @@ _MODULES = {
         "complete", "dgx1", "dragonfly", "fat_tree", "hypercube", "leaf_spine", "line", "load",
         "random_regular", "save", "star", "to_networkx", "torus",
     ),
-    "library.plans": ("Plan", "plan", "planners"),
+    "library.plans": ("Plan", "plan", "planner_options", "planners"),
     "library.records": ("Records",),
     "library.runs": ("Result", "run"),
     "library.schedules": ("schedule",),
@@ -102,6 +102,7 @@ __all__ = [
     "line",
     "load",
     "plan",
+    "planner_options",
     "planners",
     "random_regular",
     "run",

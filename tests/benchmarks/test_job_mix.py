@@ -13,7 +13,7 @@ from benchmarks.job_mix import FluidJob, JobMixError, fluid_job, simulate_jobs
 from hopsum.controller.jobs.priorities import ONE_LEVEL, PriorityPolicy
 from hopsum.network.loaders import load_network
 from hopsum.planning.model.request import Algorithm, PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.protocol.wire import frame_bytes
 from hopsum.timing.routes import LinkArrays
 
@@ -123,7 +123,7 @@ def test_a_plan_as_fluid(algorithm: Algorithm, copies: int) -> None:
     network = load_network("star:4", link_rate="10Mbit")
     links = LinkArrays(network)
     request = PlanRequest(1, 1, ("h1", "h2", "h3"), ("h4",), algorithm=algorithm, window=64)
-    plan = make_plan(network, request)
+    plan = plan_job(network, request)
     fluid = fluid_job(links, plan, 2.0, 100_000, 5)
     assert (fluid.start, fluid.size, fluid.rounds) == (2.0, 2_000_000, 5)
     amounts = {links.pairs[link]: amount for link, amount in fluid.links}
@@ -136,6 +136,6 @@ def test_a_plan_as_fluid(algorithm: Algorithm, copies: int) -> None:
 
 def test_a_job_of_several_trees_is_refused() -> None:
     network = load_network("star:4", link_rate="10Mbit")
-    plan = make_plan(network, PlanRequest(1, 1, ("h1", "h2"), ("h3", "h4")))
+    plan = plan_job(network, PlanRequest(1, 1, ("h1", "h2"), ("h3", "h4")))
     with pytest.raises(JobMixError, match="job 1 has 2 trees"):
         fluid_job(LinkArrays(network), plan, 0.0, 1000, 1)

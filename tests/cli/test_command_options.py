@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from hopsum.cli.command_options import column_groups, make_table
+from hopsum.cli.command_options import column_groups, make_table, parse_assignments
+from hopsum.protocol.errors import InputError
 
 OUTCOMES = [f"outcome_{number}" for number in range(30)]
 
@@ -44,3 +46,10 @@ def test_every_column_is_shown_once_at_any_width(columns: list[str], width: int)
     groups = column_groups(columns, [[1] * len(columns)], 2, width)
     assert [i for group in groups for i in group[2:]] == list(range(2, len(columns)))
     assert all(group[:2] == [0, 1] and len(group) > 2 for group in groups)
+
+
+def test_assignments_are_names_and_values() -> None:
+    assert parse_assignments(["a=1", " b = x=y "]) == {"a": "1", "b": "x=y"}
+    for wrong in (["a"], ["=1"], ["a="], ["a=1", "a=2"]):
+        with pytest.raises(InputError, match=r"expected NAME=VALUE|given twice"):
+            parse_assignments(wrong)

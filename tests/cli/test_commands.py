@@ -33,7 +33,7 @@ from hopsum.network.loaders import load_network
 from hopsum.network.model import NetworkError
 from hopsum.planning.model.placement import place
 from hopsum.planning.model.request import PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.protocol.channel import ControllerError
 from hopsum.protocol.extras import install_command
 from hopsum.protocol.outcomes import Outcome
@@ -115,7 +115,7 @@ def test_pictures_have_layers() -> None:
     assert [heights[y] for y in sorted(heights)] == [4, 8, 8, 16]
     network = load_network("leaf-spine:2x2", servers=2)
     placement = place(network, None, 2)
-    plan = make_plan(network, PlanRequest(1, 1, placement.workers, placement.servers))
+    plan = plan_job(network, PlanRequest(1, 1, placement.workers, placement.servers))
     svg = network_svg(network, plan)
     assert TREE_COLOURS[0] in svg
     assert TREE_COLOURS[1] in svg
@@ -228,7 +228,7 @@ class FakeSwitches:
 def controller(tmp_path: Path) -> Iterator[str]:
     """The address of a running controller with one job."""
     network = load_network("star:2")
-    plan = make_plan(network, PlanRequest(1, 1, ("h1", "h2"), ("ps",)))
+    plan = plan_job(network, PlanRequest(1, 1, ("h1", "h2"), ("ps",)))
     up = threading.Event()
     stop: dict[str, Any] = {}
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 from hopsum.cli.grouped_help import GROUPS, LONG, OTHER
 from hopsum.cli.main import COMMANDS, app, load_command
+from hopsum.planning.registry import PLANNERS
+from hopsum.protocol.errors import InputError
 
 
 def long_commands() -> dict[str, Any]:
@@ -24,12 +28,8 @@ def test_every_option_of_a_long_command_is_in_its_help_once() -> None:
         text = CliRunner().invoke(app, [name, "--help"]).output
         for parameter in command.params:
             if parameter.param_type_name == "option":
-                assert (
-                    text.count(f"\n  {parameter.opts[0]} ")
-                    + text.count(f"\n  {parameter.opts[0]}, ")
-                    + text.count(f"\n  {parameter.opts[0]}\n")
-                    == 1
-                ), (name, parameter.opts)
+                shown = re.findall(rf"\n  (?:-\w, )?{re.escape(parameter.opts[0])}[ ,\n]", text)
+                assert len(shown) == 1, (name, parameter.opts)
 
 
 def test_all_options_of_run_have_a_group() -> None:
@@ -50,3 +50,19 @@ def test_groups_name_options_that_exist() -> None:
     }
     missing = {f"--{name}" for names in GROUPS.values() for name in names} - options
     assert missing == set()
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+@pytest.mark.parametrize("command", ["plan", "run", "submit", "simulate"])
+def test_a_planner_lists_its_options(command: str, planner: str) -> None:
+    text = CliRunner().invoke(app, [command, "--planner", planner, "--help"]).output
+    own = " ".join(text.partition(f"Options of the planner {planner}")[2].split())
+    for option in PLANNERS[planner].options:
+        assert f"{option.name}={option.kind} {option.help}" in own
+    assert "Options of the planner" not in CliRunner().invoke(app, [command, "--help"]).output
+
+
+def test_help_on_an_unknown_planner_names_those_there_are() -> None:
+    refused = CliRunner().invoke(app, ["plan", "--planner=magic", "--help"])
+    assert isinstance(refused.exception, InputError)
+    assert "planners: multi-hop" in str(refused.exception)

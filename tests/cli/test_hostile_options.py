@@ -96,14 +96,7 @@ LONG = "x" * 3000
 ALLOWED = {
     # A number that may be as large as one likes.
     "hopsum plan --top": ["9" * 20],
-    "hopsum plan --max-trees": ["9" * 20],
-    "hopsum plan --max-height": ["9" * 20],
-    "hopsum plan --max-aggregating": ["9" * 20],
-    "hopsum plan --time-limit": ["inf"],
-    "hopsum run --max-trees": ["9" * 20],
-    "hopsum run --max-height": ["9" * 20],
     "hopsum run --limit": ["inf"],
-    "hopsum schedule make --max-trees": ["9" * 20],
     "p4switch run --thrift-port": ["-1", "9" * 20],
     # Ignored, as is all that BMv2 takes there.
     "p4switch run --nanolog": ["", "\N{SNOWMAN}", LONG],

@@ -14,7 +14,6 @@ from hopsum.collectives.algorithms.level_wise_form import FormOptions, Shape
 from hopsum.controller.jobs.job_spec import spec_from
 from hopsum.coordination.tree import TreeLimits
 from hopsum.host_agent.task import task_from, task_message
-from hopsum.planning.model.request import WeightSteps
 from hopsum.protocol import hopsum_pb2 as pb
 
 SUBMITTED: list[pb.Submission] = []
@@ -125,19 +124,20 @@ def test_a_task_says_for_how_many_workers_it_is(tmp_path: Path) -> None:
 
 def test_the_seed_is_the_planners_too() -> None:
     said("submit", "mine", "--seed", "7")
-    assert (SUBMITTED[-1].trees.seed, SUBMITTED[-1].task.workload.seed) == (7, 7)
+    assert (SUBMITTED[-1].seed, SUBMITTED[-1].task.workload.seed) == (7, 7)
 
 
 def test_a_job_has_the_steps_and_limits_that_are_asked_for() -> None:
     said("submit", "mine")
-    assert spec_from(SUBMITTED[-1]).weights == WeightSteps()
+    assert spec_from(SUBMITTED[-1]).options == {}
     assert spec_from(SUBMITTED[-1]).coordination_limits == TreeLimits()
     said(
-        *("submit", "mine", "--weight-steps", "32", "--penalty", "4", "--coordination-height", "3"),
-        *("--coordination-fan-out", "2", "--coordination-distance", "5"),
+        *("submit", "mine", "-O", "weight-steps=32", "--planner-option", "penalty=4"),
+        *("--coordination-height", "3", "--coordination-fan-out", "2"),
+        *("--coordination-distance", "5"),
     )
     spec = spec_from(SUBMITTED[-1])
-    assert spec.weights == WeightSteps(32, 4)
+    assert spec.options == {"weight-steps": "32", "penalty": "4"}
     assert spec.coordination_limits == TreeLimits(fan_out=2, height=3, distance=5)
 
 

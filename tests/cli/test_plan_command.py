@@ -57,33 +57,34 @@ def test_json_has_rates_bound_and_trees() -> None:
 
 
 def test_options_bind() -> None:
-    few = planned("--planner", "multi-tree", "--max-trees", "3", *OVERSUBSCRIBED)
+    few = planned("--planner", "multi-tree", "-O", "max-trees=3", *OVERSUBSCRIBED)
     assert few["throughput"] == few["bound"] == 6_000_000
     with pytest.raises(PlanError, match="no tree is of height 3 or less"):
-        plan("--planner", "multi-tree", "--max-height", "3", *OVERSUBSCRIBED)
+        plan("--planner", "multi-tree", "-O", "max-height=3", *OVERSUBSCRIBED)
     with pytest.raises(PlanError, match="no tree of rate 3000000 joins all workers"):
-        plan("--planner", "multi-tree", "--min-rate", "3M", *OVERSUBSCRIBED)
-    with pytest.raises(InputError, match="min-rate: "):
-        plan("--min-rate", "much")
+        plan("--planner", "multi-tree", "-O", "min-rate=3M", *OVERSUBSCRIBED)
+    with pytest.raises(InputError, match="min-rate: rate 'much'"):
+        plan("--planner", "multi-tree", "-O", "min-rate=much")
 
 
 def test_delays_are_limited_or_refused() -> None:
-    late = (*OVERSUBSCRIBED, "--latency", "1ms", "--max-delay")
-    values = planned("--planner", "multi-tree", "--explain", *late, "4ms")
+    late = (*OVERSUBSCRIBED, "--latency", "1ms", "-O")
+    values = planned("--planner", "multi-tree", "--explain", *late, "max-delay=4ms")
     assert values["throughput"] == values["bound"] == 8_000_000
     assert "delay 4 ms from the farthest node to its root, of at most 4 ms" in values["explanation"]
     with pytest.raises(PlanError, match=r"delay of 0\.003 s or less: h5 is 0\.004 s away"):
-        plan("--planner", "multi-tree", *late, "3ms")
-    with pytest.raises(PlanError, match="multi-hop ignores the links' latency"):
-        plan("--planner", "multi-hop", *late, "9ms")
-    with pytest.raises(PlanError, match="embedding takes topologies as they are"):
-        plan("--planner", "embedding", *late, "9ms")
+        plan("--planner", "multi-tree", *late, "max-delay=3ms")
+    for planner in ("multi-hop", "embedding"):
+        with pytest.raises(PlanError, match=f"{planner} has no such option, but multi-tree and mt"):
+            plan("--planner", planner, *late, "max-delay=9ms")
     with pytest.raises(InputError, match="max-delay: time 'soon'"):
-        plan("--max-delay", "soon")
+        plan("--planner", "mtree", "-O", "max-delay=soon")
+    with pytest.raises(InputError, match="max-delay: 5: expected a unit, such as 5ms or 5s"):
+        plan("--planner", "mtree", "-O", "max-delay=5")
     hosts = ("--topology", "torus:3x3", "--latency", "1ms", "--planner", "multi-tree")
-    assert planned(*hosts, "--max-delay", "2ms")["trees"][0]["height"] <= 2
+    assert planned(*hosts, "-O", "max-delay=2ms")["trees"][0]["height"] <= 2
     with pytest.raises(PlanError, match=r"no tree is as low as 0\.001 s"):
-        plan(*hosts, "--max-delay", "1ms")
+        plan(*hosts, "-O", "max-delay=1ms")
 
 
 def test_a_window_that_no_switch_has_slots_for_is_refused() -> None:
@@ -92,13 +93,12 @@ def test_a_window_that_no_switch_has_slots_for_is_refused() -> None:
 
 
 def test_multi_hop_keeps_to_a_height_and_refuses_other_limits() -> None:
-    assert planned("--max-height", "4", *OVERSUBSCRIBED)["trees"][0]["height"] == 4
+    assert planned("-O", "max-height=4", *OVERSUBSCRIBED)["trees"][0]["height"] == 4
     with pytest.raises(PlanError, match="crosses 3 switches; a height of 3 allows 2"):
-        plan("--max-height", "3", *OVERSUBSCRIBED)
-    with pytest.raises(PlanError, match="only multi-tree and mtree support a minimum rate"):
-        plan("--min-rate", "1M", *OVERSUBSCRIBED)
-    with pytest.raises(PlanError, match="a tree for each of the 2 servers"):
-        plan("--servers", "2", "--max-trees", "1", *OVERSUBSCRIBED)
+        plan("-O", "max-height=3", *OVERSUBSCRIBED)
+    for option in ("min-rate=1M", "max-trees=1"):
+        with pytest.raises(PlanError, match="multi-hop has no such option, but multi-tree"):
+            plan("-O", option, *OVERSUBSCRIBED)
 
 
 def test_rates_come_from_a_file(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_multi_hop_has_a_rate_and_a_bound_too() -> None:
 
 
 def test_hosts_alone_need_no_server() -> None:
-    values = planned(*TORUS, "--planner", "mtree", "--max-trees", "3")
+    values = planned(*TORUS, "--planner", "mtree", "-O", "max-trees=3")
     assert values["unit"] == "links"
     assert values["bound"] == 2  # of any number of trees 9 / 4
     assert "not_runnable" not in values
@@ -154,7 +154,7 @@ def test_hosts_alone_need_no_server() -> None:
     assert "hopsum run cannot run it" not in text
     some = planned(*TORUS, "--planner", "mtree", "--workers", "4")
     assert all(set(tree["parents"]) < {"h1", "h2", "h3", "h4"} for tree in some["trees"])
-    whole = planned(*COMPLETE, "--planner", "mtree", "--tree-bandwidth", "1")
+    whole = planned(*COMPLETE, "--planner", "mtree", "-O", "tree-bandwidth=1")
     assert (len(whole["trees"]), whole["throughput"]) == (1, 1)
     default = planned(*COMPLETE, "--planner", "mtree")
     assert default["throughput"] == pytest.approx(3.5)
@@ -168,11 +168,11 @@ def test_hosts_alone_need_no_server() -> None:
         (("--topology", "star:3", "--planner", "mtree"), "networks of hosts only"),
         (("--topology", "torus:4x4", "--workers", "h1,h11"), "hosts that only forward: no path"),
         (("--topology", "torus:4x4", "--planner", "mtree", "--workers", "h1,h11"), "no path from"),
-        (("--topology", "torus:3x3", "--tree-bandwidth", "1"), "an option of the planner mtree"),
-        (("--topology", "star:3", "--keep", "0.9"), "keep: an option of the planner mtree"),
-        (("--planner", "embedding", "--keep", "0.9"), "keep: an option of the planner mtree"),
-        (("--topology", "torus:3x3", "--planner", "mtree", "--keep", "2"), "keep 2: expected"),
-        (("--planner", "mtree", "--tree-bandwidth", "x"), "tree-bandwidth: "),
+        (("--topology", "torus:3x3", "-O", "tree-bandwidth=1"), "no such option, but mtree has"),
+        (("--topology", "star:3", "-O", "keep=0.9"), "'keep': planner multi-hop has no such"),
+        (("--planner", "embedding", "-O", "keep=0.9"), "'keep': planner embedding has no such"),
+        (("--topology", "torus:3x3", "--planner", "mtree", "-O", "keep=2"), "keep: '2': expected"),
+        (("--planner", "mtree", "-O", "tree-bandwidth=x"), "tree-bandwidth: "),
     ],
 )
 def test_planners_say_what_they_are_for(arguments: tuple[str, ...], message: str) -> None:
@@ -255,16 +255,16 @@ def test_an_embedding_says_its_topologies_weights_and_bottleneck() -> None:
 def test_an_embedding_has_the_step_and_penalty_that_are_asked_for() -> None:
     """Two trees over two spines by default; a penalty of all steps leaves one."""
     racks = ("--topology", "leaf-spine:2x2", "--uplink-rate", "10M", "--planner", "embedding")
-    fine, coarse = (planned(*racks, "--penalty", penalty) for penalty in ("1", "64"))
+    fine, coarse = (planned(*racks, "-O", f"penalty={penalty}") for penalty in ("1", "64"))
     for values, penalty, weights in ((fine, 1, ["1/2", "1/2"]), (coarse, 64, ["1"])):
         assert (values["weight_steps"], values["penalty"]) == (64, penalty)
         assert [part["weight"] for part in values["parts"]] == weights
-    thirds = planned(*racks, "--weight-steps", "3")["parts"]
+    thirds = planned(*racks, "-O", "weight-steps=3")["parts"]
     assert {part["weight"] for part in thirds} == {"2/3", "1/3"}
     with pytest.raises(PlanError, match="penalty 9: expected 1 to the number of weight steps, 8"):
-        plan(*racks, "--weight-steps", "8", "--penalty", "9")
-    with pytest.raises(PlanError, match="penalty: an option of the planner embedding, not of mul"):
-        plan("--topology", "star:2", "--penalty", "9")
+        plan(*racks, "-O", "weight-steps=8", "-O", "penalty=9")
+    with pytest.raises(PlanError, match="multi-hop has no such option, but embedding has"):
+        plan("--topology", "star:2", "-O", "penalty=9")
 
 
 @pytest.mark.slow

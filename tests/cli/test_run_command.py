@@ -15,7 +15,7 @@ from hopsum.cli.main import app
 from hopsum.experiment.result import RunFailed
 
 
-def fail(*args: object) -> NoReturn:
+def fail(*args: object, **options: object) -> NoReturn:
     raise RunFailed("no agent on h1 [at all]")
 
 
@@ -33,7 +33,7 @@ def test_the_page_of_a_run_that_fails_stays(monkeypatch: pytest.MonkeyPatch) -> 
         received.append(refused.value.read().decode())
 
     monkeypatch.setattr(run_commands, "notify", said.append)
-    monkeypatch.setattr(run_commands, "run_with_progress", fail)
+    monkeypatch.setattr(run_commands, "execute", fail)
     monkeypatch.setattr(run_commands, "_keep_page", look)
     done = CliRunner().invoke(app, ["run", "--dashboard", "--web", "127.0.0.1:0"])
     assert isinstance(done.exception, RunFailed)

@@ -28,7 +28,7 @@ from hopsum.network.model import Network
 from hopsum.network.paths import PlainRoutes
 from hopsum.planning.model.placement import place
 from hopsum.planning.model.request import Algorithm, PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.reports.schedule_drawing import schedule_svg
 from tests.support.halves import all_gather_of
 from tests.support.schedules import broadcast_from
@@ -133,7 +133,7 @@ def test_plans_are_proved(spec: str, results: Results, algorithm: Algorithm, ser
     request = PlanRequest(
         1, 1, placement.workers, placement.servers, algorithm=algorithm, results=results
     )
-    plan = make_plan(network, request)
+    plan = plan_job(network, request)
     schedule = in_network_all_reduce(network, plan, 5000)
     check_schedule(schedule)
     assert len(set(schedule.chains)) == servers
@@ -159,7 +159,7 @@ def test_a_plan_with_plain_switches_is_proved() -> None:
     assert "l2" in plain
     network = Network("plain", network.hosts, plain, network.links)
     placement = place(network, 8)
-    plan = make_plan(network, PlanRequest(1, 1, placement.workers, placement.servers))
+    plan = plan_job(network, PlanRequest(1, 1, placement.workers, placement.servers))
     schedule = in_network_all_reduce(network, plan, 1000)
     check_schedule(schedule)
     combining = {t.target for t in schedule.transfers() if t.combine}
@@ -238,9 +238,9 @@ def test_the_form_of_level_wise_may_be_chosen() -> None:
 def test_trees_of_document_000_are_a_schedule() -> None:
     arguments = ["schedule", "make", "--topology", "complete:5", "--algorithm", "multi-tree"]
     arguments += ["--planner", "mtree"]
-    made = CLI.invoke(app, [*arguments, "--tree-bandwidth", "2.5Mbit"])
+    made = CLI.invoke(app, [*arguments, "-O", "tree-bandwidth=2.5Mbit"])
     assert made.exit_code == 0, made.output
-    whole = CLI.invoke(app, [*arguments, "--tree-bandwidth", "25Mbit"])
+    whole = CLI.invoke(app, [*arguments, "-O", "tree-bandwidth=25Mbit"])
     one, many = (schedule_from_json(result.stdout) for result in (whole, made))
     assert len(set(one.chains)) == 1
     assert len(set(many.chains)) > 1

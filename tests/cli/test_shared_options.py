@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from hopsum.cli.main import COMMANDS, app, load_command
 from hopsum.collectives.plan import PlanError
+from hopsum.library.plans import planner_options
 from hopsum.network.loaders import load_network, save_network
 from hopsum.network.model import NetworkError
 
@@ -28,8 +29,15 @@ def options(name: str) -> dict[str, Any]:
 def test_shared_options_have_the_same_default_and_help(one: str, other: str) -> None:
     ours, theirs = options(one), options(other)
     shared = ours.keys() & theirs.keys()
-    assert len(shared) > 15
+    assert len(shared) >= 12
     assert {name: ours[name] for name in shared} == {name: theirs[name] for name in shared}
+
+
+def test_a_comparison_takes_network_and_planner_as_a_run_does() -> None:
+    names = {"--topology", "--link-rate", "--uplink-rate", "--latency", "--largest-piece"}
+    names |= {"--planner", "--planner-option", "--window", "--lanes", "--dtype", "--siblings"}
+    ours, theirs = options("run"), options("simulate")
+    assert {name: ours[name] for name in names} == {name: theirs[name] for name in names}
 
 
 def test_links_have_the_same_rate_by_default(tmp_path: Path) -> None:
@@ -108,12 +116,13 @@ def test_numbers_are_read_as_people_write_them() -> None:
 @pytest.mark.parametrize("penalty", [1, 64])
 def test_a_run_is_planned_with_the_penalty_that_is_asked_for(penalty: int) -> None:
     shared = ["--topology", "leaf-spine:2x2", "--uplink-rate", "10M", "--elements", "2000"]
-    asked = [*shared, "--penalty", str(penalty), "--json"]
+    asked = [*shared, "-O", f"penalty={penalty}", "--json"]
     ran = CliRunner().invoke(app, ["run", *asked, "--algorithm", "embedding"])
     planned = CliRunner().invoke(app, ["plan", *asked, "--rounds", "3", "--planner", "embedding"])
     assert ran.exit_code == planned.exit_code == 0, (ran.output, planned.output)
     report, plan = json.loads(ran.stdout), json.loads(planned.stdout)
-    assert (report["weight_steps"], report["penalty"]) == (64, penalty)
+    options = report["planner_options"]
+    assert (options["weight-steps"], options["penalty"]) == ("64", str(penalty))
     assert report["problems"] == []
     assert len(plan["parts"]) == (2 if penalty == 1 else 1)
     used = {link["from"] for link in report["links"] if link["measured_bytes"]}
@@ -123,11 +132,12 @@ def test_a_run_is_planned_with_the_penalty_that_is_asked_for(penalty: int) -> No
 def test_a_run_without_an_embedding_or_an_order_says_nothing_of_their_limits() -> None:
     ran = CliRunner().invoke(app, ["run", "--topology", "star:2", "--elements", "10", "--json"])
     report = json.loads(ran.stdout)
-    assert report["weight_steps"] is report["penalty"] is report["coordination_tree"] is None
-    for option in ("--penalty", "--coordination-fan-out"):
-        refused = CliRunner().invoke(app, ["run", "--topology", "star:2", option, "3"])
+    assert report["coordination_tree"] is None
+    known = {row["option"] for row in planner_options("multi-hop")}
+    assert report["planner_options"].keys() == known
+    for option in (("-O", "penalty=3"), ("--coordination-fan-out", "3")):
+        refused = CliRunner().invoke(app, ["run", "--topology", "star:2", *option])
         assert isinstance(refused.exception, PlanError)
-        assert option.removeprefix("--") in str(refused.exception)
 
 
 @pytest.mark.slow

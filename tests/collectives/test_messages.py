@@ -13,7 +13,7 @@ from hopsum.collectives.plan import Results
 from hopsum.network.loaders import load_network
 from hopsum.planning.model.placement import place
 from hopsum.planning.model.request import Algorithm, PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.wire import LANE_REDUCTIONS, Reduction
 
@@ -47,7 +47,7 @@ def test_plans_survive_the_round_trip(
     network = load_network(spec, servers=servers)
     placement = place(network, None, servers)
     shares = (split, 1 - split) if servers == 2 else None
-    plan = make_plan(
+    plan = plan_job(
         network,
         PlanRequest(
             job,

@@ -54,12 +54,12 @@ def test_trees_of_hosts_by_document_000() -> None:
     asked = Comparison("complete:5", (400_000,), (), ("multi-tree",), link_rate=1e8)
     (ours,) = compare(asked)
     (mtree,) = compare(replace(asked, planner="mtree"))
-    (whole,) = compare(replace(asked, planner="mtree", tree_bandwidth=1e8))
+    (whole,) = compare(replace(asked, planner="mtree", planner_options={"tree-bandwidth": "100M"}))
     # With whole links there is one tree, of the strength 5/2.
     assert mtree.seconds < 0.6 * whole.seconds
     assert mtree.seconds == pytest.approx(ours.seconds, rel=0.2)
-    with pytest.raises(ExperimentError, match="options of the planner mtree"):
-        replace(asked, keep=1.0)
+    with pytest.raises(PlanError, match="no such option, but mtree has"):
+        replace(asked, planner_options={"keep": "1"})
     with pytest.raises(PlanError, match="this network has switches"):
         list(compare(Comparison("star:3", (1000,), (), ("multi-tree",), planner="mtree")))
 

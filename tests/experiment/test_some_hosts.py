@@ -15,8 +15,8 @@ from hopsum.experiment.description import Experiment, ExperimentError
 from hopsum.experiment.runner import run_experiment
 from hopsum.network.loaders import load_network
 from hopsum.network.model import NetworkError
-from hopsum.planning.answers import HOST_PLANNERS, answer
 from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.registry import HOST_PLANNERS, make_plan
 from hopsum.protocol.errors import InputError
 
 BLOCK = ("h2", "h3", "h6", "h7")
@@ -49,12 +49,12 @@ def test_runs_over_the_workers_only(planner: str, names: tuple[str, ...]) -> Non
 @pytest.mark.parametrize("planner", list(HOST_PLANNERS))
 def test_plans_fit_the_links_between_workers(planner: str) -> None:
     torus = load_network("torus:4x4", link_rate=1.0)
-    forest = answer(torus, PlanRequest(1, 1, BLOCK, ()), planner).forest
+    forest = make_plan(torus, PlanRequest(1, 1, BLOCK, ()), planner).forest
     # A cycle of four: two of its spanning trees share each of three links of four.
     assert forest.throughput == forest.bound == pytest.approx(4 / 3, rel=0.01)
     assert {node for tree in forest.trees for node in tree.nodes} == set(BLOCK)
     with pytest.raises(PlanError, match="without hosts that only forward: no path from h1 to h6"):
-        answer(torus, PlanRequest(1, 1, ("h1", "h6"), ()), planner)
+        make_plan(torus, PlanRequest(1, 1, ("h1", "h6"), ()), planner)
 
 
 def test_workers_by_name_at_the_command_line() -> None:

@@ -11,7 +11,7 @@ from hopsum.host_agent.root_worker import RootWorker
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
 from hopsum.planning.model.request import PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.protocol.wire import Flag, Header, Hop, Kind, Reduction, carries_lanes, frame_template
 from tests.support import flows
 
@@ -24,7 +24,7 @@ def rooted() -> tuple[JobPlan, Network]:
     """Two workers, with a tree rooted at each."""
     network = load_network("star:2", workers=2, slots=1024)
     hosts = tuple(network.hosts)[:2]
-    return make_plan(network, PlanRequest(1, 1, hosts, hosts, lanes=LANES, window=16)), network
+    return plan_job(network, PlanRequest(1, 1, hosts, hosts, lanes=LANES, window=16)), network
 
 
 def from_other(

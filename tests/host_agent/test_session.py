@@ -10,7 +10,7 @@ from hopsum.collectives.messages import network_message, plan_message
 from hopsum.host_agent.session import AgentLost, AgentSession, AllDone, NodeSession, PlanChanged
 from hopsum.network.loaders import load_network
 from hopsum.planning.model.request import PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.channel import ControllerError
 
@@ -77,7 +77,7 @@ def test_a_plan_that_follows_the_welcome_closely_is_not_lost(late: bool) -> None
     """An agent begins under the newest plan; afterwards a newer one is an event."""
     network = load_network("star:2")
     request = PlanRequest(1, 1, ("h1",), ("ps",), window=32)
-    old, new = (make_plan(network, replace(request, epoch=epoch)) for epoch in (1, 2))
+    old, new = (plan_job(network, replace(request, epoch=epoch)) for epoch in (1, 2))
     session = AgentSession("here", 1, "h1")
     session.connected()
     welcome = pb.Welcome(network=network_message(network), plan=plan_message(old))

@@ -8,7 +8,7 @@ import networkx as nx
 import pytest
 
 import hopsum
-from hopsum.planning.registry import PLANNERS
+from hopsum.planning.steiner.multi_hop import plan_multi_hop
 
 NETWORK = hopsum.leaf_spine(2, 2, link_rate="10Mbit")
 
@@ -33,7 +33,7 @@ def test_a_plan_says_who_sums_what() -> None:
 
 
 def test_every_planner_by_name() -> None:
-    for name in set(hopsum.planners()) - {"embedding", "mtree"}:
+    for name in set(hopsum.planners()) - {"mtree"}:
         plan = hopsum.plan(NETWORK, planner=name)
         assert 0 < plan.rate <= plan.bound
     among_hosts = hopsum.plan(hopsum.complete(4, link_rate=1e6))
@@ -42,8 +42,47 @@ def test_every_planner_by_name() -> None:
         _ = among_hosts.bytes
     with pytest.raises(hopsum.InputError, match="there is no planner 'none'"):
         hopsum.plan(NETWORK, planner="none")
-    with pytest.raises(hopsum.InputError, match=r"hopsum\.run"):
-        hopsum.plan(NETWORK, planner="embedding")
+
+
+def test_an_embedding_is_a_plan_too() -> None:
+    plan = hopsum.plan(NETWORK, planner="embedding", elements=100_000, options={"penalty": 64})
+    assert plan.planner == "embedding"
+    assert plan.embedding is not None and plan.embedding.embedding.parts
+    assert plan.seconds > 0 and 0 <= plan.gap < 1
+    [tree] = plan.trees
+    assert tree.graph["rate"] == plan.rate
+    assert "1 topology" in str(plan)
+    assert "<svg" in plan.svg()
+    assert plan.explain()[0].startswith("the busiest decides")
+    assert {row["table"] for row in plan.rules} >= {"admission"}
+    with pytest.raises(hopsum.InputError, match="not trees with rates"):
+        _ = plan.forest
+
+
+def test_options_of_a_planner() -> None:
+    network = hopsum.leaf_spine(2, 2, link_rate="10Mbit", uplink_rate="4Mbit")
+    rates = [
+        hopsum.plan(network, planner="multi-tree", options=options).rate
+        for options in ({}, {"max-trees": 1}, {"max_trees": "1"})
+    ]
+    assert rates == [8e6, 4e6, 4e6]
+    with pytest.raises(hopsum.InputError, match="no such option"):
+        hopsum.plan(network, options={"max-trees": 1})
+    with pytest.raises(hopsum.InputError, match="takes none"):
+        hopsum.plan(network, planner=near_server, options={"gap": 0})
+    rows = hopsum.planner_options("mtree")
+    [keep] = [row for row in rows if row["option"] == "keep"]
+    assert (keep["type"], keep["default"]) == ("SHARE", "0.95")
+
+
+def test_a_plot_has_a_bar_for_each_link() -> None:
+    pytest.importorskip("matplotlib")
+    plan = hopsum.plan(NETWORK)
+    axes = plan.plot()
+    assert len(axes.patches) == len(plan.links)
+    assert plan.plot(axes) is axes
+    with pytest.raises(hopsum.InputError, match="no prediction"):
+        hopsum.plan(hopsum.complete(4, link_rate=1e6)).plot()
 
 
 def near_server(
@@ -54,7 +93,7 @@ def near_server(
     switches = {
         name: replace(switch, aggregates=name in near) for name, switch in network.switches.items()
     }
-    return PLANNERS["multi-hop"](replace(network, switches=switches), request, allocator)
+    return plan_multi_hop(replace(network, switches=switches), request, allocator)
 
 
 def test_a_planner_of_one_s_own_is_compared_with_the_bound() -> None:

@@ -91,3 +91,15 @@ def test_plots_return_axes(result: hopsum.Result) -> None:
     assert list(axes.lines[0].get_ydata()) == pytest.approx(
         [row["seconds"] for row in result.rounds[:3]], rel=0.1
     )
+
+
+def test_a_run_has_the_options_of_its_planner() -> None:
+    network = hopsum.leaf_spine(2, 2, link_rate="10Mbit", uplink_rate="4Mbit")
+    options = {"max-trees": 1}
+    done = hopsum.run(network, 4, planner="multi-tree", options=options, elements=2000)
+    assert done.exact, done.problems
+    assert done.to_dict()["planner_options"]["max-trees"] == "1"
+    with pytest.raises(hopsum.InputError, match="no such option"):
+        hopsum.run(network, 4, options=options, elements=2000)
+    with pytest.raises(hopsum.InputError, match="world 'moon': expected one of"):
+        hopsum.run(network, world="moon")

@@ -28,7 +28,7 @@ from hopsum.experiment.pipelines import compile_pipeline
 from hopsum.network.loaders import load_network
 from hopsum.planning.model.placement import place
 from hopsum.planning.model.request import PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.protocol.channel import Tls
 from hopsum.protocol.outcomes import Outcome
 from hopsum.protocol.wire import Hop
@@ -93,7 +93,7 @@ def switch(engine: str) -> Iterator[SwitchProcess]:
 def star_rules(hosts: int) -> SwitchRules:
     network = load_network(f"star:{hosts}")
     placement = place(network)
-    plan = make_plan(network, PlanRequest(1, 1, placement.workers, placement.servers, window=32))
+    plan = plan_job(network, PlanRequest(1, 1, placement.workers, placement.servers, window=32))
     return rules_for(network, [plan], [Loss("h1", "s1", 0.5), Loss("s1", "h1", 0.1)])["s1"]
 
 

@@ -9,17 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hopsum.collectives.choices import EMBEDDING
 from hopsum.collectives.plan_checker import check_plans
 from hopsum.network.builder import NetworkBuilder
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
 from hopsum.planning.model.forest import ForestOptions
 from hopsum.planning.model.request import EmbeddingOptions, Method, PlanRequest
-from hopsum.planning.registry import EMBEDDING, PLANNERS, make_plan
+from hopsum.planning.registry import SWITCH_PLANNERS, plan_job
 
 WAYS = [
     *(("multi-hop", method) for method in Method),
-    *((name, Method.AUTO) for name in PLANNERS if name != "multi-hop"),
+    *((name, Method.AUTO) for name in SWITCH_PLANNERS if name != "multi-hop"),
 ]
 
 
@@ -77,7 +78,7 @@ def test_hosts_that_are_cut_off_are_no_matter_to_a_job_elsewhere(
     planner: str, method: Method
 ) -> None:
     network = load_network("line:4x1", link_rate=1e6, servers=0).without(["s3"])
-    plan = make_plan(network, request(("h1", "h2"), planner, method), planner=planner)
+    plan = plan_job(network, request(("h1", "h2"), planner, method), planner=planner)
     assert plan.workers == ("h1",)
 
 
@@ -90,6 +91,6 @@ def test_a_plan_follows_from_the_piece_with_the_job(
 ) -> None:
     case = broken(seed)
     asked = request(case.hosts, planner, method)
-    plan = make_plan(case.network, asked, planner=planner)
+    plan = plan_job(case.network, asked, planner=planner)
     check_plans(case.network, [plan])
-    assert plan == make_plan(case.piece, asked, planner=planner)
+    assert plan == plan_job(case.piece, asked, planner=planner)

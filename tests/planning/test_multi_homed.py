@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hopsum.collectives.choices import Algorithm
+from hopsum.collectives.choices import EMBEDDING, Algorithm
 from hopsum.collectives.plan import PlanError
 from hopsum.collectives.plan_checker import check_plans
 from hopsum.experiment.description import Experiment
@@ -18,7 +18,7 @@ from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
 from hopsum.planning.model.demand import Model
 from hopsum.planning.model.request import EmbeddingOptions, PlanRequest
-from hopsum.planning.registry import EMBEDDING, PLANNERS, make_plan
+from hopsum.planning.registry import SWITCH_PLANNERS, plan_job
 from hopsum.simulation.faults import outage_from
 
 RATE = 25e6
@@ -63,18 +63,18 @@ def test_the_fastest_link_is_the_default(network: Network) -> None:
     assert network.without(links=[("h1", "s1")]).access_switch("h1") == "s2"
 
 
-@pytest.mark.parametrize("planner", list(PLANNERS))
+@pytest.mark.parametrize("planner", SWITCH_PLANNERS)
 def test_every_planner_goes_on_over_another_link(planner: str, network: Network) -> None:
-    plan = make_plan(network, request(planner), planner=planner)
+    plan = plan_job(network, request(planner), planner=planner)
     check_plans(network, [plan])
     for host, other in {"h1": "s2", "h2": "s1", "ps": "s1"}.items():
         cut = network.without(links=[(host, "s1" if other == "s2" else "s2")])
-        plan = make_plan(cut, replace(request(planner), epoch=2), planner=planner)
+        plan = plan_job(cut, replace(request(planner), epoch=2), planner=planner)
         check_plans(cut, [plan])
         assert {tree.access(host) for tree in plan.trees} == {other}
     cut = network.without(links=[("h3", "s2")])
     with pytest.raises(PlanError, match="h3"):
-        make_plan(cut, request(planner), planner=planner)
+        plan_job(cut, request(planner), planner=planner)
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from hopsum.network.topologies import make_topology
 from hopsum.planning.model.allocation import Allocator, TreeNeeds
 from hopsum.planning.model.placement import place
 from hopsum.planning.model.request import Algorithm, PlanRequest
-from hopsum.planning.registry import PLANNERS, make_plan
+from hopsum.planning.registry import SWITCH_PLANNERS, plan_job
 from hopsum.planning.steiner.candidate_trees import SwitchGraph, nearest
 from hopsum.protocol.wire import Hop
 
@@ -31,12 +31,12 @@ def request(
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize("planner", PLANNERS)
+@pytest.mark.parametrize("planner", SWITCH_PLANNERS)
 def test_networks_whose_links_have_all_failed_are_refused(planner: str, workers: int) -> None:
     """A job waits then; any other error would end it."""
     star = make_topology("star:4")
     with pytest.raises(PlanError, match=r"no path|no link|no root|0 links"):
-        make_plan(replace(star, links=()), request(star, workers), planner=planner)
+        plan_job(replace(star, links=()), request(star, workers), planner=planner)
 
 
 def link_loads(network: Network, plan: JobPlan) -> dict[tuple[str, str], int]:
@@ -63,10 +63,10 @@ def test_frames_on_links_reach_the_limits(
     spec: str, workers: int, summed: tuple[int, int], forwarded: tuple[int, int]
 ) -> None:
     network = load_network(spec)
-    plan = make_plan(network, request(network, workers))
+    plan = plan_job(network, request(network, workers))
     loads = link_loads(network, plan)
     assert (sum(loads.values()), max(loads.values())) == summed
-    plan = make_plan(network, request(network, workers, algorithm=Algorithm.SERVER))
+    plan = plan_job(network, request(network, workers, algorithm=Algorithm.SERVER))
     loads = link_loads(network, plan)
     assert (sum(loads.values()), max(loads.values())) == forwarded
 
@@ -84,9 +84,9 @@ def test_a_leaf_spine_with_the_server_on_a_host(
 ) -> None:
     network = load_network(spec, servers=0)
     asked = request(network, workers)
-    assert sum(link_loads(network, make_plan(network, asked)).values()) == summed
+    assert sum(link_loads(network, plan_job(network, asked)).values()) == summed
     asked = replace(asked, algorithm=Algorithm.SERVER)
-    assert sum(link_loads(network, make_plan(network, asked)).values()) == forwarded
+    assert sum(link_loads(network, plan_job(network, asked)).values()) == forwarded
 
 
 @pytest.mark.parametrize("results", list(Results))
@@ -108,7 +108,7 @@ def test_plans_hold(
 ) -> None:
     network = load_network(spec, servers=servers)
     asked = request(network, workers, servers, algorithm=algorithm, results=results)
-    plan = make_plan(network, asked)
+    plan = plan_job(network, asked)
     check_plans(network, [plan])
     assert len(plan.trees) == servers
     assert sum(tree.share for tree in plan.trees) == pytest.approx(1)
@@ -118,19 +118,19 @@ def test_plans_hold(
 
 def test_the_same_request_gives_the_same_plan() -> None:
     network = load_network("dragonfly:2")
-    assert make_plan(network, request(network)) == make_plan(network, request(network))
+    assert plan_job(network, request(network)) == plan_job(network, request(network))
 
 
 def test_results_default() -> None:
     network = load_network("star:2")
-    assert make_plan(network, request(network)).results is Results.REPLICATED
-    baseline = make_plan(network, request(network, algorithm=Algorithm.SERVER))
+    assert plan_job(network, request(network)).results is Results.REPLICATED
+    baseline = plan_job(network, request(network, algorithm=Algorithm.SERVER))
     assert baseline.results is Results.UNICAST
 
 
 def test_a_star_in_full() -> None:
     network = load_network("star:2")
-    tree = make_plan(network, request(network, window=8)).trees[0]
+    tree = plan_job(network, request(network, window=8)).trees[0]
     assert tree.parents == {"h1": "s1", "h2": "s1", "s1": "ps"}
     assert tree.up == (
         (Hop(aggregate=True, child=0, fan_in=2, port=3), Hop(child=0, fan_in=1)),
@@ -144,21 +144,21 @@ def test_a_star_in_full() -> None:
 
 def test_a_switch_with_one_flow_has_slots_to_repair_losses_from() -> None:
     network = load_network("star:1")
-    tree = make_plan(network, request(network)).trees[0]
+    tree = plan_job(network, request(network)).trees[0]
     assert tree.parts["s1"].aggregate
     assert tree.up[0][0] == Hop(aggregate=True, child=0, fan_in=1, port=2)
 
 
 def test_plain_switches_pass_flows_on() -> None:
     network = load_network("leaf-spine:2x2x1", plain=["l1", "l2"])
-    plan = make_plan(network, request(network))
+    plan = plan_job(network, request(network))
     check_plans(network, [plan])
     tree = plan.trees[0]
     assert [name for name, part in tree.parts.items() if part.aggregate] == ["s1"]
     assert tree.server_children == ((0,), (1,), (2, 3))
 
     network = load_network("leaf-spine:3x2x1", plain=["l2", "l3"])
-    plan = make_plan(network, request(network))
+    plan = plan_job(network, request(network))
     check_plans(network, [plan])
     tree = plan.trees[0]
     assert tree.parts["s1"].children == {0: 2, 1: 2, 2: 3, 3: 3}
@@ -168,7 +168,7 @@ def test_plain_switches_pass_flows_on() -> None:
 
 def test_a_route_through_switches_that_sum_is_preferred() -> None:
     network = load_network("leaf-spine:3x2x2", plain=["s1"])
-    tree = make_plan(network, request(network)).trees[0]
+    tree = plan_job(network, request(network)).trees[0]
     assert "s2" in tree.parts
     assert "s1" not in tree.parts
 
@@ -176,7 +176,7 @@ def test_a_route_through_switches_that_sum_is_preferred() -> None:
 def test_more_flows_than_children() -> None:
     """Only where several hosts share a port can there be more children than ports."""
     network = load_network("leaf-spine:4x180x1", plain=["l1", "l2", "l3", "l4"])
-    plan = make_plan(network, request(network))
+    plan = plan_job(network, request(network))
     check_plans(network, [plan])
     tree = plan.trees[0]
     assert tree.parts["s1"].fan_in == 512
@@ -186,7 +186,7 @@ def test_more_flows_than_children() -> None:
 @pytest.mark.parametrize("workers", [33, 64, 128, 500])
 def test_a_switch_sums_all_its_children(workers: int) -> None:
     network = load_network(f"star:{workers}")
-    plan = make_plan(network, request(network))
+    plan = plan_job(network, request(network))
     check_plans(network, [plan])
     assert plan.trees[0].parts["s1"].fan_in == workers
     assert len(plan.trees[0].server_children) == 1
@@ -195,12 +195,12 @@ def test_a_switch_sums_all_its_children(workers: int) -> None:
 def test_too_many_flows_at_the_server() -> None:
     network = load_network("leaf-spine:3x180x1", plain=["l1", "l2", "l3", "s1"])
     with pytest.raises(PlanError, match="540 flows would reach server ps; at most 512 can"):
-        make_plan(network, request(network))
+        plan_job(network, request(network))
 
 
 def test_a_baseline_of_many_workers_sends_single_packets() -> None:
     network = load_network("leaf-spine:3x180x1")
-    plan = make_plan(network, request(network, algorithm=Algorithm.SERVER))
+    plan = plan_job(network, request(network, algorithm=Algorithm.SERVER))
     check_plans(network, [plan])
     assert plan.trees[0].singles
     assert {stack[-1] for stack in plan.trees[0].up} == {Hop(child=0, fan_in=0)}
@@ -208,11 +208,11 @@ def test_a_baseline_of_many_workers_sends_single_packets() -> None:
 
 def test_nine_switches_fit_and_ten_do_not() -> None:
     network = load_network("line:9x1")
-    plan = make_plan(network, request(network))
+    plan = plan_job(network, request(network))
     assert max(map(len, plan.trees[0].up)) == 10
     network = load_network("line:10x1")
     with pytest.raises(PlanError, match=r"crosses 10 switches; .* allow 9; use --max-hops 11"):
-        make_plan(network, request(network))
+        plan_job(network, request(network))
 
 
 @pytest.mark.parametrize(
@@ -237,33 +237,33 @@ def test_nine_switches_fit_and_ten_do_not() -> None:
 def test_clear_errors(change: dict[str, object], message: str) -> None:
     network = load_network("star:4")
     with pytest.raises(PlanError, match=message):
-        make_plan(network, replace(request(network), **change))  # type: ignore[arg-type]
+        plan_job(network, replace(request(network), **change))  # type: ignore[arg-type]
 
 
 def test_errors_of_the_network() -> None:
     torus = load_network("torus:3x3")
     with pytest.raises(PlanError, match="no switches"):
-        make_plan(torus, request(torus))
+        plan_job(torus, request(torus))
     wide = load_network("star:600")
     with pytest.raises(PlanError, match=r"switch s1, port 601 .to ps."):
-        make_plan(wide, replace(request(wide), workers=("h1",)))
+        plan_job(wide, replace(request(wide), workers=("h1",)))
     star = load_network("star:2")
     with pytest.raises(PlanError, match="no planner 'best'; planners: multi-hop"):
-        make_plan(star, request(star), planner="best")
+        plan_job(star, request(star), planner="best")
 
 
 def test_jobs_have_slots_of_their_own() -> None:
     network = load_network("leaf-spine:2x2", slots=1024)
     allocator = Allocator(network)
     asked = request(network)
-    plans = [make_plan(network, replace(asked, job=job), allocator) for job in (1, 2, 3, 4)]
+    plans = [plan_job(network, replace(asked, job=job), allocator) for job in (1, 2, 3, 4)]
     check_plans(network, plans)
     with pytest.raises(
         PlanError, match=r"no range of 256 slots for job 5.*1024 of 1024 are in use"
     ):
-        make_plan(network, replace(asked, job=5), allocator)
+        plan_job(network, replace(asked, job=5), allocator)
     allocator.release(2)
-    again = make_plan(network, replace(asked, job=5), allocator)
+    again = plan_job(network, replace(asked, job=5), allocator)
     check_plans(network, [plans[0], plans[2], plans[3], again])
     assert again.trees[0].parts["l1"].slot_base == 256
 
@@ -272,17 +272,17 @@ def test_a_new_epoch_keeps_the_slots_and_gets_new_groups() -> None:
     network = load_network("star:2")
     allocator = Allocator(network)
     asked = request(network)
-    other = make_plan(network, replace(asked, job=7), allocator)
-    first = make_plan(network, asked, allocator)
-    second = make_plan(network, replace(asked, epoch=2), allocator)
+    other = plan_job(network, replace(asked, job=7), allocator)
+    first = plan_job(network, asked, allocator)
+    second = plan_job(network, replace(asked, epoch=2), allocator)
     parts = [plan.trees[0].parts["s1"] for plan in (other, first, second)]
     assert [part.slot_base for part in parts] == [0, 256, 256]
     assert [part.group for part in parts] == [2, 3, 4]
     check_plans(network, [other, first])
     with pytest.raises(PlanError, match="the window is 256 and cannot become 64"):
-        make_plan(network, replace(asked, epoch=3, window=64), allocator)
+        plan_job(network, replace(asked, epoch=3, window=64), allocator)
     allocator.release_epochs(1, before=2)
-    third = make_plan(network, replace(asked, epoch=3), allocator)
+    third = plan_job(network, replace(asked, epoch=3), allocator)
     assert third.trees[0].parts["s1"].group == 3
 
 
@@ -290,13 +290,13 @@ def test_groups_of_older_epochs_are_released_across_the_wrap() -> None:
     network = load_network("star:2")
     allocator = Allocator(network)
     asked = replace(request(network), epoch=0xFFFF)
-    last = make_plan(network, asked, allocator)
-    first = make_plan(network, replace(asked, epoch=1), allocator)
+    last = plan_job(network, asked, allocator)
+    first = plan_job(network, replace(asked, epoch=1), allocator)
     assert [plan.trees[0].parts["s1"].group for plan in (last, first)] == [2, 3]
     allocator.release_epochs(1, before=1)
-    second = make_plan(network, replace(asked, epoch=2), allocator)
+    second = plan_job(network, replace(asked, epoch=2), allocator)
     assert second.trees[0].parts["s1"].group == 2
-    assert make_plan(network, replace(asked, epoch=1), allocator) == first
+    assert plan_job(network, replace(asked, epoch=1), allocator) == first
 
 
 def test_a_failed_reservation_changes_nothing() -> None:
@@ -311,7 +311,7 @@ def test_a_failed_reservation_changes_nothing() -> None:
 
 def test_two_trees_of_a_job_have_slots_of_their_own() -> None:
     network = load_network("star:4", servers=2)
-    plan = make_plan(network, request(network, servers=2))
+    plan = plan_job(network, request(network, servers=2))
     check_plans(network, [plan])
     bases = [tree.parts["s1"].slot_base for tree in plan.trees]
     groups = [tree.parts["s1"].group for tree in plan.trees]
@@ -373,7 +373,7 @@ def small_networks(draw: st.DrawFn, plain: bool) -> tuple[Network, PlanRequest]:
 @given(small_networks(plain=True))
 def test_random_plans_hold(case: tuple[Network, PlanRequest]) -> None:
     network, asked = case
-    check_plans(network, [make_plan(network, asked)])
+    check_plans(network, [plan_job(network, asked)])
 
 
 @pytest.mark.slow
@@ -382,7 +382,7 @@ def test_random_plans_hold(case: tuple[Network, PlanRequest]) -> None:
 def test_trees_are_close_to_the_smallest(case: tuple[Network, PlanRequest]) -> None:
     network, asked = case
     asked = replace(asked, algorithm=Algorithm.IN_NETWORK, results=Results.REPLICATED)
-    tree = make_plan(network, asked).trees[0]
+    tree = plan_job(network, asked).trees[0]
     terminals = sorted({network.access_switch(host) for host in (*asked.workers, *asked.servers)})
     optimum = steiner_optimum(network, terminals)
     links = len(tree.parts) - 1
@@ -396,7 +396,7 @@ def broken(plan: JobPlan, **fields: object) -> JobPlan:
 
 def fat_tree_plan(results: Results = Results.REPLICATED) -> tuple[Network, JobPlan]:
     network = load_network("fat-tree:4")
-    return network, make_plan(network, request(network, 6, results=results))
+    return network, plan_job(network, request(network, 6, results=results))
 
 
 def with_hop(plan: JobPlan, w: int, index: int, **change: object) -> JobPlan:
@@ -461,7 +461,7 @@ def test_the_checker_finds_faults_in_results() -> None:
 
 def test_the_checker_finds_shared_slots_and_groups() -> None:
     network = load_network("star:2", slots=300)
-    plan = make_plan(network, request(network))
+    plan = plan_job(network, request(network))
     for fault in (
         "slots of job 2, tree 0 overlap those of job 1",
         "multicast group 2 is used twice",

@@ -17,7 +17,7 @@ from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
 from hopsum.planning.model.placement import place
 from hopsum.planning.model.request import Algorithm, PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.simulation.events import SimulationError
 from hopsum.simulation.faults import Cut, Faults, Reboot
 from hopsum.timing.estimate import estimate
@@ -51,7 +51,7 @@ def job(
     request = PlanRequest(
         1, 1, placement.workers, placement.servers, lanes=LANES, window=window, **choices
     )
-    return network, make_plan(network, request)
+    return network, plan_job(network, request)
 
 
 ELEMENTS = 2000

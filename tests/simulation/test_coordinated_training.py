@@ -23,7 +23,7 @@ from hopsum.network.model import Network
 from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.placement import place
 from hopsum.planning.model.request import PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.protocol.wire import Reduction
 from hopsum.simulation.faults import Faults
 from hopsum.timing.estimate import estimate
@@ -54,7 +54,7 @@ def case(workers: int = WORKERS) -> tuple[Network, JobPlan]:
     )
     placement = place(network, workers, 1)
     request = PlanRequest(1, 1, placement.workers, placement.servers, lanes=LANES, window=64)
-    return network, make_plan(network, request)
+    return network, plan_job(network, request)
 
 
 @cache
@@ -65,7 +65,7 @@ def vectors_case(workers: int = WORKERS) -> tuple[JobPlan, JobPlan]:
     servers = (plan.trees[0].server,)
     request = PlanRequest(1, 1, plan.workers, servers, lanes=LANES, window=64)
     vectors = replace(request, job=2, window=VECTOR_WINDOW, reduction=Reduction.AND)
-    plans = [make_plan(network, each, allocator) for each in (request, vectors)]
+    plans = [plan_job(network, each, allocator) for each in (request, vectors)]
     check_plans(network, plans)
     return plans[0], plans[1]
 
@@ -178,8 +178,8 @@ def test_vectors_through_the_switches_outlive_loss_and_new_plans() -> None:
         reduction=Reduction.AND,
     )
     allocator = Allocator(network)
-    make_plan(network, replace(request, job=1, window=64, reduction=Reduction.SUM), allocator)
-    again = make_plan(network, request, allocator)
+    plan_job(network, replace(request, job=1, window=64, reduction=Reduction.SUM), allocator)
+    again = plan_job(network, request, allocator)
     run = train(faults=faults, switches=True, replans=[Replan(0.008, again, 0.001)])
     check(run)
     assert run.finished_at > 0.008

@@ -32,7 +32,7 @@ from hopsum.host_agent.worker import Worker
 from hopsum.network.loaders import load_network
 from hopsum.planning.model.placement import place
 from hopsum.planning.model.request import PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.protocol.wire import Reduction
 from hopsum.simulation.world import Agent, Frames, World
 from p4switch.targets.v1model.engine import Engine
@@ -226,7 +226,7 @@ def test_the_switches_combine_the_vectors() -> None:
     request = PlanRequest(
         1, 1, placement.workers, placement.servers, lanes=LANES, window=4, reduction=Reduction.AND
     )
-    plan = make_plan(network, request)
+    plan = plan_job(network, request)
     rules = rules_for(network, [plan])
     make_engine = engine_maker(HOPSUM_P4, defines={"LANES": str(LANES), "SLOTS": "256"})
 

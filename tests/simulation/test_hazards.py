@@ -17,7 +17,7 @@ from hopsum.network.model import Network
 from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.placement import place
 from hopsum.planning.model.request import PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.protocol.wire import next_epoch
 from hopsum.simulation.faults import Cut, Faults, Lost, Reboot
 from tests.simulation.test_all_reduce import LANES, make_engine
@@ -37,10 +37,10 @@ def epochs(
         1, first, placement.workers, placement.servers, lanes=LANES, window=window
     )
     allocator = Allocator(network)
-    plans = [make_plan(network, request, allocator)]
+    plans = [plan_job(network, request, allocator)]
     for switch in without:
         request = replace(request, epoch=next_epoch(request.epoch))
-        plans.append(make_plan(network.without([switch]), request, allocator))
+        plans.append(plan_job(network.without([switch]), request, allocator))
     return network, plans
 
 

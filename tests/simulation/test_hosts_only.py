@@ -55,7 +55,7 @@ def test_trees_of_hosts_are_exact_and_faster_than_a_ring(topology: str, workers:
 
 @pytest.mark.slow
 def test_tree_neighbours_talk_over_their_own_link() -> None:
-    report = run("torus:3x3", 9, Algorithm.MULTI_TREE, max_trees=2)
+    report = run("torus:3x3", 9, Algorithm.MULTI_TREE, planner_options={"max-trees": "2"})
     trees = task_of(prepare(report.experiment).job).trees
     used = {frozenset(edge) for shared in trees for edge in shared.tree.parents.items()}
     assert seconds(report) > 0
@@ -97,15 +97,22 @@ def test_a_run_goes_over_the_trees_of_mtree() -> None:
         5,
     )
     assert seconds(trees) == pytest.approx(trees.predicted.seconds, rel=0.3)
-    whole = run("complete:5", 5, Algorithm.MULTI_TREE, planner="mtree", tree_bandwidth=25e6)
+    whole = run(
+        "complete:5",
+        5,
+        Algorithm.MULTI_TREE,
+        planner="mtree",
+        planner_options={"tree-bandwidth": "25M"},
+    )
     assert len(task_of(prepare(whole.experiment).job).trees) == 1
     assert seconds(trees) < 0.6 * seconds(whole)
 
 
 def test_options_of_mtree_need_its_planner() -> None:
     base = Experiment(topology="torus:2x2", workers=4, planner="multi-tree")
-    for experiment in (replace(base, tree_bandwidth=1e6), replace(base, keep=0.5)):
-        with pytest.raises(PlanError, match="an option of the planner mtree"):
+    for options in ({"tree-bandwidth": "1M"}, {"keep": "0.5"}):
+        experiment = replace(base, planner_options=options)
+        with pytest.raises(PlanError, match="no such option, but mtree has"):
             prepare(experiment)
     with pytest.raises(PlanError, match=r"mtree on star:3: .* has switches"):
         prepare(Experiment(topology="star:3", workers=3, planner="mtree"))

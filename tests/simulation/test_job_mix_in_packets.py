@@ -9,7 +9,7 @@ import pytest
 from benchmarks.job_mix import fluid_job, simulate_jobs
 from hopsum.controller.jobs.priorities import ONE_LEVEL, PriorityPolicy
 from hopsum.network.loaders import load_network
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.timing.routes import LinkArrays
 from tests.simulation.test_all_reduce import LANES
 from tests.simulation.test_priorities import LONG, RATE, SHORT, both, requests
@@ -24,7 +24,7 @@ def test_a_long_and_a_short_job_take_as_long_in_packets(priorities: bool) -> Non
     network = load_network("star:4", link_rate=RATE, latency=1e-5, slots=1024)
     links = LinkArrays(network)
     long, short = (
-        fluid_job(links, make_plan(network, request), start, fragments * LANES, 1)
+        fluid_job(links, plan_job(network, request), start, fragments * LANES, 1)
         for request, start, fragments in zip(
             requests(network, 2, 64).values(), (0.0, 0.005), (LONG, SHORT), strict=True
         )

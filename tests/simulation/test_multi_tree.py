@@ -37,7 +37,7 @@ def seconds(report: Report) -> float:
 @pytest.mark.parametrize(("uplink", "trees", "times"), [(2e6, 4, 4.0), (4e6, 2, 2.0)])
 def test_trees_use_all_uplinks(uplink: float, trees: int, times: float) -> None:
     one = run(uplink_rate=uplink)
-    many = run(uplink_rate=uplink, planner="multi-tree", max_trees=4)
+    many = run(uplink_rate=uplink, planner="multi-tree", planner_options={"max-trees": "4"})
     plan = prepare(many.experiment).plan
     assert plan is not None
     assert len(plan.trees) == trees

@@ -22,7 +22,7 @@ from hopsum.host_agent.workload import WorkloadSpec
 from hopsum.network.builder import NetworkBuilder
 from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.request import PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.tos import level_of_tos
 from hopsum.simulation.faults import Faults
@@ -169,7 +169,7 @@ def two_jobs(levels: tuple[int, int]) -> tuple[list[float], list[tuple[int, int]
     allocator = Allocator(network)
     servers = (plan.trees[0].server,)
     plans: list[JobPlan] = [
-        make_plan(network, PlanRequest(n, 1, plan.workers, servers, lanes=32, window=64), allocator)
+        plan_job(network, PlanRequest(n, 1, plan.workers, servers, lanes=32, window=64), allocator)
         for n in (1, 2)
     ]
     simulation = Simulation(network, make_engine)

@@ -22,7 +22,7 @@ from hopsum.host_agent.workload import Verdict, WorkloadSpec, make_workload
 from hopsum.network.topologies import Options, make_topology
 from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.request import PlanRequest
-from hopsum.planning.registry import EMBEDDING, make_plan
+from hopsum.planning.registry import EMBEDDING, plan_job
 from hopsum.simulation.faults import Faults
 from tests.support.simulated_jobs import Replan, SimulatedRun, simulate_plan
 
@@ -42,7 +42,7 @@ PARTS = (
 def mixed(servers: tuple[str, ...] = ("ps", "h4"), epoch: int = 1) -> JobPlan:
     """Two trees with half of the data, three parts of hosts with the rest."""
     request = PlanRequest(1, epoch, WORKERS, servers, lanes=LANES, window=8)
-    return replace(make_plan(NETWORK, request, Allocator(NETWORK)), host_parts=PARTS)
+    return replace(plan_job(NETWORK, request, Allocator(NETWORK)), host_parts=PARTS)
 
 
 SETTINGS = ClusterSettings(lanes=LANES)

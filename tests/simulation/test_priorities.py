@@ -23,7 +23,7 @@ from hopsum.network.loaders import load_network
 from hopsum.network.model import Host, Link, Network
 from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.request import PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.protocol.tos import LEVELS, URGENT, tos_of_level
 from hopsum.protocol.wire import Address, Header, Kind, frame_template
 from hopsum.simulation.faults import Faults
@@ -219,7 +219,7 @@ def both(levels: tuple[int | None, int | None]) -> dict[int, float]:
     """A long job and, while it runs, a short one; when each has finished."""
     network = load_network("star:4", link_rate=RATE, latency=1e-5, slots=1024)
     allocator = Allocator(network)
-    plans = [make_plan(network, r, allocator) for r in requests(network, 2, 64).values()]
+    plans = [plan_job(network, r, allocator) for r in requests(network, 2, 64).values()]
     cluster = Cluster(network)
     cluster.start(plans[0], LONG, levels[0])
     begin = 0.005
@@ -232,7 +232,7 @@ def both(levels: tuple[int | None, int | None]) -> dict[int, float]:
 def test_a_job_of_high_priority_hardly_sees_the_other() -> None:
     network = load_network("star:4", link_rate=RATE, latency=1e-5, slots=1024)
     alone = Cluster(network)
-    alone.start(make_plan(network, requests(network, 1, 64)[1]), SHORT)
+    alone.start(plan_job(network, requests(network, 1, 64)[1]), SHORT)
     alone.run(1)
     free = alone.finished[1]
     shared = both((None, None))
@@ -260,7 +260,7 @@ def test_preemption_costs_time_and_no_sum(time: float, loss: float) -> None:
     allocator = Allocator(network)
     low, high = requests(network, 2, window).values()
     cluster = Cluster(network, faults=Faults(loss=loss))
-    cluster.start(make_plan(network, low, allocator), 200, level=6)
+    cluster.start(plan_job(network, low, allocator), 200, level=6)
     sums = {s for tree in cluster.plans[1].trees for s, p in tree.parts.items() if p.aggregate}
     assert sums
 
@@ -268,10 +268,10 @@ def test_preemption_costs_time_and_no_sum(time: float, loss: float) -> None:
         assert not cluster.done(1)
         victims = preempt(network, high, allocator, {1: 6, 2: 0}).victims
         assert victims == {1: sums}
-        newer = make_plan(bypassing(network, victims[1]), replace(low, epoch=2), allocator)
+        newer = plan_job(bypassing(network, victims[1]), replace(low, epoch=2), allocator)
         cluster.adopt(newer)
         allocator.release_at(1, victims[1])
-        cluster.start(make_plan(network, high, allocator), 200, level=0)
+        cluster.start(plan_job(network, high, allocator), 200, level=0)
 
     cluster.world.queue.at(time, take)
     cluster.world.run(lambda: 2 in cluster.plans, 1.0)

@@ -24,7 +24,7 @@ from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
 from hopsum.planning.model.placement import place
 from hopsum.planning.model.request import PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.protocol.wire import EXPONENT_BIAS, LANES_DEFAULT
 from hopsum.simulation.faults import Faults, Reboot
 from hopsum.simulation.host import VirtualHost
@@ -167,9 +167,7 @@ def plan_of(
     """A plan for some workers: they have a server, or are the roots of two trees each."""
     placed = place(network, workers, 0 if rooted else 1)
     servers = 2 * placed.servers if rooted else placed.servers
-    return make_plan(
-        network, PlanRequest(1, 1, placed.workers, servers, lanes=lanes, window=window)
-    )
+    return plan_job(network, PlanRequest(1, 1, placed.workers, servers, lanes=lanes, window=window))
 
 
 @pytest.mark.slow

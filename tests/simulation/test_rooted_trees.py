@@ -12,7 +12,7 @@ from hopsum.collectives.plan import DataType, JobPlan, PlanError, Results
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
 from hopsum.planning.model.request import Algorithm, PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.simulation.faults import Faults, Reboot
 from hopsum.timing.estimate import Fidelity, estimate
 from hopsum.timing.work import PlanWork
@@ -29,7 +29,7 @@ def rooted(
     network = load_network(topology, link_rate=1e8, latency=1e-5, workers=workers, slots=1024)
     hosts = tuple(network.hosts)[:workers]
     request = PlanRequest(1, 1, hosts, trees * hosts, lanes=LANES, window=window, **choices)
-    return network, make_plan(network, request)
+    return network, plan_job(network, request)
 
 
 @pytest.mark.slow
@@ -55,7 +55,7 @@ def test_a_worker_sends_and_receives_as_much_as_with_a_server_apart() -> None:
     apart = load_network("star:4", link_rate=1e8, latency=1e-5, servers=1, workers=3, slots=1024)
     hosts = tuple(apart.hosts)
     request = PlanRequest(1, 1, hosts[:3], hosts[3:], lanes=LANES, window=16)
-    work = PlanWork(make_plan(apart, request), [(4 * 50 * LANES, DataType.INT32)])
+    work = PlanWork(plan_job(apart, request), [(4 * 50 * LANES, DataType.INT32)])
     reference = estimate(apart, work).links[hosts[0], "s1"]
     # A sum and a result have shorter stacks than contributions.
     assert 0.9 * reference < up <= reference
@@ -101,7 +101,7 @@ def test_a_new_epoch_in_mid_tensor_keeps_every_sum(delay: float) -> None:
 def test_roots_stay_where_they_are_for_the_life_of_a_job() -> None:
     network, plan = rooted("star:4", 3)
     hosts = tuple(network.hosts)
-    other = make_plan(network, PlanRequest(1, 2, hosts[:3], hosts[1:4], lanes=LANES, window=16))
+    other = plan_job(network, PlanRequest(1, 2, hosts[:3], hosts[1:4], lanes=LANES, window=16))
     with pytest.raises(PlanError, match="roots at workers"):
         run(network, plan, replans=[Replan(0.0005, other)])
 

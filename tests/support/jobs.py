@@ -13,7 +13,7 @@ from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
 from hopsum.planning.model.placement import place
 from hopsum.planning.model.request import PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.protocol import hopsum_pb2 as pb
 from tests.support.machine import PATIENCE
 
@@ -43,7 +43,7 @@ def star_request(hosts: int = 2, job: int = 1) -> tuple[Network, PlanRequest]:
 
 def star(hosts: int = 2, job: int = 1) -> tuple[Network, JobPlan]:
     network, request = star_request(hosts, job)
-    return network, make_plan(network, request)
+    return network, plan_job(network, request)
 
 
 async def reached(job: Job, state: JobState) -> None:

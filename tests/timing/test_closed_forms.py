@@ -20,7 +20,7 @@ from hopsum.network.model import Network
 from hopsum.network.paths import PlainRoutes
 from hopsum.planning.model.placement import place
 from hopsum.planning.model.request import PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.protocol.wire import frame_bytes
 from hopsum.timing.estimate import estimate
 from hopsum.timing.work import PlanWork
@@ -161,7 +161,7 @@ def test_in_network(spec: str, fabric: Fabric, data_type: DataType) -> None:
     among = spec.startswith("fat-tree")
     network = load_network(spec)
     placement = place(network, fabric.ranks - among)
-    plan = make_plan(network, PlanRequest(1, 1, placement.workers, placement.servers))
+    plan = plan_job(network, PlanRequest(1, 1, placement.workers, placement.servers))
     for elements in ODD:
         prediction = estimate(network, PlanWork(plan, [(elements, data_type)]))
         found = Load(prediction.total_bytes, max(prediction.links.values(), default=0))

@@ -11,7 +11,7 @@ from hopsum.network.loaders import load_network
 from hopsum.network.paths import PlainRoutes
 from hopsum.planning.model.placement import place
 from hopsum.planning.model.request import PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.timing.estimate import Fidelity, estimate
 from hopsum.timing.flow_simulator import TimingError
 from hopsum.timing.tcp_segments import SEGMENT_BYTES, SEGMENT_HEADER_BYTES
@@ -95,7 +95,7 @@ def test_what_limits_the_work_is_named() -> None:
 def test_background_has_no_closed_form() -> None:
     network = load_network("star:4", link_rate=1e8)
     placement = place(network, None, 1)
-    plan = make_plan(network, PlanRequest(1, 1, placement.workers, placement.servers))
+    plan = plan_job(network, PlanRequest(1, 1, placement.workers, placement.servers))
     work = PlanWork(plan, [(1_000_000, DataType.INT32)])
     crossing = [Background("ps", "h1")]
     with pytest.raises(TimingError, match="no closed form"):

@@ -11,7 +11,7 @@ from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
 from hopsum.planning.model.placement import place
 from hopsum.planning.model.request import Algorithm, PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.timing.estimate import estimate
 from hopsum.timing.routes import LinkArrays
 from hopsum.timing.scenario import Scenario, Timing
@@ -24,7 +24,7 @@ from tests.support.framing import BARE
 def planned(network: Network, servers: int = 1, **fields: object) -> JobPlan:
     placement = place(network, None, servers)
     request = PlanRequest(1, 1, placement.workers, placement.servers)
-    return make_plan(network, replace(request, **fields))  # type: ignore[arg-type]
+    return plan_job(network, replace(request, **fields))  # type: ignore[arg-type]
 
 
 def timed(

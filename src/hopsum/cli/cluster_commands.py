@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated
@@ -62,8 +63,8 @@ app = typer.Typer(
 
 _ADDRESS = r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}"
 
-EngineOption = Annotated[Engine, typer.Option(help="Switch that runs the P4 program.")]
 LanesOption = Annotated[int, typer.Option(min=LANES_STEP, max=LANES_MAX, help="Values per packet.")]
+EngineOption = Annotated[Engine, typer.Option(help="Switch that runs the P4 program.")]
 PrioritiesOption = Annotated[
     bool,
     typer.Option(
@@ -80,6 +81,16 @@ EarlyIterationsOption = Annotated[
         help="I: how many first iterations of a job have the highest priority.",
     ),
 ]
+
+
+@dataclass(frozen=True)
+class PacketGroup:
+    """What the switches' program is compiled for."""
+
+    lanes: LanesOption = 256
+    max_hops: MaxHopsOption = None
+
+
 DEFAULT_QUOTA = float(SharingPolicy().quota)
 DEFAULT_USER_QUOTA = float(SharingPolicy().user_quota)
 QuotaOption = Annotated[

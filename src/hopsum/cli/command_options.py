@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Collection, Sequence
-from fractions import Fraction
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
@@ -15,7 +14,6 @@ import typer
 
 from hopsum.cli.console import standard_output
 from hopsum.collectives.choices import (
-    MOST_WEIGHT_STEPS,
     MOST_WINDOW,
     PLANNER_NAMES,
     Algorithm,
@@ -177,23 +175,9 @@ LargestPieceOption = Annotated[
 HostsOption = Annotated[
     int, typer.Option(help="Hosts attached to each switch of a GraphML file without hosts.")
 ]
-TreeBandwidthOption = Annotated[
-    str | None,
-    typer.Option(
-        help="b: bandwidth that mtree reserves on each link of a tree, e.g. 1Mbit; default: try "
-        "several."
-    ),
-]
-KeepOption = Annotated[
-    float | None,
-    typer.Option(
-        help="Fraction of the throughput that mtree keeps when it reduces the height of its trees; "
-        "default 0.95."
-    ),
-]
 
 MOST = 0xFFFF
-"""Maximum number of trees of a job, and of links of a path."""
+"""Maximum number of links of a path."""
 PlannerOption = Annotated[
     str | None,
     typer.Option(
@@ -201,41 +185,18 @@ PlannerOption = Annotated[
         "among hosts."
     ),
 ]
+PlannerOptionsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--planner-option",
+        "-O",
+        metavar="NAME=VALUE",
+        help="An option of the planner itself (repeatable); --planner NAME --help lists them.",
+    ),
+]
 ResultsOption = Annotated[
     Results | None,
     typer.Option(help="How results return to workers; default: replicated, with server unicast."),
-]
-MaxTreesOption = Annotated[
-    int | None,
-    typer.Option(min=1, max=MOST, help="K: maximum number of trees (multi-tree, mtree)."),
-]
-MaxHeightOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        max=MOST,
-        help="H: maximum number of links from a node to its root (multi-tree, mtree).",
-    ),
-]
-MinRateOption = Annotated[
-    str | None,
-    typer.Option(help="r: minimum rate of a tree, e.g. 1Mbit (multi-tree, mtree)."),
-]
-WeightStepsOption = Annotated[
-    int,
-    typer.Option(
-        min=1,
-        max=MOST_WEIGHT_STEPS,
-        help="q: weights of topologies are multiples of 1/q (embedding).",
-    ),
-]
-PenaltyOption = Annotated[
-    int,
-    typer.Option(
-        min=1,
-        max=MOST_WEIGHT_STEPS,
-        help="Factor that makes this step larger, so that there are fewer topologies (embedding).",
-    ),
 ]
 ElementsOption = Annotated[
     int,
@@ -318,11 +279,6 @@ def rate(option: str, text: str | None) -> float | None:
     return found
 
 
-def tree_rate(option: str, text: str | None) -> float | None:
-    """Return the rate of a tree, in bit/s or the links' unit. InputError if invalid."""
-    return parsed(option, text, parse_rate)
-
-
 def link_rate_of(topology: str, text: str | None) -> float | None:
     """Return the rate of a `LinkRateOption` in bit/s; None: as a file says, or unlimited.
 
@@ -333,10 +289,17 @@ def link_rate_of(topology: str, text: str | None) -> float | None:
     return rate("link-rate", "25Mbit" if text is None and is_topology(topology) else text)
 
 
-def exact_rate(option: str, text: str | None) -> Fraction | None:
-    """Return the rate of a tree as it is written; None if absent. InputError if invalid."""
-    found = tree_rate(option, text)
-    return None if found is None else Fraction(str(found))
+def parse_assignments(texts: Iterable[str]) -> dict[str, str]:
+    """Return the options of a planner from texts NAME=VALUE. InputError if invalid."""
+    options: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not (equals and name and value):
+            raise InputError(f"planner-option {text!r:.80}: expected NAME=VALUE, as max-trees=3")
+        if name in options:
+            raise InputError(f"planner-option {name:.80}: given twice; expected one value")
+        options[name] = value
+    return options
 
 
 def seconds(option: str, text: str | None) -> float | None:

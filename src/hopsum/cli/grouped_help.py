@@ -19,10 +19,7 @@ GROUPS = {
         *("max-hops", "integrity", "train", "coordinate", "coordination", "ranks-per-host"),
         *("coordination-height", "coordination-fan-out", "coordination-distance"),
     ),
-    "Trees and schedules": (
-        *("planner", "max-trees", "max-height", "min-rate", "tree-bandwidth", "keep"),
-        *("weight-steps", "penalty", "level-wise-form", "siblings"),
-    ),
+    "Trees and schedules": (*("planner", "planner-option", "level-wise-form", "siblings"),),
     "World": ("world", "engine", "packet-io", "seed", "limit"),
     "Output": (
         *("rules", "explain", "draw", "top", "report", "record", "pcap"),
@@ -30,6 +27,8 @@ GROUPS = {
     ),
 }
 OTHER = "Other options"
+PLANNER = "hopsum.planner"
+"""Key of the planner whose help is wanted."""
 _GROUP_OF = {f"--{name}": group for group, names in GROUPS.items() for name in names}
 
 
@@ -48,10 +47,19 @@ class GroupedCommand(TyperCommand):
             given.append(argument)
             if argument in OPTIONAL_VALUES and argument in known and following.startswith("-"):
                 given.append(OPTIONAL_VALUES[argument])
+        if "--planner-option" in known:
+            # Help comes before any option has its value.
+            ctx.meta[PLANNER] = _value_of("--planner", args)
         return super().parse_args(ctx, given)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments and options."""
+        self._format_options(ctx, formatter)
+        planner = ctx.meta.get(PLANNER)
+        if planner is not None:
+            _format_planner(planner, formatter)
+
+    def _format_options(self, ctx: Any, formatter: Any) -> None:
         parameters = self.get_params(ctx)
         if len(parameters) < LONG:
             super().format_options(ctx, formatter)
@@ -66,6 +74,27 @@ class GroupedCommand(TyperCommand):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
+
+
+def _format_planner(name: str, formatter: Any) -> None:
+    """Write the options of a planner. Raises PlanError."""
+    from hopsum.planning.registry import find_planner
+
+    with formatter.section(f"Options of the planner {name} (-O NAME=VALUE)"):
+        formatter.write_dl(
+            [(f"{each.name}={each.kind}", each.help) for each in find_planner(name).options]
+        )
+
+
+def _value_of(option: str, args: list[str]) -> str | None:
+    """Return the last value of an option, as `--option VALUE` or `--option=VALUE`; None: absent."""
+    found = None
+    for argument, following in pairwise([*args, ""]):
+        if argument == option and following:
+            found = following
+        elif argument.startswith(f"{option}="):
+            found = argument.partition("=")[2]
+    return found
 
 
 def _section(parameter: Any) -> str:

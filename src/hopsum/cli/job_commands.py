@@ -8,56 +8,24 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 import typer
 
 from hopsum.cli.command_options import (
-    ELEMENTS,
-    ROUNDS,
-    SEED,
-    AlgorithmOption,
-    CollectiveOption,
     ControllerOption,
-    CoordinateOption,
-    CoordinationDistanceOption,
-    CoordinationFanOutOption,
-    CoordinationHeightOption,
-    CoordinationOption,
-    DataTypeOption,
-    ElementsOption,
-    IntegrityOption,
     JsonOption,
-    KeepOption,
-    LevelWiseFormOption,
-    MaxHeightOption,
-    MaxTreesOption,
-    MinRateOption,
-    NamedServersOption,
-    NamedWorkersOption,
-    PenaltyOption,
-    PlannerOption,
     RanksPerHostOption,
-    ResultsOption,
-    RoundsOption,
-    SeedOption,
-    SiblingsOption,
-    TrainOption,
-    TreeBandwidthOption,
-    WeightStepsOption,
-    WindowOption,
     connect,
     form_options,
     hosts,
     print_json,
     print_table,
     servers_of,
-    tree_rate,
 )
-from hopsum.collectives.choices import (
-    LEVEL_WISE,
-    WEIGHT_STEPS,
-    Algorithm,
-    Collective,
-    Coordination,
-    DataType,
-    Shape,
+from hopsum.cli.option_groups import (
+    AlgorithmGroup,
+    JobGroup,
+    PlannerGroup,
+    TrainingGroup,
+    with_groups,
 )
+from hopsum.collectives.choices import LEVEL_WISE, Collective, DataType
 from hopsum.collectives.workload import DATA_SETS
 from hopsum.controller.api.records import job_dict, node_dict, seconds_of
 from hopsum.controller.jobs.job_state import JobError, JobState
@@ -78,22 +46,13 @@ JobArgument = Annotated[str, typer.Argument(help="Number or name of the job.")]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Return when the job is over.")]
 
 
+@with_groups
 def submit(
     name: Annotated[str, typer.Argument(help="A name that no other running job has.")],
-    workers: NamedWorkersOption = None,
-    servers: NamedServersOption = None,
-    collective: CollectiveOption = Collective.ALL_REDUCE,
-    elements: ElementsOption = ELEMENTS,
-    rounds: RoundsOption = ROUNDS,
-    dtype: DataTypeOption = DataType.FLOAT32,
-    results: ResultsOption = None,
-    train: TrainOption = None,
-    coordinate: CoordinateOption = True,
-    coordination: CoordinationOption = Coordination.AUTO,
-    coordination_height: CoordinationHeightOption = None,
-    coordination_fan_out: CoordinationFanOutOption = None,
-    coordination_distance: CoordinationDistanceOption = None,
-    integrity: IntegrityOption = False,
+    work: JobGroup,
+    way: AlgorithmGroup,
+    trees: PlannerGroup,
+    training: TrainingGroup,
     from_processes: Annotated[
         bool,
         typer.Option(
@@ -109,19 +68,6 @@ def submit(
             help="Start on free slots now or fail, without a queue and without preempting others.",
         ),
     ] = False,
-    seed: SeedOption = SEED,
-    algorithm: AlgorithmOption = Algorithm.IN_NETWORK,
-    level_wise_form: LevelWiseFormOption = Shape.AUTO,
-    siblings: SiblingsOption = None,
-    planner: PlannerOption = None,
-    max_trees: MaxTreesOption = None,
-    max_height: MaxHeightOption = None,
-    min_rate: MinRateOption = None,
-    tree_bandwidth: TreeBandwidthOption = None,
-    keep: KeepOption = None,
-    weight_steps: WeightStepsOption = WEIGHT_STEPS,
-    penalty: PenaltyOption = 1,
-    window: WindowOption = None,
     task: Annotated[
         Path | None,
         typer.Option(help="JSON file with the agents' task, instead of the options above."),
@@ -133,6 +79,7 @@ def submit(
     """Submit a job to the running controller."""
     from hopsum.protocol import hopsum_pb2 as pb
 
+    train = training.train
     if train is not None and train not in DATA_SETS:
         raise JobError(f"train {train!r}: expected a data set, one of {', '.join(DATA_SETS)}")
     if (train is not None) + from_processes + (task is not None) > 1:
@@ -146,49 +93,42 @@ def submit(
         )
     submission = make_submission(
         name,
-        "1" if workers is None else workers,
-        servers,
-        collective=collective,
+        "1" if work.workers is None else work.workers,
+        work.servers,
+        collective=work.collective,
         ranks_per_host=ranks_per_host,
-        elements=elements,
-        rounds=rounds,
-        dtype=DataType.FLOAT32 if train else dtype,
+        elements=work.elements,
+        rounds=work.rounds,
+        dtype=DataType.FLOAT32 if train else work.dtype,
         kind="process" if from_processes else train or "random",
-        seed=seed,
-        coordinate=coordinate and train is not None,
-        algorithm=algorithm,
-        form=form_options(level_wise_form, siblings, level_wise=algorithm == LEVEL_WISE),
+        seed=work.seed,
+        coordinate=training.coordinate and train is not None,
+        algorithm=way.algorithm,
+        form=form_options(
+            way.level_wise_form, way.siblings, level_wise=way.algorithm == LEVEL_WISE
+        ),
     )
-    submission.planner, submission.window = planner or "", window or 0
-    submission.coordination = coordination
-    submission.integrity = integrity
+    submission.planner, submission.window = trees.planner or "", work.window or 0
+    submission.planner_options.update(trees.options)
+    submission.seed = work.seed
+    submission.coordination = training.coordination
+    submission.integrity = training.integrity
     submission.immediate = immediate
-    if results is not None:
-        submission.MergeFrom(pb.Submission(results=results.name))
-    for option, value in (
-        ("seed", seed),
-        ("max_trees", max_trees),
-        ("max_height", max_height),
-        ("min_rate", tree_rate("min-rate", min_rate)),
-        ("tree_bandwidth", tree_rate("tree-bandwidth", tree_bandwidth)),
-        ("keep", keep),
-    ):
-        if value is not None:
-            setattr(submission.trees, option, value)
-    submission.weights.MergeFrom(pb.WeightSteps(steps=weight_steps, penalty=penalty))
+    if work.results is not None:
+        submission.MergeFrom(pb.Submission(results=work.results.name))
     limits = pb.CoordinationLimits(
-        fan_out=coordination_fan_out,
-        height=coordination_height,
-        distance=coordination_distance,
+        fan_out=training.coordination_fan_out,
+        height=training.coordination_height,
+        distance=training.coordination_distance,
     )
     submission.coordination_limits.MergeFrom(limits)
     if task is not None:
         submission.task.CopyFrom(read_task(task))
     queries = connect(controller)
-    if workers is None:
+    if work.workers is None:
         workload = submission.task.workload
         if task is None:
-            workload.workers = _all_hosts(queries, servers_of(servers, collective))
+            workload.workers = _all_hosts(queries, work.placed_servers)
         submission.worker_count = workload.workers
     info = queries.submit(submission)
     _show(_wait(queries, info) if wait else info, as_json)

@@ -5,112 +5,90 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from hopsum.cli.cluster_commands import EngineOption, LanesOption
+from hopsum.cli.cluster_commands import EngineOption, LanesOption, PacketGroup
 from hopsum.cli.command_options import (
-    ELEMENTS,
-    ROUNDS,
-    SEED,
-    AlgorithmOption,
-    CollectiveOption,
-    CoordinateOption,
-    CoordinationDistanceOption,
-    CoordinationFanOutOption,
-    CoordinationHeightOption,
-    CoordinationOption,
     DashboardOption,
-    DataTypeOption,
-    ElementsOption,
-    IntegrityOption,
     JsonOption,
-    KeepOption,
-    LargestPieceOption,
-    LatencyOption,
-    LevelWiseFormOption,
-    LinkRateOption,
     LossOption,
-    MaxHeightOption,
-    MaxHopsOption,
-    MaxTreesOption,
-    MinRateOption,
-    NamedServersOption,
-    NamedWorkersOption,
     NetworkOption,
     PcapOption,
-    PenaltyOption,
-    PlannerOption,
-    ResultsOption,
-    RoundsOption,
-    SeedOption,
-    SiblingsOption,
     TopologyArgument,
-    TopologyOption,
-    TrainOption,
-    TreeBandwidthOption,
-    UplinkOption,
     WebOption,
-    WeightStepsOption,
-    WindowOption,
-    link_rate_of,
     print_json,
-    rate,
-    seconds,
-    servers_of,
-    tree_rate,
     web_option,
-    workers_of,
 )
 from hopsum.cli.console import complain, console, notify, standard_output
-from hopsum.collectives.choices import (
-    DEFAULT_PLANNER,
-    WEIGHT_STEPS,
-    Algorithm,
-    Collective,
-    Coordination,
-    DataType,
-    FormOptions,
-    Shape,
+from hopsum.cli.option_groups import (
+    AlgorithmGroup,
+    JobGroup,
+    NetworkGroup,
+    PlannerGroup,
+    TrainingGroup,
+    with_groups,
 )
 from hopsum.coordination.tree import DEFAULT_FAN_OUT, TreeLimits
 from hopsum.experiment.description import Engine, Experiment, PacketIo, WorldKind
 from hopsum.experiment.result import Report
-from hopsum.experiment.runner import run_experiment
 from hopsum.files.output import check_writable, write_file
-from hopsum.library.progress import progress_bar
+from hopsum.library.runs import execute, experiment_of
 from hopsum.mininet_topos.loader import why_unavailable
-from hopsum.planning.model.request import WeightSteps
 from hopsum.protocol.errors import InputError
 from hopsum.protocol.extras import require
 from hopsum.protocol.web_address import WebAddress
 from hopsum.reports.summary import reservation, run_table, setting
-from hopsum.simulation.faults import outage_from
 
 if TYPE_CHECKING:
     from hopsum.controller.web.recording import Recording
     from hopsum.simulation.fragment_trace import FragmentTrace
 
 
+@dataclass(frozen=True)
+class OutputGroup:
+    """What a run writes and shows."""
+
+    report: Annotated[
+        Path | None,
+        typer.Option(help="Write the report to this file: .json, or .html for a page."),
+    ] = None
+    record: Annotated[
+        Path | None,
+        typer.Option(help="Record the run to this file, for `hopsum dashboard --replay`."),
+    ] = None
+    pcap: PcapOption = None
+    trace_fragment: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=0xFFFF_FFFF, help="Print the journey of this fragment (not on BMv2)."
+        ),
+    ] = None
+    trace_svg: Annotated[
+        Path | None, typer.Option(help="Draw that journey as a sequence diagram, to this file.")
+    ] = None
+    dashboard: DashboardOption = False
+    web: WebOption = None
+    as_json: JsonOption = False
+
+
+@with_groups
 def run(
-    topology: TopologyOption = "fat-tree:4",
-    workers: NamedWorkersOption = None,
-    elements: ElementsOption = ELEMENTS,
-    rounds: RoundsOption = ROUNDS,
-    algorithm: AlgorithmOption = Algorithm.IN_NETWORK,
+    network: NetworkGroup,
+    work: JobGroup,
+    packets: PacketGroup,
+    way: AlgorithmGroup,
+    trees: PlannerGroup,
+    training: TrainingGroup,
+    output: OutputGroup,
     world: Annotated[
         WorldKind, typer.Option(help="Virtual time, or real processes (root).")
     ] = WorldKind.SIMULATION,
     engine: EngineOption = Engine.EMBEDDED,
-    dtype: DataTypeOption = DataType.FLOAT32,
-    results: ResultsOption = None,
-    link_rate: LinkRateOption = None,
-    uplink_rate: UplinkOption = None,
-    largest_piece: LargestPieceOption = False,
-    latency: LatencyOption = None,
     loss: LossOption = 0.0,
     outage: Annotated[
         list[str] | None,
@@ -120,110 +98,67 @@ def run(
             "agent-down:; without -STOP it is permanent."
         ),
     ] = None,
-    seed: SeedOption = SEED,
-    lanes: LanesOption = 256,
-    window: WindowOption = None,
-    max_hops: MaxHopsOption = None,
-    servers: NamedServersOption = None,
-    collective: CollectiveOption = Collective.ALL_REDUCE,
-    planner: PlannerOption = None,
-    max_trees: MaxTreesOption = None,
-    max_height: MaxHeightOption = None,
-    min_rate: MinRateOption = None,
-    tree_bandwidth: TreeBandwidthOption = None,
-    keep: KeepOption = None,
-    weight_steps: WeightStepsOption = WEIGHT_STEPS,
-    penalty: PenaltyOption = 1,
-    level_wise_form: LevelWiseFormOption = Shape.AUTO,
-    siblings: SiblingsOption = None,
     packet_io: Annotated[PacketIo, typer.Option(help="Agents' packet path.")] = PacketIo.FAST,
-    train: TrainOption = None,
-    coordinate: CoordinateOption = True,
-    coordination: CoordinationOption = Coordination.AUTO,
-    coordination_height: CoordinationHeightOption = None,
-    coordination_fan_out: CoordinationFanOutOption = None,
-    coordination_distance: CoordinationDistanceOption = None,
-    integrity: IntegrityOption = False,
     limit: Annotated[float, typer.Option(help="Give up after this many seconds.")] = 600.0,
-    report: Annotated[
-        Path | None,
-        typer.Option(help="Write the report to this file: .json, or .html for a page."),
-    ] = None,
-    record: Annotated[
-        Path | None,
-        typer.Option(help="Record the run to this file, for `hopsum dashboard --replay`."),
-    ] = None,
-    pcap: PcapOption = None,
-    trace_fragment: Annotated[
-        int | None,
-        typer.Option(
-            min=0, max=0xFFFF_FFFF, help="Print the journey of this fragment (not on BMv2)."
-        ),
-    ] = None,
-    trace_svg: Annotated[
-        Path | None, typer.Option(help="Draw that journey as a sequence diagram, to this file.")
-    ] = None,
-    dashboard: DashboardOption = False,
-    web: WebOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Run all-reduce of random tensors (or a training) and check every element and byte."""
-    named_workers, named_servers = workers_of(workers), servers_of(servers, collective)
-    experiment = Experiment(
-        topology=topology,
-        workers=len(named_workers) if isinstance(named_workers, tuple) else named_workers or 0,
-        worker_names=named_workers if isinstance(named_workers, tuple) else (),
-        elements=elements,
-        rounds=rounds,
-        algorithm=algorithm,
+    experiment = experiment_of(
+        network.topology,
+        work.placed_workers,
+        servers=work.placed_servers,
+        elements=work.elements,
+        rounds=work.rounds,
+        algorithm=way.algorithm,
         world=world,
         engine=engine,
-        dtype=dtype,
-        results=results,
-        link_rate=link_rate_of(topology, link_rate),
-        uplink_rate=rate("uplink-rate", uplink_rate),
-        largest_piece=largest_piece,
-        latency=seconds("latency", latency),
+        dtype=work.dtype,
+        results=work.results,
+        link_rate=network.link,
+        uplink_rate=network.uplink,
+        largest_piece=network.largest_piece,
+        latency=network.delay,
         loss=loss,
-        outages=tuple(map(outage_from, outage or ())),
-        seed=seed,
-        lanes=lanes,
-        window=window,
-        max_hops=max_hops,
-        collective=collective,
-        servers=named_servers if isinstance(named_servers, int) else len(named_servers),
-        server_names=() if isinstance(named_servers, int) else named_servers,
-        planner=DEFAULT_PLANNER if planner is None else planner,
-        max_trees=max_trees,
-        max_height=max_height,
-        min_rate=tree_rate("min-rate", min_rate) or 0.0,
-        tree_bandwidth=tree_rate("tree-bandwidth", tree_bandwidth),
-        keep=keep,
-        weights=WeightSteps(weight_steps, penalty),
-        form=FormOptions(level_wise_form, siblings),
+        outages=outage or (),
+        seed=work.seed,
+        lanes=packets.lanes,
+        window=work.window,
+        max_hops=packets.max_hops,
+        collective=work.collective,
+        planner=trees.planner,
+        options=trees.options,
+        form=way.form,
         packet_io=packet_io,
-        train=train,
-        coordinate=coordinate,
-        coordination=coordination,
+        train=training.train,
+        coordinate=training.coordinate,
+        coordination=training.coordination,
         coordination_limits=TreeLimits(
-            coordination_fan_out or DEFAULT_FAN_OUT, coordination_height, coordination_distance
+            training.coordination_fan_out or DEFAULT_FAN_OUT,
+            training.coordination_height,
+            training.coordination_distance,
         ),
-        integrity=integrity,
+        integrity=training.integrity,
         limit=limit,
     )
-    trace = _trace_of(trace_fragment, trace_svg)
+    _run(experiment, output)
+
+
+def _run(experiment: Experiment, output: OutputGroup) -> None:
+    """Run an experiment, and write and show what is asked for."""
+    report, record, pcap = output.report, output.record, output.pcap
+    trace_svg = output.trace_svg
+    trace = _trace_of(output.trace_fragment, trace_svg)
     if report is not None and report.suffix not in ("", ".json", ".html"):
         raise InputError(f"report {report}: expected a name that ends in .json or .html")
     page = report if report is not None and report.suffix == ".html" else None
     with ExitStack() as stack:
-        address = web_option(dashboard, web)
+        address = web_option(output.dashboard, output.web)
         recording = _recording(stack, record, address)
         if page is not None:
             from hopsum.reports.run_page import Run, recording_for, run_page
 
             require("matplotlib", "report")
             check_writable(page)
-            recording = recording or recording_for(world)
+            recording = recording or recording_for(experiment.world)
         try:
             values = None if page else report
             finished = _recorded_run(experiment, values, recording, record, pcap, trace)
@@ -232,7 +167,7 @@ def run(
                 complain("failed", str(error))
                 _keep_page()
             raise
-        _show(finished, as_json)
+        _show(finished, output.as_json)
         if pcap is not None:
             from hopsum.experiment.captured_trace import capture_holes
 
@@ -277,7 +212,16 @@ def _recorded_run(
 ) -> Report:
     """Run an experiment; end its recording and write it to `record`, even on failure."""
     try:
-        return run_with_progress(experiment, report, recording, pcap, trace)
+        return execute(
+            experiment,
+            report=report,
+            recording=recording,
+            pcap=pcap,
+            trace=trace,
+            notify=notify,
+            progress=True,
+            console=console(),
+        ).report
     finally:
         if recording is not None:
             recording.end()
@@ -343,21 +287,6 @@ def _print_summary(reports: Sequence[Report]) -> None:
         out.print(said)
 
 
-def run_with_progress(
-    experiment: Experiment,
-    report_path: Path | None,
-    recording: Recording | None = None,
-    pcap: Path | None = None,
-    trace: FragmentTrace | None = None,
-) -> Report:
-    """Run an experiment behind a progress bar on standard error."""
-    what = f"{experiment.algorithm.value} on {experiment.topology}"
-    with progress_bar(what, shown=True, console=console()) as progress:
-        return run_experiment(
-            experiment, report_path, progress, recording, pcap=pcap, trace=trace, notify=notify
-        )
-
-
 def demo(
     output: Annotated[
         Path, typer.Option(help="Folder for the report, plots and HTML page.")
@@ -379,7 +308,9 @@ def demo(
             notify(f"in simulation: {reason}")
     finished = run_demo(
         demo_experiments(world, seed, epochs),
-        lambda e, recording: run_with_progress(e, None, recording),
+        lambda e, recording: (
+            execute(e, recording=recording, notify=notify, progress=True, console=console()).report
+        ),
         output,
     )
     if as_json:

@@ -10,12 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from hopsum.cli.command_options import (
-    KeepOption,
     LevelWiseFormOption,
+    PlannerOptionsOption,
     SiblingsOption,
-    TreeBandwidthOption,
-    exact_rate,
     form_options,
+    parse_assignments,
     rate,
 )
 from hopsum.collectives.algorithms.catalogue import LEVEL_WISE, SCHEDULES, make_schedule
@@ -33,12 +32,11 @@ from hopsum.files.output import write_file
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
 from hopsum.network.paths import PlainRoutes
-from hopsum.planning.answers import HOST_PLANNERS, host_forest
-from hopsum.planning.model.forest import ForestOptions, keep_of
+from hopsum.planning.model.forest import ForestOptions
 from hopsum.planning.model.graph import planning_graph
 from hopsum.planning.model.placement import Placement, place, without_servers
 from hopsum.planning.model.request import PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import HOST_PLANNERS, host_forest, plan_job, with_options
 from hopsum.reports.schedule_drawing import schedule_svg
 
 WITH_SERVERS = ("server", "in-network")
@@ -72,9 +70,7 @@ def make(
     planner: Annotated[
         str, typer.Option(help=f"Of the trees of multi-tree: {', '.join(HOST_PLANNERS)}.")
     ] = "multi-tree",
-    max_trees: Annotated[int | None, typer.Option(min=1, help="For multi-tree.")] = None,
-    tree_bandwidth: TreeBandwidthOption = None,
-    keep: KeepOption = None,
+    planner_option: PlannerOptionsOption = None,
     level_wise_form: LevelWiseFormOption = Shape.AUTO,
     siblings: SiblingsOption = None,
     output: Annotated[
@@ -87,17 +83,14 @@ def make(
         topology, link_rate=rate("link-rate", link_rate), workers=workers, servers=needed
     )
     placement = place(network, workers, needed) if needed else without_servers(network, workers)
-    options = ForestOptions(
-        max_trees=max_trees,
-        tree_bandwidth=exact_rate("tree-bandwidth", tree_bandwidth),
-        keep=keep_of(keep),
-    )
     form = form_options(level_wise_form, siblings, level_wise=algorithm == LEVEL_WISE)
     if planner not in HOST_PLANNERS:
         raise PlanError(
             f"planner {planner!r:.40} plans no trees of hosts; expected one of "
             f"{', '.join(HOST_PLANNERS)}"
         )
+    request = PlanRequest(1, 1, placement.workers, placement.servers)
+    options = with_options(request, planner, parse_assignments(planner_option or ())).forest
     schedule = _make(algorithm, network, placement, elements, planner, options, form)
     if algorithm == LEVEL_WISE:
         # Standard output is the schedule's.
@@ -125,7 +118,7 @@ def _make(
         case "server":
             return server_all_reduce(ranks, elements, placement.servers)
         case "in-network":
-            plan = make_plan(network, PlanRequest(1, 1, ranks, placement.servers))
+            plan = plan_job(network, PlanRequest(1, 1, ranks, placement.servers))
             return in_network_all_reduce(network, plan, elements)
         case "multi-tree":
             forest = host_forest(planning_graph(network, ranks), options, planner)

@@ -10,26 +10,21 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from hopsum.cli.cluster_commands import LanesOption
 from hopsum.cli.command_options import (
     DataTypeOption,
     JsonOption,
-    KeepOption,
-    LargestPieceOption,
-    LatencyOption,
     LevelWiseFormOption,
     ServersOption,
     SiblingsOption,
-    TopologyOption,
-    TreeBandwidthOption,
-    UplinkOption,
+    WindowOption,
     parsed,
     print_json,
-    rate,
     seconds,
-    tree_rate,
 )
 from hopsum.cli.console import standard_output
-from hopsum.collectives.choices import DataType, FormOptions, Shape
+from hopsum.cli.option_groups import NetworkGroup, PlannerGroup, with_groups
+from hopsum.collectives.choices import DEFAULT_PLANNER, DataType, FormOptions, Shape
 from hopsum.experiment.comparison import (
     ALGORITHMS,
     Compared,
@@ -56,8 +51,10 @@ COLUMNS: tuple[tuple[str, Literal["left", "right"]], ...] = (
 _T = TypeVar("_T")
 
 
+@with_groups
 def simulate(
-    topology: TopologyOption = "fat-tree:4",
+    network: NetworkGroup,
+    trees: PlannerGroup,
     algorithm: Annotated[
         str | None, typer.Option(help=f"Any of {', '.join(ALGORITHMS)}; default: all.")
     ] = None,
@@ -65,25 +62,11 @@ def simulate(
     workers: Annotated[
         str | None, typer.Option(help="Numbers of workers, such as 8,16; default all hosts.")
     ] = None,
-    link_rate: Annotated[
-        str | None, typer.Option(help="Rate of every link; `none`: what the file says.")
-    ] = "25Mbit",
-    uplink_rate: UplinkOption = None,
-    largest_piece: LargestPieceOption = False,
-    latency: LatencyOption = None,
     servers: ServersOption = 1,
-    planner: Annotated[
-        str,
-        typer.Option(help="Planner of in-network trees; mtree: of the hosts' trees (multi-tree)."),
-    ] = "multi-hop",
-    tree_bandwidth: TreeBandwidthOption = None,
-    keep: KeepOption = None,
     level_wise_form: LevelWiseFormOption = Shape.AUTO,
     siblings: SiblingsOption = None,
-    lanes: Annotated[int, typer.Option(help="Values per packet.")] = 256,
-    window: Annotated[
-        int | None, typer.Option(help="Slots of a tree; half as many fragments are in flight.")
-    ] = None,
+    lanes: LanesOption = 256,
+    window: WindowOption = None,
     dtype: DataTypeOption = DataType.FLOAT32,
     block: Annotated[
         str | None, typer.Option(help="Bytes that agents forward at once; default: a TCP segment.")
@@ -98,18 +81,17 @@ def simulate(
 ) -> None:
     """Time all-reduce algorithms at flow level: max-min fair rates, latency, background traffic."""
     comparison = Comparison(
-        topology=topology,
+        topology=network.topology,
         sizes=_each("size", size, parse_size),
         workers=_each("workers", workers, int),
         algorithms=_each("algorithm", algorithm, str),
-        link_rate=rate("link-rate", link_rate),
-        uplink_rate=rate("uplink-rate", uplink_rate),
-        largest_piece=largest_piece,
-        latency=seconds("latency", latency),
+        link_rate=network.link,
+        uplink_rate=network.uplink,
+        largest_piece=network.largest_piece,
+        latency=network.delay,
         servers=servers,
-        planner=planner,
-        tree_bandwidth=tree_rate("tree-bandwidth", tree_bandwidth),
-        keep=keep,
+        planner=DEFAULT_PLANNER if trees.planner is None else trees.planner,
+        planner_options=trees.options,
         form=FormOptions(level_wise_form, siblings),
         lanes=lanes,
         window=window,
@@ -128,7 +110,7 @@ def simulate(
         write_file(plot, comparison_plot(compared))
     if as_json:
         report = {
-            "topology": topology,
+            "topology": network.topology,
             "link_rate": comparison.link_rate,
             "uplink_rate": comparison.uplink_rate,
             "latency": comparison.latency,

@@ -24,7 +24,7 @@ EMBEDDING = "embedding"
 MTREE = "mtree"
 """On trees of hosts that grow link by link ([000][])."""
 PLANNER_NAMES = (DEFAULT_PLANNER, MULTI_TREE, EMBEDDING, MTREE)
-"""Of `hopsum.planning.registry` and `hopsum.planning.answers`."""
+"""Of `hopsum.planning.registry`."""
 
 
 class Algorithm(StrEnum):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hopsum.collectives.algorithms.catalogue import LEVEL_WISE, MULTI_TREE, SCHEDULES, make_schedule
@@ -14,12 +14,13 @@ from hopsum.collectives.choices import DEFAULT_FORM, MTREE, Algorithm, DataType,
 from hopsum.collectives.plan import JobPlan
 from hopsum.controller.jobs.job_request import complete_task
 from hopsum.experiment.description import Experiment, ExperimentError
-from hopsum.experiment.prepare import job_on, plan_job, task_of
+from hopsum.experiment.prepare import job_on, plan_of, task_of
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
 from hopsum.network.units import parse_rate, parse_size
-from hopsum.planning.answers import NAMES
 from hopsum.planning.model.placement import place_ranks
+from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.registry import with_options
 from hopsum.protocol.wire import LANES_DEFAULT
 from hopsum.timing.estimate import Estimate, Fidelity, estimate
 from hopsum.timing.work import Background, PlanWork, ScheduleWork, Work
@@ -39,7 +40,7 @@ class Comparison:
     Rates in bit/s, times in s. `workers` empty: as many as fit into the network. `algorithms`
     empty: all that the network allows. `block`: bytes that an agent forwards at a time, None: as
     agents do (`agents_transport`). `overhead`: of every message over TCP. `planner`: for trees of
-    switches or of hosts. The rest as in `Experiment`.
+    switches or of hosts, with `planner_options` of its own. The rest as in `Experiment`.
     """
 
     topology: str
@@ -52,8 +53,7 @@ class Comparison:
     largest_piece: bool = False
     servers: int = 1
     planner: str = "multi-hop"
-    tree_bandwidth: float | None = None
-    keep: float | None = None
+    planner_options: Mapping[str, str] = field(default_factory=dict)
     form: FormOptions = DEFAULT_FORM
     lanes: int = LANES_DEFAULT
     window: int | None = None
@@ -68,18 +68,10 @@ class Comparison:
                 raise ExperimentError(
                     f"algorithm {name!r}: expected some of {', '.join(ALGORITHMS)}"
                 )
-        if self.planner not in NAMES:
-            raise ExperimentError(
-                f"there is no planner {self.planner!r:.40}; planners: {', '.join(NAMES)}"
-            )
+        with_options(PlanRequest(1, 1, (), ()), self.planner, self.planner_options)
         for what, values in (("size", self.sizes), ("workers", self.workers)):
             if any(value < 1 for value in values):
                 raise ExperimentError(f"{what} {min(values)}: expected at least 1")
-        if self.planner != MTREE and (self.tree_bandwidth is not None or self.keep is not None):
-            raise ExperimentError(
-                f"tree-bandwidth and keep: options of the planner mtree, not of {self.planner}; "
-                "use --planner mtree, or omit them"
-            )
         if self.form != DEFAULT_FORM and self.algorithms and LEVEL_WISE not in self.algorithms:
             raise ExperimentError(
                 "level-wise-form and siblings: options of the algorithm level-wise; add it, or "
@@ -155,7 +147,7 @@ def compare_on(
         experiment = _experiment(comparison, len(placement.workers), name)
         settings, job = job_on(network, experiment)
         if not job.among_hosts:
-            _, plans[name], _ = plan_job(network, placement, job, settings)
+            _, plans[name], _ = plan_of(network, placement, job, settings)
         elif name == MULTI_TREE:
             trees = task_of(complete_task(job, network, placement.workers)).trees
     for size in comparison.sizes:
@@ -200,8 +192,7 @@ def _experiment(comparison: Comparison, workers: int, name: str) -> Experiment:
         window=comparison.window,
         servers=comparison.servers,
         planner=comparison.planner if planned else "multi-hop",
-        tree_bandwidth=comparison.tree_bandwidth if planned else None,
-        keep=comparison.keep if planned else None,
+        planner_options=comparison.planner_options if planned else {},
     )
 
 

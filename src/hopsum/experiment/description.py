@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import inf
 
@@ -20,16 +21,12 @@ from hopsum.collectives.choices import (
 )
 from hopsum.collectives.workload import MOST_ELEMENTS, MOST_TENSORS, MOST_WORKERS
 from hopsum.coordination.tree import DEFAULT_LIMITS, TreeLimits
-from hopsum.planning.answers import HOST_PLANNERS, NAMES
 from hopsum.planning.model.forest import MOST_SEED
-from hopsum.planning.model.request import DEFAULT_WEIGHTS, WeightSteps
+from hopsum.planning.registry import HOST_PLANNERS, find_planner
 from hopsum.protocol.errors import InputError
 from hopsum.protocol.extras import require
 from hopsum.protocol.wire import LANES_DEFAULT, LayoutError, check_lanes
 from hopsum.simulation.faults import Outage
-
-DEFAULT_TREES = 8
-"""Default maximum number of trees of the planners multi-tree and mtree in a run."""
 
 
 class WorldKind(StrEnum):
@@ -72,10 +69,8 @@ class Experiment:
     `default_window`. `max_hops`: entries of a hop stack, None: what the network needs. `link_rate`
     (of every link) and `uplink_rate` (of links between switches) override those of a file; None:
     those of the file, else unlimited. `largest_piece`: of a file's network in several pieces take
-    the largest one. `max_trees`, `max_height` (links from a worker to the server)
-    and `min_rate` (of a tree) limit the planners multi-tree and mtree, `tree_bandwidth` (in bit/s)
-    and `keep` mtree alone (see `ForestOptions`), `weights` the planner embedding, `form` the
-    algorithm level-wise, `coordination_limits` the tree by which workers agree. `outages`:
+    the largest one. `planner_options`: of the planner, by name, as texts; `form`: of the
+    algorithm level-wise; `coordination_limits`: of the tree by which workers agree. `outages`:
     failures, in seconds after the job is submitted (simulation only). `limit`: give up after this
     many seconds (virtual ones in simulation).
     """
@@ -104,12 +99,7 @@ class Experiment:
     server_names: tuple[str, ...] = ()
     collective: Collective = Collective.ALL_REDUCE
     planner: str = DEFAULT_PLANNER
-    max_trees: int | None = None
-    max_height: int | None = None
-    min_rate: float = 0.0
-    tree_bandwidth: float | None = None
-    keep: float | None = None
-    weights: WeightSteps = DEFAULT_WEIGHTS
+    planner_options: Mapping[str, str] = field(default_factory=dict)
     form: FormOptions = DEFAULT_FORM
     packet_io: PacketIo = PacketIo.FAST
     train: str | None = None
@@ -138,15 +128,8 @@ class Experiment:
                 raise ExperimentError(
                     f"{role} {', '.join(names)}: expected {count} different hosts"
                 )
-        for name in ("max_trees", "max_height"):
-            bound = getattr(self, name)
-            if bound is not None and bound < 1:
-                raise ExperimentError(f"{name} {bound}: expected at least 1")
-        if self.planner not in NAMES:
-            raise ExperimentError(
-                f"there is no planner {self.planner!r:.40}; planners: {', '.join(NAMES)}"
-            )
-        own = {Algorithm.EMBEDDING: (EMBEDDING,), Algorithm.MULTI_TREE: tuple(HOST_PLANNERS)}
+        find_planner(self.planner)
+        own = {Algorithm.EMBEDDING: (EMBEDDING,), Algorithm.MULTI_TREE: HOST_PLANNERS}
         alone = self.algorithm in own or self.algorithm.among_hosts
         if alone and self.planner not in (DEFAULT_PLANNER, *own.get(self.algorithm, ())):
             raise ExperimentError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 
-from hopsum.collectives.algorithms.catalogue import make_schedule
+from hopsum.collectives.algorithms.catalogue import SCHEDULES, make_schedule
 from hopsum.collectives.algorithms.level_wise_form import forms_of
 from hopsum.collectives.choices import EMBEDDING, Algorithm, Coordination
 from hopsum.collectives.plan import WINDOW_BMV2, WINDOW_EMBEDDED, JobPlan
@@ -14,6 +14,7 @@ from hopsum.controller.jobs.job_request import (
     complete_task,
     make_request,
     place_spec,
+    planner_request,
     resolve,
     vectors_spec,
 )
@@ -24,7 +25,6 @@ from hopsum.controller.jobs.settings import ClusterSettings
 from hopsum.controller.jobs.sharing import SharingPolicy
 from hopsum.coordination.tree import TreeLimits
 from hopsum.experiment.description import (
-    DEFAULT_TREES,
     Engine,
     Experiment,
     ExperimentError,
@@ -38,10 +38,10 @@ from hopsum.host_agent.workload import WorkloadSpec
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
 from hopsum.planning.model.allocation import Allocator
-from hopsum.planning.model.forest import ForestOptions, keep_of
 from hopsum.planning.model.placement import Placement, place_ranks, without_servers
+from hopsum.planning.model.request import PlanRequest
 from hopsum.planning.model.stack_depth import stack_depth
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import option_values, plan_job
 from hopsum.simulation.faults import check_outage
 from hopsum.timing.estimate import estimate
 from hopsum.timing.work import PlanWork, ScheduleWork, Work
@@ -126,7 +126,7 @@ def prepare(experiment: Experiment, network: Network | None = None) -> Prepared:
             forms = forms_of(network, placed.workers, workload.step_sizes(), experiment.form)
         work: Work = _schedules(network, placed, job, workload)
     else:
-        job, plan, allocator = plan_job(network, placed, job, settings)
+        job, plan, allocator = plan_of(network, placed, job, settings)
         job = _with_options(job, network, plan, experiment)
         requested = vectors_spec(job, placed)
         if requested is not None:
@@ -134,7 +134,7 @@ def prepare(experiment: Experiment, network: Network | None = None) -> Prepared:
             request = make_request(
                 requested, VECTORS_JOB, Placement(placed.workers, servers), network, settings
             )
-            vectors = make_plan(network, request, allocator)
+            vectors = plan_job(network, request, allocator)
             check_plans(network, [plan, vectors])
         tensors = [(size, workload.dtype) for size in workload.step_sizes()]
         work = PlanWork(plan, tensors, workload.steps, workload.collective)
@@ -146,6 +146,7 @@ def prepare(experiment: Experiment, network: Network | None = None) -> Prepared:
         experiment,
         algorithm=_algorithm_of(job),
         planner=job.planner,
+        planner_options=_options_of(job),
         results=job.results,
         window=job.window,
         max_hops=settings.max_hops,
@@ -234,8 +235,8 @@ def spec_of(experiment: Experiment, placed: Placement) -> JobSpec:
         window=experiment.window,
         task=task_message(task),
         results=experiment.results,
-        forest=forest_options(experiment),
-        weights=experiment.weights,
+        options=experiment.planner_options,
+        seed=experiment.seed,
         coordination=experiment.coordination,
         coordination_limits=experiment.coordination_limits,
         integrity=experiment.integrity,
@@ -244,6 +245,13 @@ def spec_of(experiment: Experiment, placed: Placement) -> JobSpec:
 
 def _algorithm_of(job: JobSpec) -> Algorithm:
     return Algorithm.EMBEDDING if job.planner == EMBEDDING else Algorithm(job.algorithm)
+
+
+def _options_of(job: JobSpec) -> dict[str, str]:
+    """Return all options of a job's planner with their values, {} without a planner."""
+    if job.algorithm in SCHEDULES:
+        return {}
+    return option_values(planner_request(job, PlanRequest(JOB, 1, (), ())), job.planner)
 
 
 def _coordination_of(job: JobSpec) -> Coordination:
@@ -298,24 +306,11 @@ def _schedules(
     return ScheduleWork(schedules, workload.steps)
 
 
-def forest_options(experiment: Experiment) -> ForestOptions:
-    """Return the options for the planners multi-tree and mtree."""
-    bandwidth = experiment.tree_bandwidth
-    return ForestOptions(
-        max_trees=experiment.max_trees or DEFAULT_TREES,
-        max_height=experiment.max_height,
-        min_rate=Fraction(str(experiment.min_rate)),
-        seed=experiment.seed,
-        tree_bandwidth=None if bandwidth is None else Fraction(str(bandwidth)),
-        keep=keep_of(experiment.keep),
-    )
-
-
-def plan_job(
+def plan_of(
     network: Network, placed: Placement, job: JobSpec, settings: ClusterSettings
 ) -> tuple[JobSpec, JobPlan, Allocator]:
     """Run the planner. Returns the job with its window, its plan, and its resources at switches."""
     request = make_request(job, JOB, placed, network, settings)
     allocator = Allocator(network)
-    plan = make_plan(network, request, allocator, job.planner)
+    plan = plan_job(network, request, allocator, job.planner)
     return replace(job, window=plan.window), plan, allocator

@@ -9,7 +9,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from hopsum.collectives.choices import EMBEDDING, Coordination
+from hopsum.collectives.choices import Coordination
 from hopsum.experiment.description import Experiment, WorldKind
 from hopsum.files.output import write_file
 from hopsum.host_agent.workload import Interval, Verdict, call_seconds
@@ -199,11 +199,7 @@ class Report:
             "max_hops": e.max_hops,
             "packet_io": e.packet_io.value,
             "planner": e.planner,
-            "max_trees": e.max_trees,
-            "tree_bandwidth": e.tree_bandwidth,
-            "keep": e.keep,
-            "weight_steps": e.weights.steps if e.planner == EMBEDDING else None,
-            "penalty": e.weights.penalty if e.planner == EMBEDDING else None,
+            "planner_options": dict(e.planner_options),
             "level_wise": {**e.form.to_dict(), "used": list(self.forms)} if self.forms else None,
             "link_rate": e.link_rate,
             "uplink_rate": e.uplink_rate,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from hopsum.controller.api.submission import submission_of
 from hopsum.library.choices import choice
 from hopsum.library.records import Records
 from hopsum.network.model import Network
+from hopsum.planning.model.options import as_texts
 
 if TYPE_CHECKING:
     from hopsum.protocol import hopsum_pb2 as pb
@@ -87,6 +88,8 @@ class Cluster:
         dtype: str = "int32",
         algorithm: str = "in-network",
         planner: str = "",
+        options: Mapping[str, object] | None = None,
+        window: int | None = None,
         seed: int = 1,
     ) -> Job:
         """Submit a job that sums random tensors and checks each sum.
@@ -104,6 +107,8 @@ class Cluster:
             seed=seed,
         )
         submission.planner = planner
+        submission.planner_options.update(as_texts(options or {}))
+        submission.seed, submission.window = seed, window or 0
         return Job(self.client, self.client.submit(submission).job)
 
     def __repr__(self) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hopsum.experiment.comparison import ALGORITHMS, Comparison, compare_on
 from hopsum.library.records import Records
 from hopsum.network.model import Network
 from hopsum.network.units import parse_size
+from hopsum.planning.model.options import as_texts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,11 +47,13 @@ def compare(
     algorithms: Sequence[str] = (),
     servers: int = 1,
     planner: str = "multi-hop",
+    options: Mapping[str, object] | None = None,
 ) -> Comparisons:
     """Time all-reduces by several algorithms at flow level: max-min fair rates and latency.
 
     `sizes`: of a tensor in bytes, or as text (`"100MB"`). `algorithms` empty: all that the network
-    allows. Links need rates. Raises NetworkError, PlanError, ScheduleError, ExperimentError.
+    allows. `options`: of the planner. Links need rates. Raises NetworkError, PlanError,
+    ScheduleError, ExperimentError.
     """
     comparison = Comparison(
         network.name,
@@ -58,5 +61,6 @@ def compare(
         algorithms=tuple(algorithms),
         servers=servers,
         planner=planner,
+        planner_options=as_texts(options or {}),
     )
     return Comparisons(each.to_dict() for each in compare_on(network, comparison, workers))

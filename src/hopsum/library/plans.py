@@ -2,80 +2,110 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from html import escape
+from math import inf
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from hopsum.collectives.choices import EMBEDDING, Collective, DataType, Results
 from hopsum.collectives.plan import JobPlan, PlanError
-from hopsum.collectives.plan_checker import check_plans
 from hopsum.controller.dataplane.rule_text import shell_commands
 from hopsum.controller.dataplane.rules import SwitchRules, rules_for
 from hopsum.library.choices import choice
 from hopsum.library.records import Records
 from hopsum.network.model import Network
 from hopsum.network.units import format_bytes, format_rate, format_time
-from hopsum.planning.answers import NAMES, Answer, answer, plan_forest
-from hopsum.planning.model.allocation import Allocator
+from hopsum.planning.embedding.job_planner import EmbeddedJob
 from hopsum.planning.model.forest import Forest, ForestOptions
 from hopsum.planning.model.graph import planning_graph
 from hopsum.planning.model.placement import place_ranks
-from hopsum.planning.model.request import Algorithm, Method, Planner, PlanRequest
+from hopsum.planning.model.request import Algorithm, Planner, PlanRequest
 from hopsum.planning.model.stack_depth import stack_depth
 from hopsum.planning.model.window import default_window
-from hopsum.protocol.wire import LANES_DEFAULT
+from hopsum.planning.registry import (
+    MULTI_HOP,
+    PLANNERS,
+    Planned,
+    find_planner,
+    make_plan,
+    with_options,
+)
+from hopsum.protocol.wire import LANE_BYTES, LANES_DEFAULT
 from hopsum.timing.estimate import Estimate, estimate
 from hopsum.timing.work import PlanWork
 
 if TYPE_CHECKING:
     import networkx as nx
+    from matplotlib.axes import Axes
 
 DirectedLink = tuple[str, str]
+BUSIEST = 20
+"""Links in a plot."""
 
 
 @dataclass(frozen=True)
 class Plan:
     """A plan of an all-reduce.
 
-    `job`: what controller, switches and agents run; None for trees among hosts, which run as a
-    schedule. `forest`: the trees with their rates and the bound. `prediction`: None without a job.
-    `why_not`: why the trees cannot run, '' if they can.
+    `planner`: its name. `planned`: what it found. `prediction`: None without a plan that switches
+    and agents run.
     """
 
     network: Network
     request: PlanRequest
-    forest: Forest
-    job: JobPlan | None
+    planner: str
+    planned: Planned
     prediction: Estimate | None
-    why_not: str = ""
 
     @property
-    def planner(self) -> str:
-        """Name of the planner."""
-        return self.forest.planner
+    def job(self) -> JobPlan | None:
+        """What controller, switches and agents run; None for trees that run as a schedule."""
+        return self.planned.job
+
+    @property
+    def forest(self) -> Forest:
+        """The trees with their rates and the bound. Raises PlanError for an embedding."""
+        return self.planned.forest
+
+    @property
+    def embedding(self) -> EmbeddedJob | None:
+        """Topologies and weights of the planner embedding, None of the others."""
+        return self.planned.embedding
+
+    @property
+    def why_not(self) -> str:
+        """Why the trees cannot run, '' if they can."""
+        return self.planned.why_not
 
     @property
     def rate(self) -> float:
         """Bits per second that each worker's data is summed at; in links where none has a rate."""
-        return float(self.forest.throughput)
+        if self.embedding is None:
+            return float(self.forest.throughput)
+        return self._embedding_rate(float(self.embedding.found.seconds))
 
     @property
     def bound(self) -> float:
         """The rate that no plan exceeds; `why` says why."""
-        return float(self.forest.bound)
+        if self.embedding is None:
+            return float(self.forest.bound)
+        return self._embedding_rate(float(self.embedding.found.bound))
 
     @property
     def gap(self) -> float:
         """Share of the bound that the plan lacks, from 0 (optimal) to 1."""
-        return self.forest.gap
+        if self.embedding is None:
+            return self.forest.gap
+        return 1 - self.rate / self.bound if self.rate < inf else 0.0
 
     @property
     def why(self) -> str:
         """The argument for the bound, in a sentence."""
-        return self.forest.certificate.text
+        if self.embedding is None:
+            return self.forest.certificate.text
+        return "no weights of the candidate topologies load the busiest link or host less"
 
     @property
     def seconds(self) -> float:
@@ -101,17 +131,18 @@ class Plan:
     def trees(self) -> list[nx.DiGraph[str]]:
         """The trees, edges towards the root; each graph has `root` and `rate` (bit/s).
 
-        Nodes have `role`: `worker`, `sums`, `forwards`, or `root`.
+        Nodes have `role`: `worker`, `sums`, `forwards`, or `root`. Of an embedding only the trees
+        in switches.
         """
         import networkx as nx
 
         made = []
-        for number, tree in enumerate(self.forest.trees):
-            graph: nx.DiGraph[str] = nx.DiGraph(root=tree.root, rate=float(tree.rate))
-            for node, parent in tree.parents.items():
+        for number, (root, parents, rate) in enumerate(self._rooted):
+            graph: nx.DiGraph[str] = nx.DiGraph(root=root, rate=rate)
+            for node, parent in parents.items():
                 graph.add_edge(node, parent)
             for node in graph:
-                graph.nodes[node]["role"] = self._role(number, node)
+                graph.nodes[node]["role"] = self._role(number, node, root)
             made.append(graph)
         return made
 
@@ -156,7 +187,7 @@ class Plan:
         """Return the commands of p4runtime-shell (`hopsum shell`) that install them at a switch."""
         return shell_commands(self.switch_rules()[switch])
 
-    def rate_text(self, rate: Fraction) -> str:
+    def rate_text(self, rate: Fraction | float) -> str:
         """Return a rate of this plan as text."""
         if self.rated:
             return format_rate(float(rate))
@@ -173,6 +204,10 @@ class Plan:
         """
         from hopsum.reports.plan_report import explanation
 
+        if self.embedding is not None:
+            from hopsum.reports.embedding_report import explain_embedding
+
+            return explain_embedding(self.embedding, self.rated)
         rated = with_rates(self.network)
         graph = planning_graph(rated, self.request.workers)
         size = 32 * elements if elements is not None and self.rated else None
@@ -183,8 +218,20 @@ class Plan:
         from hopsum.reports.network_drawing import network_svg
 
         sizes = None if self.prediction is None else self.prediction.links
-        parents = [dict(tree.parents) for tree in self.forest.trees]
+        parents = [dict(parents) for _, parents, _ in self._rooted]
         return network_svg(self.network, self.job, sizes, parents)
+
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """Plot the predicted bytes of the busiest links. Raises MissingExtraError, PlanError."""
+        from hopsum.library.plots import new_axes
+
+        axes = axes or new_axes()
+        rows = self.links[:BUSIEST][::-1]
+        names = [f"{self._label(row['from'])} → {self._label(row['to'])}" for row in rows]
+        axes.barh(names, [row["bytes"] for row in rows])
+        axes.set(xlabel="bytes", title=str(self))
+        axes.title.set_fontsize(9)
+        return axes
 
     @property
     def rated(self) -> bool:
@@ -195,11 +242,14 @@ class Plan:
         return f"<p>{escape(str(self))}</p><div style='max-width:640px'>{self.svg()}</div>"
 
     def __str__(self) -> str:
-        trees = len(self.forest.trees)
+        if self.embedding is None:
+            trees, kind = len(self.forest.trees), "tree"
+        else:
+            trees, kind = len(self.embedding.embedding.parts), "topology"
+        kinds = {"tree": "trees", "topology": "topologies"}[kind]
         text = (
-            f"{self.planner} on {self.network.name}: {self.rate_text(self.forest.throughput)} of "
-            f"at most {self.rate_text(self.forest.bound)} on {trees} "
-            f"{'tree' if trees == 1 else 'trees'}"
+            f"{self.planner} on {self.network.name}: {self.rate_text(self.rate)} of "
+            f"at most {self.rate_text(self.bound)} on {trees} {kind if trees == 1 else kinds}"
         )
         if self.prediction is not None:
             text += f", {format_bytes(self.prediction.total_bytes)} on all links"
@@ -224,8 +274,22 @@ class Plan:
             )
         return self.prediction
 
-    def _role(self, tree: int, node: str) -> str:
-        if node == self.forest.trees[tree].root:
+    def _embedding_rate(self, seconds: float) -> float:
+        assert self.embedding is not None
+        return self.embedding.demand.bits / seconds if seconds else inf
+
+    def _label(self, node: str) -> str:
+        return self.network.label(node)
+
+    @property
+    def _rooted(self) -> list[tuple[str, Mapping[str, str], float]]:
+        """Root, parents and rate of each tree."""
+        if self.embedding is None:
+            return [(tree.root, tree.parents, float(tree.rate)) for tree in self.forest.trees]
+        return [(tree.server, tree.parents, tree.share * self.rate) for tree in self._job.trees]
+
+    def _role(self, tree: int, node: str, root: str) -> str:
+        if node == root:
             return "root"
         if node in self.network.hosts:
             return "worker"
@@ -236,29 +300,41 @@ class Plan:
 
 def planners() -> tuple[str, ...]:
     """Return the names of all planners."""
-    return NAMES
+    return tuple(PLANNERS)
+
+
+def planner_options(planner: str) -> Records:
+    """Return a row for each option of a planner: `option`, `type`, `default`, `meaning`."""
+    return Records(
+        {
+            "option": option.name,
+            "type": option.kind.value,
+            "default": option.default,
+            "meaning": option.meaning,
+        }
+        for option in find_planner(planner).options
+    )
 
 
 class RequestOptions(TypedDict, total=False):
     """Options of every plan.
 
-    `servers`: how many, or their names; 0: each worker is the root of a tree. `algorithm`:
-    `in-network` or `server`. `results`: `replicated` or `unicast`. `method`: how hard multi-hop
-    searches. `forest`: limits on trees. `window`: slots of a tree at a switch, None: as
+    `servers`: how many, or their names; 0: each worker is the root of a tree; of an embedding they
+    are the hosts that may help. `algorithm`: `in-network` or `server`. `results`: `replicated` or
+    `unicast`. `options`: of the planner by name, as `{"max-trees": 3}`; see `planner_options`.
+    `seed`: of its random choices. `window`: slots of a tree at a switch, None: as
     a job gets of an idle cluster.
-    `max_hops`: entries of a hop stack, None: what the network needs. `max_aggregating`: how many
-    switches may sum, None: any.
+    `max_hops`: entries of a hop stack, None: what the network needs.
     """
 
     servers: int | Sequence[str]
     algorithm: str
     results: str | None
-    method: str
-    forest: ForestOptions
+    options: Mapping[str, object]
+    seed: int
     lanes: int
     window: int | None
     max_hops: int | None
-    max_aggregating: int | None
 
 
 def request_of(
@@ -279,11 +355,22 @@ def request_of(
         lanes=lanes,
         max_hops=stack_depth(network, lanes, options.get("max_hops")),
         results=None if results is None else choice(Results, "results", results),
-        forest=options.get("forest", ForestOptions()),
-        method=choice(Method, "method", options.get("method", Method.AUTO)),
-        max_aggregating=options.get("max_aggregating"),
+        forest=ForestOptions(seed=options.get("seed", 0)),
     )
-    name = planner if isinstance(planner, str) else default_planner(network)
+    name = default_planner(network) if planner is None else planner
+    given = options.get("options", {})
+    if isinstance(name, str):
+        request = with_options(request, name, given)
+    elif given:
+        raise PlanError(f"planner options {', '.join(given)}: a function of your own takes none")
+    else:
+        name = MULTI_HOP
+    if name == EMBEDDING:
+        # An embedding chooses its servers, among these hosts.
+        servers = options.get("servers", 1)
+        auxiliary = None if isinstance(servers, int) else tuple(servers)
+        embedding = replace(request.embedding, auxiliary=auxiliary)
+        request = replace(request, servers=(), embedding=embedding)
     return replace(request, window=options.get("window") or default_window(network, request, name))
 
 
@@ -322,20 +409,14 @@ def plan_request(
     if planner is None:
         planner = default_planner(network)
     if planner == EMBEDDING:
-        raise PlanError(
-            "planner embedding has weighted topologies, not trees; use hopsum.run(..., "
-            "planner='embedding')"
-        )
-    rated = with_rates(network)
-    found = (
-        answer(rated, request, planner)
-        if isinstance(planner, str)
-        else _own_answer(rated, request, planner)
-    )
+        size = max(1, sum(elements for elements, _ in tensors) * LANE_BYTES)
+        request = replace(request, embedding=replace(request.embedding, tensor_bytes=size))
+    found = make_plan(with_rates(network), request, planner)
+    name = EMBEDDING if found.embedding is not None else found.forest.planner
     prediction = None
-    if found.plan is not None:
-        prediction = estimate(network, PlanWork(found.plan, list(tensors), rounds, collective))
-    return Plan(network, request, found.forest, found.plan, prediction, found.why_not)
+    if found.job is not None:
+        prediction = estimate(network, PlanWork(found.job, list(tensors), rounds, collective))
+    return Plan(network, request, name, found, prediction)
 
 
 def default_planner(network: Network) -> str:
@@ -348,12 +429,3 @@ def with_rates(network: Network) -> Network:
     if any(link.bandwidth is not None for link in network.links):
         return network
     return replace(network, links=tuple(replace(link, bandwidth=1.0) for link in network.links))
-
-
-def _own_answer(network: Network, request: PlanRequest, planner: Planner) -> Answer:
-    started = time.perf_counter()
-    made = planner(network, request, Allocator(network))
-    seconds = time.perf_counter() - started
-    check_plans(network, [made])
-    name = getattr(planner, "__name__", "own planner")
-    return Answer(plan_forest(network, request, made, name, seconds), made)

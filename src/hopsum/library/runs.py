@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from enum import StrEnum
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
-from hopsum.collectives.choices import Algorithm, Collective, DataType, Results
-from hopsum.experiment.description import Engine, Experiment, WorldKind
+from hopsum.collectives.choices import (
+    DEFAULT_PLANNER,
+    Algorithm,
+    Collective,
+    Coordination,
+    DataType,
+    FormOptions,
+    Results,
+)
+from hopsum.coordination.tree import TreeLimits
+from hopsum.experiment.description import Engine, Experiment, PacketIo, WorldKind
 from hopsum.experiment.result import Measured, Report
 from hopsum.experiment.runner import run_experiment
 from hopsum.library.choices import choice
 from hopsum.library.progress import progress_bar
 from hopsum.library.records import Records
 from hopsum.network.model import Network
+from hopsum.planning.model.options import as_texts
 from hopsum.simulation.faults import outage_from
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from rich.console import Console
 
+    from hopsum.controller.web.recording import Recording
     from hopsum.simulation.fragment_trace import FragmentTrace
 
 _T = TypeVar("_T")
@@ -163,80 +176,150 @@ class Result:
         return self.report.measured
 
 
+class RunOptions(TypedDict, total=False):
+    """Options of every run.
+
+    `servers`: how many, or their names; 0: each worker is one. `world`: `simulation` (in virtual
+    time, the same each time) or `mininet` (real processes, as root). `engine`: `embedded` or
+    `bmv2`; `packet_io`: `fast` or `scapy`. `options`: of the planner by name, as
+    `{"max-trees": 3}` (see `planner_options`). `window`: slots of a tree at a switch, None: as a
+    job gets of an idle cluster. `train`: train on this data set (`digits`); `rounds` are then
+    epochs, `coordinate`: gradients are summed one by one, in an order that workers agree on by
+    `coordination` and a tree of `coordination_limits`. `form`: of level-wise. `loss`: share of
+    frames lost on each link. `outages`: such as `"link-cut:l1-s1@0.5-3"`, in virtual time.
+    `limit`: seconds after which a run is given up. `link_rate`, `uplink_rate` (bit/s), `latency`
+    (s), `largest_piece`: of a network by name or from a file, as `load` takes them.
+    """
+
+    elements: int
+    rounds: int
+    world: str
+    algorithm: str
+    planner: str | None
+    options: Mapping[str, object]
+    servers: int | Sequence[str]
+    dtype: str
+    collective: str
+    results: str | None
+    loss: float
+    outages: Sequence[str]
+    engine: str
+    packet_io: str
+    lanes: int
+    window: int | None
+    max_hops: int | None
+    integrity: bool
+    train: str | None
+    coordinate: bool
+    coordination: str
+    coordination_limits: TreeLimits
+    form: FormOptions
+    seed: int
+    limit: float
+    link_rate: float | None
+    uplink_rate: float | None
+    latency: float | None
+    largest_piece: bool
+
+
+_CHOICES: dict[str, type[StrEnum]] = {
+    "world": WorldKind,
+    "algorithm": Algorithm,
+    "dtype": DataType,
+    "collective": Collective,
+    "results": Results,
+    "engine": Engine,
+    "packet_io": PacketIo,
+    "coordination": Coordination,
+}
+
+
+def experiment_of(
+    network: Network | str | Path,
+    workers: int | Sequence[str] | None = None,
+    **options: Unpack[RunOptions],
+) -> Experiment:
+    """Return a run as data. Raises ExperimentError, PlanError, InputError."""
+    given: dict[str, Any] = {"rounds": 1, "link_rate": None, **options}
+    for name, kind in _CHOICES.items():
+        if given.get(name) is not None:
+            given[name] = choice(kind, name, given[name])
+    given["workers"], given["worker_names"] = _hosts(workers)
+    given["servers"], given["server_names"] = _hosts(given.get("servers", 1))
+    if given.get("planner") is None:
+        given["planner"] = DEFAULT_PLANNER
+    given["planner_options"] = as_texts(given.pop("options", {}))
+    given["outages"] = tuple(map(outage_from, given.get("outages", ())))
+    topology = network.name if isinstance(network, Network) else str(network)
+    return Experiment(topology=topology, **given)
+
+
 def run(
     network: Network | str | Path,
     workers: int | Sequence[str] | None = None,
     *,
-    elements: int = 1_000_000,
-    rounds: int = 1,
-    world: str = "simulation",
-    algorithm: str = "in-network",
-    planner: str = "multi-hop",
-    servers: int | Sequence[str] = 1,
-    dtype: str = "float32",
-    collective: str = "all-reduce",
-    results: str | None = None,
-    loss: float = 0.0,
-    outages: Sequence[str] = (),
-    engine: str = "embedded",
-    window: int | None = None,
-    integrity: bool = False,
-    seed: int = 1,
-    limit: float = 600.0,
     trace_fragment: int | None = None,
+    pcap: Path | None = None,
     progress: bool | None = None,
+    **options: Unpack[RunOptions],
 ) -> Result:
     """Sum random tensors of all workers, and check every element and every link's bytes.
 
-    `network`: with rates on its links, or a name or file as `load` takes. `world`: `simulation` (in
-    virtual time, the same each time) or `mininet` (real processes, as root). `loss`: share
-    of frames lost on each link. `outages`: such as `"link-cut:l1-s1@0.5-3"`, in virtual time.
-    `limit`: seconds after which a run is given up. `trace_fragment`: follow this fragment, see
-    `Result.journey`. `progress`: show a bar; None: if the run takes over a second.
+    `network`: with rates on its links, or a name or file as `load` takes. `trace_fragment`: follow
+    this fragment, see `Result.journey`. `pcap`: folder for captures of the switches' ports.
+    `progress`: show a bar; None: if the run takes over a second. `options`: see `RunOptions`; by
+    default one all-reduce of a million float32, in the switches.
 
     Raises ExperimentError, PlanError or NetworkError for an impossible run, RunFailed for one that
     did not finish. A result that is wrong is no error: see `Result.problems`.
     """
-    count, names = _hosts(workers)
-    server_count, server_names = _hosts(servers)
-    experiment = Experiment(
-        topology=network.name if isinstance(network, Network) else str(network),
-        workers=count,
-        worker_names=names,
-        servers=server_count,
-        server_names=server_names,
-        elements=elements,
-        rounds=rounds,
-        world=choice(WorldKind, "world", world),
-        algorithm=choice(Algorithm, "algorithm", algorithm),
-        planner=planner,
-        dtype=choice(DataType, "dtype", dtype),
-        collective=choice(Collective, "collective", collective),
-        results=None if results is None else choice(Results, "results", results),
-        link_rate=None,
-        loss=loss,
-        outages=tuple(map(outage_from, outages)),
-        engine=choice(Engine, "engine", engine),
-        window=window,
-        integrity=integrity,
-        seed=seed,
-        limit=limit,
-    )
+    experiment = experiment_of(network, workers, **options)
     trace = None
     if trace_fragment is not None:
         from hopsum.simulation.fragment_trace import FragmentTrace
 
         trace = FragmentTrace(trace_fragment)
-    with progress_bar("all-reduce", progress) as advance:
-        report = outside_event_loop(
+    return execute(
+        experiment,
+        network if isinstance(network, Network) else None,
+        trace=trace,
+        pcap=pcap,
+        progress=progress,
+    )
+
+
+def execute(
+    experiment: Experiment,
+    network: Network | None = None,
+    *,
+    trace: FragmentTrace | None = None,
+    pcap: Path | None = None,
+    recording: Recording | None = None,
+    report: Path | None = None,
+    notify: Callable[[str], None] | None = None,
+    progress: bool | None = None,
+    console: Console | None = None,
+) -> Result:
+    """Run an experiment behind a progress bar, as `run`, whose errors it raises.
+
+    `recording` gets the cluster's states, the file `report` the report, and `notify` lines about
+    what is started in Mininet (None: the log).
+    """
+    what = f"{experiment.algorithm.value} on {experiment.topology}"
+    with progress_bar(what, progress, console) as advance:
+        made = outside_event_loop(
             lambda: run_experiment(
                 experiment,
-                progress=advance,
+                report,
+                advance,
+                recording,
+                pcap=pcap,
                 trace=trace,
-                network=network if isinstance(network, Network) else None,
+                network=network,
+                notify=notify,
             )
         )
-    return Result(report, trace)
+    return Result(made, trace)
 
 
 def outside_event_loop(function: Callable[[], _T]) -> _T:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -11,18 +11,13 @@ from rich.markup import escape
 from rich.tree import Tree
 
 from hopsum.collectives.plan import JobPlan, PlanError
-from hopsum.collectives.plan_checker import check_plans
 from hopsum.network.model import Network
 from hopsum.network.units import format_time
 from hopsum.planning.embedding.capacities import Capacities
-from hopsum.planning.embedding.choice import Method, Options
-from hopsum.planning.embedding.embedding_plan import Embedding, JobEmbedding, Part
-from hopsum.planning.embedding.job_planner import LEAST_GAIN, demand_of, resources_of
-from hopsum.planning.embedding.plan_builder import realise
+from hopsum.planning.embedding.embedding_plan import Part
+from hopsum.planning.embedding.job_planner import EmbeddedJob
 from hopsum.planning.embedding.planner import plan_embedding
-from hopsum.planning.model.allocation import Allocator
-from hopsum.planning.model.demand import JobDemand, Model, Resources
-from hopsum.planning.model.request import PlanRequest
+from hopsum.planning.model.demand import Model
 from hopsum.reports.plan_report import plan_dict, plan_tree
 from hopsum.timing.estimate import Estimate
 
@@ -30,56 +25,20 @@ BUSIEST = 5
 """Maximum number of links and nodes that are named."""
 
 
-@dataclass(frozen=True)
-class EmbeddedPlan:
-    """An embedding of a single job, with its candidates, and the job's plan."""
-
-    resources: Resources
-    demand: JobDemand
-    options: Options
-    found: Embedding
-    plan: JobPlan
-
-    @property
-    def embedding(self) -> JobEmbedding:
-        """The job's topologies and weights."""
-        return self.found.job(self.demand.job)
-
-    def time(self, seconds: Fraction | float, real: bool) -> str:
-        """Return a time as text.
-
-        Where links have no rates (not `real`), in tensors sent on one.
-        """
-        if real:
-            return format_time(float(seconds))
-        return f"{float(seconds) / self.demand.bits:.4g} x a tensor on a link"
+def _time(embedded: EmbeddedJob, seconds: Fraction | float, real: bool) -> str:
+    """Return a time as text; where links have no rates (not `real`), in tensors sent on one."""
+    if real:
+        return format_time(float(seconds))
+    return f"{float(seconds) / embedded.demand.bits:.4g} x a tensor on a link"
 
 
-def plan_embedded(network: Network, request: PlanRequest) -> EmbeddedPlan:
-    """Run the planner embedding, as for a job of a cluster; PlanError gives the reason."""
-    allocator = Allocator(network)
-    options = Options(
-        weights=request.embedding.weights,
-        least_gain=LEAST_GAIN,
-        method=Method(request.method.value),
-        gap=request.forest.gap,
-        time_limit=request.forest.time_limit,
-        seed=request.forest.seed,
-    )
-    resources, demand = resources_of(network, request, allocator), demand_of(request)
-    found = plan_embedding(resources, [demand], options)
-    plan = realise(network, request, found.job(request.job), allocator)
-    check_plans(network, [plan])
-    return EmbeddedPlan(resources, demand, options, found, plan)
-
-
-def embedding_trees(network: Network, planned: EmbeddedPlan) -> list[Tree]:
+def embedding_trees(network: Network, planned: EmbeddedJob, plan: JobPlan) -> list[Tree]:
     """Return a drawing of every part with its weight, the heaviest first."""
-    trees = iter(planned.plan.trees)
+    trees = iter(plan.trees)
     shown = []
     for part in planned.embedding.parts:
         if part.topology.model is Model.IN_NETWORK:
-            top = plan_tree(network, planned.plan, next(trees))
+            top = plan_tree(network, plan, next(trees))
             top.label = f"{_weight(part)} in-network; of what the switches sum: {top.label}"
         else:
             top = _host_tree(network, part)
@@ -106,14 +65,14 @@ def _weight(part: Part) -> str:
     return f"[bold]{float(part.weight):.1%}[/] of every tensor:"
 
 
-def summary(planned: EmbeddedPlan, real: bool) -> str:
+def summary(planned: EmbeddedJob, real: bool) -> str:
     """Return one line: the time, its bound, and the method."""
     found = planned.found
     count = len(planned.embedding.parts)
     return (
-        f"embedding: {planned.time(found.seconds, real)} an iteration on {count} "
+        f"embedding: {_time(planned, found.seconds, real)} an iteration on {count} "
         f"{'topology' if count == 1 else 'topologies'} of {found.candidates} candidates, at least "
-        f"{planned.time(found.bound, real)} with any weights; in steps of "
+        f"{_time(planned, found.bound, real)} with any weights; in steps of "
         f"1/{planned.options.units} and with few topologies {found.verdict} (gap {found.gap:.2%} "
         f"{'of all topologies' if found.complete else 'of the bound'}, "
         f"{found.candidates_gap:.2%} of the candidates), "
@@ -121,7 +80,7 @@ def summary(planned: EmbeddedPlan, real: bool) -> str:
     )
 
 
-def explain_embedding(planned: EmbeddedPlan, real: bool) -> list[str]:
+def explain_embedding(planned: EmbeddedJob, real: bool) -> list[str]:
     """Return the bottlenecks of an embedding: the busiest links and nodes, and the time of each
     model alone.
 
@@ -133,7 +92,7 @@ def explain_embedding(planned: EmbeddedPlan, real: bool) -> list[str]:
         [(demand, part.topology, part.weight) for part in planned.embedding.parts]
     )
     ranked = sorted(range(len(times)), key=lambda row: -times[row])[:BUSIEST]
-    listed = [f"{capacities.names[i]} {planned.time(times[i], real)}" for i in ranked if times[i]]
+    listed = [f"{capacities.names[i]} {_time(planned, times[i], real)}" for i in ranked if times[i]]
     alone = [f"{model} {_alone(planned, model, real)}" for model in Model if model in demand.models]
     lines = [
         f"the busiest decides: {', '.join(listed) or 'nothing is sent'}",
@@ -145,17 +104,20 @@ def explain_embedding(planned: EmbeddedPlan, real: bool) -> list[str]:
     return lines
 
 
-def _alone(planned: EmbeddedPlan, model: Model, real: bool) -> str:
+def _alone(planned: EmbeddedJob, model: Model, real: bool) -> str:
     only = replace(planned.demand, models=frozenset({model}))
     try:
         found = plan_embedding(planned.resources, [only], planned.options)
     except PlanError:
         return "impossible"
-    return planned.time(found.seconds, real)
+    return _time(planned, found.seconds, real)
 
 
 def embedding_dict(
-    planned: EmbeddedPlan, prediction: Estimate, reasons: Sequence[str] | None
+    planned: EmbeddedJob,
+    plan: JobPlan,
+    prediction: Estimate,
+    reasons: Sequence[str] | None,
 ) -> dict[str, Any]:
     """Return the object for `--json`. Bytes, seconds; per iteration at 1 bit/s if links have no
     rate."""
@@ -185,9 +147,9 @@ def embedding_dict(
             }
             for part in planned.embedding.parts
         ],
-        "trees": [{} for _ in planned.plan.trees],
+        "trees": [{} for _ in plan.trees],
     }
-    plan_dict(values, planned.plan, prediction)
+    plan_dict(values, plan, prediction)
     if reasons is not None:
         values["explanation"] = list(reasons)
     return values

@@ -43,7 +43,7 @@ from hopsum.controller.dataplane.slots import inspect_frame, slot_state
 from hopsum.network.loaders import load_network
 from hopsum.planning.model.placement import place
 from hopsum.planning.model.request import PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.protocol.outcomes import Outcome
 from tests.support.fake_p4runtime import FakeSwitch
 from tests.support.machine import PATIENCE as WAIT
@@ -58,7 +58,7 @@ def star_rules(hosts: int = 3, job: int = 1, results: Results = Results.REPLICAT
     network = load_network(f"star:{hosts}")
     placement = place(network)
     request = PlanRequest(job, 1, placement.workers, placement.servers, results=results)
-    plan = make_plan(network, request)
+    plan = plan_job(network, request)
     return rules_for(network, [plan], [Loss("h1", "s1", 0.5), Loss("s1", "h1", 0.1)])["s1"]
 
 

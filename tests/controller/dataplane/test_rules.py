@@ -13,14 +13,14 @@ from hopsum.network.paths import spanning_tree
 from hopsum.planning.model.allocation import FLOOD_GROUP
 from hopsum.planning.model.placement import place
 from hopsum.planning.model.request import PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 
 
 def planned(spec: str, **fields: object) -> tuple[Network, JobPlan]:
     network = load_network(spec)
     placement = place(network)
     request = PlanRequest(1, 1, placement.workers, placement.servers)
-    return network, make_plan(network, replace(request, **fields))  # type: ignore[arg-type]
+    return network, plan_job(network, replace(request, **fields))  # type: ignore[arg-type]
 
 
 def of(rules: SwitchRules, table: str) -> list[TableEntry]:
@@ -73,7 +73,7 @@ def test_a_star_in_full() -> None:
 def test_a_switch_that_only_forwards_admits_no_children() -> None:
     network = bypassing(load_network("line:2x1"), {"s2"})
     placement = place(network)
-    plan = make_plan(network, PlanRequest(1, 1, placement.workers, placement.servers))
+    plan = plan_job(network, PlanRequest(1, 1, placement.workers, placement.servers))
     entry = of(rules_for(network, [plan])["s2"], "admission")[0]
     assert dict(entry.params)["fan_in"] == 0
     assert dict(entry.params)["children"] == 0

@@ -118,16 +118,16 @@ def test_an_embedding_is_planned_again_as_it_was_asked_for(tmp_path: Path) -> No
         workload = workload_message(
             WorkloadSpec("digits", 2, 0, 1, DataType.FLOAT32, 1, coordinate=True)
         )
-        weights = WeightSteps(32, 4)
-        asked = JobSpec("a", ("h1", "h2"), ("h4", "ps"), planner="embedding", weights=weights)
+        options = {"weight-steps": "32", "penalty": "4"}
+        asked = JobSpec("a", ("h1", "h2"), ("h4", "ps"), planner="embedding", options=options)
         job = await cluster.submit(replace(asked, task=pb.Task(workload=workload)))
         assert job.request.embedding == EmbeddingOptions(
-            auxiliary=("h4", "ps"), relays=False, period=50, weights=weights
+            auxiliary=("h4", "ps"), relays=False, period=50, weights=WeightSteps(32, 4)
         )
         assert recorded(file).request.embedding == job.request.embedding
         # Earlier versions recorded neither.
         record = journal.FileJournal(file).read()[-1]
-        del record["request"]["embedding"], record["spec"]["weights"]
+        del record["request"]["embedding"], record["spec"]["plannerOptions"]
         del record["spec"]["coordinationLimits"]
         old = job_table.job_from_record(record, "old")
         assert old.request.embedding == EmbeddingOptions()

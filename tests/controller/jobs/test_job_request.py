@@ -7,15 +7,20 @@ from math import inf
 import pytest
 
 from hopsum.collectives.plan import WINDOW_BMV2, PlanError
-from hopsum.controller.jobs.job_request import complete_task, make_request, place_spec, resolve
+from hopsum.controller.jobs.job_request import (
+    complete_task,
+    make_request,
+    place_spec,
+    planner_request,
+    resolve,
+)
 from hopsum.controller.jobs.job_spec import JobSpec, spec_from, submission_of
-from hopsum.controller.jobs.job_state import JobError
 from hopsum.controller.jobs.settings import ClusterSettings
 from hopsum.coordination.tree import TreeLimits
 from hopsum.network.builder import NetworkBuilder
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
-from hopsum.planning.model.request import Algorithm, WeightSteps
+from hopsum.planning.model.request import Algorithm, PlanRequest, WeightSteps
 from hopsum.protocol import hopsum_pb2 as pb
 
 KEY = bytes(range(32))
@@ -32,28 +37,44 @@ def test_only_a_job_with_integrity_has_a_key_and_it_is_the_controllers() -> None
 
 
 def test_a_job_has_the_weights_and_limits_of_its_submission() -> None:
-    weights, limits = WeightSteps(32, 4), TreeLimits(3, 5, 7)
-    spec = JobSpec("a", 2, planner="embedding", weights=weights, coordination_limits=limits)
+    options, limits = {"weight-steps": "32", "penalty": "4"}, TreeLimits(3, 5, 7)
+    spec = JobSpec("a", 2, planner="embedding", options=options, coordination_limits=limits)
     assert spec_from(submission_of(spec)) == spec
     plain = spec_from(pb.Submission(name="a"))
-    assert (plain.weights, plain.coordination_limits) == (WeightSteps(), TreeLimits())
+    assert (plain.options, plain.coordination_limits) == ({}, TreeLimits())
     network = load_network("star:3")
     placed = place_spec(network, spec, list(network.hosts), {})
     request = make_request(spec, 1, placed, network, ClusterSettings())
-    assert request.embedding.weights == weights
+    assert request.embedding.weights == WeightSteps(32, 4)
+
+
+def test_options_of_earlier_versions_are_read() -> None:
+    """They have the defaults of other planners' options, too."""
+    trees = pb.TreeOptions(max_trees=3, min_rate=1e6, seed=7, keep=0.95)
+    message = pb.Submission(
+        name="a", planner="multi-tree", trees=trees, weights=pb.WeightSteps(steps=64, penalty=1)
+    )
+    spec = spec_from(message)
+    assert (spec.seed, spec.options) == (7, {"max-trees": "3", "min-rate": "1000000.0"})
+    request = planner_request(spec, PlanRequest(1, 1, (), ()))
+    assert (request.forest.max_trees, request.forest.min_rate) == (3, 1_000_000)
+    message.planner = "embedding"
+    assert spec_from(message).options.keys() == {"max-trees", "weight-steps", "penalty"}
 
 
 def test_options_that_would_not_be_used_are_refused() -> None:
     network = load_network("star:2")
     for spec, words in (
-        (JobSpec("a", 2, weights=WeightSteps(32)), "weight-steps: an option of the planner emb"),
-        (JobSpec("a", 2, weights=WeightSteps(64, 2)), "penalty: .*, not of multi-hop; use --pl"),
+        (JobSpec("a", 2, options={"penalty": "2"}), "multi-hop has no such option, but embedding"),
+        (JobSpec("a", 2, algorithm="ring", options={"penalty": "2"}), "ring: it has no planner"),
+        (JobSpec("a", 2, options={"time-limit": "60s"}), "expected at most 10 s"),
         (JobSpec("a", 2, coordination_limits=TreeLimits(2)), "coordination-height, .* expected --"),
     ):
         with pytest.raises(PlanError, match=words):
             resolve(spec, network)
-    with pytest.raises(JobError, match="job a: penalty 9: expected 1 to the number of weight st"):
-        spec_from(pb.Submission(name="a", weights=pb.WeightSteps(steps=8, penalty=9)))
+    steps = {"weight-steps": "8", "penalty": "9"}
+    with pytest.raises(PlanError, match="penalty 9: expected 1 to the number of weight steps, 8"):
+        resolve(JobSpec("a", 2, planner="embedding", options=steps), network)
 
 
 def test_a_job_among_hosts_has_no_sums_to_check() -> None:

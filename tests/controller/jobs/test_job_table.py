@@ -21,7 +21,7 @@ from hopsum.network.loaders import load_network
 from hopsum.network.model import NetworkError
 from hopsum.planning.model.placement import Placement
 from hopsum.planning.model.request import PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.protocol import hopsum_pb2 as pb
 
 TASK = pb.Task(
@@ -113,7 +113,7 @@ def test_jobs_and_numbers_outlive_the_controller(tmp_path: Path) -> None:
     end(table, ended, JobState.FAILED, "h1: its connection ended")
     table.start(going)
     request = replace(going.request, servers=("h3",), window=32, epoch=7)
-    plan = make_plan(load_network("star:3"), request)
+    plan = plan_job(load_network("star:3"), request)
     table.adopt(going, request, plan, ("s1", "s2"), ("s3", ("h1", "s1")))
     again = JobTable(file)
     assert list(again) == [

@@ -63,9 +63,11 @@ def test_a_submission_is_planned_once_and_checked_once(monkeypatch: pytest.Monke
     network, request = star_request()
     planned: list[int] = []
     checked: list[int] = []
-    plan_multi_hop, faults = registry.PLANNERS["multi-hop"], plan_checker.plan_faults
+    entry, faults = registry.PLANNERS["multi-hop"], plan_checker.plan_faults
+    plan_multi_hop = entry.plan
+    assert plan_multi_hop is not None
 
-    def counted(network: Network, request: PlanRequest, allocator: Allocator) -> JobPlan:
+    def counted(network: Network, request: PlanRequest, allocator: Allocator) -> registry.Planned:
         planned.append(request.job)
         return plan_multi_hop(network, request, allocator)
 
@@ -73,7 +75,7 @@ def test_a_submission_is_planned_once_and_checked_once(monkeypatch: pytest.Monke
         checked.append(plan.job)
         return faults(network, plan)
 
-    monkeypatch.setattr(registry, "PLANNERS", {**registry.PLANNERS, "multi-hop": counted})
+    monkeypatch.setattr(registry, "PLANNERS", {"multi-hop": replace(entry, plan=counted)})
     monkeypatch.setattr(plan_checker, "plan_faults", counted_faults)
 
     async def test(manager: Manager, installed: list[Mapping[str, SwitchRules]]) -> None:

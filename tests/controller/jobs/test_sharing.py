@@ -17,7 +17,7 @@ from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
 from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.request import PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 
 WINDOW = 8
 
@@ -40,7 +40,7 @@ def fill(network: Network, windows: Mapping[int, int]) -> tuple[Allocator, dict[
     """Jobs planned one after the other, each with its window."""
     allocator = Allocator(network)
     return allocator, {
-        job: make_plan(network, request_of(network, job, window), allocator)
+        job: plan_job(network, request_of(network, job, window), allocator)
         for job, window in windows.items()
     }
 
@@ -55,7 +55,7 @@ def give_way(
     for job, switches in victims.items():
         old = plans[job]
         request = replace(request_of(network, job, old.window), epoch=old.epoch + 1)
-        plans[job] = make_plan(bypassing(network, switches), request, allocator)
+        plans[job] = plan_job(bypassing(network, switches), request, allocator)
         check_plans(network, plans.values())
         allocator.release_at(job, switches)
 
@@ -98,7 +98,7 @@ def test_the_lowest_gives_way_where_the_new_one_sums_and_both_plans_hold() -> No
     assert set(victims) == {2}
     assert all(allocator.in_use(s) == before.in_use(s) for s in network.switches)
     give_way(network, allocator, plans, victims)
-    plans[3] = make_plan(network, request, allocator)
+    plans[3] = plan_job(network, request, allocator)
     check_plans(network, plans.values())
     assert sums_at(plans[3]) == victims[2]
     assert not sums_at(plans[2]) & victims[2]
@@ -152,7 +152,7 @@ def test_groups_stay_when_slots_go() -> None:
     group = plans[1].trees[0].parts[switch].group
     allocator.release_at(1, [switch])
     assert allocator.in_use(switch) == {}
-    other = make_plan(network, request_of(network, 2), allocator)
+    other = plan_job(network, request_of(network, 2), allocator)
     assert other.trees[0].parts[switch].group != group
 
 
@@ -173,5 +173,5 @@ def test_slots_are_never_shared(jobs: list[tuple[int, int]]) -> None:
             continue
         assert all(levels[victim] > level for victim in victims)
         give_way(network, allocator, plans, victims)
-        plans[job] = make_plan(network, request, allocator)
+        plans[job] = plan_job(network, request, allocator)
         check_plans(network, plans.values())

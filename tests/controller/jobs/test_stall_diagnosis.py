@@ -27,7 +27,7 @@ from hopsum.controller.telemetry.nodes import Nodes
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
 from hopsum.planning.model.request import PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.protocol import hopsum_pb2 as pb
 from tests.support.jobs import reached
 from tests.support.manager import join, manage
@@ -36,7 +36,7 @@ RACKS = load_network("leaf-spine:2x2x2")
 
 
 def two_racks() -> JobPlan:
-    return make_plan(RACKS, PlanRequest(1, 1, ("h1", "h3"), ("ps",)))
+    return plan_job(RACKS, PlanRequest(1, 1, ("h1", "h3"), ("ps",)))
 
 
 def test_elements_that_a_plan_uses() -> None:

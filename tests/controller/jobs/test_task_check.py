@@ -45,7 +45,7 @@ from hopsum.host_agent.workload import RandomTensors, Stopped, TrainingWorkload,
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
 from hopsum.planning.model.request import PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.errors import InputError
 
@@ -176,7 +176,7 @@ def test_a_missing_field_is_named() -> None:
 @pytest.mark.parametrize("dtype", list(DataType))
 def test_the_memory_of_a_workload_is_about_what_it_takes(dtype: DataType) -> None:
     network = load_network("star:3")
-    plan = make_plan(network, PlanRequest(1, 1, ("h1", "h2", "h3"), ("ps",)))
+    plan = plan_job(network, PlanRequest(1, 1, ("h1", "h2", "h3"), ("ps",)))
     for workers, rounds in ((3, 1), (3, 8)):
         spec = WorkloadSpec("random", workers, 200_000, rounds, dtype, 1)
         tracemalloc.start()
@@ -280,7 +280,7 @@ class Client:
 def member(task: pb.Task) -> Member:
     """The part of h1 in a job of h1 and h2 in the switches."""
     network = load_network("star:2")
-    plan = make_plan(network, PlanRequest(1, 1, ("h1", "h2"), ("ps",)))
+    plan = plan_job(network, PlanRequest(1, 1, ("h1", "h2"), ("ps",)))
     client: Any = Client(network, plan, task)
     environment = RealEnvironment("h1", lambda descriptor: None, lambda descriptor: None)
     return Member(client, environment, lambda machine: None, VectorQueues(environment.wake))

@@ -13,7 +13,7 @@ from hopsum.controller.jobs import tracker as tracker_module
 from hopsum.controller.jobs.tracker import Outgoing, Tracker
 from hopsum.network.loaders import load_network
 from hopsum.planning.model.request import PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.liveness import RETURN_SECONDS
 from tests.support.jobs import star, star_request
@@ -278,7 +278,7 @@ def test_agents_that_return_after_the_release_are_released() -> None:
 def test_a_finished_worker_that_is_a_root_is_lost_until_the_others_have_finished() -> None:
     """Found by the soak (schedule 919207): the others waited for results until their deadline."""
     network = load_network("star:2")
-    plan = make_plan(network, PlanRequest(1, 1, ("h1", "h2"), ("h1",)))
+    plan = plan_job(network, PlanRequest(1, 1, ("h1", "h2"), ("h1",)))
     for last in (False, True):
         tracker = Tracker(network, plan)
         for worker in plan.workers:
@@ -325,9 +325,9 @@ def test_a_server_without_sums_needs_a_new_epoch_under_the_next_controller_too()
 def test_a_server_that_replaces_another_needs_no_epoch_but_its_plans() -> None:
     network, request = star_request(3)
     request = replace(request, workers=("h1", "h2"))
-    tracker = started(Tracker(network, make_plan(network, request)))
+    tracker = started(Tracker(network, plan_job(network, request)))
     tracker.gone("ps", 0.0)
-    tracker.adopt(make_plan(network, replace(request, epoch=2, servers=("h3",))))
+    tracker.adopt(plan_job(network, replace(request, epoch=2, servers=("h3",))))
     assert not tracker.needs_new_epoch("h3", pb.EXPECTED)
     tracker.register("h3", 2.0)
     tracker.gone("h3", 0.0)
@@ -341,7 +341,7 @@ def test_a_restarted_server_needs_a_new_epoch() -> None:
     assert tracker.needs_new_epoch("ps", pb.EXPECTED)
     assert not tracker.needs_new_epoch("h1", pb.EXPECTED)
     network, request = star_request()
-    plan = make_plan(network, replace(request, epoch=2))
+    plan = plan_job(network, replace(request, epoch=2))
     assert kinds(tracker.adopt(plan)) == [("h1", "plan"), ("h2", "plan")]
     ((_, message),) = tracker.register("ps", 2.0)
     assert message.welcome.plan.epoch == 2
@@ -352,8 +352,8 @@ def test_a_restarted_server_needs_a_new_epoch() -> None:
 def test_a_server_that_moved_is_expected_on_its_new_host() -> None:
     network = load_network("star:2", servers=2)
     request = PlanRequest(1, 1, ("h1", "h2"), ("ps1",))
-    tracker = Tracker(network, make_plan(network, request))
-    tracker.adopt(make_plan(network, replace(request, epoch=2, servers=("ps2",))))
+    tracker = Tracker(network, plan_job(network, request))
+    tracker.adopt(plan_job(network, replace(request, epoch=2, servers=("ps2",))))
     assert set(tracker.agents) == {"h1", "h2", "ps2"}
 
 
@@ -387,7 +387,7 @@ def test_news_is_sent_once_and_the_dead_delay_no_one(steps: list[tuple[str, int]
 def test_a_job_is_over_when_the_last_report_is_in_and_not_before() -> None:
     """After a restart of the controller agents say where they were, and then their last word."""
     network, request = star_request(2)
-    tracker = Tracker(network, make_plan(network, request))
+    tracker = Tracker(network, plan_job(network, request))
     tracker.register("ps", 0.0, pb.RUNNING)
     for worker in ("h1", "h2"):
         tracker.register(worker, 0.0, pb.FINISHED)

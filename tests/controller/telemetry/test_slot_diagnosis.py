@@ -10,13 +10,13 @@ from hopsum.controller.telemetry.slot_diagnosis import find_missing, job_slots
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
 from hopsum.planning.model.request import PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 
 
 def planned(plain: tuple[str, ...] = ()) -> tuple[Network, JobPlan]:
     network = load_network("leaf-spine:3x2x1", plain=plain)
     workers = ("h1", "h2", "h3", "h4", "h5", "h6")
-    return network, make_plan(network, PlanRequest(1, 1, workers, ("ps",), window=4))
+    return network, plan_job(network, PlanRequest(1, 1, workers, ("ps",), window=4))
 
 
 def state(fragment: int, bitmap: int, fan_in: int, **change: int | bool) -> SlotState:

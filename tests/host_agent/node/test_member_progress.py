@@ -17,7 +17,7 @@ from hopsum.host_agent.session import AgentSession
 from hopsum.host_agent.task import task_from
 from hopsum.network.topologies import make_topology
 from hopsum.planning.model.request import PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.protocol import hopsum_pb2 as pb
 
 
@@ -43,7 +43,7 @@ def test_progress_of_many_tensors_is_reported_together() -> None:
 def test_a_server_that_comes_back_when_all_workers_are_done_is_over_without_a_start() -> None:
     """Its stream ends with the release, before the controller learns that it is ready."""
     network = make_topology("star:2")
-    plan = make_plan(network, PlanRequest(1, 1, ("h1",), ("h2",)))
+    plan = plan_job(network, PlanRequest(1, 1, ("h1",), ("h2",)))
     session = AgentSession("controller", 1, "h2")
     unused: Any = None
     environment: Any = SimpleNamespace(use_links=lambda job, ports, links: None)
@@ -63,7 +63,7 @@ def test_a_server_that_comes_back_when_all_workers_are_done_is_over_without_a_st
 def working_member(host: str) -> tuple[Member, AgentSession]:
     """A member of a job of h1 and h2, with a plan, whose tensors are never made."""
     network = make_topology("star:2")
-    plan = make_plan(network, PlanRequest(1, 1, ("h1", "h2"), ("ps",)))
+    plan = plan_job(network, PlanRequest(1, 1, ("h1", "h2"), ("ps",)))
     session = AgentSession("controller", 1, host)
     environment: Any = SimpleNamespace(
         work=lambda assignment: Work(task_from(assignment.task)),

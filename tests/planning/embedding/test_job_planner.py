@@ -18,7 +18,7 @@ from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.demand import Model
 from hopsum.planning.model.forest import ForestOptions
 from hopsum.planning.model.request import Algorithm, EmbeddingOptions, PlanRequest, WeightSteps
-from hopsum.planning.registry import EMBEDDING, make_plan
+from hopsum.planning.registry import EMBEDDING, plan_job
 from hopsum.timing.estimate import Fidelity, estimate
 from hopsum.timing.flow_simulator import TimingError
 from hopsum.timing.work import PlanWork
@@ -32,7 +32,7 @@ REQUEST = PlanRequest(1, 1, WORKERS, (), window=64)
 
 
 def embedded(network: Network, request: PlanRequest, allocator: Allocator | None = None) -> JobPlan:
-    plan = make_plan(network, request, allocator, EMBEDDING)
+    plan = plan_job(network, request, allocator, EMBEDDING)
     check_plans(network, [plan])
     return plan
 
@@ -53,7 +53,7 @@ def test_where_switches_have_slots_they_sum() -> None:
 def test_without_free_slots_hosts_sum() -> None:
     allocator = Allocator(RACKS)
     full = PlanRequest(9, 1, ("h1", "h2", "h5"), ("ps",), window=256)
-    make_plan(RACKS, full, allocator)
+    plan_job(RACKS, full, allocator)
     taken = [name for name in RACKS.switches if allocator.in_use(name)]
     plan = embedded(RACKS, REQUEST, allocator)
     assert taken and not any(
@@ -78,7 +78,7 @@ def test_a_loaded_link_is_left_out() -> None:
     view = free_network(RACKS, busy)
     plan = embedded(view, REQUEST)
     assert "h4" not in plan.auxiliary
-    assert make_plan(RACKS, only(Model.PARAMETER_SERVER, auxiliary=("h4",)), None, EMBEDDING)
+    assert plan_job(RACKS, only(Model.PARAMETER_SERVER, auxiliary=("h4",)), None, EMBEDDING)
 
 
 def test_auxiliary_hosts_relay_only_where_they_may() -> None:
@@ -253,12 +253,12 @@ def test_networks_of_hosts_have_embeddings_too() -> None:
 )
 def test_impossible_embeddings_are_refused(request_: PlanRequest, words: str) -> None:
     with pytest.raises(PlanError, match=words):
-        make_plan(RACKS, request_, None, EMBEDDING)
+        plan_job(RACKS, request_, None, EMBEDDING)
 
 
 def test_links_without_bandwidth() -> None:
     with pytest.raises(PlanError, match="has no bandwidth"):
-        make_plan(make_topology("star:4", Options()), REQUEST, None, EMBEDDING)
+        plan_job(make_topology("star:4", Options()), REQUEST, None, EMBEDDING)
 
 
 RING = HostPart(Fraction(1, 2), WORKERS)
@@ -283,7 +283,7 @@ def test_the_checker_judges_parts_of_hosts(parts: tuple[HostPart, ...], fault: s
 
 
 def test_trees_sum_what_hosts_leave() -> None:
-    plan = make_plan(RACKS, replace(REQUEST, servers=("ps",)))
+    plan = plan_job(RACKS, replace(REQUEST, servers=("ps",)))
     assert plan_faults(RACKS, replace(plan, host_parts=(RING,))) == []
     # At a boundary trees may get nothing.
     assert plan_faults(RACKS, replace(plan, host_parts=(RING, STAR))) == []
@@ -297,7 +297,7 @@ def test_plans_cross_as_messages() -> None:
 
 
 def test_a_prediction_of_parts_is_that_of_trees_and_hosts() -> None:
-    trees = make_plan(RACKS, replace(REQUEST, servers=("ps",)))
+    trees = plan_job(RACKS, replace(REQUEST, servers=("ps",)))
     elements = 64 * 256
     tensors = [(elements, DataType.INT32)]
     with pytest.raises(TimingError, match="no closed form"):

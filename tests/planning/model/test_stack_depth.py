@@ -7,6 +7,7 @@ from dataclasses import replace
 import networkx as nx
 import pytest
 
+from hopsum.collectives.choices import EMBEDDING
 from hopsum.collectives.plan import PlanError
 from hopsum.experiment.description import Experiment
 from hopsum.experiment.runner import run_experiment
@@ -14,7 +15,7 @@ from hopsum.network.loaders import load_network
 from hopsum.planning.model.demand import Model
 from hopsum.planning.model.request import PlanRequest
 from hopsum.planning.model.stack_depth import stack_depth
-from hopsum.planning.registry import EMBEDDING, PLANNERS, make_plan
+from hopsum.planning.registry import SWITCH_PLANNERS, plan_job
 from hopsum.protocol.wire import HOPS_DEFAULT, most_hops
 
 DEEP = load_network("line:16x1", link_rate=1e6, servers=0)
@@ -43,7 +44,7 @@ def test_no_more_than_the_lanes_leave_room_for() -> None:
             stack_depth(DEEP, 256, asked)
 
 
-@pytest.mark.parametrize("planner", list(PLANNERS))
+@pytest.mark.parametrize("planner", SWITCH_PLANNERS)
 def test_plans_are_as_deep_as_the_stack_allows(planner: str) -> None:
     asked = ENDS
     if planner == EMBEDDING:
@@ -51,10 +52,10 @@ def test_plans_are_as_deep_as_the_stack_allows(planner: str) -> None:
             asked.embedding, models=frozenset({Model.IN_NETWORK}), auxiliary=("h16",)
         )
         asked = replace(asked, servers=(), embedding=switches)
-    plan = make_plan(DEEP, asked, planner=planner)
+    plan = plan_job(DEEP, asked, planner=planner)
     assert max(len(stack) for tree in plan.trees for stack in tree.up) == 17
     with pytest.raises(PlanError, match="max-hops" if planner == "multi-hop" else None):
-        make_plan(DEEP, replace(asked, max_hops=16), planner=planner)
+        plan_job(DEEP, replace(asked, max_hops=16), planner=planner)
 
 
 @pytest.mark.slow

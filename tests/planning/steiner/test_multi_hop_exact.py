@@ -16,7 +16,7 @@ from hopsum.planning.model.forest import ForestOptions, Verdict
 from hopsum.planning.model.linear_program import Status
 from hopsum.planning.model.placement import place
 from hopsum.planning.model.request import Method, PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.planning.steiner.multi_hop import solve_multi_hop, solve_tasks
 from hopsum.planning.steiner.multi_hop_bound import time_bound
 from hopsum.planning.steiner.multi_hop_exact import solve_exactly
@@ -132,7 +132,7 @@ def test_few_switches_may_sum(method: Method) -> None:
         assert len(summing) <= most
         assert answer.verdict is Verdict.OPTIMAL
         rates.append(1 / answer.rate)
-        plan = make_plan(network, request)
+        plan = plan_job(network, request)
         assert sum(part.aggregate for part in plan.trees[0].parts.values()) == len(summing)
     assert rates == [16, 4, 4, 4, 1]
 
@@ -141,14 +141,14 @@ def test_a_switch_without_free_slots_passes_flows_on() -> None:
     network = load_network("leaf-spine:2x2", slots=256)
     allocator = Allocator(network)
     near = asked(network, job=1)
-    make_plan(network, replace(near, workers=("h1", "h2")), allocator)
+    plan_job(network, replace(near, workers=("h1", "h2")), allocator)
     assert allocator.in_use("l1")
-    second = make_plan(network, replace(near, job=2), allocator)
+    second = plan_job(network, replace(near, job=2), allocator)
     aggregating = [name for name, part in second.trees[0].parts.items() if part.aggregate]
     assert "l1" not in aggregating
     assert "l2" in aggregating
     with pytest.raises(PlanError, match=r"switch l[12] has no range"):
-        make_plan(network, replace(near, job=3), allocator)
+        plan_job(network, replace(near, job=3), allocator)
 
 
 def test_infeasible_says_why() -> None:
@@ -160,7 +160,7 @@ def test_infeasible_says_why() -> None:
             Allocator(network),
         )
     with pytest.raises(PlanError, match="max_aggregating -1: expected 0 or more"):
-        make_plan(network, asked(network, max_aggregating=-1))
+        plan_job(network, asked(network, max_aggregating=-1))
 
 
 @pytest.mark.slow

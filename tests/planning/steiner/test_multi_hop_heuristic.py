@@ -16,7 +16,7 @@ from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.forest import ForestOptions, Verdict
 from hopsum.planning.model.placement import place
 from hopsum.planning.model.request import Method, PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.planning.steiner import multi_hop
 from hopsum.planning.steiner.multi_hop import solve_multi_hop, solve_tasks
 from hopsum.planning.steiner.multi_hop_candidates import candidate_trees
@@ -112,7 +112,7 @@ def test_plans_of_all_methods_hold(method: Method, most: int | None) -> None:
             method=method,
             max_aggregating=most,
         )
-        plan = make_plan(network, request)
+        plan = plan_job(network, request)
         check_plans(network, [plan])
         summing = {name for t in plan.trees for name, at in t.parts.items() if at.aggregate}
         assert summing
@@ -136,7 +136,7 @@ def test_a_tree_may_have_no_share(method: Method) -> None:
     placement = place(network, None, 2)
     request = PlanRequest(1, 1, placement.workers, placement.servers, shares=(1.0, 0.0))
     request = replace(request, method=method)
-    check_plans(network, [make_plan(network, request)])
+    check_plans(network, [plan_job(network, request)])
     assert solve_multi_hop(network, request, Allocator(network)).rate == Fraction(1, 2)
 
 

@@ -14,11 +14,10 @@ from scipy.optimize import linprog
 from hopsum.collectives.plan_checker import check_plans
 from hopsum.network.builder import NetworkBuilder
 from hopsum.network.model import Network
-from hopsum.planning.answers import answer as answer_of
 from hopsum.planning.model.forest import Verdict
 from hopsum.planning.model.request import Method, PlanRequest
 from hopsum.planning.model.routes import link_loads, make_route
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import make_plan, plan_job
 from hopsum.planning.steiner import multi_hop_homes
 from hopsum.planning.steiner.multi_hop import solve_tasks
 from hopsum.planning.steiner.tree_problem import Limits, TreeTask
@@ -81,12 +80,12 @@ def test_packings_equal_to_all_trees_packed(seed: int) -> None:
     network = small_network(random, random.randint(2, 3), random.randint(2, 4), 2)
     *workers, server = network.hosts
     request = PlanRequest(1, 1, tuple(workers), (server,))
-    answer = answer_of(network, request, "multi-tree")
-    assert answer.plan is not None
+    answer = make_plan(network, request, "multi-tree")
+    assert answer.job is not None
     best = packed(network, TreeTask(server, tuple(workers), frozenset(network.switches)))
     assert float(answer.forest.throughput) == pytest.approx(best, rel=1e-3)
     assert float(answer.forest.bound) >= best * (1 - 1e-9)
-    check_plans(network, [answer.plan])
+    check_plans(network, [answer.job])
 
 
 def packed(network: Network, task: TreeTask) -> float:
@@ -120,7 +119,7 @@ def two_planes() -> Network:
 def test_trees_use_several_links_of_a_host() -> None:
     network = two_planes()
     request = PlanRequest(1, 1, ("h1", "h2", "h3"), ("ps",))
-    plan = make_plan(network, request, planner="multi-tree")
+    plan = plan_job(network, request, planner="multi-tree")
     assert [{tree.access(host) for host in network.hosts} for tree in plan.trees] == [
         {"s1"},
         {"s2"},
@@ -131,8 +130,8 @@ def test_hosts_meet_where_all_have_links() -> None:
     """h3 has no link to s1, where the others are by default; between the switches it is slow."""
     network = two_planes().without(links=[("h3", "s1")])
     request = PlanRequest(1, 1, ("h1", "h2", "h3"), ("ps",))
-    answer = answer_of(network, request, "multi-hop")
-    assert answer.plan is not None
+    answer = make_plan(network, request, "multi-hop")
+    assert answer.job is not None
     assert answer.forest.throughput == answer.forest.bound == 10e6
-    [tree] = answer.plan.trees
+    [tree] = answer.job.trees
     assert {tree.access(host) for host in network.hosts} == {"s2"}

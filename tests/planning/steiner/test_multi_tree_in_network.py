@@ -15,7 +15,7 @@ from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.forest import ForestOptions
 from hopsum.planning.model.placement import place
 from hopsum.planning.model.request import Algorithm, PlanRequest
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import plan_job
 from hopsum.planning.steiner.multi_tree_in_network import pack_in_network, spread
 from tests.support.jobs import job_of
 from tests.support.manager import Manager
@@ -32,7 +32,7 @@ def job(
 
 def test_trees_share_a_server_and_have_slots_of_their_own() -> None:
     network, request = job()
-    plan = make_plan(network, request, planner="multi-tree")
+    plan = plan_job(network, request, planner="multi-tree")
     check_plans(network, [plan])
     assert [tree.server for tree in plan.trees] == ["ps"] * 4
     assert [tree.share for tree in plan.trees] == [0.25] * 4
@@ -52,7 +52,7 @@ def test_shares_follow_the_rates() -> None:
             for li in network.links
         ),
     )
-    plan = make_plan(network, request, planner="multi-tree")
+    plan = plan_job(network, request, planner="multi-tree")
     check_plans(network, [plan])
     assert [tree.share for tree in plan.trees] == [0.75, 0.25]
 
@@ -61,21 +61,21 @@ def test_slots_that_other_jobs_hold_leave_fewer_trees() -> None:
     network, request = job(window=1024)
     allocator = Allocator(network)
     other = replace(request, job=2, forest=ForestOptions(max_trees=2))
-    first = make_plan(network, other, allocator, "multi-tree")
-    second = make_plan(network, request, allocator, "multi-tree")
+    first = plan_job(network, other, allocator, "multi-tree")
+    second = plan_job(network, request, allocator, "multi-tree")
     check_plans(network, [first, second])
     assert len(first.trees) == len(second.trees) == 2
     with pytest.raises(PlanError, match="every tree sums at l1, which has no free slots"):
-        make_plan(network, replace(request, job=3), allocator, "multi-tree")
+        plan_job(network, replace(request, job=3), allocator, "multi-tree")
 
 
 def test_a_new_epoch_keeps_shares_and_slots() -> None:
     network, request = job()
     allocator = Allocator(network)
-    before = make_plan(network, request, allocator, "multi-tree")
+    before = plan_job(network, request, allocator, "multi-tree")
     shares = tuple(tree.share for tree in before.trees)
     without = network.without(["s2"])
-    after = make_plan(without, replace(request, epoch=2, shares=shares), allocator, "multi-tree")
+    after = plan_job(without, replace(request, epoch=2, shares=shares), allocator, "multi-tree")
     check_plans(without, [after])
     check_same_job(before, after)
     assert all("s2" not in tree.parts for tree in after.trees)
@@ -95,7 +95,7 @@ def test_plain_spines_pass_every_flow() -> None:
     network = load_network("leaf-spine:3x1x2", link_rate=8.0, uplink_rate=4.0, plain=("s1", "s2"))
     placement = place(network)
     request = PlanRequest(1, 1, placement.workers, placement.servers)
-    plan = make_plan(network, request, planner="multi-tree")
+    plan = plan_job(network, request, planner="multi-tree")
     check_plans(network, [plan])
     forest = pack_in_network(network, request)
     # Two leaves' sums cross each spine's one link to l1, so that the spines give 4/2 each.
@@ -115,14 +115,14 @@ def test_plain_spines_pass_every_flow() -> None:
 def test_impossible_requests_are_refused(choices: dict[str, object], message: str) -> None:
     network, request = job()
     with pytest.raises(PlanError, match=message):
-        make_plan(network, replace(request, **choices), planner="multi-tree")  # type: ignore[arg-type]
+        plan_job(network, replace(request, **choices), planner="multi-tree")  # type: ignore[arg-type]
 
 
 def test_links_need_rates() -> None:
     network = load_network("leaf-spine:2x2")
     placement = place(network)
     with pytest.raises(PlanError, match="link h1-l1 has no bandwidth"):
-        make_plan(
+        plan_job(
             network, PlanRequest(1, 1, placement.workers, placement.servers), planner="multi-tree"
         )
 

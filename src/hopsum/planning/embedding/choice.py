@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from fractions import Fraction
 
 import numpy as np
@@ -16,23 +15,12 @@ from hopsum.planning.embedding.candidates import Candidates
 from hopsum.planning.embedding.capacities import Vector
 from hopsum.planning.embedding.embedding_plan import JobEmbedding, Part
 from hopsum.planning.model.demand import JobDemand, Model
-from hopsum.planning.model.request import WeightSteps
+from hopsum.planning.model.request import Method, WeightSteps
 
 FINE = WeightSteps(MOST_WEIGHT_STEPS)
 UNLIMITED = 2**31 - 1
 Units = NDArray[np.int64]
 """Units of weight (columns,)."""
-
-
-class Method(StrEnum):
-    """Method of the choice."""
-
-    AUTO = "auto"
-    """The programme up to `planner.LARGEST` workers, beyond it the heuristic."""
-    EXACT = "exact"
-    """The heuristic, then the integer programme if the result is not proved good enough."""
-    HEURISTIC = "heuristic"
-    """Search, and rounding of the programme without integers."""
 
 
 @dataclass(frozen=True, slots=True)

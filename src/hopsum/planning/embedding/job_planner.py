@@ -8,18 +8,19 @@ take part and the number of trees are fixed for a job's lifetime.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from hopsum.collectives.plan import JobPlan, PlanError, Results
 from hopsum.network.model import Network
 from hopsum.planning.embedding.choice import Options
-from hopsum.planning.embedding.embedding_plan import JobEmbedding, Part
+from hopsum.planning.embedding.embedding_plan import Embedding, JobEmbedding, Part
 from hopsum.planning.embedding.plan_builder import host_part, in_switches, realise, route_of
 from hopsum.planning.embedding.planner import plan_embedding
 from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.demand import JobDemand, Model, Resources, unused
 from hopsum.planning.model.job_plans import MAX_TREES, job_plan
+from hopsum.planning.model.options import EMBEDDING_TIME
 from hopsum.planning.model.request import Algorithm, PlanRequest
 from hopsum.planning.model.routes import make_route
 from hopsum.planning.steiner.multi_hop import solve_tasks
@@ -27,8 +28,8 @@ from hopsum.planning.steiner.tree_problem import Limits, TreeTask
 
 LEAST_GAIN = 0.02
 """Minimum fraction of an iteration's time that each topology after the first must save."""
-PLANNING_SECONDS = 2.0
-"""Time limit in seconds; other jobs wait for the controller meanwhile."""
+PLANNING_SECONDS = EMBEDDING_TIME.most or 0.0
+"""Time limit in seconds."""
 
 
 def plan_job_embedding(network: Network, request: PlanRequest, allocator: Allocator) -> JobPlan:
@@ -38,21 +39,38 @@ def plan_job_embedding(network: Network, request: PlanRequest, allocator: Alloca
     """
     before = request.before
     if before is None:
-        return realise(network, request, _embed(network, request, allocator), allocator)
+        return realise(network, request, embed(network, request, allocator).embedding, allocator)
     if request.recut:
         return _recut(network, request, before, allocator)
     return _next_epoch(network, request, before, allocator)
 
 
-def _embed(network: Network, request: PlanRequest, allocator: Allocator) -> JobEmbedding:
+@dataclass(frozen=True, slots=True)
+class EmbeddedJob:
+    """The embedding of a single job, with what it was chosen from."""
+
+    resources: Resources
+    demand: JobDemand
+    options: Options
+    found: Embedding
+
+    @property
+    def embedding(self) -> JobEmbedding:
+        """The job's topologies and weights."""
+        return self.found.job(self.demand.job)
+
+
+def embed(network: Network, request: PlanRequest, allocator: Allocator) -> EmbeddedJob:
+    """Choose topologies and weights for a job. PlanError gives the reason if that is impossible."""
     options = Options(
         weights=request.embedding.weights,
         least_gain=LEAST_GAIN,
+        method=request.method,
         time_limit=min(request.forest.time_limit, PLANNING_SECONDS),
         seed=request.forest.seed,
     )
-    resources = resources_of(network, request, allocator)
-    return plan_embedding(resources, [demand_of(request)], options).job(request.job)
+    resources, demand = resources_of(network, request, allocator), demand_of(request)
+    return EmbeddedJob(resources, demand, options, plan_embedding(resources, [demand], options))
 
 
 def demand_of(request: PlanRequest) -> JobDemand:
@@ -137,7 +155,7 @@ def _recut(
     if not before.trees:
         models = models - {Model.IN_NETWORK}
     wanted = replace(request.embedding, models=models, auxiliary=before.auxiliary)
-    embedding = _embed(network, replace(request, embedding=wanted), allocator)
+    embedding = embed(network, replace(request, embedding=wanted), allocator).embedding
     fresh = [part for part in embedding.parts if in_switches(part)]
     if len(fresh) > len(before.trees):
         raise PlanError(

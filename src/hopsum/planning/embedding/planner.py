@@ -11,7 +11,7 @@ import numpy as np
 from hopsum.collectives.plan import PlanError
 from hopsum.planning.embedding.candidates import Candidates
 from hopsum.planning.embedding.capacities import Capacities
-from hopsum.planning.embedding.choice import Columns, Group, Method, Options, Units, groups_of
+from hopsum.planning.embedding.choice import Columns, Group, Options, Units, groups_of
 from hopsum.planning.embedding.embedding_plan import (
     Embedding,
     check_embedding,
@@ -22,6 +22,7 @@ from hopsum.planning.embedding.programme import relax, solve_integers
 from hopsum.planning.embedding.sparsify import sparsify
 from hopsum.planning.model.demand import JobDemand, Model, Resources, check_demands
 from hopsum.planning.model.forest import Verdict
+from hopsum.planning.model.request import Method
 
 LARGEST = 80
 """Total number of workers above which the heuristic is used."""

@@ -21,15 +21,6 @@ MOST_SEED = (1 << 31) - 1
 """Of the solver."""
 
 
-def keep_of(keep: float | None) -> Fraction:
-    """Return the fraction of the throughput to keep, KEEP for None; PlanError outside (0, 1]."""
-    if keep is None:
-        return KEEP
-    if not 0 < keep <= 1:
-        raise PlanError(f"keep {keep:g}: expected above 0 to 1")
-    return Fraction(str(keep))
-
-
 class Verdict(StrEnum):
     """Status of a plan."""
 

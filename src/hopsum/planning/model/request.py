@@ -25,12 +25,13 @@ class Algorithm(StrEnum):
 
 
 class Method(StrEnum):
-    """Effort of the multi-hop planner."""
+    """Effort of the planners multi-hop and embedding."""
 
     AUTO = "auto"
-    """Candidates, and a short search if the bound allows faster trees."""
+    """Candidates, and a short search if the bound allows faster trees. Embedding: exact for jobs of
+    at most `embedding.planner.LARGEST` workers."""
     HEURISTIC = "heuristic"
-    """A longer search."""
+    """A longer search. Embedding: search, and rounding of the programme without integers."""
     EXACT = "exact"
     """The search, then a mixed-integer programme that finds or proves the optimum."""
 

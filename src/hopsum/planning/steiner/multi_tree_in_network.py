@@ -18,7 +18,7 @@ from hopsum.network.model import Network, shorten
 from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.forest import Forest, RatedTree
 from hopsum.planning.model.graph import planning_graph
-from hopsum.planning.model.job_plans import MAX_TREES, check_request, job_plan
+from hopsum.planning.model.job_plans import MAX_TREES, job_plan
 from hopsum.planning.model.request import Algorithm, PlanRequest
 from hopsum.planning.model.routes import make_route
 from hopsum.planning.steiner.packing_problem import PackingProblem
@@ -27,23 +27,14 @@ from hopsum.planning.steiner.steiner_packing import pack_trees
 from hopsum.protocol.wire import MAX_CHILDREN
 
 
-def plan_multi_tree(network: Network, request: PlanRequest, allocator: Allocator) -> JobPlan:
-    """Plan a job; PlanError gives the reason if that is impossible.
-
-    With `shares`, which are fixed for a job's lifetime, there are as many trees as shares, and
-    these are assigned to the packing's trees so that the last one ends soonest; else shares follow
-    the rates.
-    """
-    check_request(network, request)
-    return plan_of(network, request, pack_in_network(network, request, allocator), allocator)
-
-
 def plan_of(
     network: Network, request: PlanRequest, forest: Forest, allocator: Allocator
 ) -> JobPlan:
     """Return the job's plan that runs the trees of a packing.
 
-    PlanError for what agents do not support.
+    With `shares`, which are fixed for a job's lifetime, there are as many trees as shares, and
+    these are assigned to the packing's trees so that the last one ends soonest; else shares follow
+    the rates. PlanError for what agents do not support.
     """
     if request.algorithm is not Algorithm.IN_NETWORK or request.results is Results.UNICAST:
         raise PlanError(

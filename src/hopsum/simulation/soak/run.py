@@ -178,7 +178,7 @@ def submission_of(job: JobEntry) -> pb.Submission:
     if job.results is not None:
         submission.MergeFrom(pb.Submission(results=job.results.name))
     if job.trees:
-        submission.trees.max_trees = job.trees
+        submission.planner_options["max-trees"] = str(job.trees)
     if job.first_fragment:
         submission.task.options.first_fragment = job.first_fragment
     return submission

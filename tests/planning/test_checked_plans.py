@@ -12,7 +12,6 @@ from hopsum.collectives.plan import JobPlan, PlanError
 from hopsum.network.builder import NetworkBuilder
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
-from hopsum.planning import answers
 from hopsum.planning import registry as planners
 from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.demand import Model
@@ -20,7 +19,8 @@ from hopsum.planning.model.forest import Forest, ForestOptions
 from hopsum.planning.model.graph import PlanningGraph
 from hopsum.planning.model.request import PlanRequest
 from hopsum.planning.model.routes import make_route
-from hopsum.planning.registry import make_plan
+from hopsum.planning.registry import Planned, make_plan, plan_job
+from hopsum.planning.steiner.multi_hop import plan_multi_hop
 from hopsum.planning.steiner.tree_problem import Chosen, TreeTask, build_model
 
 
@@ -68,16 +68,20 @@ def test_a_route_without_a_way_for_a_worker_is_refused(parents: Mapping[str, str
         make_route(RING, ASKED.workers, parents, "h4", frozenset(RING.switches))
 
 
-@pytest.mark.parametrize("planner", list(planners.PLANNERS))
+@pytest.mark.parametrize("planner", planners.SWITCH_PLANNERS)
 def test_a_plan_that_does_not_hold_is_refused_and_reserves_nothing(
     planner: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = planners.PLANNERS[planner]
+    entry = planners.PLANNERS[planner]
+    real = entry.plan
+    assert real is not None
 
-    def forgetful(network: Network, request: PlanRequest, allocator: Allocator) -> JobPlan:
-        plan = real(network, request, allocator)
+    def forgetful(network: Network, request: PlanRequest, allocator: Allocator) -> Planned:
+        found = real(network, request, allocator)
+        plan = found.runnable
         tree = plan.trees[0]
-        return replace(plan, trees=(replace(tree, up=(tree.up[1], *tree.up[1:])),))
+        lost = replace(plan, trees=(replace(tree, up=(tree.up[1], *tree.up[1:])),))
+        return replace(found, job=lost)
 
     asked = ASKED
     if planner == planners.EMBEDDING:
@@ -85,31 +89,33 @@ def test_a_plan_that_does_not_hold_is_refused_and_reserves_nothing(
         asked = replace(
             asked, servers=(), embedding=replace(asked.embedding, models=models, auxiliary=("h4",))
         )
-    monkeypatch.setattr(planners, "PLANNERS", {planner: forgetful})
+    monkeypatch.setattr(planners, "PLANNERS", {planner: replace(entry, plan=forgetful)})
     allocator = Allocator(RING)
     with pytest.raises(PlanError, match="the plan does not hold"):
-        make_plan(RING, asked, allocator, planner)
+        plan_job(RING, asked, allocator, planner)
     assert not any(allocator.in_use(switch) for switch in RING.switches)
 
 
-@pytest.mark.parametrize("planner", list(answers.HOST_PLANNERS))
+@pytest.mark.parametrize("planner", planners.HOST_PLANNERS)
 def test_a_forest_that_does_not_hold_is_refused(
     planner: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torus = load_network("torus:3x3", link_rate=1.0)
-    real = answers.HOST_PLANNERS[planner]
+    entry = planners.PLANNERS[planner]
+    real = entry.hosts
+    assert real is not None
 
     def boastful(graph: PlanningGraph, options: ForestOptions) -> Forest:
         forest = real(graph, options)
         first, *rest = forest.trees
         return replace(forest, trees=(replace(first, rate=first.rate + Fraction(5)), *rest))
 
-    monkeypatch.setitem(answers.HOST_PLANNERS, planner, boastful)
+    monkeypatch.setattr(planners, "PLANNERS", {planner: replace(entry, hosts=boastful)})
     with pytest.raises(PlanError, match=rf"the trees of planner {planner} are not valid"):
-        answers.answer(torus, PlanRequest(1, 1, tuple(torus.hosts), ()), planner)
+        _ = make_plan(torus, PlanRequest(1, 1, tuple(torus.hosts), ()), planner).forest
 
 
-def test_the_answer_of_any_planner_is_its_own_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_answer_of_any_planner_is_its_own_plan() -> None:
     """One that sums at the server's switch alone: both flows of two workers take its last link."""
     chain = NetworkBuilder("chain", 1e6)
     for i in range(1, 4):
@@ -126,15 +132,11 @@ def test_the_answer_of_any_planner_is_its_own_plan(monkeypatch: pytest.MonkeyPat
             for name, switch in network.switches.items()
         }
         network = replace(network, switches=switches)
-        return planners.PLANNERS["multi-hop"](network, request, allocator)
+        return plan_multi_hop(network, request, allocator)
 
-    monkeypatch.setattr(answers, "PLANNERS", {**planners.PLANNERS, "near": near})
-    monkeypatch.setattr(answers, "NAMES", (*answers.NAMES, "near"))
-    found = answers.answer(network, PlanRequest(1, 1, ("h1", "h2", "h3", "h4"), ("ps",)), "near")
-    assert found.plan is not None
-    sums = {
-        name for tree in found.plan.trees for name, part in tree.parts.items() if part.aggregate
-    }
+    found = make_plan(network, PlanRequest(1, 1, ("h1", "h2", "h3", "h4"), ("ps",)), near)
+    plan = found.runnable
+    sums = {name for tree in plan.trees for name, part in tree.parts.items() if part.aggregate}
     assert (found.forest.planner, sums) == ("near", {"s3"})
     assert found.forest.throughput == Fraction(1_000_000, 3)
     assert found.forest.throughput < found.forest.bound == 1_000_000
