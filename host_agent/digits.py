@@ -140,10 +140,11 @@ class DigitsTraining:
         self.parameters += self._velocity
         self._step += 1
         if self._step % Digits.STEPS_PER_EPOCH == 0:
-            self.losses.append(self._loss())
+            self.losses.append(self.loss())
             self._order = self._order_generator.permutation(Digits.TRAIN_IMAGES)
 
-    def _loss(self) -> float:
+    def loss(self) -> float:
+        """Return the mean cross entropy on the training images."""
         images = load_images()
         _, probabilities = self._forward(images.train)
         chosen = probabilities[np.arange(len(images.train)), images.train_classes]

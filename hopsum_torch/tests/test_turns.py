@@ -25,10 +25,13 @@ class Source:
         self.messages: queue.Queue[int | None] = queue.Queue()
         self.read_by: dict[int, str] = {}
         self._reading = threading.Lock()
+        self.begun = threading.Event()
+        """Set when a thread has begun to read."""
         self.turns = Turns(self.read, "background")
 
     def read(self, seconds: float) -> bool:
         assert self._reading.acquire(blocking=False), "one thread at a time"
+        self.begun.set()
         try:
             message = self.messages.get(seconds > 0, min(seconds, SECONDS))
         except queue.Empty:
@@ -76,8 +79,7 @@ def test_a_wait_ends_in_time(source: Source) -> None:
     assert not source.wait(1, 0.02)
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(source.wait, 1)
-        while not source.turns._reading:
-            time.sleep(0.001)
+        assert source.begun.wait(SECONDS)
         assert not source.wait(2, 0.02)
         source.messages.put(1)
         assert other.result(SECONDS)
@@ -122,8 +124,7 @@ def test_what_the_background_reads_for_expires(
     """Also where it already reads for another that has no deadline."""
     monkeypatch.setattr(turns, "LOOK_SECONDS", 0.01)
     source.turns.read_for(lambda: 2 in source.read_by)
-    while not source.turns._reading:
-        time.sleep(0.001)
+    assert source.begun.wait(SECONDS)
     expired = threading.Event()
     source.turns.read_for(lambda: 1 in source.read_by, time.monotonic() + 0.02, expired.set)
     assert expired.wait(SECONDS)

@@ -204,7 +204,7 @@ def test_a_start_of_another_iteration_ends_the_coordination() -> None:
     begin(group, 3)
     ready(group, "a", 1 - root)
     wrong = Response(((2, "a"),))
-    group.call(group.now, root, lambda p: p._near.send(1 - root, wrong, group.now))
+    group.call(group.now, root, lambda p: p._near.send(1 - root, wrong, group.now))  # noqa: SLF001
     group.run(group.now + 1)
     with pytest.raises(CoordinationError, match="iteration 3: a of iteration 2 starts without"):
         group.participants[1 - root].ready(operator("b"), group.now)

@@ -76,7 +76,7 @@ def test_the_embedded_pipeline_is_compiled_once_for_its_sources(
     monkeypatch.setattr(pipelines, "PROGRAM", program)
     monkeypatch.setattr(pipelines, "_compile_embedded", compile_embedded)
     # As another process would.
-    make = pipelines._embedded.__wrapped__
+    make = pipelines.embedded_pipeline.__wrapped__
     assert [make(32, slots, 10).config for slots in (64, 64, 128)] == [b"1", b"1", b"2"]
     (tmp_path / "other.p4").write_text("included")
     assert make(32, 64, 10).config == b"3"
@@ -117,7 +117,7 @@ def test_damaged_files_of_the_cache_are_made_again(p4c: P4c, tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_a_damaged_p4info_of_the_cache_is_made_again() -> None:
-    make = pipelines._embedded.__wrapped__
+    make = pipelines.embedded_pipeline.__wrapped__
     first = make(32, 64, 10)
     [info] = Path(os.environ["XDG_CACHE_HOME"]).rglob("p4info")
     info.write_bytes(b"")

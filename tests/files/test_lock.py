@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import io
 import json
 import os
 import signal
@@ -162,19 +163,20 @@ def test_the_record_of_an_owner_with_flock_says_nothing_once_it_can_be_held(path
 def test_of_two_that_follow_an_owner_one_does(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without_flock(monkeypatch)
     left(path, started=1)
-    write = lock._write
+    sync = os.fsync
     refused: list[FileInUse] = []
 
-    def write_while_another_starts(descriptor: int, content: bytes) -> None:
-        monkeypatch.setattr(lock, "_write", write)
-        write(descriptor, content)
+    def sync_while_another_starts(descriptor: int) -> None:
+        """The record of the first is written by then."""
+        monkeypatch.setattr(os, "fsync", sync)
+        sync(descriptor)
         try:
             with locked(path):
                 pass
         except FileInUse as error:
             refused.append(error)
 
-    monkeypatch.setattr(lock, "_write", write_while_another_starts)
+    monkeypatch.setattr(os, "fsync", sync_while_another_starts)
     with locked(path):
         assert len(refused) == 1
     assert list(path.parent.iterdir()) == []
@@ -186,15 +188,19 @@ def test_a_claim_to_follow_an_owner_that_has_been_followed_is_none(
     """Between a reader's look at the record and its claim another process took the lock."""
     without_flock(monkeypatch)
     left(path, started=1)
-    content = lock._content
+    open_path = Path.open
     owners: list[bytes] = []
 
-    def content_before(file: Path) -> bytes:
-        return owners.pop() if owners else content(file)
+    def open_before(file: Path, *mode: Any, **options: Any) -> Any:
+        return (
+            io.BytesIO(owners.pop())
+            if file == path and owners
+            else open_path(file, *mode, **options)
+        )
 
     with locked(path):
         owners.append(replace(Owner.of_this_process(flock=False), started=1).record())
-        monkeypatch.setattr(lock, "_content", content_before)
+        monkeypatch.setattr(Path, "open", open_before)
         with pytest.raises(FileInUse, match=str(os.getpid())), locked(path):
             pass
         assert list(path.parent.iterdir()) == [path]
@@ -213,11 +219,16 @@ def test_other_contents_are_no_record(
         pass
 
 
-def test_values_of_other_types_are_no_record() -> None:
+def test_values_of_other_types_are_no_record(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_flock(monkeypatch)
     values = asdict(Owner.of_this_process(flock=False))
     for name in values:
-        assert lock._owner(json.dumps(values | {name: [1]}).encode()) is None
-    assert lock._owner(json.dumps(values).encode()) == Owner(**values)
+        path.write_text(json.dumps(values | {name: [1]}))
+        with pytest.raises(FileInUse, match="by an unknown process"), locked(path):
+            pass
+    path.write_text(json.dumps(values))
+    with pytest.raises(FileInUse, match=f"by process {os.getpid()} of this"), locked(path):
+        pass
 
 
 def test_the_owner_removes_no_lock_of_another(path: Path, kind: str) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hopsum.collectives.plan import JobPlan, Results
-from hopsum.host_agent.codec import Frames, sequences_of
+from hopsum.host_agent.codec import Frames, flags_of, sequences_of
 from hopsum.host_agent.options import WorkerOptions
 from hopsum.host_agent.server import Server
 from hopsum.host_agent.worker import Worker
@@ -449,11 +449,13 @@ def test_one_worker_has_bypassed_the_switch_and_the_other_has_not() -> None:
     workers = [Worker(plan, w, network, WorkerOptions(deadline=1e6)) for w in range(2)]
     world = World(network, plan, workers)
     calls = [worker.submit(np.ones(LANES, dtype=np.int32), 0.0) for worker in workers]
-    [stream] = workers[1]._all
-    stream._flight.frames[:, 43] = Flag.BYPASS
-    for batch in workers[1].take_output():
-        batch[:, 43] = Flag.BYPASS
-        world._split("w1", batch)
+
+    def bypass(node: str, peer: str, frames: Frames) -> bool:
+        if node == "w1":
+            flags_of(frames)[...] |= np.uint8(Flag.BYPASS)
+        return True
+
+    world.filter = bypass
     world.run()
     assert workers[0].statistics.bypassed == 0
     assert workers[0].statistics.timeouts == 0

@@ -51,11 +51,11 @@ def text_of(package: str, name: str) -> str:
     ("package", "file", "name", "structure"),
     [
         ("hopsum.host_agent", "flow.h", "flow", ordinary.Flow),
-        ("hopsum.host_agent", "ordinary_results.c", "stream", ordinary._Stream),
-        ("hopsum.host_agent", "ordinary_sums.c", "server", ordinary._Server),
-        ("hopsum.host_agent", "ordinary_roots.c", "root", ordinary._Root),
-        ("hopsum.host_agent", "sure_calls.c", "calls", sure_calls._Calls),
-        ("hopsum.host_agent.io", "mmsg.c", "run", port._Run),
+        ("hopsum.host_agent", "ordinary_results.c", "stream", ordinary._Stream),  # noqa: SLF001
+        ("hopsum.host_agent", "ordinary_sums.c", "server", ordinary._Server),  # noqa: SLF001
+        ("hopsum.host_agent", "ordinary_roots.c", "root", ordinary._Root),  # noqa: SLF001
+        ("hopsum.host_agent", "sure_calls.c", "calls", sure_calls._Calls),  # noqa: SLF001
+        ("hopsum.host_agent.io", "mmsg.c", "run", port._Run),  # noqa: SLF001
     ],
 )
 def test_structures_are_those_of_c(
@@ -70,6 +70,6 @@ def test_packets_and_expected_calls_are_those_of_c() -> None:
     assert [name for name, _ in packet] == [*CallPacket._fields]
     assert CALL.size == ctypes.sizeof(type("Packet", (ctypes.Structure,), {"_fields_": packet}))
     expected = [(name, np.dtype(kind)) for name, kind in declared(text, "expected")]
-    rows = sure_calls._EXPECTED
+    rows = sure_calls._EXPECTED  # noqa: SLF001
     assert rows.fields is not None
     assert [(name, rows[name]) for name in rows.names or ()] == expected

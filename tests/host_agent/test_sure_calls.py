@@ -116,7 +116,7 @@ def test_flows_answer_what_is_sure(
     assert len(rounds) == 1
     assert rounds.pop() >= calls
     for member in hosts.members.values():
-        intervals: Any = member._intervals
+        intervals: Any = member._intervals  # noqa: SLF001
         assert len(intervals.starts) == member.round
         assert all(a <= b for a, b in zip(intervals.starts, intervals.finishes, strict=True))
 
@@ -130,10 +130,10 @@ def test_flows_leave_the_first_iterations_to_the_source(make: Callable[..., Proc
         member.set_level(3, early)
     while max(member.round for member in members) < early:
         assert not hosts.by_flow
-        assert {member._tos for member in members} == {tos_of_level(0)}
+        assert {member._tos for member in members} == {tos_of_level(0)}  # noqa: SLF001
         call(hosts, [ONES] * 2, packet())
     call(hosts, [ONES] * 2, packet())
-    assert {member._tos for member in members} == {tos_of_level(3)}
+    assert {member._tos for member in members} == {tos_of_level(3)}  # noqa: SLF001
     until_sure(hosts, ONES, packet())
 
 
@@ -187,7 +187,7 @@ def test_barriers_are_answered_when_all_have_come(make: Callable[..., ProcessHos
     number = hosts.processes[0].barrier()
     hosts.by_flow = 0
     for _ in range(5):
-        hosts._turn("w0")
+        hosts.turn("w0")
     hosts.processes[0].hear()
     assert hosts.by_flow == 1
     assert number not in hosts.processes[0].ends
@@ -275,7 +275,7 @@ def test_a_process_that_goes_leaves_its_socket_alone(sure: ProcessHosts) -> None
     with pytest.raises(ProcessGone, match="the process on w1 disconnected without leaving"):
         sure.settle()
     member: Any = sure.members["w1"]
-    assert member._worker._expected.left == 0
+    assert member._worker._expected.left == 0  # noqa: SLF001
 
 
 def test_a_process_that_goes_while_its_call_is_under_way_is_named(sure: ProcessHosts) -> None:
@@ -283,7 +283,7 @@ def test_a_process_that_goes_while_its_call_is_under_way_is_named(sure: ProcessH
     sure.steadiness = 1.0
     sure.processes[1].call(packet(), ONES)
     while not sure.by_flow:
-        sure._turn("w1")
+        sure.turn("w1")
     sure.processes[1].socket.close()
     with pytest.raises(ProcessGone, match="the process on w1 disconnected without leaving"):
         sure.settle()
@@ -353,14 +353,14 @@ def outcome(seed: int, *, as_flow: bool) -> tuple[Any, int]:
         for process in hosts.processes:
             assert process.all_ended
             found.append(sorted(process.ends.items()))
-        guesses = [member._source._guesses for member in hosts.members.values()]  # type: ignore[union-attr]
-        assert guesses[0]._last == guesses[1]._last
-        assert guesses[0]._follows == guesses[1]._follows
-        found += [guesses[0]._last, guesses[0]._follows]
+        guesses = [member._source._guesses for member in hosts.members.values()]  # type: ignore[union-attr]  # noqa: SLF001
+        assert guesses[0]._last == guesses[1]._last  # noqa: SLF001
+        assert guesses[0]._follows == guesses[1]._follows  # noqa: SLF001
+        found += [guesses[0]._last, guesses[0]._follows]  # noqa: SLF001
         for host in hosts.plan.workers:
             member, worker = hosts.members[host], hosts.machines[host]
-            found.append((member.round, len(member._intervals.starts), worker._next_call))
-            found.append((worker._all[0].end, worker.idle, worker._calls))
+            found.append((member.round, len(member._intervals.starts), worker._next_call))  # noqa: SLF001
+            found.append((worker._all[0].end, worker.idle, worker._calls))  # noqa: SLF001
     finally:
         hosts.close()
     return found, hosts.by_flow

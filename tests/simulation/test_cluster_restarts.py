@@ -268,7 +268,7 @@ def test_a_second_controller_leaves_journal_and_jobs_to_the_first(tmp_path: Path
         driver = Driver([], cluster.options.pipeline)
         settings = replace(cluster.options.settings, journal=cluster.journal())
         with pytest.raises(JournalError, match="another controller uses this journal"):
-            async with serve_cluster(cluster.network, driver, cluster._listen, settings):
+            async with serve_cluster(cluster.network, driver, cluster.listen, settings):
                 pass
         assert cluster.journal().read() == before
         await submit(cluster, "b", "h1,h2", rounds=2)

@@ -85,7 +85,7 @@ def test_short_iterations_have_the_first_level_no_longer_than_ten(tmp_path: Path
         transmit = Channel.transmit
 
         def note(channel: Channel, frame: bytes) -> None:
-            source = channel._ends[0]
+            source = channel.ends[0]
             if source in ("h1", "h2"):
                 members = cluster.hosts[source].agent.agent.members
                 if 1 in members:

@@ -71,9 +71,9 @@ def test_a_relay_comes_in_at_a_boundary_and_goes_at_another(
     simulation.add(plan, work, {2: replace(plan, host_parts=(star,)), 4: plan})
     simulation.run()
     relay, worker = (simulation.script.hosts[host].agent.members[1] for host in ("h8", "h1"))
-    parts = [part.sent_bytes > 0 for part in relay._schedules]
+    parts = [part.sent_bytes > 0 for part in relay._schedules]  # noqa: SLF001
     assert parts == [True]
-    assert [part.sent_bytes > 0 for part in worker._schedules] == [True] * 3
+    assert [part.sent_bytes > 0 for part in worker._schedules] == [True] * 3  # noqa: SLF001
     exact(simulation.result(1), 6 * 3000)
     assert set(asked) == {(h, b) for h in ("h1", "h2", "h5", "h6") for b in (1, 2, 3)} | {
         *(("ps", b) for b in (1, 2, 3)),
@@ -232,7 +232,7 @@ def test_segments_carry_the_level_of_their_job() -> None:
     transmit = Channel.transmit
 
     def note(channel: Channel, frame: bytes) -> None:
-        levels.setdefault(channel._ends[0], set()).add(level_of_tos(frame[TOS_AT]))
+        levels.setdefault(channel.ends[0], set()).add(level_of_tos(frame[TOS_AT]))
         transmit(channel, frame)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -260,7 +260,7 @@ def test_the_first_iterations_have_the_first_level_until_exactly_then(schedule: 
     transmit = Channel.transmit
 
     def note(channel: Channel, frame: bytes) -> None:
-        if channel._ends[0] == worker and hosts[worker].agent.members:
+        if channel.ends[0] == worker and hosts[worker].agent.members:
             summed = hosts[worker].agent.members[1].round
             levels.setdefault(summed, set()).add(level_of_tos(frame[TOS_AT]))
         transmit(channel, frame)
@@ -293,7 +293,7 @@ def test_a_server_that_is_restarted_gets_the_last_window(faults: Faults) -> None
         simulation.replan(Replan(time, replace(plan, epoch=epoch), 1e-4, restarted=(server,)))
     simulation.run()
     assert len({id(host) for host in (*before, alone.hosts[server])}) == 3
-    workers = [alone.hosts[worker].agent.members[1]._worker for worker in plan.workers]
+    workers = [alone.hosts[worker].agent.members[1]._worker for worker in plan.workers]  # noqa: SLF001
     assert all(worker is not None and worker.statistics.handed_over > 0 for worker in workers)
     exact(simulation.result(1), 6 * 3000)
 
@@ -344,7 +344,7 @@ def test_a_host_reports_and_obeys_in_virtual_time() -> None:
         attended.append(number)
         simulation = Simulation(network, make_engine)
         simulation.add(plan, Work(Task(WorkloadSpec(RANDOM, 3, 10, 1, DataType.INT32, 3))))
-        (scripted,) = simulation._jobs
+        (scripted,) = simulation.jobs
         return ScriptedStream(scripted, "h1", scripted.assignment)
 
     hosts = VirtualHosts(

@@ -35,7 +35,7 @@ from tests.support.simulated_jobs import Simulation
 LANES = 32
 TIMES = 4
 TARGETS = (ALL, PARTS, ROOT + 1)
-SETTLE: Any = ProcessSource._settle
+SETTLE: Any = ProcessSource._settle  # noqa: SLF001
 SPECIAL = (np.inf, -np.inf, np.nan)
 REDUCED_BY = {
     ("int32", "sum"): np.add,

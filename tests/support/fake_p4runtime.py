@@ -136,7 +136,7 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
     async def Write(self, request: p4r.WriteRequest, context: Any) -> p4r.WriteResponse:
         await self.going.wait()
         self.writes.append(request)
-        errors = [self._update(update) for update in request.updates]
+        errors = [self.update(update) for update in request.updates]
         if any(error.canonical_code for error in errors):
             status = rpc_status.Status(code=2)
             for error in errors:
@@ -149,7 +149,7 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
             await context.abort(grpc.StatusCode.UNKNOWN, "")
         return p4r.WriteResponse()
 
-    def _update(self, update: p4r.Update) -> p4r.Error:
+    def update(self, update: p4r.Update) -> p4r.Error:
         key = entity_key(update.entity)
         if update.entity.table_entry.table_id in self.refuse:
             return p4r.Error(canonical_code=INVALID_ARGUMENT, message="I do not like it")

@@ -14,9 +14,9 @@ class MemoryPort:
     """One end of an in-process link; `pair()` makes both."""
 
     def __init__(self) -> None:
-        self._queue: list[Frames] = []
+        self.queue: list[Frames] = []
         self._peer: MemoryPort | None = None
-        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._read, self.write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     @classmethod
     def pair(cls) -> tuple[MemoryPort, MemoryPort]:
@@ -29,21 +29,21 @@ class MemoryPort:
         """Send frames (n, length) to the other end; all are accepted."""
         peer = cast(MemoryPort, self._peer)
         if len(frames):
-            peer._queue.append(np.array(frames))
-            if len(peer._queue) == 1:
-                os.write(peer._write, b"x")
+            peer.queue.append(np.array(frames))
+            if len(peer.queue) == 1:
+                os.write(peer.write_end, b"x")
         return len(frames)
 
     def receive(self, limit: int = 256) -> list[Frames]:
         """Return received frames, at most `limit`."""
         taken: list[Frames] = []
-        while self._queue and limit > 0:
-            frames = self._queue.pop(0)
+        while self.queue and limit > 0:
+            frames = self.queue.pop(0)
             taken.append(frames[:limit])
             if len(frames) > limit:
-                self._queue.insert(0, frames[limit:])
+                self.queue.insert(0, frames[limit:])
             limit -= len(taken[-1])
-        if taken and not self._queue:
+        if taken and not self.queue:
             os.read(self._read, 1)
         return taken
 
@@ -54,4 +54,4 @@ class MemoryPort:
     def close(self) -> None:
         """Close this end's pipe."""
         os.close(self._read)
-        os.close(self._write)
+        os.close(self.write_end)

@@ -205,7 +205,7 @@ class ProcessHosts:
         """Go on, by this machine's clock, until something is over."""
         while not over():
             self.now = time.monotonic()
-            moved = [self._turn(host) for host in self.plan.workers]
+            moved = [self.turn(host) for host in self.plan.workers]
             if not any(moved):
                 select.select(set().union(*self._watched.values()), [], [], WAIT_SECONDS)
 
@@ -216,14 +216,14 @@ class ProcessHosts:
 
     def _go_on(self) -> None:
         self.now += 0.0005
-        moved = [self._turn(host) for host in self.plan.workers]
+        moved = [self.turn(host) for host in self.plan.workers]
         for process in self.processes:
             process.hear()
         waiting = [machine.deadline for machine in self.machines.values()]
         if not any(moved) and (due := [each for each in waiting if each is not None]):
             self.now = max(self.now, min(due))
 
-    def _turn(self, host: str) -> bool:
+    def turn(self, host: str) -> bool:
         """What a host's loop does in a turn; return whether anything came."""
         machine, frames = self.machines[host], self._way[host]
         self._way[host] = []

@@ -161,7 +161,7 @@ class Job:
         self.reductions: set[Reduction | None] = set()
         self.for_all = 0
         """How many tensors were for all hosts."""
-        self._random = random or Random(0)
+        self.random = random or Random(0)
         self._waiting: list[list[Named]] = [[] for _ in hosts]
         self._held: Set[str] = frozenset()
 
@@ -175,15 +175,15 @@ class Job:
         moved = True
         while moved:
             moved = False
-            for number in self._random.sample(range(len(self._sources)), len(self._sources)):
+            for number in self.random.sample(range(len(self._sources)), len(self._sources)):
                 while (tensor := self._sources[number].next(0.0)) is not None:
                     self._waiting[number].append(tensor)
                     moved = True
-                    if self._random.random() < 0.3:
+                    if self.random.random() < 0.3:
                         break
             count = min(map(len, self._waiting))
             places = [n for n in range(count) if _kind(self._waiting[0][n]) not in self._held]
-            for place in self._random.sample(places, len(places)):
+            for place in self.random.sample(places, len(places)):
                 tensors = [waiting[place] for waiting in self._waiting]
                 first = tensors[0]
                 shapes = {

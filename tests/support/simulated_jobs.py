@@ -228,7 +228,7 @@ class Simulation:
         self._make_engine = make_engine
         self._plans: dict[int, JobPlan] = {}
         self._works: dict[int, Work] = {}
-        self._jobs: list[ScriptedJob] = []
+        self.jobs: list[ScriptedJob] = []
         self._rules: dict[str, SwitchRules] = {}
         self._outcomes = {name: dict[str, int]() for name in network.switches}
         self._finished_at = 0.0
@@ -268,7 +268,7 @@ class Simulation:
         self._plans[plan.job] = plan
         self._works[plan.job] = work
         assignment = Assignment(self._network, plan, pb.Task(key=work.task.key or b""))
-        self._jobs.append(ScriptedJob(assignment, cuts))
+        self.jobs.append(ScriptedJob(assignment, cuts))
 
     def replan(self, replan: Replan) -> None:
         """Schedule a newer plan."""
@@ -296,7 +296,7 @@ class Simulation:
         """Set up switches and agents; jobs start when the world runs."""
         self._rules = rules_for(self._network, self._plans.values())
         self.world.engines.update({name: self._switch(name) for name in self._network.switches})
-        for job in self._jobs:
+        for job in self.jobs:
             self.script.add(job)
         self.world.queue.at(0.0, self.script.start)
 
@@ -306,7 +306,7 @@ class Simulation:
         try:
             self._finished_at = self.world.run(self.script.check, limit)
         except SimulationError as error:
-            waiting = ", ".join(host for job in self._jobs for host in job.missing)
+            waiting = ", ".join(host for job in self.jobs for host in job.missing)
             raise SimulationError(f"{error}; workers not done: {waiting}") from error
         self.world.drain()
         for name, engine in self.world.engines.items():

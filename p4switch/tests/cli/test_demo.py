@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -49,14 +52,14 @@ def test_text_names_steps_entries_and_drops() -> None:
 @needs_veth
 def test_frames_cross_veth_pairs_and_none_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
-    ip = demo._ip
+    run_command = subprocess.run
 
-    def watched(*arguments: str) -> None:
-        if arguments[:2] == ("link", "add"):
-            made.extend((arguments[2], arguments[-1]))
-        ip(*arguments)
+    def watched(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        if command[:3] == ("ip", "link", "add"):
+            made.extend((command[3], command[-1]))
+        return run_command(command, **options)
 
-    monkeypatch.setattr(demo, "_ip", watched)
+    monkeypatch.setattr(subprocess, "run", watched)
     assert outcomes(run("--format", "json")) == OUTCOMES
     assert len(made) == 2 * len(demo.PORTS)
     assert not [name for name in made if Path("/sys/class/net", name).exists()]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import select
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,17 +74,25 @@ def test_lost_frames_are_counted_and_reported(
 ) -> None:
     near, _, there = ends
     monkeypatch.setattr(capture_module, "BUFFER_BYTES", 1)  # The kernel makes a minimum of it.
-    take = capture_module._Port.take
-    sent = False
+    sent = threading.Event()
+    make_poll = select.poll
 
-    def late(self: capture_module._Port) -> bool:
-        return take(self) if sent else False
+    class LatePoll:
+        """Sees nothing until all is sent."""
 
-    monkeypatch.setattr(capture_module._Port, "take", late)
+        def __init__(self) -> None:
+            self.poller = make_poll()
+            self.register = self.poller.register
+
+        def poll(self, milliseconds: int) -> list[tuple[int, int]]:
+            sent.wait()
+            return self.poller.poll(milliseconds)
+
+    monkeypatch.setattr(select, "poll", LatePoll)
     capture = Capture([near], tmp_path)
     for number in range(200):
         there.send(frame(number))
-    sent = True
+    sent.set()
     capture.close()
     lost, ended = read_state(tmp_path, near)
     assert lost > 0

@@ -6,6 +6,7 @@ import logging
 import os
 import queue
 import shutil
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -236,11 +237,13 @@ def test_a_loop_that_has_seen_the_end_before_it_is_woken_is_closed(
 ) -> None:
     """The loop may be awake for another reason when `close` begins."""
     nothing: Any = lambda _: None  # noqa: E731
+    others = set(threading.enumerate())
     plane = PythonPlane({}, None, nothing, nothing)
+    [loop] = set(threading.enumerate()) - others
 
     def ends_first(descriptor: int, value: int) -> None:
         os.eventfd_write(descriptor, value)
-        plane._thread.join()
+        loop.join()
         os.eventfd_write(descriptor, value)
 
     monkeypatch.setattr("p4switch.device.plane.eventfd_write", ends_first)

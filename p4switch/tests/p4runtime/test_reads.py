@@ -146,7 +146,7 @@ def test_a_read_whose_client_takes_nothing_ends(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(server_module, "ReadLimits", lambda: limits)
     for _, client in running():
         with unread(client, 1) as (call,):
-            until(lambda: not limits._reads, "the end of the read")
+            until(lambda: not limits.in_progress, "the end of the read")
             with pytest.raises(grpc.RpcError) as ended:
                 list(call)
             assert ended.value.code() is grpc.StatusCode.CANCELLED

@@ -9,7 +9,9 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 
 from p4switch.cli.client import Client, ClientError
@@ -132,15 +134,24 @@ def test_a_call_that_does_not_end_cannot_keep_the_switch(
     stopped: list[float] = []
 
     class Stuck:
+        """A server of gRPC whose calls do not end."""
+
+        def __init__(self, *_: object, **__: object) -> None:
+            self.server = make(*_, **__)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.server, name)
+
         def stop(self, grace: float) -> threading.Event:
             stopped.append(grace)
+            self.server.stop(None)
             return threading.Event()
 
+    make = grpc.server
+    monkeypatch.setattr(grpc, "server", Stuck)
     monkeypatch.setattr(server_module, "STOP_SECONDS", 0.001)
     service = P4RuntimeService(DEVICE, Loader("interpreter", EngineOptions()), MemoryPlane())
     server = P4RuntimeServer(service, f"unix:{tmp_path}/s1")
-    ours, server._server = server._server, Stuck()  # type: ignore[assignment]
     server.close()
-    ours.stop(None)
     assert stopped == [0.2] + [0] * server_module.STOP_ATTEMPTS
     assert "do not end" in caplog.text

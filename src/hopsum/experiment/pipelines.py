@@ -36,12 +36,13 @@ def compile_pipeline(
     LayoutError for an invalid number of lanes.
     """
     check_hops(max_hops, lanes)
-    compiled = _bmv2 if engine is Engine.BMV2 else _embedded
+    compiled = _bmv2 if engine is Engine.BMV2 else embedded_pipeline
     return compiled(lanes, slots, max_hops)
 
 
 @cache
-def _embedded(lanes: int, slots: int, max_hops: int) -> Pipeline:
+def embedded_pipeline(lanes: int, slots: int, max_hops: int) -> Pipeline:
+    """Return the pipeline for the embedded switch, compiled once per process and cache."""
     from finsy.proto import p4i
 
     from p4switch.backends.native.build import package_hash

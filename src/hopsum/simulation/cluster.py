@@ -319,7 +319,7 @@ class VirtualCluster:
             async with serve_cluster(
                 self.network,
                 driver,
-                self._listen,
+                self.listen,
                 replace(self.options.settings, journal=self.journal()),
                 link_bytes=self.link_bytes,
                 date=lambda: FIRST_DATE + self.queue.now + self.clock_error,
@@ -330,7 +330,8 @@ class VirtualCluster:
             self.controller = self.driver = None
 
     @contextlib.asynccontextmanager
-    async def _listen(self, services: Iterable[AddTo]) -> AsyncIterator[str]:
+    async def listen(self, services: Iterable[AddTo]) -> AsyncIterator[str]:
+        """Serve gRPC services at the controller's address, which is provided."""
         server = Server(self.exchange, CONTROLLER)
         for add in services:
             add(as_server(server))

@@ -110,7 +110,7 @@ class Channel:
         self.faults = world.faults
         """Random faults of its frames at present."""
         self._world = world
-        self._ends = (source, target)
+        self.ends = (source, target)
         self._target_port = target_port
         self._rate = rate
         self._latency = latency
@@ -124,7 +124,7 @@ class Channel:
             (cut.start, cut.stop) for cut in world.faults.cuts if {cut.a, cut.b} == {source, target}
         ]
         self._lost = {
-            lost.frame for lost in world.faults.lost if (lost.source, lost.target) == self._ends
+            lost.frame for lost in world.faults.lost if (lost.source, lost.target) == self.ends
         }
 
     @property
@@ -200,7 +200,7 @@ class Channel:
         if not lost and faults.random:
             lost = self._loses() or draw() < faults.corrupt
         for observer in self._world.observers:
-            observer.left(departure, *self._ends, frame, lost)
+            observer.left(departure, *self.ends, frame, lost)
         if lost:
             self.lost += 1
             return
@@ -213,8 +213,8 @@ class Channel:
                 arrival += draw() * faults.hold
             if draw() < faults.duplicate:
                 self.duplicated += 1
-                self._world.deliver(arrival, self._ends[1], self._target_port, frame)
-        self._world.deliver(arrival, self._ends[1], self._target_port, frame)
+                self._world.deliver(arrival, self.ends[1], self._target_port, frame)
+        self._world.deliver(arrival, self.ends[1], self._target_port, frame)
 
 
 def _has_lanes(frame: bytes) -> bool:

@@ -135,8 +135,12 @@ def test_endpoints_that_are_away_are_passed_over(server: EtcdServer, address: Et
     with silent:
         assert etcd.change({address.key("a"): b"1"})
         assert Etcd(address).below(address.key("")) == {address.key("a"): b"1"}
-        # The one that answered is asked first from then on.
-        assert (etcd._clients[0].host, etcd._clients[0].port) == address.endpoints[0]
+        # The one that answered is asked first from then on: no more connections to the others.
+        silent.accept()[0].close()
+        silent.setblocking(False)
+        assert etcd.change({address.key("a"): b"2"})
+        with pytest.raises(BlockingIOError):
+            silent.accept()
         away = Etcd(replace(address, endpoints=both.endpoints[:2]))
         refused, no_answer = f"{host}:1: connection refused", "no answer within 1 s"
         with pytest.raises(EtcdError, match=f"{refused}; {host}:.*: {no_answer}"):

@@ -29,7 +29,7 @@ from hopsum.coordination.operators import Operator
 from hopsum.coordination.tree import CoordinationTree, balanced_tree
 from hopsum.host_agent.io import coordination as module
 from hopsum.host_agent.io.coordination import OPTIONS, Address, Coordinator
-from tests.support.machine import PATIENCE, loopback
+from tests.support.machine import PATIENCE, loopback, until
 from tests.support.paths import ROOT, SUPPORT
 
 PATIENT = replace(OPTIONS, links=replace(OPTIONS.links, silence=1000.0))
@@ -53,8 +53,13 @@ def tree(request: pytest.FixtureRequest) -> CoordinationTree:
 
 
 @pytest.fixture
-def group(tree: CoordinationTree) -> Iterator[Group]:
-    addresses = free_addresses(len(tree.names))
+def addresses(tree: CoordinationTree) -> list[Address]:
+    """Where each process of the group listens."""
+    return free_addresses(len(tree.names))
+
+
+@pytest.fixture
+def group(tree: CoordinationTree, addresses: list[Address]) -> Iterator[Group]:
     with ExitStack() as stack:
         members = [
             stack.enter_context(closing(Coordinator(tree, rank, addresses, PATIENT)))
@@ -79,8 +84,7 @@ def test_all_start_in_one_order_from_different_orders(group: Group) -> None:
     for member in group:
         member.leave()
     for member in group:
-        member._thread.join(PATIENCE)
-        assert member.done
+        until(lambda member=member: member.done, "the others' leaves")
         with pytest.raises(CoordinationError, match="all processes have left; no operator"):
             member.next_start(PATIENCE)
 
@@ -290,10 +294,10 @@ def test_nothing_to_start_is_a_timeout_that_names_what_waits(group: Group) -> No
         group[1].next_start(0.05)
 
 
-def test_invalid_frames_end_only_their_connection(group: Group) -> None:
+def test_invalid_frames_end_only_their_connection(group: Group, addresses: list[Address]) -> None:
     for member in group:
         member.start()
-    own, other = (group[0]._addresses[rank] for rank in (0, 1))
+    own, other = addresses[:2]
     with socket.create_connection(own, PATIENCE, (other[0], 0)) as stranger:
         stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
         assert stranger.recv(100) == b""
@@ -303,10 +307,10 @@ def test_invalid_frames_end_only_their_connection(group: Group) -> None:
     assert {member.next_start(PATIENCE).name for member in group} == {"first"}
 
 
-def test_a_foreign_process_takes_no_place(group: Group) -> None:
+def test_a_foreign_process_takes_no_place(group: Group, addresses: list[Address]) -> None:
     """A connection from another address than a process's is not accepted as its own."""
     group[0].start()
-    own = group[0]._addresses
+    own = addresses
     [elsewhere] = loopback(1)
     received = framed(Frame(1, 0, 77, 0, 1, 0, Leave()))
     for source in (elsewhere, own[2][0]):
@@ -332,12 +336,12 @@ def until_closed(connection: socket.socket) -> None:
 
 @pytest.mark.slow
 def test_connections_that_have_not_said_whose_they_are_are_bounded(
-    group: Group, monkeypatch: pytest.MonkeyPatch
+    group: Group, addresses: list[Address], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More are turned away; when some of them have gone, processes get in."""
     monkeypatch.setattr(module, "MOST_UNHEARD", 4)
     group[0].start()
-    own = group[0]._addresses
+    own = addresses
     with ExitStack() as stack:
         silent = [
             stack.enter_context(socket.create_connection(own[0], PATIENCE, (own[2][0], 0)))
@@ -362,13 +366,13 @@ def test_operators_started_before_an_error_complete() -> None:
     addresses = free_addresses(2)
     with closing(Coordinator(balanced_tree(["a", "b"]), 0, addresses)) as coordinator:
         # As after frames that start an operator and end the coordination in one read.
-        participant = coordinator._participant
-        participant._events.append(Start(operator("w", 3), 0.0, 1))
+        participant = coordinator._participant  # noqa: SLF001
+        participant._events.append(Start(operator("w", 3), 0.0, 1))  # noqa: SLF001
         participant.failure = IterationMismatch("v", 1, ("b",), "ended it without")
         assert coordinator.next_start(PATIENCE).name == "w"
         with pytest.raises(IterationMismatch):
             coordinator.next_start(PATIENCE)
-        participant._events.append(Start(operator("x", 3), 0.0, 1))
+        participant._events.append(Start(operator("x", 3), 0.0, 1))  # noqa: SLF001
         assert len(coordinator.events()) == 1
         with pytest.raises(IterationMismatch):
             coordinator.events()

@@ -245,7 +245,8 @@ def test_frames_that_a_full_queue_rejects_are_handed_back_in_order(
     pair: tuple[PacketPort, socket.socket],
 ) -> None:
     port, far = pair
-    port._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    with socket.socket(fileno=os.dup(port.fileno())) as own:
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     flow, sent = Echo(), 0
     ran = Ran([], [], False)
     while not ran.unsent:
@@ -301,11 +302,11 @@ def test_frames_of_a_stream_are_taken_in_together(
     flow = Echo()
     flow.flow.deferrable = deferrable if of_flow else 1000
     port.run([flow.address], 0.0, -1, 1000.0 if of_flow else deferrable)
-    state = port._run
-    assert state is not None and port._library is not None
+    state = port._run  # noqa: SLF001
+    assert state is not None and port._library is not None  # noqa: SLF001
     addresses = (ctypes.c_void_p * 1)(flow.address)
     state.flows, state.taken_at, state.received = ctypes.addressof(addresses), 0.0, frames
-    port._library.packet_moderate(ctypes.addressof(state), interval)
+    port._library.packet_moderate(ctypes.addressof(state), interval)  # noqa: SLF001
     assert state.taken_at == interval
     assert 1000 * state.pause == pytest.approx(milliseconds)
 

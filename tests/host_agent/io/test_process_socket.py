@@ -28,6 +28,7 @@ from hopsum.host_agent.io.process_socket import (
     Request,
     SocketTaken,
 )
+from hopsum.host_agent.io.socket_peers import peer_of
 from hopsum.host_agent.process_calls import (
     ALL,
     BARRIER,
@@ -348,12 +349,8 @@ def test_the_one_rank_of_a_host_has_the_number_that_the_job_says(host: Host) -> 
 
 
 def test_a_job_is_attended_by_processes_of_one_user(host: Host) -> None:
-    [_] = attending(host, 0)
-    [first] = host.socket._connections.values()
-    first.user = 1001
-    other = Process(host)
-    [*_, last] = host.socket._connections.values()
-    last.user = 1002
+    first, other = as_user(host, 1001), as_user(host, 1002)
+    first.say({"kind": "attend", "job": JOB, "rank": 0})
     other.say({"kind": "attend", "job": JOB, "rank": 1})
     assert "job 7 belongs to user 1001 on this host" in other.hear()["why"]
 
@@ -429,11 +426,13 @@ def test_a_name_is_taken_once(host: Host, tmp_path: Path) -> None:
     with pytest.raises(SocketTaken, match=f"cannot listen for processes at {host.socket.name}"):
         Host(host.socket.name)
     path = str(tmp_path / "agent")
-    killed = Host(path)
+    first = Host(path)
     with pytest.raises(SocketTaken):
         Host(path)
-    # Its file is left.
-    killed.socket._server.close()
+    first.socket.close()
+    # Of one that was killed the file is left.
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as killed:
+        killed.bind(path)
     again = Host(path)
     Process(again)
     again.socket.close()
@@ -543,9 +542,7 @@ def test_jobs_are_handed_in_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_job_is_attended_by_the_user_who_handed_it_in(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    owner, other = Process(host), Process(host)
-    [first, second] = host.socket._connections.values()
-    first.user, second.user = 1001, 1002
+    owner, other = as_user(host, 1001), as_user(host, 1002)
     owner.submit("training", ["h1"])
     assert owner.hear() == {"kind": "submitted", "job": JOB}
     other.say({"kind": "attend", "job": JOB, "rank": 0})
@@ -556,9 +553,7 @@ def test_a_job_is_attended_by_the_user_who_handed_it_in(
     assert owner.hear()["kind"] == "started"
     # Numbers of jobs that are not known yet cannot be taken in bulk.
     monkeypatch.setattr(process_socket, "MOST_OF_USER", 2)
-    third = Process(host)
-    [*_, last] = host.socket._connections.values()
-    last.user = 1003
+    third = as_user(host, 1003)
     for job in (100, 101, 102):
         third.say({"kind": "attend", "job": job, "rank": 0})
     assert "job 102: user 1003 attends 2 jobs that this host does not know" in third.hear()["why"]
@@ -566,10 +561,13 @@ def test_a_job_is_attended_by_the_user_who_handed_it_in(
 
 def as_user(host: Host, user: int) -> Process:
     """A process that connects as one of another user would."""
-    process = Process(host)
-    [*_, last] = host.socket._connections.values()
-    last.user = user
-    return process
+
+    def peer(connected: socket.socket) -> tuple[int, int]:
+        return peer_of(connected)[0], user
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(process_socket, "peer_of", peer)
+        return Process(host)
 
 
 def open_descriptors() -> int:

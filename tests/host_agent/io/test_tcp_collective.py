@@ -6,6 +6,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from hopsum.collectives.schedule import Collective, Ranges, Schedule, make_step
 from hopsum.host_agent.io import tcp_collective as module
 from hopsum.host_agent.io.tcp_collective import _GREETING, PeerLost, TcpCollective
 from tests.support.machine import PATIENCE, loopback
+from tests.support.schedules import broadcast_from
 
 RANKS = 3
 
@@ -33,6 +35,20 @@ def ring_member(rank: int, addresses: list[str], timeout: float = PATIENCE) -> T
         sources=[Channel((rank - 1) % RANKS, 0)],
         timeout=timeout,
     )
+
+
+FROM_1_TO_0 = broadcast_from(1, ["a", "b"], 1)
+
+
+def connected(timeout: float) -> tuple[TcpCollective, TcpCollective]:
+    """Ranks 0 and 1, of which the second may send to the first."""
+    addresses = loopback(2)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(
+            TcpCollective, 0, addresses, targets=[], sources=[Channel(1, 0)], timeout=timeout
+        )
+        second = TcpCollective(1, addresses, targets=[Channel(0, 0)], sources=[])
+        return first.result(PATIENCE), second
 
 
 def test_rounds_of_a_ring_between_threads_are_exact() -> None:
@@ -168,12 +184,12 @@ def test_data_unblocked_by_another_channel_is_sent_at_once() -> None:
 def test_a_timeout_begins_anew_while_the_network_is_known_to_be_out_of_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    collective, silent = connected(timeout=8.0)
     now = 100.0
-    monkeypatch.setattr("hopsum.host_agent.io.tcp_collective.time.monotonic", lambda: now)
-    collective = TcpCollective(0, loopback(RANKS), targets=[], sources=[], timeout=8.0)
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
     news = [102.0, 109.0]
 
-    def select(timeout: float) -> list[object]:
+    def select(_: object, timeout: float) -> list[object]:
         """No progress; two messages say that none is possible."""
         nonlocal now
         end = now + timeout
@@ -183,11 +199,12 @@ def test_a_timeout_begins_anew_while_the_network_is_known_to_be_out_of_order(
         now = end
         return []
 
-    collective._selector.select = select  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(module.selectors.DefaultSelector, "select", select)
     with pytest.raises(PeerLost, match="rank 0: no progress for 8 s"):
-        collective._next_events()
+        collective.run(Execution(FROM_1_TO_0, 0, np.zeros(1, np.int32)))
     assert now == 109.0 + 8.0
-    collective.close()
+    for each in (collective, silent):
+        each.close()
 
 
 def test_a_channel_without_a_connection_is_refused() -> None:
@@ -264,7 +281,10 @@ def test_foreign_connections_neither_take_a_place_nor_delay_others() -> None:
             1, addresses, targets=[Channel(0, 0)], sources=[], port=[port, 0], whose=7
         )
         listening.join(PATIENCE)
-    assert met[0]._inlets[Channel(1, 0)].getpeername()[0] == peer
+    received = np.zeros(1, np.int32)
+    met[1].run(Execution(FROM_1_TO_0, 1, np.full(1, 5, np.int32)))
+    met[0].run(Execution(FROM_1_TO_0, 0, received))
+    assert received == [5]
     for collective in met.values():
         collective.close()
 
@@ -302,7 +322,10 @@ def test_connections_that_have_not_said_whose_they_are_are_bounded(
             1, [here, peer], targets=[Channel(0, 0)], sources=[], port=[port, 0], whose=7
         )
         listening.join(PATIENCE)
-    assert met[0]._inlets[Channel(1, 0)].getpeername()[0] == peer
+    received = np.zeros(1, np.int32)
+    met[1].run(Execution(FROM_1_TO_0, 1, np.full(1, 5, np.int32)))
+    met[0].run(Execution(FROM_1_TO_0, 0, received))
+    assert received == [5]
     for collective in met.values():
         collective.close()
 

@@ -511,7 +511,7 @@ def _call_in_any_order(calls: list[Any], job: Job, data: st.DataObject) -> None:
                 dtype = np.float32 if kind == "f" else np.int32
                 reduction = "sum" if len(kind) == 1 else kind
                 process.sum(np.full(elements, value, dtype), reduction, target)
-            if job._random.random() < 0.3:
+            if job.random.random() < 0.3:
                 job.run()
         process.leave()
     job.run()

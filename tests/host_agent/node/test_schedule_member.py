@@ -59,7 +59,7 @@ class Client:
         self.assignment = controller.assignment
         self.started = False
         self._controller = controller
-        self._events: list[Event] = []
+        self.pending: list[Event] = []
         self._wakeup = Wakeup()
         controller.clients.append(self)
 
@@ -70,7 +70,7 @@ class Client:
         return self._wakeup.fileno()
 
     def events(self) -> list[Event]:
-        taken, self._events = self._events, []
+        taken, self.pending = self.pending, []
         return taken
 
     def ready(self) -> None:
@@ -94,7 +94,7 @@ class Client:
         self._controller.working.wait()
 
     def released(self) -> None:
-        self._events.append(AllDone({}))
+        self.pending.append(AllDone({}))
         self._wakeup.set()
 
     def failed(self, reason: str) -> None:
@@ -263,7 +263,7 @@ def test_a_job_that_waits_for_the_network_does_not_time_out(
 
     def ready_and_waiting(client: Client) -> None:
         ready(client)
-        client._events.append(JobWaits())
+        client.pending.append(JobWaits())
 
     monkeypatch.setattr(Client, "ready", ready_and_waiting)
     workload = WorkloadSpec("random", RANKS, 2_003, 2, DataType.INT32, seed=1)

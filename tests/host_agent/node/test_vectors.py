@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -51,7 +52,13 @@ def combine(sources: list[SwitchedVectors], words: list[int]) -> None:
 
 
 def test_vectors_go_to_the_other_job_and_come_back_combined() -> None:
-    queues = [VectorQueue(ignore) for _ in range(3)]
+    waiting = [0] * 3
+    """Vectors of each rank that have not been combined."""
+
+    def count(rank: int) -> None:
+        waiting[rank] += 1
+
+    queues = [VectorQueue(partial(count, rank)) for rank in range(3)]
     coordinators = group(queues)
     sources = [SwitchedVectors(queue) for queue in queues]
     words: list[int] = []
@@ -73,7 +80,9 @@ def test_vectors_go_to_the_other_job_and_come_back_combined() -> None:
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
-        if all(queue._waiting for queue in queues):
+        if all(waiting) and not any(queue.ended for queue in queues):
+            for rank in range(3):
+                waiting[rank] -= 1
             combine(sources, words)
         threads[0].join(0.001)
     assert all(source.over for source in sources)

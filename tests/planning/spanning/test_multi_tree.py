@@ -254,5 +254,5 @@ def test_no_plan_is_a_plain_verdict() -> None:
 def test_a_search_without_time_proves_nothing() -> None:
     planning = _Planning(named("torus:3x3"), ForestOptions(max_trees=2), 0.0)
     proved = planning.certificate
-    planning._tighten("blocks", float("inf"), "")
+    planning._tighten("blocks", float("inf"), "")  # noqa: SLF001
     assert planning.certificate is proved

@@ -126,10 +126,13 @@ def small_networks(draw: st.DrawFn) -> tuple[PackingProblem, int]:
         builder.add_host(f"w{i}")
         for name in draw(st.sets(st.sampled_from(switches), min_size=1, max_size=2)):
             builder.link(f"w{i}", name, float(draw(st.integers(1, 4))))
+    tree = set()
     for i in range(1, len(switches)):
-        builder.link(switches[i], switches[draw(st.integers(0, i - 1))], float(draw(rates)))
+        other = draw(st.integers(0, i - 1))
+        builder.link(switches[i], switches[other], float(draw(rates)))
+        tree.add((switches[other], switches[i]))
     for a, b in combinations(switches, 2):
-        if frozenset((a, b)) not in builder._pairs and draw(st.booleans()):
+        if (a, b) not in tree and draw(st.booleans()):
             builder.link(a, b, float(draw(rates)))
     height = draw(st.integers(2, 6))
     return problem_of(builder.build(), ("ps",)), height

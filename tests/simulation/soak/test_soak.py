@@ -63,7 +63,7 @@ def mutated(tmp_path: Path, file: str, old: str, new: str) -> Kit:
     def pipeline(lanes: int, slots: int, max_hops: int) -> Pipeline:
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(pipelines, "PROGRAM", source / "hopsum.p4")
-            return pipelines._embedded.__wrapped__(lanes, slots, max_hops)
+            return pipelines.embedded_pipeline.__wrapped__(lanes, slots, max_hops)
 
     return Kit(pipeline, make_kit().load)
 

@@ -89,9 +89,14 @@ class ReadLimits(grpc.ServerInterceptor):
 
         return within
 
+    @property
+    def in_progress(self) -> int:
+        """Return the number of reads in progress."""
+        return len(self._reads)
+
     def _begin(self, read: _Read) -> None:
         with self._lock:
-            if len(self._reads) >= self._most:
+            if self.in_progress >= self._most:
                 raise ControlError(
                     "RESOURCE_EXHAUSTED",
                     f"{self._most} reads are in progress already: take their answers, or end them",
