@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hopsum.host_agent import codec
+from hopsum.host_agent.c_structures import c_fields
 from hopsum.host_agent.codec import Frames
 from hopsum.host_agent.congestion import LEAST_WINDOW, NO_QUEUE, CongestionWindow
 from hopsum.host_agent.process_calls import BARRIER, DONE, MOST_MEMORIES
@@ -110,10 +111,6 @@ _CONSTANTS = {
     "bits": "_bits",
 }
 """Its scalars."""
-_TENSOR = (
-    ["source", "result", "announced"],
-    ["first", "prologue", "end", "elements", "reduction", "byte", "left", "remarked", "remark"],
-)
 _BOUNDS = {
     "least_timeout": "_flight.round_trip.least",
     "most_timeout": "_flight.round_trip.most",
@@ -144,17 +141,6 @@ _STATE = {
     "round": ("_flight.congestion", "round"),
 }
 """What changes with every batch: whose it is, and its name there."""
-_INTEGERS = ["arrived", "log_next", "next", "newest", "newest_void", "open", "probes"]
-_TIMES = [
-    "answered_at",
-    "shortest",
-    "last_sent_at",
-    "variation",
-    "timeout",
-    "next_due",
-    "repair_due",
-]
-_CONGESTION = ["size", "most", "shortest_round", "path_round_trip", "path_step"]
 _COUNTERS = {"sent": "_statistics", "accepted": "_statistics", "ecn": "_statistics"}
 """Counters since `load`, and whose they are."""
 _SERVER_POINTERS = {
@@ -200,71 +186,28 @@ _SERVER_COUNTERS = {"sums": "statistics", "results": "statistics", "overflowed":
 class Flow(ctypes.Structure):
     """`struct flow` of flow.h."""
 
-    _fields_ = [
-        ("process", ctypes.c_void_p),
-        ("expire", ctypes.c_void_p),
-        ("call", ctypes.c_void_p),
-        ("key", ctypes.c_int64),
-        ("due", ctypes.c_double),
-        ("deferrable", ctypes.c_int64),
-        ("finished", ctypes.c_int64),
-        ("sent_bytes", ctypes.c_int64),
-    ]
+    _fields_ = c_fields("flow.h", "flow")
+
+
+_FLOW = {"flow": Flow}
 
 
 class _Stream(ctypes.Structure):
     """`struct stream` of ordinary_results.c."""
 
-    _fields_ = [
-        ("flow", Flow),
-        ("calls", ctypes.c_void_p),
-        *((name, ctypes.c_void_p) for name in _POINTERS),
-        *((name, ctypes.c_int64) for name in _CONSTANTS),
-        *((name, ctypes.c_double) for name in _BOUNDS),
-        ("progress", ctypes.c_void_p),
-        *((name, ctypes.c_void_p) for name in _TENSOR[0]),
-        *((name, ctypes.c_int64) for name in _TENSOR[1]),
-        *((name, ctypes.c_int64) for name in ("first_code", "alone", "begun")),
-        ("end_of_stream", ctypes.c_int64),
-        *((name, ctypes.c_int64) for name in _INTEGERS),
-        ("smoothed", ctypes.c_double),
-        *((name, ctypes.c_double) for name in _TIMES),
-        *((name, ctypes.c_double) for name in _CONGESTION),
-        *((name, ctypes.c_int64) for name in ("reacted", "round", "congestible", "refill")),
-        *((name, ctypes.c_int64) for name in _COUNTERS),
-        *((name, ctypes.c_int64) for name in ("sequenced", "marked", "last_answered")),
-        ("oldest", ctypes.c_double),
-        ("latest", ctypes.c_double),
-    ]
+    _fields_ = c_fields("ordinary_results.c", "stream", _FLOW)
 
 
 class _Server(ctypes.Structure):
     """`struct server` of ordinary_sums.c."""
 
-    _fields_ = [
-        ("flow", Flow),
-        *((name, ctypes.c_void_p) for name in _SERVER_POINTERS),
-        *((name, ctypes.c_int64) for name in _SERVER_CONSTANTS),
-        ("log_next", ctypes.c_int64),
-        ("tos", ctypes.c_int64),
-        *((name, ctypes.c_int64) for name in _SERVER_COUNTERS),
-        ("child", ctypes.c_int64),
-    ]
+    _fields_ = c_fields("ordinary_sums.c", "server", _FLOW)
 
 
 class _Root(ctypes.Structure):
     """`struct root` of ordinary_roots.c."""
 
-    _fields_ = [
-        ("flow", Flow),
-        ("stream", ctypes.c_void_p),
-        ("server", ctypes.c_void_p),
-        ("child", ctypes.c_int64),
-        ("contributions", ctypes.c_void_p),
-        ("results", ctypes.c_void_p),
-        ("contributions_left", ctypes.c_int64),
-        ("results_left", ctypes.c_int64),
-    ]
+    _fields_ = c_fields("ordinary_roots.c", "root", _FLOW)
 
 
 _TEXTS = (

@@ -18,17 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hopsum.host_agent import codec
+from hopsum.host_agent.c_structures import c_fields
 from hopsum.host_agent.process_calls import REDUCTIONS, SUM, TYPES, CallPacket, Mailbox
 from hopsum.host_agent.segment import Remark, Tensor
 from hopsum.protocol.wire import Reduction
 
 _EXPECTED = np.dtype(
-    [
-        *((name, np.uint8) for name in ("kind", "type", "reduction", "scaled")),
-        *((name, np.uint8) for name in ("ordered", "complemented", "combined", "code")),
-        ("elements", np.uint32),
-    ],
-    align=True,
+    [(name, np.dtype(kind)) for name, kind in c_fields("sure_calls.c", "expected")], align=True
 )
 """`struct expected` of sure_calls.c."""
 
@@ -82,16 +78,7 @@ class Answered(NamedTuple):
 class _Calls(ctypes.Structure):
     """`struct calls` of sure_calls.c."""
 
-    _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("expected", "memories", "bytes", "values")),
-        *((name, ctypes.c_void_p) for name in ("began", "ended")),
-        *((name, ctypes.c_int64) for name in ("socket", "count", "ranks", "next", "under_way")),
-        ("own", ctypes.c_int64),
-        *((name, ctypes.c_uint8) for name in ("kind", "type", "reduction", "fault")),
-        ("target", ctypes.c_uint32),
-        ("number", ctypes.c_uint64),
-        *((name, ctypes.c_uint32) for name in ("memory", "elements", "magnitude", "element")),
-    ]
+    _fields_ = c_fields("sure_calls.c", "calls")
 
 
 class SureCalls:

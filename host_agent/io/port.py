@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from hopsum.host_agent.c_structures import c_fields
 from hopsum.host_agent.codec import JOB_START, TREE_AT
 from p4switch.packet_io.compile import FLAGS, NoCompilerError, compile_shared
 from p4switch.packet_io.sockets import InterfaceError, attach_filter, open_packet_socket
@@ -159,24 +160,13 @@ def udp_filter(port: int, interfaces: Sequence[int] = ()) -> bytes:
 class _Links(ctypes.Structure):
     """`struct links` of mmsg.c."""
 
-    _fields_ = [(name, ctypes.c_int64) for name in ("home", "count")] + [
-        (name, ctypes.c_void_p) for name in ("keys", "interfaces")
-    ]
+    _fields_ = c_fields("io/mmsg.c", "links")
 
 
 class _Run(ctypes.Structure):
     """`struct run` of mmsg.c."""
 
-    _fields_ = [
-        *((name, ctypes.c_int64) for name in ("fd", "others")),
-        *(
-            (name, ctypes.c_void_p)
-            for name in ("links", "flows", "rows", "out", "lengths", "out_lengths")
-        ),
-        *((name, ctypes.c_int64) for name in ("count", "limit", "room", "stride")),
-        *((name, ctypes.c_double) for name in ("until", "deferrable", "taken_at", "pause")),
-        *((name, ctypes.c_int64) for name in ("received", "processed", "made", "sent")),
-    ]
+    _fields_ = c_fields("io/mmsg.c", "run")
 
 
 _ROOM = 512
