@@ -17,9 +17,10 @@ from benchmarks.report import Rows
 from hopsum.collectives.algorithms.level_wise import level_wise_all_reduce
 from hopsum.collectives.algorithms.level_wise_form import Form, form_for
 from hopsum.collectives.algorithms.ring import ring_all_reduce
-from hopsum.collectives.algorithms.rooted import RootedTree, network_tree
+from hopsum.collectives.algorithms.rooted import network_tree
 from hopsum.collectives.algorithms.target_parts import equal_parts
 from hopsum.collectives.schedule import Schedule
+from hopsum.collectives.tree import Tree
 from hopsum.network.builder import NetworkBuilder
 from hopsum.network.model import Network
 from hopsum.timing.estimate import estimate
@@ -47,7 +48,7 @@ Branch = tuple["int | Branch | Behind", ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class SwitchTree:
     """A tree of switches. `rates`: bit/s of links between switches, by depth from the root."""
 
     name: str
@@ -82,23 +83,23 @@ def skewed(degree: float) -> Branch:
 
 
 TREES = (
-    Tree("4 racks of 8, 1:1", ((8,),) * 4, (80e9,)),
-    Tree("4 racks of 8, 2:1", ((8,),) * 4, (40e9,)),
-    Tree("4 racks of 8, 4:1", ((8,),) * 4, (20e9,)),
-    Tree("4 racks of 8, 16:1", ((8,),) * 4, (5e9,)),
-    Tree("8 racks of 8, 32:1", ((8,),) * 8, (2.5e9,)),
-    Tree("4 racks of 2, 4:1", ((2,),) * 4, (5e9,)),
-    Tree("4 pods of 2 racks of 2, 2:1 and 2:1", (((2,), (2,)),) * 4, (10e9, 10e9)),
-    Tree("4 pods of 2 racks of 2, 2:1 and 4:1", (((2,), (2,)),) * 4, (5e9, 10e9)),
-    Tree("fat tree of 4 pods, core 8:1", (((2,), (2,)),) * 4, (5e9, 20e9)),
-    Tree("3 pods of 2 racks of 4, 2:1 and 8:1", (((4,), (4,)),) * 3, (5e9, 20e9)),
-    Tree("racks of 8, 4, 2 and 1, 2:1", skewed(2)),
-    Tree("racks of 8, 4, 2 and 1, 4:1", skewed(4)),
-    Tree("racks of 8, 4, 2 and 1, uplinks 10G", ((8,), (4,), (2,), (1,)), (10e9,)),
-    Tree("racks of 8, 4, 2 and 1, uplinks 5G", ((8,), (4,), (2,), (1,)), (5e9,)),
-    Tree("4 racks of 8, 4:1, one with 2.5G", (*((8,),) * 3, Behind(2.5e9, (8,))), (20e9,)),
-    Tree("pods of racks of 8 and 4, of 2 and 1", (((8,), (4,)), ((2,), (1,))), (5e9, 10e9)),
-    Tree("6 switches in a row, 2 hosts on each", (2, (2, (2,)), (2, (2, (2,)))), (5e9, 10e9)),
+    SwitchTree("4 racks of 8, 1:1", ((8,),) * 4, (80e9,)),
+    SwitchTree("4 racks of 8, 2:1", ((8,),) * 4, (40e9,)),
+    SwitchTree("4 racks of 8, 4:1", ((8,),) * 4, (20e9,)),
+    SwitchTree("4 racks of 8, 16:1", ((8,),) * 4, (5e9,)),
+    SwitchTree("8 racks of 8, 32:1", ((8,),) * 8, (2.5e9,)),
+    SwitchTree("4 racks of 2, 4:1", ((2,),) * 4, (5e9,)),
+    SwitchTree("4 pods of 2 racks of 2, 2:1 and 2:1", (((2,), (2,)),) * 4, (10e9, 10e9)),
+    SwitchTree("4 pods of 2 racks of 2, 2:1 and 4:1", (((2,), (2,)),) * 4, (5e9, 10e9)),
+    SwitchTree("fat tree of 4 pods, core 8:1", (((2,), (2,)),) * 4, (5e9, 20e9)),
+    SwitchTree("3 pods of 2 racks of 4, 2:1 and 8:1", (((4,), (4,)),) * 3, (5e9, 20e9)),
+    SwitchTree("racks of 8, 4, 2 and 1, 2:1", skewed(2)),
+    SwitchTree("racks of 8, 4, 2 and 1, 4:1", skewed(4)),
+    SwitchTree("racks of 8, 4, 2 and 1, uplinks 10G", ((8,), (4,), (2,), (1,)), (10e9,)),
+    SwitchTree("racks of 8, 4, 2 and 1, uplinks 5G", ((8,), (4,), (2,), (1,)), (5e9,)),
+    SwitchTree("4 racks of 8, 4:1, one with 2.5G", (*((8,),) * 3, Behind(2.5e9, (8,))), (20e9,)),
+    SwitchTree("pods of racks of 8 and 4, of 2 and 1", (((8,), (4,)), ((2,), (1,))), (5e9, 10e9)),
+    SwitchTree("6 switches in a row, 2 hosts on each", (2, (2, (2,)), (2, (2, (2,)))), (5e9, 10e9)),
 )
 """Oversubscription of hosts to uplink, lowest level first. An ordered ring loads an uplink no more
 than of a host's link, so it suffers only where an uplink is slower than that."""
@@ -113,7 +114,7 @@ def measure() -> Rows:
     return rows + [row(tree, size) for tree in small for size in SMALL_SIZES]
 
 
-def row(tree: Tree, size: int) -> dict[str, Any]:
+def row(tree: SwitchTree, size: int) -> dict[str, Any]:
     """Return milliseconds of each algorithm and of the bound on a tree, and their ratios."""
     network = tree.network()
     ranks = list(network.hosts)
@@ -160,7 +161,7 @@ def seconds(network: Network, schedule: Schedule, hosts: Sequence[str]) -> float
     return estimate(network, ScheduleWork([named], block=schedule.block), resolution=0.0).seconds
 
 
-def bound(tree: RootedTree, network: Network, ranks: Sequence[str], size: int) -> float:
+def bound(tree: Tree, network: Network, ranks: Sequence[str], size: int) -> float:
     """Return the least seconds of an all-reduce of `size` bytes where only hosts sum.
 
     If the tree is cut into k parts with ranks, an element crosses between them k - 1 times before
@@ -201,7 +202,7 @@ class _Open:
 
 
 def worst_cut(
-    tree: RootedTree, capacities: Mapping[str, Fraction | None], ranks: frozenset[str]
+    tree: Tree, capacities: Mapping[str, Fraction | None], ranks: frozenset[str]
 ) -> Fraction:
     """Return the maximum of (k - 1) / (what k parts with ranks can send) over all cuts.
 
@@ -218,7 +219,7 @@ def worst_cut(
 
 
 def _best_cut(
-    tree: RootedTree,
+    tree: Tree,
     capacities: Mapping[str, Fraction | None],
     ranks: frozenset[str],
     price: Fraction,

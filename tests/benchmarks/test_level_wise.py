@@ -15,19 +15,20 @@ from benchmarks.level_wise import (
     SMALL_TREES,
     TREES,
     Behind,
-    Tree,
+    SwitchTree,
     bound,
     row,
     worst_cut,
 )
-from hopsum.collectives.algorithms.rooted import RootedTree, network_tree
+from hopsum.collectives.algorithms.rooted import network_tree
+from hopsum.collectives.tree import Tree
 from hopsum.timing.routes import TCP
 
 ON_WIRE = TCP.packet / TCP.payload + TCP.answer
 
 
 def by_trying_all(
-    tree: RootedTree, capacities: dict[str, Fraction | None], ranks: frozenset[str]
+    tree: Tree, capacities: dict[str, Fraction | None], ranks: frozenset[str]
 ) -> Fraction:
     """The worst cut by its definition, over all sets of edges."""
     best = Fraction(0)
@@ -52,25 +53,25 @@ def by_trying_all(
 @st.composite
 def cases(
     draw: st.DrawFn,
-) -> tuple[RootedTree, dict[str, Fraction | None], frozenset[str]]:
+) -> tuple[Tree, dict[str, Fraction | None], frozenset[str]]:
     count = draw(st.integers(2, 8))
     parents = {str(i): str(draw(st.integers(0, i - 1))) for i in range(1, count)}
     rates = st.one_of(st.none(), st.fractions(Fraction(1, 4), 10, max_denominator=4))
     ranks = draw(st.sets(st.sampled_from(["0", *parents]), min_size=1))
-    return RootedTree("0", parents), {node: draw(rates) for node in parents}, frozenset(ranks)
+    return Tree("0", parents), {node: draw(rates) for node in parents}, frozenset(ranks)
 
 
 @pytest.mark.slow
 @given(cases())
 def test_the_worst_cut_is_the_worst_of_all(
-    case: tuple[RootedTree, dict[str, Fraction | None], frozenset[str]],
+    case: tuple[Tree, dict[str, Fraction | None], frozenset[str]],
 ) -> None:
     assert worst_cut(*case) == by_trying_all(*case)
 
 
 @pytest.mark.parametrize("uplink", [2.5e9, 10e9, 80e9])
 def test_the_bound_of_equal_racks_is_in_closed_form(uplink: float) -> None:
-    tree = Tree("", ((8,),) * 4, (uplink,))
+    tree = SwitchTree("", ((8,),) * 4, (uplink,))
     network = tree.network()
     ranks = list(network.hosts)
     bits = 2 * 8_000_000 * ON_WIRE
@@ -82,7 +83,7 @@ def test_the_bound_of_equal_racks_is_in_closed_form(uplink: float) -> None:
 @pytest.mark.slow
 def test_equal_trees_reach_the_bound_and_slow_uplinks_beat_the_ring() -> None:
     equal, slow, uneven = (
-        row(Tree("", shape, (rate,)), 20_000_000)
+        row(SwitchTree("", shape, (rate,)), 20_000_000)
         for shape, rate in (
             (((4,),) * 4, 40e9),
             (((4,),) * 4, 5e9),
@@ -116,7 +117,7 @@ def test_never_slower_than_the_ring_in_order() -> None:
         (Behind(20e9, ((2,), (1,))), Behind(10e9, (2,))),
         (1, Behind(10e9, (1, Behind(10e9, (1, Behind(10e9, (2,))))))),
     ):
-        assert row(Tree("", shape, (10e9,)), 20_000_000)["times_ring"] > 0.99, shape
+        assert row(SwitchTree("", shape, (10e9,)), 20_000_000)["times_ring"] > 0.99, shape
 
 
 def test_the_trees_are_those_asked_for() -> None:

@@ -15,7 +15,7 @@ from hopsum.collectives import execution
 from hopsum.collectives.algorithms.halving_doubling import halving_doubling_all_reduce
 from hopsum.collectives.algorithms.level_wise import level_wise_all_reduce
 from hopsum.collectives.algorithms.ring import ring_all_reduce
-from hopsum.collectives.algorithms.rooted import RootedTree, heap_tree
+from hopsum.collectives.algorithms.rooted import heap_tree
 from hopsum.collectives.algorithms.trees import (
     SharedTree,
     double_tree_all_reduce,
@@ -24,6 +24,7 @@ from hopsum.collectives.algorithms.trees import (
 )
 from hopsum.collectives.execution import Channel, Execution, channels
 from hopsum.collectives.schedule import Collective, Ranges, Schedule, make_step
+from hopsum.collectives.tree import Tree
 from tests.support.halves import all_gather_of, reduce_scatter_of
 from tests.support.schedules import broadcast_from, reduce_to
 
@@ -34,8 +35,8 @@ def names(count: int) -> list[str]:
     return [f"h{i}" for i in range(count)]
 
 
-def two_racks(count: int) -> RootedTree:
-    return RootedTree(
+def two_racks(count: int) -> Tree:
+    return Tree(
         "s", {"a": "s", "b": "s"} | {h: "a" if i % 3 else "b" for i, h in enumerate(names(count))}
     )
 

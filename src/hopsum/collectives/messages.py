@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import TypeVar
 
-from hopsum.collectives.algorithms.rooted import RootedTree
 from hopsum.collectives.algorithms.trees import SharedTree
 from hopsum.collectives.plan import HostPart, JobPlan, Results, SwitchPart, TreePlan
 from hopsum.collectives.task_messages import choice
+from hopsum.collectives.tree import Tree
 from hopsum.network.model import Host, Link, Network, Switch
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.wire import Hop, Reduction
@@ -185,5 +185,5 @@ def shared_tree_from(message: pb.SharedTree) -> SharedTree:
     """Return the tree of a message; ScheduleError if invalid, ValueError for an invalid share."""
     if not _FRACTION.fullmatch(message.share):
         raise ValueError(f"share {message.share!r:.40}: expected a fraction, such as 3/8")
-    tree = RootedTree(message.root, _in_order(message.parents))
+    tree = Tree(message.root, _in_order(message.parents))
     return SharedTree(tree, Fraction(message.share))

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from hopsum.collectives.algorithms.rooted import RootedTree
 from hopsum.collectives.plan import JobPlan, PlanError, Results, SwitchPart, TreePlan
 from hopsum.collectives.schedule import ScheduleError
+from hopsum.collectives.tree import Tree
 from hopsum.network.model import Network, NetworkError, shorten
 from hopsum.protocol.wire import (
     MAX_CHILDREN,
@@ -85,7 +85,7 @@ def _host_part_faults(plan: JobPlan) -> Iterator[str]:
                 yield f"part {number} of hosts: a ring of other hosts than the workers"
             continue
         try:
-            RootedTree(part.root, part.parents).check_ranks(plan.workers)
+            Tree(part.root, part.parents).check_ranks(plan.workers)
         except ScheduleError as error:
             yield f"part {number} of hosts: {error}"
 

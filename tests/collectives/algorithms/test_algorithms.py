@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hopsum.collectives.algorithms.halving_doubling import halving_doubling_all_reduce
 from hopsum.collectives.algorithms.ring import ring_all_reduce
-from hopsum.collectives.algorithms.rooted import RootedTree, heap_tree, network_tree
+from hopsum.collectives.algorithms.rooted import heap_tree, network_tree
 from hopsum.collectives.algorithms.trees import (
     SharedTree,
     double_binary_trees,
@@ -22,6 +22,7 @@ from hopsum.collectives.algorithms.trees import (
 from hopsum.collectives.link_volumes import link_volumes
 from hopsum.collectives.schedule import ScheduleError
 from hopsum.collectives.schedule_checker import check_schedule
+from hopsum.collectives.tree import Tree
 from hopsum.network.loaders import load_network
 from hopsum.network.model import NetworkError
 from hopsum.network.paths import PlainRoutes
@@ -58,7 +59,7 @@ def test_several_random_trees_are_proved(count: int, elements: int, data: st.Dat
         order = data.draw(st.permutations([*ranks, "s1", "s2"]))
         parents = {node: order[data.draw(st.integers(0, i))] for i, node in enumerate(order[1:])}
         share = Fraction(data.draw(st.integers(1, 9)), data.draw(st.integers(1, 9)))
-        trees.append(SharedTree(RootedTree(order[0], parents), share))
+        trees.append(SharedTree(Tree(order[0], parents), share))
     schedule = multi_tree_all_reduce(ranks, elements, trees)
     check_schedule(schedule)
     assert len(set(schedule.chains)) <= len(trees)
@@ -88,7 +89,7 @@ def test_shares_divide_the_tensor() -> None:
 
 
 def test_branches_without_ranks_are_left_out() -> None:
-    tree = RootedTree("s", {"h0": "s", "h1": "s", "x": "s", "y": "x"})
+    tree = Tree("s", {"h0": "s", "h1": "s", "x": "s", "y": "x"})
     schedule = tree_all_reduce(["h0", "h1"], 5, tree)
     assert schedule.names == ("h0", "h1", "s")
 
@@ -99,16 +100,16 @@ def test_branches_without_ranks_are_left_out() -> None:
         (lambda: heap_tree([]), "no ranks: expected at least one"),
         (lambda: tree_all_reduce(["a", "b", "a"], 4), "ranks a are listed more than once"),
         (
-            lambda: RootedTree("r", {"a": "b", "b": "c", "c": "b"}),
+            lambda: Tree("r", {"a": "b", "b": "c", "c": "b"}),
             "a cycle b, c, b; expected every node to lead to the root r",
         ),
         (
-            lambda: RootedTree("r", {"a": "b"}),
+            lambda: Tree("r", {"a": "b"}),
             "a hangs on b, which has no parent and is not the root r; expected one tree",
         ),
-        (lambda: RootedTree("r", {"r": "a", "a": "r"}), "its root r has a parent, a; expected no"),
+        (lambda: Tree("r", {"r": "a", "a": "r"}), "its root r has a parent, a; expected no"),
         (
-            lambda: tree_all_reduce(["a", "b", "c"], 4, RootedTree("a", {"b": "a"})),
+            lambda: tree_all_reduce(["a", "b", "c"], 4, Tree("a", {"b": "a"})),
             "tree rooted at a: ranks c are not connected to it",
         ),
         (lambda: halving_doubling_all_reduce(0, 4), "0 ranks: expected at least one"),

@@ -18,11 +18,12 @@ from hopsum.collectives.algorithms.level_wise import (
     pieces_for,
     ranks_as_leaves,
 )
-from hopsum.collectives.algorithms.rooted import RootedTree, network_tree
+from hopsum.collectives.algorithms.rooted import network_tree
 from hopsum.collectives.execution import Channel, Execution
 from hopsum.collectives.link_volumes import link_volumes
 from hopsum.collectives.schedule import Schedule, ScheduleError, Transfer
 from hopsum.collectives.schedule_checker import check_schedule
+from hopsum.collectives.tree import Tree
 from hopsum.network.loaders import load_network
 from hopsum.timing.routes import LinkArrays
 from hopsum.timing.scenario import MANY_FLOWS, Scenario
@@ -34,7 +35,7 @@ SHARES = 6**5
 """Divisible by all products of children in the trees below."""
 
 
-def tree_of(branches: Any) -> tuple[RootedTree, list[str]]:
+def tree_of(branches: Any) -> tuple[Tree, list[str]]:
     """A tree from nested lists; every None is a leaf."""
     parents: dict[str, str] = {}
     ranks: list[str] = []
@@ -51,10 +52,10 @@ def tree_of(branches: Any) -> tuple[RootedTree, list[str]]:
                 grow(child, name)
 
     grow(branches, "s0")
-    return RootedTree("s0", parents), ranks
+    return Tree("s0", parents), ranks
 
 
-def path_in(tree: RootedTree) -> Any:
+def path_in(tree: Tree) -> Any:
     def path(source: str, target: str) -> list[str]:
         up, down = [source], [target]
         while up[-1] != tree.root:
@@ -69,7 +70,7 @@ def path_in(tree: RootedTree) -> Any:
     return path
 
 
-def target_share(tree: RootedTree, node: str) -> Fraction:
+def target_share(tree: Tree, node: str) -> Fraction:
     """1 / (number of children) over all nodes above."""
     share = Fraction(1)
     while node != tree.root:
@@ -228,7 +229,7 @@ def test_a_deep_chain_with_a_leaf_at_every_node() -> None:
         f"h{i}": f"s{min(i, depth)}" for i in range(depth + 2)
     }
     ranks = [f"h{i}" for i in range(depth + 2)]
-    check_schedule(level_wise_all_reduce(RootedTree("s0", parents), ranks, 10_000))
+    check_schedule(level_wise_all_reduce(Tree("s0", parents), ranks, 10_000))
 
 
 def test_many_ranks_on_an_uneven_tree() -> None:
@@ -241,7 +242,7 @@ def test_many_ranks_on_an_uneven_tree() -> None:
 
 
 def test_ranks_above_others_become_leaves_next_to_them() -> None:
-    tree = RootedTree("r", {"a": "r", "b": "a", "c": "a", "d": "r"})
+    tree = Tree("r", {"a": "r", "b": "a", "c": "a", "d": "r"})
     leaves = ranks_as_leaves(tree, ["a", "b", "r"])
     assert leaves.root == "branch of r"
     assert leaves.children["branch of r"] == ("r", "branch of a")
@@ -255,7 +256,7 @@ def test_ranks_above_others_become_leaves_next_to_them() -> None:
 
 
 def test_ranks_outside_the_tree_are_refused() -> None:
-    tree = RootedTree("r", {"a": "r", "b": "a"})
+    tree = Tree("r", {"a": "r", "b": "a"})
     with pytest.raises(ScheduleError, match=r"ranks c are not connected"):
         level_wise_all_reduce(tree, ["b", "c"], 4)
     with pytest.raises(ScheduleError, match=r"no ranks"):
@@ -367,4 +368,4 @@ def test_pieces_are_chosen_by_levels_and_size() -> None:
     # A rank of 32 racks of 32 sends 124 messages a piece.
     assert chosen([[None] * 32] * 32, 250_000_000) == 8
     with pytest.raises(ScheduleError, match=r"no ranks"):
-        pieces_for(RootedTree("r", {}), [], 4)
+        pieces_for(Tree("r", {}), [], 4)

@@ -20,12 +20,12 @@ from hopsum.collectives.algorithms.level_wise_form import (
     uneven_levels,
 )
 from hopsum.collectives.algorithms.ring import ring_all_reduce
-from hopsum.collectives.algorithms.rooted import RootedTree
 from hopsum.collectives.algorithms.target_parts import Rates, equal_parts, link_loads, time_of
 from hopsum.collectives.link_volumes import link_volumes
 from hopsum.collectives.schedule import Schedule, ScheduleError
 from hopsum.collectives.schedule_checker import check_schedule
 from hopsum.collectives.task_messages import form_from, form_message
+from hopsum.collectives.tree import Tree
 from hopsum.network.builder import NetworkBuilder
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
@@ -39,13 +39,13 @@ Row = tuple[int, int, int, int]
 LARGE = 10_000_000
 
 
-def racks(sizes: list[int]) -> tuple[RootedTree, list[str]]:
+def racks(sizes: list[int]) -> tuple[Tree, list[str]]:
     parents = {f"s{i}": "root" for i in range(len(sizes))}
     hosts = [(f"h{i}.{j}", f"s{i}") for i, size in enumerate(sizes) for j in range(size)]
-    return RootedTree("root", parents | dict(hosts)), [host for host, _ in hosts]
+    return Tree("root", parents | dict(hosts)), [host for host, _ in hosts]
 
 
-def rated(tree: RootedTree, uplinks: list[int], hosts: int) -> Rates:
+def rated(tree: Tree, uplinks: list[int], hosts: int) -> Rates:
     return {
         node: Fraction(uplinks[int(node[1:])] if above == "root" else hosts)
         for node, above in tree.parents.items()
@@ -96,7 +96,7 @@ def test_a_slow_rack_keeps_less() -> None:
 def test_two_branches_are_a_ring_for_any_parts() -> None:
     flat, ranks = racks([4, 2, 4, 2])
     pods = {"s0": "a", "s1": "a", "s2": "b", "s3": "b", "a": "root", "b": "root"}
-    tree = RootedTree("root", {**flat.parents, **pods})
+    tree = Tree("root", {**flat.parents, **pods})
     rates = {node: Fraction(1 if node in "ab" else 4) for node in tree.parents}
     form = choose_form(tree, rates, ranks, LARGE)
     assert form.siblings is Siblings.RING
@@ -106,7 +106,7 @@ def test_two_branches_are_a_ring_for_any_parts() -> None:
 def test_where_no_level_binds_there_is_one() -> None:
     tree, ranks = racks([8, 4, 2, 1])
     form = choose_form(tree, rated(tree, [1] * 4, 1), ranks, LARGE)
-    assert form.tree == RootedTree("root", dict.fromkeys(ranks, "root"))
+    assert form.tree == Tree("root", dict.fromkeys(ranks, "root"))
     assert (form.siblings, form.pieces) == (Siblings.RING, 4)
     assert choose_form(tree, rated(tree, [1] * 4, 2), ranks, LARGE).tree == tree
 
@@ -142,7 +142,7 @@ def turns_of(schedule: Schedule) -> tuple[list[set[Row]], list[set[Row]]]:
 
 
 def test_a_flat_ring_is_in_the_order_of_the_tree_and_gathers_in_the_reverse_order() -> None:
-    tree = RootedTree("r", {"a": "r", "b": "r", "c": "a", "d": "b", "e": "a", "f": "a"})
+    tree = Tree("r", {"a": "r", "b": "r", "c": "a", "d": "b", "e": "a", "f": "a"})
     ranks = ["f", "d", "e", "c"]
     form = choose_form(tree, dict.fromkeys(tree.parents, Fraction(1)), ranks, LARGE)
     assert form.flat
@@ -209,7 +209,7 @@ def test_the_form_is_described() -> None:
         tree, rates, ranks, LARGE, options=FormOptions(Shape.FLAT, Siblings.HIERARCHICAL)
     )
     assert flat.describe().startswith("flat: all ranks, in the order of the tree, exchange hier")
-    star = RootedTree("s", dict.fromkeys("abc", "s"))
+    star = Tree("s", dict.fromkeys("abc", "s"))
     alike = dict.fromkeys("abc", Fraction(1))
     assert choose_form(star, alike, list("abc"), LARGE).describe().startswith("1 level: ")
 
@@ -274,7 +274,7 @@ def test_invalid_options_are_refused(field: str, number: int) -> None:
 
 
 def test_the_one_level_is_in_the_order_of_the_tree() -> None:
-    tree = RootedTree("r", {"a": "r", "b": "r", "c": "a", "d": "b", "e": "a", "f": "r"})
+    tree = Tree("r", {"a": "r", "b": "r", "c": "a", "d": "b", "e": "a", "f": "r"})
     assert list(flattened(tree, ["f", "d", "e", "c"]).parents) == ["c", "e", "d", "f"]
 
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from hopsum.collectives.algorithms.level_wise import Siblings, level_wise_all_reduce
-from hopsum.collectives.algorithms.rooted import RootedTree
 from hopsum.collectives.algorithms.target_parts import (
     Parts,
     Rates,
@@ -27,17 +26,18 @@ from hopsum.collectives.algorithms.target_parts import (
 from hopsum.collectives.link_volumes import link_volumes
 from hopsum.collectives.schedule import ScheduleError
 from hopsum.collectives.schedule_checker import check_schedule
+from hopsum.collectives.tree import Tree
 
 
 @st.composite
-def rated_trees(draw: st.DrawFn, most: int = 12) -> tuple[RootedTree, Rates]:
+def rated_trees(draw: st.DrawFn, most: int = 12) -> tuple[Tree, Rates]:
     count = draw(st.integers(2, most))
     parents = {str(i): str(draw(st.integers(0, i - 1))) for i in range(1, count)}
     rates = st.one_of(st.none(), st.fractions(Fraction(1, 4), 8, max_denominator=4))
-    return RootedTree("0", parents), {node: draw(rates) for node in parents}
+    return Tree("0", parents), {node: draw(rates) for node in parents}
 
 
-def least_by_programme(tree: RootedTree, rates: Rates) -> float:
+def least_by_programme(tree: Tree, rates: Rates) -> float:
     """The least time by linear programming: loads are the unknowns, and the time."""
     root = tree.root
     while len(tree.children[root]) == 1:
@@ -73,12 +73,12 @@ def least_by_programme(tree: RootedTree, rates: Rates) -> float:
     return float(solved.x[-1])
 
 
-def least_time(tree: RootedTree, rates: Rates) -> Fraction:
+def least_time(tree: Tree, rates: Rates) -> Fraction:
     """Return the least that any parts allow, in tensors over the rates' unit."""
     return _least_time(_without_stem(tree), rates)[0]
 
 
-def check_parts(tree: RootedTree, parts: Parts) -> None:
+def check_parts(tree: Tree, parts: Parts) -> None:
     assert set(parts) == set(tree.parents)
     assert min(parts.values()) >= 0
     for children in tree.children.values():
@@ -87,7 +87,7 @@ def check_parts(tree: RootedTree, parts: Parts) -> None:
 
 @pytest.mark.slow
 @given(rated_trees())
-def test_no_parts_are_better_than_the_rated(case: tuple[RootedTree, Rates]) -> None:
+def test_no_parts_are_better_than_the_rated(case: tuple[Tree, Rates]) -> None:
     tree, rates = case
     parts = rated_parts(tree, rates)
     check_parts(tree, parts)
@@ -99,7 +99,7 @@ def test_no_parts_are_better_than_the_rated(case: tuple[RootedTree, Rates]) -> N
 @pytest.mark.slow
 @given(rated_trees(most=6))
 @settings(max_examples=50)
-def test_no_parts_on_a_grid_are_faster(case: tuple[RootedTree, Rates]) -> None:
+def test_no_parts_on_a_grid_are_faster(case: tuple[Tree, Rates]) -> None:
     tree, rates = case
     least = least_time(tree, rates)
     choices = [
@@ -119,7 +119,7 @@ def test_no_parts_on_a_grid_are_faster(case: tuple[RootedTree, Rates]) -> None:
 @pytest.mark.slow
 @given(rated_trees(most=9), st.integers(1, 300), st.integers(1, 3))
 def test_schedules_of_any_parts_are_proved(
-    case: tuple[RootedTree, Rates], elements: int, pieces: int
+    case: tuple[Tree, Rates], elements: int, pieces: int
 ) -> None:
     tree, rates = case
     ranks = [node for node in tree.nodes if not tree.children[node]]
@@ -131,7 +131,7 @@ def test_schedules_of_any_parts_are_proved(
 @pytest.mark.slow
 @given(rated_trees(most=9))
 @settings(max_examples=50)
-def test_links_carry_their_loads(case: tuple[RootedTree, Rates]) -> None:
+def test_links_carry_their_loads(case: tuple[Tree, Rates]) -> None:
     tree, rates = case
     ranks = [node for node in tree.nodes if not tree.children[node]]
     elements = 100_000
@@ -159,13 +159,13 @@ def test_links_carry_their_loads(case: tuple[RootedTree, Rates]) -> None:
             assert volumes.get(link, 0) == pytest.approx(load * elements, abs=1000)
 
 
-def tree_of(racks: list[int]) -> tuple[RootedTree, list[str]]:
+def tree_of(racks: list[int]) -> tuple[Tree, list[str]]:
     parents = {f"s{i}": "root" for i in range(len(racks))}
     hosts = [(f"h{i}.{j}", f"s{i}") for i, size in enumerate(racks) for j in range(size)]
-    return RootedTree("root", parents | dict(hosts)), [host for host, _ in hosts]
+    return Tree("root", parents | dict(hosts)), [host for host, _ in hosts]
 
 
-def rates_of(tree: RootedTree, rack: list[int], host: int) -> dict[str, Fraction | None]:
+def rates_of(tree: Tree, rack: list[int], host: int) -> dict[str, Fraction | None]:
     return {
         node: Fraction(rack[int(node[1:])] if node in tree.children["root"] else host)
         for node in tree.parents
@@ -195,7 +195,7 @@ def test_links_without_limits_take_no_time() -> None:
 
 
 def test_nothing_is_exchanged_above_the_only_branch() -> None:
-    tree = RootedTree("r", {"a": "r", "b": "a", "c": "a"})
+    tree = Tree("r", {"a": "r", "b": "a", "c": "a"})
     rates: Rates = {"a": Fraction(1, 100), "b": Fraction(1), "c": Fraction(1)}
     assert least_time(tree, rates) == 1
     assert rated_parts(tree, rates) == {"a": 1, "b": Fraction(1, 2), "c": Fraction(1, 2)}

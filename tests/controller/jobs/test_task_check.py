@@ -19,11 +19,11 @@ from typer.testing import CliRunner
 from hopsum.cli.job_commands import make_submission, read_task
 from hopsum.cli.main import app
 from hopsum.collectives.algorithms.catalogue import SCHEDULES
-from hopsum.collectives.algorithms.rooted import RootedTree
 from hopsum.collectives.algorithms.trees import SharedTree
 from hopsum.collectives.choices import FormOptions, Shape, Siblings
 from hopsum.collectives.plan import DataType, JobPlan
 from hopsum.collectives.task_messages import workload_from
+from hopsum.collectives.tree import Tree
 from hopsum.collectives.workload import MOST_TENSORS, WorkloadError, WorkloadSpec
 from hopsum.controller.dataplane.rules import SwitchRules
 from hopsum.controller.jobs import task_check
@@ -157,7 +157,7 @@ def test_a_file_gives_a_task(tmp_path: Path) -> None:
         WorkloadSpec("random", 2, 10, 3, DataType.INT32, 1),
         "multi-tree",
         {"deadline": 8.0},
-        (SharedTree(RootedTree("h1", {"h2": "h1"}), Fraction(1, 2)),),
+        (SharedTree(Tree("h1", {"h2": "h1"}), Fraction(1, 2)),),
         CoordinationTree(("h1", "h2"), (-1, 0)),
         3,
         FormOptions(Shape.LEVELS, Siblings.RING),

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from hopsum.collectives.algorithms.halving_doubling import halving_doubling_all_reduce
 from hopsum.collectives.algorithms.level_wise import level_wise_all_reduce
 from hopsum.collectives.algorithms.ring import ring_all_reduce
-from hopsum.collectives.algorithms.rooted import RootedTree
 from hopsum.collectives.algorithms.trees import double_tree_all_reduce, server_all_reduce
 from hopsum.collectives.execution import Channel, Execution, channels
 from hopsum.collectives.schedule import Collective, Ranges, Schedule, make_step
+from hopsum.collectives.tree import Tree
 from hopsum.host_agent.io import tcp_collective as module
 from hopsum.host_agent.io.tcp_collective import _GREETING, PeerLost, TcpCollective
 from tests.support.machine import PATIENCE, loopback
@@ -111,7 +111,7 @@ def run_between_threads(
         lambda elements: double_tree_all_reduce(["a", "b", "c", "d", "e"], elements),
         lambda elements: server_all_reduce(["a", "b", "c"], elements, ["x", "y"]),
         lambda elements: level_wise_all_reduce(
-            RootedTree("s", {"p": "s", "a": "p", "b": "p", "q": "s", "c": "q", "d": "q", "e": "q"}),
+            Tree("s", {"p": "s", "a": "p", "b": "p", "q": "s", "c": "q", "d": "q", "e": "q"}),
             ["a", "b", "c", "d", "e"],
             elements,
         ),

@@ -21,7 +21,7 @@ from hopsum.planning.steiner import multi_hop
 from hopsum.planning.steiner.multi_hop import solve_multi_hop, solve_tasks
 from hopsum.planning.steiner.multi_hop_candidates import candidate_trees
 from hopsum.planning.steiner.multi_hop_heuristic import Effort, improve
-from hopsum.planning.steiner.tree_local_search import HangingTree, Path
+from hopsum.planning.steiner.tree_local_search import MutableTree, Path
 from hopsum.planning.steiner.tree_problem import Limits, TreeTask, build_model
 
 
@@ -49,7 +49,7 @@ def test_a_tree_under_change_counts_right(seed: int, spec: str) -> None:
     problem = build_model(network, [task], Limits(max_children=random.choice([2, 32])))
     start = candidate_trees(network, problem, task)[0]
     time = problem.time([start]) / random.choice([1, 2, 4])
-    tree = HangingTree(problem, start, time)
+    tree = MutableTree(problem, start, time)
     for _ in range(20):
         v = random.choice([v for v in range(len(problem.switches)) if tree.inside(v)])
         if random.random() < 0.3:
@@ -58,7 +58,7 @@ def test_a_tree_under_change_counts_right(seed: int, spec: str) -> None:
             old = tree.detach(v)
             path = tree.best_path(v, random.random(), random)
             tree.attach(old if path is None or random.random() < 0.3 else path)
-        fresh = HangingTree(problem, tree.chosen(), time)
+        fresh = MutableTree(problem, tree.chosen(), time)
         for name in ("excess", "frames", "meet", "out", "below", "parent", "children"):
             assert getattr(tree, name) == getattr(fresh, name), name
         levels = problem.levels(problem.tasks[0], tree.chosen().parents)
@@ -163,16 +163,16 @@ def test_a_search_looks_at_no_more_arcs_than_it_may(
     problem = build_model(network, [task], Limits(max_summing=10))
     starts = candidate_trees(network, problem, task)
     looked_at = 0.0
-    best_path = HangingTree.best_path
+    best_path = MutableTree.best_path
 
-    def counting(tree: HangingTree, v: int, noise: float, random: Random) -> Path | None:
+    def counting(tree: MutableTree, v: int, noise: float, random: Random) -> Path | None:
         nonlocal looked_at
         left = tree.work.arcs
         path = best_path(tree, v, noise, random)
         looked_at += left - tree.work.arcs
         return path
 
-    monkeypatch.setattr(HangingTree, "best_path", counting)
+    monkeypatch.setattr(MutableTree, "best_path", counting)
     assert improve(problem, starts, 0.0, Random(1), Effort(arcs=arcs)) is not None
     assert arcs <= looked_at <= arcs + 20_000
 

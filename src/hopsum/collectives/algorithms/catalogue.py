@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from hopsum.collectives.algorithms.halving_doubling import halving_doubling_all_reduce
 from hopsum.collectives.algorithms.level_wise_form import form_for
 from hopsum.collectives.algorithms.ring import ring_all_reduce
-from hopsum.collectives.algorithms.rooted import check_ranks
 from hopsum.collectives.algorithms.trees import (
     SharedTree,
     double_tree_all_reduce,
@@ -18,6 +17,7 @@ from hopsum.collectives.choices import DEFAULT_FORM, FormOptions
 from hopsum.collectives.choices import LEVEL_WISE as LEVEL_WISE
 from hopsum.collectives.choices import MULTI_TREE as MULTI_TREE
 from hopsum.collectives.schedule import Schedule, ScheduleError
+from hopsum.collectives.tree import check_ranks
 from hopsum.network.model import Network
 
 _Make = Callable[[Network, Sequence[str], int], Schedule]

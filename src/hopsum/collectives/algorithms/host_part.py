@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hopsum.collectives.algorithms.ring import ring_all_reduce
-from hopsum.collectives.algorithms.rooted import RootedTree
 from hopsum.collectives.algorithms.trees import DEFAULT_BLOCK, SharedTree, multi_tree_all_reduce
 from hopsum.collectives.plan import HostPart
 from hopsum.collectives.schedule import Schedule
+from hopsum.collectives.tree import Tree
 
 
 def host_part_all_reduce(
@@ -22,6 +22,6 @@ def host_part_all_reduce(
     """
     if part.order:
         return replace(ring_all_reduce(len(part.order), elements), names=part.order)
-    tree = SharedTree(RootedTree(part.root, part.parents))
+    tree = SharedTree(Tree(part.root, part.parents))
     schedule = multi_tree_all_reduce(workers, elements, [tree], block)
     return replace(schedule, algorithm="host-tree")

@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
-from hopsum.collectives.algorithms.rooted import RootedTree
 from hopsum.collectives.algorithms.target_parts import Parts, equal_parts
 from hopsum.collectives.choices import Siblings as Siblings
 from hopsum.collectives.schedule import (
@@ -37,6 +36,7 @@ from hopsum.collectives.schedule import (
     check_counts,
     make_step,
 )
+from hopsum.collectives.tree import Tree
 
 NAME = "level-wise"
 
@@ -65,7 +65,7 @@ Held = tuple[int, int, int]
 
 
 def level_wise_all_reduce(
-    tree: RootedTree,
+    tree: Tree,
     ranks: Sequence[str],
     elements: int,
     siblings: Siblings = Siblings.RING,
@@ -87,7 +87,7 @@ def level_wise_all_reduce(
     )
 
 
-def ranks_as_leaves(tree: RootedTree, ranks: Sequence[str]) -> RootedTree:
+def ranks_as_leaves(tree: Tree, ranks: Sequence[str]) -> Tree:
     """Return the tree without branches that hold no rank, and with all ranks as leaves.
 
     A rank that is an inner node becomes the first child of a node in its place, `inner_name`.
@@ -104,7 +104,7 @@ def ranks_as_leaves(tree: RootedTree, ranks: Sequence[str]) -> RootedTree:
             parents[inner.get(node, node)] = inner.get(tree.parents[node], tree.parents[node])
         if node in inner:
             parents[node] = inner[node]
-    return RootedTree(inner.get(tree.root, tree.root), parents)
+    return Tree(inner.get(tree.root, tree.root), parents)
 
 
 def inner_name(rank: str) -> str:
@@ -113,7 +113,7 @@ def inner_name(rank: str) -> str:
 
 
 def pieces_for(
-    tree: RootedTree, ranks: Sequence[str], elements: int, a_level: int = PIECES_A_LEVEL
+    tree: Tree, ranks: Sequence[str], elements: int, a_level: int = PIECES_A_LEVEL
 ) -> int:
     """Return the number of pieces of a tensor: a trade-off of latency and overlap.
 
@@ -141,7 +141,7 @@ def pieces_for(
 
 
 def _cut(
-    tree: RootedTree,
+    tree: Tree,
     ranks: Sequence[str],
     elements: int,
     siblings: Siblings,
@@ -215,7 +215,7 @@ class _Levels:
 
     def __init__(
         self,
-        tree: RootedTree,
+        tree: Tree,
         numbers: dict[str, int],
         piece: Span,
         siblings: Siblings,

@@ -29,7 +29,7 @@ from hopsum.collectives.algorithms.level_wise import (
     pieces_for,
     ranks_as_leaves,
 )
-from hopsum.collectives.algorithms.rooted import RootedTree, network_tree
+from hopsum.collectives.algorithms.rooted import network_tree
 from hopsum.collectives.algorithms.target_parts import (
     Parts,
     Rates,
@@ -42,6 +42,7 @@ from hopsum.collectives.choices import DEFAULT_FORM as DEFAULT
 from hopsum.collectives.choices import FormOptions as FormOptions
 from hopsum.collectives.choices import Shape as Shape
 from hopsum.collectives.schedule import Schedule, check_counts
+from hopsum.collectives.tree import Tree
 from hopsum.network.model import Network
 
 NAME = "level-wise"
@@ -67,7 +68,7 @@ class Form:
     form was possible; `why`: the reason, where that was chosen and not asked for.
     """
 
-    tree: RootedTree
+    tree: Tree
     siblings: Siblings
     pieces: int
     parts: Parts
@@ -136,7 +137,7 @@ def forms_of(
 
 
 def choose_form(
-    tree: RootedTree,
+    tree: Tree,
     rates: Rates,
     ranks: Sequence[str],
     elements: int,
@@ -176,7 +177,7 @@ def choose_form(
     return Form(tree, siblings, pieces, parts)
 
 
-def flattened(tree: RootedTree, ranks: Sequence[str]) -> RootedTree:
+def flattened(tree: Tree, ranks: Sequence[str]) -> Tree:
     """Return the ranks right under the root, in the order of a walk through the tree."""
     wanted = set(ranks)
     ordered: list[str] = []
@@ -186,16 +187,16 @@ def flattened(tree: RootedTree, ranks: Sequence[str]) -> RootedTree:
         if node in wanted and node != tree.root:
             ordered.append(node)
         waiting += reversed(tree.children[node])
-    return RootedTree(tree.root, dict.fromkeys(ordered, tree.root))
+    return Tree(tree.root, dict.fromkeys(ordered, tree.root))
 
 
-def _one_level(tree: RootedTree, ranks: Sequence[str], elements: int, siblings: Siblings) -> Form:
+def _one_level(tree: Tree, ranks: Sequence[str], elements: int, siblings: Siblings) -> Form:
     level = flattened(tree, ranks)
     pieces = pieces_for(level, ranks, elements)
     return Form(level, siblings, pieces, equal_parts(level), flat=True)
 
 
-def most_peers(tree: RootedTree) -> int:
+def most_peers(tree: Tree) -> int:
     """Return the most peers of a leaf in a hierarchical exchange, for equal branches."""
     peers = dict.fromkeys(tree.nodes, 0)
     for node in reversed(tree.upwards):
@@ -204,7 +205,7 @@ def most_peers(tree: RootedTree) -> int:
     return max(peers.values())
 
 
-def uneven_levels(tree: RootedTree) -> int:
+def uneven_levels(tree: Tree) -> int:
     """Return the number of heights at which siblings' branches differ in width."""
     width = dict.fromkeys(tree.nodes, 0)
     heights = set()

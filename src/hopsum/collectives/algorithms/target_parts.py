@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
-from hopsum.collectives.algorithms.rooted import RootedTree
+from hopsum.collectives.tree import Tree
 
 Parts = Mapping[str, Fraction]
 """Every node but the root -> its part of its parent branch's elements; siblings' add up to 1."""
@@ -37,12 +37,12 @@ class _Line(NamedTuple):
         return self.slope * time - self.offset
 
 
-def equal_parts(tree: RootedTree) -> Parts:
+def equal_parts(tree: Tree) -> Parts:
     """Return the parts of [003][]: 1 / (number of children) at every node."""
     return {node: Fraction(1, len(tree.children[above])) for node, above in tree.parents.items()}
 
 
-def link_loads(tree: RootedTree, parts: Parts) -> dict[str, Fraction]:
+def link_loads(tree: Tree, parts: Parts) -> dict[str, Fraction]:
     """Every node but the root -> what the link above it carries each way, in tensors.
 
     Of an all-reduce in which siblings exchange hierarchically, or by ring with equal parts.
@@ -63,7 +63,7 @@ def time_of(loads: Mapping[str, Fraction], rates: Rates) -> Fraction:
     return max(times, default=Fraction(0))
 
 
-def rated_parts(tree: RootedTree, rates: Rates) -> Parts:
+def rated_parts(tree: Tree, rates: Rates) -> Parts:
     """Return the parts that minimize the time of the slowest link: [003][]'s if links are equal.
 
     (If these are as good.) Elsewhere leaves keep as much as each other, within what links can carry
@@ -115,16 +115,16 @@ def _filled(
     return filled
 
 
-def _without_stem(tree: RootedTree) -> RootedTree:
+def _without_stem(tree: Tree) -> Tree:
     """Return the tree from the first node with several children: nothing is exchanged above it."""
     root, parents = tree.root, dict(tree.parents)
     while len(tree.children[root]) == 1:
         root = tree.children[root][0]
         del parents[root]
-    return RootedTree(root, parents)
+    return Tree(root, parents)
 
 
-def _least_time(tree: RootedTree, rates: Rates) -> tuple[Fraction, dict[str, _Line | None]]:
+def _least_time(tree: Tree, rates: Rates) -> tuple[Fraction, dict[str, _Line | None]]:
     """Return the least time, and the limit of the load above every node then (None: no limit).
 
     Every link carries a tensor or more; what it can carry is concave in the time, so that Newton's
@@ -148,7 +148,7 @@ def _least_time(tree: RootedTree, rates: Rates) -> tuple[Fraction, dict[str, _Li
 
 def _limit(
     node: str,
-    tree: RootedTree,
+    tree: Tree,
     rates: Rates,
     lines: Mapping[str, _Line | None],
     time: Fraction,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from hopsum.collectives.algorithms.rooted import RootedTree, check_ranks, heap_tree
+from hopsum.collectives.algorithms.rooted import heap_tree
 from hopsum.collectives.schedule import (
     Collective,
     Ranges,
@@ -21,6 +21,7 @@ from hopsum.collectives.schedule import (
     check_counts,
     make_step,
 )
+from hopsum.collectives.tree import Tree, check_ranks
 
 DEFAULT_BLOCK = 16384
 """Elements after which a node forwards: 64 KiB of 4-byte elements."""
@@ -30,14 +31,14 @@ DEFAULT_BLOCK = 16384
 class SharedTree:
     """A tree and its share of the tensor, in proportion to the other trees' ([000 step 3][000])."""
 
-    tree: RootedTree
+    tree: Tree
     share: Fraction = Fraction(1)
 
 
 def tree_all_reduce(
     ranks: Sequence[str],
     elements: int,
-    tree: RootedTree | None = None,
+    tree: Tree | None = None,
     block: int = DEFAULT_BLOCK,
 ) -> Schedule:
     """One pipelined tree: by default a balanced binary one, node i under node (i - 1) // 2.
@@ -83,13 +84,13 @@ def server_all_reduce(
     check_ranks(ranks)
     check_ranks(servers)
     trees = [
-        SharedTree(RootedTree(server, {rank: server for rank in ranks if rank != server}))
+        SharedTree(Tree(server, {rank: server for rank in ranks if rank != server}))
         for server in servers
     ]
     return _forest("server", ranks, elements, trees, block)
 
 
-def double_binary_trees(names: Sequence[str]) -> tuple[RootedTree, RootedTree]:
+def double_binary_trees(names: Sequence[str]) -> tuple[Tree, Tree]:
     """Return a binary tree in which odd numbers are leaves, and its mirror image (shifted when
     odd).
 
@@ -102,8 +103,8 @@ def double_binary_trees(names: Sequence[str]) -> tuple[RootedTree, RootedTree]:
         above = (number ^ bit) | (bit << 1)
         parents[number] = above if above < count else number ^ bit
 
-    def renamed(new: list[int]) -> RootedTree:
-        return RootedTree(names[new[0]], {names[new[u]]: names[new[v]] for u, v in parents.items()})
+    def renamed(new: list[int]) -> Tree:
+        return Tree(names[new[0]], {names[new[u]]: names[new[v]] for u, v in parents.items()})
 
     numbers = list(range(count))
     mirror = numbers[::-1] if count % 2 == 0 else [*numbers[1:], 0]
@@ -168,7 +169,7 @@ def _forest(
 
 
 def _chain(
-    tree: RootedTree,
+    tree: Tree,
     numbers: dict[str, int],
     start: int,
     stop: int,

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from hopsum.collectives.algorithms.rooted import RootedTree
 from hopsum.collectives.plan import PlanError
 from hopsum.collectives.schedule import ScheduleError
+from hopsum.collectives.tree import Tree
 from hopsum.network.model import Network, NetworkError
 from hopsum.planning.embedding.capacities import Capacities
 from hopsum.planning.embedding.logical_topologies import (
@@ -160,7 +160,7 @@ def _check_shape(network: Network, demand: JobDemand, topology: LogicalTopology)
             raise PlanError(f"{where}: expected every worker once, and no other host")
         return
     try:
-        tree = RootedTree(topology.root, topology.parents)
+        tree = Tree(topology.root, topology.parents)
     except ScheduleError as error:
         raise PlanError(f"{where}: {error}") from None
     missing = [worker for worker in demand.workers if worker not in tree.depths]

@@ -12,9 +12,10 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 
-from hopsum.collectives.algorithms.rooted import RootedTree, network_tree
+from hopsum.collectives.algorithms.rooted import network_tree
 from hopsum.collectives.plan import PlanError, Results
 from hopsum.collectives.schedule import ScheduleError
+from hopsum.collectives.tree import Tree
 from hopsum.network.model import Network, NetworkError
 from hopsum.network.paths import PlainRoutes
 from hopsum.network.ring import virtual_ring
@@ -166,7 +167,7 @@ def in_network_tree(
     None where packets cannot take it: too many flows at the server, or more than `max_hops`
     entries in a stack.
     """
-    tree = RootedTree(server, parents)
+    tree = Tree(server, parents)
     if max(tree.depths.values()) > max_hops:
         return None
     able = {node for node in tree.nodes if node in network.switches and sums(node)}

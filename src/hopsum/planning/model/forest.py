@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
-from functools import cached_property
 from math import inf
 
-from hopsum.collectives.algorithms.rooted import RootedTree
 from hopsum.collectives.algorithms.trees import SharedTree
 from hopsum.collectives.plan import PlanError
+from hopsum.collectives.tree import Tree
 from hopsum.planning.model.graph import Edge, PlanningGraph
 
 KEEP = Fraction(95, 100)
@@ -35,36 +34,20 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True)
-class RatedTree:
+class RatedTree(Tree):
     """A tree that carries `rate` of the all-reduce up to the root and down again.
 
-    `parents`: every node of the tree except the root -> the next one towards it. An all-reduce at
-    rate r sends r in both directions of each edge (every node of `parents` combines, or forwards a
-    single flow), unless `flows` says that several flows cross an edge upwards. `flows`: child end
-    of an edge -> number of flows that leave it upwards, where it is not 1.
+    An all-reduce at rate r sends r in both directions of each edge (every node of `parents`
+    combines, or forwards a single flow), unless `flows` says that several flows cross an edge
+    upwards. `flows`: child end of an edge -> number of flows that leave it upwards, where it is not
+    1. A planner's tree may be none: `forest_checker` says what is wrong with it.
     """
 
-    root: str
-    parents: Mapping[str, str]
     rate: Fraction
     flows: Mapping[str, int]
 
-    @cached_property
-    def nodes(self) -> tuple[str, ...]:
-        """Return the root and all nodes under it."""
-        return (self.root, *self.parents)
-
-    def depth(self, node: str) -> int:
-        """Return the number of edges from a node to the root."""
-        depth = 0
-        while node != self.root:
-            node, depth = self.parents[node], depth + 1
-        return depth
-
-    @property
-    def height(self) -> int:
-        """Return the number of edges from the farthest node to the root."""
-        return max((self.depth(node) for node in self.parents), default=0)
+    def __post_init__(self) -> None:
+        """Leave the check to `forest_checker`."""
 
     def delay(self, graph: PlanningGraph) -> float:
         """Return the latency in seconds from the farthest node to the root."""
@@ -117,9 +100,7 @@ class Forest:
     @property
     def shared_trees(self) -> tuple[SharedTree, ...]:
         """Return the trees for a schedule, with data in proportion to the rates."""
-        return tuple(
-            SharedTree(RootedTree(tree.root, tree.parents), tree.rate) for tree in self.trees
-        )
+        return tuple(SharedTree(Tree(tree.root, tree.parents), tree.rate) for tree in self.trees)
 
     @property
     def bound(self) -> Fraction:

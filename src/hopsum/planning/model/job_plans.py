@@ -125,10 +125,10 @@ def _check_route(network: Network, request: PlanRequest, route: Route) -> None:
                         f"switch {name}, port {network.port(name, peer)} (to {peer}): "
                         f"packets can only take ports 1 to {MAX_PORT - 1}"
                     )
-    children = len(route.meetings[route.server].flows)
+    children = len(route.meetings[route.root].flows)
     if children > MAX_CHILDREN and request.algorithm is Algorithm.IN_NETWORK:
         raise PlanError(
-            f"{children} flows would reach server {route.server}; at most {MAX_CHILDREN} can. "
+            f"{children} flows would reach server {route.root}; at most {MAX_CHILDREN} can. "
             "Let more switches aggregate, use several servers, or the algorithm `server`"
         )
 
@@ -144,7 +144,7 @@ def _tree_plan(
         name: _part(network, request, name, route, meeting, grant)
         for name, meeting in _at_switches(network, route)
     }
-    arriving = route.meetings[route.server].flows
+    arriving = route.meetings[route.root].flows
     up, down = [], []
     for w, worker in enumerate(request.workers):
         way_up, way_down = _stacks(network, route, worker, w)
@@ -156,7 +156,7 @@ def _tree_plan(
         down.append(tuple(way_down))
     return TreePlan(
         tree=tree,
-        server=route.server,
+        server=route.root,
         parents=dict(route.parents),
         parts=parts,
         up=tuple(up),
@@ -194,8 +194,8 @@ def _stacks(network: Network, route: Route, worker: str, w: int) -> tuple[list[H
     """Return the entries of a worker's switches on the way up, and on the way down."""
     up: list[Hop] = []
     down: list[Hop] = []
-    before, node = worker, route.parents.get(worker, route.server)
-    while node != route.server:
+    before, node = worker, route.parents.get(worker, route.root)
+    while node != route.root:
         meeting = route.meetings[node]
         index = next(i for i, flow in enumerate(meeting.flows) if w in flow.workers)
         port = network.port(node, route.parents[node])

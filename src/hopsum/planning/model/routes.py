@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from hopsum.collectives.plan import PlanError, Results
+from hopsum.collectives.tree import Tree
 from hopsum.network.model import Network, shorten
 from hopsum.protocol.wire import MAX_CHILDREN
 
@@ -31,13 +32,14 @@ class Meeting:
 
 
 @dataclass(frozen=True)
-class Route:
-    """A tree for one server: `parents` as in TreePlan, and the flows that meet at each node, from
-    the leaves upwards."""
+class Route(Tree):
+    """A tree with its root at a server, and the flows that meet at each node, from the leaves
+    upwards."""
 
-    server: str
-    parents: Mapping[str, str]
     meetings: Mapping[str, Meeting]
+
+    def __post_init__(self) -> None:
+        """Leave the check to `make_route`, which follows every worker's flow."""
 
 
 def make_route(

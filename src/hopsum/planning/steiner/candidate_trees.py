@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import networkx as nx
 
-Tree = dict[int, int]
+Parents = dict[int, int]
 _CLOSE = 1e-9
 
 
@@ -30,10 +30,10 @@ class SwitchGraph:
     neighbours: Sequence[dict[int, float]]
     aggregates: Sequence[bool]
 
-    def distances(self, starts: dict[int, float], fixed: set[int]) -> tuple[list[float], Tree]:
+    def distances(self, starts: dict[int, float], fixed: set[int]) -> tuple[list[float], Parents]:
         """Return distances from starting nodes, and predecessors; nodes in `fixed` keep theirs."""
         distance = [float("inf")] * len(self.neighbours)
-        back: Tree = {}
+        back: Parents = {}
         heap = []
         for node, cost in starts.items():
             distance[node] = cost
@@ -54,11 +54,11 @@ class SwitchGraph:
 
 def layered(
     graph: SwitchGraph, root: int, terminals: Sequence[int], aggregating_first: bool
-) -> Tree:
+) -> Parents:
     """Grow a shortest-path tree, from the farthest layer to the root, by greedy cover."""
     distance, _ = graph.distances({root: 0.0}, set())
     needy = {node for node in terminals if node != root}
-    tree: Tree = {}
+    tree: Parents = {}
     while needy:
         farthest = max(distance[node] for node in needy)
         layer = {node for node in needy if distance[node] > farthest - _CLOSE}
@@ -91,12 +91,12 @@ def layered(
     return tree
 
 
-def nearest(graph: SwitchGraph, root: int, terminals: Sequence[int]) -> Tree:
+def nearest(graph: SwitchGraph, root: int, terminals: Sequence[int]) -> Parents:
     """Repeatedly attach the terminal nearest to the tree.
 
     Joining at a switch that does not aggregate also costs the path to the next one that does.
     """
-    tree: Tree = {}
+    tree: Parents = {}
     join = {root: 0.0}
     missing = {node for node in terminals if node != root}
     while missing:
@@ -114,7 +114,7 @@ def nearest(graph: SwitchGraph, root: int, terminals: Sequence[int]) -> Tree:
     return tree
 
 
-def from_networkx(graph: SwitchGraph, root: int, terminals: Sequence[int], method: str) -> Tree:
+def from_networkx(graph: SwitchGraph, root: int, terminals: Sequence[int], method: str) -> Parents:
     """Return networkx's approximate Steiner tree (`mehlhorn` or `kou`), rooted at the root."""
     undirected: nx.Graph[int] = nx.Graph()
     distance, _ = graph.distances({root: 0.0}, set())
@@ -133,9 +133,9 @@ def from_networkx(graph: SwitchGraph, root: int, terminals: Sequence[int], metho
 
 def candidates(
     graph: SwitchGraph, root: int, terminals: Sequence[int], *, quick: bool = False
-) -> Iterator[Tree]:
+) -> Iterator[Parents]:
     """Return all candidate trees, the simplest first; `quick`: without the slow methods."""
-    makers: list[Callable[[], Tree]] = [
+    makers: list[Callable[[], Parents]] = [
         lambda: layered(graph, root, terminals, aggregating_first=False),
         lambda: layered(graph, root, terminals, aggregating_first=True),
         lambda: from_networkx(graph, root, terminals, "mehlhorn"),
@@ -143,7 +143,7 @@ def candidates(
     if not quick:
         makers.insert(2, lambda: nearest(graph, root, terminals))
         makers.append(lambda: from_networkx(graph, root, terminals, "kou"))
-    seen: list[Tree] = []
+    seen: list[Parents] = []
     for make in makers:
         tree = make()
         if tree not in seen:

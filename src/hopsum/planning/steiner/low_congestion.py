@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from hopsum.planning.steiner.candidate_trees import Tree
+from hopsum.planning.steiner.candidate_trees import Parents
 from hopsum.planning.steiner.tree_problem import SLACK, Chosen, Problem
 
 Flows = NDArray[np.float64]
@@ -22,7 +22,7 @@ Flows = NDArray[np.float64]
 _STEPS = 40
 
 
-def least_congestion(problem: Problem, parents: Tree, most: int) -> Chosen | None:
+def least_congestion(problem: Problem, parents: Parents, most: int) -> Chosen | None:
     """Choose at most `most` switches to sum so that a tree of the problem's only task is fastest.
 
     None if any choice lets too many flows reach the server. Up to 40 passes of O(n k^2).
@@ -44,7 +44,7 @@ def least_congestion(problem: Problem, parents: Tree, most: int) -> Chosen | Non
     return best
 
 
-def place_within(problem: Problem, parents: Tree, most: int, time: float) -> Chosen | None:
+def place_within(problem: Problem, parents: Parents, most: int, time: float) -> Chosen | None:
     """Return at most `most` switches with which a tree takes at most `time`; None if impossible."""
     task = problem.tasks[0]
     order = list(problem.inflows(task, Chosen(parents, frozenset())))
@@ -73,7 +73,7 @@ def place_within(problem: Problem, parents: Tree, most: int, time: float) -> Cho
     return Chosen(parents, frozenset(_trace(problem, order, children, least, merged)))
 
 
-def _room(problem: Problem, v: int, parents: Tree, time: float) -> float:
+def _room(problem: Problem, v: int, parents: Parents, time: float) -> float:
     task = problem.tasks[0]
     arc = task.exit if v == task.root else problem.arc[v, parents[v]]
     room = task.max_flows if v == task.root else math.inf

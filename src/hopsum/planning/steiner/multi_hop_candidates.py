@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from hopsum.collectives.plan import PlanError
 from hopsum.network.model import Network, shorten
-from hopsum.planning.steiner.candidate_trees import SwitchGraph, Tree, candidates
+from hopsum.planning.steiner.candidate_trees import Parents, SwitchGraph, candidates
 from hopsum.planning.steiner.tree_problem import Chosen, Problem, TreeTask
 
 _MANY = 10_000_000
@@ -56,13 +56,13 @@ def candidate_trees(network: Network, problem: Problem, task: TreeTask) -> tuple
     return tuple(sorted(found, key=lambda one: _score(problem, one, latencies)))
 
 
-def _depth(problem: Problem, tree: Tree) -> int:
+def _depth(problem: Problem, tree: Parents) -> int:
     return max(problem.levels(problem.tasks[0], tree).values())
 
 
-def _fewest_hops(problem: Problem, root: int) -> Tree:
+def _fewest_hops(problem: Problem, root: int) -> Parents:
     """Return paths to the root over the fewest switches, from every switch that has one."""
-    tree: Tree = {}
+    tree: Parents = {}
     queue = [root]
     for v in queue:
         for arc in problem.leaving[v]:
@@ -104,7 +104,7 @@ class _Latencies:
             latency = network.link(worker, problem.switches[v]).latency
             self.first[v] = max(self.first.get(v, 0.0), latency)
 
-    def of(self, tree: Tree) -> float:
+    def of(self, tree: Parents) -> float:
         root, names = self.problem.tasks[0].root, self.problem.switches
         longest = 0.0
         for v, total in self.first.items():

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hopsum.planning.model.linear_program import INFINITY, LinearProgram, Status
-from hopsum.planning.steiner.candidate_trees import Tree
+from hopsum.planning.steiner.candidate_trees import Parents
 from hopsum.planning.steiner.tree_problem import SLACK, Chosen, NumberedTask, Problem
 
 _Values = Callable[[int], float]
@@ -289,7 +289,7 @@ class _TaskModel:
     def read(self, value: _Values) -> Chosen:
         """Return the tree of a solution."""
         task = self.task
-        parents: Tree = {
+        parents: Parents = {
             self.problem.tail[arc]: self.problem.head[arc]
             for arc, x in self.next_hop.items()
             if value(x) > 0.5

@@ -17,11 +17,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from hopsum.planning.steiner.candidate_trees import Tree
+from hopsum.planning.steiner.candidate_trees import Parents
 from hopsum.planning.steiner.low_congestion import least_congestion, place_within
 from hopsum.planning.steiner.multi_hop_bound import next_time, time_bound
 from hopsum.planning.steiner.soar import soar
-from hopsum.planning.steiner.tree_local_search import HangingTree, Work
+from hopsum.planning.steiner.tree_local_search import MutableTree, Work
 from hopsum.planning.steiner.tree_problem import SLACK, Chosen, Problem
 
 _TARGETS = 8
@@ -138,7 +138,7 @@ def _with_few(problem: Problem, start: Chosen) -> Iterable[Chosen]:
     yield Chosen(start.parents, frozenset(fullest))
 
 
-def least_busy(problem: Problem, parents: Tree, most: int) -> frozenset[int]:
+def least_busy(problem: Problem, parents: Parents, most: int) -> frozenset[int]:
     """Return the switches of a tree that minimise the total time of its links (SOAR)."""
     task = problem.tasks[0]
     names = [task.root, *parents]
@@ -156,7 +156,7 @@ def least_busy(problem: Problem, parents: Tree, most: int) -> frozenset[int]:
 
 def _meet(problem: Problem, start: Chosen, time: float, means: _Means) -> Chosen | None:
     """Change a tree until it takes at most a time and meets the limits; None if that fails."""
-    tree = HangingTree(problem, start, time, means.work)
+    tree = MutableTree(problem, start, time, means.work)
     able = frozenset(v for v, sums in enumerate(problem.tasks[0].can_sum) if sums)
     bound_to = tree.bound_to_sum()
     most = problem.limits.max_summing
@@ -171,17 +171,17 @@ def _meet(problem: Problem, start: Chosen, time: float, means: _Means) -> Chosen
 
 def _grown(
     problem: Problem, summing: frozenset[int], time: float, means: _Means
-) -> tuple[HangingTree, ...]:
+) -> tuple[MutableTree, ...]:
     """Return a tree built switch by switch, each where it fits best; empty if one is too deep."""
-    tree = HangingTree(problem, Chosen({}, summing), time, means.work)
+    tree = MutableTree(problem, Chosen({}, summing), time, means.work)
     return (tree,) if tree.hang_all(means.random) else ()
 
 
-def _excess(tree: HangingTree) -> int:
+def _excess(tree: MutableTree) -> int:
     return tree.excess
 
 
-def _settle(tree: HangingTree, trials: int, random: Random) -> HangingTree:
+def _settle(tree: MutableTree, trials: int, random: Random) -> MutableTree:
     """Reattach switches elsewhere until there is no excess, or trials or work run out."""
     for trial in range(trials):
         if not tree.excess or tree.work.done:
@@ -194,7 +194,7 @@ def _settle(tree: HangingTree, trials: int, random: Random) -> HangingTree:
     return tree
 
 
-def _rebuilt(tree: HangingTree, v: int, random: Random) -> HangingTree:
+def _rebuilt(tree: MutableTree, v: int, random: Random) -> MutableTree:
     """Return the tree with some of its leaves reattached, among them one below a switch."""
     ends = tree.ends()
     if not ends:
@@ -241,16 +241,16 @@ class _Few:
             tree = self._exchanged(best)
         return None
 
-    def _placed(self, tree: HangingTree) -> HangingTree:
+    def _placed(self, tree: MutableTree) -> MutableTree:
         """Return a tree, or the same one with other summing switches if that removes its excess."""
         if not tree.excess:
             return tree
         placed = place_within(self.problem, tree.chosen().parents, self.most, self.time)
         return tree if placed is None else min(tree, self._with(placed), key=_excess)
 
-    def _with(self, chosen: Chosen) -> HangingTree:
+    def _with(self, chosen: Chosen) -> MutableTree:
         """Return a tree, or a new one for the same set, in which all switches sum that must."""
-        tree = HangingTree(self.problem, chosen, self.time)
+        tree = MutableTree(self.problem, chosen, self.time)
         others = sorted(tree.summing - self.bound_to, key=lambda v: (tree.out[v] - tree.meet[v], v))
         summing = self.bound_to.union(others[: self.most - len(self.bound_to)])
         for v in sorted(tree.summing ^ summing):
@@ -260,7 +260,7 @@ class _Few:
         grown = _grown(self.problem, summing, self.time, self.means)
         return min((tree, *grown), key=_excess)
 
-    def _exchanged(self, tree: HangingTree) -> HangingTree:
+    def _exchanged(self, tree: MutableTree) -> MutableTree:
         """Return a set with one or two switches exchanged, preferably for some where flows meet."""
         random = self.means.random
         summing = set(tree.summing)
@@ -280,17 +280,17 @@ class _Few:
             return grown
         # If the rebuilt tree is too deep: the present shape is within the limit.
         shape = Chosen(tree.chosen().parents, chosen)
-        return HangingTree(self.problem, shape, self.time, self.means.work)
+        return MutableTree(self.problem, shape, self.time, self.means.work)
 
 
-def _below(tree: HangingTree, v: int, random: Random) -> int:
+def _below(tree: MutableTree, v: int, random: Random) -> int:
     """Return a random switch below one."""
     while tree.children[v] and (v == tree.root or random.random() < 0.6):
         v = random.choice(sorted(tree.children[v]))
     return v
 
 
-def _hang_elsewhere(tree: HangingTree, v: int, random: Random) -> None:
+def _hang_elsewhere(tree: MutableTree, v: int, random: Random) -> None:
     before = (tree.excess, tree.frames)
     old = tree.detach(v)
     path = tree.best_path(v, _NOISE * random.random(), random)
@@ -338,7 +338,7 @@ def drop_useless(problem: Problem, chosen: Sequence[Chosen]) -> tuple[Chosen, ..
     time = problem.time(best)
     random = Random(0)
     for number in range(len(best)):
-        tree = HangingTree(among_others(problem, best, number), best[number], time)
+        tree = MutableTree(among_others(problem, best, number), best[number], time)
         for v in list(best[number].parents):
             if v == tree.root or not tree.inside(v) or tree.excess:
                 continue

@@ -32,7 +32,7 @@ class Work:
         return self.arcs <= 0
 
 
-class HangingTree:
+class MutableTree:
     """The tree of a problem's only task, with `excess` and `frames` over all its links.
 
     `work` counts the arcs that `best_path` examines; the tree stays usable when none are left.
@@ -82,7 +82,7 @@ class HangingTree:
         parents = {v: parent for v, parent in enumerate(self.parent) if parent >= 0}
         return Chosen(parents, frozenset(self.summing))
 
-    def copy(self) -> HangingTree:
+    def copy(self) -> MutableTree:
         """Return an independent copy of the tree."""
         twin = copy(self)
         for name in ("parent", "meet", "out", "below"):

@@ -24,7 +24,7 @@ from functools import cached_property
 from hopsum.collectives.plan import Results
 from hopsum.network.model import Network
 from hopsum.planning.model.routes import Route, link_loads, make_route
-from hopsum.planning.steiner.candidate_trees import Tree
+from hopsum.planning.steiner.candidate_trees import Parents
 from hopsum.protocol.wire import HOPS_DEFAULT, MAX_CHILDREN
 
 SLACK = 1e-9
@@ -96,7 +96,7 @@ class NumberedTask:
 class Chosen:
     """A solution tree: switch -> next one towards the root, and the switches that may sum."""
 
-    parents: Tree
+    parents: Parents
     summing: frozenset[int]
 
 
@@ -196,7 +196,7 @@ class Problem:
                 total[arc] = total.get(arc, self.load[arc]) + load
         return max(self.floor, max(load / self.capacity[arc] for arc, load in total.items()), 0.0)
 
-    def levels(self, task: NumberedTask, parents: Tree) -> dict[int, int]:
+    def levels(self, task: NumberedTask, parents: Parents) -> dict[int, int]:
         """Return the number of switches from each switch of a tree to its root, including both."""
         levels = {task.root: 1}
         for v in parents:
@@ -208,9 +208,9 @@ class Problem:
                 levels[node] = levels[parents[node]] + 1
         return levels
 
-    def pruned(self, task: NumberedTask, parents: Tree) -> Tree:
+    def pruned(self, task: NumberedTask, parents: Parents) -> Parents:
         """Return the part of a tree that leads from workers to the root."""
-        kept: Tree = {}
+        kept: Parents = {}
         for v, count in enumerate(task.local):
             if count:
                 while v != task.root and v not in kept:
@@ -218,7 +218,7 @@ class Problem:
                     v = parents[v]
         return kept
 
-    def joins(self, task: NumberedTask, parents: Tree) -> bool:
+    def joins(self, task: NumberedTask, parents: Parents) -> bool:
         """Return whether every worker's switch has one path to the root, over existing links."""
         if any(pair not in self.arc for pair in parents.items()):
             return False
