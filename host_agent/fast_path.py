@@ -19,18 +19,18 @@ from hopsum.host_agent.segment import OpenSegments, Segment
 from hopsum.host_agent.sure_calls import SureCalls
 
 
-class Taken(NamedTuple):
-    """Results that the pass took in: their segment, the frames that they let go, and whether idle
-    slots may have more."""
+class PassResults(NamedTuple):
+    """Results that the pass accepted: their segment, the frames that they make room for, and
+    whether idle slots may send more."""
 
     segment: Segment
     following: Frames
     refill: bool
 
 
-class Left(NamedTuple):
-    """What a flow leaves: its segment, if any, the bytes it has sent, `refill` as in Taken, and the
-    end of the stream."""
+class FlowHandover(NamedTuple):
+    """State of a flow that ends: its segment, if any, the bytes it has sent, `refill` as in
+    PassResults, and the end of the stream."""
 
     segment: Segment | None
     sent_bytes: int
@@ -59,7 +59,7 @@ class FastPath:
         """Forget the segment in hand, which is complete."""
         self._pass.tensor(None)
 
-    def take(self, owner: object, frames: Frames, now: float, end: int) -> Taken | None:
+    def take(self, owner: object, frames: Frames, now: float, end: int) -> PassResults | None:
         """Take in results (n, length); return None, without effect, if some are not ordinary.
 
         `end`: of the stream, the number of the first fragment that does not exist.
@@ -77,12 +77,12 @@ class FastPath:
                 return None
             self._pass.save()
             segment.begin(int(exponents_of(frames)[0]))
-            return Taken(segment, frames[:0], True)
+            return PassResults(segment, frames[:0], True)
         following = self._pass.take(frames, end, now)
         if following is None:
             return None
         self._pass.save()
-        return Taken(segment, following, self._pass.refill)
+        return PassResults(segment, following, self._pass.refill)
 
     def send(
         self, owner: object, segment: Segment, fragments: NDArray[np.int64], now: float
@@ -123,11 +123,11 @@ class FastPath:
         """Take the tensor that the flow has begun for this segment, before `leave`."""
         self._pass.follow(segment)
 
-    def leave(self) -> Left:
+    def leave(self) -> FlowHandover:
         """Take over what the flow has done."""
         ordinary = self._pass
         ordinary.save()
-        return Left(ordinary.segment, ordinary.sent_bytes, ordinary.refill, ordinary.end)
+        return FlowHandover(ordinary.segment, ordinary.sent_bytes, ordinary.refill, ordinary.end)
 
     def _go_to(self, owner: object, segment: Segment | None) -> None:
         """Point the pass at a segment, if any, and at the owner's arrays if they have moved."""

@@ -522,8 +522,8 @@ class OrdinarySums(_Pass):
         return made[:completed]
 
 
-class HandedOver(NamedTuple):
-    """What a root's flow leaves: the bytes that it has sent, and frames (n, length) with lanes.
+class RootHandover(NamedTuple):
+    """State of a root's flow that ends: the bytes it has sent, and frames (n, length) with lanes.
 
     `contributions` are the stream's, which the server takes first, `results` the server's for the
     stream.
@@ -571,10 +571,10 @@ class OrdinaryRoot:
         loaded.ordinary_roots_enter(address)
         return address
 
-    def leave(self) -> HandedOver:
+    def leave(self) -> RootHandover:
         """Take over what the flow leaves."""
         state = self._state
-        left = HandedOver(
+        left = RootHandover(
             state.flow.sent_bytes,
             self._contributions[: state.contributions_left].copy(),
             self._results[: state.results_left].copy(),

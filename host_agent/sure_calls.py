@@ -29,7 +29,7 @@ _EXPECTED = np.dtype(
 """`struct expected` of sure_calls.c."""
 
 
-class Expected(NamedTuple):
+class ExpectedCall(NamedTuple):
     """An expected call: a barrier, or a sum for all ranks of `elements` values, reduced as
     `reduction` of `type`.
 
@@ -54,20 +54,20 @@ class Expected(NamedTuple):
         return max(1, self.elements)
 
 
-class Begun(NamedTuple):
-    """A call that a flow has submitted, and the source goes on with; `at`: when, in seconds.
+class InFlightCall(NamedTuple):
+    """A call that a flow has submitted and the source completes; `at`: when, in seconds.
 
     `values`: submitted, later its result. `remark`: what went along.
     """
 
     at: float
     packet: CallPacket
-    expected: Expected
+    expected: ExpectedCall
     values: Tensor
     remark: Remark
 
 
-class Answered(NamedTuple):
+class AnsweredCall(NamedTuple):
     """A call of some `elements` that a flow has answered: when it `began` and `ended`, in s."""
 
     began: float
@@ -88,7 +88,7 @@ class SureCalls:
     """
 
     def __init__(
-        self, mailbox: Mailbox, ranks: int, expected: Sequence[Expected], tree: int
+        self, mailbox: Mailbox, ranks: int, expected: Sequence[ExpectedCall], tree: int
     ) -> None:
         self.expected = tuple(expected)
         self.tree = tree
@@ -122,15 +122,15 @@ class SureCalls:
         self._state.next += 1
         self._collected = self._state.next
 
-    def collect(self) -> list[Answered]:
+    def collect(self) -> list[AnsweredCall]:
         """Return the calls that were answered since."""
         start, self._collected = self._collected, self._state.next
         return [
-            Answered(float(self._began[place]), float(self._ended[place]), expected.submitted)
+            AnsweredCall(float(self._began[place]), float(self._ended[place]), expected.submitted)
             for place, expected in enumerate(self.expected[start : self._collected], start)
         ]
 
-    def give_up(self) -> Begun | None:
+    def give_up(self) -> InFlightCall | None:
         """Leave the call under way to the caller, if there is one; the next is expected then."""
         state = self._state
         if not state.under_way:
@@ -141,10 +141,10 @@ class SureCalls:
         packet = CallPacket(*(getattr(state, name) for name in CallPacket._fields))
         expected = self.expected[place]
         values = self._values[: expected.submitted]
-        return Begun(float(self._began[place]), packet, expected, values, Remark(state.own))
+        return InFlightCall(float(self._began[place]), packet, expected, values, Remark(state.own))
 
 
-def _row(expected: Expected) -> tuple[int, ...]:
+def _row(expected: ExpectedCall) -> tuple[int, ...]:
     return (
         expected.kind,
         list(TYPES).index(expected.type),

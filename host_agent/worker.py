@@ -19,7 +19,7 @@ from hopsum.host_agent.plan_checks import check_job, check_same_job
 from hopsum.host_agent.recovery import Progress
 from hopsum.host_agent.segment import Call, Remark, Segment, Tensor
 from hopsum.host_agent.stream import Stream, WorkerOptions, WorkerStatistics
-from hopsum.host_agent.sure_calls import Answered, Begun, SureCalls
+from hopsum.host_agent.sure_calls import AnsweredCall, InFlightCall, SureCalls
 from hopsum.host_agent.timeout import earliest
 from hopsum.network.model import Network
 from hopsum.protocol.wire import (
@@ -38,12 +38,12 @@ CUTS = 64
 """Number of lengths of tensors whose division among the trees is kept."""
 
 
-class Taken(NamedTuple):
-    """What flows have done with calls of a process."""
+class FlowCalls(NamedTuple):
+    """Calls of a process that flows have finished, and the one in flight."""
 
-    done: list[Answered]
-    begun: tuple[int, Begun] | None
-    """The number of one that is open, and the call."""
+    done: list[AnsweredCall]
+    begun: tuple[int, InFlightCall] | None
+    """Its number, and the call."""
 
 
 class Worker:
@@ -83,7 +83,7 @@ class Worker:
         self._held: list[Call] = []
         """Those of several trees that wait for prologues."""
         self._next_call = 0
-        self._taken = Taken([], None)
+        self._taken = FlowCalls([], None)
         bits = worker_bits(self._scale_workers)
         progress = Progress()
         self._streams = {
@@ -327,9 +327,9 @@ class Worker:
         places = [place for place, (start, stop) in enumerate(self._cut(elements)) if start < stop]
         return places[0] if len(places) == 1 else None
 
-    def taken(self) -> Taken:
+    def taken(self) -> FlowCalls:
         """Return what flows have done with expected calls since."""
-        taken, self._taken = self._taken, Taken([], None)
+        taken, self._taken = self._taken, FlowCalls([], None)
         return taken
 
     def _take_over(self, calls: SureCalls) -> None:
@@ -344,7 +344,7 @@ class Worker:
         self._calls[number] = call = Call(
             number, f"tensor of call {number}", begun.values, 1, remark=begun.remark
         )
-        self._taken = Taken(self._taken.done, (number, begun))
+        self._taken = FlowCalls(self._taken.done, (number, begun))
         self._all[calls.tree].take_over(call, begun.expected.combined)
 
     # -- time

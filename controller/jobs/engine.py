@@ -40,7 +40,13 @@ from hopsum.controller.jobs.job_table import JobTable
 from hopsum.controller.jobs.plan_costs import free_network
 from hopsum.controller.jobs.plan_store import Change, PlanStore, next_request
 from hopsum.controller.jobs.priorities import FeedbackQueue, JobLevel, suitable_policy
-from hopsum.controller.jobs.procedures import Compute, Install, Interrupted, Procedure, Procedures
+from hopsum.controller.jobs.procedures import (
+    Compute,
+    Install,
+    Procedure,
+    Procedures,
+    RequestAbandoned,
+)
 from hopsum.controller.jobs.reoptimization import Reoptimization
 from hopsum.controller.jobs.settings import ClusterSettings
 from hopsum.controller.jobs.stall_diagnosis import Progress, why_stalled
@@ -384,7 +390,7 @@ class JobEngine:
             elif isinstance(error, PlanError):
                 self.jobs.move(job, JobState.QUEUED, str(error))
             else:
-                name = "" if isinstance(error, Interrupted) else f"{type(error).__name__}: "
+                name = "" if isinstance(error, RequestAbandoned) else f"{type(error).__name__}: "
                 self.jobs.move(job, JobState.FAILED, f"{name}{error}")
             if not isinstance(error, PlanError):
                 # Others may have waited for what it held meanwhile.

@@ -21,7 +21,7 @@ LOGGER = logging.getLogger("hopsum.jobs")
 T = TypeVar("T")
 
 
-class Interrupted(Exception):
+class RequestAbandoned(Exception):
     """The requester of a procedure no longer waits for it."""
 
     def __init__(self) -> None:
@@ -50,8 +50,8 @@ class Compute:
 class Lock:
     """A lock of procedures, granted in the order in which they ask."""
 
-    holder: Running | None = None
-    waiting: deque[Running] = field(default_factory=deque)
+    holder: RunningProcedure | None = None
+    waiting: deque[RunningProcedure] = field(default_factory=deque)
 
 
 Wait = Install | Compute | Lock
@@ -61,7 +61,7 @@ Outcome = Callable[[Any, Exception | None], None]
 
 
 @dataclass(eq=False, slots=True)
-class Running:
+class RunningProcedure:
     """A procedure that has started."""
 
     number: int
@@ -80,10 +80,10 @@ class Procedures:
 
     def __init__(self) -> None:
         self._numbers = count(1)
-        self._running: dict[int, Running] = {}
-        self._working: dict[int, Running] = {}
+        self._running: dict[int, RunningProcedure] = {}
+        self._working: dict[int, RunningProcedure] = {}
         """Those that wait for an installation or a computation, by its number."""
-        self._ready: deque[tuple[Running, Any, Exception | None]] = deque()
+        self._ready: deque[tuple[RunningProcedure, Any, Exception | None]] = deque()
         self.requested: list[tuple[int, Install | Compute]] = []
         """Numbered installations and computations that the driver has not taken yet."""
         self.abandoned: list[int] = []
@@ -91,7 +91,7 @@ class Procedures:
 
     def start(self, steps: Procedure[Any], done: Outcome | None = None) -> int:
         """Start a procedure; `done` gets its outcome. Without `done` an error is logged."""
-        running = Running(next(self._numbers), steps, done)
+        running = RunningProcedure(next(self._numbers), steps, done)
         self._running[running.number] = running
         self._ready.append((running, None, None))
         return running.number
@@ -103,10 +103,10 @@ class Procedures:
             self._go_on(running, value, error)
 
     def interrupt(self, number: int) -> None:
-        """Raise Interrupted in a procedure that has not ended."""
+        """Raise RequestAbandoned in a procedure that has not ended."""
         running = self._running.get(number)
         if running is not None and (running.work or running.lock):
-            self._give_up(running, Interrupted())
+            self._give_up(running, RequestAbandoned())
 
     def supersede(self) -> None:
         """Raise Superseded in all procedures whose rules are being installed."""
@@ -114,14 +114,14 @@ class Procedures:
             if running.installs:
                 self._give_up(running, Superseded())
 
-    def _give_up(self, running: Running, error: Exception) -> None:
+    def _give_up(self, running: RunningProcedure, error: Exception) -> None:
         if running.lock is not None:
             running.lock.waiting.remove(running)
         else:
             self.abandoned.append(running.work)
         self._go_on(running, None, error)
 
-    def _go_on(self, running: Running, value: Any, error: Exception | None) -> None:
+    def _go_on(self, running: RunningProcedure, value: Any, error: Exception | None) -> None:
         self._working.pop(running.work, None)
         running.work, running.lock = 0, None
         self._ready.append((running, value, error))
@@ -136,7 +136,7 @@ class Procedures:
             if lock.waiting:
                 self._grant(lock, lock.waiting.popleft())
 
-    def _grant(self, lock: Lock, running: Running) -> None:
+    def _grant(self, lock: Lock, running: RunningProcedure) -> None:
         lock.holder = running
         self._go_on(running, None, None)
 
@@ -154,7 +154,7 @@ class Procedures:
             else:
                 self._wait(running, wait)
 
-    def _wait(self, running: Running, wait: Wait) -> None:
+    def _wait(self, running: RunningProcedure, wait: Wait) -> None:
         if not isinstance(wait, Lock):
             running.work, running.installs = next(self._numbers), isinstance(wait, Install)
             self._working[running.work] = running
@@ -165,7 +165,7 @@ class Procedures:
             running.lock = wait
             wait.waiting.append(running)
 
-    def _finish(self, running: Running, value: Any, error: Exception | None) -> None:
+    def _finish(self, running: RunningProcedure, value: Any, error: Exception | None) -> None:
         del self._running[running.number]
         if running.done is not None:
             running.done(value, error)

@@ -46,8 +46,8 @@ class FramePort(Protocol):
         """Close the port."""
 
 
-class Ran(NamedTuple):
-    """What `run` leaves to its caller."""
+class RunOutcome(NamedTuple):
+    """Results of `run`: frames that its caller must handle."""
 
     received: list[Frames]
     """Frames that no flow has taken, as `receive` returns them."""
@@ -80,7 +80,7 @@ class FlowPort(FramePort, Protocol):
 
     native: bool
 
-    def run(self, flows: Sequence[int], until: float, others: int, deferrable: float) -> Ran:
+    def run(self, flows: Sequence[int], until: float, others: int, deferrable: float) -> RunOutcome:
         """Move frames of flows (flow.h, by address) until something else is to be done.
 
         In a steady stream frames are received together; of those of no flow, `deferrable` may wait
@@ -314,7 +314,7 @@ class PacketPort:
         lengths = np.minimum(self._lengths[start:stop], STRIDE)
         return [group.copy() for group in group_by_length(self._rows[start:stop], lengths)]
 
-    def run(self, flows: Sequence[int], until: float, others: int, deferrable: float) -> Ran:
+    def run(self, flows: Sequence[int], until: float, others: int, deferrable: float) -> RunOutcome:
         """Move frames of flows, see `FlowPort.run`; the caller owns the arrays."""
         assert self._library is not None
         run = self._run = self._run or self._make_run()
@@ -326,7 +326,7 @@ class PacketPort:
             raise OSError(-why, f"moving frames: {os.strerror(-why)}")
         unsent = slice(run.sent, run.made)
         frames = group_by_length(self._out[unsent], self._out_lengths[unsent])
-        return Ran(
+        return RunOutcome(
             self._taken(run.processed, run.received),
             [group.copy() for group in frames],
             why == _OTHERS,

@@ -10,7 +10,7 @@ from hopsum.host_agent import process_calls
 from hopsum.host_agent.io.process_socket import Request
 from hopsum.host_agent.node.reductions import COMBINED_BY, encoding
 from hopsum.host_agent.process_calls import ALL, PARTS, REDUCTIONS, ROOT, TYPES
-from hopsum.host_agent.sure_calls import Expected
+from hopsum.host_agent.sure_calls import ExpectedCall
 from hopsum.protocol.wire import Reduction
 
 BARRIER, LEAVE, COPY = 1, 2, 3
@@ -36,7 +36,7 @@ _SUBMITTED_AS = {
 } | {COPY: TYPES["int32"], BARRIER: TYPES["int32"]}
 
 
-class Wanted(NamedTuple):
+class CallSpec(NamedTuple):
     """A rank's call: a code of _KINDS, the number of elements, and a target (`Request`)."""
 
     code: int
@@ -56,7 +56,7 @@ class Wanted(NamedTuple):
         return f"{_KINDS[self.code]}, {self.elements} elements{to.get(self.target, root)}"
 
     @classmethod
-    def from_word(cls, word: int, elements: int) -> Wanted:
+    def from_word(cls, word: int, elements: int) -> CallSpec:
         """Return the call of a `word` and a number of elements."""
         return cls(word & 0xFF, elements, word >> 16 & 0xFFFF)
 
@@ -79,18 +79,18 @@ class Wanted(NamedTuple):
         """Reduction in the switches, if not sums: what is copied is combined with zeros."""
         return _COMBINED_BY.get(self.code)
 
-    def expected(self, combined: Reduction, code: int) -> Expected | None:
+    def expected(self, combined: Reduction, code: int) -> ExpectedCall | None:
         """Return this as a call that flows can take; None if it is not for all ranks.
 
         `combined`: the operation in the switches; `code`: the remark expected of all.
         """
         if self.code == BARRIER:
-            return Expected(process_calls.BARRIER, combined=combined)
+            return ExpectedCall(process_calls.BARRIER, combined=combined)
         way = _NAMES.get(self.code)
         if way is None or self.target != ALL:
             return None
         reduction, dtype = way
-        return Expected(
+        return ExpectedCall(
             process_calls.SUM,
             dtype,
             reduction,
@@ -113,11 +113,11 @@ class Wanted(NamedTuple):
         return (0, self.elements) if self.code == COPY else self.share(rank, ranks)
 
 
-def wanted(request: Request) -> Wanted:
+def wanted(request: Request) -> CallSpec:
     """Return the call of a request."""
     if request.tensor is None:
-        return Wanted(BARRIER if request.kind == "barrier" else LEAVE, 0)
+        return CallSpec(BARRIER if request.kind == "barrier" else LEAVE, 0)
     code = COPY
     if request.kind == "sum":
         code = _CODES[request.reduction, request.tensor.dtype]
-    return Wanted(code, len(request.tensor), request.target)
+    return CallSpec(code, len(request.tensor), request.target)

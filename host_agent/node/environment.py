@@ -31,7 +31,7 @@ from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.wire import Reduction
 
 
-class Named(NamedTuple):
+class NamedTensor(NamedTuple):
     """A flat tensor to sum, and its name; `reduction` None: that of its job's plan.
 
     `remark`: goes with all of it, so over trees alone, as do `ranges` (`Worker.submit`).
@@ -111,7 +111,7 @@ class NodeStream(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class ScheduleGroup:
     """The hosts that run a job's schedules together, by rank, and this host's rank.
 
     `part`: identifies one of the job's meetings at all hosts. `channels`: gives those on which
@@ -213,7 +213,7 @@ class Source(Protocol):
     def start(self, now: float) -> None:
         """Note that the job has started."""
 
-    def next(self, now: float) -> Named | None:
+    def next(self, now: float) -> NamedTensor | None:
         """Return the next tensor to sum, None if there is none now.
 
         Raises what ended the source.
@@ -297,7 +297,7 @@ class Environment(Protocol):
         Raises TaskError if frames cannot leave there.
         """
 
-    def transport(self, meeting: Meeting) -> Transport:
+    def transport(self, meeting: ScheduleGroup) -> Transport:
         """Start connecting to the other hosts."""
 
     def coordination(

@@ -12,10 +12,10 @@ from hopsum.collectives.execution import Channel, Execution, channels
 from hopsum.collectives.operation import Ranges
 from hopsum.collectives.schedule import Schedule
 from hopsum.host_agent.io.tcp_collective import PROGRESS_SECONDS
-from hopsum.host_agent.node.environment import Environment, Meeting, Transport
+from hopsum.host_agent.node.environment import Environment, ScheduleGroup, Transport
 from hopsum.host_agent.segment import Remark, Tensor
 from hopsum.host_agent.sure_calls import SureCalls
-from hopsum.host_agent.worker import Taken, Worker
+from hopsum.host_agent.worker import FlowCalls, Worker
 from hopsum.network.model import Network
 from hopsum.protocol.wire import Reduction
 
@@ -77,7 +77,7 @@ class TreeExchange:
         """Return the place of the tree that sums all of a tensor, if there is one."""
         return self._worker.only_tree(elements)
 
-    def taken(self) -> Taken:
+    def taken(self) -> FlowCalls:
         """Return what flows have done with them since."""
         return self._worker.taken()
 
@@ -96,7 +96,7 @@ class ScheduleExchange:
 
     `schedule`: returns the schedule for a number of elements; `host` is one of its nodes, a worker
     or a relay. `lengths`: of all parts to come, so that connections are made once. Call `connect`
-    first, once the other hosts are ready. `tos`: as for `mark`. `patience`: as of `Meeting`.
+    first, once the other hosts are ready. `tos`: as for `mark`. `patience`: as of `ScheduleGroup`.
     """
 
     several = False
@@ -131,7 +131,9 @@ class ScheduleExchange:
 
     def connect(self, environment: Environment) -> None:
         """Start connecting to the other hosts."""
-        self._transport = environment.transport(Meeting(*self._meeting, self._tos, self._patience))
+        self._transport = environment.transport(
+            ScheduleGroup(*self._meeting, self._tos, self._patience)
+        )
 
     def begin(
         self,

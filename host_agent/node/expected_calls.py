@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from hopsum.host_agent.node.guesses import Following, Guesses
+from hopsum.host_agent.node.guesses import Guesses, Prediction
 from hopsum.host_agent.process_calls import Mailbox
-from hopsum.host_agent.sure_calls import Expected, SureCalls
+from hopsum.host_agent.sure_calls import ExpectedCall, SureCalls
 from hopsum.protocol.wire import Reduction
 
 MOST_AHEAD = 64
@@ -22,14 +22,14 @@ MOST_AHEAD = 64
 class ExpectedCalls:
     """What the sure guesses of a job of `ranks` expect next, one call after the other.
 
-    `small`: as for `Following.sure`. The more calls come as expected, the further this looks ahead.
+    `small`: as for `Prediction.sure`. The more calls come as expected, the more are looked up.
     """
 
     def __init__(self, guesses: Guesses, ranks: int, small: int) -> None:
         self._guesses = guesses
         self._ranks = ranks
         self._small = small
-        self._ahead: deque[Following] = deque()
+        self._ahead: deque[Prediction] = deque()
         self._most = 1
         self._offered: SureCalls | None = None
 
@@ -50,14 +50,14 @@ class ExpectedCalls:
                 self._offered = SureCalls(mailbox, self._ranks, found, tree)
         return self._offered
 
-    def _is_sure(self, following: Following) -> bool:
+    def _is_sure(self, following: Prediction) -> bool:
         return following.sure(self._small)
 
     def _on_one_tree(
         self, reduction: Reduction, only_tree: Callable[[int], int | None]
-    ) -> tuple[int | None, Sequence[Expected]]:
+    ) -> tuple[int | None, Sequence[ExpectedCall]]:
         """Return the calls that flows can take, as far as one tree sums them, and its place."""
-        found: list[Expected] = []
+        found: list[ExpectedCall] = []
         tree = None
         for each in self._ahead:
             wanted = each.wanted
@@ -69,7 +69,7 @@ class ExpectedCalls:
             found.append(expected)
         return tree, found
 
-    def next(self) -> Following:
+    def next(self) -> Prediction:
         """Remove and return the next call, which flows have taken."""
         following = self._ahead.popleft()
         if not self._ahead:

@@ -14,7 +14,7 @@ from collections import ChainMap
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, replace
 
-from hopsum.host_agent.node.calls import BARRIER, SUM_FLOAT, Wanted
+from hopsum.host_agent.node.calls import BARRIER, SUM_FLOAT, CallSpec
 from hopsum.host_agent.process_calls import ALL
 
 GUESSED_BYTES = 1 << 16
@@ -32,11 +32,11 @@ LENGTHS = (1, 2, 4, 8, 16, 32)
 
 
 @dataclass(frozen=True, slots=True)
-class Following:
-    """The successor of a context, the ranks' greatest magnitude, and how often in a row it has
-    followed."""
+class Prediction:
+    """The call predicted after a context, the ranks' greatest magnitude, and how often in a row it
+    was right."""
 
-    wanted: Wanted
+    wanted: CallSpec
     magnitude: int
     times: int = 1
 
@@ -45,7 +45,7 @@ class Following:
         """The greatest remark of all hosts if it proves right without a check."""
         return self.magnitude if self.wanted.code == SUM_FLOAT else 0
 
-    def guessed(self, small: int) -> Wanted | None:
+    def guessed(self, small: int) -> CallSpec | None:
         """Return the tensor to submit with the check; None: none.
 
         `small`: the most elements of float32 that are summed as integers, once all know the check.
@@ -84,9 +84,9 @@ class Guesses:
         """The last calls, each as one number."""
         self._contexts: list[tuple[int, ...]] = []
         """The last calls, more and more of them."""
-        self._follows: MutableMapping[tuple[int, ...], Following] = {}
+        self._follows: MutableMapping[tuple[int, ...], Prediction] = {}
 
-    def next(self) -> Following | None:
+    def next(self) -> Prediction | None:
         """Return what is expected to follow the last calls.
 
         `times`: as of the context that has been right most often.
@@ -96,9 +96,9 @@ class Guesses:
             return None
         longest = known[-1]
         times = max([each.times for each in known if each.wanted == longest.wanted])
-        return Following(longest.wanted, longest.magnitude, times)
+        return Prediction(longest.wanted, longest.magnitude, times)
 
-    def ahead(self, most: int, wanted: Callable[[Following], bool]) -> list[Following]:
+    def ahead(self, most: int, wanted: Callable[[Prediction], bool]) -> list[Prediction]:
         """Return what is expected next, one after the other if each proves right.
 
         At most `most`, and as long as they are `wanted`.
@@ -106,7 +106,7 @@ class Guesses:
         later = Guesses()
         later._last, later._contexts = self._last, self._contexts
         later._follows = ChainMap({}, self._follows)
-        found: list[Following] = []
+        found: list[Prediction] = []
         while len(found) < most and not self._full(len(found) + 1):
             following = later.next()
             if following is None or not wanted(following):
@@ -121,19 +121,19 @@ class Guesses:
             if context in self._follows:
                 self._follows[context] = replace(self._follows[context], times=0)
 
-    def remember(self, agreed: Wanted, magnitude: int) -> None:
+    def remember(self, agreed: CallSpec, magnitude: int) -> None:
         """Note the successor of the last calls, and the ranks' greatest magnitude."""
         if self._full():
             self._follows.clear()
         for context in self._contexts:
             following = self._follows.get(context)
             if following is not None and following.wanted == agreed:
-                following = Following(agreed, magnitude, following.times + 1)
+                following = Prediction(agreed, magnitude, following.times + 1)
             elif following is not None and following.times > 1:
                 # An exception, such as a loss that is averaged every ten steps?
                 following = replace(following, times=0)
             else:
-                following = Following(agreed, magnitude)
+                following = Prediction(agreed, magnitude)
             self._follows[context] = following
         number = agreed.elements << 32 | agreed.word(0)
         last = self._last = (*self._last, number)[-LENGTHS[-1] :]
@@ -143,6 +143,6 @@ class Guesses:
         """Whether there is no room for another call, after some `more`."""
         return len(self._follows) > CONTEXTS - (1 + more) * len(LENGTHS)
 
-    def _known(self) -> list[Following]:
+    def _known(self) -> list[Prediction]:
         found = map(self._follows.get, self._contexts)
         return [each for each in found if each is not None]

@@ -62,10 +62,10 @@ from numpy.typing import NDArray
 
 from hopsum.collectives.plan import WINDOW_BMV2, JobPlan
 from hopsum.host_agent.io.process_socket import ProcessGone, Request
-from hopsum.host_agent.node.calls import BARRIER, COPY, LEAVE, SUM_FLOAT, SUM_INT, Wanted, wanted
-from hopsum.host_agent.node.environment import Handover, Named
+from hopsum.host_agent.node.calls import BARRIER, COPY, LEAVE, SUM_FLOAT, SUM_INT, CallSpec, wanted
+from hopsum.host_agent.node.environment import Handover, NamedTensor
 from hopsum.host_agent.node.expected_calls import ExpectedCalls
-from hopsum.host_agent.node.guesses import Following, Guesses
+from hopsum.host_agent.node.guesses import Guesses, Prediction
 from hopsum.host_agent.node.local_sums import (
     GREATEST_CODE,
     add_up,
@@ -79,12 +79,12 @@ from hopsum.host_agent.node.roots import Roots, Way
 from hopsum.host_agent.numbers import dequantise, exponent_codes, quantise, worker_bits
 from hopsum.host_agent.process_calls import FAULTS, PASSED
 from hopsum.host_agent.segment import Remark, Tensor
-from hopsum.host_agent.sure_calls import Begun, SureCalls
+from hopsum.host_agent.sure_calls import InFlightCall, SureCalls
 from hopsum.host_agent.workload import CheckedWorkload, Verdict
 from hopsum.protocol.wire import LANES_DEFAULT, Reduction
 
 WORDS = 4
-"""Words per rank and call in a check: `Wanted.word`, elements, index of a fault, magnitude."""
+"""Words per rank and call in a check: `CallSpec.word`, elements, index of a fault, magnitude."""
 MOST = (1 << 31) - 1
 PACKED_ELEMENTS = 1 << 13
 """Maximum elements of a tensor that shares fragments with others, with one scale."""
@@ -117,7 +117,7 @@ class _Call:
 
     def __init__(self, requests: Sequence[Request | None]) -> None:
         self.requests = requests
-        self.guess: Wanted | None = None
+        self.guess: CallSpec | None = None
         self.remark: Remark | None = None
         self.halves: dict[str, Tensor] = {}
         self.excess = 0
@@ -132,7 +132,7 @@ class _Call:
         return self.requests[0]
 
     @property
-    def wanted(self) -> Wanted:
+    def wanted(self) -> CallSpec:
         """Their call, once all make the same one."""
         return wanted(self.request)
 
@@ -203,7 +203,7 @@ class ProcessSource:
         self._submitted: dict[str, tuple[str, _Call | _Pack]] = {}
         self._numbers = 0
         self._guesses = Guesses()
-        self._sure: tuple[_Call, Following] | None = None
+        self._sure: tuple[_Call, Prediction] | None = None
         """The call that is submitted without a check, and what it is expected to be."""
         self._expected = ExpectedCalls(self._guesses, len(ranks), self._packed_elements)
         self._guessed: dict[_Call, Tensor | None] = {}
@@ -219,7 +219,7 @@ class ProcessSource:
         if self._attend_seconds < inf:
             self.deadline = now + self._attend_seconds
 
-    def next(self, now: float) -> Named | None:
+    def next(self, now: float) -> NamedTensor | None:
         """Return the next tensor, the same at all workers. Raises ProcessGone."""
         if len(self._left) < len(self._here):
             for rank, request in self._handover.take():
@@ -235,7 +235,7 @@ class ProcessSource:
         name = self._name(kind, what)
         way = self._way(kind, what, len(tensor))
         remark = what.remark if isinstance(what, _Call) and kind == _SURE else None
-        return Named(name, tensor, way.reduction, remark, way.ranges)
+        return NamedTensor(name, tensor, way.reduction, remark, way.ranges)
 
     def _name(self, kind: str, what: _Call | _Pack) -> str:
         """Return the name of a tensor that is submitted now."""
@@ -264,7 +264,7 @@ class ProcessSource:
             return None
         return self._expected.offer(mailbox, reduction, only_tree)
 
-    def took(self, done: int, begun: Begun | None) -> Named | None:
+    def took(self, done: int, begun: InFlightCall | None) -> NamedTensor | None:
         """Count the calls that flows have taken, `done` of them, and go on with one that they have
         `begun`: return its name and values."""
         for _ in range(done):
@@ -279,7 +279,7 @@ class ProcessSource:
         call = _Call(self._next_of(rank, 1))
         call.remark = begun.remark
         self._sure = call, following
-        return Named(self._name(_SURE, call), begun.values)
+        return NamedTensor(self._name(_SURE, call), begun.values)
 
     def _way(self, kind: str, what: _Call | _Pack, elements: int) -> Way:
         """Return how a tensor is submitted for calls."""
@@ -290,7 +290,7 @@ class ProcessSource:
             return self._roots.for_all(None, elements)
         return self._roots.way(agreed, elements)
 
-    def _wanted_by(self, kind: str, what: _Call | _Pack) -> Wanted | None:
+    def _wanted_by(self, kind: str, what: _Call | _Pack) -> CallSpec | None:
         """Return the call that a tensor is for; None: it is for all to know, or several calls."""
         if isinstance(what, _Pack):
             return what.calls[0].wanted if len(what.calls) == 1 else None
@@ -314,7 +314,7 @@ class ProcessSource:
         else:
             self._check(following.guessed(self._packed_elements))
 
-    def _check(self, guess: Wanted | None) -> None:
+    def _check(self, guess: CallSpec | None) -> None:
         """Prepare the check of the next calls, and what is guessed of the first."""
         self._expected.clear()
         count = self._most_calls
@@ -330,7 +330,7 @@ class ProcessSource:
                 values = np.zeros(guess.elements, guess.type)
             self._ready.append((_GUESS, calls[0], values))
 
-    def _begin_sure(self, following: Following) -> None:
+    def _begin_sure(self, following: Prediction) -> None:
         """Submit the next call as it is expected to be, without a check."""
         guess = following.wanted
         call = _Call([self._next_of(rank, 1)[0] for rank in self._here])
@@ -375,7 +375,7 @@ class ProcessSource:
                 )
         return words.reshape(-1).view(np.int32)
 
-    def _magnitude(self, request: Request, asked: Wanted) -> int:
+    def _magnitude(self, request: Request, asked: CallSpec) -> int:
         """Return the magnitude of int32 values, or the exponent byte of float32."""
         if asked.code != SUM_FLOAT:
             return min(request.magnitude, MOST)
@@ -391,15 +391,15 @@ class ProcessSource:
             tensor = np.where(np.isfinite(tensor), tensor, np.float32(0))
         return int(exponent_codes(tensor, asked.elements, "tensor")[0])
 
-    def _small(self, agreed: Wanted) -> bool:
+    def _small(self, agreed: CallSpec) -> bool:
         return 0 < agreed.elements <= self._packed_elements
 
-    def _is_made(self, call: _Call, guess: Wanted) -> bool:
+    def _is_made(self, call: _Call, guess: CallSpec) -> bool:
         """Whether all ranks here make the call guessed, with values that can be summed."""
         asked = [request for request in call.requests if request is not None]
         return all(wanted(each) == guess and each.fault is None for each in asked)
 
-    def _guessed_values(self, call: _Call, guess: Wanted) -> Tensor | None:
+    def _guessed_values(self, call: _Call, guess: CallSpec) -> Tensor | None:
         """Return the values if they match the guess and cannot harm the others'."""
         asked = [request for request in call.requests if request is not None]
         magnitudes = [self._magnitude(each, guess) for each in asked]
@@ -418,7 +418,7 @@ class ProcessSource:
         shares = [agreed.share(rank, len(self._ranks)) for rank in self._here]
         return put_together(tensors, shares, clear=self._roots is None)
 
-    def _narrow(self, agreed: Wanted, magnitudes: Sequence[int]) -> bool:
+    def _narrow(self, agreed: CallSpec, magnitudes: Sequence[int]) -> bool:
         """Whether values add up without overflow as they are; `magnitudes`: of some ranks.
 
         If so of each host's, then of all.
@@ -481,7 +481,7 @@ class ProcessSource:
             if asked:
                 asked.popleft()
 
-    def _settle(self, call: _Call, following: Following, result: Tensor) -> None:
+    def _settle(self, call: _Call, following: Prediction, result: Tensor) -> None:
         """Take the sum of a call without a check, unless the remarks are against it."""
         assert call.remark is not None
         remark, expected = call.remark.maximum, following.magnitude
@@ -547,7 +547,7 @@ class ProcessSource:
 
         All have the same words, and come to the same conclusion.
         """
-        calls = [Wanted.from_word(int(word), int(elements)) for word, elements, _, _ in words]
+        calls = [CallSpec.from_word(int(word), int(elements)) for word, elements, _, _ in words]
         agreed = calls[0]
         if any(other != agreed for other in calls):
             self._void(call)
@@ -590,7 +590,7 @@ class ProcessSource:
             return self._sum(call, agreed, [int(each) for each in words[:, 3]])
         return False
 
-    def _sum(self, call: _Call, agreed: Wanted, magnitudes: list[int]) -> bool:
+    def _sum(self, call: _Call, agreed: CallSpec, magnitudes: list[int]) -> bool:
         """Prepare a call's tensor; return whether it belongs to the check's pack instead."""
         narrow = self._narrow(agreed, magnitudes)
         if call.guess == agreed and narrow and not call.counted:
@@ -670,7 +670,7 @@ class ProcessSource:
             if request is not None and request.kind != "leave":
                 self._handover.failed(rank, request.call, why, whose)
 
-    def _disagree(self, call: _Call, calls: list[Wanted]) -> None:
+    def _disagree(self, call: _Call, calls: list[CallSpec]) -> None:
         """Name the ranks whose calls differ from the majority (ties: the first)."""
         remaining = [each for each in calls if each.code != LEAVE]
         most = Counter(remaining).most_common(1)[0][0]

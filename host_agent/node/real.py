@@ -21,7 +21,7 @@ from hopsum.host_agent.io.wakeup import Wakeup
 from hopsum.host_agent.memory import too_much
 from hopsum.host_agent.node.bandwidth import Counted
 from hopsum.host_agent.node.client import NodeClient
-from hopsum.host_agent.node.environment import Meeting, Stream
+from hopsum.host_agent.node.environment import ScheduleGroup, Stream
 from hopsum.host_agent.node.host import HostAgent
 from hopsum.host_agent.node.operation_pool import Completed, OperationPool
 from hopsum.host_agent.node.work import Work
@@ -114,7 +114,7 @@ class RealEnvironment:
         if isinstance(self._port, LinksPort) and interfaces:
             self._port.use_links(job, ports)
 
-    def transport(self, meeting: Meeting) -> TcpTransport:
+    def transport(self, meeting: ScheduleGroup) -> TcpTransport:
         """TCP connections, at the meeting's own port."""
         return TcpTransport(
             meeting.rank,

@@ -16,13 +16,13 @@ from typing import NamedTuple
 from hopsum.collectives.choices import Collective
 from hopsum.collectives.operation import Ranges, root_ranges
 from hopsum.collectives.plan import JobPlan
-from hopsum.host_agent.node.calls import COPY, Wanted
+from hopsum.host_agent.node.calls import COPY, CallSpec
 from hopsum.host_agent.process_calls import ALL
 from hopsum.protocol.wire import Reduction, frame_bytes
 
 
 class Way(NamedTuple):
-    """How a tensor is submitted: see `Named`."""
+    """How a tensor is submitted: see `NamedTensor`."""
 
     reduction: Reduction | None = None
     ranges: Ranges | None = None
@@ -42,7 +42,7 @@ class Roots:
         self._bare = frame_bytes(0, 1) / frame_bytes(plan.lanes, 1)
         """Length of a frame without lanes, in frames with lanes."""
 
-    def way(self, wanted: Wanted, elements: int) -> Way:
+    def way(self, wanted: CallSpec, elements: int) -> Way:
         """Return how a call is submitted, the same at all hosts.
 
         `elements`: of the tensor, which may be for several calls for all.
@@ -62,7 +62,7 @@ class Roots:
             return Way(reduction)
         return Way(reduction, [*[(0, 0)] * (len(self._plan.trees) - 1), (0, elements)])
 
-    def splits(self, wanted: Wanted) -> bool:
+    def splits(self, wanted: CallSpec) -> bool:
         """Return whether a sum goes only to those that it is for.
 
         If that costs a host's link, both ways, fewer bytes than a sum for all. The latter is
@@ -76,7 +76,7 @@ class Roots:
     def _frames(self, elements: int) -> int:
         return -(-elements // self._plan.values)
 
-    def _parts(self, wanted: Wanted) -> Ranges:
+    def _parts(self, wanted: CallSpec) -> Ranges:
         """Return the shares of the ranks of each worker."""
         parts = []
         for ranks in self._here:

@@ -11,7 +11,7 @@ from hopsum.collectives.operation import reduction_of, tree_ranges
 from hopsum.collectives.plan import JobPlan
 from hopsum.coordination.operators import Operator
 from hopsum.host_agent.io.coordination import started
-from hopsum.host_agent.node.environment import Coordination, Named, Operate
+from hopsum.host_agent.node.environment import Coordination, NamedTensor, Operate
 from hopsum.host_agent.node.vectors import VectorQueue
 from hopsum.host_agent.operator_training import OperatorTraining
 from hopsum.host_agent.segment import Tensor
@@ -46,18 +46,18 @@ class LockStep:
     def start(self, now: float) -> None:
         """Return True: nothing more is needed."""
 
-    def next(self, now: float) -> Named | None:
+    def next(self, now: float) -> NamedTensor | None:
         """Return the next tensor, once the last one's sum is processed."""
         tensor, self._tensor = self._tensor, None
         if tensor is None:
             return None
         collective = self.workload.collective
         if collective is Collective.ALL_REDUCE:
-            return Named("", tensor)
+            return NamedTensor("", tensor)
         self._type = tensor.dtype
         ranges = tree_ranges(self._plan, collective, len(tensor))
         sent = tensor if collective.sums else tensor.view(np.int32)
-        return Named("", sent, reduction_of(self._plan, collective), ranges=ranges)
+        return NamedTensor("", sent, reduction_of(self._plan, collective), ranges=ranges)
 
     def finish(self, name: str, result: Tensor, now: float) -> None:
         """Process the sum, and make the next tensor."""
@@ -140,7 +140,7 @@ class AgreedOrder:
         )
         self.tick(now)
 
-    def next(self, now: float) -> Named | None:
+    def next(self, now: float) -> NamedTensor | None:
         """Return the next tensor that may start."""
         for event in self._coordination.events():
             operator = started(event)
@@ -152,7 +152,7 @@ class AgreedOrder:
         if not self._started:
             return None
         name = self._started.popleft()
-        return Named(name, self.workload.tensor(name))
+        return NamedTensor(name, self.workload.tensor(name))
 
     def finish(self, name: str, result: Tensor, now: float) -> None:
         """Process a sum; after the last one of a step the next step starts."""

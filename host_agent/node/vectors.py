@@ -13,7 +13,7 @@ import numpy as np
 
 from hopsum.collectives.plan import JobPlan
 from hopsum.coordination.reduction import ExternalAnd
-from hopsum.host_agent.node.environment import Named
+from hopsum.host_agent.node.environment import NamedTensor
 from hopsum.host_agent.segment import Tensor
 from hopsum.host_agent.workload import CheckedWorkload, Verdict
 from hopsum.protocol import hopsum_pb2 as pb
@@ -113,12 +113,12 @@ class SwitchedVectors:
     def start(self, now: float) -> None:
         """Do nothing: vectors come once the workers coordinate."""
 
-    def next(self, now: float) -> Named | None:
+    def next(self, now: float) -> NamedTensor | None:
         """Return the next vector."""
         words = self._vectors.next()
         if words is None:
             return None
-        return Named("", np.array(words, dtype=np.uint32).view(np.int32))
+        return NamedTensor("", np.array(words, dtype=np.uint32).view(np.int32))
 
     def finish(self, name: str, result: Tensor, now: float) -> None:
         """Return the combined vector."""

@@ -5,7 +5,7 @@ import pytest
 from hopsum.coordination.events import GivenUp, Start
 from hopsum.coordination.failure import OperatorError
 from hopsum.coordination.master import Master
-from hopsum.coordination.messages import Variant, Wanted
+from hopsum.coordination.messages import OperatorRequest, Variant
 from hopsum.coordination.operators import NO_MORE
 from hopsum.coordination.participant import Participant
 from hopsum.coordination.tree import CoordinationTree, balanced_tree
@@ -162,8 +162,8 @@ def test_different_shapes_are_an_error_at_every_caller_and_all_else_goes_on() ->
 
 
 def test_an_objection_to_an_older_entry_is_void() -> None:
-    def whole(*shape: int) -> list[Wanted]:
-        return [Wanted(1, "a", (Variant(operator("a", *shape), 1, 0),))]
+    def whole(*shape: int) -> list[OperatorRequest]:
+        return [OperatorRequest(1, "a", (Variant(operator("a", *shape), 1, 0),))]
 
     master = Master(["w0"], forget_after=1)
     master.iteration(1)

@@ -254,7 +254,7 @@ def test_what_finds_no_room_is_left_in_order(monkeypatch: pytest.MonkeyPatch) ->
     left: list[int] = []
     leave = ordinary.OrdinaryRoot.leave
 
-    def noted(root: ordinary.OrdinaryRoot) -> ordinary.HandedOver:
+    def noted(root: ordinary.OrdinaryRoot) -> ordinary.RootHandover:
         found = leave(root)
         left.append(len(found.contributions))
         return found

@@ -18,7 +18,7 @@ from hopsum.host_agent.node.expected_calls import MOST_AHEAD
 from hopsum.host_agent.node.guesses import SURE
 from hopsum.host_agent.numbers import NumbersError
 from hopsum.host_agent.process_calls import ALL, BARRIER, PARTS, REDUCTIONS, SUM, TYPES, CallPacket
-from hopsum.host_agent.sure_calls import Answered, SureCalls
+from hopsum.host_agent.sure_calls import AnsweredCall, SureCalls
 from hopsum.protocol.tos import tos_of_level
 from tests.support.process_hosts import ProcessHosts
 from tests.support.protocol_world import LANES
@@ -91,7 +91,7 @@ def test_flows_answer_what_is_sure(
     until_sure(hosts, np.full(elements, 999, [*TYPES.values()][dtype]), like)
     collect, answered = SureCalls.collect, []
 
-    def collected(self: SureCalls) -> list[Answered]:
+    def collected(self: SureCalls) -> list[AnsweredCall]:
         answered.append(len(done := collect(self)))
         return done
 

@@ -12,7 +12,7 @@ import pytest
 from hopsum.collectives.plan import DataType, JobPlan
 from hopsum.host_agent.io.process_socket import Request
 from hopsum.host_agent.node import guesses
-from hopsum.host_agent.node.calls import COPY, Wanted
+from hopsum.host_agent.node.calls import COPY, CallSpec
 from hopsum.host_agent.node.process_source import OTHER, ProcessSource
 from hopsum.host_agent.node.work import Work
 from hopsum.host_agent.process_calls import ALL, PARTS, PASSED, ROOT, CallPacket
@@ -150,7 +150,7 @@ def expected(calls: Sequence[Called], number: int, processes: Sequence[Handed], 
     """What a call leaves at a rank: the elements (start, stop), and their values."""
     dtype, reduction, elements, target = calls[number]
     given = [process.given[number] for process in processes]
-    share = Wanted(COPY, elements, target).share
+    share = CallSpec(COPY, elements, target).share
     if reduction != "copy":
         start, stop = share(rank, len(given))
         return start, stop, REDUCED_BY[dtype, reduction].reduce(given)[start:stop]

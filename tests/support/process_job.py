@@ -10,7 +10,7 @@ import numpy as np
 
 from hopsum.collectives.plan import JobPlan, TreePlan
 from hopsum.host_agent.io.process_socket import Request
-from hopsum.host_agent.node.environment import Named
+from hopsum.host_agent.node.environment import NamedTensor
 from hopsum.host_agent.node.process_source import MOST, ProcessSource
 from hopsum.host_agent.node.roots import roots_of
 from hopsum.host_agent.numbers import exponent_codes
@@ -162,10 +162,10 @@ class Job:
         self.for_all = 0
         """How many tensors were for all hosts."""
         self.random = random or Random(0)
-        self._waiting: list[list[Named]] = [[] for _ in hosts]
+        self._waiting: list[list[NamedTensor]] = [[] for _ in hosts]
         self._held: Set[str] = frozenset()
 
-    def hold(self, kinds: Set[str]) -> Callable[[], list[Named]]:
+    def hold(self, kinds: Set[str]) -> Callable[[], list[NamedTensor]]:
         """From now on leave tensors of these kinds in the switches; return what tells them."""
         self._held = kinds
         return lambda: [each for each in self._waiting[0] if _kind(each) in kinds]
@@ -208,7 +208,7 @@ class Job:
                     del waiting[place]
             moved |= bool(places)
 
-    def _combine(self, tensors: Sequence[Named]) -> None:
+    def _combine(self, tensors: Sequence[NamedTensor]) -> None:
         """Put what the switches make of tensors in their places."""
         reduction, ranges = tensors[0].reduction, tensors[0].ranges
         arrays = [each.tensor for each in tensors]
@@ -232,7 +232,7 @@ class Job:
         return [source.over for source in self._sources]
 
 
-def _kind(tensor: Named) -> str:
+def _kind(tensor: NamedTensor) -> str:
     """What a tensor is to its source."""
     return tensor.name.partition(" ")[0]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from hopsum.coordination.messages import Variant, Wanted
+from hopsum.coordination.messages import OperatorRequest, Variant
 from hopsum.coordination.operators import OrderTable
 
 
@@ -25,14 +25,16 @@ class Gathering:
         self._open: dict[tuple[int, str], _Collection] = {}
         self._table = OrderTable()
 
-    def request(self, member: int, version: int, wanted: Iterable[Wanted]) -> list[Wanted]:
+    def request(
+        self, member: int, version: int, wanted: Iterable[OperatorRequest]
+    ) -> list[OperatorRequest]:
         """Process a member's requests; return those all have made, merged ([004 claim 1][004]).
 
         Requests of different iterations are for different operators, even of the same name. A
         request for an operator in our order table that the member made before it had that table is
         dropped: when the member gets the table it sets its bit instead.
         """
-        complete: list[Wanted] = []
+        complete: list[OperatorRequest] = []
         for want in wanted:
             if version < self._table.version and self._table.find(want.name) is not None:
                 continue
@@ -44,7 +46,7 @@ class Gathering:
             collection.variants = _merged(collection.variants, want.variants)
             if collection.asked == self._members:
                 del self._open[key]
-                complete.append(Wanted(*key, tuple(collection.variants)))
+                complete.append(OperatorRequest(*key, tuple(collection.variants)))
         return complete
 
     def adopt(self, table: OrderTable) -> None:

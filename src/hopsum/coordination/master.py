@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from hopsum.coordination.messages import Amendment, Response, Variant, Wanted
+from hopsum.coordination.messages import Amendment, OperatorRequest, Response, Variant
 from hopsum.coordination.operators import Operator, OrderTable
 
 _SHOWN = 4
@@ -60,7 +60,7 @@ class Master:
             if quiet >= self._forget_after:
                 self._removed[operator.name] = None
 
-    def complete(self, wanted: Iterable[Wanted]) -> Response | None:
+    def complete(self, wanted: Iterable[OperatorRequest]) -> Response | None:
         """Process requests made by all processes; return the response, if it is possible at once.
 
         Before the table is handed out they start; later they enter the table, and start by it.
@@ -80,7 +80,7 @@ class Master:
                     self._added.setdefault(want.name, operator)
         return Response(tuple(start), tuple(failed)) if start or failed else None
 
-    def _mismatch(self, want: Wanted) -> str:
+    def _mismatch(self, want: OperatorRequest) -> str:
         def described(variant: Variant) -> str:
             others = f" and {variant.count - 1} more" if variant.count > 1 else ""
             return f"{variant.operator} at {self._names[variant.first]}{others}"

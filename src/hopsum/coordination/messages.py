@@ -37,7 +37,7 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class OperatorRequest:
     """All processes of a subtree have requested an operator, with equal details if all is well."""
 
     iteration: int
@@ -50,7 +50,7 @@ class Request:
     """Up: start requests, under the newest order table that the child has."""
 
     version: int
-    wanted: tuple[Wanted, ...]
+    wanted: tuple[OperatorRequest, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ from hopsum.coordination.messages import (
     Mismatch,
     Missing,
     Misuse,
+    OperatorRequest,
     Probe,
     Progress,
     Request,
@@ -51,7 +52,6 @@ from hopsum.coordination.messages import (
     Unmatched,
     Variant,
     Vector,
-    Wanted,
 )
 from hopsum.coordination.neighbours import Neighbours
 from hopsum.coordination.operators import NO_MORE, Operator, OrderTable
@@ -379,7 +379,7 @@ class Participant:
 
     def _place(self, waiting: Iterable[_Pending], now: float) -> None:
         """Send requests: those in the table by vectors, others along the tree."""
-        requested: list[Wanted] = []
+        requested: list[OperatorRequest] = []
         for pending in list(waiting):
             operator = pending.operator
             known = self._table.find(operator.name)
@@ -388,7 +388,7 @@ class Participant:
                 if not pending.asked and self._cycles.table.find(operator.name) is None:
                     pending.asked = True
                     form = Variant(operator, 1, self.rank)
-                    requested.append(Wanted(self.iteration, operator.name, (form,)))
+                    requested.append(OperatorRequest(self.iteration, operator.name, (form,)))
             elif known != operator and not pending.contested:
                 pending.contested = True
                 self._contest(
@@ -397,7 +397,9 @@ class Participant:
         if requested:
             self._gather(self.rank, self._table.version, requested, now)
 
-    def _gather(self, member: int, version: int, wanted: Iterable[Wanted], now: float) -> None:
+    def _gather(
+        self, member: int, version: int, wanted: Iterable[OperatorRequest], now: float
+    ) -> None:
         complete = self._gathering.request(member, version, wanted)
         if not complete:
             return

@@ -24,7 +24,7 @@ from hopsum.coordination.reduction import ExternalAnd
 from hopsum.coordination.tree import CoordinationTree
 from hopsum.host_agent.io.tcp_collective import no_progress
 from hopsum.host_agent.node.bandwidth import Counted
-from hopsum.host_agent.node.environment import Handover, Meeting, NodeStream, Stream
+from hopsum.host_agent.node.environment import Handover, NodeStream, ScheduleGroup, Stream
 from hopsum.host_agent.node.host import HostAgent
 from hopsum.host_agent.node.operation_pool import Completed
 from hopsum.host_agent.node.work import Work
@@ -66,7 +66,7 @@ class VirtualHosts:
         self._ports: dict[tuple[int, int], int] = {}
         self._next_port = BASE_PORT
 
-    def first_port(self, meeting: Meeting) -> int:
+    def first_port(self, meeting: ScheduleGroup) -> int:
         """Return the first port of a group of hosts, the same at all of them; each rank has one."""
         key = meeting.job, meeting.part
         if key not in self._ports:
@@ -229,7 +229,7 @@ class VirtualHost:
         """Send frames of trees over these links."""
         self._hosts.world.use_links(self.name, job, ports)
 
-    def transport(self, meeting: Meeting) -> StreamTransport:
+    def transport(self, meeting: ScheduleGroup) -> StreamTransport:
         """Return streams between the hosts, at separate ports."""
         port = self._hosts.first_port(meeting)
         made = StreamTransport(meeting, self, port, self._hosts.buffer(self.name))
@@ -282,7 +282,7 @@ class VirtualHost:
 class StreamTransport:
     """A `Transport` whose segments cross the world's links."""
 
-    def __init__(self, meeting: Meeting, host: VirtualHost, port: int, buffer: int) -> None:
+    def __init__(self, meeting: ScheduleGroup, host: VirtualHost, port: int, buffer: int) -> None:
         addresses = {
             rank: Address(peer.mac_bytes, peer.ip_bytes) for rank, peer in enumerate(meeting.hosts)
         }

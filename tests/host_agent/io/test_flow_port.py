@@ -15,7 +15,7 @@ import pytest
 from hopsum.host_agent import ordinary
 from hopsum.host_agent.codec import JOB_START
 from hopsum.host_agent.io import port as port_module
-from hopsum.host_agent.io.port import FlowPort, Frames, PacketPort, Ran
+from hopsum.host_agent.io.port import FlowPort, Frames, PacketPort, RunOutcome
 from hopsum.host_agent.ordinary import Flow
 from tests.support.flows import CALL, EXPIRE, PROCESS
 from tests.support.machine import PATIENCE
@@ -112,7 +112,7 @@ def numbers(frames: list[Frames]) -> list[int]:
     return [int(each[-1]) for batch in frames for each in batch]
 
 
-def run(port: PacketPort, *flows: Echo, until: float | None = None, others: int = -1) -> Ran:
+def run(port: PacketPort, *flows: Echo, until: float | None = None, others: int = -1) -> RunOutcome:
     until = time.monotonic() + PATIENCE if until is None else until
     return port.run([each.address for each in flows], until, others, 0.0)
 
@@ -248,7 +248,7 @@ def test_frames_that_a_full_queue_rejects_are_handed_back_in_order(
     with socket.socket(fileno=os.dup(port.fileno())) as own:
         own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     flow, sent = Echo(), 0
-    ran = Ran([], [], False)
+    ran = RunOutcome([], [], False)
     while not ran.unsent:
         try:
             far.send(frame(sent % 256), socket.MSG_DONTWAIT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hopsum.host_agent.node.calls import BARRIER, COPY, SUM_FLOAT, SUM_INT, Wanted
+from hopsum.host_agent.node.calls import BARRIER, COPY, SUM_FLOAT, SUM_INT, CallSpec
 from hopsum.host_agent.node.expected_calls import MOST_AHEAD, ExpectedCalls
 from hopsum.host_agent.node.guesses import SURE, Guesses
 from hopsum.host_agent.process_calls import Mailbox
@@ -15,13 +15,13 @@ SMALL = 1000
 MAGNITUDE = 120
 TREE = 3
 
-FLOATS, INTEGERS, BARRIERS = Wanted(SUM_FLOAT, 8), Wanted(SUM_INT, 500), Wanted(BARRIER, 0)
+FLOATS, INTEGERS, BARRIERS = CallSpec(SUM_FLOAT, 8), CallSpec(SUM_INT, 500), CallSpec(BARRIER, 0)
 
 
 class Expecting:
     """Expected calls after `steps` of a training, whose calls are the same in each."""
 
-    def __init__(self, *step: Wanted, steps: int = 2 * SURE) -> None:
+    def __init__(self, *step: CallSpec, steps: int = 2 * SURE) -> None:
         self.mailbox = Mailbox(-1)
         self.guesses = Guesses()
         self.calls = ExpectedCalls(self.guesses, ranks=2, small=SMALL)
@@ -91,9 +91,9 @@ def test_an_offer_ends_where_its_tree_does_not_sum_all(other: int | None) -> Non
 
 
 @pytest.mark.parametrize(
-    "wanted", [Wanted(COPY, 500), Wanted(SUM_FLOAT, SMALL + 1)], ids=["copy", "large"]
+    "wanted", [CallSpec(COPY, 500), CallSpec(SUM_FLOAT, SMALL + 1)], ids=["copy", "large"]
 )
-def test_calls_that_flows_cannot_take_are_not_offered(wanted: Wanted) -> None:
+def test_calls_that_flows_cannot_take_are_not_offered(wanted: CallSpec) -> None:
     assert Expecting(wanted).offer() is None
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hopsum.host_agent.node import guesses
-from hopsum.host_agent.node.calls import SUM_FLOAT, Wanted
+from hopsum.host_agent.node.calls import SUM_FLOAT, CallSpec
 from hopsum.host_agent.node.guesses import SURE
 from hopsum.host_agent.node.nonfinite import put_back, take_out
 from hopsum.host_agent.node.process_source import PACKED_ELEMENTS
@@ -86,7 +86,7 @@ def check(job: Job, call: int, rows: Sequence[Floats], target: int = ALL) -> Non
     expected = added(rows)
     for rank, process in enumerate(job.processes):
         assert process.ended[call] == "done"
-        start, stop = Wanted(SUM_FLOAT, len(rows[0]), target).share(rank, len(rows))
+        start, stop = CallSpec(SUM_FLOAT, len(rows[0]), target).share(rank, len(rows))
         np.testing.assert_array_equal(process.tensors[call][start:stop], expected[start:stop])
 
 

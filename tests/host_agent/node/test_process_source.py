@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hopsum.host_agent.io.process_socket import ProcessGone
 from hopsum.host_agent.node import guesses
-from hopsum.host_agent.node.calls import COPY, SUM_FLOAT, Wanted
+from hopsum.host_agent.node.calls import COPY, SUM_FLOAT, CallSpec
 from hopsum.host_agent.node.guesses import CONFIRMED, CONFIRMED_BYTES, GUESSED_BYTES, SURE
 from hopsum.host_agent.node.process_source import MOST, PACKED_ELEMENTS, ProcessSource
 from hopsum.host_agent.numbers import error_bound, exponent_codes
@@ -90,8 +90,8 @@ def test_a_guess_uses_as_many_past_calls_as_needed(sizes: Sequence[int]) -> None
 def test_an_exception_is_not_expected_again() -> None:
     """The loss that is averaged every ten steps does not follow the next step's gradients."""
     found = guesses.Guesses()
-    step = [Wanted(SUM_FLOAT, 300), Wanted(SUM_FLOAT, 200)]
-    loss = Wanted(SUM_FLOAT, 1)
+    step = [CallSpec(SUM_FLOAT, 300), CallSpec(SUM_FLOAT, 200)]
+    loss = CallSpec(SUM_FLOAT, 1)
     for _ in range(3):
         for call in step:
             found.remember(call, 0)
@@ -525,7 +525,7 @@ def _call_in_any_order(calls: list[Any], job: Job, data: st.DataObject) -> None:
             continue
         first = odd.get(place, call)
         kind, elements, value, target = call
-        share = Wanted(COPY, elements, target).share
+        share = CallSpec(COPY, elements, target).share
         total = np.full(elements, first[2] + (size - 1) * float(value))
         if kind == "copy":
             for rank in range(size):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hopsum.collectives.plan import JobPlan, TreePlan
-from hopsum.host_agent.node.calls import COPY, SUM_FLOAT, Wanted
+from hopsum.host_agent.node.calls import COPY, SUM_FLOAT, CallSpec
 from hopsum.host_agent.node.guesses import SURE
 from hopsum.host_agent.node.process_source import MOST
 from hopsum.host_agent.node.roots import Roots, roots_of
@@ -50,7 +50,7 @@ def summed(job: Job, rows: Any, target: int, reduction: str = "sum") -> list[int
 
 def expect(job: Job, calls: Sequence[int], target: int, total: Any) -> None:
     """Check that each rank has what it wants of a total."""
-    wanted = Wanted(SUM_FLOAT, len(total), target)
+    wanted = CallSpec(SUM_FLOAT, len(total), target)
     for rank, (process, call) in enumerate(zip(job.processes, calls, strict=True)):
         assert process.ended[call] == "done"
         start, stop = wanted.share(rank, len(job.processes))
@@ -79,7 +79,7 @@ def test_each_rank_gets_what_a_call_is_for(ranks: list[str], sets: int) -> None:
                 job.run()
                 copied = words[0] * 0
                 for rank in range(4):
-                    start, stop = Wanted(COPY, elements, target).share(rank, 4)
+                    start, stop = CallSpec(COPY, elements, target).share(rank, 4)
                     copied[start:stop] = words[rank][start:stop]
                 for process, call in zip(job.processes, calls, strict=True):
                     np.testing.assert_array_equal(process.tensors[call], copied)
@@ -161,7 +161,7 @@ def test_calls_do_not_wait_for_each_others_values() -> None:
 
 def test_what_is_copied_has_trees_of_its_own() -> None:
     ranks = PLACEMENTS["one a host"]
-    gather, scatter = Wanted(COPY, 4096, PARTS), Wanted(SUM_FLOAT, 4096, PARTS)
+    gather, scatter = CallSpec(COPY, 4096, PARTS), CallSpec(SUM_FLOAT, 4096, PARTS)
     parts = ((0, 1024), (1024, 2048), (2048, 3072), (3072, 4096))
     none = ((0, 0),) * 4
     one, two = (roots(ranks, sets) for sets in (1, 2))
@@ -171,7 +171,7 @@ def test_what_is_copied_has_trees_of_its_own() -> None:
     assert two.way(scatter, 4096) == (Reduction.REDUCE_SUM, (*parts, *none))
     assert two.for_all(None, 256) == (None, [*[(0, 0)] * 7, (0, 256)])
     assert one.for_all(None, 256) == two.for_all(None, 257) == (None, None)
-    from_third = Wanted(COPY, 9, ROOT + 2)
+    from_third = CallSpec(COPY, 9, ROOT + 2)
     assert two.way(from_third, 9).ranges == (*none, (0, 0), (0, 0), (0, 9), (0, 0))
 
 
@@ -180,9 +180,9 @@ def test_a_hosts_ranks_share_a_tree() -> None:
     ranks = ["h3", "h3", "h1", "h2"]
     found = roots_of(plan_of(["h1", "h2", "h3"], ["h1", "h2", "h3"]), ranks)
     assert found is not None
-    way = found.way(Wanted(COPY, 400, PARTS), 400)
+    way = found.way(CallSpec(COPY, 400, PARTS), 400)
     assert way.ranges == ((200, 300), (300, 400), (0, 200))
-    assert found.way(Wanted(COPY, 400, ROOT + 1), 400).ranges == ((0, 0), (0, 0), (0, 400))
+    assert found.way(CallSpec(COPY, 400, ROOT + 1), 400).ranges == ((0, 0), (0, 0), (0, 400))
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_sums_go_to_the_roots_where_that_takes_fewer_bytes(
     ranks: int, elements: int, target: int, split: bool
 ) -> None:
     found = roots([f"h{rank}" for rank in range(ranks)])
-    assert found.splits(Wanted(SUM_FLOAT, elements, target)) == split
+    assert found.splits(CallSpec(SUM_FLOAT, elements, target)) == split
 
 
 def test_plans_without_roots_at_their_ranks() -> None:
