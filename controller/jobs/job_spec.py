@@ -42,7 +42,7 @@ class JobSpec:
     window: int | None = None
     task: pb.Task = field(default_factory=pb.Task)
     results: Results | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, hash=False)
     seed: int = 0
     coordination: Coordination = Coordination.AUTO
     coordination_limits: TreeLimits = DEFAULT_LIMITS

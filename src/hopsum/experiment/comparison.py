@@ -53,7 +53,7 @@ class Comparison:
     largest_piece: bool = False
     servers: int = 1
     planner: str = "multi-hop"
-    planner_options: Mapping[str, str] = field(default_factory=dict)
+    planner_options: Mapping[str, str] = field(default_factory=dict, hash=False)
     form: FormOptions = DEFAULT_FORM
     lanes: int = LANES_DEFAULT
     window: int | None = None

@@ -99,7 +99,7 @@ class Experiment:
     server_names: tuple[str, ...] = ()
     collective: Collective = Collective.ALL_REDUCE
     planner: str = DEFAULT_PLANNER
-    planner_options: Mapping[str, str] = field(default_factory=dict)
+    planner_options: Mapping[str, str] = field(default_factory=dict, hash=False)
     form: FormOptions = DEFAULT_FORM
     packet_io: PacketIo = PacketIo.FAST
     train: str | None = None
