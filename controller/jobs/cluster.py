@@ -31,6 +31,7 @@ from hopsum.controller.telemetry.health import Element, Health
 from hopsum.controller.telemetry.nodes import Nodes
 from hopsum.network.model import Network
 from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.protocol.errors import OperationError
 
 LOGGER = logging.getLogger("hopsum.cluster")
 
@@ -43,7 +44,7 @@ Install = Callable[[Mapping[str, SwitchRules]], Awaitable[None]]
 """Installs these rules, and returns when all switches have them (`Driver.apply`)."""
 
 
-class StreamPostponed(Exception):
+class StreamPostponed(OperationError):
     """An agent's stream cannot be served now; the agent should try again."""
 
 

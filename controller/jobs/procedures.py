@@ -15,20 +15,21 @@ from itertools import count
 from typing import Any, TypeVar
 
 from hopsum.controller.dataplane.rules import SwitchRules
+from hopsum.protocol.errors import OperationError
 
 LOGGER = logging.getLogger("hopsum.jobs")
 
 T = TypeVar("T")
 
 
-class RequestAbandoned(Exception):
+class RequestAbandoned(OperationError):
     """The requester of a procedure no longer waits for it."""
 
     def __init__(self) -> None:
         super().__init__("its submission was interrupted")
 
 
-class Superseded(Exception):
+class Superseded(OperationError):
     """The rules being installed are out of date: a switch has failed meanwhile."""
 
 

@@ -28,7 +28,7 @@ Install = Callable[[Mapping[str, SwitchRules]], Awaitable[None]]
 
 
 class Performer:
-    """Carries out procedures of an engine, in whatever loop it is called. No time passes."""
+    """Carries out procedures of an engine, in the running loop. No time passes."""
 
     def __init__(self, engine: JobEngine, install: Install) -> None:
         self._engine = engine

@@ -1,6 +1,6 @@
 """The job engine under random events, with rules and computations that end in any order.
 
-After every event no two trees share slots, and nobody is told of an epoch that is not recorded.
+After every event no two trees share slots, and agents get no epoch that is not recorded.
 When all work has succeeded and everything is reachable again, every request has its answer and jobs
 that are over hold nothing.
 """
@@ -25,7 +25,6 @@ from hopsum.controller.jobs.job import Job
 from hopsum.controller.jobs.job_spec import JobSpec
 from hopsum.controller.jobs.job_state import NEXT, JobState
 from hopsum.controller.jobs.journal import Record, Unrecorded
-from hopsum.controller.jobs.procedures import RequestAbandoned
 from hopsum.controller.jobs.settings import ClusterSettings
 from hopsum.network.loaders import load_network
 from hopsum.protocol import hopsum_pb2 as pb
@@ -37,7 +36,7 @@ Choose = Callable[[Sequence[Any]], Any]
 NETWORK = load_network("leaf-spine:2x2x2", slots=256)
 STEPS = 60
 DATE = 1_800_000_000.0
-EXPECTED = (HopsumError, TimeoutError, RequestAbandoned)
+EXPECTED = (HopsumError, TimeoutError)
 """Errors that may answer a request."""
 EDGES = {(before, after) for before, following in NEXT.items() for after in following}
 
