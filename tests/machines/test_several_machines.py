@@ -240,11 +240,13 @@ def test_hosts_with_several_links_use_them_together(tmp_path: Path) -> None:
         # Half of 5 x 20,000 values of 4 bytes by each.
         assert all(count > 150_000 for count in sent.values()), sent
         command = [f"{BIN}/hopsum", "nodes", "--controller", "192.0.2.1:9600", "--json"]
-        shown = {
-            node["host"]: [link["peer"] for link in node["links"]]
-            for node in json.loads(up.run("admin", command).stdout)
-        }
-        assert shown == {host: ["left", "right"] for host in loaded.hosts}
+
+        def all_reported() -> bool:
+            nodes = json.loads(up.run("admin", command).stdout)
+            shown = {node["host"]: [link["peer"] for link in node["links"]] for node in nodes}
+            return shown == {host: ["left", "right"] for host in loaded.hosts}
+
+        until(all_reported, "reports of both links of every host")
 
 
 def person(up: Machines) -> dict[str, str]:
