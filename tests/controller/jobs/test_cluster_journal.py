@@ -180,7 +180,8 @@ def test_a_queued_job_starts_when_there_is_room_again(tmp_path: Path, disk: Disk
         assert "cannot begin without a record" in job.reason
         assert [plan.job for plan in cluster.plans.plans()] == [others[1].number]
         await next_check(cluster)
-        assert job.state is JobState.QUEUED
+        # It is tried once more meanwhile.
+        await reached(job, JobState.QUEUED)
         disk.full = False
         await reached(job, JobState.WAITING)
         assert job.epoch == 1
