@@ -133,7 +133,7 @@ class Cluster:
     @property
     def health(self) -> Health:
         """Reachability of switches and links."""
-        return self.engine.health
+        return self.engine.failover.health
 
     @property
     def priorities(self) -> FeedbackQueue:

@@ -25,6 +25,7 @@ from hopsum.controller.dataplane.rules import Loss
 from hopsum.controller.jobs import events
 from hopsum.controller.jobs.active_job import ActiveJob
 from hopsum.controller.jobs.epochs import Epochs
+from hopsum.controller.jobs.failover import Failover
 from hopsum.controller.jobs.job import Job
 from hopsum.controller.jobs.job_request import (
     complete_task,
@@ -52,9 +53,8 @@ from hopsum.controller.jobs.settings import ClusterSettings
 from hopsum.controller.jobs.stall_diagnosis import Progress, why_stalled
 from hopsum.controller.jobs.task_check import check_workload, workload_of
 from hopsum.controller.jobs.tracker import Outgoing, Tracker
-from hopsum.controller.telemetry.diagnosis import cut_off, element_name, outage
-from hopsum.controller.telemetry.health import Element, Health
-from hopsum.controller.telemetry.link_states import link_states
+from hopsum.controller.telemetry.diagnosis import cut_off, outage
+from hopsum.controller.telemetry.health import Element
 from hopsum.controller.telemetry.nodes import REPORT_SECONDS, Nodes
 from hopsum.controller.telemetry.state import StateError
 from hopsum.network.model import Network, NetworkError, shorten
@@ -72,8 +72,6 @@ CHECK_SECONDS = 1.0
 """Time between checks of agents that may have timed out."""
 AWAY_SECONDS = 1.0
 """Seconds by which a check is late before this process counts as having been stopped."""
-RETRY_SECONDS = 5.0
-"""Pause after switches failed to install the rules of a failover."""
 CANCEL_SECONDS = 2.0
 """Timeout of a cancellation for removing a job's rules; switches that hang lose them later."""
 REASON_SECONDS = 0.2
@@ -109,7 +107,6 @@ class JobEngine:
         self.nodes = Nodes(network, now=now)
         self.jobs = JobTable(self.settings.journal, date, new_key)
         self.priorities = FeedbackQueue(self.settings.priorities or suitable_policy(network))
-        self.health = Health()
         self.plans = PlanStore(network, losses)
         self.procedures = Procedures()
         self.epochs = Epochs(
@@ -140,11 +137,18 @@ class JobEngine:
         """Job and host of each stream."""
         self._joining: set[int] = set()
         """Streams whose agents wait for a new epoch."""
-        self._ports: dict[str, Mapping[int, bool]] = {}
-        self._elements_at = math.inf
-        """Time of the next review of switches and links."""
-        self._adapting = False
-        self._failed_anew, self._retry_at = False, 0.0
+        self.failover = Failover(
+            self.plans,
+            self.epochs,
+            self.reoptimization,
+            self.procedures,
+            self.nodes,
+            lambda: self.now,
+            # Queued jobs may have waited for what is back.
+            lambda: self.procedures.start(self._start_queued()),
+            # Where plans follow the state of links, jobs return by their next look.
+            returns=not self.settings.replanning.live,
+        )
         self._open_since = math.inf
         """Time from which agents could attend jobs."""
         self.next_check = now + CHECK_SECONDS
@@ -157,11 +161,9 @@ class JobEngine:
     @property
     def deadline(self) -> float:
         """Time of the next event `TimePassed`, if no other comes first."""
-        times = [self.next_check, self._elements_at]
+        times = [self.next_check, self.failover.deadline]
         if self._timers:
             times.append(self._timers[0][0])
-        if self._failed_anew and not self._adapting:
-            times.append(self._retry_at)
         return max(self.now + LEAST_WAIT, min(times))
 
     def handle(self, event: events.Event, now: float) -> list[events.Command]:
@@ -186,7 +188,7 @@ class JobEngine:
             case events.AgentSaid(stream):
                 reviewed = [self.plans.active.get(self._agents.get(stream, (0, ""))[0])]
             case _:
-                self._review_elements()
+                self.failover.review()
                 reviewed = [*self.plans.active.values()]
         for active in reviewed:
             if active is not None:
@@ -223,16 +225,13 @@ class JobEngine:
             case events.HostAttached(host):
                 self._invite(host)
             case events.HostDetached():
-                self._update_links()
+                self.failover.update_links()
             case events.HostReported(host, report):
                 self._take_report(host, report)
             case events.SwitchChanged(switch, reachable, ports):
-                self._ports[switch] = ports
-                if reachable is not None:
-                    self.health.update({switch: reachable}, self.now, self.plans.awaited())
-                self._update_links()
+                self.failover.switch_changed(switch, reachable, ports)
             case events.LinksChanged(links):
-                self.health.update(links, self.now, self.plans.awaited())
+                self.failover.links_changed(links)
             case events.WorkDone(work, value):
                 self.procedures.resume(work, value)
             case events.WorkFailed(work, error):
@@ -594,8 +593,8 @@ class JobEngine:
         before = _carriers(self.nodes.node(host).report)
         self.nodes.take(host, report, self.now)
         if before != _carriers(report):
-            self._update_links()
-            self._review_elements()
+            self.failover.update_links()
+            self.failover.review()
         levels = self.priorities.levels()
         for features in report.jobs:
             # A job that has just ended is still reported on.
@@ -888,75 +887,7 @@ class JobEngine:
 
     def describe(self, elements: Iterable[Element]) -> str:
         """Return for how long each of these switches and links has been unreachable."""
-        return outage(self.health, elements, self.now)
-
-    def _update_links(self) -> None:
-        """Update the state of links from what both of their ends report."""
-        links = link_states(self.network, self._ports, self.nodes)
-        self.health.update(links, self.now, self.plans.awaited())
-
-    def _review_elements(self) -> None:
-        """Plan around switches and links that have been unreachable for some time, and use those
-        again that are back; see `health` for the times and for flapping."""
-        self.health.update({}, self.now, self.plans.awaited())
-        self._release_essential()
-        failed = self.plans.failed
-        lost = self.health.out - failed
-        if lost:
-            LOGGER.warning("planning around %s", _names(lost))
-            self.epochs.mark_failed(lost)
-            self._failed_anew, self._retry_at = True, self.now
-        due = self._failed_anew or self.plans.failed - self.health.out
-        if due and not self._adapting and self.now >= self._retry_at:
-            self._adapting = True
-            self.procedures.start(self._adapt(self._failed_anew), self._adapted)
-            self._failed_anew = False
-        self._elements_at = self.health.next_change()
-
-    def _release_essential(self) -> None:
-        """End the hold-down of flapping elements where hosts have no other path."""
-        held, hosts = self.health.held(), self.network.hosts
-        apart = len(cut_off(self.plans.working(), hosts)) if held else 0
-        if apart:
-            self.health.release(
-                element
-                for element in held
-                if len(cut_off(self.plans.working_with([element]), hosts)) < apart
-            )
-
-    def _adapt(self, failed: bool) -> Procedure[None]:
-        """Adapt jobs and switches to elements that are unreachable, or back."""
-        if failed:
-            for plan in (yield from self.epochs.fail()):
-                around = _names(self.plans.failed)
-                LOGGER.warning(
-                    "%s failed: job %d continues in epoch %d", around, plan.job, plan.epoch
-                )
-        back = self.plans.failed - self.health.out
-        if not back:
-            return
-        jobs = yield from self.epochs.recover(back)
-        LOGGER.warning("%s back in use", _names(back))
-        # They may have waited for what is back.
-        self.procedures.start(self._start_queued())
-        # Where plans follow the state of links, jobs return by their next look.
-        for number in jobs if not self.settings.replanning.live else ():
-            active = self.plans.active.get(number)
-            if active is not None:
-                newer = yield from self.reoptimization.return_to_recovered(active)
-                if newer is not None:
-                    LOGGER.warning("job %d returns to its plan, in epoch %d", number, newer.epoch)
-
-    def _adapted(self, value: Any, error: Exception | None) -> None:
-        self._adapting = False
-        if error is None:
-            return
-        self._failed_anew, self._retry_at = True, self.now + RETRY_SECONDS
-        if isinstance(error, DriverError | PlanError | TimeoutError):
-            LOGGER.error("failover incomplete: %s; retrying", error)
-        else:
-            # What is wrong with one job or planner must not end the failover of all.
-            LOGGER.error("failover failed by a defect; retrying", exc_info=error)
+        return outage(self.failover.health, elements, self.now)
 
 
 def _refused(reason: str) -> pb.ControllerMessage:
@@ -975,7 +906,3 @@ def _in_short(failures: Mapping[str, str]) -> str:
     for host, why in failures.items():
         hosts.setdefault(why, []).append(host)
     return "; ".join(f"{shorten(names)}: {why}" for why, names in hosts.items())
-
-
-def _names(elements: Iterable[Element]) -> str:
-    return ", ".join(sorted(map(element_name, elements)))

@@ -58,14 +58,14 @@ def test_a_switch_that_flaps_is_held_down(tmp_path: Path) -> None:
         await cluster.until(lambda: attached(cluster), "the agents")
         assert cluster.controller is not None
         manager = manage(cluster.controller)
-        unreachable = manager.engine.health.unreachable
+        unreachable = manager.engine.failover.health.unreachable
         for _ in range(4):
             cluster.switches["s1"].crash()
             await cluster.until(lambda: "s1" in unreachable() & manager.store.failed, "its loss")
             cluster.switches["s1"].start()
             await cluster.until(lambda: "s1" not in unreachable(), "its return")
         back = cluster.queue.now
-        assert manager.engine.health.held() == {"s1"}
+        assert manager.engine.failover.health.held() == {"s1"}
         await cluster.until(lambda: "s1" not in manager.store.failed, "the end of the hold-down")
         assert cluster.queue.now - back > 10 * DampingPolicy().stable
 

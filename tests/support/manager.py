@@ -119,7 +119,7 @@ class Manager:
 
     def mark_failed(self, elements: Collection[Element]) -> None:
         """Mark switches and links as failed, unreachable for long."""
-        health, now = self.engine.health, self.engine.now
+        health, now = self.engine.failover.health, self.engine.now
         new = [element for element in elements if element not in health.out]
         for reachable, ago in ((True, 100.0), (False, 50.0)):
             health.update(dict.fromkeys(new, reachable), now - ago)
@@ -129,7 +129,7 @@ class Manager:
     async def recover(self, elements: Iterable[Element]) -> list[int]:
         """Use switches and links again."""
         elements = [*elements]
-        health, now = self.engine.health, self.engine.now
+        health, now = self.engine.failover.health, self.engine.now
         health.update(dict.fromkeys(elements, True), now, elements)
         return await self.perform(self.epochs.recover(elements))
 

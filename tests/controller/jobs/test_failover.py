@@ -298,7 +298,7 @@ def test_a_held_down_switch_is_shown() -> None:
             await asyncio.sleep(5.0)
         assert world.manager.store.failed == {"s1"}
         now = asyncio.get_running_loop().time()
-        assert 0 < world.manager.engine.health.held_for("s1", now) < 60
+        assert 0 < world.manager.engine.failover.health.held_for("s1", now) < 60
         await world.until(lambda: not world.manager.store.failed, "the end of its hold-down")
 
     run("leaf-spine:2x2x2", test)
@@ -399,7 +399,7 @@ def test_a_soak_of_failures_leaves_no_job_behind() -> None:
     async def test(world: World) -> None:
         await world.submit(1)
         await world.submit(2, "h3", server="h4")
-        world.manager.engine.health = Health(DampingPolicy(half_life=5.0))
+        world.manager.engine.failover.health = Health(DampingPolicy(half_life=5.0))
         names = ["s1", "l1", "s2", "l2"]
         for order in itertools.permutations(names, 2):
             for name in order:
