@@ -48,7 +48,7 @@ ALL = [
 
 
 def in_order(rules: SwitchRules) -> Any:
-    """Rules as plain data, whatever the order in which a switch lists them."""
+    """Rules as plain data, independent of the order in which a switch lists them."""
     plain = rules_dict({"s": in_program_order(rules, SCHEMA)})["s"]
     plain["entries"].sort(key=json.dumps)
     for part in ("groups", "clones"):

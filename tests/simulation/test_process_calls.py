@@ -243,7 +243,7 @@ def test_each_call_is_reduced_in_its_own_way(
 def test_values_that_are_not_finite_pass(
     places: tuple[int, ...], rooted: bool, one_by_one: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under loss, and whatever the calls before and after: each rank sees what addition gives."""
+    """Each rank gets NaN and infinity as addition gives them, under loss and among other calls."""
     monkeypatch.setattr(guesses, "SURE", 1)
     network = load_network(
         "leaf-spine:2x2", link_rate=1e8, latency=1e-5, servers=1, workers=4, slots=1024

@@ -56,9 +56,9 @@ def default_window(
     even windows of one slot do, the window is 1.
 
     `free`: the fewest slots that such a switch has left; of these, others find room for
-    `SPARE_WINDOWS` times a window above `COMMON_WINDOW`, and beside an `immediate` job, which
-    starts on free slots or not at all, for as many of any window above `LEAST_WINDOW`. `most`: of
-    the engine.
+    `SPARE_WINDOWS` times a window above `COMMON_WINDOW`, and next to an `immediate` job, which
+    starts on free slots or not at all, for as many windows above `LEAST_WINDOW`. `most`: the
+    engine's maximum.
     """
     trees = _trees(request, planner)
     if planner == EMBEDDING:
