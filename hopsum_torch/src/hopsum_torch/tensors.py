@@ -46,7 +46,7 @@ MOST_ELEMENTS = (1 << 31) - 1
 """Maximum size of a tensor through the switches; a longer one goes over gloo."""
 LEAST_RANKS = 3
 """For whom reduce and reduce-scatter cost a rank's link fewer bytes than over gloo, though the
-switches make an all-reduce of them, and broadcasts the root's (decision 0013)."""
+switches make an all-reduce of them, and broadcasts the root's (docs/concepts/pytorch-calls.md)."""
 LEAST_BROADCAST_WORDS = 1024
 """Smallest tensor to broadcast through the switches: gloo needs fewer bytes for smaller ones."""
 FRAME_WORDS, FRAME_BYTES, BARE_BYTES = 256, 1090, 66
