@@ -35,7 +35,8 @@ def is_bundle(data: bytes) -> bool:
 def read_program_file(path: Path, p4info: Path | None = None) -> bytes:
     """Return a program's file; BMv2 JSON with the P4Info (text form) of another file in it.
 
-    BMv2 JSON lacks some data that its P4Info has. Raises P4Error, also for a P4Info of P4 source.
+    BMv2 JSON lacks some data that its P4Info has. If there is a bundle in it, as `p4switch compile`
+    writes, that is returned. Raises P4Error, also for a P4Info of P4 source.
     """
     data = read_file(path)
     if is_bmv2_json(data):
@@ -66,6 +67,11 @@ def compile_path(
         from p4switch.bmv2_json.reader import read
 
         return read(data, str(path))
+    if is_bundle(data):
+        from p4switch.frontend.program import compile_program
+        from p4switch.frontend.syntax.parser import parse_text
+
+        return compile_program(parse_text(data.decode(), str(path)))
     from p4switch.frontend.program import compile_file
 
     return compile_file(path, include_paths=include_paths, defines=defines)

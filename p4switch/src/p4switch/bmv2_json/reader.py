@@ -20,6 +20,8 @@ from p4switch.position import P4Error, Position
 
 NOTES = "p4switch"
 """The member of a file in which `bundle` stores its name and its P4Info."""
+SOURCE = "source"
+"""The part of `NOTES` with a bundle of P4 source, in what p4switch writes as BMv2 JSON."""
 MAJOR_VERSION = 2
 MOST_ERRORS = 1 << 16
 _MALFORMED = (
@@ -43,9 +45,14 @@ CORE_ERRORS = (
 
 
 def bundle(data: bytes, file: str, p4info: str = "") -> bytes:
-    """Return a BMv2 JSON with an embedded P4Info (text form) and its name. Raises P4Error."""
+    """Return a BMv2 JSON with an embedded P4Info (text form) and its name. Raises P4Error.
+
+    Of a JSON that p4switch has written the bundle in it is returned.
+    """
     root = _parsed(data, file)
     notes = root.setdefault(NOTES, {})
+    if isinstance(notes.get(SOURCE), str):
+        return str(notes[SOURCE]).encode()
     notes.setdefault("file", file)
     if p4info:
         notes["p4info"] = p4info

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,18 +18,45 @@ def compile_command(
     program: Annotated[Path, typer.Argument(help="P4 source, or BMv2 JSON.")],
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="Write a self-contained program for `run` and pushes."),
+        typer.Option(
+            "-o",
+            "--output",
+            help="Write a self-contained program for `run` and pushes; in a .json file for tools "
+            "that read BMv2's JSON, too.",
+        ),
     ] = None,
     p4runtime_files: Annotated[
-        Path | None, typer.Option(help="Write the P4Info here (protobuf text).")
+        Path | None,
+        typer.Option(help="Write the P4Info here: .json as JSON, .bin as binary, else as text."),
     ] = None,
     p4info: P4InfoFile = None,
     defines: Defines = None,
     includes: Includes = None,
 ) -> None:
     """Check a P4 program; write the files that a controller pushes."""
+    compile_files(
+        program, output, [p4runtime_files] if p4runtime_files else [], p4info, defines, includes
+    )
+
+
+def compile_files(
+    program: Path,
+    output: Path | None,
+    p4runtime_files: Sequence[Path],
+    p4info: Path | None = None,
+    defines: list[str] | None = None,
+    includes: list[Path] | None = None,
+    as_json: bool = False,
+    p4info_form: str | None = None,
+) -> None:
+    """Check a program and write its files, in the forms of their suffixes; an error ends all.
+
+    `as_json`: the program in the form of BMv2's JSON, whatever the suffix. `p4info_form`: the
+    suffix whose form the P4Info has.
+    """
+    from p4switch.device.bmv2_document import bmv2_document
     from p4switch.device.loading import checked_program
-    from p4switch.p4runtime.p4info import p4info_text
+    from p4switch.p4runtime.p4info import p4info_file
     from p4switch.position import P4Error
     from p4switch.programs import is_bmv2_json
 
@@ -38,12 +66,17 @@ def compile_command(
             checked = checked_program(config)
         else:
             checked = _checked_source(config)
-        information = p4info_text(checked)
+        files = {
+            path: p4info_file(checked, path.suffix if p4info_form is None else p4info_form)
+            for path in p4runtime_files
+        }
     except P4Error as error:
         fail(str(error))
-    for path, content in ((output, config), (p4runtime_files, information.encode())):
-        if path is not None:
-            write_file(path, content)
+    if output is not None:
+        as_json = as_json or output.suffix == ".json"
+        files[output] = bmv2_document(checked, config, str(program)) if as_json else config
+    for path, content in files.items():
+        write_file(path, content)
 
 
 def _checked_source(config: bytes) -> Program:

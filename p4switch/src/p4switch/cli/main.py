@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple
 
@@ -41,6 +42,10 @@ COMMANDS = {
     "explain": Command(
         "p4switch.cli.explain_command:explain",
         "Show what a program does with one packet, step by step.",
+    ),
+    "shims": Command(
+        "p4switch.cli.shims_command:shims",
+        "Write simple_switch_grpc, p4c and so on, which run p4switch, into a folder for PATH.",
     ),
     "demo": Command(
         "p4switch.cli.demo_command:demo",
@@ -110,12 +115,13 @@ def p4switch(
     """Run P4_16 programs for v1model: packets in and out, P4Runtime."""
 
 
-def main() -> None:
-    """Run the command line."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command line, by default that of the process."""
     # Suppress gRPC's log lines, which would precede the errors that say what to do.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     # BMv2's target options follow a `--`; here they are ordinary options.
-    arguments = [argument for argument in sys.argv[1:] if argument != "--"]
+    words = sys.argv[1:] if arguments is None else arguments
+    arguments = [argument for argument in words if argument != "--"]
     if arguments[:1] == ["run"]:
         # Until the switch runs nearly all objects stay: looking for garbage takes a tenth of that.
         gc.disable()

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from finsy.proto import p4i
-from google.protobuf import text_format
+from google.protobuf import json_format, text_format
 
 from p4switch.ir import (
     Callable,
@@ -69,6 +69,15 @@ def p4info_text(program: Program) -> str:
         "# proto-file: p4/config/v1/p4info.proto\n"
         "# proto-message: p4.config.v1.P4Info\n\n" + text_format.MessageToString(p4info(program))
     )
+
+
+def p4info_file(program: Program, suffix: str) -> bytes:
+    """Return the contents of a file for a P4Info: `.json`, `.bin` (binary), or else text."""
+    if suffix == ".json":
+        return json_format.MessageToJson(p4info(program)).encode()
+    if suffix == ".bin":
+        return p4info(program).SerializeToString()
+    return p4info_text(program).encode()
 
 
 @contextmanager

@@ -1,0 +1,45 @@
+"""`p4switch shims`: BMv2's command names in a folder of their own, which run p4switch."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from p4switch.cli.options import fail, print_line, write_file
+
+SHIMS = {
+    "simple_switch_grpc": "p4switch.cli.bmv2_switch:simple_switch_grpc",
+    "simple_switch": "p4switch.cli.bmv2_switch:simple_switch",
+    "p4c": "p4switch.cli.bmv2_compilers:p4c",
+    "p4c-bm2-ss": "p4switch.cli.bmv2_compilers:p4c_bm2_ss",
+}
+"""Commands, and the functions that they run."""
+MARK = "# Written by `p4switch shims`"
+LONGEST_INTERPRETER = 250
+"""Bytes of a script's first line that Linux reads, less some."""
+
+
+def shims(
+    folder: Annotated[Path, typer.Argument(help="Folder to write the commands into.")],
+) -> None:
+    """Write simple_switch_grpc, p4c and so on, which run p4switch, into a folder for PATH."""
+    folder = folder.absolute()
+    interpreter = sys.executable
+    if len(interpreter) > LONGEST_INTERPRETER or set(interpreter) & set(" \t"):
+        fail(f"{interpreter}: a script cannot name an interpreter with spaces or so long a path")
+    for name in SHIMS:
+        path = folder / name
+        if path.exists() and MARK.encode() not in path.read_bytes():
+            fail(f"{path}: exists and is none of these commands; choose another folder")
+    for name, target in SHIMS.items():
+        module, _, function = target.partition(":")
+        text = (
+            f"#!{interpreter}\n{MARK}: BMv2's command name, which runs p4switch.\n"
+            f"from {module} import {function}\n\n{function}()\n"
+        )
+        write_file(folder / name, text.encode())
+        (folder / name).chmod(0o755)
+    print_line(f'export PATH="{folder}:$PATH"')
