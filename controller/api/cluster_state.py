@@ -15,6 +15,7 @@ from hopsum.collectives.plan import JobPlan
 from hopsum.controller import clock
 from hopsum.controller.dataplane.driver import DriverError, State, SwitchTarget
 from hopsum.controller.dataplane.slots import SlotState
+from hopsum.controller.jobs.active_job import ActiveJob
 from hopsum.controller.jobs.cluster import Cluster
 from hopsum.controller.jobs.engine import UnknownJobError
 from hopsum.controller.jobs.job import Job
@@ -113,6 +114,28 @@ def job_info(cluster: Cluster, job: Job, *, trees: bool = False) -> pb.JobInfo:
         trees=_trees(job.plan) if trees and job.active and job.plan is not None else (),
         over=job.state.over,
         owner=job.spec.owner,
+    )
+
+
+def job_status(cluster: Cluster, active: ActiveJob) -> pb.JobStatus:
+    """Return the state of a job that has rules, and of its agents."""
+    now = clock.now()
+    return pb.JobStatus(
+        job=active.job.number,
+        epoch=active.tracker.plan.epoch,
+        state=active.job.state,
+        waits_for=cluster.engine.why_waiting(active.job),
+        agents=[
+            pb.AgentStatus(
+                host=agent.host,
+                role=agent.role,
+                state=agent.state,
+                round=agent.round,
+                detail=agent.reason,
+                silent_seconds=now - agent.heard if agent.connected else 0.0,
+            )
+            for agent in active.tracker.agents.values()
+        ],
     )
 
 

@@ -17,6 +17,7 @@ from hopsum.controller.api.cluster_state import (
     SwitchReader,
     cluster_state,
     job_info,
+    job_status,
     link_uses,
     missing_children,
     node_infos,
@@ -201,13 +202,8 @@ class ControllerService(pb_grpc.ControllerServicer):
         context: grpc.aio.ServicerContext[pb.StatusRequest, pb.StatusReply],
     ) -> pb.StatusReply:
         """Return all jobs and their agents."""
-        now = clock.now()
-        reply = pb.StatusReply()
-        for active in self._cluster.plans.active.values():
-            status = active.tracker.status(now)
-            status.waits_for = self._cluster.engine.why_waiting(active.job)
-            reply.jobs.append(status)
-        return reply
+        active = self._cluster.plans.active.values()
+        return pb.StatusReply(jobs=[job_status(self._cluster, each) for each in active])
 
     async def Describe(
         self,

@@ -38,3 +38,17 @@ class ActiveJob:
         """Its current plan."""
         assert self.job.plan is not None
         return self.job.plan
+
+    @property
+    def absent(self) -> list[str]:
+        """The hosts whose agents it lacks."""
+        if not self.job.active:
+            return []
+        return [agent.host for agent in self.tracker.agents.values() if not agent.connected]
+
+    def note_progress(self, now: float) -> None:
+        """Note the tensors that all its workers have summed."""
+        rounds = [self.tracker.agents[worker].round for worker in self.tracker.plan.workers]
+        self.job.round = max(self.job.round, min(rounds))
+        if self.progress is not None:
+            self.progress.note(self.job.round, now)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any
 
 from hopsum.controller import clock
 from hopsum.controller.background import log_defect
@@ -25,7 +25,6 @@ from hopsum.controller.jobs.job_spec import JobSpec
 from hopsum.controller.jobs.job_table import JobTable
 from hopsum.controller.jobs.plan_store import PlanStore
 from hopsum.controller.jobs.priorities import FeedbackQueue
-from hopsum.controller.jobs.procedures import Procedure
 from hopsum.controller.jobs.settings import ClusterSettings
 from hopsum.controller.telemetry.health import Element, Health
 from hopsum.controller.telemetry.nodes import Nodes
@@ -39,7 +38,6 @@ MOST_MESSAGES = 10_000
 """Maximum number of unread messages of an agent; beyond it the stream ends, and the agent
 reconnects."""
 
-T = TypeVar("T")
 Install = Callable[[Mapping[str, SwitchRules]], Awaitable[None]]
 """Installs these rules, and returns when all switches have them (`Driver.apply`)."""
 
@@ -155,7 +153,7 @@ class Cluster:
         switches do not take its rules; nothing is left of it then.
         """
         request = next(self._numbers)
-        job: Job = await self._answered(request, events.Submitted(request, spec))
+        job: Job = await self._answer(request, events.Submitted(request, spec))
         return job
 
     async def cancel(self, job: Job, reason: str = "cancelled by its owner") -> Job:
@@ -164,7 +162,7 @@ class Cluster:
         Its agents are notified at once; unreachable switches lose its rules when they are back.
         """
         request = next(self._numbers)
-        await self._answered(request, events.Cancelled(request, job.number, reason))
+        await self._answer(request, events.Cancelled(request, job.number, reason))
         return job
 
     async def restore(self) -> None:
@@ -174,22 +172,12 @@ class Cluster:
         Raises DriverError, TimeoutError where switches do not take rules.
         """
         request = next(self._numbers)
-        await self._answered(request, events.Restored(request))
+        await self._answer(request, events.Restored(request))
 
-    async def perform(self, steps: Procedure[T]) -> T:
-        """Carry out a procedure of the engine; return its result, or raise its error."""
-        request = next(self._numbers)
-        result: T = await self._answer(
-            request, lambda now: self.engine.perform(request, steps, now)
-        )
-        return result
-
-    async def _answered(self, request: int, event: events.Event) -> Any:
-        return await self._answer(request, partial(self.engine.handle, event))
-
-    async def _answer(self, request: int, start: Callable[[float], list[events.Command]]) -> Any:
+    async def _answer(self, request: int, event: events.Event) -> Any:
+        """Process the event of a request; return its answer, or raise the error."""
         answer = self._answers[request] = self._loop.create_future()
-        self._carry_out(start(clock.now()))
+        self._carry_out(self.engine.handle(event, clock.now()))
         try:
             return await answer
         except asyncio.CancelledError:

@@ -12,14 +12,13 @@ from typing import Any
 
 from hopsum.collectives.plan import PlanError
 from hopsum.controller.dataplane.driver import DriverError
+from hopsum.controller.jobs.engine_state import EngineState
 from hopsum.controller.jobs.epochs import Epochs
-from hopsum.controller.jobs.plan_store import PlanStore
-from hopsum.controller.jobs.procedures import Procedure, Procedures
+from hopsum.controller.jobs.procedures import Procedure
 from hopsum.controller.jobs.reoptimization import Reoptimization
 from hopsum.controller.telemetry.diagnosis import cut_off, element_name
 from hopsum.controller.telemetry.health import Element, Health
 from hopsum.controller.telemetry.link_states import link_states
-from hopsum.controller.telemetry.nodes import Nodes
 
 LOGGER = logging.getLogger("hopsum.failover")
 
@@ -30,30 +29,24 @@ RETRY_SECONDS = 5.0
 class Failover:
     """The state of a network's switches and links, and what follows from it for jobs.
 
-    `clock` returns the engine's time in seconds. `recovered` is called when elements are back.
-    `returns`: whether jobs return to recovered elements at once where that is faster; else their
-    next look at the network moves them.
+    `recovered` is called when elements are back. `returns`: whether jobs return to recovered
+    elements at once where that is faster; else their next look at the network moves them.
     """
 
     def __init__(
         self,
-        plans: PlanStore,
+        state: EngineState,
         epochs: Epochs,
         reoptimization: Reoptimization,
-        procedures: Procedures,
-        nodes: Nodes,
-        clock: Callable[[], float],
         recovered: Callable[[], object],
         *,
         returns: bool,
     ) -> None:
         self.health = Health()
-        self._plans = plans
+        self._state = state
+        self._plans = state.plans
         self._epochs = epochs
         self._reoptimization = reoptimization
-        self._procedures = procedures
-        self._nodes = nodes
-        self._clock = clock
         self._recovered = recovered
         self._returns = returns
         self._ports: dict[str, Mapping[int, bool]] = {}
@@ -78,11 +71,11 @@ class Failover:
 
     def links_changed(self, reachable: Mapping[Element, bool]) -> None:
         """Process which elements are reachable; others stay as they were."""
-        self.health.update(reachable, self._clock(), self._plans.awaited())
+        self.health.update(reachable, self._state.now, self._plans.awaited())
 
     def update_links(self) -> None:
         """Update the state of links from what both of their ends report."""
-        self.links_changed(link_states(self._plans.network, self._ports, self._nodes))
+        self.links_changed(link_states(self._plans.network, self._ports, self._state.nodes))
 
     def review(self) -> None:
         """Plan around elements that have been unreachable for some time, and use those again that
@@ -93,11 +86,11 @@ class Failover:
         if lost:
             LOGGER.warning("planning around %s", _names(lost))
             self._epochs.mark_failed(lost)
-            self._failed_anew, self._retry_at = True, self._clock()
+            self._failed_anew, self._retry_at = True, self._state.now
         due = self._failed_anew or self._plans.failed - self.health.out
-        if due and not self._adapting and self._clock() >= self._retry_at:
+        if due and not self._adapting and self._state.now >= self._retry_at:
             self._adapting = True
-            self._procedures.start(self._adapt(self._failed_anew), self._adapted)
+            self._state.procedures.start(self._adapt(self._failed_anew), self._adapted)
             self._failed_anew = False
         self._review_at = self.health.next_change()
 
@@ -137,7 +130,7 @@ class Failover:
         self._adapting = False
         if error is None:
             return
-        self._failed_anew, self._retry_at = True, self._clock() + RETRY_SECONDS
+        self._failed_anew, self._retry_at = True, self._state.now + RETRY_SECONDS
         if isinstance(error, DriverError | PlanError | TimeoutError):
             LOGGER.error("failover incomplete: %s; retrying", error)
         else:

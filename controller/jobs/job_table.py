@@ -215,6 +215,18 @@ class JobTable:
         if job.state is JobState.CHANGING:
             self.move(job, JobState.RUNNING if job.started else JobState.WAITING)
 
+    def drain(
+        self,
+        job: Job,
+        outcome: JobState,
+        reason: str = "",
+        reports: Mapping[str, pb.Report] | None = None,
+    ) -> None:
+        """Record how a job has ended, and its agents' reports; its rules are to be removed."""
+        if reports is not None:
+            job.reports = reports
+        self.move(job, JobState.DRAINING, reason, outcome)
+
     def drained(self, job: Job) -> None:
         """Finish a draining job, whose rules are removed: its state becomes its outcome."""
         assert job.outcome is not None

@@ -52,7 +52,7 @@ def why_stalled(
     `outages`: what of the network it lacks. `tensors`: how many it has, 0 if unknown.
     """
     reasons = [outages, _absent_agents(tracker, nodes, progress.began, now)]
-    if not any(reasons) and tracker.state == "running":
+    if not any(reasons) and tracker.underway:
         seconds = now - progress.since
         if seconds >= STALLED_SECONDS:
             reasons.append(

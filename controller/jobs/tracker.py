@@ -338,13 +338,9 @@ class Tracker:
     # -- outcome
 
     @property
-    def state(self) -> str:
-        """`waiting`, `running`, `finished` or `failed`."""
-        if any(agent.state in (pb.FAILED, pb.LOST) for agent in self.agents.values()):
-            return "failed"
-        if self.released:
-            return "finished"
-        return "running" if self.started else "waiting"
+    def underway(self) -> bool:
+        """Whether all agents have started, none has failed, and some still work."""
+        return self.started and not self.released and not self.failures()
 
     @property
     def over(self) -> bool:
@@ -362,25 +358,6 @@ class Tracker:
     def reports(self) -> dict[str, pb.Report]:
         """Return the agents' final reports, by host."""
         return {a.host: a.report for a in self.agents.values() if a.report is not None}
-
-    def status(self, now: float) -> pb.JobStatus:
-        """Return the job for `hopsum status`."""
-        return pb.JobStatus(
-            job=self.plan.job,
-            epoch=self.plan.epoch,
-            state=self.state,
-            agents=[
-                pb.AgentStatus(
-                    host=agent.host,
-                    role=agent.role,
-                    state=agent.state,
-                    round=agent.round,
-                    detail=agent.reason,
-                    silent_seconds=now - agent.heard if agent.connected else 0.0,
-                )
-                for agent in self.agents.values()
-            ],
-        )
 
 
 def _refused(reason: str) -> pb.ControllerMessage:

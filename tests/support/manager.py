@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from itertools import count
+from functools import partial
 from typing import Any, TypeVar
 
 from hopsum.collectives.plan import JobPlan
@@ -28,25 +28,15 @@ Install = Callable[[Mapping[str, SwitchRules]], Awaitable[None]]
 
 
 class Performer:
-    """Carries out procedures of an engine, in the running loop. No time passes."""
+    """Drives an engine in the running loop, with rules that `install` takes. No time passes."""
 
     def __init__(self, engine: JobEngine, install: Install) -> None:
         self._engine = engine
         self._install = install
-        self._numbers = count(1)
-        self._answers: dict[int, asyncio.Future[Any]] = {}
         self._work: dict[int, asyncio.Task[None]] = {}
 
-    async def perform(self, steps: Procedure[T]) -> T:
-        """Carry out a procedure; return its result, or raise its error."""
-        request = next(self._numbers)
-        answer = self._answers[request] = asyncio.get_running_loop().create_future()
-        self._carry_out(self._engine.perform(request, steps, self._engine.now))
-        result: T = await answer
-        return result
-
-    def _carry_out(self, commands: Iterable[events.Command]) -> None:
-        for command in commands:
+    def handle(self, event: events.Event) -> None:
+        for command in self._engine.handle(event, self._engine.now):
             match command:
                 case events.InstallRules(work, rules):
                     self._work[work] = asyncio.create_task(self._do(work, self._install(rules)))
@@ -55,10 +45,6 @@ class Performer:
                     self._work[work] = asyncio.create_task(self._do(work, doing))
                 case events.AbandonWork(work):
                     self._work[work].cancel()
-                case events.Answer(request, value, None):
-                    self._answers[request].set_result(value)
-                case events.Answer(request, _, Exception() as error):
-                    self._answers[request].set_exception(error)
 
     async def _do(self, work: int, doing: Awaitable[Any]) -> None:
         event: events.Event
@@ -66,7 +52,7 @@ class Performer:
             event = events.WorkDone(work, await doing)
         except Exception as error:  # noqa: BLE001 - it is raised where the work is awaited
             event = events.WorkFailed(work, error)
-        self._carry_out(self._engine.handle(event, self._engine.now))
+        self.handle(event)
 
 
 class Manager:
@@ -83,11 +69,33 @@ class Manager:
         self.install = install
         if cluster is None:
             self.engine = JobEngine(network, losses=losses)
-            self.perform = Performer(self.engine, install).perform
+            self._go_on = partial(Performer(self.engine, install).handle, events.LinksChanged({}))
         else:
-            self.engine, self.perform = cluster.engine, cluster.perform
+            self.engine = cluster.engine
+            self._go_on = partial(cluster.links_changed, {})
         self.store = self.engine.plans
         self.epochs = self.engine.epochs
+
+    async def perform(self, steps: Procedure[T]) -> T:
+        """Carry out a procedure; return its result, or raise its error."""
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def done(value: T, error: Exception | None) -> None:
+            if answer.cancelled():
+                return
+            if error is None:
+                answer.set_result(value)
+            else:
+                answer.set_exception(error)
+
+        number = self.engine.procedures.start(steps, done)
+        self._go_on()
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            self.engine.procedures.interrupt(number)
+            self._go_on()
+            raise
 
     async def submit(
         self,

@@ -14,7 +14,7 @@ import pytest
 from hopsum.cli.job_commands import make_submission
 from hopsum.controller.dataplane.rules import SwitchRules
 from hopsum.controller.jobs.cluster import Cluster
-from hopsum.controller.jobs.engine import MOST_FEATURES
+from hopsum.controller.jobs.hosts import MOST_FEATURES
 from hopsum.controller.jobs.job_spec import JobSpec
 from hopsum.controller.jobs.job_state import JobState
 from hopsum.controller.jobs.settings import ClusterSettings

@@ -130,7 +130,9 @@ def test_an_operator_has_the_quota_of_each_job_only() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("step", ["plan_store.settle", "engine.complete_task", "engine.plan_job"])
+@pytest.mark.parametrize(
+    "step", ["plan_store.settle", "submission.complete_task", "admission.plan_job"]
+)
 def test_others_are_served_while_a_job_is_planned(
     step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,7 +172,7 @@ def test_a_submission_given_up_while_it_is_checked_leaves_nothing(
         specs = [JobSpec(name, ("h1", "h2"), ("h3",), window=2048) for name in ("a", "b", "c")]
         for spec in specs[:2]:
             await cluster.submit(spec)
-        monkeypatch.setattr("hopsum.controller.jobs.engine.plan_job", check)
+        monkeypatch.setattr("hopsum.controller.jobs.admission.plan_job", check)
         submitting = asyncio.create_task(cluster.submit(specs[2]))
         assert await asyncio.to_thread(checked.wait, PATIENCE)
         submitting.cancel()
@@ -202,7 +204,7 @@ def test_a_refused_job_that_is_being_started_meanwhile_ends(
     async def main() -> None:
         cluster = Cluster(load_network("star:6"), Switches().install)
         other = await cluster.submit(JobSpec("other", ("h4", "h5"), ("h6",)))
-        monkeypatch.setattr("hopsum.controller.jobs.engine.plan_job", check)
+        monkeypatch.setattr("hopsum.controller.jobs.admission.plan_job", check)
         monkeypatch.setattr("hopsum.controller.jobs.plan_store.settle", settle)
         submitting = asyncio.create_task(cluster.submit(JobSpec("job", ("h1", "h2"), ("h3",))))
         assert await asyncio.to_thread(checked.wait, PATIENCE)

@@ -202,7 +202,7 @@ def test_hosts_in_reach_are_chosen() -> None:
         first = await cluster.submit(JobSpec("a", 2))
         assert first.request.workers == ("h1", "h2")
         await switches.fail("l1")
-        assert cluster.engine.in_reach() == ("h3", "h4")
+        assert cluster.engine.hosts.in_reach() == ("h3", "h4")
         second = await cluster.submit(JobSpec("b", 1, ("h4",)))
         assert second.request.workers == ("h3",)
         await cluster.cancel(second)

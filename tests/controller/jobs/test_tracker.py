@@ -44,7 +44,7 @@ def started(tracker: Tracker | None = None) -> Tracker:
         tracker.register(host, 0.0)
     for host in tracker.agents:
         tracker.receive(host, READY, 0.0)
-    assert tracker.state == "running"
+    assert tracker.underway
     return tracker
 
 
@@ -55,13 +55,13 @@ def test_the_barrier_opens_when_all_are_ready() -> None:
     tracker.register("h2", 0.0)
     tracker.register("ps", 0.0)
     tracker.receive("ps", READY, 0.0)
-    assert tracker.state == "waiting"
+    assert not tracker.started
     assert kinds(tracker.receive("h2", READY, 0.0)) == [
         ("h1", "start"),
         ("h2", "start"),
         ("ps", "start"),
     ]
-    assert tracker.state == "running"
+    assert tracker.underway
 
 
 def test_an_agents_final_report_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +81,7 @@ def test_all_are_released_when_every_worker_has_finished() -> None:
     assert tracker.receive("h1", FINISHED, 1.0) == []
     out = tracker.receive("h2", FINISHED, 1.0)
     assert kinds(out) == [("h1", "all_done"), ("h2", "all_done"), ("ps", "all_done")]
-    assert tracker.state == "finished"
+    assert tracker.released
     assert not tracker.over
     tracker.receive("ps", FINISHED, 1.0)
     assert tracker.over
@@ -94,7 +94,7 @@ def test_a_dead_agent_is_named_to_all_others() -> None:
     out = lose(tracker, "h2")
     assert kinds(out) == [("h1", "lost"), ("h3", "lost"), ("ps", "lost")]
     assert out[0][1].lost == pb.Lost(host="h2", reason="its connection ended")
-    assert tracker.state == "failed"
+    assert not tracker.underway
     tracker.receive("h1", FINISHED, 1.0)
     out = tracker.receive("h3", say(failed=pb.Failed(reason="no result")), 1.0)
     assert kinds(out)[:2] == [("h1", "lost"), ("ps", "lost")]
@@ -153,7 +153,7 @@ def test_a_lost_worker_that_returns_stays_lost() -> None:
     for host in ("h1", "h2"):
         ((_, message),) = tracker.register(host, 1.0, pb.RUNNING, 266)
         assert message.refused.reason == f"host {host} has failed in job 1: its connection ended"
-    assert tracker.state == "failed"
+    assert not tracker.underway
     assert set(tracker.failures()) == {"h1", "h2"}
 
 
@@ -166,7 +166,7 @@ def test_an_agent_that_returns_in_time_has_lost_nothing() -> None:
     for host in tracker.agents:
         assert kinds(tracker.register(host, 14.9, pb.RUNNING, 266)) == [(host, "welcome")]
     assert tracker.check(20.0) == []
-    assert tracker.state == "running"
+    assert tracker.underway
     tracker.gone("h2", 20.0)
     assert tracker.check(22.9) == []
     assert kinds(tracker.check(23.0)) == [("h1", "lost"), ("ps", "lost")]
@@ -243,7 +243,7 @@ def test_a_restarted_controller_takes_agents_back_where_they_were() -> None:
     tracker = Tracker(*star())
     tracker.register("h1", 0.0, pb.RUNNING, 7)
     tracker.register("ps", 0.0, pb.RUNNING)
-    assert tracker.state == "running"
+    assert tracker.underway
     assert tracker.agents["h1"].round == 7
     assert kinds(tracker.register("h2", 0.0, pb.FINISHED)) == [("h2", "welcome")]
     assert tracker.receive("h2", FINISHED, 0.0) == []
@@ -257,7 +257,7 @@ def test_agents_that_missed_the_start_are_started_by_the_next_controller() -> No
     tracker.started = True
     assert kinds(tracker.register("h1", 0.0, pb.READY)) == [("h1", "welcome"), ("h1", "start")]
     tracker.register("h2", 0.0, pb.RUNNING)
-    assert tracker.state == "running"
+    assert tracker.underway
 
 
 def test_the_next_controller_hears_why_an_agent_failed() -> None:
@@ -305,7 +305,7 @@ def test_workers_that_all_restart_before_the_start_start_together() -> None:
     tracker.gone("h1", 0.0)
     assert not tracker.released
     assert kinds(tracker.register("h1", 0.0)) == [("h1", "welcome")]
-    assert tracker.state == "waiting"
+    assert not tracker.started
     tracker.register("ps", 0.0)
     tracker.receive("ps", READY, 0.0)
     assert kinds(tracker.receive("h1", READY, 0.0)) == [("h1", "start"), ("ps", "start")]
@@ -346,7 +346,7 @@ def test_a_restarted_server_needs_a_new_epoch() -> None:
     ((_, message),) = tracker.register("ps", 2.0)
     assert message.welcome.plan.epoch == 2
     assert kinds(tracker.receive("ps", READY, 2.0)) == [("ps", "start")]
-    assert tracker.state == "running"
+    assert tracker.underway
 
 
 def test_a_server_that_moved_is_expected_on_its_new_host() -> None:
