@@ -117,11 +117,7 @@ class Admission:
 
     def clear(self, job: Job) -> Procedure[None]:
         """Remove the rules and slots of a job that has ended, and start queued jobs that fit."""
-        try:
-            yield from self._epochs.remove(job.number)
-        except (DriverError, TimeoutError) as error:
-            # Its remaining rules are removed at the next reconciliation of the switch.
-            LOGGER.warning("job %d: %s", job.number, error)
+        yield from self._epochs.remove(job.number)
         # Not earlier: jobs with slots need a level.
         self._state.priorities.remove(job.number)
         self._state.jobs.drained(job)

@@ -110,8 +110,19 @@ class Epochs:
             yield from self.refresh()
         except Exception:
             self._forget(job.number)
+            # Switches may have some of its rules. Whoever waits for the job need not wait for this.
+            steps = self._procedures.locked(self._changing, self._withdraw(job.number))
+            self._procedures.start(steps)
             raise
         return settled.plan
+
+    def _withdraw(self, number: int) -> Procedure[None]:
+        """Remove the rules of a job that has been forgotten."""
+        try:
+            yield from self.refresh()
+        except (DriverError, TimeoutError) as error:
+            # Its remaining rules are removed at the next reconciliation of the switch.
+            LOGGER.warning("job %d: %s", number, error)
 
     def _check_reach(self, hosts: Iterable[str]) -> None:
         """Raise PlanError if there is currently no path between some of these hosts."""
@@ -148,7 +159,7 @@ class Epochs:
             self._take_in(job, found)
 
     def remove(self, number: int) -> Procedure[None]:
-        """Remove a job with its rules, slots and groups. Raises PlanError, DriverError."""
+        """Remove a job with its rules, slots and groups. Raises PlanError if there is none."""
         if self._plans.job(number).job.spec.among_hosts:
             self._forget(number)
             return
@@ -156,7 +167,7 @@ class Epochs:
 
     def _remove(self, number: int) -> Procedure[None]:
         self._forget(number)
-        yield from self.refresh()
+        yield from self._withdraw(number)
 
     def _forget(self, number: int) -> None:
         self._forgotten(self._plans.remove(number))

@@ -13,7 +13,7 @@ from finsy import P4Schema
 from finsy.p4entity import decode_entity
 
 from hopsum.collectives.plan import PlanError
-from hopsum.controller.dataplane.driver import Driver, State, SwitchTarget
+from hopsum.controller.dataplane.driver import Driver, DriverError, State, SwitchTarget
 from hopsum.controller.dataplane.entries import rules_read
 from hopsum.controller.dataplane.pipeline import Pipeline
 from hopsum.controller.dataplane.rules import SwitchRules
@@ -30,14 +30,31 @@ from tests.support.paths import HOPSUM_P4INFO
 
 
 class Switches:
-    """Switches that take their time: `go` lets them."""
+    """Switches that take their time: `go` lets them. They have the latest rules at once."""
 
     def __init__(self) -> None:
         self.go = asyncio.Event()
         self.go.set()
+        self.rules: Mapping[str, SwitchRules] = {}
+        self.refuse = False
+        """Whether the next installation fails."""
 
     async def install(self, rules: Mapping[str, SwitchRules]) -> None:
+        self.rules = rules
         await self.go.wait()
+        if self.refuse:
+            self.refuse = False
+            raise DriverError("s1", "it will not")
+
+    async def have_rules_of(self, *jobs: int) -> None:
+        """Return when s1 admits packets of these jobs only."""
+        async with asyncio.timeout(PATIENCE):
+            while not self.rules or self._admitted() != {*jobs}:
+                await asyncio.sleep(0.01)
+
+    def _admitted(self) -> set[object]:
+        entries = self.rules["s1"].entries
+        return {dict(entry.match)["job"] for entry in entries if entry.table == "admission"}
 
 
 async def steps(count: int = 50) -> None:
@@ -262,6 +279,28 @@ def test_a_change_of_plan_that_is_abandoned_leaves_no_job_in_it() -> None:
         await asyncio.gather(changing, return_exceptions=True)
         assert (job.state, job.epoch) == (JobState.WAITING, 2)
         assert cluster.engine.tracker(1).plan.epoch == 2
+        await cluster.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("interrupted", [True, False])
+def test_switches_lose_the_rules_of_a_job_that_could_not_be_installed(interrupted: bool) -> None:
+    async def main() -> None:
+        switches = Switches()
+        cluster = Cluster(load_network("star:6"), switches.install)
+        await cluster.submit(JobSpec("stays", ("h1", "h2"), ("h3",)))
+        switches.go.clear()
+        submitting = asyncio.create_task(cluster.submit(JobSpec("goes", ("h4", "h5"), ("h6",))))
+        await switches.have_rules_of(1, 2)
+        if interrupted:
+            submitting.cancel()
+        else:
+            switches.refuse = True
+            switches.go.set()
+        (error,) = await asyncio.gather(submitting, return_exceptions=True)
+        assert isinstance(error, asyncio.CancelledError if interrupted else DriverError)
+        await switches.have_rules_of(1)
         await cluster.close()
 
     asyncio.run(main())

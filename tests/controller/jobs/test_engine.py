@@ -1,14 +1,14 @@
 """The job engine under random events, with rules and computations that end in any order.
 
 After every event no two trees share slots, and agents get no epoch that is not recorded.
-When all work has succeeded and everything is reachable again, every request has its answer and jobs
-that are over hold nothing.
+When all work has succeeded and everything is reachable again, every request has its answer, jobs
+that are over hold nothing, and switches have the rules of the others only.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hopsum.controller.dataplane.driver import DriverError
+from hopsum.controller.dataplane.rules import SwitchRules
 from hopsum.controller.jobs import events
 from hopsum.controller.jobs import job as job_module
 from hopsum.controller.jobs.engine import JobEngine
@@ -86,6 +87,7 @@ class Driven:
         self.streams: dict[int, tuple[str, int]] = {}
         self.invited: set[tuple[str, int]] = set()
         self.epochs: dict[int, int] = {}
+        self.rules: Mapping[str, SwitchRules] = {}
         self.engine = JobEngine(
             NETWORK,
             ClusterSettings(lanes, journal=self._journal, grace=20.0),
@@ -112,7 +114,11 @@ class Driven:
 
     def _carry_out(self, command: events.Command) -> None:
         match command:
-            case events.InstallRules(work) | events.RunComputation(work):
+            case events.InstallRules(work, rules):
+                self.works[work] = command
+                # From here on, even if the engine abandons this, or a switch refuses it at first.
+                self.rules = rules
+            case events.RunComputation(work):
                 self.works[work] = command
             case events.AbandonWork(work):
                 del self.works[work]
@@ -282,6 +288,7 @@ class Driven:
             assert job.state is not JobState.INSTALLING
             if job.state is JobState.QUEUED:
                 assert job.reason
+        assert self.rules == self.engine.plans.rules()
         held = {job for switch in NETWORK.switches for job in self.engine.plans.slots_held(switch)}
         assert held <= alive
 
