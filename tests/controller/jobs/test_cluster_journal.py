@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,103 +15,92 @@ from hopsum.collectives.plan import PlanError
 from hopsum.collectives.task_messages import workload_message
 from hopsum.collectives.workload import WorkloadSpec
 from hopsum.controller.dataplane.rules import SwitchRules
-from hopsum.controller.jobs import job_table, journal
+from hopsum.controller.jobs import job_table
 from hopsum.controller.jobs.cluster import Cluster
 from hopsum.controller.jobs.job import Job
 from hopsum.controller.jobs.job_spec import JobSpec
 from hopsum.controller.jobs.job_state import JobState
-from hopsum.controller.jobs.journal import Unrecorded
+from hopsum.controller.jobs.journal import FileJournal, Unrecorded
 from hopsum.controller.jobs.settings import ClusterSettings
 from hopsum.coordination.tree import TreeLimits
 from hopsum.network.loaders import load_network
 from hopsum.planning.model.request import EmbeddingOptions, WeightSteps
 from hopsum.protocol import hopsum_pb2 as pb
+from hopsum.simulation.disk import VirtualDisk
 from tests.support.jobs import reached
 from tests.support.manager import Install, join, manage, next_check
 
-
-class Disk:
-    """Where the journal is; `full` says that it is."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.full = False
-        whole = journal._write
-
-        def write(disk: Any, file: Any, content: bytes) -> None:
-            if self.full:
-                file.write(content[: len(content) // 2])
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            whole(disk, file, content)
-
-        monkeypatch.setattr(journal, "_write", write)
+FILE = Path("jobs")
 
 
 @pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
-    return Disk(monkeypatch)
+def disk() -> VirtualDisk:
+    return VirtualDisk()
 
 
 async def install(rules: Mapping[str, SwitchRules]) -> None:
     """Switches that take everything."""
 
 
-def new_cluster(file: Path, install: Install = install) -> Cluster:
-    return Cluster(load_network("star:6"), install, ClusterSettings(journal=file))
+def new_cluster(disk: VirtualDisk, install: Install = install) -> Cluster:
+    settings = ClusterSettings(journal=FileJournal(FILE, disk=disk))
+    return Cluster(load_network("star:6"), install, settings)
 
 
 def spec(name: str, *workers: str) -> JobSpec:
     return JobSpec(name, workers or ("h1", "h2"), ("ps",), window=64)
 
 
-def recorded(file: Path, number: int = 1) -> Job:
+def recorded(disk: VirtualDisk, number: int = 1) -> Job:
     """A job as a controller that starts now would know it."""
-    records = [record for record in journal.FileJournal(file).read() if record["number"] == number]
-    return job_table.job_from_record(records[-1], str(file))
+    records = FileJournal(FILE, disk=disk).read()
+    latest = [record for record in records if record["number"] == number][-1]
+    return job_table.job_from_record(latest, str(FILE))
 
 
-def test_a_job_that_cannot_be_recorded_is_not_taken(tmp_path: Path, disk: Disk) -> None:
+def test_a_job_that_cannot_be_recorded_is_not_taken(disk: VirtualDisk) -> None:
     async def main() -> None:
-        cluster = new_cluster(tmp_path / "jobs")
-        disk.full = True
+        cluster = new_cluster(disk)
+        disk.fill(20)
         with pytest.raises(Unrecorded, match="jobs cannot be written: No space left"):
             await cluster.submit(spec("a"))
         assert list(cluster.jobs) == []
         assert cluster.plans.plans() == []
-        disk.full = False
+        disk.free()
         job = await cluster.submit(spec("a"))
         assert job.state is JobState.WAITING
-        assert recorded(tmp_path / "jobs", job.number).state is JobState.WAITING
+        assert recorded(disk, job.number).state is JobState.WAITING
         await cluster.close()
 
     asyncio.run(main())
 
 
-def test_an_epoch_begins_only_when_it_is_recorded(tmp_path: Path, disk: Disk) -> None:
+def test_an_epoch_begins_only_when_it_is_recorded(disk: VirtualDisk) -> None:
     async def main() -> None:
-        cluster = new_cluster(tmp_path / "jobs")
+        cluster = new_cluster(disk)
         job = await cluster.submit(spec("a"))
         before = cluster.plans.plan_of(1)
-        disk.full = True
+        disk.fill(20)
         with pytest.raises(PlanError, match=r"epoch 2 cannot begin without a record: .*No space"):
             await manage(cluster).replan(1)
         assert cluster.plans.plan_of(1) is before
         assert cluster.engine.tracker(1).plan is before
         assert (job.epoch, job.plan) == (1, before)
-        disk.full = False
+        disk.free()
         await manage(cluster).replan(1)
-        assert (job.epoch, recorded(tmp_path / "jobs").epoch) == (2, 2)
+        assert (job.epoch, recorded(disk).epoch) == (2, 2)
         await cluster.close()
 
     asyncio.run(main())
 
 
-def test_an_embedding_is_planned_again_as_it_was_asked_for(tmp_path: Path) -> None:
+def test_an_embedding_is_planned_again_as_it_was_asked_for(disk: VirtualDisk) -> None:
     """Its hosts, whether they may relay, its boundaries, and the step of its weights."""
 
     async def main() -> None:
         network = load_network("star:6", link_rate="1G")
-        file = tmp_path / "jobs"
-        cluster = Cluster(network, install, ClusterSettings(journal=file))
+        kept = FileJournal(FILE, disk=disk)
+        cluster = Cluster(network, install, ClusterSettings(journal=kept))
         workload = workload_message(
             WorkloadSpec("digits", 2, 0, 1, DataType.FLOAT32, 1, coordinate=True)
         )
@@ -124,9 +110,9 @@ def test_an_embedding_is_planned_again_as_it_was_asked_for(tmp_path: Path) -> No
         assert job.request.embedding == EmbeddingOptions(
             auxiliary=("h4", "ps"), relays=False, period=50, weights=WeightSteps(32, 4)
         )
-        assert recorded(file).request.embedding == job.request.embedding
+        assert recorded(disk).request.embedding == job.request.embedding
         # Earlier versions recorded neither.
-        record = journal.FileJournal(file).read()[-1]
+        record = kept.read()[-1]
         del record["request"]["embedding"], record["spec"]["plannerOptions"]
         del record["spec"]["coordinationLimits"]
         old = job_table.job_from_record(record, "old")
@@ -137,9 +123,9 @@ def test_an_embedding_is_planned_again_as_it_was_asked_for(tmp_path: Path) -> No
     asyncio.run(main())
 
 
-def test_jobs_that_give_way_do_so_only_when_it_is_recorded(tmp_path: Path, disk: Disk) -> None:
+def test_jobs_that_give_way_do_so_only_when_it_is_recorded(disk: VirtualDisk) -> None:
     async def main() -> None:
-        cluster = new_cluster(tmp_path / "jobs")
+        cluster = new_cluster(disk)
         half = cluster.network.switches["s1"].slots // 2
         for name in ("a", "b"):
             await cluster.submit(JobSpec(name, ("h1", "h2"), ("ps",), window=half))
@@ -150,7 +136,7 @@ def test_jobs_that_give_way_do_so_only_when_it_is_recorded(tmp_path: Path, disk:
         book_keep = cluster.jobs.keep
 
         def keep(job: Job) -> None:
-            disk.full = job.spec.name in ("a", "b")
+            disk.fill(20) if job.spec.name in ("a", "b") else disk.free()
             book_keep(job)
 
         cluster.jobs.keep = keep  # type: ignore[method-assign]
@@ -160,21 +146,21 @@ def test_jobs_that_give_way_do_so_only_when_it_is_recorded(tmp_path: Path, disk:
         assert [plan.epoch for plan in cluster.plans.plans()] == [1, 1]
         assert cluster.plans.bypassed(1) == cluster.plans.bypassed(2) == frozenset()
         cluster.jobs.keep = book_keep  # type: ignore[method-assign]
-        disk.full = False
+        disk.free()
         await reached(job, JobState.WAITING)
         await cluster.close()
 
     asyncio.run(main())
 
 
-def test_a_queued_job_starts_when_there_is_room_again(tmp_path: Path, disk: Disk) -> None:
+def test_a_queued_job_starts_when_there_is_room_again(disk: VirtualDisk) -> None:
     async def main() -> None:
-        cluster = new_cluster(tmp_path / "jobs")
+        cluster = new_cluster(disk)
         half = cluster.network.switches["s1"].slots // 2
         others = [await cluster.submit(replace(spec(name), window=half)) for name in ("a", "b")]
         job = await cluster.submit(spec("c"))
         assert (job.state, job.plan) == (JobState.QUEUED, None)
-        disk.full = True
+        disk.fill(20)
         await cluster.cancel(others[0])
         assert (job.state, job.plan) == (JobState.QUEUED, None)
         assert "cannot begin without a record" in job.reason
@@ -182,42 +168,42 @@ def test_a_queued_job_starts_when_there_is_room_again(tmp_path: Path, disk: Disk
         await next_check(cluster)
         # It is tried once more meanwhile.
         await reached(job, JobState.QUEUED)
-        disk.full = False
+        disk.free()
         await reached(job, JobState.WAITING)
         assert job.epoch == 1
-        assert recorded(tmp_path / "jobs", job.number).state is JobState.WAITING
-        assert recorded(tmp_path / "jobs", others[0].number).state is JobState.CANCELLED
+        assert recorded(disk, job.number).state is JobState.WAITING
+        assert recorded(disk, others[0].number).state is JobState.CANCELLED
         await cluster.close()
 
     asyncio.run(main())
 
 
-def test_events_on_a_full_disk_are_recorded_later(tmp_path: Path, disk: Disk) -> None:
+def test_events_on_a_full_disk_are_recorded_later(disk: VirtualDisk) -> None:
     """The start and the end of a job: neither ends an agent's stream, nor is an agent left."""
 
     async def main() -> None:
-        cluster = new_cluster(tmp_path / "jobs")
+        cluster = new_cluster(disk)
         sent: list[str] = []
         cluster.send = lambda host, command: sent.append(f"{host} {command.WhichOneof('message')}")
         job = await cluster.submit(spec("a"))
-        disk.full = True
+        disk.fill(20)
         for host in ("h1", "h2", "ps"):
             join(cluster, host, 1)
         assert job.state is JobState.RUNNING
-        assert recorded(tmp_path / "jobs").state is JobState.WAITING
+        assert recorded(disk).state is JobState.WAITING
         await next_check(cluster)
-        assert recorded(tmp_path / "jobs").state is JobState.WAITING
-        disk.full = False
+        assert recorded(disk).state is JobState.WAITING
+        disk.free()
         await next_check(cluster)
-        assert recorded(tmp_path / "jobs").state is JobState.RUNNING
-        disk.full = True
+        assert recorded(disk).state is JobState.RUNNING
+        disk.fill(20)
         await cluster.cancel(job)
         assert job.state is JobState.CANCELLED
         assert {"h1 leave", "h2 leave", "ps leave"} <= set(sent)
         assert cluster.plans.plans() == []
-        disk.full = False
+        disk.free()
         await next_check(cluster)
-        assert recorded(tmp_path / "jobs").state is JobState.CANCELLED
+        assert recorded(disk).state is JobState.CANCELLED
         await cluster.close()
 
     asyncio.run(main())
@@ -225,7 +211,7 @@ def test_events_on_a_full_disk_are_recorded_later(tmp_path: Path, disk: Disk) ->
 
 @pytest.mark.parametrize("immediate", [False, True])
 def test_a_job_that_was_being_started_has_another_epoch_after_a_restart(
-    immediate: bool, tmp_path: Path
+    immediate: bool, disk: VirtualDisk
 ) -> None:
     """Its first epoch may be on switches: no pair of job and epoch is used twice. An immediate one
     has failed: whoever submitted it has been told nothing, and goes without it."""
@@ -237,7 +223,7 @@ def test_a_job_that_was_being_started_has_another_epoch_after_a_restart(
             installing.set()
             await asyncio.Event().wait()
 
-        cluster = new_cluster(tmp_path / "jobs", hang)
+        cluster = new_cluster(disk, hang)
         submission = cluster.submit(replace(spec("a"), immediate=immediate))
         submitting = asyncio.create_task(submission)
         await installing.wait()
@@ -245,10 +231,10 @@ def test_a_job_that_was_being_started_has_another_epoch_after_a_restart(
         cluster.jobs.note = lambda job: None  # type: ignore[method-assign]
         await cluster.close()
         submitting.cancel()
-        known = recorded(tmp_path / "jobs")
+        known = recorded(disk)
         assert (known.state, known.epoch) == (JobState.INSTALLING, 1)
         assert known.plan is not None
-        again = new_cluster(tmp_path / "jobs")
+        again = new_cluster(disk)
         await again.restore()
         job = again.jobs.find(1)
         if immediate:
@@ -265,19 +251,18 @@ def test_a_job_that_was_being_started_has_another_epoch_after_a_restart(
 
 
 def test_a_journal_that_cannot_be_shortened_goes_on(
-    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+    disk: VirtualDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hopsum.controller.jobs.job_table.MANY_LINES", 10)
 
     async def main() -> None:
-        cluster = new_cluster(tmp_path / "jobs")
+        kept = FileJournal(FILE, disk=disk)
+        cluster = Cluster(load_network("star:6"), install, ClusterSettings(journal=kept))
         job = await cluster.submit(spec("a"))
 
         def refuse(records: object) -> None:
             raise Unrecorded("no room for two")
 
-        kept = cluster.jobs._journal
-        assert kept is not None
         with monkeypatch.context() as patched:
             patched.setattr(kept, "rewrite", refuse)
             for _ in range(30):

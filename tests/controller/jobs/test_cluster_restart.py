@@ -21,6 +21,7 @@ from hopsum.controller.jobs.epochs import Epochs
 from hopsum.controller.jobs.job_spec import JobSpec
 from hopsum.controller.jobs.procedures import Compute, Procedure
 from hopsum.controller.jobs.settings import ClusterSettings
+from hopsum.host_agent.io.controller_client import AgentStream
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.channel import ControllerError
 from tests.support.agent_client import AgentClient
@@ -60,12 +61,22 @@ def test_jobs_go_on_after_a_restart_and_are_exact(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_a_job_that_ends_while_no_controller_is_there(world: World) -> None:
+def test_a_job_that_ends_while_no_controller_is_there(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished: set[str] = set()
+    finish = AgentStream.finished
+
+    def note(stream: AgentStream, report: pb.Report) -> None:
+        finish(stream, report)
+        finished.add(stream.host)
+
+    monkeypatch.setattr(AgentStream, "finished", note)
     world.agents("h1", "h2")
     world.queries.submit(ring("short", "h1,h2", rounds=60))
     until(lambda: world.queries.job("short").round > 0, "rounds")
     world.stop()
-    until(lambda: all_finished(world), "the end of the rounds")
+    until(lambda: finished == {"h1", "h2"}, "the end of the rounds")
     world.start()
     world.exact("short")
 
@@ -135,12 +146,6 @@ def test_a_controller_that_dies_as_a_job_ends(
         world.stop()
         world.start()
         world.exact("short")
-
-
-def all_finished(world: World) -> bool:
-    """Whether every agent here has sent its last message, with no controller to receive it."""
-    clients = [member.stream for node in world.nodes for member in node.agent.members.values()]
-    return all(client._session.state == pb.FINISHED for client in clients)
 
 
 class Clock:

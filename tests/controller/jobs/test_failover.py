@@ -42,7 +42,7 @@ class World:
         self._reachable = dict.fromkeys(self.network.switches, True)
         self.installing = asyncio.Event()
         settings = ClusterSettings(replanning=ReplanningPolicy(live=False))
-        self.cluster = Cluster(self.network, self._install, settings)
+        self.cluster = Cluster(self.network, self.install, settings)
         self.manager = manage(self.cluster)
         self.start(*self.network.switches)
         links = [link_element(link.a, link.b) for link in self.network.links]
@@ -64,7 +64,7 @@ class World:
             self._reachable[name] = True
             self.cluster.switch_changed(name, True, {})
 
-    async def _install(self, rules: Mapping[str, SwitchRules]) -> None:
+    async def install(self, rules: Mapping[str, SwitchRules]) -> None:
         self.installing.set()
         await asyncio.sleep(0.05)
         for name in self.refuses & set(rules):
@@ -342,7 +342,7 @@ def test_losses_at_links_that_failed_are_left_out() -> None:
     async def main() -> None:
         world = World(load_network("leaf-spine:2x2x2"))
         manager = Manager(
-            world.network, world._install, losses=[Loss("l1", "s1", 0.1), Loss("l1", "s2", 0.1)]
+            world.network, world.install, losses=[Loss("l1", "s1", 0.1), Loss("l1", "s2", 0.1)]
         )
         await manager.fail(["s1"])
         losses = [

@@ -2,92 +2,88 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import resource
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopsum.controller.jobs import journal as module
-from hopsum.controller.jobs.journal import FileJournal, JournalError, Unrecorded
+from hopsum.controller.jobs.journal import FileJournal, JournalError, Record, Unrecorded
 from hopsum.protocol.errors import InputError
+from hopsum.simulation.disk import VirtualDisk
 
-RECORDS: list[dict[str, Any]] = [{"number": number, "text": "x" * number} for number in range(5)]
-
-
-def full(room: int) -> Callable[[Any, Any, bytes], None]:
-    """A `_write` on a disk with room for so many bytes."""
-
-    def write(disk: Any, file: Any, content: bytes) -> None:
-        file.write(content[:room])
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    return write
+FILE = Path("jobs")
+RECORDS: list[Record] = [{"number": number, "text": "x" * number} for number in range(5)]
 
 
 @pytest.fixture
 def journal(tmp_path: Path) -> FileJournal:
-    journal = FileJournal(tmp_path / "jobs")
+    return three_records(FileJournal(tmp_path / "jobs"))
+
+
+@pytest.fixture
+def disk() -> VirtualDisk:
+    return VirtualDisk()
+
+
+@pytest.fixture
+def virtual(disk: VirtualDisk) -> FileJournal:
+    return three_records(FileJournal(FILE, disk=disk))
+
+
+def three_records(journal: FileJournal) -> FileJournal:
     for record in RECORDS[:3]:
         journal.append(record)
     return journal
 
 
+def read(disk: VirtualDisk) -> list[Record]:
+    """Return the records as a controller that starts now reads them."""
+    return FileJournal(FILE, disk=disk).read()
+
+
 @pytest.mark.parametrize("room", [0, 1, 9, 23])
 def test_an_incomplete_record_is_truncated(
-    journal: FileJournal, room: int, monkeypatch: pytest.MonkeyPatch
+    virtual: FileJournal, disk: VirtualDisk, room: int
 ) -> None:
-    before = journal.file.read_bytes()
-    with monkeypatch.context() as patched:
-        patched.setattr(module, "_write", full(room))
-        with pytest.raises(Unrecorded, match="jobs cannot be written: No space left on device"):
-            journal.append(RECORDS[3])
-        assert journal.file.read_bytes() == before
-    journal.append(RECORDS[4])
-    assert FileJournal(journal.file).read() == [*RECORDS[:3], RECORDS[4]]
-    assert journal.lines == 4
+    before = disk.content()
+    disk.fill(room)
+    with pytest.raises(Unrecorded, match="jobs cannot be written: No space left on device"):
+        virtual.append(RECORDS[3])
+    assert disk.content() == before
+    disk.free()
+    virtual.append(RECORDS[4])
+    assert read(disk) == [*RECORDS[:3], RECORDS[4]]
+    assert virtual.lines == 4
 
 
 def test_the_rest_of_a_record_is_cut_off_later_if_it_cannot_be_at_once(
-    journal: FileJournal, monkeypatch: pytest.MonkeyPatch
+    virtual: FileJournal, disk: VirtualDisk
 ) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr(module, "_write", full(9))
-        whole = journal._cut_off
-        calls: list[None] = []
-
-        def cut_off(file: Any) -> None:
-            calls.append(None)
-            if len(calls) > 1:
-                raise OSError(errno.EIO, "gone")
-            whole(file)
-
-        patched.setattr(journal, "_cut_off", cut_off)
-        with pytest.raises(Unrecorded):
-            journal.append(RECORDS[3])
-    assert journal.file.read_bytes().endswith(b'{"number"')
-    journal.append(RECORDS[4])
-    assert FileJournal(journal.file).read() == [*RECORDS[:3], RECORDS[4]]
+    disk.tear(9, lambda: None)
+    with pytest.raises(Unrecorded):
+        virtual.append(RECORDS[3])
+    assert disk.read(FILE).endswith(b'{"number"')
+    disk.free()
+    virtual.append(RECORDS[4])
+    assert read(disk) == [*RECORDS[:3], RECORDS[4]]
 
 
 def test_a_journal_that_cannot_be_rewritten_is_as_it_was(
-    journal: FileJournal, monkeypatch: pytest.MonkeyPatch
+    virtual: FileJournal, disk: VirtualDisk
 ) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr(module, "_write", full(5))
-        with pytest.raises(Unrecorded, match="No space left"):
-            journal.rewrite(RECORDS[3:])
-    assert FileJournal(journal.file).read() == RECORDS[:3]
-    assert [file.name for file in journal.file.parent.iterdir()] == ["jobs"]
-    journal.append(RECORDS[3])
-    journal.rewrite(RECORDS[3:])
-    journal.append(RECORDS[0])
-    assert FileJournal(journal.file).read() == [*RECORDS[3:], RECORDS[0]]
+    disk.fill(5)
+    with pytest.raises(Unrecorded, match="No space left"):
+        virtual.rewrite(RECORDS[3:])
+    assert read(disk) == RECORDS[:3]
+    assert [*disk.content()] == [FILE]
+    disk.free()
+    virtual.append(RECORDS[3])
+    virtual.rewrite(RECORDS[3:])
+    virtual.append(RECORDS[0])
+    assert read(disk) == [*RECORDS[3:], RECORDS[0]]
 
 
 @pytest.mark.slow

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hopsum.controller.jobs.job_state import JobError
+from hopsum.controller.dataplane.rules import SwitchRules
+from hopsum.controller.jobs.cluster import Cluster
+from hopsum.controller.jobs.job_spec import JobSpec
+from hopsum.controller.jobs.job_state import JobError, JobState
 from hopsum.controller.jobs.job_table import JobTable
 from hopsum.controller.jobs.journal import FileJournal, JournalError
+from hopsum.controller.jobs.settings import ClusterSettings
+from hopsum.network.loaders import load_network
+from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.simulation.disk import VirtualDisk
+from tests.support.jobs import reached
+from tests.support.manager import join
 from tests.support.search import examples
 
 FILE = Path("jobs")
@@ -24,18 +34,30 @@ VALUES = (None, True, 0, -1, 1.5, 1 << 70, "", "x", [], {}, [1], {"a": 1}, "runn
 
 @cache
 def journal() -> bytes:
-    """The records of two jobs, in several steps."""
-    from hopsum.cli.soak_command import make_kit
-    from hopsum.simulation.soak import run as soak_run
-    from hopsum.simulation.soak.schedule import FaultSchedule, JobEntry, NetworkEntry
+    """The records of two jobs, in several steps: one finishes, one is cancelled."""
+    disk = VirtualDisk({})
 
-    network = NetworkEntry("star:3", 1e6, latency=1e-4)
-    job = JobEntry("a", 0.0, ("h1", "h2"), ("ps",))
-    other = JobEntry("b", 0.0, ("h1", "h3"), ("ps",), cancel=0.05, rounds=50)
-    run = soak_run._Run(FaultSchedule(1, network, (job, other)), make_kit())
-    run.result()
-    [content] = run.cluster.disk.content().values()
+    async def main() -> None:
+        kept = ClusterSettings(journal=FileJournal(FILE, disk=disk))
+        cluster = Cluster(load_network("star:4"), install, kept)
+        first, second = [
+            await cluster.submit(JobSpec(name, workers, ("ps",), window=64))
+            for name, workers in (("a", ("h1", "h2")), ("b", ("h1", "h3")))
+        ]
+        streams = [join(cluster, host, first.number) for host in first.hosts]
+        for stream in streams:
+            cluster.receive(stream, pb.AgentMessage(finished=pb.Finished(report=pb.Report())))
+        await reached(first, JobState.FINISHED)
+        await cluster.cancel(second)
+        await cluster.close()
+
+    asyncio.run(main())
+    [content] = disk.content().values()
     return content
+
+
+async def install(rules: Mapping[str, SwitchRules]) -> None:
+    """Switches that take everything."""
 
 
 def mutated(rng: random.Random) -> bytes:

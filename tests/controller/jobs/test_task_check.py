@@ -206,15 +206,18 @@ def test_the_memory_does_not_grow_with_the_workers() -> None:
 def test_sums_are_checked_before_they_are_too_many_to_keep(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(workloads, "KEPT_BYTES", 5 * 4000)
-    spec = WorkloadSpec("random", 2, 1000, 20, DataType.INT32, 1)
+    size = 400_000
+    monkeypatch.setattr(workloads, "KEPT_BYTES", 5 * size)
+    spec = WorkloadSpec("random", 2, size // 4, 20, DataType.INT32, 1)
     workload = RandomTensors(spec, 0, None)
+    tracemalloc.start()
     for number in range(20):
         result = random_tensor(spec, 0, number) + random_tensor(spec, 1, number)
-        result[number % 3 :: 100] += 1
+        result[number % 3 :: 10_000] += 1
         workload.take_result(result)
-        assert len(workload._results) <= 5
-    assert (workload.verdict().checked, workload.verdict().wrong) == (20_000, 200)
+        assert tracemalloc.get_traced_memory()[0] < 8 * size
+    tracemalloc.stop()
+    assert (workload.verdict().checked, workload.verdict().wrong) == (20 * size // 4, 200)
 
 
 # -- Ended with the job
