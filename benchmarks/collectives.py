@@ -23,9 +23,9 @@ from hopsum.collectives.plan import DataType
 from hopsum.collectives.task_messages import workload_message
 from hopsum.experiment.description import Experiment, WorldKind
 from hopsum.experiment.emulated import with_cluster
-from hopsum.experiment.prepare import Prepared, prepare
+from hopsum.experiment.prepare import PreparedExperiment, prepare
 from hopsum.experiment.result import RunFailed
-from hopsum.experiment.session import Running, no_progress, run_job
+from hopsum.experiment.session import RunningCluster, no_progress, run_job
 from hopsum.host_agent.workload import Verdict, call_seconds, intervals_from, verdict_from
 from hopsum.mininet_topos.emulation import Emulation
 from hopsum.protocol import hopsum_pb2 as pb
@@ -63,7 +63,7 @@ best a ring can do.
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class AllReduceTimes:
     """Seconds of each all-reduce, and the numbers of elements checked and found wrong."""
 
     calls: tuple[float, ...]
@@ -95,10 +95,10 @@ def measure(case: Case, rounds: int = ROUNDS) -> list[dict[str, Any]]:
         algorithm=Algorithm.RING,
     )
 
-    async def run(running: Running, emulation: Emulation) -> list[dict[str, Any]]:
+    async def run(running: RunningCluster, emulation: Emulation) -> list[dict[str, Any]]:
         found = []
         for size in case.sizes:
-            timed: dict[str, Timed] = {}
+            timed: dict[str, AllReduceTimes] = {}
             sized = replace(base, elements=size // 4)
             if gloo_missing() is None:
                 timed[GLOO] = await _gloo(prepare(sized), emulation)
@@ -106,7 +106,7 @@ def measure(case: Case, rounds: int = ROUNDS) -> list[dict[str, Any]]:
                 prepared = prepare(replace(sized, algorithm=algorithm))
                 measured = await run_job(running, prepared, no_progress)
                 verdict = measured.verdict
-                timed[algorithm.value] = Timed(
+                timed[algorithm.value] = AllReduceTimes(
                     tuple(measured.calls), verdict.checked, verdict.wrong
                 )
             found += rows(case, size, timed)
@@ -115,7 +115,7 @@ def measure(case: Case, rounds: int = ROUNDS) -> list[dict[str, Any]]:
     return with_cluster(prepare(base), run, all_hosts=True)
 
 
-def rows(case: Case, size: int, timed: dict[str, Timed]) -> list[dict[str, Any]]:
+def rows(case: Case, size: int, timed: dict[str, AllReduceTimes]) -> list[dict[str, Any]]:
     """Return seconds and goodput of each method, and its ratio to gloo's: average and best.
 
     `load`: the machine's load average of the last minute.
@@ -144,7 +144,7 @@ def rows(case: Case, size: int, timed: dict[str, Timed]) -> list[dict[str, Any]]
     return found
 
 
-async def _gloo(prepared: Prepared, emulation: Emulation) -> Timed:
+async def _gloo(prepared: PreparedExperiment, emulation: Emulation) -> AllReduceTimes:
     """Run the workload with gloo, a process on every worker's host.
 
     RunFailed if one does not finish.
@@ -177,4 +177,4 @@ async def _gloo(prepared: Prepared, emulation: Emulation) -> Timed:
     for report in reports:
         verdict.merge(verdict_from(report.verdict))
     calls = call_seconds([intervals_from(report.intervals) for report in reports])
-    return Timed(tuple(calls), verdict.checked, verdict.wrong)
+    return AllReduceTimes(tuple(calls), verdict.checked, verdict.wrong)

@@ -20,9 +20,10 @@ import numpy as np
 from benchmarks.faults import Processes, processes, wait
 from benchmarks.report import Rows
 from hopsum.cli.job_commands import make_submission
+from hopsum.collectives.choices import Collective
 from hopsum.collectives.execution import Execution
 from hopsum.collectives.plan import DataType
-from hopsum.collectives.schedule import Collective, Ranges, Schedule, make_step
+from hopsum.collectives.schedule import Ranges, Schedule, make_step
 from hopsum.collectives.workload import RANDOM
 from hopsum.experiment.pipelines import PROGRAM
 from hopsum.host_agent.congestion import SEGMENT_FRAME_BYTES

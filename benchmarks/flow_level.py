@@ -14,9 +14,9 @@ from hopsum.collectives.choices import Algorithm
 from hopsum.collectives.plan import DataType
 from hopsum.experiment.description import Experiment, WorldKind
 from hopsum.experiment.emulated import with_cluster
-from hopsum.experiment.prepare import Prepared, prepare
-from hopsum.experiment.result import Measured
-from hopsum.experiment.session import Running, no_progress, run_job
+from hopsum.experiment.prepare import PreparedExperiment, prepare
+from hopsum.experiment.result import RunMeasurement
+from hopsum.experiment.session import RunningCluster, no_progress, run_job
 from hopsum.mininet_topos.emulation import Emulation
 from hopsum.timing.estimate import Fidelity, estimate
 from hopsum.timing.work import PlanWork
@@ -59,7 +59,7 @@ CASES = (
 )
 
 
-def simulated_seconds(prepared: Prepared) -> float:
+def simulated_seconds(prepared: PreparedExperiment) -> float:
     """Return the flow simulator's seconds of one all-reduce of an experiment."""
     elements = prepared.experiment.elements
     if prepared.plan is None:
@@ -85,7 +85,7 @@ def measure(case: Case, rounds: int = ROUNDS) -> list[dict[str, Any]]:
         algorithm=Algorithm.RING,
     )
 
-    async def run(running: Running, _: Emulation) -> list[dict[str, Any]]:
+    async def run(running: RunningCluster, _: Emulation) -> list[dict[str, Any]]:
         found = []
         for algorithm in case.algorithms:
             size = case.size // 4 if algorithm is Algorithm.SERVER else case.size
@@ -97,7 +97,9 @@ def measure(case: Case, rounds: int = ROUNDS) -> list[dict[str, Any]]:
     return with_cluster(prepare(base), run, all_hosts=True)
 
 
-def row(case: Case, algorithm: Algorithm, simulated: float, measured: Measured) -> dict[str, Any]:
+def row(
+    case: Case, algorithm: Algorithm, simulated: float, measured: RunMeasurement
+) -> dict[str, Any]:
     """Return measured against simulated seconds. The median ignores single outliers."""
     seconds = median(measured.calls)
     return {

@@ -39,13 +39,13 @@ from hopsum.experiment.cluster import with_running_cluster
 from hopsum.experiment.description import Engine
 from hopsum.experiment.pipelines import pipeline_for
 from hopsum.experiment.result import RunFailed
-from hopsum.experiment.session import Running
+from hopsum.experiment.session import RunningCluster
 from hopsum.mininet_topos.emulation import Emulation
 from hopsum.mininet_topos.loader import why_unavailable
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
 from hopsum.planning.model.allocation import Allocator
-from hopsum.planning.model.request import Algorithm, PlanRequest
+from hopsum.planning.model.request import PlanRequest, SwitchRole
 from hopsum.planning.model.window import COMMON_WINDOW
 from hopsum.planning.registry import plan_job
 from hopsum.protocol import hopsum_pb2 as pb
@@ -67,9 +67,9 @@ class Way(StrEnum):
     """At plain parameter servers, all jobs at one level."""
 
     @property
-    def algorithm(self) -> Algorithm:
+    def algorithm(self) -> SwitchRole:
         """Return the role of the switches."""
-        return Algorithm.SERVER if self is Way.SERVER else Algorithm.IN_NETWORK
+        return SwitchRole.SERVER if self is Way.SERVER else SwitchRole.IN_NETWORK
 
     def policy(self, network: Network) -> PriorityPolicy:
         """Return the policy of levels."""
@@ -220,7 +220,7 @@ def distribution_plot(times: Mapping[Way, Sequence[float]]) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class JobOutcome:
     """Outcome of a job. `seconds`: from its submission to its end.
 
     `starting`: the part of that before its agents began. `links`: of its last plan's tree, as
@@ -242,14 +242,14 @@ def emulated(mix: Mix = EIGHT, ways: Sequence[Way] = tuple(Way), seed: int = 1) 
     """
     network = load_network(mix.topology, link_rate=mix.link_rate)
     jobs = make_mix(mix, network, seed)
-    measured: dict[Way, list[Measured]] = {}
+    measured: dict[Way, list[JobOutcome]] = {}
     with (
         tempfile.TemporaryDirectory(prefix="hopsum-") as folder,
         Emulation(network) as emulation,
     ):
         for way in ways:
 
-            async def work(running: Running, way: Way = way) -> None:
+            async def work(running: RunningCluster, way: Way = way) -> None:
                 measured[way] = await run_jobs(running.cluster, running.address, jobs, way)
 
             settings = ClusterSettings(
@@ -268,7 +268,7 @@ def emulated(mix: Mix = EIGHT, ways: Sequence[Way] = tuple(Way), seed: int = 1) 
     return measured_rows(jobs, measured, fluid)
 
 
-def _check_same_plans(measured: Mapping[Way, Sequence[Measured]]) -> None:
+def _check_same_plans(measured: Mapping[Way, Sequence[JobOutcome]]) -> None:
     """Raise RunFailed unless jobs had the same trees with priorities and without."""
     trees = [[job.links for job in found] for way, found in measured.items() if way != Way.SERVER]
     if any(other != trees[0] for other in trees):
@@ -277,7 +277,7 @@ def _check_same_plans(measured: Mapping[Way, Sequence[Measured]]) -> None:
 
 async def run_jobs(
     cluster: Cluster, address: str, jobs: Sequence[MixedJob], way: Way
-) -> list[Measured]:
+) -> list[JobOutcome]:
     """Submit jobs at their times, and wait for the end of the last one."""
     queries = ControllerClient(address)
     await _until(lambda: set(cluster.network.hosts) <= set(cluster.nodes.attached), "agents")
@@ -321,12 +321,12 @@ async def _until(true: Callable[[], bool], what: str) -> None:
         await asyncio.sleep(WATCH_SECONDS)
 
 
-def _measured(info: pb.JobInfo, links: frozenset[tuple[str, str]]) -> Measured:
+def _measured(info: pb.JobInfo, links: frozenset[tuple[str, str]]) -> JobOutcome:
     """Return a job that has finished; RunFailed for one that has not."""
     if info.state != JobState.FINISHED:
         raise RunFailed(f"{info.name} {info.state}: {info.reason}")
     verdict = verdict_of(info)
-    return Measured(
+    return JobOutcome(
         info.ended - info.submitted,
         info.started - info.submitted,
         verdict["checked"],
@@ -338,7 +338,7 @@ def _measured(info: pb.JobInfo, links: frozenset[tuple[str, str]]) -> Measured:
 
 def measured_rows(
     jobs: Sequence[MixedJob],
-    measured: Mapping[Way, Sequence[Measured]],
+    measured: Mapping[Way, Sequence[JobOutcome]],
     fluid: Mapping[Way, Sequence[float]],
 ) -> Rows:
     """Return a row for each job: its seconds each way, measured and in the fluid model.
@@ -386,7 +386,7 @@ def _columns(seconds: Mapping[Way, float]) -> dict[str, float]:
     return columns
 
 
-def _counts(measured: Sequence[Measured]) -> dict[str, float]:
+def _counts(measured: Sequence[JobOutcome]) -> dict[str, float]:
     return {
         "starting": round(fmean(one.starting for one in measured), 2),
         "checked": sum(one.checked for one in measured),

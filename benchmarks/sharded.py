@@ -14,7 +14,7 @@ from hopsum.collectives.workload import PROCESS, WorkloadSpec
 from hopsum.controller.jobs.job_request import make_request
 from hopsum.controller.jobs.job_spec import JobSpec
 from hopsum.experiment.description import Experiment
-from hopsum.experiment.prepare import Prepared, prepare
+from hopsum.experiment.prepare import PreparedExperiment, prepare
 from hopsum.planning.model.placement import Placement
 from hopsum.planning.registry import plan_job
 from hopsum.protocol import hopsum_pb2 as pb
@@ -60,7 +60,7 @@ def measure(workers: int) -> Rows:
     return [_row(prepared, way, parts) for way, parts in ways.items()]
 
 
-def _rooted_plan(prepared: Prepared) -> JobPlan:
+def _rooted_plan(prepared: PreparedExperiment) -> JobPlan:
     """Return the plan for the processes of the same workers."""
     workers = prepared.placement.workers
     spec = WorkloadSpec(PROCESS, len(workers), 0, 0, DataType.FLOAT32, 0)
@@ -71,7 +71,7 @@ def _rooted_plan(prepared: Prepared) -> JobPlan:
     )
 
 
-def _ring(prepared: Prepared, schedule: Schedule) -> Add:
+def _ring(prepared: PreparedExperiment, schedule: Schedule) -> Add:
     def add(scenario: Scenario) -> None:
         transport = agents_transport(schedule, block=None, overhead=0.0)
         add_schedule(scenario, schedule, prepared.placement.workers, transport)
@@ -86,7 +86,7 @@ def _plan(plan: JobPlan, collective: Collective = Collective.ALL_REDUCE) -> Add:
     return add
 
 
-def _row(prepared: Prepared, way: str, parts: list[Add]) -> dict[str, object]:
+def _row(prepared: PreparedExperiment, way: str, parts: list[Add]) -> dict[str, object]:
     scenario = Scenario(LinkArrays(prepared.network))
     for add in parts:
         add(scenario)

@@ -39,9 +39,9 @@ from hopsum.collectives.workload import PROCESS
 from hopsum.controller.api.client import ControllerClient
 from hopsum.experiment.description import Experiment, WorldKind
 from hopsum.experiment.emulated import with_cluster
-from hopsum.experiment.prepare import Prepared, prepare
+from hopsum.experiment.prepare import PreparedExperiment, prepare
 from hopsum.experiment.result import RunFailed
-from hopsum.experiment.session import Running, no_progress, run_job, wait_for_agents
+from hopsum.experiment.session import RunningCluster, no_progress, run_job, wait_for_agents
 from hopsum.experiment.training import Trainer, Training
 from hopsum.mininet_topos.emulation import Emulation
 
@@ -72,7 +72,7 @@ STAGES = (
 
 
 async def train(
-    running: Running,
+    running: RunningCluster,
     emulation: Emulation,
     workers: Sequence[str],
     arguments: Sequence[str],
@@ -107,7 +107,7 @@ async def train(
     return figures
 
 
-def _prepared(topology: str, workers: int, link_rate: float | None) -> Prepared:
+def _prepared(topology: str, workers: int, link_rate: float | None) -> PreparedExperiment:
     return prepare(
         Experiment(
             topology=topology,
@@ -124,7 +124,7 @@ def latency(repeats: int = 10) -> Rows:
     """Measure a call of one fragment between two hosts with unshaped links, by stages."""
     prepared = _prepared("star:2", 2, None)
 
-    async def run(running: Running, emulation: Emulation) -> dict[str, Any]:
+    async def run(running: RunningCluster, emulation: Emulation) -> dict[str, Any]:
         await wait_for_agents(running, prepared.hosts)
         workers = prepared.placement.workers
         arguments = ["latency", str(repeats)]
@@ -139,7 +139,7 @@ def latency(repeats: int = 10) -> Rows:
     return latency_rows(with_cluster(prepared, run))
 
 
-def _counted(emulation: Emulation, prepared: Prepared) -> list[str]:
+def _counted(emulation: Emulation, prepared: PreparedExperiment) -> list[str]:
     """Return the environment of ranks that count the CPU time of all hosts and switches."""
     placed = prepared.placement
     hosts = dict(zip(("worker", "other"), placed.workers, strict=True))
@@ -150,7 +150,7 @@ def _counted(emulation: Emulation, prepared: Prepared) -> list[str]:
     ]
 
 
-def _echoes(emulation: Emulation, prepared: Prepared) -> list[float]:
+def _echoes(emulation: Emulation, prepared: PreparedExperiment) -> list[float]:
     """Return round-trip times of packets to the other host in microseconds."""
     one, other = prepared.placement.workers
     address = prepared.network.hosts[other].ip
@@ -242,7 +242,7 @@ def steps(case: StepCase) -> Rows:
     """Measure steps whose communication overlaps with back-propagation."""
     prepared = _prepared(case.topology, case.workers, case.link_rate)
 
-    async def run(running: Running, emulation: Emulation) -> dict[str, list[float]]:
+    async def run(running: RunningCluster, emulation: Emulation) -> dict[str, list[float]]:
         await wait_for_agents(running, prepared.hosts)
         arguments = [case.training, str(case.repeats)]
         workers = prepared.placement.workers
@@ -288,7 +288,7 @@ def processor_time(repeats: int = 3) -> Rows:
     """
     prepared = _prepared("star:2", 2, None)
 
-    async def run(running: Running, emulation: Emulation) -> dict[str, dict[str, float]]:
+    async def run(running: RunningCluster, emulation: Emulation) -> dict[str, dict[str, float]]:
         await wait_for_agents(running, prepared.hosts)
         workers, environment = prepared.placement.workers, _counted(emulation, prepared)
         return await train(running, emulation, workers, ["cpu", str(repeats)], environment)
@@ -351,7 +351,7 @@ def _python(arguments: Sequence[str]) -> str:
 def _operations_in_cluster(ranks: int, results: str) -> None:
     prepared = _prepared(f"star:{ranks}", ranks, None)
 
-    async def run(running: Running, emulation: Emulation) -> None:
+    async def run(running: RunningCluster, emulation: Emulation) -> None:
         await wait_for_agents(running, prepared.hosts)
         client = ControllerClient(running.address)
         trainer = Trainer(emulation, prepared.placement.workers, client, lambda text: None)
@@ -406,7 +406,7 @@ def _over_links(
 ) -> Rows:
     prepared = _prepared(f"star:{workers}", workers, link_rate)
 
-    async def run(running: Running, emulation: Emulation) -> dict[str, dict[str, Any]]:
+    async def run(running: RunningCluster, emulation: Emulation) -> dict[str, dict[str, Any]]:
         await wait_for_agents(running, prepared.hosts)
         names = prepared.placement.workers
         return await train(running, emulation, names, [kind, str(repeats)], rooted=rooted)

@@ -104,7 +104,7 @@ class EmulatedHosts(ABC):
         return {each["ifname"]: each["stats64"]["tx"]["bytes"] for each in shown}
 
 
-class OthersHosts(EmulatedHosts):
+class ForeignHosts(EmulatedHosts):
     """The hosts of an emulation of another process on this machine; `record`: its record.
 
     Programs started on them have its mark, so that they end with it too. Raises EmulationError
@@ -145,7 +145,7 @@ class OthersHosts(EmulatedHosts):
         )
 
 
-def hosts_of_controller(network: Network, address: str) -> OthersHosts:
+def hosts_of_controller(network: Network, address: str) -> ForeignHosts:
     """Return the hosts of the emulation whose controller listens at `address`.
 
     Raises EmulationError if it is of none that is up on this machine, or the caller is not root.
@@ -156,4 +156,4 @@ def hosts_of_controller(network: Network, address: str) -> OthersHosts:
             f"the controller at {address} is not that of an emulation on this machine; on hosts of "
             "your own run PyTorch's torchrun, or let --topology bring up a network here"
         )
-    return OthersHosts(network, record)
+    return ForeignHosts(network, record)

@@ -10,7 +10,7 @@ worker of a pool that may shrink. The setting outlives `exec`, but not `fork`.
 """
 
 
-def less_of_root(*more: str) -> tuple[str, ...]:
+def reduced_privileges(*more: str) -> tuple[str, ...]:
     """Return the command prefix that drops privileges of a switch or an agent.
 
     Of root's (capabilities(7)) it keeps CAP_NET_RAW, for packet sockets, CAP_NET_ADMIN, for buffers

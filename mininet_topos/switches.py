@@ -26,7 +26,7 @@ from hopsum.mininet_topos.addresses import (
     trace_file,
 )
 from hopsum.mininet_topos.failures import SwitchFailed
-from hopsum.mininet_topos.lifetime import END_WITH_STARTER, less_of_root
+from hopsum.mininet_topos.lifetime import END_WITH_STARTER, reduced_privileges
 
 READY_SECONDS = 60.0
 PRIORITY_QUEUES = 8
@@ -96,7 +96,7 @@ class P4Switch(Switch):
         # After what a process before it has printed, if that ended by itself.
         with self.log_path.open("w" if self.process is None else "a") as log:
             self.process = subprocess.Popen(
-                [*END_WITH_STARTER, *less_of_root(*more), *self.switch_command()],
+                [*END_WITH_STARTER, *reduced_privileges(*more), *self.switch_command()],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -29,7 +29,7 @@ from hopsum.coordination.tree import DEFAULT_LIMITS, CoordinationTree, TreeLimit
 from hopsum.network.model import Network
 from hopsum.planning.model.graph import planning_graph
 from hopsum.planning.model.placement import Placement
-from hopsum.planning.model.request import Algorithm, PlanRequest
+from hopsum.planning.model.request import PlanRequest, SwitchRole
 from hopsum.planning.model.window import EXPECTED_TREES, QUOTA, default_window
 from hopsum.planning.registry import host_forest, with_options
 from hopsum.protocol import hopsum_pb2 as pb
@@ -96,7 +96,7 @@ def planner_request(spec: JobSpec, request: PlanRequest) -> PlanRequest:
 
 def _resolve(spec: JobSpec, network: Network) -> JobSpec:
     algorithm, planner = spec.algorithm, spec.planner
-    in_network = algorithm == Algorithm.IN_NETWORK
+    in_network = algorithm == SwitchRole.IN_NETWORK
     if in_network and planner == EMBEDDING:
         return spec
     if planner == MTREE and (in_network or algorithm == MULTI_TREE):
@@ -107,7 +107,7 @@ def _resolve(spec: JobSpec, network: Network) -> JobSpec:
             )
         return replace(spec, algorithm=MULTI_TREE)
     if algorithm == MULTI_TREE or (in_network and planner == MULTI_TREE):
-        algorithm = Algorithm.IN_NETWORK if network.switches else MULTI_TREE
+        algorithm = SwitchRole.IN_NETWORK if network.switches else MULTI_TREE
         return replace(spec, algorithm=algorithm, planner=MULTI_TREE)
     if not network.switches and not spec.among_hosts:
         raise PlanError(
@@ -274,7 +274,7 @@ def make_request(
         1,
         placed.workers,
         servers,
-        algorithm=Algorithm.IN_NETWORK if spec.among_hosts else Algorithm(spec.algorithm),
+        algorithm=SwitchRole.IN_NETWORK if spec.among_hosts else SwitchRole(spec.algorithm),
         lanes=settings.lanes,
         max_hops=settings.max_hops,
         results=spec.results,
@@ -294,7 +294,7 @@ def make_request(
         immediate=spec.immediate,
     )
     request = replace(request, window=window)
-    if spec.among_hosts or request.algorithm is not Algorithm.IN_NETWORK:
+    if spec.among_hosts or request.algorithm is not SwitchRole.IN_NETWORK:
         return request
     if spec.planner == EMBEDDING:
         # Servers are its own choice, and it sums less in the switches rather than wait.

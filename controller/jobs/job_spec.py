@@ -13,14 +13,14 @@ from hopsum.collectives.choices import DEFAULT_PLANNER, EMBEDDING, MULTI_TREE, C
 from hopsum.collectives.task_messages import choice
 from hopsum.controller.jobs.job_state import JobError
 from hopsum.coordination.tree import DEFAULT_LIMITS, TreeLimits
-from hopsum.planning.model.request import Algorithm
+from hopsum.planning.model.request import SwitchRole
 from hopsum.planning.registry import PLANNERS
 from hopsum.protocol import hopsum_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """Specification of a job. `algorithm`: of `Algorithm`, or a schedule among its workers.
+    """Specification of a job. `algorithm`: of `SwitchRole`, or a schedule among its workers.
 
     `workers`, `servers`: names, or how many; 0 servers: each worker is one. `lanes`, `window` None:
     the cluster's choice. `task`: what its agents do. `results`: as of `PlanRequest`. `options`:
@@ -36,7 +36,7 @@ class JobSpec:
     name: str
     workers: tuple[str, ...] | int
     servers: tuple[str, ...] | int = 1
-    algorithm: str = Algorithm.IN_NETWORK
+    algorithm: str = SwitchRole.IN_NETWORK
     planner: str = DEFAULT_PLANNER
     lanes: int | None = None
     window: int | None = None
@@ -62,9 +62,9 @@ def spec_from(message: pb.Submission) -> JobSpec:
 
     Raises JobError for a planner that would have no part in it, and for options that cannot be.
     """
-    algorithm, planner = message.algorithm or Algorithm.IN_NETWORK, message.planner
+    algorithm, planner = message.algorithm or SwitchRole.IN_NETWORK, message.planner
     if algorithm == EMBEDDING:
-        algorithm, planner = Algorithm.IN_NETWORK, planner or EMBEDDING
+        algorithm, planner = SwitchRole.IN_NETWORK, planner or EMBEDDING
         if planner != EMBEDDING:
             raise JobError(
                 f"job {message.name}: algorithm embedding implies the planner of that name, not "

@@ -30,7 +30,7 @@ from hopsum.controller.jobs.job_state import LAST_JOB, MOST_NAME, JobError, JobS
 from hopsum.controller.jobs.journal import Journal, Record, Unrecorded, journal_of
 from hopsum.controller.telemetry.event_log import EventKind, EventLog
 from hopsum.controller.telemetry.health import Element
-from hopsum.planning.model.request import Algorithm, EmbeddingOptions, PlanRequest
+from hopsum.planning.model.request import EmbeddingOptions, PlanRequest, SwitchRole
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.wire import Reduction
 
@@ -156,7 +156,7 @@ class JobTable:
                     f"a job {spec.name!r} exists already: number {job.number}, {job.state}; "
                     "choose another name, or cancel that job"
                 )
-        known = [*Algorithm, *SCHEDULES, MULTI_TREE]
+        known = [*SwitchRole, *SCHEDULES, MULTI_TREE]
         if spec.algorithm not in known:
             raise JobError(
                 f"job {spec.name}: algorithm {spec.algorithm!r}: expected one of {', '.join(known)}"
@@ -422,7 +422,7 @@ def job_from_record(record: Record, where: str) -> Job:
         requested = dict(record["request"])
         for hosts in ("workers", "servers"):
             requested[hosts] = tuple(requested[hosts])
-        requested["algorithm"] = Algorithm(requested["algorithm"])
+        requested["algorithm"] = SwitchRole(requested["algorithm"])
         most = requested.pop("max_trees")
         requested["results"] = spec.results
         requested["integrity"] = spec.integrity

@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("torch", reason="hopsum_torch needs torch")
 
 from hopsum_torch import packets, turns
-from hopsum_torch.agent import ALL, LARGE_BYTES, MANY_CALLS, PARTS, Agent, connect
+from hopsum_torch.agent import ALL, LARGE_BYTES, MANY_CALLS, PARTS, AgentClient, connect
 from hopsum_torch.errors import GroupLost, HopsumError, SumRefused
 
 SECONDS = 60.0
@@ -61,7 +61,7 @@ def answer_sums(server: socket.socket) -> None:
     agent.close()
 
 
-def attend_alone(server: socket.socket) -> Agent:
+def attend_alone(server: socket.socket) -> AgentClient:
     """Return a connection to that agent, in a job."""
     agent = connect(name_of(server))
     assert agent is not None
@@ -246,7 +246,7 @@ def test_a_job_that_does_not_begin_in_time(server: socket.socket) -> None:
     done = threading.Event()
     threading.Thread(target=be_agent).start()
     agent = connect(name_of(server))
-    assert isinstance(agent, Agent)
+    assert isinstance(agent, AgentClient)
     with pytest.raises(HopsumError, match=r"job 9: waited 0\.05 s for it to begin; `hopsum job 9`"):
         agent.attend(9, 0, ["h1"], 0.05)
     done.set()

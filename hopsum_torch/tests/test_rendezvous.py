@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="hopsum_torch needs torch")
 
 from tests.support.agents import Agents, Job
 
-from hopsum_torch.agent import Agent, connect
+from hopsum_torch.agent import AgentClient, connect
 from hopsum_torch.errors import HopsumError, NoAgreement
 from hopsum_torch.rendezvous import (
     MOST_GROUP_NAME,
@@ -140,7 +140,7 @@ def test_rank_0_submits_one_job_for_all(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "my run/7")
     agents = Agents(3)
     found = met(list(agents.names.values()), monkeypatch)
-    assert all(isinstance(agent, Agent) for agent in found)
+    assert all(isinstance(agent, AgentClient) for agent in found)
     assert [agent.host for agent in found] == ["h1", "h2", "h3"]
     [submitted] = agents.submitted
     assert submitted["ranks"] == ["h1", "h2", "h3"]
@@ -246,7 +246,7 @@ def test_a_job_given_by_number_is_attended(monkeypatch: pytest.MonkeyPatch) -> N
     agents.jobs[4] = Job(4, ["h1", "h2"])
     monkeypatch.setenv("HOPSUM_JOB", "4")
     for agent in met(list(agents.names.values()), monkeypatch):
-        assert isinstance(agent, Agent)
+        assert isinstance(agent, AgentClient)
         agent.close()
     assert agents.submitted == []
     agents.close()

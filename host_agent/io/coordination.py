@@ -17,11 +17,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from hopsum.coordination.encoding import FrameError, Stream, VersionError, framed, preface
-from hopsum.coordination.events import CoordinationOptions, Event, GivenUp, Stalled, Start
+from hopsum.coordination.encoding import FrameError, FrameReader, VersionError, framed, preface
+from hopsum.coordination.events import CoordinationOptions, Event, Rejection, Stall, Start
 from hopsum.coordination.failure import CoordinationError, OperatorError
 from hopsum.coordination.link import LinkOptions
-from hopsum.coordination.messages import Frame, Refused
+from hopsum.coordination.messages import Frame, Refusal
 from hopsum.coordination.operators import Operator
 from hopsum.coordination.participant import Participant
 from hopsum.coordination.reduction import ExternalAnd
@@ -61,7 +61,7 @@ class _Connection:
     incarnation: int = 0
     opening: bool = False
     address: str = ""
-    stream: Stream = field(default_factory=Stream)
+    stream: FrameReader = field(default_factory=FrameReader)
     out: bytearray = field(default_factory=bytearray)
 
 
@@ -322,7 +322,7 @@ class Coordinator:
         """Return the connection for a frame; None if it is lost."""
         if frame.target in self._opens:
             return self._opened.get(frame.target)
-        if not isinstance(frame.message, Refused):
+        if not isinstance(frame.message, Refusal):
             self._answered[frame.target] = frame.to
         return self._incoming.get((frame.target, frame.to))
 
@@ -488,8 +488,8 @@ def started(event: Event) -> Operator | None:
     match event:
         case Start(operator):
             return operator
-        case GivenUp(operator, reason):
+        case Rejection(operator, reason):
             raise OperatorError(f"operator {operator.name} cannot start: {reason}")
-        case Stalled(operator, missing):
+        case Stall(operator, missing):
             LOGGER.warning("operator %s waits for %s", operator.name, ", ".join(missing))
     return None

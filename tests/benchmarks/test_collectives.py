@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from benchmarks.collectives import CASES, Case, Timed, gloo_missing, rows
+from benchmarks.collectives import CASES, AllReduceTimes, Case, gloo_missing, rows
 from hopsum.collectives.choices import Algorithm
 from hopsum.network.loaders import load_network
 from hopsum.network.paths import PlainRoutes
@@ -18,8 +18,8 @@ CASE = Case("star:8", 8, 50e6)
 
 def test_ratios_are_to_gloo_of_the_same_size() -> None:
     timed = {
-        "gloo": Timed((3.0, 1.0), 10, 0),
-        "ring": Timed((4.0, 4.0), 10, 1),
+        "gloo": AllReduceTimes((3.0, 1.0), 10, 0),
+        "ring": AllReduceTimes((4.0, 4.0), 10, 1),
     }
     gloo, ring = rows(CASE, 1_000_000, timed)
     assert (gloo["algorithm"], gloo["times_gloo"], gloo["best_times_gloo"]) == ("gloo", 1.0, 1.0)
@@ -29,7 +29,7 @@ def test_ratios_are_to_gloo_of_the_same_size() -> None:
 
 
 def test_without_gloo_there_are_no_ratios() -> None:
-    (ring,) = rows(CASE, 1_000_000, {"ring": Timed((2.0,), 10, 0)})
+    (ring,) = rows(CASE, 1_000_000, {"ring": AllReduceTimes((2.0,), 10, 0)})
     assert "times_gloo" not in ring
     assert ring["seconds"] == ring["best"] == 2.0
 

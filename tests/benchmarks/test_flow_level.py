@@ -9,7 +9,7 @@ from hopsum.collectives.choices import Algorithm
 from hopsum.experiment.comparison import Comparison, compare
 from hopsum.experiment.description import Experiment
 from hopsum.experiment.prepare import prepare
-from hopsum.experiment.result import Measured
+from hopsum.experiment.result import RunMeasurement
 from hopsum.host_agent.workload import Verdict
 
 CASE = Case("star:5", 4)
@@ -19,7 +19,7 @@ CASE = Case("star:5", 4)
     ("calls", "within"), [((1.0, 1.15, 9.0), True), ((0.8, 1.16, 1.16), False)]
 )
 def test_the_median_counts(calls: tuple[float, ...], within: bool) -> None:
-    measured = Measured(
+    measured = RunMeasurement(
         sum(calls), {}, {}, 2, Verdict(100, 1), intervals=[[(0.0, c) for c in calls]]
     )
     found = row(CASE, Algorithm.RING, 1.0, measured)

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.job_completion import (
     EIGHT,
-    Measured,
+    JobOutcome,
     Mix,
     Way,
     distribution_plot,
@@ -68,9 +68,9 @@ def test_a_table_of_what_was_measured() -> None:
     network = load_network(EIGHT.topology, link_rate=EIGHT.link_rate)
     jobs = make_mix(EIGHT, network, 1)[:2]
     measured = {
-        Way.PRIORITIES: [Measured(1.0, 0.5, 10, 0, 1), Measured(5.0, 0.5, 10, 0, 0)],
-        Way.FAIR: [Measured(2.0, 0.5, 10, 0, 0), Measured(6.0, 1.5, 10, 0, 0)],
-        Way.SERVER: [Measured(4.0, 0.5, 10, 0, 0), Measured(20.0, 2.5, 10, 2, 0)],
+        Way.PRIORITIES: [JobOutcome(1.0, 0.5, 10, 0, 1), JobOutcome(5.0, 0.5, 10, 0, 0)],
+        Way.FAIR: [JobOutcome(2.0, 0.5, 10, 0, 0), JobOutcome(6.0, 1.5, 10, 0, 0)],
+        Way.SERVER: [JobOutcome(4.0, 0.5, 10, 0, 0), JobOutcome(20.0, 2.5, 10, 2, 0)],
     }
     fluid = {way: [1.0, 2.0] for way in Way}
     first, second, mean = measured_rows(jobs, measured, fluid)

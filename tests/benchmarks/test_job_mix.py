@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from benchmarks.job_mix import FluidJob, JobMixError, fluid_job, simulate_jobs
 from hopsum.controller.jobs.priorities import ONE_LEVEL, PriorityPolicy
 from hopsum.network.loaders import load_network
-from hopsum.planning.model.request import Algorithm, PlanRequest
+from hopsum.planning.model.request import PlanRequest, SwitchRole
 from hopsum.planning.registry import plan_job
 from hopsum.protocol.wire import frame_bytes
 from hopsum.timing.routes import LinkArrays
@@ -117,9 +117,9 @@ def test_a_link_works_while_there_is_work(
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "copies"), [(Algorithm.IN_NETWORK, 1), (Algorithm.SERVER, 3)]
+    ("algorithm", "copies"), [(SwitchRole.IN_NETWORK, 1), (SwitchRole.SERVER, 3)]
 )
-def test_a_plan_as_fluid(algorithm: Algorithm, copies: int) -> None:
+def test_a_plan_as_fluid(algorithm: SwitchRole, copies: int) -> None:
     network = load_network("star:4", link_rate="10Mbit")
     links = LinkArrays(network)
     request = PlanRequest(1, 1, ("h1", "h2", "h3"), ("h4",), algorithm=algorithm, window=64)

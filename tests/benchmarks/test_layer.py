@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from benchmarks.layer import LAYER, rows
 from hopsum.collectives.choices import Algorithm
-from hopsum.experiment.result import Measured, Predicted, Report
+from hopsum.experiment.result import Report, RunMeasurement, RunPrediction
 from hopsum.host_agent.workload import Verdict
 
 
 def report(algorithm: Algorithm, seconds: float, predicted: float, wrong: int = 0) -> Report:
     """A report on ten calls."""
-    measured = Measured(
+    measured = RunMeasurement(
         seconds=seconds,
         links={},
         switches={},
@@ -21,7 +21,7 @@ def report(algorithm: Algorithm, seconds: float, predicted: float, wrong: int = 
         intervals=[[(0.0, seconds / 10)] * 10],
     )
     experiment = replace(LAYER, algorithm=algorithm)
-    return Report(experiment, 10 * LAYER.elements, Predicted({}, predicted), measured)
+    return Report(experiment, 10 * LAYER.elements, RunPrediction({}, predicted), measured)
 
 
 def test_medians_of_runs_are_compared_with_the_ring_and_the_prediction() -> None:

@@ -27,7 +27,7 @@ from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
 from hopsum.network.paths import PlainRoutes
 from hopsum.planning.model.placement import place
-from hopsum.planning.model.request import Algorithm, PlanRequest
+from hopsum.planning.model.request import PlanRequest, SwitchRole
 from hopsum.planning.registry import plan_job
 from hopsum.reports.schedule_drawing import schedule_svg
 from tests.support.halves import all_gather_of
@@ -125,9 +125,9 @@ def along(parents: Mapping[str, str], source: str, target: str) -> list[str]:
 
 @pytest.mark.parametrize("spec", ["star:6", "leaf-spine:3x3", "fat-tree:4", "line:3x2"])
 @pytest.mark.parametrize("results", list(Results))
-@pytest.mark.parametrize("algorithm", list(Algorithm))
+@pytest.mark.parametrize("algorithm", list(SwitchRole))
 @pytest.mark.parametrize("servers", [1, 2])
-def test_plans_are_proved(spec: str, results: Results, algorithm: Algorithm, servers: int) -> None:
+def test_plans_are_proved(spec: str, results: Results, algorithm: SwitchRole, servers: int) -> None:
     network = load_network(spec)
     placement = place(network, 4, servers)
     request = PlanRequest(
@@ -145,7 +145,7 @@ def test_plans_are_proved(spec: str, results: Results, algorithm: Algorithm, ser
             link = (flow.u, flow.v)
             expected[link] = expected.get(link, 0) + stop - start
     volumes = link_volumes(schedule, PlainRoutes(network).path)
-    if algorithm is Algorithm.IN_NETWORK and results is Results.REPLICATED and servers == 1:
+    if algorithm is SwitchRole.IN_NETWORK and results is Results.REPLICATED and servers == 1:
         assert link_volumes(schedule, partial(along, plan.trees[0].parents)) == expected
     assert sum(volumes.values()) == sum(expected.values())
 

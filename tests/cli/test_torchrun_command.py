@@ -13,9 +13,9 @@ import pytest
 
 from hopsum.experiment.description import ExperimentError
 from hopsum.experiment.training import (
-    Trained,
     Trainer,
     Training,
+    TrainingResult,
     check_script,
     named,
     step_times,
@@ -160,8 +160,8 @@ def test_a_missing_module_is_reported(tmp_path: Path, monkeypatch: pytest.Monkey
         check_script(["-m"])
 
 
-def timed(*steps: float, errors: tuple[str, ...] = ()) -> Trained:
-    return Trained(1.0, 0.5, 2, 100, 50, 0, errors, steps)
+def timed(*steps: float, errors: tuple[str, ...] = ()) -> TrainingResult:
+    return TrainingResult(1.0, 0.5, 2, 100, 50, 0, errors, steps)
 
 
 def test_trainings_of_equal_length_are_compared() -> None:

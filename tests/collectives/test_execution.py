@@ -22,8 +22,9 @@ from hopsum.collectives.algorithms.trees import (
     multi_tree_all_reduce,
     server_all_reduce,
 )
+from hopsum.collectives.choices import Collective
 from hopsum.collectives.execution import Channel, Execution, channels
-from hopsum.collectives.schedule import Collective, Ranges, Schedule, make_step
+from hopsum.collectives.schedule import Ranges, Schedule, make_step
 from hopsum.collectives.tree import Tree
 from tests.support.halves import all_gather_of, reduce_scatter_of
 from tests.support.schedules import broadcast_from, reduce_to

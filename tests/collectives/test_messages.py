@@ -12,7 +12,7 @@ from hopsum.collectives.messages import network_from, network_message, plan_from
 from hopsum.collectives.plan import Results
 from hopsum.network.loaders import load_network
 from hopsum.planning.model.placement import place
-from hopsum.planning.model.request import Algorithm, PlanRequest
+from hopsum.planning.model.request import PlanRequest, SwitchRole
 from hopsum.planning.registry import plan_job
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.wire import LANE_REDUCTIONS, Reduction
@@ -23,7 +23,7 @@ from hopsum.protocol.wire import LANE_REDUCTIONS, Reduction
 @given(
     spec=st.sampled_from(["star:1", "star:5", "star:40", "leaf-spine:2x2", "fat-tree:4"]),
     servers=st.integers(1, 2),
-    algorithm=st.sampled_from(Algorithm),
+    algorithm=st.sampled_from(SwitchRole),
     results=st.sampled_from(Results),
     reduction=st.sampled_from(LANE_REDUCTIONS),
     lanes=st.sampled_from([32, 256, 352]),
@@ -35,7 +35,7 @@ from hopsum.protocol.wire import LANE_REDUCTIONS, Reduction
 def test_plans_survive_the_round_trip(
     spec: str,
     servers: int,
-    algorithm: Algorithm,
+    algorithm: SwitchRole,
     results: Results,
     reduction: Reduction,
     lanes: int,

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hopsum.collectives.algorithms.ring import ring_all_reduce
+from hopsum.collectives.choices import Collective
 from hopsum.collectives.schedule import (
-    Collective,
     Ranges,
     Schedule,
     ScheduleError,

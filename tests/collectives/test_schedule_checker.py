@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hopsum.collectives.algorithms.ring import ring_all_reduce
-from hopsum.collectives.schedule import Collective, Ranges, Schedule, ScheduleError, Step, make_step
+from hopsum.collectives.choices import Collective
+from hopsum.collectives.schedule import Ranges, Schedule, ScheduleError, Step, make_step
 from hopsum.collectives.schedule_checker import check_schedule
 from tests.support.halves import all_gather_of, reduce_scatter_of
 

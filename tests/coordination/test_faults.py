@@ -126,7 +126,7 @@ def test_a_process_that_never_comes_is_named() -> None:
     group.run(OPTIONS.links.join + 1)
     for rank in range(2):
         failure = str(group.participants[rank].failure)
-        assert "w2 is lost: it did not come to w0 within 20 s" in failure
+        assert "w2 is lost: it did not connect to w0 within 20 s" in failure
 
 
 def test_a_process_that_was_only_paused_learns_that_it_is_out() -> None:
@@ -143,7 +143,7 @@ def test_a_process_that_was_only_paused_learns_that_it_is_out() -> None:
         root.receive(frame, group.now)
     for frame in root.take_output():
         paused.receive(frame, group.now)
-    assert str(paused.failure) == "process w2 is refused: it was given up for dead at w0"
+    assert str(paused.failure) == "process w2 is refused: it counts as dead at w0"
 
 
 @pytest.mark.parametrize("children", [0, 2])
@@ -159,7 +159,9 @@ def test_a_second_process_of_one_name_is_refused_and_all_else_goes_on(children: 
         if frame.to == 99:
             second.receive(frame, group.now)
     assert isinstance(second.failure, ProcessRefused)
-    assert f"process w{rank} is refused: another process of this name was at" in str(second.failure)
+    assert f"process w{rank} is refused: another process of this name is connected" in str(
+        second.failure
+    )
     with pytest.raises(ProcessRefused):
         second.ready(operator("a"), group.now)
     iterate(group, 2, "a", "b")
@@ -204,7 +206,7 @@ def test_a_start_of_another_iteration_ends_the_coordination() -> None:
     begin(group, 3)
     ready(group, "a", 1 - root)
     wrong = Response(((2, "a"),))
-    group.call(group.now, root, lambda p: p._near.send(1 - root, wrong, group.now))  # noqa: SLF001
+    group.call(group.now, root, lambda p: p._neighbours.send(1 - root, wrong, group.now))  # noqa: SLF001
     group.run(group.now + 1)
     with pytest.raises(CoordinationError, match="iteration 3: a of iteration 2 starts without"):
         group.participants[1 - root].ready(operator("b"), group.now)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hopsum.coordination.events import GivenUp, Start
+from hopsum.coordination.events import Rejection, Start
 from hopsum.coordination.failure import OperatorError
 from hopsum.coordination.master import Master
 from hopsum.coordination.messages import OperatorRequest, Variant
@@ -151,7 +151,7 @@ def test_different_shapes_are_an_error_at_every_caller_and_all_else_goes_on() ->
     ready(group, "late", 4)
     assert all_started(group) == ["a", "late"]
     for events in group.events:
-        [failed] = [event for _, event in events if isinstance(event, GivenUp)]
+        [failed] = [event for _, event in events if isinstance(event, Rejection)]
         assert failed.operator.name == "bad"
         assert failed.reason == (
             "operator bad: the processes differ: all-reduce of float32 (8, 4) at w0 and 3 more; "

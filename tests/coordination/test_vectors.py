@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopsum.coordination.events import CoordinationOptions, GivenUp, Stalled, Start
+from hopsum.coordination.events import CoordinationOptions, Rejection, Stall, Start
 from hopsum.coordination.failure import CoordinationError
 from hopsum.coordination.messages import Result, Vector
 from hopsum.coordination.operators import NO_MORE, BitVector, OrderTable
@@ -236,7 +236,7 @@ def test_a_shape_that_changes_at_one_process_is_an_error_everywhere(odd: int) ->
     ready(group, "b")
     assert all_started(group) == ["a", "b", "b"]
     for events in group.events:
-        [failed] = [event for _, event in events if isinstance(event, GivenUp)]
+        [failed] = [event for _, event in events if isinstance(event, Rejection)]
         assert f"float32 (99,) at w{odd}" in failed.reason
     begin(group, 3)
     ready(group, "a")
@@ -254,12 +254,12 @@ def test_processes_that_do_not_request_are_named(in_table: bool) -> None:
     began = group.now
     group.run(began + 2 * OPTIONS.stall + 1)
     for rank, events in enumerate(group.events):
-        received = [(time, event) for time, event in events if isinstance(event, Stalled)]
+        received = [(time, event) for time, event in events if isinstance(event, Stall)]
         if rank in absent:
             assert not received
         else:
             assert received[0][0] <= began + 2 * OPTIONS.stall + 1
-            assert received[0][1] == Stalled(operator("a"), ("w2", "w5"))
+            assert received[0][1] == Stall(operator("a"), ("w2", "w5"))
     ready(group, "a", *absent)
     assert all_started(group) == ["a"] * (2 if in_table else 1)
     assert all(p.failure is None for p in group.participants)

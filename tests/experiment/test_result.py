@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from hopsum.collectives.choices import Coordination
 from hopsum.experiment.description import Experiment, WorldKind
-from hopsum.experiment.result import Measured, Predicted, Report
+from hopsum.experiment.result import Report, RunMeasurement, RunPrediction
 from hopsum.host_agent.workload import Verdict
 from hopsum.reports.summary import figures, reservation, setting
 from hopsum.simulation.faults import outage_from
@@ -22,8 +22,8 @@ def report(
     return Report(
         Experiment(train="digits", world=world, coordinate=coordinate, coordination=coordination),
         100,
-        Predicted({LINK: 1000}, 1.0),
-        Measured(1.0, {LINK: measured_bytes}, {"s1": switch}, again, Verdict()),
+        RunPrediction({LINK: 1000}, 1.0),
+        RunMeasurement(1.0, {LINK: measured_bytes}, {"s1": switch}, again, Verdict()),
     )
 
 
@@ -80,13 +80,13 @@ def test_the_table_says_how_near_bytes_are_where_they_may_differ() -> None:
 def test_an_outage_after_the_end_of_the_job_is_reported() -> None:
     outages = tuple(map(outage_from, ("link-cut:l1-s1@1", "switch-down:s2@0.3-0.5")))
     events = [(0.0, "job run submitted"), (0.609, "job run finished")]
-    measured = Measured(0.4, {}, {}, 0, Verdict(), events=events)
-    found = Report(Experiment(outages=outages), 100, Predicted({}, 1.0), measured)
+    measured = RunMeasurement(0.4, {}, {}, 0, Verdict(), events=events)
+    found = Report(Experiment(outages=outages), 100, RunPrediction({}, 1.0), measured)
     (missed,) = found.missed_outages
     assert missed.startswith(
         "outage link-cut:l1-s1@1 did not happen: the job ended after 0.609 s; choose an earlier"
     )
-    assert not Report(Experiment(outages=outages), 100, Predicted({}, 1.0), None).missed_outages
+    assert not Report(Experiment(outages=outages), 100, RunPrediction({}, 1.0), None).missed_outages
 
 
 def test_what_ran_where_is_said_in_one_line() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from hopsum.cli.job_commands import make_submission
 from hopsum.collectives.choices import SCHEDULE_NAMES, DataType
-from tests.support.emulated_cluster import Running, emulated_cluster
+from tests.support.emulated_cluster import RunningCluster, emulated_cluster
 
 pytestmark = pytest.mark.network
 
@@ -20,7 +20,7 @@ ROUNDS = 2
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
     folder = tmp_path_factory.mktemp("cluster")
     with emulated_cluster(folder, TOPOLOGY, "--link-rate", "25Mbit") as running:
         yield running
@@ -30,7 +30,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 @pytest.mark.parametrize("algorithm", [*SCHEDULE_NAMES, "server", "in-network"])
 @pytest.mark.parametrize("workers", WORKERS)
 def test_every_algorithm_sums_exactly(
-    cluster: Running, workers: int, algorithm: str, dtype: DataType
+    cluster: RunningCluster, workers: int, algorithm: str, dtype: DataType
 ) -> None:
     name = f"{algorithm}-{dtype}-{workers}"
     cluster.queries.submit(

@@ -17,7 +17,7 @@ from hopsum.network.loaders import load_network
 from hopsum.simulation.soak.attacks import forge
 from hopsum.simulation.soak.schedule import Forgery
 from tests.support.bmv2 import need_bmv2
-from tests.support.emulated_cluster import Running, emulated_cluster
+from tests.support.emulated_cluster import RunningCluster, emulated_cluster
 from tests.support.jobs import GOING
 
 pytestmark = pytest.mark.network
@@ -77,7 +77,7 @@ class Overheard:
         self._socket.close()
 
 
-def sender(up: Running, host: str) -> subprocess.Popen[str]:
+def sender(up: RunningCluster, host: str) -> subprocess.Popen[str]:
     """Start a program in a host's namespace that sends the frames which it is given in lines."""
     process = subprocess.Popen(
         ["nsenter", "-t", str(up.agent(host)), "-n", sys.executable, "-c", SENDER, f"{host}-eth0"],
@@ -90,7 +90,7 @@ def sender(up: Running, host: str) -> subprocess.Popen[str]:
     return process
 
 
-def attack(up: Running, job: str, hosts: Collection[str]) -> Counter[tuple[str, Forgery]]:
+def attack(up: RunningCluster, job: str, hosts: Collection[str]) -> Counter[tuple[str, Forgery]]:
     """Let attackers send while a job goes on; return the number of frames of each."""
     network = load_network(TOPOLOGY)
     ports = {host: f"s1-eth{network.port('s1', host)}" for host in hosts}

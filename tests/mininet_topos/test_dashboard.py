@@ -14,26 +14,26 @@ from playwright.sync_api import Locator, Page, expect
 
 from hopsum.cli.job_commands import make_submission
 from tests.support.browser import needs_chromium, opened, take_picture
-from tests.support.emulated_cluster import Running, emulated_cluster
+from tests.support.emulated_cluster import RunningCluster, emulated_cluster
 from tests.support.machine import PATIENCE
 
 pytestmark = [pytest.mark.network, pytest.mark.acceptance, needs_chromium]
 
 
 @pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
     folder = tmp_path_factory.mktemp("cluster")
     with emulated_cluster(folder, "leaf-spine:2x3", "--web", "127.0.0.1:0") as running:
         yield running
 
 
-def url(up: Running) -> str:
+def url(up: RunningCluster) -> str:
     found = re.search(r"dashboard at (\S+)", up.log.read_text())
     assert found, up.log.read_text()
     return found[1]
 
 
-def killed_until(up: Running, shown: Locator, names: tuple[str, ...]) -> None:
+def killed_until(up: RunningCluster, shown: Locator, names: tuple[str, ...]) -> None:
     """Kill switches as often as they are started again, until the page shows something."""
     deadline = time.monotonic() + PATIENCE
     while not shown.is_visible():
@@ -54,7 +54,7 @@ def shows(page: Page, figure: str) -> None:
     detail.to_contain_text(re.compile(figure), use_inner_text=True, timeout=1000 * PATIENCE)
 
 
-def test_a_job_and_a_killed_switch_are_seen_on_the_page(up: Running, tmp_path: Path) -> None:
+def test_a_job_and_a_killed_switch_are_seen_on_the_page(up: RunningCluster, tmp_path: Path) -> None:
     with opened(url(up)) as page:
         page.get_by_text("4 of 4 switches ready, 7 of 7 agents attached").wait_for()
         page.get_by_text("None yet").wait_for()

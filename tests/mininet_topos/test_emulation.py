@@ -19,7 +19,7 @@ from hopsum.collectives.plan import DataType
 from hopsum.experiment.cluster import _agent_command
 from hopsum.experiment.description import Engine, Experiment, PacketIo, WorldKind
 from hopsum.experiment.prepare import prepare
-from hopsum.experiment.result import Measured, Report
+from hopsum.experiment.result import Report, RunMeasurement
 from hopsum.experiment.runner import run_experiment
 from hopsum.mininet_topos.addresses import SOCKETS
 from hopsum.mininet_topos.emulation import Emulation
@@ -158,7 +158,7 @@ def run(**choices: Any) -> Report:
     return run_experiment(replace(SMALL, **choices))
 
 
-def exact(report: Report) -> Measured:
+def exact(report: Report) -> RunMeasurement:
     """What was measured in a run whose sums, and bytes if nothing was sent again, are right."""
     assert report.problems == []
     measured = report.measured

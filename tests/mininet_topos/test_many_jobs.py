@@ -14,7 +14,7 @@ import pytest
 from hopsum.cli.job_commands import make_submission
 from hopsum.network.loaders import load_network
 from hopsum.protocol.channel import ControllerError
-from tests.support.emulated_cluster import Running, emulated_cluster
+from tests.support.emulated_cluster import RunningCluster, emulated_cluster
 from tests.support.jobs import GOING
 
 pytestmark = pytest.mark.network
@@ -25,14 +25,14 @@ SLOW = ("--link-rate", "5Mbit")
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
     """The cluster of all tests but those that need another."""
     with emulated_cluster(tmp_path_factory.mktemp("cluster"), TOPOLOGY, *SLOW) as running:
         yield running
 
 
 @pytest.fixture
-def up(shared: Running) -> Iterator[Running]:
+def up(shared: RunningCluster) -> Iterator[RunningCluster]:
     """The cluster, all agents there; the test's jobs are over afterwards."""
     shared.wait_until(shared.attached, "agents on all hosts")
     yield shared
@@ -41,7 +41,7 @@ def up(shared: Running) -> Iterator[Running]:
             shared.queries.cancel(str(job.job))
 
 
-def test_eight_jobs_at_once_are_exact(up: Running) -> None:
+def test_eight_jobs_at_once_are_exact(up: RunningCluster) -> None:
     # On a busy machine the others may end one before the next: this one is there all the time.
     up.queries.submit(make_submission("always", "2", "1", elements=10_000, rounds=1_000_000))
     for number in range(8):
@@ -65,7 +65,7 @@ def test_eight_jobs_at_once_are_exact(up: Running) -> None:
     up.wait_until(lambda: not any(node.jobs for node in up.queries.nodes()), "the end of all")
 
 
-def test_one_jobs_end_is_not_the_others(up: Running) -> None:
+def test_one_jobs_end_is_not_the_others(up: RunningCluster) -> None:
     def submit(name: str, workers: str, server: str, rounds: int) -> None:
         up.queries.submit(make_submission(name, workers, server, elements=10_000, rounds=rounds))
 
@@ -99,7 +99,7 @@ def test_one_jobs_end_is_not_the_others(up: Running) -> None:
     up.finished("doomed")
 
 
-def test_switches_agents_and_links_come_back(up: Running) -> None:
+def test_switches_agents_and_links_come_back(up: RunningCluster) -> None:
     """Jobs do without them, and a job that has to wait for them says so."""
 
     def health() -> dict[str, tuple[str, str]]:
@@ -139,7 +139,7 @@ def test_switches_agents_and_links_come_back(up: Running) -> None:
     up.finished("far")
 
 
-def test_wrong_jobs_are_refused_at_the_caller(up: Running) -> None:
+def test_wrong_jobs_are_refused_at_the_caller(up: RunningCluster) -> None:
     first = up.queries.submit(make_submission("a", "h1,h2", rounds=1000))
     wrong = {
         f"a job 'a' exists already: number {first.job}": make_submission("a", "h1,h3"),

@@ -20,7 +20,7 @@ from hopsum.controller.jobs.settings import ClusterSettings
 from hopsum.experiment.cluster import with_running_cluster
 from hopsum.experiment.description import Engine
 from hopsum.experiment.pipelines import pipeline_for
-from hopsum.experiment.session import Running
+from hopsum.experiment.session import RunningCluster
 from hopsum.mininet_topos.emulation import Emulation
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
@@ -77,7 +77,7 @@ def test_levels_are_those_of_queues(network: Network, tmp_path: Path) -> None:
             (ONE_LEVEL, {"only-frames": "in-network", "only-tcp": "ring"}),
         ):
 
-            async def work(running: Running, jobs: Mapping[str, str] = jobs) -> None:
+            async def work(running: RunningCluster, jobs: Mapping[str, str] = jobs) -> None:
                 for name, algorithm in jobs.items():
                     before = packets("s1-eth1")
                     await run_job(running.cluster, running.address, name, algorithm)

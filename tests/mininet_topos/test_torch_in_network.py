@@ -18,7 +18,7 @@ import pytest
 from hopsum.mininet_topos.emulation import Emulation
 from hopsum.mininet_topos.record import state_folder
 from hopsum.network.loaders import load_network
-from tests.support.emulated_cluster import HOPSUM, Running, emulated_cluster
+from tests.support.emulated_cluster import HOPSUM, RunningCluster, emulated_cluster
 from tests.support.emulation_turns import refused, run_when_free, wait_for_turn
 from tests.support.jobs import GOING
 from tests.support.machine import PATIENCE, until
@@ -44,12 +44,12 @@ WORKERS = ("h1", "h2", "h3")
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Running]:
+def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
     with emulated_cluster(tmp_path, "star:3") as running:
         yield running
 
 
-def test_ranks_on_several_hosts_train_as_one_process_does(cluster: Running) -> None:
+def test_ranks_on_several_hosts_train_as_one_process_does(cluster: RunningCluster) -> None:
     before = dict(cluster.queries.switches(counters=True)[0].outcomes)["completed"]
     for process in ranks(cluster, SUPPORT / "torch_over_switches.py"):
         printed, _ = process.communicate(timeout=PATIENCE)
@@ -79,7 +79,7 @@ def test_ranks_on_several_hosts_train_as_one_process_does(cluster: Running) -> N
         assert "the process on h2 disconnected without leaving (h2 is rank 1)" in error
 
 
-def scaled(cluster: Running, backend: str) -> list[list[list[float]]]:
+def scaled(cluster: RunningCluster, backend: str) -> list[list[list[float]]]:
     """By rank what a loss scaler does at each step."""
     steps = []
     for process in ranks(cluster, SCALING, backend, "ddp"):
@@ -91,7 +91,7 @@ def scaled(cluster: Running, backend: str) -> list[list[list[float]]]:
     return steps
 
 
-def ranks(cluster: Running, script: Path, *arguments: str) -> list[subprocess.Popen[str]]:
+def ranks(cluster: RunningCluster, script: Path, *arguments: str) -> list[subprocess.Popen[str]]:
     """A script on each worker's host, as torchrun would start it."""
     return [
         subprocess.Popen(
@@ -132,7 +132,7 @@ def on_running(hosts: int, here: int = 1) -> list[str]:
 
 
 def test_a_cluster_that_is_up_is_used_and_outlives_restarts_and_interrupts(
-    cluster: Running,
+    cluster: RunningCluster,
 ) -> None:
     printed = run_when_free(
         cluster.folder, [*on_running(2), "--max-restarts", "1", str(RESTARTING)]

@@ -107,7 +107,7 @@ def _subsets(names: frozenset[str], tasks: Sequence[TreeTask]) -> Iterator[froze
 
 
 def _allowed(route: Route, task: TreeTask, limits: Limits) -> bool:
-    flows = len(route.meetings[task.server].flows)
+    flows = len(route.junctions[task.server].flows)
     if task.max_flows is not None and flows > task.max_flows:
         return False
     for worker in task.workers:
@@ -123,7 +123,7 @@ def time_of(network: Network, tasks: Sequence[TreeTask], routes: Sequence[Route]
     """The busiest link's time, counted flow by flow."""
     frames: dict[tuple[str, str], Fraction] = {}
     for task, route in zip(tasks, routes, strict=True):
-        for node, meeting in route.meetings.items():
+        for node, meeting in route.junctions.items():
             down: dict[str, int] = {}
             for flow in meeting.flows:
                 key = (flow.via, node)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from hopsum.planning.bounds.cut_programme import CutProblem, heaviest_cuts
-from hopsum.planning.bounds.cut_proof import CutWeights, Ways
+from hopsum.planning.bounds.cut_proof import CutDirections, CutWeights
 from hopsum.planning.model.graph import PlanningGraph
 from hopsum.planning.model.linear_program import INFINITY
 
@@ -48,7 +48,7 @@ def link_bytes(
     both = replace(copying, by_capacity=True)
     busiest = [heaviest_cuts(both)]
     if forwarding:
-        busiest.append(heaviest_cuts(replace(both, forwarding=forwarding, ways=Ways.UP)))
+        busiest.append(heaviest_cuts(replace(both, forwarding=forwarding, ways=CutDirections.UP)))
     most = max(busiest, key=lambda weights: weights.hottest(graph))
     return LinkBytes(
         size,

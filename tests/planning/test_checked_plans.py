@@ -19,9 +19,9 @@ from hopsum.planning.model.forest import Forest, ForestOptions
 from hopsum.planning.model.graph import PlanningGraph
 from hopsum.planning.model.request import PlanRequest
 from hopsum.planning.model.routes import make_route
-from hopsum.planning.registry import Planned, make_plan, plan_job
+from hopsum.planning.registry import PlannerResult, make_plan, plan_job
 from hopsum.planning.steiner.multi_hop import plan_multi_hop
-from hopsum.planning.steiner.tree_problem import Chosen, TreeTask, build_model
+from hopsum.planning.steiner.tree_problem import NumberedTree, TreeTask, build_model
 
 
 def ring_of_switches() -> Network:
@@ -52,7 +52,7 @@ ASKED = PlanRequest(1, 1, ("h1", "h2", "h3"), ("h4",))
 def test_only_trees_from_every_worker_fit(parents: dict[int, int], fits: bool) -> None:
     task = TreeTask("h4", ("h1", "h2", "h3"), frozenset(RING.switches))
     problem = build_model(RING, [task])
-    assert problem.fits([Chosen(parents, frozenset(range(4)))]) is fits
+    assert problem.fits([NumberedTree(parents, frozenset(range(4)))]) is fits
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_plan_that_does_not_hold_is_refused_and_reserves_nothing(
     real = entry.plan
     assert real is not None
 
-    def forgetful(network: Network, request: PlanRequest, allocator: Allocator) -> Planned:
+    def forgetful(network: Network, request: PlanRequest, allocator: Allocator) -> PlannerResult:
         found = real(network, request, allocator)
         plan = found.runnable
         tree = plan.trees[0]

@@ -17,7 +17,7 @@ from hopsum.network.model import Network
 from hopsum.network.topologies import make_topology
 from hopsum.planning.model.allocation import Allocator, TreeNeeds
 from hopsum.planning.model.placement import place
-from hopsum.planning.model.request import Algorithm, PlanRequest
+from hopsum.planning.model.request import PlanRequest, SwitchRole
 from hopsum.planning.registry import SWITCH_PLANNERS, plan_job
 from hopsum.planning.steiner.candidate_trees import SwitchGraph, nearest
 from hopsum.protocol.wire import Hop
@@ -66,7 +66,7 @@ def test_frames_on_links_reach_the_limits(
     plan = plan_job(network, request(network, workers))
     loads = link_loads(network, plan)
     assert (sum(loads.values()), max(loads.values())) == summed
-    plan = plan_job(network, request(network, workers, algorithm=Algorithm.SERVER))
+    plan = plan_job(network, request(network, workers, algorithm=SwitchRole.SERVER))
     loads = link_loads(network, plan)
     assert (sum(loads.values()), max(loads.values())) == forwarded
 
@@ -85,12 +85,12 @@ def test_a_leaf_spine_with_the_server_on_a_host(
     network = load_network(spec, servers=0)
     asked = request(network, workers)
     assert sum(link_loads(network, plan_job(network, asked)).values()) == summed
-    asked = replace(asked, algorithm=Algorithm.SERVER)
+    asked = replace(asked, algorithm=SwitchRole.SERVER)
     assert sum(link_loads(network, plan_job(network, asked)).values()) == forwarded
 
 
 @pytest.mark.parametrize("results", list(Results))
-@pytest.mark.parametrize("algorithm", list(Algorithm))
+@pytest.mark.parametrize("algorithm", list(SwitchRole))
 @pytest.mark.parametrize(
     ("spec", "workers", "servers"),
     [
@@ -104,7 +104,7 @@ def test_a_leaf_spine_with_the_server_on_a_host(
     ],
 )
 def test_plans_hold(
-    spec: str, workers: int | None, servers: int, algorithm: Algorithm, results: Results
+    spec: str, workers: int | None, servers: int, algorithm: SwitchRole, results: Results
 ) -> None:
     network = load_network(spec, servers=servers)
     asked = request(network, workers, servers, algorithm=algorithm, results=results)
@@ -112,7 +112,7 @@ def test_plans_hold(
     check_plans(network, [plan])
     assert len(plan.trees) == servers
     assert sum(tree.share for tree in plan.trees) == pytest.approx(1)
-    if algorithm is Algorithm.SERVER:
+    if algorithm is SwitchRole.SERVER:
         assert not any(part.aggregate for tree in plan.trees for part in tree.parts.values())
 
 
@@ -124,7 +124,7 @@ def test_the_same_request_gives_the_same_plan() -> None:
 def test_results_default() -> None:
     network = load_network("star:2")
     assert plan_job(network, request(network)).results is Results.REPLICATED
-    baseline = plan_job(network, request(network, algorithm=Algorithm.SERVER))
+    baseline = plan_job(network, request(network, algorithm=SwitchRole.SERVER))
     assert baseline.results is Results.UNICAST
 
 
@@ -200,7 +200,7 @@ def test_too_many_flows_at_the_server() -> None:
 
 def test_a_baseline_of_many_workers_sends_single_packets() -> None:
     network = load_network("leaf-spine:3x180x1")
-    plan = plan_job(network, request(network, algorithm=Algorithm.SERVER))
+    plan = plan_job(network, request(network, algorithm=SwitchRole.SERVER))
     check_plans(network, [plan])
     assert plan.trees[0].singles
     assert {stack[-1] for stack in plan.trees[0].up} == {Hop(child=0, fan_in=0)}
@@ -364,7 +364,7 @@ def small_networks(draw: st.DrawFn, plain: bool) -> tuple[Network, PlanRequest]:
         tuple(network.hosts)[1:],
         tuple(network.hosts)[:1],
         results=draw(st.sampled_from(Results)),
-        algorithm=draw(st.sampled_from(Algorithm)),
+        algorithm=draw(st.sampled_from(SwitchRole)),
     )
 
 
@@ -381,7 +381,7 @@ def test_random_plans_hold(case: tuple[Network, PlanRequest]) -> None:
 @given(small_networks(plain=False))
 def test_trees_are_close_to_the_smallest(case: tuple[Network, PlanRequest]) -> None:
     network, asked = case
-    asked = replace(asked, algorithm=Algorithm.IN_NETWORK, results=Results.REPLICATED)
+    asked = replace(asked, algorithm=SwitchRole.IN_NETWORK, results=Results.REPLICATED)
     tree = plan_job(network, asked).trees[0]
     terminals = sorted({network.access_switch(host) for host in (*asked.workers, *asked.servers)})
     optimum = steiner_optimum(network, terminals)

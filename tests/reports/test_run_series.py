@@ -10,7 +10,7 @@ import pytest
 from hopsum.controller.web.recording import Recording
 from hopsum.experiment.description import Experiment
 from hopsum.experiment.prepare import prepare
-from hopsum.experiment.result import Measured, Predicted, Report
+from hopsum.experiment.result import Report, RunMeasurement, RunPrediction
 from hopsum.experiment.runner import run_experiment
 from hopsum.host_agent.workload import Interval, Verdict
 from hopsum.network.loaders import load_network
@@ -25,8 +25,8 @@ SMALL = Experiment("leaf-spine:2x2", 4, elements=30_000, rounds=3, lanes=64, lin
 
 
 def report(intervals: list[list[Interval]], steps: int) -> Report:
-    measured = Measured(1.0, {}, {}, 0, Verdict(), intervals=intervals)
-    return Report(Experiment(), 2000, Predicted({}, 1.0), measured, steps=steps)
+    measured = RunMeasurement(1.0, {}, {}, 0, Verdict(), intervals=intervals)
+    return Report(Experiment(), 2000, RunPrediction({}, 1.0), measured, steps=steps)
 
 
 def test_a_step_begins_when_the_last_worker_has_submitted() -> None:
@@ -73,8 +73,10 @@ def test_slots_are_those_of_the_job() -> None:
 def test_what_a_lost_switch_has_counted_is_unknown() -> None:
     counted = {"s1": {"aggregated": 3, "completed": 3, "cleared": 3}}
     load = SwitchLoad(slots=16, packets=9, sums=3)
-    predicted = Predicted({}, 1.0, switches={"s1": load, "s2": load})
-    run = Run(Report(Experiment(), 9, predicted, Measured(1.0, {}, counted, 0, Verdict())), [])
+    predicted = RunPrediction({}, 1.0, switches={"s1": load, "s2": load})
+    run = Run(
+        Report(Experiment(), 9, predicted, RunMeasurement(1.0, {}, counted, 0, Verdict())), []
+    )
     rows = [
         re.findall("<td[^>]*>(.*?)</td>", row)
         for row in switch_table(run, load_network("star:1")).split("<tr>")[2:]

@@ -16,7 +16,7 @@ from hopsum.host_agent.workload import WorkloadSpec, make_workload
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
 from hopsum.planning.model.placement import place
-from hopsum.planning.model.request import Algorithm, PlanRequest
+from hopsum.planning.model.request import PlanRequest, SwitchRole
 from hopsum.planning.registry import plan_job
 from hopsum.simulation.events import SimulationError
 from hopsum.simulation.faults import Cut, Faults, Reboot
@@ -109,10 +109,10 @@ def test_int32_sums_are_exact_under_loss(topology: str, workers: int, loss: floa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("results", list(Results))
-@pytest.mark.parametrize("algorithm", list(Algorithm))
+@pytest.mark.parametrize("algorithm", list(SwitchRole))
 @pytest.mark.parametrize("dtype", list(DataType))
 def test_every_mode_is_exact_under_every_fault(
-    results: Results, algorithm: Algorithm, dtype: DataType
+    results: Results, algorithm: SwitchRole, dtype: DataType
 ) -> None:
     network, plan = job("leaf-spine:2x2", 4, results=results, algorithm=algorithm)
     faults = Faults(loss=0.03, corrupt=0.01, duplicate=0.03, reorder=0.1, hold=0.01)
@@ -249,7 +249,7 @@ def test_a_ring_through_the_switches_is_exact() -> None:
 
 @pytest.mark.slow
 def test_packets_take_the_estimated_time_and_the_estimated_bytes() -> None:
-    network, plan = job("leaf-spine:2x2", 4, algorithm=Algorithm.IN_NETWORK)
+    network, plan = job("leaf-spine:2x2", 4, algorithm=SwitchRole.IN_NETWORK)
     done = run(network, plan, elements=20_000)
     expected = estimate(network, PlanWork(plan, [(20_000, DataType.INT32)], rounds=2))
     assert {link: size for link, size in done.links.items() if size} == expected.links

@@ -18,7 +18,7 @@ from benchmarks.coordination_latency import (
 )
 from hopsum.collectives.plan import JobPlan
 from hopsum.controller.dataplane.rules import rules_for
-from hopsum.coordination.events import GivenUp, Start
+from hopsum.coordination.events import Rejection, Start
 from hopsum.coordination.messages import Frame
 from hopsum.coordination.operators import Operator
 from hopsum.coordination.participant import Participant
@@ -251,7 +251,7 @@ def test_the_switches_combine_the_vectors() -> None:
         for frame in member.participant.take_output():
             world.queue.at(world.queue.now + 1e-4, partial(hear, frame))
         for event in member.participant.take_events():
-            assert not isinstance(event, GivenUp)
+            assert not isinstance(event, Rejection)
             assert isinstance(event, Start)
             member.started.append(event.operator.name)
             if len(member.started) == len(names) * iteration[rank]:

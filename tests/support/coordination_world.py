@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from random import Random
 
-from hopsum.coordination.events import CoordinationOptions, GivenUp, Start
+from hopsum.coordination.events import CoordinationOptions, Rejection, Start
 from hopsum.coordination.link import LinkOptions
 from hopsum.coordination.messages import Frame
 from hopsum.coordination.operators import Operator
@@ -99,7 +99,7 @@ class Training:
                 if isinstance(event, Start):
                     work.started.append(event.operator)
                     work.todo -= 1
-                elif isinstance(event, GivenUp):
+                elif isinstance(event, Rejection):
                     work.given_up.append(event.operator.name)
                     work.todo -= 1
                 if work.todo == 0:

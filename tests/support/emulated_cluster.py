@@ -23,7 +23,7 @@ from tests.support.processes import process, processes
 HOPSUM = Path(sys.executable).with_name("hopsum")
 
 
-class Running:
+class RunningCluster:
     """`hopsum cluster` in a folder of its own, and commands to it."""
 
     def __init__(self, folder: Path, topology: str, *options: str) -> None:
@@ -97,11 +97,11 @@ class Running:
 
 
 @contextlib.contextmanager
-def emulated_cluster(folder: Path, topology: str, *options: str) -> Iterator[Running]:
+def emulated_cluster(folder: Path, topology: str, *options: str) -> Iterator[RunningCluster]:
     """A cluster in a folder of its own, where commands and clients of this process find it."""
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("XDG_RUNTIME_DIR", str(folder))
-        while refused((running := Running(folder, topology, *options)).said()):
+        while refused((running := RunningCluster(folder, topology, *options)).said()):
             wait_for_turn()
         try:
             running.wait_until_up()

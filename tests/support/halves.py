@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from hopsum.collectives.schedule import Collective, Ranges, Schedule, Step
+from hopsum.collectives.choices import Collective
+from hopsum.collectives.schedule import Ranges, Schedule, Step
 
 
 def reduce_scatter_of(schedule: Schedule) -> Schedule:

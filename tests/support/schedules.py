@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hopsum.collectives.schedule import Collective, Ranges, Schedule, make_step
+from hopsum.collectives.choices import Collective
+from hopsum.collectives.schedule import Ranges, Schedule, make_step
 
 
 def broadcast_from(root: int, names: Sequence[str], elements: int) -> Schedule:

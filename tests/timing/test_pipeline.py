@@ -14,7 +14,7 @@ from hopsum.collectives.plan import DataType, JobPlan, Results
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
 from hopsum.planning.model.placement import place
-from hopsum.planning.model.request import Algorithm, PlanRequest
+from hopsum.planning.model.request import PlanRequest, SwitchRole
 from hopsum.planning.registry import plan_job
 from hopsum.protocol.wire import LANE_BYTES, frame_bytes
 from hopsum.timing.estimate import estimate
@@ -102,7 +102,7 @@ def packets_one_by_one(
 @settings(max_examples=60)
 @given(
     spec=st.sampled_from(["star:1", "star:3", "line:3x1", "leaf-spine:2x2", "fat-tree:2"]),
-    algorithm=st.sampled_from(Algorithm),
+    algorithm=st.sampled_from(SwitchRole),
     results=st.sampled_from(Results),
     window=st.sampled_from([1, 4, 16]),
     lanes=st.sampled_from([32, 256]),
@@ -112,7 +112,7 @@ def packets_one_by_one(
 )
 def test_against_packets_followed_one_by_one(
     spec: str,
-    algorithm: Algorithm,
+    algorithm: SwitchRole,
     results: Results,
     window: int,
     lanes: int,
@@ -191,7 +191,7 @@ def test_a_small_window_limits_the_rate() -> None:
 
 def test_skipping_ahead_changes_nothing() -> None:
     network = load_network("leaf-spine:2x2", link_rate="10M", latency="50us")
-    plan = planned(network, window=16, lanes=32, algorithm=Algorithm.SERVER)
+    plan = planned(network, window=16, lanes=32, algorithm=SwitchRole.SERVER)
     fragments = 403
     links, seconds = packets_one_by_one(network, plan, fragments, prologue=False)
     prediction = estimate(network, PlanWork(plan, [(fragments * 32, DataType.INT32)]))

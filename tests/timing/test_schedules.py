@@ -18,7 +18,8 @@ from hopsum.collectives.algorithms.trees import (
     server_all_reduce,
     tree_all_reduce,
 )
-from hopsum.collectives.schedule import Collective, Ranges, Schedule, Step, make_step
+from hopsum.collectives.choices import Collective
+from hopsum.collectives.schedule import Ranges, Schedule, Step, make_step
 from hopsum.network.builder import NetworkBuilder
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network

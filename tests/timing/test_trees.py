@@ -10,7 +10,7 @@ from hopsum.collectives.plan import DataType, JobPlan, Results
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
 from hopsum.planning.model.placement import place
-from hopsum.planning.model.request import Algorithm, PlanRequest
+from hopsum.planning.model.request import PlanRequest, SwitchRole
 from hopsum.planning.registry import plan_job
 from hopsum.timing.estimate import estimate
 from hopsum.timing.routes import LinkArrays
@@ -43,13 +43,13 @@ def timed(
 
 @pytest.mark.parametrize("spec", ["star:5", "line:3x2", "leaf-spine:3x3", "fat-tree:4"])
 @pytest.mark.parametrize("latency", [0.0, 1e-4, 0.02])
-@pytest.mark.parametrize("algorithm", [Algorithm.IN_NETWORK, Algorithm.SERVER])
+@pytest.mark.parametrize("algorithm", [SwitchRole.IN_NETWORK, SwitchRole.SERVER])
 @pytest.mark.parametrize("elements", [100, 60_000])
 def test_one_tree_takes_the_time_of_its_packets(
-    spec: str, latency: float, algorithm: Algorithm, elements: int
+    spec: str, latency: float, algorithm: SwitchRole, elements: int
 ) -> None:
     network = load_network(spec, link_rate=1e8, latency=latency)
-    results = Results.UNICAST if algorithm is Algorithm.SERVER else Results.REPLICATED
+    results = Results.UNICAST if algorithm is SwitchRole.SERVER else Results.REPLICATED
     plan = planned(network, algorithm=algorithm, window=16, results=results)
     for data_type in DataType:
         predicted = estimate(network, PlanWork(plan, [(elements, data_type)]))

@@ -49,14 +49,14 @@ Fill = Callable[[NDArray[Any]], tuple[int, tuple[str, int] | None]]
 Prepare = Callable[[Memory], None]
 """Gets the memory of a call before it is filled."""
 Then = Callable[[Exception | None], None]
-"""Called once at the end of a call, in a thread that reads the agent's messages (`Agent.turns`)."""
+"""Called once at the end of a call, in a thread that reads messages (`AgentClient.turns`)."""
 
 
-_agents: weakref.WeakSet[Agent] = weakref.WeakSet()
+_agents: weakref.WeakSet[AgentClient] = weakref.WeakSet()
 """The process's connections."""
 
 
-class Call:
+class PendingCall:
     """A pending call: its memory holds the tensor, and finally its sum."""
 
     def __init__(self, what: str, memory: Memory | None, then: Then) -> None:
@@ -65,7 +65,7 @@ class Call:
         self.then = then
 
 
-class Agent:
+class AgentClient:
     """A connection to the agent at `name`; `host`: the agent's name for this host.
 
     `connect` makes one. All methods may be called from any thread.
@@ -84,7 +84,7 @@ class Agent:
         """This process's rank, and its place in that order."""
         self._socket = connected
         self._memories = Memories(self._announce)
-        self._calls: dict[int, Call] = {}
+        self._calls: dict[int, PendingCall] = {}
         self._number = 0
         self._lock = threading.Lock()
         self._sending = threading.Lock()
@@ -250,14 +250,14 @@ class Agent:
                 then(error)
 
             tail = memory.number, elements, magnitude, element
-            self._begin(Call(what, memory, finish), (*head, code, target), tail)
+            self._begin(PendingCall(what, memory, finish), (*head, code, target), tail)
 
     def barrier(self, what: str, then: Then) -> None:
         """Wait for all ranks. Raises GroupLost."""
         with self._sending:
-            self._begin(Call(what, None, then), (packets.BARRIER, 0, 0, 0, 0), (0, 0, 0, 0))
+            self._begin(PendingCall(what, None, then), (packets.BARRIER, 0, 0, 0, 0), (0, 0, 0, 0))
 
-    def _begin(self, call: Call, head: tuple[int, ...], tail: tuple[int, ...]) -> None:
+    def _begin(self, call: PendingCall, head: tuple[int, ...], tail: tuple[int, ...]) -> None:
         with self._lock:
             self._check()
             number = self._number
@@ -430,7 +430,7 @@ def _stay_behind() -> None:
 os.register_at_fork(after_in_child=_stay_behind)
 
 
-def connect(name: str | None = None) -> Agent | None:
+def connect(name: str | None = None) -> AgentClient | None:
     """Connect to the agent of this host; None if there is none at `name`.
 
     `name`: a path, or @ and an abstract name (None: NAME). Raises HopsumError for one that is
@@ -446,7 +446,7 @@ def connect(name: str | None = None) -> Agent | None:
     except OSError as error:
         connected.close()
         raise HopsumError(f"agent at {name}: {error.strerror}") from None
-    agent = Agent(connected, name, "this host")
+    agent = AgentClient(connected, name, "this host")
     try:
         _check_user(connected, name)
         said = agent._receive(HELLO_SECONDS, f"agent at {name}", "to answer")

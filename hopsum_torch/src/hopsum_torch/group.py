@@ -13,7 +13,7 @@
 | barrier | | switches |
 | everything else | | gloo |
 
-Where the job's trees have no roots at the ranks' hosts (`Agent.rooted`), the switches make
+Where the job's trees have no roots at the ranks' hosts (`AgentClient.rooted`), the switches make
 all-reduces of reduce, reduce_scatter and broadcast: those of two ranks, and all_gather, go over
 gloo then.
 
@@ -62,7 +62,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from hopsum_torch.agent import ALL, PARTS, Agent
+from hopsum_torch.agent import ALL, PARTS, AgentClient
 from hopsum_torch.errors import NoAgreement
 from hopsum_torch.layouts import any_layout
 from hopsum_torch.names import NAME
@@ -112,9 +112,9 @@ class HopsumGroup(dist.ProcessGroup):
         rank: int,
         size: int,
         gloo: Any,
-        agent: Agent | None,
+        agent: AgentClient | None,
         whose: str = "",
-        observer: Agent | None = None,
+        observer: AgentClient | None = None,
         nonfinite: str = REFUSE,
     ) -> None:
         super().__init__(rank, size)
@@ -448,8 +448,8 @@ def create(options: Any, given: Any = None) -> HopsumGroup:
 
 
 def _find_agent(
-    store: dist.Store, options: Any, parent: Agent | None, nonfinite: str
-) -> Agent | None:
+    store: dist.Store, options: Any, parent: AgentClient | None, nonfinite: str
+) -> AgentClient | None:
     """Return the agent of this rank, which attends the group's job; None: all goes over gloo.
 
     `parent`: a sub-group's default group's, if it has one. Raises HopsumError, and for the default
@@ -471,7 +471,7 @@ def _find_agent(
             which = f"the group of ranks {listed(numbers)}"
             warnings.warn(f"hopsum: {which} goes over gloo: {error}", stacklevel=3)
         return None
-    if isinstance(met, Agent):
+    if isinstance(met, AgentClient):
         return met
     if group.rank == 0 and not numbers and os.environ.get("HOPSUM_AGENT") != "none":
         warnings.warn(f"hopsum: all goes over gloo: {met}", stacklevel=3)

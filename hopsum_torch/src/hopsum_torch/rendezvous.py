@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from hopsum_torch.agent import NAME, Agent, connect
+from hopsum_torch.agent import NAME, AgentClient, connect
 from hopsum_torch.errors import HopsumError, NoAgreement
 from hopsum_torch.options import NONFINITE, PASS, REFUSE
 
@@ -121,7 +121,7 @@ def turn(store: Store, rank: int) -> str:
     return f"hopsum/{store.add(f'hopsum/attempts/{rank}', 1)}/"
 
 
-def meet(store: Store, group: Group, timeout: float) -> Agent | str:
+def meet(store: Store, group: Group, timeout: float) -> AgentClient | str:
     """Return this rank's agent, attending the group's job, or why everything goes over gloo.
 
     All ranks call it and come to the same. The job of a sub-group starts on free slots at once, or
@@ -154,7 +154,7 @@ def meet(store: Store, group: Group, timeout: float) -> Agent | str:
     return agent
 
 
-def _find(where: str) -> tuple[Agent | None, RankHost]:
+def _find(where: str) -> tuple[AgentClient | None, RankHost]:
     if where == NONE:
         return None, RankHost()
     try:
@@ -164,7 +164,9 @@ def _find(where: str) -> tuple[Agent | None, RankHost]:
     return agent, RankHost(agent.host if agent is not None else "")
 
 
-def _job(store: Store, group: Group, agent: Agent, hosts: Sequence[str], timeout: float) -> int:
+def _job(
+    store: Store, group: Group, agent: AgentClient, hosts: Sequence[str], timeout: float
+) -> int:
     """Return the number of the group's job: HOPSUM_JOB, or one that its first rank submits."""
     given = os.environ.get(JOB)
     if given is not None and not group.name:

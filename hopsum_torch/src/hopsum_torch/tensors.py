@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from hopsum_torch.agent import ALL, PARTS, Agent
+from hopsum_torch.agent import ALL, PARTS, AgentClient
 from hopsum_torch.names import DEVICES
 from hopsum_torch.packets import PASSED
 from hopsum_torch.pinned import pinning
@@ -136,7 +136,7 @@ def matches(target: torch.Tensor, source: torch.Tensor) -> bool:
 
 
 def reduce(
-    agent: Agent,
+    agent: AgentClient,
     what: str,
     part: Part,
     reduction: str,
@@ -196,7 +196,7 @@ def reduce(
 
 
 def broadcast(
-    agent: Agent,
+    agent: AgentClient,
     what: str,
     tensor: torch.Tensor,
     root: int,
@@ -220,7 +220,7 @@ def broadcast(
 
 
 def gather(
-    agent: Agent,
+    agent: AgentClient,
     what: str,
     source: torch.Tensor,
     targets: Sequence[torch.Tensor],

@@ -24,7 +24,7 @@ Done = Callable[[], bool]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Awaited:
+class _BackgroundRead:
     """What the thread in the background reads for; at `deadline` it calls `expire`."""
 
     done: Done
@@ -47,7 +47,7 @@ class Turns:
         """Threads that wait for one that reads."""
         self._over = False
         self._called = threading.Condition()
-        self._awaited: list[_Awaited] = []
+        self._awaited: list[_BackgroundRead] = []
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.thread.start()
 
@@ -71,7 +71,7 @@ class Turns:
         If it is not by `deadline`, of the monotonic clock, the thread calls `expire`.
         """
         with self._called:
-            self._awaited.append(_Awaited(done, deadline, expire))
+            self._awaited.append(_BackgroundRead(done, deadline, expire))
             self._called.notify()
 
     def stop(self) -> None:
@@ -112,7 +112,7 @@ class Turns:
             elif not self._reading:
                 self.until(lambda: False, 0.0)
 
-    def _read_for(self, awaited: list[_Awaited]) -> None:
+    def _read_for(self, awaited: list[_BackgroundRead]) -> None:
         """Read until the first of them is done, or one should be; then it expires."""
         left = min(each.deadline for each in awaited) - time.monotonic()
         # Others may come that should be done earlier.

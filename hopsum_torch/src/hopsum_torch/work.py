@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from hopsum_torch.agent import Agent
+from hopsum_torch.agent import AgentClient
 from hopsum_torch.errors import GroupLost, HopsumError
 from hopsum_torch.outer_work import OuterWork
 
@@ -37,7 +37,7 @@ REST_SECONDS = 1.0
 
 
 @contextlib.contextmanager
-def naming(agent: Agent) -> Iterator[None]:
+def naming(agent: AgentClient) -> Iterator[None]:
     """Raise GroupLost, which names the lost rank, for gloo's connection errors."""
     if lost := agent.lost():
         raise lost
@@ -53,7 +53,7 @@ def naming(agent: Agent) -> Iterator[None]:
         raise GroupLost(str(lost)) from error
 
 
-def watched(call: Callable[[], None], agent: Agent) -> None:
+def watched(call: Callable[[], None], agent: AgentClient) -> None:
     """Call what waits for other ranks over gloo. Raises GroupLost at once, and what it raises.
 
     gloo does not notify ranks that wait indirectly for a lost rank.
@@ -78,7 +78,7 @@ def watched(call: Callable[[], None], agent: Agent) -> None:
 class GlooWork(OuterWork):
     """A pending call over gloo; if a rank is lost, its error is the agent's, with names."""
 
-    def __init__(self, inner: Any, agent: Agent) -> None:
+    def __init__(self, inner: Any, agent: AgentClient) -> None:
         super().__init__(inner)
         self._agent = agent
 
@@ -122,7 +122,7 @@ class HopsumWork(dist.Work):
         calls: int,
         tensors: list[torch.Tensor],
         timeout: timedelta,
-        agent: Agent,
+        agent: AgentClient,
     ) -> None:
         super().__init__()
         self._what = what

@@ -162,7 +162,7 @@ def load_command(target: str, name: str, passes_on: bool) -> Any:
     return typer.main.get_command(load(target, name, passes_on))
 
 
-class _Deferred(TyperCommand):
+class _LazyCommand(TyperCommand):
     """A subcommand that is imported when it runs, or when its own help is requested."""
 
     def __init__(self, name: str, entry: Command) -> None:
@@ -179,7 +179,7 @@ class _Commands(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = {name: _Deferred(name, entry) for name, entry in COMMANDS.items()}
+        self.commands = {name: _LazyCommand(name, entry) for name, entry in COMMANDS.items()}
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         # Whole sentences: the base class cuts them off.

@@ -30,7 +30,7 @@ from hopsum.library.plans import Plan, default_planner, plan_request, request_of
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
 from hopsum.network.units import format_bytes, format_time
-from hopsum.planning.model.request import Algorithm
+from hopsum.planning.model.request import SwitchRole
 from hopsum.reports.embedding_report import embedding_dict, embedding_trees, summary
 from hopsum.reports.plan_report import forest_dict, forest_trees, plan_dict, plan_tree
 from hopsum.timing.estimate import Estimate
@@ -61,8 +61,8 @@ def plan(
     packets: PacketGroup,
     trees: PlannerGroup,
     algorithm: Annotated[
-        Algorithm, typer.Option(help="Which algorithm sums.")
-    ] = Algorithm.IN_NETWORK,
+        SwitchRole, typer.Option(help="Which algorithm sums.")
+    ] = SwitchRole.IN_NETWORK,
     top: Annotated[int, typer.Option(min=0, help="Busiest links to list; 0 for all.")] = 10,
     draw: Annotated[
         Path | None, typer.Option("--draw", "--svg", help="Draw the trees to this file.")

@@ -15,7 +15,7 @@ from p4runtime_sh.shell import CounterEntry, TableEntry
 OUTCOMES = os.environ.get("HOPSUM_OUTCOMES", "").split(",")
 
 
-class _Shown:
+class _Printable:
     """A function whose text the shell shows with or without calling it."""
 
     def __init__(self, look: Callable[[], str]) -> None:
@@ -102,7 +102,7 @@ def _outcomes() -> str:
     return "\n".join(lines) or "no packet received"
 
 
-trees = _Shown(_trees)
-slots = _Shown(_slots)
-outcomes = _Shown(_outcomes)
+trees = _Printable(_trees)
+slots = _Printable(_slots)
+outcomes = _Printable(_outcomes)
 print("hopsum: trees, slots and outcomes show what this switch has; call one of these functions")

@@ -27,8 +27,8 @@ from hopsum.cli.option_groups import NetworkGroup, PlannerGroup, with_groups
 from hopsum.collectives.choices import DEFAULT_PLANNER, DataType, FormOptions, Shape
 from hopsum.experiment.comparison import (
     ALGORITHMS,
-    Compared,
     Comparison,
+    ComparisonResult,
     compare,
     parse_background,
 )
@@ -123,7 +123,7 @@ def simulate(
             standard_output().print(line, highlight=False, soft_wrap=True)
 
 
-def comparison_table(compared: Sequence[Compared]) -> Table:
+def comparison_table(compared: Sequence[ComparisonResult]) -> Table:
     """Return a row per case: time, goodput, bytes on all links and on the busiest one."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for head, side in COLUMNS:
@@ -143,7 +143,7 @@ def comparison_table(compared: Sequence[Compared]) -> Table:
     return table
 
 
-def form_lines(compared: Sequence[Compared]) -> list[str]:
+def form_lines(compared: Sequence[ComparisonResult]) -> list[str]:
     """Print the form of level-wise for every number of workers and size."""
     return [
         f"level-wise, {case.workers} workers, {format_bytes(case.size)}: {case.form}"

@@ -25,8 +25,8 @@ from hopsum.protocol.errors import InputError
 from hopsum.protocol.extras import require
 
 if TYPE_CHECKING:
-    from hopsum.experiment.prepare import Prepared
-    from hopsum.experiment.training import Trained
+    from hopsum.experiment.prepare import PreparedExperiment
+    from hopsum.experiment.training import TrainingResult
 
 
 def torchrun(
@@ -113,17 +113,17 @@ def torchrun(
         raise typer.Exit(1)
 
 
-def _show(trained: Trained, where: str, ranks: int) -> None:
+def _show(trained: TrainingResult, where: str, ranks: int) -> None:
     """Print a training's measurements, and those of the same training over gloo if it was run."""
     columns = [trained] if trained.gloo is None else [trained, trained.gloo]
 
-    def row(what: str, say: Callable[[Trained], str]) -> tuple[str, ...]:
+    def row(what: str, say: Callable[[TrainingResult], str]) -> tuple[str, ...]:
         return (what, *(say(each) for each in columns))
 
-    def of_switches(say: Callable[[Trained], str]) -> Callable[[Trained], str]:
+    def of_switches(say: Callable[[TrainingResult], str]) -> Callable[[TrainingResult], str]:
         return lambda each: "-" if each is trained.gloo else say(each)
 
-    def share(each: Trained) -> str:
+    def share(each: TrainingResult) -> str:
         part = 100 * each.in_switches / each.sent if each.sent else 0.0
         return f"{format_bytes(each.in_switches)}, {part:.0f} %"
 
@@ -145,13 +145,13 @@ def _show(trained: Trained, where: str, ranks: int) -> None:
     print_table(f"training on {where}, {ranks} ranks", heads, rows)
 
 
-def _median_step(trained: Trained) -> str:
+def _median_step(trained: TrainingResult) -> str:
     return f"{median(trained.steps):.1f} ms" if trained.steps else "not said"
 
 
 def _prepare(
     topology: str, workers: int, engine: Engine, link_rate: str | None, uplink_rate: str | None
-) -> Prepared:
+) -> PreparedExperiment:
     """Load the network of a cluster of its own, and choose the ranks' hosts."""
     from hopsum.cli.command_options import rate
     from hopsum.experiment.description import Experiment, WorldKind

@@ -76,7 +76,7 @@ class _Progress:
 
 
 @dataclass(slots=True)
-class _Stream:
+class _TransferQueue:
     """Transfers on one channel in one direction, and their progress."""
 
     parts: list[_Progress]
@@ -165,11 +165,13 @@ class Execution:
                 for other in received.before(receive.transfer, same=True)
                 if other.transfer.turn == receive.transfer.turn and other is not receive
             ]
-        self._out = _streams((p.transfer.target, chains[p.transfer.step], p) for p in sends)
-        self._in = _streams((p.transfer.source, chains[p.transfer.step], p) for p in receives)
-        for stream in self._in.values():
-            stream.missing = values.itemsize * sum(
-                part.transfer.stop - part.transfer.start for part in stream.parts
+        self._out = _transfer_queues((p.transfer.target, chains[p.transfer.step], p) for p in sends)
+        self._in = _transfer_queues(
+            (p.transfer.source, chains[p.transfer.step], p) for p in receives
+        )
+        for queue in self._in.values():
+            queue.missing = values.itemsize * sum(
+                part.transfer.stop - part.transfer.start for part in queue.parts
             )
         self._stuck: dict[Channel, None] = {}
 
@@ -186,29 +188,29 @@ class Execution:
     @property
     def done(self) -> bool:
         """Whether everything is sent and received."""
-        return all(stream.current is None for stream in (*self._out.values(), *self._in.values()))
+        return all(queue.current is None for queue in (*self._out.values(), *self._in.values()))
 
     def wanted(self, channel: Channel) -> int:
         """Return how many more bytes of a channel should be passed in now.
 
         So memory stays bounded, and no sibling runs far ahead.
         """
-        stream = self._in.get(channel)
-        if stream is None:
+        queue = self._in.get(channel)
+        if queue is None:
             return 0
         room = WAITING_BYTES
-        if (part := stream.current) is not None and part.siblings:
+        if (part := queue.current) is not None and part.siblings:
             item = self.values.itemsize
             length = part.transfer.stop - part.transfer.start
             room = max(LEAD_BYTES, item * length // LEAD_PART) - item * part.lead
-        return max(0, min(stream.missing, min(room, WAITING_BYTES) - len(stream.waiting)))
+        return max(0, min(queue.missing, min(room, WAITING_BYTES) - len(queue.waiting)))
 
     def outgoing(self, channel: Channel, limit: int) -> bytes:
         """Return the next bytes for a channel, at most `limit`; empty while there are none."""
         item = self.values.itemsize
         taken: list[bytes] = []
-        stream = self._out[channel]
-        while limit >= item and (part := stream.current) is not None:
+        queue = self._out[channel]
+        while limit >= item and (part := queue.current) is not None:
             stop = min(part.limit, part.position + limit // item)
             if stop <= part.position:
                 break
@@ -223,10 +225,10 @@ class Execution:
 
     def incoming(self, channel: Channel, data: bytes) -> bytes:
         """Take the next bytes of a channel; returns those that belong to a later schedule."""
-        stream = self._in[channel]
-        kept = min(len(data), stream.missing)
-        stream.waiting += data[:kept]
-        stream.missing -= kept
+        queue = self._in[channel]
+        kept = min(len(data), queue.missing)
+        queue.waiting += data[:kept]
+        queue.missing -= kept
         self._apply([channel, *self._stuck])
         return data[kept:]
 
@@ -244,33 +246,33 @@ class Execution:
             else:
                 self._stuck.pop(channel, None)
 
-    def _take_in(self, stream: _Stream) -> bool:
+    def _take_in(self, queue: _TransferQueue) -> bool:
         """Apply all data that can be applied; return whether there was any."""
         item = self.values.itemsize
         moved = False
-        while len(stream.waiting) >= item and (part := stream.current) is not None:
-            count = min(part.limit - part.position, len(stream.waiting) // item)
+        while len(queue.waiting) >= item and (part := queue.current) is not None:
+            count = min(part.limit - part.position, len(queue.waiting) // item)
             if count <= 0:
                 break
             where = slice(part.position, part.position + count)
-            elements = np.frombuffer(stream.waiting, self._wire_type, count)
+            elements = np.frombuffer(queue.waiting, self._wire_type, count)
             if part.transfer.combine:
                 self.values[where] += elements
             else:
                 self.values[where] = elements
             # A bytearray cannot shrink while an array looks into it.
             del elements
-            del stream.waiting[: count * item]
+            del queue.waiting[: count * item]
             part.position += count
             moved = True
         return moved
 
 
-def _streams(parts: Iterable[tuple[int, int, _Progress]]) -> dict[Channel, _Stream]:
-    """Return a stream per channel, with its transfers in order of turn and start."""
-    streams: dict[Channel, _Stream] = {}
+def _transfer_queues(parts: Iterable[tuple[int, int, _Progress]]) -> dict[Channel, _TransferQueue]:
+    """Return a queue per channel, with its transfers in order of turn and start."""
+    queues: dict[Channel, _TransferQueue] = {}
     for peer, chain, part in parts:
-        streams.setdefault(Channel(peer, chain), _Stream([])).parts.append(part)
-    for stream in streams.values():
-        stream.parts.sort(key=lambda part: (part.transfer.turn, part.transfer.start))
-    return streams
+        queues.setdefault(Channel(peer, chain), _TransferQueue([])).parts.append(part)
+    for queue in queues.values():
+        queue.parts.sort(key=lambda part: (part.transfer.turn, part.transfer.start))
+    return queues

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hopsum.collectives.choices import Collective
 from hopsum.protocol.errors import InputError
 
 Numbers = NDArray[np.int64]
@@ -27,16 +27,6 @@ Numbers = NDArray[np.int64]
 
 class ScheduleError(InputError):
     """A schedule that does not perform its collective; the message names step, rank and element."""
-
-
-class Collective(StrEnum):
-    """The collective that a schedule performs."""
-
-    ALL_REDUCE = "all-reduce"
-    REDUCE_SCATTER = "reduce-scatter"
-    ALL_GATHER = "all-gather"
-    BROADCAST = "broadcast"
-    REDUCE = "reduce"
 
 
 @dataclass(frozen=True, slots=True)

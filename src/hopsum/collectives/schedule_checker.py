@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hopsum.collectives.schedule import Collective, Numbers, Ranges, Schedule, ScheduleError, Step
+from hopsum.collectives.choices import Collective
+from hopsum.collectives.schedule import Numbers, Ranges, Schedule, ScheduleError, Step
 
 Words = NDArray[np.uint64]
 """Sets as bits, 64 per word, in the last axis."""
@@ -256,7 +257,7 @@ def _without_repeats(keys: Numbers) -> Iterator[Numbers]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Touched:
+class _Accesses:
     """The reads and writes of a step in all repetitions: rows of (node, start, stop)."""
 
     nodes: frozenset[int]
@@ -266,14 +267,14 @@ class _Touched:
     written: Numbers
 
 
-def _touched(step: Step) -> _Touched:
+def _accesses(step: Step) -> _Accesses:
     turns = [step.ranges(repetition) for repetition in range(min(step.repeat, step.period))]
     starts = np.concatenate([turn[0] for turn in turns])
     stops = np.concatenate([turn[1] for turn in turns])
     some = starts < stops
     sources, targets = (np.tile(ends, len(turns))[some] for ends in (step.sources, step.targets))
     starts, stops = starts[some], stops[some]
-    return _Touched(
+    return _Accesses(
         frozenset(np.unique(np.concatenate([sources, targets])).tolist()),
         int(starts.min()) if len(starts) else 0,
         int(stops.max()) if len(stops) else 0,
@@ -284,7 +285,7 @@ def _touched(step: Step) -> _Touched:
 
 def _check_races(schedule: Schedule, ancestors: Words) -> None:
     """Raise ScheduleError if two steps of which none waits for the other may interfere."""
-    touched = [_touched(step) for step in schedule.steps]
+    touched = [_accesses(step) for step in schedule.steps]
     low = np.array([each.low for each in touched])
     high = np.array([each.high for each in touched])
     for number, after in enumerate(touched):
@@ -297,7 +298,7 @@ def _check_races(schedule: Schedule, ancestors: Words) -> None:
                     _check_pair(schedule, (other, touched[other]), (number, after))
 
 
-def _check_pair(schedule: Schedule, one: tuple[int, _Touched], two: tuple[int, _Touched]) -> None:
+def _check_pair(schedule: Schedule, one: tuple[int, _Accesses], two: tuple[int, _Accesses]) -> None:
     (first, before), (second, after) = one, two
     conflicts = [(before.read, after.written), (before.written, after.read)]
     if not (schedule.steps[first].combine and schedule.steps[second].combine):

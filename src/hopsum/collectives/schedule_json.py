@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from hopsum.collectives.schedule import Collective, Ranges, Schedule, ScheduleError, Step, make_step
+from hopsum.collectives.choices import Collective
+from hopsum.collectives.schedule import Ranges, Schedule, ScheduleError, Step, make_step
 from hopsum.files.json_text import parse_json
 
 MOST_NODES = 1 << 16

@@ -12,10 +12,10 @@ from hopsum.coordination.reduction import AndAllReduce, Outgoing
 
 
 class Cycles:
-    """When this process contributes a vector, and under which version of the table.
+    """Schedule of this process's vectors: when it contributes one, and over which table.
 
-    A process contributes while it has something ready, and at most every `pause` seconds when
-    nothing came of the last vector and nothing new is ready since. A cycle ends when all have
+    A process contributes while it has operators ready, but only every `pause` seconds while the
+    last vector started none of them and no other has become ready. A cycle ends when all have
     contributed; its table is the same for all, because a new version is in force from a cycle that
     cannot begin before all processes have it (`Master.amendment`).
     """
@@ -36,7 +36,7 @@ class Cycles:
 
     @property
     def finished(self) -> int:
-        """Cycles whose result has been taken."""
+        """Number of cycles whose result has been read."""
         return self.number - (self._in_flight is not None)
 
     def amend(self, cycle: int, table: OrderTable) -> None:
@@ -44,7 +44,7 @@ class Cycles:
         self._waiting.append((cycle, table))
 
     def switch(self) -> bool:
-        """Switch to the next table if it is in force by now; return whether it was."""
+        """Switch to the next table if it is in force by now; return whether the table changed."""
         if self._in_flight is not None or not self._waiting:
             return False
         cycle, table = self._waiting[0]
@@ -86,19 +86,19 @@ class Cycles:
         vector, self._in_flight = self._in_flight, None
         if result.length != vector.length or result.bits & ~vector.bits:
             raise CoordinationError(
-                f"cycle {self.number - 1}: operators come out that this process did not offer; "
-                f"the all-reduce is not a bitwise and of all vectors"
+                f"cycle {self.number - 1}: the result contains operators that this process did not "
+                f"offer; the all-reduce is not a bitwise and of all vectors"
             )
         if result.bits and result.iteration != vector.iteration:
             raise CoordinationError(
-                f"cycle {self.number - 1}: operators of iteration {result.iteration} come out, "
+                f"cycle {self.number - 1}: the result is of iteration {result.iteration}, "
                 f"expected {vector.iteration}; the all-reduce mixes its calls"
             )
         self._fruitless = replace(vector, bits=vector.bits & ~result.bits)
         return self.table.chosen(result)
 
     def deadline(self, ready: Iterable[Operator], iteration: int) -> float:
-        """Time at which the next vector may be sent with nothing new ready; infinity: never."""
+        """Return when the next vector is due if nothing else becomes ready; infinity: never."""
         if self._in_flight is not None or self._fruitless is None or not self._fruitless.bits:
             return float("inf")
         vector = self.table.vector(ready, iteration)

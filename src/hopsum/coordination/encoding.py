@@ -84,7 +84,7 @@ def decode(data: bytes) -> Frame:
     return Frame(source, target, incarnation, to, sequence, acknowledged, message)
 
 
-class Stream:
+class FrameReader:
     """Splits the bytes of a connection into a preface and frames."""
 
     def __init__(self) -> None:

@@ -12,8 +12,8 @@ from hopsum.coordination.operators import Operator
 class CoordinationOptions:
     """Options of a process; times in seconds.
 
-    `cycle`: between two vectors of which the first brought nothing. `stall`: an operator that waits
-    longer is investigated: processes that have not requested it are reported. `forget_after`:
+    `cycle`: pause after a vector that started no operator. `stall`: wait of an operator after which
+    the processes that have not requested it are reported. `forget_after`:
     iterations without an operator after which it leaves the order table.
     """
 
@@ -25,10 +25,10 @@ class CoordinationOptions:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start this collective now; `waited`: seconds since this process was ready for it.
+    """A collective starts now; `waited`: seconds since this process was ready for it.
 
-    The least `waited` of all processes is what the protocol took; the rest is waiting for others.
-    `iteration`: in which all processes were ready for it.
+    The least `waited` of all processes is the time that the protocol took; the rest is waiting for
+    other processes. `iteration`: in which all processes were ready for it.
     """
 
     operator: Operator
@@ -37,19 +37,19 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class GivenUp:
-    """This collective cannot start, at any process; all others continue."""
+class Rejection:
+    """A collective cannot start at any process; all others continue."""
 
     operator: Operator
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Stalled:
-    """This collective waits for the processes `missing`, by name."""
+class Stall:
+    """A collective waits for the processes `missing`, by name."""
 
     operator: Operator
     missing: tuple[str, ...]
 
 
-Event = Start | GivenUp | Stalled
+Event = Start | Rejection | Stall

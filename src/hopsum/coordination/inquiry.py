@@ -1,12 +1,11 @@
-"""Inquiries into delayed operators: questions travel down the tree, answers are joined on the way
-up."""
+"""Inquiries into delayed operators: questions go down the tree, merged answers come up."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from hopsum.coordination.messages import Missing, Probe
+from hopsum.coordination.messages import MissingRanks, Probe
 
 
 class Tally:
@@ -16,7 +15,7 @@ class Tally:
         self._missing = set(members)
 
     def add(self, member: int) -> bool:
-        """Whether this member was the last one missing."""
+        """Record a member; return whether it was the last one missing."""
         if member not in self._missing:
             return False
         self._missing.discard(member)
@@ -37,9 +36,8 @@ class Inquiries:
         self._open[probe] = Tally(self._members), set()
         return True
 
-    def answer(self, member: int, answer: Missing) -> Missing | None:
-        """Process the ranks of a member's subtree without a request; return all once all members
-        answered."""
+    def answer(self, member: int, answer: MissingRanks) -> MissingRanks | None:
+        """Add the missing ranks of a member's subtree; return all once all have answered."""
         tally, missing = self._open.get(answer.probe, (Tally(()), set()))
         missing.update(answer.ranks)
         if not tally.add(member):

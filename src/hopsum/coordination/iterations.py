@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hopsum.coordination.messages import Probe, Progress, Unmatched
+from hopsum.coordination.messages import Probe, Progress, UnmatchedOperator
 
 
 class ProgressTracker:
@@ -25,10 +25,9 @@ class ProgressTracker:
         self._passed_first = 0
 
     def report(self, member: int, progress: Progress) -> Progress | None:
-        """Process a member's progress; return what to pass up (at the root: down), None if nothing
-        new.
+        """Process a member's progress; return the message to pass up (at the root: down), or None.
 
-        Of those who end an iteration only the first is passed on.
+        Of the members that end an iteration only the first is reported. None: nothing is new.
         """
         if member not in self._over:
             return None
@@ -51,7 +50,7 @@ class ProgressTracker:
 class Iterations:
     """The iterations of process `rank`.
 
-    It stands at the lowest iteration for which it may still call for operators: 0 at first,
+    `_lowest`: the lowest iteration for which it may still request operators, 0 at first and
     `NO_MORE` once it has left.
     """
 
@@ -61,12 +60,12 @@ class Iterations:
         self.over = 0
         """All iterations below this one are over at all processes."""
         self._rank = rank
-        self._stands = 0
+        self._lowest = 0
         self._calls: dict[int, Counter[str]] = {}
         self._given_up: set[str] = set()
         self._ended: list[tuple[Progress, Counter[str]]] = []
         """Operators of the first process to end an iteration, while this one may still request."""
-        self._unmatched: Unmatched | None = None
+        self._unmatched: UnmatchedOperator | None = None
         self._taken = False
 
     # -- this process
@@ -77,13 +76,12 @@ class Iterations:
         self._given_up.clear()
 
     def call(self, name: str) -> str | None:
-        """Note that the process is ready for an operator in this iteration; return why it cannot
-        be."""
+        """Record a request for an operator in this iteration; return why it is invalid, or None."""
         calls = self._calls.setdefault(self.number, Counter())
         if self.number:
             if calls[name] and name not in self._given_up:
                 return "is ready for it after it was already"
-            if self._stands > self.number:
+            if self._lowest > self.number:
                 return "is ready for it after it ended it"
         self._given_up.discard(name)
         calls[name] += 1
@@ -92,24 +90,26 @@ class Iterations:
         return None
 
     def give_up(self, name: str) -> None:
-        """Give up an operator everywhere: every process may request it again, or none."""
+        """Record that an operator was rejected at all processes: each may request it again."""
         self._given_up.add(name)
 
-    def stand(self, iteration: int) -> Progress | None:
-        """Request no more operators of lower iterations; return the resulting message, if it is
-        new."""
-        if iteration <= self._stands:
+    def advance_to(self, iteration: int) -> Progress | None:
+        """Request no more operators of lower iterations; return the message for it, if new."""
+        if iteration <= self._lowest:
             return None
-        since, self._stands = self._stands, iteration
+        since, self._lowest = self._lowest, iteration
         for ended, wanted in self._ended:
             self._compare_end(ended, wanted)
-        self._ended = [each for each in self._ended if each[0].first > self._stands]
+        self._ended = [each for each in self._ended if each[0].first > self._lowest]
         names = tuple(self._calls.get(since, Counter()).elements())
         return Progress(0, since, iteration, self._rank, names)
 
-    def over_here(self, waits: bool) -> int:
-        """End all iterations below here; `waits`: whether some operator has not started."""
-        return min(self.number, self._stands) if waits else self._stands
+    def finished_below(self, waits: bool) -> int:
+        """Return the number below which all iterations are over at this process.
+
+        `waits`: whether some operator has not started.
+        """
+        return min(self.number, self._lowest) if waits else self._lowest
 
     # -- the others
 
@@ -121,7 +121,7 @@ class Iterations:
                 for name in calls:
                     self._compare_call(iteration, name, progress, wanted)
             self._compare_end(progress, wanted)
-            if progress.first > self._stands:
+            if progress.first > self._lowest:
                 self._ended.append((progress, wanted))
         self.over = max(self.over, progress.over)
         for iteration in [number for number in self._calls if number < self.over]:
@@ -138,7 +138,7 @@ class Iterations:
 
     def _compare_end(self, ended: Progress, wanted: Counter[str]) -> None:
         """Check that processes end an iteration with the same operators as the first one."""
-        if self.over <= ended.since < self._stands:
+        if self.over <= ended.since < self._lowest:
             calls = self._calls.get(ended.since, Counter())
             for name, count in wanted.items():
                 if calls[name] < count:
@@ -146,16 +146,16 @@ class Iterations:
 
     def _find_unmatched(self, iteration: int, name: str, count: int) -> None:
         if self._unmatched is None:
-            self._unmatched = Unmatched(iteration, name, count)
+            self._unmatched = UnmatchedOperator(iteration, name, count)
 
-    def take_unmatched(self) -> Unmatched | None:
+    def take_unmatched(self) -> UnmatchedOperator | None:
         """Return, once, the first operator found that can never start."""
         if self._taken or self._unmatched is None:
             return None
         self._taken = True
         return self._unmatched
 
-    def went_without(self, probe: Probe) -> bool:
-        """Return whether this process will never request an operator, or never so often."""
+    def never_requests(self, probe: Probe) -> bool:
+        """Return whether this process will never request an operator, or fewer times than asked."""
         calls = self._calls.get(probe.iteration, Counter())
-        return self.over <= probe.iteration < self._stands and calls[probe.name] < probe.count
+        return self.over <= probe.iteration < self._lowest and calls[probe.name] < probe.count

@@ -1,7 +1,7 @@
 """Messages to and from one neighbour: exactly once and in order over unreliable frames.
 
-Frames may be lost, doubled and overtake each other. Over a stream nothing of that happens; then all
-this costs is a heartbeat, which acknowledges too.
+Frames may be lost, duplicated and reordered. Over a TCP connection they are not, and the only cost
+is a heartbeat, which carries acknowledgements too.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ class LinkOptions:
 class Link:
     """Our end of an edge to process `peer`.
 
-    `opens`: we speak first (to our parent, to our successor on the ring); else nothing is sent
-    before the peer has been heard. `watched`: heartbeats go out, and silence counts.
+    `opens`: this end sends first (to the parent, to the successor on the ring); otherwise nothing
+    is sent before a frame of the peer has arrived. `watched`: heartbeats are sent, and a silent
+    peer counts as dead.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Link:
         return not self._unacknowledged
 
     def send(self, message: Message, now: float) -> None:
-        """Send a message, or keep it until the peer has opened."""
+        """Send a message, or keep it until the link is open."""
         self._sent += 1
         if not self._unacknowledged:
             self._resend_at = now + self._options.resend
@@ -101,7 +102,7 @@ class Link:
     def receive(self, frame: Frame, now: float) -> list[Message]:
         """Process a frame; return the messages that are due now, in order.
 
-        The caller has checked that the frame is of the peer's incarnation, if that is known.
+        The caller has checked the frame's incarnation, if the peer's is known.
         """
         if not self.peer_incarnation:
             was_open = self.open
@@ -149,7 +150,7 @@ class Link:
             return self._spoke + self._options.heartbeat
         return float("inf")
 
-    def excuse(self, now: float) -> None:
+    def restart_silence(self, now: float) -> None:
         """Restart the silence timer of a peer that has connected."""
         if self.peer_incarnation:
             self._silent_at = max(self._silent_at, now + self._options.silence)

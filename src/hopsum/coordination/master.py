@@ -12,13 +12,13 @@ _SHOWN = 4
 
 
 class Master:
-    """Decides what starts, records the order of the first iteration, keeps the table up to date.
+    """Decides which operators start, and keeps the order table, which the first iteration fills.
 
     `names`: of the processes, by rank. `forget_after`: an operator that no process has started for
     this many iterations leaves the table.
 
-    The first iteration is the first number that the root's process publishes; the table goes out
-    when the next one is published. A job that resumes at iteration 500 thus records too.
+    The first iteration is the first number that the root's process publishes; the table is sent
+    when the next one is published. So a job that resumes at iteration 500 records its order too.
     """
 
     def __init__(self, names: Sequence[str], forget_after: int) -> None:
@@ -63,7 +63,8 @@ class Master:
     def complete(self, wanted: Iterable[OperatorRequest]) -> Response | None:
         """Process requests made by all processes; return the response, if it is possible at once.
 
-        Before the table is handed out they start; later they enter the table, and start by it.
+        They start if the table has not been sent yet; otherwise they are added to the table, and
+        bit vectors start them.
         """
         start: list[tuple[int, str]] = []
         failed: list[tuple[int, str, str]] = []
@@ -99,7 +100,7 @@ class Master:
         """
         if self.table.find(name) is None:
             return False
-        # Against an older entry of that name the contest has been won already.
+        # The table has a newer entry of that name than the process has seen.
         if version >= self._since[name]:
             self._removed[name] = None
         return True
@@ -111,8 +112,9 @@ class Master:
     def amendment(self, contributed: int) -> Amendment | None:
         """Return the next version of the table, if one is due and all have the last.
 
-        `contributed`: vectors that the root has contributed. The root withholds its next one until
-        all have the table, so that cycle cannot end before; the one after it uses the new table.
+        `contributed`: number of vectors that the root has contributed. The root withholds its next
+        vector until all have the table, so that cycle cannot end before; the cycle after it uses
+        the new table.
         """
         if self.amending or not (self.table.version or self._hand_out):
             return None

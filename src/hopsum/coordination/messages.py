@@ -9,7 +9,10 @@ from hopsum.coordination.operators import BitVector, Operator
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A child or the ring's predecessor opens; `digest`: of the tree it was started for."""
+    """First message of a child, or of the predecessor on the ring, on a link.
+
+    `digest`: of the tree that it was started for.
+    """
 
     name: str
     digest: str
@@ -21,7 +24,7 @@ class Welcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Refusal:
     """The sender of a Hello is rejected."""
 
     reason: str
@@ -29,7 +32,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """`count` processes want this operator; `first` is the lowest of their ranks."""
+    """An operator as `count` processes have requested it; `first` is the lowest of their ranks."""
 
     operator: Operator
     count: int
@@ -38,7 +41,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class OperatorRequest:
-    """All processes of a subtree have requested an operator, with equal details if all is well."""
+    """A request by all processes of a subtree; one variant if they agree on the details."""
 
     iteration: int
     name: str
@@ -47,7 +50,7 @@ class OperatorRequest:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Up: start requests, under the newest order table that the child has."""
+    """Up: start requests; `version`: of the newest order table that the child has."""
 
     version: int
     wanted: tuple[OperatorRequest, ...]
@@ -55,7 +58,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """Down: start these (iteration, name), in this order, and give up these, with reasons."""
+    """Down: operators (iteration, name) to start, in order; operators that failed, with reasons."""
 
     start: tuple[tuple[int, str], ...]
     failed: tuple[tuple[int, str, str], ...] = ()
@@ -72,15 +75,15 @@ class Amendment:
 
 
 @dataclass(frozen=True, slots=True)
-class Amended:
-    """Up: the whole subtree has this version."""
+class AmendmentReceipt:
+    """Up: the whole subtree has this version of the order table."""
 
     version: int
 
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """Up: back to negotiation for this operator; `late`: because it does not start."""
+    """Up: an operator must be negotiated again; `late`: because it does not start."""
 
     iteration: int
     name: str
@@ -101,8 +104,8 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
-    """Up: these ranks of the subtree have not; down: these of all."""
+class MissingRanks:
+    """Up: the ranks of the subtree that have not requested it; down: those of all processes."""
 
     probe: Probe
     ranks: tuple[int, ...]
@@ -112,9 +115,9 @@ class Missing:
 class Progress:
     """Up: progress of a subtree; down: progress of all processes.
 
-    Iterations below `over` are over at all of them: nothing is pending, and nothing will be. `rank`
-    requests nothing more in iterations from `since` to `first` - 1: it has requested `names` in the
-    first of these, and nothing in the others. `first` is 0 if no process has advanced further.
+    Iterations below `over` are over at all of them: no request is or will be pending. Process
+    `rank` requests nothing more in iterations `since` to `first` - 1: it has requested `names` in
+    the first of these, and nothing in the others. `first` is 0 if no process has advanced further.
     """
 
     over: int
@@ -125,10 +128,10 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Unmatched:
-    """Up: an operator can never start, since a process has ended the iteration without it.
+class UnmatchedOperator:
+    """Up: an operator can never start: a process has ended the iteration without requesting it.
 
-    `count`: or with fewer requests for it, if an operator that was given up is requested again.
+    `count`: the requests of the sender, more than 1 if a rejected operator was requested again.
     """
 
     iteration: int
@@ -148,7 +151,10 @@ class Misuse:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Down: coordination ends everywhere after vectors 0 to `cycle` - 1 due to these ranks."""
+    """Down: coordination ends at all processes after vectors 0 to `cycle` - 1.
+
+    `ranks`: the processes at fault.
+    """
 
     cycle: int
     iteration: int
@@ -159,7 +165,7 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """Up the tree or along the ring: the vectors so far, combined, of one cycle."""
+    """Up the tree or along the ring: the combined vectors of a cycle so far."""
 
     cycle: int
     vector: BitVector
@@ -167,14 +173,14 @@ class Vector:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Down the tree or along the ring: the vectors of all, combined."""
+    """Down the tree or along the ring: the combined vectors of all processes."""
 
     cycle: int
     vector: BitVector
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LossReport:
     """Both ways: a process is dead."""
 
     rank: int
@@ -183,32 +189,32 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Up: the whole subtree is done."""
+    """Up: the whole subtree has left."""
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
-    """Down: all processes are done."""
+class Closure:
+    """Down: all processes have left."""
 
 
 Message = (
     Hello
     | Welcome
-    | Refused
+    | Refusal
     | Request
     | Response
     | Amendment
-    | Amended
+    | AmendmentReceipt
     | Contest
     | Probe
-    | Missing
+    | MissingRanks
     | Vector
     | Result
-    | Lost
+    | LossReport
     | Leave
-    | Closed
+    | Closure
     | Progress
-    | Unmatched
+    | UnmatchedOperator
     | Misuse
     | Mismatch
 )

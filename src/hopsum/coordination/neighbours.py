@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hopsum.coordination.link import Link, LinkOptions
-from hopsum.coordination.messages import Frame, Hello, Message, Refused, Welcome
+from hopsum.coordination.messages import Frame, Hello, Message, Refusal, Welcome
 from hopsum.coordination.tree import CoordinationTree
 
 
 @dataclass(slots=True)
 class Statistics:
-    """Messages of this process, without heartbeats and repetitions."""
+    """Numbers of messages of this process, without heartbeats and retransmissions."""
 
     sent: int = 0
     received: int = 0
@@ -21,10 +21,11 @@ class Statistics:
 
 
 class Neighbours:
-    """The process's links to its parent and children, and to others (`opened`, `heard`).
+    """The process's links to its parent and children, and to others.
 
-    A child opens the conversation with its parent. The first process of a rank that does is the
-    one; another incarnation is refused as long as that one lives.
+    `opened`: further ranks to which this process sends first; `heard`: those that send first. A
+    child sends first to its parent. The first process of a rank that does is accepted; another
+    incarnation is refused as long as that one lives.
     """
 
     def __init__(
@@ -84,32 +85,32 @@ class Neighbours:
             self.send(child, message, now)
 
     def receive(self, frame: Frame, now: float) -> list[Message]:
-        """Process any frame; return the messages of its source that are due."""
+        """Process a frame; return its source's messages that are due, in order."""
         self._awake_at = now
         link = self._links.get(frame.source)
         if frame.target != self._rank or frame.to not in (0, self._incarnation):
             self.statistics.foreign += 1
         elif frame.source in self._dead:
-            self._refuse(frame, f"it was given up for dead at {self._tree.names[self._rank]}")
+            self._refuse(frame, f"it counts as dead at {self._tree.names[self._rank]}")
         elif link is None:
             self.statistics.foreign += 1
-        elif isinstance(frame.message, Refused):
+        elif isinstance(frame.message, Refusal):
             self.refused = frame.message.reason
         elif link.peer_incarnation not in (0, frame.incarnation):
             self._refuse(
                 frame,
-                f"another process of this name was at {self._tree.names[self._rank]} first, and "
-                f"goes on; give every process its own name",
+                f"another process of this name is connected to {self._tree.names[self._rank]} "
+                f"already; give every process its own name",
             )
         else:
             messages = link.receive(frame, now)
             self.statistics.received += len(messages)
             if messages and isinstance(messages[0], Hello):
-                return self._greet(frame, messages, now)
+                return self._accept_child(frame, messages, now)
             return messages
         return []
 
-    def _greet(self, frame: Frame, messages: list[Message], now: float) -> list[Message]:
+    def _accept_child(self, frame: Frame, messages: list[Message], now: float) -> list[Message]:
         """Accept a child if it was started for this tree and its position in it."""
         hello, *more = messages
         name = self._tree.names[frame.source]
@@ -134,39 +135,40 @@ class Neighbours:
                 frame.incarnation,
                 0,
                 0,
-                Refused(reason),
+                Refusal(reason),
             )
         )
 
     def tick(self, now: float) -> list[tuple[int, str]]:
         """Run due timers; return the parent and children that now count as dead, with reasons."""
         silent: list[tuple[int, str]] = []
-        # A process that slept through its own heartbeats cannot tell who else was silent.
-        asleep = now > self._awake_at + 2 * self._options.heartbeat
+        # A process that was stopped for longer than its heartbeats cannot tell which peers were
+        # silent.
+        stopped = now > self._awake_at + 2 * self._options.heartbeat
         self._awake_at = now
         own = self._tree.names[self._rank]
         for peer, link in self._links.items():
             link.tick(now)
-            if asleep:
-                link.excuse(now)
+            if stopped:
+                link.restart_silence(now)
             if link.silent(now):
                 silent.append(
                     (peer, f"not heard by {own} for {self._options.silence:g} s")
                     if link.peer_incarnation
-                    else (peer, f"it did not come to {own} within {self._options.join:g} s")
+                    else (peer, f"it did not connect to {own} within {self._options.join:g} s")
                 )
         return silent
 
     def is_dead(self, rank: int) -> bool:
-        """Whether a process was given up."""
+        """Whether a process counts as dead."""
         return rank in self._dead
 
-    def bury(self, rank: int) -> None:
-        """Drop the link to a process that has failed."""
+    def mark_dead(self, rank: int) -> None:
+        """Record that a process has failed, and drop its link."""
         self._dead.add(rank)
         self._links.pop(rank, None)
 
-    def forget(self, rank: int) -> None:
+    def drop(self, rank: int) -> None:
         """Drop the link to a process that may have ended in order."""
         self._links.pop(rank, None)
 

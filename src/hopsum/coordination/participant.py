@@ -3,14 +3,15 @@
 Messages and the time in; messages, events and the next deadline out. No thread, socket or clock.
 
 First iteration ([004 claims 1-6][004]): a start request goes up the tree, and every controller
-joins it with those of the other processes below; when the master has it from all, the response
+merges it with those of the other processes below; when the master has it from all, the response
 goes down, and the order of responses becomes the order table. Later (claims 7-12): bit vectors over
-the table, combined by an AND all-reduce. What the table does not say, or says wrongly, is
-negotiated up the tree again, and the table is amended.
+the table, combined by an AND all-reduce. An operator that is not in the
+table, or has other details there, is negotiated again, and the table is amended.
 
-Iteration numbers are each process's own, and go with every request, vector and start: only
-operators of one iteration are joined. A process that ends an iteration reports it; who waits for an
-operator without which another has ended the iteration says so, and coordination ends at all.
+Each process numbers its own iterations, and every request, vector and start carries the number:
+only operators of one iteration are matched. A process that ends an iteration reports it. If another
+waits for an operator that this one has not requested, it reports that, and coordination ends at all
+processes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from hopsum.coordination.cycles import Cycles
-from hopsum.coordination.events import CoordinationOptions, Event, GivenUp, Stalled, Start
+from hopsum.coordination.events import CoordinationOptions, Event, Rejection, Stall, Start
 from hopsum.coordination.failure import (
     CoordinationError,
     IterationMismatch,
@@ -27,21 +28,20 @@ from hopsum.coordination.failure import (
     ProcessLost,
     ProcessRefused,
 )
-from hopsum.coordination.gathering import Gathering
 from hopsum.coordination.inquiry import Inquiries, Tally
 from hopsum.coordination.iterations import Iterations, ProgressTracker
 from hopsum.coordination.master import Master
 from hopsum.coordination.messages import (
-    Amended,
     Amendment,
-    Closed,
+    AmendmentReceipt,
+    Closure,
     Contest,
     Frame,
     Leave,
-    Lost,
+    LossReport,
     Message,
     Mismatch,
-    Missing,
+    MissingRanks,
     Misuse,
     OperatorRequest,
     Probe,
@@ -49,18 +49,19 @@ from hopsum.coordination.messages import (
     Request,
     Response,
     Result,
-    Unmatched,
+    UnmatchedOperator,
     Variant,
     Vector,
 )
 from hopsum.coordination.neighbours import Neighbours
 from hopsum.coordination.operators import NO_MORE, Operator, OrderTable
 from hopsum.coordination.reduction import AndAllReduce, RingAnd, TreeAnd
+from hopsum.coordination.request_collector import RequestCollector
 from hopsum.coordination.tree import CoordinationTree
 
 
 @dataclass(slots=True)
-class _Pending:
+class _PendingRequest:
     """An entry of the request list."""
 
     operator: Operator
@@ -71,7 +72,7 @@ class _Pending:
 
 
 class Participant:
-    """Process `rank` of a tree. `incarnation`: above 0, unlike that of any other process.
+    """Process `rank` of a tree. `incarnation`: above 0, unique to the process.
 
     `reduction`: how vectors are combined; by default on the virtual ring if the tree has one, else
     on the tree (claim 11). Times are seconds of one monotonic clock, the caller's.
@@ -96,7 +97,7 @@ class Participant:
         if reduction is None:
             reduction = RingAnd(tree.ring, rank) if tree.ring else TreeAnd(tree, rank)
         self._cycles = Cycles(reduction, self._options.cycle)
-        self._near = Neighbours(
+        self._neighbours = Neighbours(
             tree,
             rank,
             incarnation,
@@ -105,19 +106,19 @@ class Participant:
             opened=reduction.successors,
             heard=reduction.predecessors,
         )
-        self.statistics = self._near.statistics
+        self.statistics = self._neighbours.statistics
         self._parent = tree.parents[rank]
         self._members = (rank, *tree.children[rank])
         self._master = Master(tree.names, self._options.forget_after) if self._parent < 0 else None
-        self._gathering = Gathering(self._members)
+        self._collector = RequestCollector(self._members)
         self._inquiries = Inquiries(self._members)
-        self._pending: dict[str, _Pending] = {}
+        self._pending: dict[str, _PendingRequest] = {}
         self._table = OrderTable()
-        self._spreading = Tally(())
+        self._amendment_receipts = Tally(())
         self._objections: dict[tuple[str, bool], tuple[int, float]] = {}
         self._iterations = Iterations(rank)
         self._progress = ProgressTracker(self._members)
-        self._over_here = 0
+        self._finished_below = 0
         self._ending: Mismatch | None = None
         self._leaving = False
         self._left = Tally(self._members)
@@ -128,7 +129,7 @@ class Participant:
     def begin_iteration(self, number: int, now: float) -> None:
         """Publish the number of the iteration that begins (claim 6); it must grow.
 
-        Ends the last one. Raises OperatorError if operators of that have not started.
+        Ends the previous one. Raises OperatorError if operators of that have not started.
         """
         self._check_running()
         if not self.iteration < number < NO_MORE:
@@ -138,7 +139,7 @@ class Participant:
             )
         self._check_started(f"begins iteration {number}")
         self._iterations.begin(number)
-        self._stand(number, now)
+        self._advance_to(number, now)
         if self._master is not None:
             self._master.iteration(number)
             self._amend(now)
@@ -147,9 +148,10 @@ class Participant:
     def end_iteration(self, now: float) -> None:
         """Request no more operators of the iteration; pending ones may still start.
 
-        Beginning the next says the same. But where each process waits for an operator that another
-        one lacks, none begins the next: only who says so before it waits learns of the error.
-        Raises OperatorError if no iteration has begun.
+        `begin_iteration` implies it. Call it where a process waits for its operators before it
+        begins the next iteration: if each waited for an operator that another lacks, none would
+        begin the next, and nobody would learn of the error. Raises OperatorError if no iteration
+        has begun.
         """
         self._check_running()
         if not self.iteration:
@@ -157,7 +159,7 @@ class Participant:
                 f"process {self.name} ends an iteration before it has begun one; expected "
                 f"begin_iteration before"
             )
-        self._stand(self.iteration + 1, now)
+        self._advance_to(self.iteration + 1, now)
         self.advance(now)
 
     @property
@@ -173,16 +175,16 @@ class Participant:
     def ready(self, operator: Operator, now: float) -> None:
         """Request a collective: it is added to the request list (claim 12).
 
-        Ready twice for one name in an iteration, or after its end, fails the group, as `failure`
-        says soon. Raises the failure if the group has failed, OperatorError if this process has
-        left, or has published no iteration and one of that name waits already.
+        A second request for one name in an iteration, or one after its end, fails the group: see
+        `failure`. Raises that failure if the group has failed, OperatorError if this process has
+        left, or if it has published no iteration and an operator of that name is pending.
         """
         self.ready_together([operator], now)
 
     def ready_together(self, operators: Iterable[Operator], now: float) -> None:
         """Request several collectives at once, in one message."""
         self._check_running()
-        arisen: list[_Pending] = []
+        added: list[_PendingRequest] = []
         for operator in operators:
             if self._leaving:
                 raise OperatorError(f"process {self.name}: {operator.name} after it has left")
@@ -195,9 +197,9 @@ class Participant:
             if misuse is not None:
                 self._misuse(Misuse(self.rank, self.iteration, operator.name, misuse), now)
                 continue
-            arisen.append(_Pending(operator, now, now + self._options.stall))
-            self._pending[operator.name] = arisen[-1]
-        self._place(arisen, now)
+            added.append(_PendingRequest(operator, now, now + self._options.stall))
+            self._pending[operator.name] = added[-1]
+        self._send_requests(added, now)
         self.advance(now)
 
     @property
@@ -216,19 +218,19 @@ class Participant:
         return self._cycles.vectors
 
     def leave(self, now: float) -> None:
-        """Leave; the process stays until `done`."""
+        """Leave the group; the process must run until `done`."""
         self._check_running()
         self._check_started("leaves")
         if not self._leaving:
             self._leaving = True
-            self._stand(NO_MORE, now)
+            self._advance_to(NO_MORE, now)
             self._take_leave(self.rank, now)
             self.advance(now)
 
     @property
     def done(self) -> bool:
         """Whether all processes have left and the children know it."""
-        return self.closed and self._near.settled
+        return self.closed and self._neighbours.settled
 
     def _check_running(self) -> None:
         if self.failure is not None:
@@ -244,14 +246,14 @@ class Participant:
 
     def receive(self, frame: Frame, now: float) -> None:
         """Process a frame of any kind and content."""
-        for message in self._near.receive(frame, now):
+        for message in self._neighbours.receive(frame, now):
             if self.failure is None:
                 try:
-                    self._obey(frame.source, message, now)
+                    self._process(frame.source, message, now)
                 except CoordinationError as error:
                     self._fail(error)
-        if self._near.refused is not None and not self.closed:
-            self.refused(self._near.refused)
+        if self._neighbours.refused is not None and not self.closed:
+            self.refused(self._neighbours.refused)
         self.advance(now)
 
     def refused(self, reason: str) -> None:
@@ -265,7 +267,7 @@ class Participant:
 
     def tick(self, now: float) -> None:
         """Run due timers."""
-        for peer, reason in self._near.tick(now):
+        for peer, reason in self._neighbours.tick(now):
             self._silent(peer, reason, now)
         if self.failure is None:
             for pending in [p for p in self._pending.values() if now >= p.late_at]:
@@ -277,7 +279,7 @@ class Participant:
 
     def take_output(self) -> list[Frame]:
         """Return the frames to send, in order."""
-        return self._near.take_output()
+        return self._neighbours.take_output()
 
     def take_events(self) -> list[Event]:
         """Return events, in order; `Start`s have the same order at all processes."""
@@ -287,7 +289,7 @@ class Participant:
     @property
     def deadline(self) -> float | None:
         """Latest time to call `tick`; None: no timer."""
-        deadline = self._near.deadline
+        deadline = self._neighbours.deadline
         if self.failure is None and self._pending:
             late = min(pending.late_at for pending in self._pending.values())
             deadline = min(deadline, late)
@@ -296,7 +298,7 @@ class Participant:
                 deadline = min(deadline, due)
         return None if deadline == float("inf") else deadline
 
-    def _obey(self, peer: int, message: Message, now: float) -> None:
+    def _process(self, peer: int, message: Message, now: float) -> None:
         match message:
             case Request(version, wanted):
                 self._gather(peer, version, wanted, now)
@@ -304,20 +306,20 @@ class Participant:
                 self._respond(message, now)
             case Amendment():
                 self._take_amendment(message, now)
-            case Amended(version):
-                self._have_amended(peer, version, now)
+            case AmendmentReceipt(version):
+                self._take_receipt(peer, version, now)
             case Contest():
                 self._contest(message, now)
             case Probe():
                 self._probe(message, now)
-            case Missing():
+            case MissingRanks():
                 if peer == self._parent:
                     self._tell_missing(message, now)
                 else:
                     self._take_missing(peer, message, now)
             case Progress():
                 self._take_progress(peer, message, now)
-            case Unmatched():
+            case UnmatchedOperator():
                 self._take_unmatched(message, now)
             case Misuse():
                 self._misuse(message, now)
@@ -325,37 +327,37 @@ class Participant:
                 self._end(message, now)
             case Vector() | Result():
                 self._reduce(peer, message, now)
-            case Lost(rank, reason):
-                self._lose(rank, reason, peer, now)
+            case LossReport(rank, reason):
+                self._report_loss(rank, reason, peer, now)
             case Leave():
                 self._take_leave(peer, now)
-            case Closed():
+            case Closure():
                 self._close(now)
             case _:
-                # Greetings and refusals are the links' business.
+                # `Neighbours` handles Hello, Welcome and Refusal.
                 pass
 
-    # -- coming and going
+    # -- losses and leaving
 
     def _silent(self, rank: int, reason: str, now: float) -> None:
         if self.closed or self.failure is not None:
-            self._near.forget(rank)
+            self._neighbours.drop(rank)
         else:
-            self._lose(rank, reason, self.rank, now)
+            self._report_loss(rank, reason, self.rank, now)
 
-    def _lose(self, rank: int, reason: str, source: int, now: float) -> None:
+    def _report_loss(self, rank: int, reason: str, source: int, now: float) -> None:
         """Notify every reachable process that a process is dead."""
-        if self._near.is_dead(rank):
+        if self._neighbours.is_dead(rank):
             return
-        self._near.bury(rank)
+        self._neighbours.mark_dead(rank)
         for peer in (self._parent, *self._members[1:]):
             if peer != source:
-                self._near.send(peer, Lost(rank, reason), now)
+                self._neighbours.send(peer, LossReport(rank, reason), now)
         self._fail(ProcessLost(self.tree.names[rank], reason))
 
     def _fail(self, error: CoordinationError) -> None:
         if self.failure is None:
-            # Others fail by the same mismatch and leave: not worth another message.
+            # The other processes fail by the same mismatch; no further message is needed.
             self.failure = error if self._ending is None else self._mismatch(self._ending)
 
     def _mismatch(self, ending: Mismatch) -> IterationMismatch:
@@ -366,25 +368,25 @@ class Participant:
         if not self._left.add(member):
             return
         if self._parent >= 0:
-            self._near.send(self._parent, Leave(), now)
+            self._neighbours.send(self._parent, Leave(), now)
         else:
             self._close(now)
 
     def _close(self, now: float) -> None:
         self.closed = True
-        self._near.send_down(Closed(), now)
-        self._near.acknowledge_parent(now)
+        self._neighbours.send_down(Closure(), now)
+        self._neighbours.acknowledge_parent(now)
 
     # -- negotiation
 
-    def _place(self, waiting: Iterable[_Pending], now: float) -> None:
+    def _send_requests(self, waiting: Iterable[_PendingRequest], now: float) -> None:
         """Send requests: those in the table by vectors, others along the tree."""
         requested: list[OperatorRequest] = []
         for pending in list(waiting):
             operator = pending.operator
             known = self._table.find(operator.name)
             if known is None:
-                # Out of the newest table but still in the one in force: wait for the change.
+                # Not in the newest table, but in the one still in force: wait for the change.
                 if not pending.asked and self._cycles.table.find(operator.name) is None:
                     pending.asked = True
                     form = Variant(operator, 1, self.rank)
@@ -400,11 +402,11 @@ class Participant:
     def _gather(
         self, member: int, version: int, wanted: Iterable[OperatorRequest], now: float
     ) -> None:
-        complete = self._gathering.request(member, version, wanted)
+        complete = self._collector.request(member, version, wanted)
         if not complete:
             return
         if self._master is None:
-            self._near.send(self._parent, Request(self._table.version, tuple(complete)), now)
+            self._neighbours.send(self._parent, Request(self._table.version, tuple(complete)), now)
             return
         if self._ending is not None:
             return
@@ -414,11 +416,11 @@ class Participant:
         self._amend(now)
 
     def _respond(self, response: Response, now: float) -> None:
-        self._near.send_down(response, now)
+        self._neighbours.send_down(response, now)
         for iteration, name in response.start:
             self._start(iteration, name, now)
         for iteration, name, reason in response.failed:
-            self._events.append(GivenUp(self._take_pending(iteration, name).operator, reason))
+            self._events.append(Rejection(self._take_pending(iteration, name).operator, reason))
             # All processes may request it again.
             self._iterations.give_up(name)
 
@@ -426,7 +428,7 @@ class Participant:
         pending = self._take_pending(iteration, name)
         self._events.append(Start(pending.operator, now - pending.since, iteration))
 
-    def _take_pending(self, iteration: int, name: str) -> _Pending:
+    def _take_pending(self, iteration: int, name: str) -> _PendingRequest:
         pending = self._pending.pop(name, None)
         if pending is None or iteration != self.iteration:
             raise CoordinationError(
@@ -447,30 +449,30 @@ class Participant:
             self._take_amendment(amendment, now)
 
     def _take_amendment(self, amendment: Amendment, now: float) -> None:
-        self._near.send_down(amendment, now)
+        self._neighbours.send_down(amendment, now)
         self._table = self._table.amended(amendment.version, amendment.removed, amendment.added)
-        self._gathering.adopt(self._table)
+        self._collector.adopt(self._table)
         self._objections.clear()
         self._cycles.amend(amendment.cycle, self._table)
         for pending in self._pending.values():
             pending.contested = False
             if self._table.find(pending.operator.name) is not None:
                 pending.asked = False
-        self._spreading = Tally(self._members)
-        self._have_amended(self.rank, amendment.version, now)
-        self._place(self._pending.values(), now)
+        self._amendment_receipts = Tally(self._members)
+        self._take_receipt(self.rank, amendment.version, now)
+        self._send_requests(self._pending.values(), now)
 
-    def _have_amended(self, member: int, version: int, now: float) -> None:
-        if version != self._table.version or not self._spreading.add(member):
+    def _take_receipt(self, member: int, version: int, now: float) -> None:
+        if version != self._table.version or not self._amendment_receipts.add(member):
             return
         if self._master is None:
-            self._near.send(self._parent, Amended(version), now)
+            self._neighbours.send(self._parent, AmendmentReceipt(version), now)
         else:
             self._master.acknowledged(version)
             self._amend(now)
 
     def _contest(self, contest: Contest, now: float) -> None:
-        """Pass an objection up once; at the root act on it."""
+        """Pass an objection up once; at the root amend the table, or ask who causes the delay."""
         key = contest.name, contest.late
         version, passed = self._objections.get(key, (-1, float("-inf")))
         again = contest.late and now >= passed + self._options.stall / 2
@@ -478,7 +480,7 @@ class Participant:
             return
         self._objections[key] = contest.version, now
         if self._master is None:
-            self._near.send(self._parent, contest, now)
+            self._neighbours.send(self._parent, contest, now)
         elif self._master.contest(contest.name, contest.version):
             self._amend(now)
         elif contest.late:
@@ -487,49 +489,49 @@ class Participant:
     def _probe(self, probe: Probe, now: float) -> None:
         """Ask the subtree which processes delay an operator."""
         if self._inquiries.begin(probe):
-            self._near.send_down(probe, now)
+            self._neighbours.send_down(probe, now)
             if probe.count:
-                missing = self._iterations.went_without(probe)
+                missing = self._iterations.never_requests(probe)
             else:
                 missing = not self._waits_for(probe)
             own = (self.rank,) if missing else ()
-            self._take_missing(self.rank, Missing(probe, own), now)
+            self._take_missing(self.rank, MissingRanks(probe, own), now)
 
     def _waits_for(self, probe: Probe) -> bool:
         return probe.iteration == self.iteration and probe.name in self._pending
 
-    def _take_missing(self, member: int, answer: Missing, now: float) -> None:
+    def _take_missing(self, member: int, answer: MissingRanks, now: float) -> None:
         missing = self._inquiries.answer(member, answer)
         if missing is None:
             return
         if self._master is None:
-            self._near.send(self._parent, missing, now)
+            self._neighbours.send(self._parent, missing, now)
         elif missing.probe.count:
             reason = "ended it without being ready for it"
-            self._declare(missing.probe.iteration, missing.probe.name, missing.ranks, reason, now)
+            self._end_group(missing.probe.iteration, missing.probe.name, missing.ranks, reason, now)
         elif missing.ranks:
             self._tell_missing(missing, now)
 
-    def _tell_missing(self, missing: Missing, now: float) -> None:
-        self._near.send_down(missing, now)
+    def _tell_missing(self, missing: MissingRanks, now: float) -> None:
+        self._neighbours.send_down(missing, now)
         if self._waits_for(missing.probe):
             names = tuple(self.tree.names[rank] for rank in missing.ranks)
-            self._events.append(Stalled(self._pending[missing.probe.name].operator, names))
+            self._events.append(Stall(self._pending[missing.probe.name].operator, names))
 
     # -- iterations
 
-    def _stand(self, iteration: int, now: float) -> None:
-        """Report that this process requests nothing more in lower iterations."""
-        ended = self._iterations.stand(iteration)
+    def _advance_to(self, iteration: int, now: float) -> None:
+        """Report that this process requests no more operators of lower iterations."""
+        ended = self._iterations.advance_to(iteration)
         if ended is not None:
-            self._over_here = self._iterations.over_here(bool(self._pending))
-            self._take_progress(self.rank, replace(ended, over=self._over_here), now)
+            self._finished_below = self._iterations.finished_below(bool(self._pending))
+            self._take_progress(self.rank, replace(ended, over=self._finished_below), now)
 
     def _report_over(self, now: float) -> None:
-        """Report that nothing is pending in an iteration that has ended here."""
-        over = self._iterations.over_here(bool(self._pending))
-        if over > self._over_here:
-            self._over_here = over
+        """Report iterations that have ended here and have no pending operator."""
+        over = self._iterations.finished_below(bool(self._pending))
+        if over > self._finished_below:
+            self._finished_below = over
             self._take_progress(self.rank, Progress(over, 0, 0, self.rank, ()), now)
 
     def _take_progress(self, peer: int, progress: Progress, now: float) -> None:
@@ -540,39 +542,39 @@ class Participant:
         if passed is None:
             return
         if self._master is None:
-            self._near.send(self._parent, passed, now)
+            self._neighbours.send(self._parent, passed, now)
         else:
             self._adopt_progress(passed, now)
 
     def _adopt_progress(self, progress: Progress, now: float) -> None:
-        self._near.send_down(progress, now)
+        self._neighbours.send_down(progress, now)
         self._progress.adopt(progress)
         self._iterations.adopt(progress)
 
-    def _take_unmatched(self, unmatched: Unmatched, now: float) -> None:
+    def _take_unmatched(self, unmatched: UnmatchedOperator, now: float) -> None:
         if self._master is None:
-            self._near.send(self._parent, unmatched, now)
+            self._neighbours.send(self._parent, unmatched, now)
         else:
             self._probe(Probe(unmatched.iteration, unmatched.name, unmatched.count), now)
 
     def _misuse(self, misuse: Misuse, now: float) -> None:
         if self._master is None:
-            self._near.send(self._parent, misuse, now)
+            self._neighbours.send(self._parent, misuse, now)
         else:
-            self._declare(misuse.iteration, misuse.name, (misuse.rank,), misuse.reason, now)
+            self._end_group(misuse.iteration, misuse.name, (misuse.rank,), misuse.reason, now)
 
-    def _declare(
+    def _end_group(
         self, iteration: int, name: str, ranks: tuple[int, ...], reason: str, now: float
     ) -> None:
         """At the root: end coordination at all processes, after the same starts.
 
-        No vector of the root's follows, so that no later cycle can end.
+        The root contributes no further vector, so no later cycle can end.
         """
         if self._ending is None:
             self._end(Mismatch(self._cycles.number, iteration, name, ranks, reason), now)
 
     def _end(self, mismatch: Mismatch, now: float) -> None:
-        self._near.send_down(mismatch, now)
+        self._neighbours.send_down(mismatch, now)
         self._ending = mismatch
         self._cycles.until = mismatch.cycle
 
@@ -607,18 +609,18 @@ class Participant:
                 self._master.started(operator.name for operator in chosen)
             return True
         if self._cycles.switch():
-            self._place(self._pending.values(), now)
+            self._send_requests(self._pending.values(), now)
             return True
         if self._withheld:
             return False
         outgoing = self._cycles.contribute(self._ready(), self.iteration, now)
         for peer, message in outgoing or ():
-            self._near.send(peer, message, now)
+            self._neighbours.send(peer, message, now)
         return outgoing is not None
 
     @property
     def _withheld(self) -> bool:
-        """At the root: distribute a new table before the last cycle of the old one can end."""
+        """Whether the root withholds its vector: until all have a new table, or at the end."""
         return self._master is not None and (self._master.amending or self._ending is not None)
 
     def _ready(self) -> Iterator[Operator]:
@@ -631,4 +633,4 @@ class Participant:
             self._fail(error)
             return
         for target, further in outgoing:
-            self._near.send(target, further, now)
+            self._neighbours.send(target, further, now)

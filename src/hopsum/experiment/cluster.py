@@ -37,12 +37,12 @@ from hopsum.controller.jobs.settings import ClusterSettings
 from hopsum.experiment.description import Engine
 from hopsum.experiment.event_loop import interruption
 from hopsum.experiment.pipelines import pipeline_for
-from hopsum.experiment.session import Running
+from hopsum.experiment.session import RunningCluster
 from hopsum.experiment.supervision import Notify, keep_agents, keep_switches
 from hopsum.mininet_topos.addresses import grpc_address
 from hopsum.mininet_topos.bmv2_links import Bmv2Links
 from hopsum.mininet_topos.emulation import Emulation
-from hopsum.mininet_topos.lifetime import less_of_root
+from hopsum.mininet_topos.lifetime import reduced_privileges
 from hopsum.network.model import Network
 from hopsum.protocol.channel import Tls
 from hopsum.protocol.web_address import WebAddress
@@ -152,7 +152,7 @@ def run_emulated_cluster(
         ) as emulation,
     ):
 
-        async def serve(running: Running) -> None:
+        async def serve(running: RunningCluster) -> None:
             with show(running.cluster, running.driver):
                 notify(f"{network.name} is up, its controller at {running.address}")
                 notify(
@@ -189,7 +189,7 @@ async def with_running_cluster(
     pipeline: Pipeline,
     settings: ClusterSettings,
     notify: Notify,
-    work: Callable[[Running], Coroutine[Any, Any, None]],
+    work: Callable[[RunningCluster], Coroutine[Any, Any, None]],
     *,
     hosts: Iterable[str] | None = None,
     packet_io: str = "fast",
@@ -219,7 +219,7 @@ async def with_running_cluster(
             other_links=Bmv2Links(emulation).states if emulation.engine == Engine.BMV2 else None,
             link_bytes=partial(_link_bytes, emulation),
         ) as (cluster, bound):
-            running = Running(cluster, driver, emulation.link_bytes, bound)
+            running = RunningCluster(cluster, driver, emulation.link_bytes, bound)
             command = partial(_agent_command, emulation, bound, packet_io)
             named = tuple(network.hosts if hosts is None else hosts)
             await _first_of(
@@ -238,7 +238,7 @@ def _agent_command(emulation: Emulation, address: str, packet_io: str, host: str
         links |= network.ports(host)  # the first stays so: frames of no tree leave there
         interfaces = [f"{port}@{emulation.interface(host, at)}" for port, at in links.items()]
     return [
-        *less_of_root(),
+        *reduced_privileges(),
         *(str(AGENT), "serve", "--controller", address, "--host", host),
         *(part for name in interfaces for part in ("--interface", name)),
         *("--packet-io", packet_io),

@@ -82,7 +82,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparisonResult:
     """One all-reduce of `size` bytes among `workers`. `hottest`: the link with the most bytes.
 
     `form`: how the algorithm level-wise exchanges; empty for the others.
@@ -117,7 +117,7 @@ class Compared:
         }
 
 
-def compare(comparison: Comparison) -> Iterator[Compared]:
+def compare(comparison: Comparison) -> Iterator[ComparisonResult]:
     """Simulate all cases, in order of workers, size and algorithm.
 
     Raises NetworkError, PlanError, ScheduleError or ExperimentError for an impossible case.
@@ -137,7 +137,7 @@ def compare(comparison: Comparison) -> Iterator[Compared]:
 
 def compare_on(
     network: Network, comparison: Comparison, workers: int | None = None
-) -> Iterator[Compared]:
+) -> Iterator[ComparisonResult]:
     """Simulate the cases of a number of workers (None: all hosts) on a network, as `compare`."""
     algorithms = comparison.algorithms or _possible(network, workers)
     placement = place_ranks(network, workers, comparison.servers)
@@ -196,8 +196,8 @@ def _experiment(comparison: Comparison, workers: int, name: str) -> Experiment:
     )
 
 
-def _compared(name: str, workers: int, size: int, found: Estimate) -> Compared:
-    return Compared(name, workers, size, found.seconds, found.total_bytes, *found.hottest)
+def _compared(name: str, workers: int, size: int, found: Estimate) -> ComparisonResult:
+    return ComparisonResult(name, workers, size, found.seconds, found.total_bytes, *found.hottest)
 
 
 def parse_background(text: str) -> Background:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, TypeVar
 from hopsum.experiment.cluster import with_running_cluster
 from hopsum.experiment.event_loop import run_async, terminable
 from hopsum.experiment.pipelines import pipeline_for
-from hopsum.experiment.prepare import Prepared
-from hopsum.experiment.result import Measured
-from hopsum.experiment.session import Progress, Running, run_job
+from hopsum.experiment.prepare import PreparedExperiment
+from hopsum.experiment.result import RunMeasurement
+from hopsum.experiment.session import Progress, RunningCluster, run_job
 from hopsum.experiment.supervision import Notify
 from hopsum.mininet_topos.emulation import Emulation
 
@@ -25,13 +25,13 @@ _T = TypeVar("_T")
 
 
 def run_emulated(
-    prepared: Prepared,
+    prepared: PreparedExperiment,
     progress: Progress,
     recording: Recording | None = None,
     pcap: Path | None = None,
     trace: Sequence[str] = (),
     notify: Notify = LOGGER.info,
-) -> Measured:
+) -> RunMeasurement:
     """Start the network, run the job and clean up; `notify` gets lines about what is started.
 
     Raises MininetUnavailable, EmulationError, SwitchFailed, DriverError, RunFailed.
@@ -46,8 +46,8 @@ def run_emulated(
 
 
 def with_cluster(
-    prepared: Prepared,
-    work: Callable[[Running, Emulation], Awaitable[_T]],
+    prepared: PreparedExperiment,
+    work: Callable[[RunningCluster, Emulation], Awaitable[_T]],
     *,
     all_hosts: bool = False,
     pcap: Path | None = None,
@@ -76,7 +76,7 @@ def with_cluster(
         ) as emulation,
     ):
 
-        async def keep(running: Running) -> None:
+        async def keep(running: RunningCluster) -> None:
             running.notes = notes
             results.append(await work(running, emulation))
 

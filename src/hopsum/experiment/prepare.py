@@ -30,7 +30,7 @@ from hopsum.experiment.description import (
     ExperimentError,
     WorldKind,
 )
-from hopsum.experiment.result import DirectedLink, Predicted
+from hopsum.experiment.result import DirectedLink, RunPrediction
 from hopsum.host_agent.memory import too_much
 from hopsum.host_agent.node.timing import SLACK, suitable_options
 from hopsum.host_agent.task import Task, task_from, task_message
@@ -58,7 +58,7 @@ ALONE = ClusterSettings(
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedExperiment:
     """A prepared experiment.
 
     `job`: the job for a cluster with these settings; `plan`: the plan that the cluster will make,
@@ -74,7 +74,7 @@ class Prepared:
     plan: JobPlan | None
     vectors: JobPlan | None
     workload: WorkloadSpec
-    predicted: Predicted
+    predicted: RunPrediction
     forms: tuple[str, ...] = ()
 
     @property
@@ -89,7 +89,7 @@ class Prepared:
         return tuple(dict.fromkeys((*placed.workers, *placed.servers)))
 
 
-def prepare(experiment: Experiment, network: Network | None = None) -> Prepared:
+def prepare(experiment: Experiment, network: Network | None = None) -> PreparedExperiment:
     """Load, place, plan and predict.
 
     `network`: as it is, in place of the one that the experiment names; in Mininet latencies are not
@@ -153,7 +153,7 @@ def prepare(experiment: Experiment, network: Network | None = None) -> Prepared:
         coordination=_coordination_of(job),
         coordination_limits=_limits_of(job),
     )
-    return Prepared(
+    return PreparedExperiment(
         chosen,
         network,
         settings,
@@ -163,7 +163,7 @@ def prepare(experiment: Experiment, network: Network | None = None) -> Prepared:
         vectors,
         workload,
         # The numbers of TCP's segments and acknowledgements are not predictable.
-        Predicted(
+        RunPrediction(
             links,
             estimated.seconds,
             plan is not None and not plan.host_parts,

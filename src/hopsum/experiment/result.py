@@ -25,7 +25,7 @@ class RunFailed(OperationError):
 
 
 @dataclass(frozen=True, slots=True)
-class Predicted:
+class RunPrediction:
     """Predicted bytes on every link by direction, and seconds.
 
     `exact`: without loss, bytes are exactly these; otherwise hosts sum over TCP and bytes are an
@@ -40,7 +40,7 @@ class Predicted:
 
 
 @dataclass(slots=True)
-class Measured:
+class RunMeasurement:
     """Measurements. `links`: bytes by direction, from the interfaces' own counters.
 
     `seconds`: time spent in all-reduces; virtual time in simulation. `switches`: outcome counters
@@ -81,8 +81,8 @@ class Report:
     experiment: Experiment
     tensor_elements: int
     """Elements that a worker submits over all rounds."""
-    predicted: Predicted
-    measured: Measured | None = None
+    predicted: RunPrediction
+    measured: RunMeasurement | None = None
     forms: tuple[str, ...] = ()
     """Forms of the algorithm level-wise."""
     steps: int = 1

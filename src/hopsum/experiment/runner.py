@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from hopsum.experiment.captured_trace import captured_trace, prepare_captures, trace_conditions
 from hopsum.experiment.description import Engine, Experiment, ExperimentError, WorldKind
-from hopsum.experiment.prepare import Prepared, prepare
-from hopsum.experiment.result import Measured, Report
+from hopsum.experiment.prepare import PreparedExperiment, prepare
+from hopsum.experiment.result import Report, RunMeasurement
 from hopsum.experiment.session import Progress, no_progress
 
 if TYPE_CHECKING:
@@ -67,13 +67,13 @@ def run_experiment(
 
 
 def _run(
-    prepared: Prepared,
+    prepared: PreparedExperiment,
     progress: Progress,
     recording: Recording | None,
     pcap: Path | None,
     trace: FragmentTrace | None,
     notify: Notify | None,
-) -> Measured:
+) -> RunMeasurement:
     if prepared.experiment.world is WorldKind.SIMULATION:
         from hopsum.experiment.simulated import run_simulated
         from hopsum.simulation.capture import Capture

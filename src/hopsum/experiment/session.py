@@ -14,8 +14,8 @@ from hopsum.controller.dataplane.driver import Driver, State
 from hopsum.controller.jobs.cluster import Cluster
 from hopsum.controller.jobs.job import Job
 from hopsum.controller.jobs.job_state import JobState
-from hopsum.experiment.prepare import Prepared
-from hopsum.experiment.result import DirectedLink, Measured, RunFailed
+from hopsum.experiment.prepare import PreparedExperiment
+from hopsum.experiment.result import DirectedLink, RunFailed, RunMeasurement
 from hopsum.host_agent.workload import (
     Verdict,
     intervals_from,
@@ -41,7 +41,7 @@ def no_progress(done: int, total: int) -> None:
 
 
 @dataclass
-class Running:
+class RunningCluster:
     """A running cluster. `link_bytes`: bytes on its links, by direction.
 
     `address`: of its controller. `notes`: messages about its processes, for display.
@@ -55,11 +55,11 @@ class Running:
 
 
 async def run_job(
-    running: Running,
-    prepared: Prepared,
+    running: RunningCluster,
+    prepared: PreparedExperiment,
     progress: Progress,
     recording: Recording | None = None,
-) -> Measured:
+) -> RunMeasurement:
     """Submit an experiment's job, follow it to its end and measure; jobs may run in sequence.
 
     The cluster's states go to `recording`. Raises RunFailed for a job that fails or exceeds the
@@ -82,7 +82,9 @@ async def run_job(
         recording.add(await source.state())
 
 
-async def _run_job(running: Running, prepared: Prepared, progress: Progress) -> Measured:
+async def _run_job(
+    running: RunningCluster, prepared: PreparedExperiment, progress: Progress
+) -> RunMeasurement:
     cluster, limit = running.cluster, prepared.experiment.limit
     await wait_for_agents(running, prepared.hosts)
     before = running.link_bytes()
@@ -109,7 +111,7 @@ async def _run_job(running: Running, prepared: Prepared, progress: Progress) -> 
     )
 
 
-async def wait_for_agents(running: Running, hosts: Sequence[str]) -> None:
+async def wait_for_agents(running: RunningCluster, hosts: Sequence[str]) -> None:
     """Wait for the agents of hosts. Raises RunFailed."""
     try:
         async with asyncio.timeout(ATTACH_SECONDS):
@@ -127,7 +129,9 @@ async def wait_for_agents(running: Running, hosts: Sequence[str]) -> None:
         ) from None
 
 
-async def _follow(cluster: Cluster, job: Job, prepared: Prepared, progress: Progress) -> None:
+async def _follow(
+    cluster: Cluster, job: Job, prepared: PreparedExperiment, progress: Progress
+) -> None:
     """Wait for the end of the job and of those that it needs."""
     total, shown = len(prepared.workload.tensor_sizes()), -1
     while not job.state.over or any(not other.state.over for other in cluster.jobs):
@@ -138,7 +142,7 @@ async def _follow(cluster: Cluster, job: Job, prepared: Prepared, progress: Prog
     progress(job.round, total)
 
 
-async def _settled(running: Running) -> Mapping[DirectedLink, int]:
+async def _settled(running: RunningCluster) -> Mapping[DirectedLink, int]:
     """Return the links' counters once traffic has stopped."""
     counted = running.link_bytes()
     while True:
@@ -172,13 +176,13 @@ def measured(
     links: Mapping[DirectedLink, int],
     switches: Mapping[str, Mapping[str, int]],
     events: Sequence[tuple[float, str]] = (),
-) -> Measured:
+) -> RunMeasurement:
     """Return the measurements of a run, from its workers' reports."""
     verdict = Verdict()
     for report in reports:
         verdict.merge(verdict_from(report.verdict))
     intervals = [intervals_from(report.intervals) for report in reports]
-    return Measured(
+    return RunMeasurement(
         seconds=reduce_seconds(intervals),
         links=links,
         switches=switches,

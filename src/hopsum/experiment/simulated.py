@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from hopsum.experiment.description import Engine
 from hopsum.experiment.pipelines import pipeline_for
-from hopsum.experiment.prepare import Prepared
-from hopsum.experiment.result import Measured
-from hopsum.experiment.session import Progress, Running, run_job, wait_for_agents
+from hopsum.experiment.prepare import PreparedExperiment
+from hopsum.experiment.result import RunMeasurement
+from hopsum.experiment.session import Progress, RunningCluster, run_job, wait_for_agents
 from hopsum.simulation.cluster import ClusterOptions, VirtualCluster
 from hopsum.simulation.events import EventQueue
 from hopsum.simulation.faults import Faults
@@ -38,12 +38,12 @@ def loader() -> Loader:
 
 
 def run_simulated(
-    prepared: Prepared,
+    prepared: PreparedExperiment,
     progress: Progress,
     recording: Recording | None = None,
     observers: Sequence[Observer] = (),
     faults: Faults | None = None,
-) -> Measured:
+) -> RunMeasurement:
     """Start a cluster in virtual time and run the job on it; raises as `run_job`.
 
     `faults`: None: those of the experiment.
@@ -52,7 +52,7 @@ def run_simulated(
     pipeline = pipeline_for(network, Engine.EMBEDDED, settings)
     queue = EventQueue()
 
-    async def run() -> Measured:
+    async def run() -> RunMeasurement:
         options = ClusterOptions(
             pipeline,
             loader(),
@@ -65,7 +65,7 @@ def run_simulated(
         )
         async with VirtualCluster(network, options, queue) as cluster:
             controller, driver = await cluster.up()
-            running = Running(controller, driver, cluster.link_bytes, "virtual time")
+            running = RunningCluster(controller, driver, cluster.link_bytes, "virtual time")
             if experiment.outages:
                 await wait_for_agents(running, prepared.hosts)
             for outage in experiment.outages:

@@ -18,9 +18,9 @@ from hopsum.controller.jobs.job_state import JobState
 from hopsum.experiment.description import ExperimentError
 from hopsum.experiment.emulated import with_cluster
 from hopsum.experiment.event_loop import run_async, terminable
-from hopsum.experiment.prepare import Prepared
+from hopsum.experiment.prepare import PreparedExperiment
 from hopsum.experiment.result import DirectedLink
-from hopsum.experiment.session import Running, wait_for_agents
+from hopsum.experiment.session import RunningCluster, wait_for_agents
 from hopsum.experiment.supervision import end_processes
 from hopsum.host_agent.workload import intervals_from, reduce_seconds
 from hopsum.mininet_topos.emulation import Emulation
@@ -62,7 +62,7 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class TrainingResult:
     """Measurements of a training on a cluster. Times in seconds.
 
     `summing`: time with sums in progress in the switches. `sent`: bytes sent by all hosts of its
@@ -81,16 +81,16 @@ class Trained:
     restarts: int
     errors: tuple[str, ...]
     steps: tuple[float, ...] = ()
-    gloo: Trained | None = None
+    gloo: TrainingResult | None = None
 
 
-def train(prepared: Prepared, training: Training, show: Show) -> Trained:
+def train(prepared: PreparedExperiment, training: Training, show: Show) -> TrainingResult:
     """Start a cluster and train on its workers.
 
     What rank r prints goes to logs/rank-r.log. Raises as `with_cluster`.
     """
 
-    async def run(running: Running, emulation: Emulation) -> Trained:
+    async def run(running: RunningCluster, emulation: Emulation) -> TrainingResult:
         await wait_for_agents(running, prepared.hosts)
         client = ControllerClient(running.address)
         return await Trainer(emulation, prepared.placement.workers, client, show).run(training)
@@ -100,7 +100,7 @@ def train(prepared: Prepared, training: Training, show: Show) -> Trained:
 
 def train_on_running(
     client: ControllerClient, workers: int, training: Training, show: Show
-) -> Trained:
+) -> TrainingResult:
     """Train on the first `workers` hosts of a cluster that another process has up in Mininet.
 
     What rank r prints goes to logs/rank-r.log. Raises EmulationError, NetworkError,
@@ -135,7 +135,7 @@ class Trainer:
     client: ControllerClient
     show: Show
 
-    async def run(self, training: Training) -> Trained:
+    async def run(self, training: Training) -> TrainingResult:
         """Train, and on request again over gloo."""
         trained = await self._train(named(training, "switches"))
         if not training.compare_gloo or trained.errors:
@@ -145,7 +145,7 @@ class Trainer:
         gloo = await self._train(named(over_gloo, "gloo"))
         return with_comparison(trained, gloo)
 
-    async def _train(self, training: Training) -> Trained:
+    async def _train(self, training: Training) -> TrainingResult:
         """Train and measure; on cancellation, first end jobs and ranks."""
         run = f"hopsum-{secrets.token_hex(4)}"
         before, began = self.hosts.link_bytes(), time.monotonic()
@@ -190,7 +190,7 @@ def named(training: Training, run: str) -> Training:
     return replace(training, command=[word.replace("{run}", run) for word in training.command])
 
 
-def with_comparison(trained: Trained, gloo: Trained) -> Trained:
+def with_comparison(trained: TrainingResult, gloo: TrainingResult) -> TrainingResult:
     """Return a training with the one over gloo; trainings that differ are an error, no figure."""
     ours, theirs = len(trained.steps), len(gloo.steps)
     if gloo.errors or ours == theirs > 0:
@@ -283,7 +283,7 @@ def trained(
     after: Mapping[DirectedLink, int],
     codes: Sequence[int],
     ranks_per_host: int = 1,
-) -> Trained:
+) -> TrainingResult:
     """Combine the measurements: links' bytes by direction, exit codes by worker.
 
     Of jobs that did not finish only the last ranks' are errors: the others were replaced by the
@@ -309,7 +309,7 @@ def trained(
         if len(reports) == len(job.workers):
             intervals.append([intervals_from(report.intervals) for report in reports])
     hosts = {*workers, *(server for job in jobs for server in job.servers)}
-    return Trained(
+    return TrainingResult(
         seconds,
         reduce_seconds(*intervals),
         sum(job.round for job in jobs),

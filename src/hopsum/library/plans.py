@@ -21,13 +21,13 @@ from hopsum.planning.embedding.job_planner import EmbeddedJob
 from hopsum.planning.model.forest import Forest, ForestOptions
 from hopsum.planning.model.graph import planning_graph
 from hopsum.planning.model.placement import place_ranks
-from hopsum.planning.model.request import Algorithm, Planner, PlanRequest
+from hopsum.planning.model.request import Planner, PlanRequest, SwitchRole
 from hopsum.planning.model.stack_depth import stack_depth
 from hopsum.planning.model.window import default_window
 from hopsum.planning.registry import (
     MULTI_HOP,
     PLANNERS,
-    Planned,
+    PlannerResult,
     find_planner,
     make_plan,
     with_options,
@@ -56,7 +56,7 @@ class Plan:
     network: Network
     request: PlanRequest
     planner: str
-    planned: Planned
+    planned: PlannerResult
     prediction: Estimate | None
 
     @property
@@ -351,7 +351,7 @@ def request_of(
         1,
         placed.workers,
         placed.servers,
-        algorithm=choice(Algorithm, "algorithm", options.get("algorithm", Algorithm.IN_NETWORK)),
+        algorithm=choice(SwitchRole, "algorithm", options.get("algorithm", SwitchRole.IN_NETWORK)),
         lanes=lanes,
         max_hops=stack_depth(network, lanes, options.get("max_hops")),
         results=None if results is None else choice(Results, "results", results),

@@ -22,7 +22,7 @@ from hopsum.collectives.choices import (
 )
 from hopsum.coordination.tree import TreeLimits
 from hopsum.experiment.description import Engine, Experiment, PacketIo, WorldKind
-from hopsum.experiment.result import Measured, Report
+from hopsum.experiment.result import Report, RunMeasurement
 from hopsum.experiment.runner import run_experiment
 from hopsum.library.choices import choice
 from hopsum.library.progress import progress_bar
@@ -171,7 +171,7 @@ class Result:
         return f"<p>{escape(str(self))}</p><table>{rows}</table>"
 
     @property
-    def _measured(self) -> Measured:
+    def _measured(self) -> RunMeasurement:
         assert self.report.measured is not None  # `run` raises where a run has no measurement
         return self.report.measured
 

@@ -38,7 +38,7 @@ MULTI_HOP = DEFAULT_PLANNER
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannerResult:
     """What a planner has found.
 
     `job`: the plan that agents and switches run; None for trees among hosts, which run as a
@@ -87,7 +87,7 @@ class PlannerEntry:
 
     meaning: str
     options: tuple[PlannerOption, ...]
-    plan: Callable[[Network, PlanRequest, Allocator], Planned] | None = None
+    plan: Callable[[Network, PlanRequest, Allocator], PlannerResult] | None = None
     hosts: Callable[[PlanningGraph, ForestOptions], Forest] | None = None
     mixed: bool = False
 
@@ -97,7 +97,7 @@ def make_plan(
     request: PlanRequest,
     planner: str | Planner = MULTI_HOP,
     allocator: Allocator | None = None,
-) -> Planned:
+) -> PlannerResult:
     """Run a planner, by name or a function of one's own. PlanError if no plan meets the request.
 
     Every link needs a bandwidth for the bounds of trees. `allocator` keeps the slots and groups of
@@ -186,10 +186,10 @@ def option_values(request: PlanRequest, planner: str) -> dict[str, str]:
     return {option.name: option.text(request) for option in find_planner(planner).options}
 
 
-def _multi_hop(network: Network, request: PlanRequest, allocator: Allocator) -> Planned:
+def _multi_hop(network: Network, request: PlanRequest, allocator: Allocator) -> PlannerResult:
     routes = solve_multi_hop(network, request, allocator)
     plan = plan_of_routes(network, request, routes, allocator)
-    return Planned(network, request, plan, lambda: _multi_hop_forest(network, plan, routes))
+    return PlannerResult(network, request, plan, lambda: _multi_hop_forest(network, plan, routes))
 
 
 def _multi_hop_forest(network: Network, plan: JobPlan, found: MultiHopAnswer) -> Forest:
@@ -198,7 +198,7 @@ def _multi_hop_forest(network: Network, plan: JobPlan, found: MultiHopAnswer) ->
     return Forest(MULTI_HOP, trees, found.certificate, found.verdict, found.seconds)
 
 
-def _multi_tree(network: Network, request: PlanRequest, allocator: Allocator) -> Planned:
+def _multi_tree(network: Network, request: PlanRequest, allocator: Allocator) -> PlannerResult:
     why_not: PlanError | None = None
     try:
         check_request(network, request)
@@ -211,35 +211,35 @@ def _multi_tree(network: Network, request: PlanRequest, allocator: Allocator) ->
     try:
         if why_not is None:
             plan = plan_of(network, request, forest, allocator)
-            return Planned(network, request, plan, lambda: forest)
+            return PlannerResult(network, request, plan, lambda: forest)
     except PlanError as error:
         why_not = error
-    return Planned(network, request, None, lambda: forest, str(why_not))
+    return PlannerResult(network, request, None, lambda: forest, str(why_not))
 
 
-def _embedding(network: Network, request: PlanRequest, allocator: Allocator) -> Planned:
+def _embedding(network: Network, request: PlanRequest, allocator: Allocator) -> PlannerResult:
     if request.before is not None:
-        return Planned(network, request, plan_job_embedding(network, request, allocator))
+        return PlannerResult(network, request, plan_job_embedding(network, request, allocator))
     found = embed(network, request, allocator)
     plan = realise(network, request, found.embedding, allocator)
-    return Planned(network, request, plan, embedding=found)
+    return PlannerResult(network, request, plan, embedding=found)
 
 
 def _of_function(
     network: Network, request: PlanRequest, allocator: Allocator, planner: Planner
-) -> Planned:
+) -> PlannerResult:
     started = time.perf_counter()
     plan = planner(network, request, allocator)
     seconds = time.perf_counter() - started
     name = getattr(planner, "__name__", "own planner")
-    return Planned(
+    return PlannerResult(
         network, request, plan, lambda: _plan_forest(network, request, plan, name, seconds)
     )
 
 
-def _of_hosts(network: Network, request: PlanRequest, planner: str) -> Planned:
+def _of_hosts(network: Network, request: PlanRequest, planner: str) -> PlannerResult:
     forest = host_forest(planning_graph(network, request.workers), request.forest, planner)
-    return Planned(network, request, None, lambda: forest)
+    return PlannerResult(network, request, None, lambda: forest)
 
 
 def _plan_forest(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hopsum.experiment.comparison import ALGORITHMS, Compared
+from hopsum.experiment.comparison import ALGORITHMS, ComparisonResult
 from hopsum.network.units import format_bytes
 from hopsum.reports.plotting import png
 
@@ -18,7 +18,7 @@ COLOURS = dict(
 )
 
 
-def comparison_plot(compared: Sequence[Compared]) -> bytes:
+def comparison_plot(compared: Sequence[ComparisonResult]) -> bytes:
     """Return a PNG. Time over size is at most workers, the other two at the largest size."""
     from matplotlib.figure import Figure
 
@@ -48,9 +48,9 @@ def draw_lines(axes: Any, points: Sequence[tuple[str, float, float]]) -> None:
 
 def _panel(
     axes: Any,
-    compared: Sequence[Compared],
-    across: Callable[[Compared], float],
-    up: Callable[[Compared], float],
+    compared: Sequence[ComparisonResult],
+    across: Callable[[ComparisonResult], float],
+    up: Callable[[ComparisonResult], float],
 ) -> None:
     draw_lines(axes, [(c.algorithm, across(c), up(c)) for c in compared])
     axes.grid(True, alpha=0.3)

@@ -13,8 +13,8 @@ from typing import Any
 
 from hopsum.controller.web.recording import FIRST_SECONDS, Recording
 from hopsum.experiment.description import WorldKind
-from hopsum.experiment.prepare import Prepared, prepare
-from hopsum.experiment.result import Measured, Report
+from hopsum.experiment.prepare import PreparedExperiment, prepare
+from hopsum.experiment.result import Report, RunMeasurement
 from hopsum.network.model import Network
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.outcomes import Outcome, packets, sums
@@ -57,7 +57,7 @@ class Run:
         return max((load.slots for load in loads.values()), default=0)
 
     @property
-    def measured(self) -> Measured:
+    def measured(self) -> RunMeasurement:
         """Its measurements."""
         assert self.report.measured is not None
         return self.report.measured
@@ -247,7 +247,7 @@ def _slots(run: Run, images: Mapping[str, bytes]) -> str:
     return page.figure(page.image(picture, "slots over time"), caption)
 
 
-def _tree(first: Run, prepared: Prepared) -> list[tuple[str, str]]:
+def _tree(first: Run, prepared: PreparedExperiment) -> list[tuple[str, str]]:
     if prepared.plan is None:
         return []
     picture = network_svg(prepared.network, prepared.plan, link_bytes=dict(first.measured.links))

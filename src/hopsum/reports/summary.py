@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from rich.table import Table
 
 from hopsum.experiment.description import Experiment, WorldKind
-from hopsum.experiment.result import Measured, Report
+from hopsum.experiment.result import Report, RunMeasurement
 
 
 def si(value: float, unit: str) -> str:
@@ -48,7 +48,7 @@ def _goodput(report: Report, seconds: float) -> str:
     return si(bits / seconds if seconds else 0.0, "bit/s")
 
 
-def _as_predicted(report: Report, measured: Measured) -> str:
+def _as_predicted(report: Report, measured: RunMeasurement) -> str:
     """Describe the difference of bytes; it is an error only where every byte is predicted."""
     predicted, differing = report.predicted.links, report.differing_links
     if not differing:
@@ -59,7 +59,7 @@ def _as_predicted(report: Report, measured: Measured) -> str:
     return f"within {100 * most:.2g} %" if most < 1 else f"up to {most + 1:.2g} times"
 
 
-ROWS: tuple[tuple[str, Callable[[Report, Measured], str]], ...] = (
+ROWS: tuple[tuple[str, Callable[[Report, RunMeasurement], str]], ...] = (
     ("seconds", lambda r, m: f"{m.seconds:.3f}"),
     ("seconds predicted", lambda r, m: f"{r.predicted.seconds:.3f}"),
     ("goodput of a worker", lambda r, m: _goodput(r, m.seconds)),
@@ -85,7 +85,7 @@ def _lossless(report: Report) -> str:
     return "0" if none else NOT_PREDICTED
 
 
-PREDICTED: Mapping[str, Callable[[Report, Measured], str]] = {
+PREDICTED: Mapping[str, Callable[[Report, RunMeasurement], str]] = {
     "seconds": lambda r, m: f"{r.predicted.seconds:.3f}",
     "goodput of a worker": lambda r, m: _goodput(r, r.predicted.seconds),
     "bytes on all links": lambda r, m: si(sum(r.predicted.links.values()), "B"),

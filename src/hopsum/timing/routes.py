@@ -41,7 +41,7 @@ TCP = Framing(SEGMENT_BYTES, SEGMENT_HEADER_BYTES, SEGMENT_HEADER_BYTES / 2 / SE
 
 
 @dataclass(frozen=True, slots=True)
-class _Ways:
+class _PathTree:
     """Shortest paths from all nodes to a root.
 
     `links`: those that lead nearer, in order of the nodes they leave. Paths are counted over them:
@@ -88,7 +88,7 @@ class LinkArrays:
         self._out = order
         self._out_start = np.searchsorted(self._tails[order], np.arange(len(self.names) + 1))
         self._forwards = np.array([forwards(network, name) for name in self.names])
-        self._searches: dict[int, _Ways] = {}
+        self._searches: dict[int, _PathTree] = {}
 
     def _root(self, destination: int) -> int:
         """Return the node whose search covers a destination: itself, or its only neighbour."""
@@ -97,7 +97,7 @@ class LinkArrays:
             return destination
         return int(self._heads[self._out[first]])
 
-    def _search(self, root: int) -> _Ways:
+    def _search(self, root: int) -> _PathTree:
         """Return the paths from every node to `root`, by breadth-first search."""
         known = self._searches.get(root)
         if known is not None:
@@ -129,7 +129,7 @@ class LinkArrays:
             np.add.at(counts, at, counts[heads])
             counts[level] = np.minimum(counts[level], MANY_PATHS)
         before = np.concatenate(([0], np.cumsum(counts[self._heads[links]])))
-        self._searches[root] = ways = _Ways(links, before[starts[:-1]], before[1:], counts)
+        self._searches[root] = ways = _PathTree(links, before[starts[:-1]], before[1:], counts)
         return ways
 
     def _leaving(self, nodes: Integers) -> Integers:

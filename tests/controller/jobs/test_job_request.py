@@ -20,7 +20,7 @@ from hopsum.coordination.tree import TreeLimits
 from hopsum.network.builder import NetworkBuilder
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
-from hopsum.planning.model.request import Algorithm, PlanRequest, WeightSteps
+from hopsum.planning.model.request import PlanRequest, SwitchRole, WeightSteps
 from hopsum.protocol import hopsum_pb2 as pb
 
 KEY = bytes(range(32))
@@ -94,7 +94,7 @@ def test_a_window_keeps_links_busy_while_processes_wait(rate: float | None, wind
 def test_windows_of_other_jobs_fit_a_queue_that_all_workers_share() -> None:
     """A server alone gets all workers' frames, and trees of an embedding share links with TCP."""
     network = load_network("star:4")
-    assert _window(network, JobSpec("a", 4, algorithm=Algorithm.SERVER)) == 128
+    assert _window(network, JobSpec("a", 4, algorithm=SwitchRole.SERVER)) == 128
     assert _window(network, JobSpec("a", 2, planner="embedding")) == 64
     assert _window(network, JobSpec("a", 2, window=32)) == 32
 

@@ -67,7 +67,9 @@ def test_a_submission_is_planned_once_and_checked_once(monkeypatch: pytest.Monke
     plan_multi_hop = entry.plan
     assert plan_multi_hop is not None
 
-    def counted(network: Network, request: PlanRequest, allocator: Allocator) -> registry.Planned:
+    def counted(
+        network: Network, request: PlanRequest, allocator: Allocator
+    ) -> registry.PlannerResult:
         planned.append(request.job)
         return plan_multi_hop(network, request, allocator)
 

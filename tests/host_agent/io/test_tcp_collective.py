@@ -16,8 +16,9 @@ from hopsum.collectives.algorithms.halving_doubling import halving_doubling_all_
 from hopsum.collectives.algorithms.level_wise import level_wise_all_reduce
 from hopsum.collectives.algorithms.ring import ring_all_reduce
 from hopsum.collectives.algorithms.trees import double_tree_all_reduce, server_all_reduce
+from hopsum.collectives.choices import Collective
 from hopsum.collectives.execution import Channel, Execution, channels
-from hopsum.collectives.schedule import Collective, Ranges, Schedule, make_step
+from hopsum.collectives.schedule import Ranges, Schedule, make_step
 from hopsum.collectives.tree import Tree
 from hopsum.host_agent.io import tcp_collective as module
 from hopsum.host_agent.io.tcp_collective import _GREETING, PeerLost, TcpCollective

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hopsum.collectives.plan import PlanError
 from hopsum.network.topologies import Options, make_topology
 from hopsum.planning.bounds.bidirected_cut import bidirected_cut
-from hopsum.planning.bounds.cut_proof import CutCertificate, CutWeights, Ways
+from hopsum.planning.bounds.cut_proof import CutCertificate, CutDirections, CutWeights
 from hopsum.planning.bounds.minimum_cut import Cut, FlowNetwork
 from hopsum.planning.bounds.relay import relay_bound
 from hopsum.planning.bounds.steiner_cut import steiner_cut
@@ -65,7 +65,7 @@ def check_proof(graph: PlanningGraph, proof: Certificate, plain_may_copy: bool =
     assert all(graph.workers & frozenset(part) for part in weights.parts)
     assert not weights.potentials.keys() & (graph.combines | frozenset(weights.roots))
     if plain_may_copy:
-        assert weights.ways is Ways.UP or not weights.potentials
+        assert weights.ways is CutDirections.UP or not weights.potentials
     z = dict(zip(map(frozenset, weights.parts), weights.weights, strict=True))
     into_roots = [sum((w for u, w in z.items() if v in u), Fraction(0)) for v in weights.roots]
     forced = sum(z.values(), Fraction(0)) - max(into_roots)
@@ -81,7 +81,7 @@ def check_proof(graph: PlanningGraph, proof: Certificate, plain_may_copy: bool =
             )
             for a, b in ((u, v), (v, u))
         ]
-        offered += capacity * (sum(lengths) if weights.ways is Ways.UP else max(lengths))
+        offered += capacity * (sum(lengths) if weights.ways is CutDirections.UP else max(lengths))
     assert proof.bound * forced == offered
 
 
@@ -264,7 +264,7 @@ def test_weights_add_up_by_hand() -> None:
     assert weights.rate(graph) == 5
     assert weights.total(graph) == 1
     assert weights.hottest(graph) == Fraction(1, 2)
-    up = replace(weights, potentials={"s": Fraction(-1, 2)}, ways=Ways.UP)
+    up = replace(weights, potentials={"s": Fraction(-1, 2)}, ways=CutDirections.UP)
     half = Fraction(1, 2)
     assert up.lengths(graph) == dict.fromkeys(up.lengths(graph), half)
     assert up.rate(graph) == 5

@@ -17,7 +17,7 @@ from hopsum.network.topologies import Options, make_topology
 from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.demand import Model
 from hopsum.planning.model.forest import ForestOptions
-from hopsum.planning.model.request import Algorithm, EmbeddingOptions, PlanRequest, WeightSteps
+from hopsum.planning.model.request import EmbeddingOptions, PlanRequest, SwitchRole, WeightSteps
 from hopsum.planning.registry import EMBEDDING, plan_job
 from hopsum.timing.estimate import Fidelity, estimate
 from hopsum.timing.flow_simulator import TimingError
@@ -243,7 +243,7 @@ def test_networks_of_hosts_have_embeddings_too() -> None:
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        (replace(REQUEST, algorithm=Algorithm.SERVER), "planner multi-hop"),
+        (replace(REQUEST, algorithm=SwitchRole.SERVER), "planner multi-hop"),
         (replace(REQUEST, results=Results.UNICAST), "planner multi-hop"),
         (only(Model.RING, period=1), "boundaries every 1 tensors"),
         (only(Model.IN_NETWORK, auxiliary=()), "no in-network is possible"),

@@ -13,7 +13,7 @@ from hopsum.collectives.choices import EMBEDDING, MULTI_TREE
 from hopsum.network.builder import NetworkBuilder
 from hopsum.network.loaders import load_network
 from hopsum.planning.model.forest import ForestOptions
-from hopsum.planning.model.request import Algorithm, PlanRequest
+from hopsum.planning.model.request import PlanRequest, SwitchRole
 from hopsum.planning.model.window import QUEUE_FRAMES, default_window
 
 MULTI_HOP = "multi-hop"
@@ -33,7 +33,7 @@ def test_long_links_need_larger_windows(latency: str, window: int) -> None:
 @pytest.mark.parametrize(("workers", "window"), [(2, 128), (4, 128), (8, 64), (63, 8)])
 def test_the_windows_of_a_servers_workers_fit_its_queue(workers: int, window: int) -> None:
     network = load_network("star:63", link_rate="25M")
-    request = request_of(workers, algorithm=Algorithm.SERVER)
+    request = request_of(workers, algorithm=SwitchRole.SERVER)
     assert default_window(network, request, MULTI_HOP) == window
 
 
@@ -61,7 +61,7 @@ def test_a_job_takes_half_of_the_smallest_switch(slots: int, spare: int, window:
     st.integers(1, 20),
     st.integers(1, 9),
     st.sampled_from([MULTI_HOP, MULTI_TREE, EMBEDDING]),
-    st.sampled_from(Algorithm),
+    st.sampled_from(SwitchRole),
     st.integers(1, 5000),
     st.sampled_from([Fraction(1, 8), Fraction(1, 2), Fraction(1)]),
     st.one_of(st.integers(0, 5000), st.just(inf)),
@@ -72,7 +72,7 @@ def test_a_window_is_a_power_of_two_within_every_limit(
     workers: int,
     servers: int,
     planner: str,
-    algorithm: Algorithm,
+    algorithm: SwitchRole,
     slots: int,
     quota: Fraction,
     free: float,
@@ -87,7 +87,7 @@ def test_a_window_is_a_power_of_two_within_every_limit(
     )
     assert 1 <= window <= most
     assert window & (window - 1) == 0
-    if algorithm is Algorithm.SERVER:
+    if algorithm is SwitchRole.SERVER:
         assert window * workers <= QUEUE_FRAMES
     elif planner == MULTI_HOP:
         assert window == 1 or window * servers <= quota * slots

@@ -16,7 +16,7 @@ from hopsum.planning.model.forest_checker import check_forest
 from hopsum.planning.model.graph import PlanningGraph, planning_graph
 from hopsum.planning.spanning import multi_tree
 from hopsum.planning.spanning.mtree import plan_mtree
-from hopsum.planning.spanning.multi_tree import _Planning, plan_multi_tree
+from hopsum.planning.spanning.multi_tree import _MultiTreePlanner, plan_multi_tree
 from tests.support.paths import EXAMPLES
 from tests.support.search import examples
 from tests.support.tree_world import best_of_two, named, network_of, networks, spanning_trees
@@ -252,7 +252,7 @@ def test_no_plan_is_a_plain_verdict() -> None:
 
 
 def test_a_search_without_time_proves_nothing() -> None:
-    planning = _Planning(named("torus:3x3"), ForestOptions(max_trees=2), 0.0)
+    planning = _MultiTreePlanner(named("torus:3x3"), ForestOptions(max_trees=2), 0.0)
     proved = planning.certificate
     planning._tighten("blocks", float("inf"), "")  # noqa: SLF001
     assert planning.certificate is proved

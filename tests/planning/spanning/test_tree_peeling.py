@@ -13,7 +13,7 @@ from hopsum.planning.model.graph import PlanningGraph
 from hopsum.planning.spanning.spanning_trees import Lengths, NumberedGraph, Tree
 from hopsum.planning.spanning.tree_choice import residual
 from hopsum.planning.spanning.tree_enumeration import all_trees
-from hopsum.planning.spanning.tree_peeling import Peeling, Rest, largest_share
+from hopsum.planning.spanning.tree_peeling import Peeling, ResidualNetwork, largest_share
 from tests.support.tree_world import named, network_of, networks
 
 NEVER = math.inf
@@ -53,7 +53,7 @@ def test_the_rest_carries_what_is_left_and_no_more(
     trees = list(all_trees(numbered))
     tree = trees[number % len(trees)]
     whole = part * strength(graph).bound
-    rest = Rest.of(numbered, whole)
+    rest = ResidualNetwork.of(numbered, whole)
     rate = largest_share(numbered, rest, tree)[0] * rest.unit
     room = min(numbered.capacity[edge] for edge in tree)
     assert 0 <= rate <= room
@@ -65,7 +65,7 @@ def test_the_rest_carries_what_is_left_and_no_more(
 
 def test_shares_below_the_requested_one_are_not_computed() -> None:
     numbered = NumberedGraph(named("torus:3x3"))
-    rest = Rest.of(numbered, strength(numbered.graph).bound)
+    rest = ResidualNetwork.of(numbered, strength(numbered.graph).bound)
     tree = next(all_trees(numbered))
     share, limiting = largest_share(numbered, rest, tree)
     assert largest_share(numbered, rest, tree, share - Fraction(1, 9)) == (share, limiting)
@@ -78,11 +78,11 @@ def test_limiting_edges_of_a_tree() -> None:
     numbered = NumberedGraph(network_of(edges))
     names = numbered.graph.nodes
     tree = next(all_trees(numbered))
-    share, limiting = largest_share(numbered, Rest.of(numbered, Fraction(3)), tree)
+    share, limiting = largest_share(numbered, ResidualNetwork.of(numbered, Fraction(3)), tree)
     assert share == 3
     assert [{names[end] for end in numbered.ends[edge]} for edge in limiting] == [{"c", "d"}]
     numbered = NumberedGraph(network_of([("a", "b", 2), ("a", "c", 4), ("b", "c", 9)]))
-    share, limiting = largest_share(numbered, Rest.of(numbered, Fraction(6)), (0, 1))
+    share, limiting = largest_share(numbered, ResidualNetwork.of(numbered, Fraction(6)), (0, 1))
     assert share == 0
     assert limiting == [0, 1]
 
@@ -97,7 +97,7 @@ def test_trees_learn_what_to_cross_once() -> None:
 
 def test_residuals_are_integer_multiples_of_the_unit() -> None:
     numbered = NumberedGraph(network_of([("a", "b", 3), ("b", "c", 3), ("a", "c", 3)]))
-    rest = Rest.of(numbered, Fraction(9, 2))
+    rest = ResidualNetwork.of(numbered, Fraction(9, 2))
     rest.take((0, 1), Fraction(4, 3))
     assert [value * rest.unit for value in rest.capacity] == [
         Fraction(7, 3),

@@ -118,7 +118,7 @@ def test_a_valley_is_taken_where_it_is_faster() -> None:
     for method in Method:
         answer = solve_multi_hop(network, replace(request, method=method), Allocator(network))
         assert answer.rate == answer.bound == Fraction(1, 2)
-        assert [len(flow.workers) for flow in answer.routes[0].meetings["ps"].flows] == [6]
+        assert [len(flow.workers) for flow in answer.routes[0].junctions["ps"].flows] == [6]
 
 
 @pytest.mark.parametrize("method", list(Method))
@@ -128,7 +128,7 @@ def test_few_switches_may_sum(method: Method) -> None:
     for most in range(5):
         request = asked(network, max_aggregating=most, method=method)
         answer = solve_multi_hop(network, request, Allocator(network))
-        summing = [at for at in answer.routes[0].meetings.values() if at.merged]
+        summing = [at for at in answer.routes[0].junctions.values() if at.merged]
         assert len(summing) <= most
         assert answer.verdict is Verdict.OPTIMAL
         rates.append(1 / answer.rate)

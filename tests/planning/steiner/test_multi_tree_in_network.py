@@ -14,7 +14,7 @@ from hopsum.network.model import Network
 from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.forest import ForestOptions
 from hopsum.planning.model.placement import place
-from hopsum.planning.model.request import Algorithm, PlanRequest
+from hopsum.planning.model.request import PlanRequest, SwitchRole
 from hopsum.planning.registry import plan_job
 from hopsum.planning.steiner.multi_tree_in_network import pack_in_network, spread
 from tests.support.jobs import job_of
@@ -106,7 +106,7 @@ def test_plain_spines_pass_every_flow() -> None:
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"algorithm": Algorithm.SERVER}, "use --algorithm in-network"),
+        ({"algorithm": SwitchRole.SERVER}, "use --algorithm in-network"),
         ({"results": Results.UNICAST}, "replicated results"),
         ({"forest": ForestOptions(max_height=3)}, "no tree is of height 3 or less: some worker"),
         ({"servers": ("h1",)}, "host 'h1' cannot be worker and server"),

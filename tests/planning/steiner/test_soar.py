@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hopsum.planning.steiner.low_congestion import least_congestion
 from hopsum.planning.steiner.soar import Placement, soar
-from hopsum.planning.steiner.tree_problem import Chosen, Limits, TreeTask, build_model
+from hopsum.planning.steiner.tree_problem import Limits, NumberedTree, TreeTask, build_model
 from tests.oracles.in_network_trees import all_parents, small_network
 
 # Figure 2 of the paper: a binary tree of seven switches with 2, 6, 5 and 4 messages at its leaves.
@@ -126,7 +126,7 @@ def test_least_congestion_equals_all_sets_tried_out(seed: int) -> None:
     }
     found = least_congestion(problem, parents, most)
     trials = [
-        Chosen(parents, frozenset(number[name] for name in names))
+        NumberedTree(parents, frozenset(number[name] for name in names))
         for names in combinations(sorted(able), min(most, len(able)))
     ]
     times = [problem.time([one]) for one in trials if problem.fits([one])]

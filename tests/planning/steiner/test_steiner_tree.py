@@ -15,7 +15,7 @@ from hopsum.planning.steiner.steiner_tree import Arcs, SteinerTables, Terminal
 def arcs_of(nodes: int, edges: list[tuple[int, int]], merges: list[bool]) -> Arcs:
     """Both directions of every edge."""
     both = edges + [(v, u) for u, v in edges]
-    tails, heads = (np.array(ends, dtype=np.intp) for ends in zip(*both, strict=True))
+    tails, heads = (np.array(leaves, dtype=np.intp) for leaves in zip(*both, strict=True))
     return Arcs(nodes, tails, heads, np.array(merges))
 
 

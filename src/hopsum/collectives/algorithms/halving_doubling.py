@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from hopsum.collectives.choices import Collective
 from hopsum.collectives.schedule import (
-    Collective,
     Numbers,
     Ranges,
     Schedule,
@@ -25,7 +25,7 @@ def halving_doubling_all_reduce(ranks: int, elements: int) -> Schedule:
     numbers, the ranks above the next lower power of two hand all they have to a neighbour first,
     and get the sum in the end: one tensor more each way. Raises ScheduleError for no ranks.
     """
-    halving = _Halving(ranks, elements)
+    halving = _HalvingSteps(ranks, elements)
     steps = [*halving.fold(), *halving.halve(), *halving.double(), *halving.unfold()]
     whole = Ranges.whole(range(ranks), elements)
     return Schedule(NAME, Collective.ALL_REDUCE, ranks, elements, chained(steps), whole, whole)
@@ -48,7 +48,7 @@ def chained(steps: list[Step]) -> tuple[Step, ...]:
     )
 
 
-class _Halving:
+class _HalvingSteps:
     """The steps among `core` members; each of the first `extra` also represents a neighbour."""
 
     def __init__(self, ranks: int, elements: int) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from hopsum.collectives.choices import Collective
 from hopsum.collectives.flows import TreeFlows, tree_flows
 from hopsum.collectives.plan import JobPlan, Results, TreePlan, tensor_ranges
 from hopsum.collectives.schedule import (
-    Collective,
     Ranges,
     Schedule,
     Step,

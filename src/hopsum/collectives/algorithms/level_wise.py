@@ -25,9 +25,9 @@ from fractions import Fraction
 from itertools import pairwise
 
 from hopsum.collectives.algorithms.target_parts import Parts, equal_parts
+from hopsum.collectives.choices import Collective
 from hopsum.collectives.choices import Siblings as Siblings
 from hopsum.collectives.schedule import (
-    Collective,
     Ranges,
     Schedule,
     ScheduleError,

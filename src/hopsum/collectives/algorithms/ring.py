@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from hopsum.collectives.choices import Collective
 from hopsum.collectives.schedule import (
-    Collective,
     Ranges,
     Schedule,
     Step,

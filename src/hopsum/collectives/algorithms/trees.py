@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from hopsum.collectives.algorithms.rooted import heap_tree
+from hopsum.collectives.choices import Collective
 from hopsum.collectives.schedule import (
-    Collective,
     Ranges,
     Schedule,
     ScheduleError,

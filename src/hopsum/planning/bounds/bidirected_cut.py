@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hopsum.planning.bounds.cut_programme import CutProblem, heaviest_cuts
-from hopsum.planning.bounds.cut_proof import Ways, rate_certificate
+from hopsum.planning.bounds.cut_proof import CutDirections, rate_certificate
 from hopsum.planning.bounds.strength import strength
 from hopsum.planning.model.forest import Certificate
 from hopsum.planning.model.graph import PlanningGraph
@@ -29,6 +29,6 @@ def bidirected_cut(
     bounds = [rate_certificate(graph, everyone)]
     forwarding = frozenset(graph.nodes) - graph.combines - {root}
     if forwarding:
-        upwards = CutProblem(graph, root, forwarding, ways=Ways.UP, time_limit=time_limit)
+        upwards = CutProblem(graph, root, forwarding, ways=CutDirections.UP, time_limit=time_limit)
         bounds.append(rate_certificate(graph, heaviest_cuts(upwards)))
     return min(bounds, key=lambda certificate: certificate.bound)

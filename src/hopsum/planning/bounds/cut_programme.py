@@ -17,7 +17,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from hopsum.planning.bounds.cut_proof import CutWeights, Ways
+from hopsum.planning.bounds.cut_proof import CutDirections, CutWeights
 from hopsum.planning.bounds.cut_rounding import rounded_weights
 from hopsum.planning.bounds.minimum_cut import FlowNetwork
 from hopsum.planning.bounds.steiner_cut import steiner_cut
@@ -52,7 +52,7 @@ class CutProblem:
     root: str | None
     forwarding: frozenset[str]
     by_capacity: bool = True
-    ways: Ways = Ways.BOTH
+    ways: CutDirections = CutDirections.BOTH
     time_limit: float = INFINITY
 
     @property
@@ -65,7 +65,7 @@ class CutProblem:
         if self.root is not None:
             return (self.root,)
         able = tuple(name for name in self.graph.nodes if name in self.graph.combines)
-        if self.ways is Ways.BOTH:
+        if self.ways is CutDirections.BOTH:
             return next((name,) for name in able if name in self.graph.workers)
         return able
 
@@ -204,7 +204,7 @@ class _CutProgramme:
             values[self._roots[node]] = 1 / len(starts)
         if self._problem.by_capacity:
             largest = max(self._graph.capacity.values())
-            both = 2 if self._problem.ways is Ways.BOTH else 1
+            both = 2 if self._problem.ways is CutDirections.BOTH else 1
             values[self._busiest] = both * largest / width
         return values
 
@@ -224,7 +224,7 @@ class _CutProgramme:
         for (u, v), capacity in self._graph.capacity.items():
             there = self._arcs[self._index[u], self._index[v]]
             back = self._arcs[self._index[v], self._index[u]]
-            joint = self._problem.ways is Ways.BOTH
+            joint = self._problem.ways is CutDirections.BOTH
             for columns in ((there, back),) if joint else ((there,), (back,)):
                 terms = dict.fromkeys(columns, 1.0) | {self._busiest: -float(capacity / largest)}
                 self._programme.add_constraint(terms, upper=0.0)

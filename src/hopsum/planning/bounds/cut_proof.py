@@ -31,7 +31,7 @@ from hopsum.planning.model.graph import Edge, PlanningGraph
 Parts = tuple[tuple[str, ...], ...]
 
 
-class Ways(Enum):
+class CutDirections(Enum):
     """Directions of the data that a proof counts."""
 
     BOTH = "up and down"
@@ -49,7 +49,7 @@ class CutWeights:
     weights: tuple[Fraction, ...]
     potentials: Mapping[str, Fraction]
     roots: tuple[str, ...]
-    ways: Ways = Ways.BOTH
+    ways: CutDirections = CutDirections.BOTH
 
     def lengths(self, graph: PlanningGraph) -> dict[Edge, Fraction]:
         """Return l of every arc (u, v) of the graph, in both directions of each edge."""
@@ -98,7 +98,7 @@ class CutWeights:
         offered = Fraction(0)
         for (u, v), c in capacity.items():
             there, back = lengths[u, v], lengths[v, u]
-            offered += c * (max(there, back) if self.ways is Ways.BOTH else there + back)
+            offered += c * (max(there, back) if self.ways is CutDirections.BOTH else there + back)
         return offered
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
-from hopsum.planning.bounds.cut_proof import CutWeights, Ways
+from hopsum.planning.bounds.cut_proof import CutDirections, CutWeights
 from hopsum.planning.bounds.proportion import whole_proportion
 from hopsum.planning.model.graph import PlanningGraph
 
@@ -18,7 +18,7 @@ def rounded_weights(
     cuts: Mapping[frozenset[int], float],
     potentials: Mapping[str, float],
     roots: tuple[str, ...],
-    ways: Ways,
+    ways: CutDirections,
 ) -> list[CutWeights]:
     """Yield exact weights near the given ones, in several roundings.
 

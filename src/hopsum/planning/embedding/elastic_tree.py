@@ -87,23 +87,23 @@ def _count(region: Region, aggregator: str) -> int:
 def all_trees(whole: Region) -> Iterator[Tree]:
     """Yield every tree once."""
     for root in whole.hosts:
-        for parents in _hung(whole, root):
+        for parents in _attachments(whole, root):
             yield root, parents
 
 
-def _hung(region: Region, aggregator: str) -> Iterator[dict[str, str]]:
+def _attachments(region: Region, aggregator: str) -> Iterator[dict[str, str]]:
     """Yield all ways to attach a region's workers, and those of its parts, to an aggregator."""
     own = {worker: aggregator for worker in region.workers if worker != aggregator}
     below: list[list[dict[str, str]]] = []
     for part in region.parts:
         if aggregator in part.hosts:
-            below.append(list(_hung(part, aggregator)))
+            below.append(list(_attachments(part, aggregator)))
         else:
             below.append(
                 [
                     {chosen: aggregator} | parents
                     for chosen in part.hosts
-                    for parents in _hung(part, chosen)
+                    for parents in _attachments(part, chosen)
                 ]
             )
     for chosen_ways in product(*below):

@@ -21,7 +21,7 @@ from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.demand import JobDemand, Model, Resources, unused
 from hopsum.planning.model.job_plans import MAX_TREES, job_plan
 from hopsum.planning.model.options import EMBEDDING_TIME
-from hopsum.planning.model.request import Algorithm, PlanRequest
+from hopsum.planning.model.request import PlanRequest, SwitchRole
 from hopsum.planning.model.routes import make_route
 from hopsum.planning.steiner.multi_hop import solve_tasks
 from hopsum.planning.steiner.tree_problem import Limits, TreeTask
@@ -112,7 +112,7 @@ def _check(request: PlanRequest) -> None:
             f"boundaries every {request.embedding.period} tensors: expected 0 (none), or 2 or "
             "more; a host asks for the next one when all have passed the last"
         )
-    if request.algorithm is not Algorithm.IN_NETWORK or request.results is Results.UNICAST:
+    if request.algorithm is not SwitchRole.IN_NETWORK or request.results is Results.UNICAST:
         raise PlanError(
             "planner embedding lets switches sum and copy results where that is best, and hosts "
             "elsewhere; leave --algorithm and --results out, or use the planner multi-hop"

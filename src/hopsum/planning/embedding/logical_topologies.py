@@ -172,7 +172,7 @@ def in_network_tree(
         return None
     able = {node for node in tree.nodes if node in network.switches and sums(node)}
     route = make_route(network, workers, parents, server, able)
-    if len(route.meetings[server].flows) > MAX_CHILDREN:
+    if len(route.junctions[server].flows) > MAX_CHILDREN:
         return None
     loads = {link: int(load) for link, load in link_loads(route, Results.REPLICATED).items()}
     at = frozenset(name for name in summing(route))
@@ -181,7 +181,7 @@ def in_network_tree(
 
 def summing(route: Route) -> list[str]:
     """Return the switches of a route that hold slots."""
-    return [name for name, meeting in route.meetings.items() if meeting.merged]
+    return [name for name, junction in route.junctions.items() if junction.merged]
 
 
 def _exact(counts: Mapping[DirectedLink, int]) -> dict[DirectedLink, Fraction]:

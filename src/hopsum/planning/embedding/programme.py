@@ -32,7 +32,7 @@ TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
-class Relaxed:
+class Relaxation:
     """The programme without integers: a bound, the weights (columns,) of jobs' data that it takes,
     and by how many seconds more a column costs than it is worth (columns,), by `prices` (rows,).
     """
@@ -44,7 +44,7 @@ class Relaxed:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class IntegerSolution:
     """`units` (columns,), None if none were found; no units on these columns are below `bound`."""
 
     units: Units | None
@@ -58,14 +58,14 @@ def relax(
     options: Options,
     scale: float,
     deadline: float,
-) -> tuple[Columns, Relaxed]:
+) -> tuple[Columns, Relaxation]:
     """Solve without integers, adding candidates to the jobs until none helps or the time is up.
 
     `scale`: approximate seconds of an answer. `bound` and `excess` are in seconds for all the data.
     """
     bound = 0.0
 
-    def price(solved: _Solved) -> bool:
+    def price(solved: _LinearSolution) -> bool:
         nonlocal bound
         cheapest = [candidates.price(solved.prices) for candidates in jobs]
         total = 0.0
@@ -83,15 +83,17 @@ def relax(
             or time.monotonic() > deadline
         )
 
-    solved = generate_columns(lambda: _relaxed(Columns(jobs, groups, options), scale), price)
+    solved = generate_columns(
+        lambda: _solve_relaxation(Columns(jobs, groups, options), scale), price
+    )
     columns = solved.columns
     excess = columns.times * options.units @ solved.prices + columns.slots @ solved.slot_prices
     excess -= solved.worth[columns.group]
-    return columns, Relaxed(bound, solved.weights, np.maximum(excess, 0.0), solved.prices)
+    return columns, Relaxation(bound, solved.weights, np.maximum(excess, 0.0), solved.prices)
 
 
 @dataclass(frozen=True)
-class _Solved:
+class _LinearSolution:
     """Objective, weights (columns,), and duals: of rows (together 1), groups, switches' slots."""
 
     columns: Columns
@@ -102,7 +104,7 @@ class _Solved:
     slot_prices: Vector
 
 
-def _relaxed(columns: Columns, scale: float) -> _Solved:
+def _solve_relaxation(columns: Columns, scale: float) -> _LinearSolution:
     """Return the solution of the programme over these columns alone."""
     programme = LinearProgram(maximise=False)
     units = columns.options.units
@@ -135,12 +137,12 @@ def _relaxed(columns: Columns, scale: float) -> _Solved:
         worth = solution.duals[count[0] : count[1]] * scale
         slot_prices[limited] = np.maximum(-solution.duals[count[1] :], 0.0) * scale
     weights = np.zeros(len(columns)) if solution.values is None else solution.values[of_column]
-    return _Solved(columns, solution.objective * scale, weights, prices, worth, slot_prices)
+    return _LinearSolution(columns, solution.objective * scale, weights, prices, worth, slot_prices)
 
 
 def solve_integers(
-    columns: Columns, relaxed: Relaxed, known: Units | None, scale: float, time_limit: float
-) -> Chosen:
+    columns: Columns, relaxed: Relaxation, known: Units | None, scale: float, time_limit: float
+) -> IntegerSolution:
     """Return the best units on the columns, starting from `known`.
 
     They may be proved optimal.
@@ -197,10 +199,10 @@ def solve_integers(
     if not np.isfinite(bound) or abs(bound) == INFINITY:
         bound = relaxed.bound
     if solution.status is Status.INFEASIBLE:
-        return Chosen(None, INFINITY, solution.status)
+        return IntegerSolution(None, INFINITY, solution.status)
     if solution.values is None:
-        return Chosen(None, max(bound, relaxed.bound), solution.status)
+        return IntegerSolution(None, max(bound, relaxed.bound), solution.status)
     chosen = np.zeros(len(columns), dtype=np.int64)
     for c, variable in weight.items():
         chosen[c] = round(float(solution.values[variable]))
-    return Chosen(chosen, max(bound, relaxed.bound), solution.status)
+    return IntegerSolution(chosen, max(bound, relaxed.bound), solution.status)

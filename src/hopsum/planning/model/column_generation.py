@@ -31,7 +31,7 @@ def generate_columns(solve: Callable[[], Solved], price: Callable[[Solved], bool
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackingSolution:
     """The best rates (columns,), their sum, and the prices (rows,) of capacity, 0 or more."""
 
     rates: NDArray[np.float64]
@@ -58,9 +58,9 @@ class Packing:
         """Add a column of rate `least` or more, with its use of each row per unit of rate."""
         self._programme.add_variable(1.0, lower=least, rows=loads)
 
-    def solve(self) -> Packed | None:
+    def solve(self) -> PackingSolution | None:
         """Return the best rates; None if the columns do not fit even at their least rates."""
         solution = self._programme.solve()
         if solution.values is None or solution.duals is None:
             return None
-        return Packed(solution.values, solution.objective, np.maximum(solution.duals, 0.0))
+        return PackingSolution(solution.values, solution.objective, np.maximum(solution.duals, 0.0))

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from hopsum.collectives.plan import JobPlan, PlanError, Results, SwitchPart, TreePlan
 from hopsum.network.model import Network, shorten
 from hopsum.planning.model.allocation import Allocator, Grant, TreeNeeds
-from hopsum.planning.model.request import Algorithm, PlanRequest
-from hopsum.planning.model.routes import Meeting, Route
+from hopsum.planning.model.request import PlanRequest, SwitchRole
+from hopsum.planning.model.routes import Junction, Route
 from hopsum.protocol.wire import (
     MAX_CHILDREN,
     MAX_PORT,
@@ -117,34 +117,34 @@ def job_plan(
 
 
 def _check_route(network: Network, request: PlanRequest, route: Route) -> None:
-    for name, meeting in route.meetings.items():
+    for name, junction in route.junctions.items():
         if name in network.switches:
-            for peer in (route.parents[name], *(flow.via for flow in meeting.flows)):
+            for peer in (route.parents[name], *(flow.via for flow in junction.flows)):
                 if not 1 <= network.port(name, peer) < MAX_PORT:
                     raise PlanError(
                         f"switch {name}, port {network.port(name, peer)} (to {peer}): "
                         f"packets can only take ports 1 to {MAX_PORT - 1}"
                     )
-    children = len(route.meetings[route.root].flows)
-    if children > MAX_CHILDREN and request.algorithm is Algorithm.IN_NETWORK:
+    children = len(route.junctions[route.root].flows)
+    if children > MAX_CHILDREN and request.algorithm is SwitchRole.IN_NETWORK:
         raise PlanError(
             f"{children} flows would reach server {route.root}; at most {MAX_CHILDREN} can. "
             "Let more switches aggregate, use several servers, or the algorithm `server`"
         )
 
 
-def _at_switches(network: Network, route: Route) -> list[tuple[str, Meeting]]:
-    return [(name, route.meetings[name]) for name in network.switches if name in route.meetings]
+def _at_switches(network: Network, route: Route) -> list[tuple[str, Junction]]:
+    return [(name, route.junctions[name]) for name in network.switches if name in route.junctions]
 
 
 def _tree_plan(
     network: Network, request: PlanRequest, tree: int, route: Route, grant: Grant, share: float
 ) -> TreePlan:
     parts = {
-        name: _part(network, request, name, route, meeting, grant)
-        for name, meeting in _at_switches(network, route)
+        name: _part(network, request, name, route, junction, grant)
+        for name, junction in _at_switches(network, route)
     }
-    arriving = route.meetings[route.root].flows
+    arriving = route.junctions[route.root].flows
     up, down = [], []
     for w, worker in enumerate(request.workers):
         way_up, way_down = _stacks(network, route, worker, w)
@@ -171,16 +171,16 @@ def _part(
     request: PlanRequest,
     name: str,
     route: Route,
-    meeting: Meeting,
+    junction: Junction,
     grant: Grant,
 ) -> SwitchPart:
-    ports = tuple(sorted({network.port(name, flow.via) for flow in meeting.flows}))
+    ports = tuple(sorted({network.port(name, flow.via) for flow in junction.flows}))
     return SwitchPart(
         switch=name,
-        aggregate=meeting.merged > 0,
+        aggregate=junction.merged > 0,
         children={
             child: network.port(name, flow.via)
-            for child, flow in enumerate(meeting.flows[: meeting.merged])
+            for child, flow in enumerate(junction.flows[: junction.merged])
         },
         ports_up=ports,
         port_server=network.port(name, route.parents[name]),
@@ -196,12 +196,12 @@ def _stacks(network: Network, route: Route, worker: str, w: int) -> tuple[list[H
     down: list[Hop] = []
     before, node = worker, route.parents.get(worker, route.root)
     while node != route.root:
-        meeting = route.meetings[node]
-        index = next(i for i, flow in enumerate(meeting.flows) if w in flow.workers)
+        junction = route.junctions[node]
+        index = next(i for i, flow in enumerate(junction.flows) if w in flow.workers)
         port = network.port(node, route.parents[node])
-        summed = index < meeting.merged
+        summed = index < junction.merged
         up.append(
-            Hop(aggregate=True, child=index, fan_in=meeting.merged, port=port)
+            Hop(aggregate=True, child=index, fan_in=junction.merged, port=port)
             if summed
             else Hop(port=port)
         )

@@ -15,7 +15,7 @@ from hopsum.planning.model.forest import ForestOptions
 from hopsum.protocol.wire import HOPS_DEFAULT, LANES_DEFAULT, Reduction
 
 
-class Algorithm(StrEnum):
+class SwitchRole(StrEnum):
     """Role of the switches in a job."""
 
     IN_NETWORK = "in-network"
@@ -103,7 +103,7 @@ class PlanRequest:
     epoch: int
     workers: tuple[str, ...]
     servers: tuple[str, ...]
-    algorithm: Algorithm = Algorithm.IN_NETWORK
+    algorithm: SwitchRole = SwitchRole.IN_NETWORK
     lanes: int = LANES_DEFAULT
     window: int = WINDOW_EMBEDDED
     results: Results | None = None

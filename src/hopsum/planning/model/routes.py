@@ -24,7 +24,7 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class Junction:
     """The flows that meet at a node in order of port; the first `merged` of them are summed."""
 
     flows: tuple[Flow, ...]
@@ -36,7 +36,7 @@ class Route(Tree):
     """A tree with its root at a server, and the flows that meet at each node, from the leaves
     upwards."""
 
-    meetings: Mapping[str, Meeting]
+    junctions: Mapping[str, Junction]
 
     def __post_init__(self) -> None:
         """Leave the check to `make_route`, which follows every worker's flow."""
@@ -63,25 +63,25 @@ def make_route(
     for node in order:
         order += [child for child in children.get(node, ()) if child in network.switches]
     number = {name: w for w, name in enumerate(workers)}
-    meetings: dict[str, Meeting] = {}
+    junctions: dict[str, Junction] = {}
     for node in reversed(order):
         flows: list[Flow] = []
         for child in sorted(children.get(node, ()), key=lambda child: network.port(node, child)):
             if child in number:
                 flows.append(Flow(child, (number[child],)))
             else:
-                flows += [Flow(child, summed) for summed in outgoing(meetings[child])]
+                flows += [Flow(child, summed) for summed in outgoing(junctions[child])]
         if node == server and server in number:
             flows.append(Flow(server, (number[server],)))
         merged = 0
         if node != server and node in sums and flows:
             merged = min(len(flows), max_children)
-        meetings[node] = Meeting(tuple(flows), merged)
-    _check_arrivals(workers, server, meetings[server])
-    return Route(server, parents, meetings)
+        junctions[node] = Junction(tuple(flows), merged)
+    _check_arrivals(workers, server, junctions[server])
+    return Route(server, parents, junctions)
 
 
-def _check_arrivals(workers: tuple[str, ...], server: str, last: Meeting) -> None:
+def _check_arrivals(workers: tuple[str, ...], server: str, last: Junction) -> None:
     """Raise PlanError unless the flows at the server sum every worker once."""
     arrived = Counter(w for flow in last.flows for w in flow.workers)
     wrong = [name for w, name in enumerate(workers) if arrived[w] != 1]
@@ -92,20 +92,20 @@ def _check_arrivals(workers: tuple[str, ...], server: str, last: Meeting) -> Non
         )
 
 
-def outgoing(meeting: Meeting) -> list[tuple[int, ...]]:
+def outgoing(junction: Junction) -> list[tuple[int, ...]]:
     """Return the workers summed in each flow that leaves a switch."""
-    kept = [flow.workers for flow in meeting.flows[meeting.merged :]]
-    if not meeting.merged:
+    kept = [flow.workers for flow in junction.flows[junction.merged :]]
+    if not junction.merged:
         return kept
-    summed = (worker for flow in meeting.flows[: meeting.merged] for worker in flow.workers)
+    summed = (worker for flow in junction.flows[: junction.merged] for worker in flow.workers)
     return [tuple(sorted(summed)), *kept]
 
 
 def link_loads(route: Route, results: Results) -> dict[tuple[str, str], float]:
     """Return the frames on each directed link for one fragment of the tree."""
     loads: dict[tuple[str, str], float] = {}
-    for node, meeting in route.meetings.items():
-        for flow in meeting.flows:
+    for node, junction in route.junctions.items():
+        for flow in junction.flows:
             if flow.via == node:
                 continue  # it crosses no link
             loads[flow.via, node] = loads.get((flow.via, node), 0.0) + 1

@@ -13,7 +13,7 @@ from math import inf
 from hopsum.collectives.choices import EMBEDDING, MULTI_TREE
 from hopsum.collectives.plan import WINDOW_EMBEDDED
 from hopsum.network.model import Network
-from hopsum.planning.model.request import Algorithm, PlanRequest
+from hopsum.planning.model.request import PlanRequest, SwitchRole
 from hopsum.protocol.wire import frame_bytes
 
 BUSY_SECONDS = 0.02
@@ -65,7 +65,7 @@ def default_window(
         window = COMMON_WINDOW
     else:
         window = _busy_window(network, request, _least_slots(network, Fraction(1), free))
-    if request.algorithm is not Algorithm.IN_NETWORK:
+    if request.algorithm is not SwitchRole.IN_NETWORK:
         # The windows of all workers meet in a server's queue, and take no slots.
         sharing = len(request.workers) * len(request.servers) // max(1, len(set(request.servers)))
         return max(1, _fitting(min(window, most), QUEUE_FRAMES // max(sharing, trees)))
@@ -105,7 +105,7 @@ def _trees(request: PlanRequest, planner: str) -> int:
     """Return the number of trees that a planner may make, at least 1."""
     if planner == EMBEDDING:
         return 1
-    if planner != MULTI_TREE or request.algorithm is not Algorithm.IN_NETWORK:
+    if planner != MULTI_TREE or request.algorithm is not SwitchRole.IN_NETWORK:
         return max(1, len(request.servers))
     most = request.forest.max_trees
     return max(1, EXPECTED_TREES if most is None else most)

@@ -13,7 +13,7 @@ from time import monotonic
 
 import numpy as np
 
-from hopsum.planning.model.column_generation import Packed, Packing, generate_columns
+from hopsum.planning.model.column_generation import Packing, PackingSolution, generate_columns
 from hopsum.planning.spanning.low_trees import LowTrees
 from hopsum.planning.spanning.spanning_trees import NumberedGraph, Tree
 from hopsum.planning.spanning.tree_choice import exact_rates
@@ -63,7 +63,7 @@ class LowPacking:
         goal = float(enough / max(self.numbered.capacity))
         roots, rounds = self.low.roots, iter(range(ROUNDS))
 
-        def price(packed: Packed | None) -> bool:
+        def price(packed: PackingSolution | None) -> bool:
             number = next(rounds, None)
             if number is None or packed is None or packed.total >= goal or monotonic() > deadline:
                 return False

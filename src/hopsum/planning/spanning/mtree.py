@@ -166,7 +166,7 @@ def mtree_choice(
 
 
 def _chosen(
-    numbered: NumberedGraph, options: ForestOptions, grown: Sequence[Grown], deadline: float
+    numbered: NumberedGraph, options: ForestOptions, grown: Sequence[GrownTree], deadline: float
 ) -> Choice:
     """Return at most K of the trees, with rates by the true bandwidths (step 3)."""
     taken: dict[Tree, int] = {}
@@ -213,7 +213,7 @@ def _measure(numbered: NumberedGraph, options: ForestOptions) -> tuple[list[int]
 
 
 @dataclass(frozen=True, slots=True)
-class Grown:
+class GrownTree:
     """A tree of step 1, the steps of bandwidth it took of its edges, and its diameter."""
 
     tree: Tree
@@ -251,11 +251,11 @@ class _Growth:
         )
         self.least = max(1, int(options.min_rate / step))
 
-    def trees(self, limit: int) -> list[Grown]:
+    def trees(self, limit: int) -> list[GrownTree]:
         """Return TL and RL under a height limit: trees until no further one fits."""
         choose = random.Random(self.seed)
         residual = self.bandwidth.copy()
-        found: list[Grown] = []  # S1
+        found: list[GrownTree] = []  # S1
         while monotonic() < self.deadline:
             grown = self._grow(choose.choice(self.numbered.terminals), residual, 2 * limit)
             if grown is None:
@@ -264,7 +264,7 @@ class _Growth:
             tree = self.numbered.joining(edges)
             rate = self._rate(tree, residual)
             residual[list(tree)] -= rate
-            found.append(Grown(tree, rate, diameter))
+            found.append(GrownTree(tree, rate, diameter))
         return found
 
     def _rate(self, tree: Tree, residual: Whole) -> int:
@@ -312,7 +312,7 @@ class _Growth:
         return edges, int(farthest.max())
 
 
-def _lowered(growth: _Growth, limit: int, keep: Fraction) -> list[Grown]:
+def _lowered(growth: _Growth, limit: int, keep: Fraction) -> list[GrownTree]:
     """Return the trees for the smallest height that keeps this fraction of the throughput (step 2).
 
     The bisection ends when its interval is below a thousandth of the height.
@@ -330,7 +330,7 @@ def _lowered(growth: _Growth, limit: int, keep: Fraction) -> list[Grown]:
     return best
 
 
-def _limit_of(trees: Sequence[Grown], limit: int) -> int:
+def _limit_of(trees: Sequence[GrownTree], limit: int) -> int:
     """Return the lowest limit on the height with which the same trees would have grown.
 
     A lower limit that all diameters meet removes candidates, but none that was chosen.

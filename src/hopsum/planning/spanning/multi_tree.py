@@ -84,7 +84,7 @@ def plan_multi_tree(graph: PlanningGraph, options: ForestOptions) -> Forest:
     meet the options; it names the cut or the node that prevents it.
     """
     started = perf_counter()
-    planning = _Planning(graph, options, monotonic() + options.time_limit)
+    planning = _MultiTreePlanner(graph, options, monotonic() + options.time_limit)
     rates, certificate = planning.plan()
     if not rates:
         raise PlanError(
@@ -104,7 +104,7 @@ def plan_multi_tree(graph: PlanningGraph, options: ForestOptions) -> Forest:
     return Forest("multi-tree", tuple(trees), certificate, verdict, perf_counter() - started)
 
 
-class _Planning:
+class _MultiTreePlanner:
     """The state of planning one request."""
 
     def __init__(self, graph: PlanningGraph, options: ForestOptions, deadline: float) -> None:

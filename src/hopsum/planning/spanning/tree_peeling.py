@@ -34,7 +34,7 @@ LONGER = 2.0
 
 
 @dataclass
-class Rest:
+class ResidualNetwork:
     """Residual capacities and the rate still to be carried, in integer multiples of `unit`.
 
     Their strength is never below that rate.
@@ -45,7 +45,7 @@ class Rest:
     unit: Fraction
 
     @classmethod
-    def of(cls, numbered: NumberedGraph, rate: Fraction) -> Rest:
+    def of(cls, numbered: NumberedGraph, rate: Fraction) -> ResidualNetwork:
         """Return the whole network with the rate it must carry, at most its strength."""
         scale = math.lcm(rate.denominator, *(c.denominator for c in numbered.capacity))
         whole = [int(capacity * scale) for capacity in numbered.capacity]
@@ -64,7 +64,7 @@ class Rest:
 
 
 def largest_share(
-    numbered: NumberedGraph, rest: Rest, tree: Tree, above: Fraction = Fraction(0)
+    numbered: NumberedGraph, rest: ResidualNetwork, tree: Tree, above: Fraction = Fraction(0)
 ) -> tuple[Fraction, list[int]]:
     """Return the largest rate, in units, that a tree may take, and the edges that a faster tree
     avoids.
@@ -117,7 +117,7 @@ class Peeling:
 
         `rate`: at most the strength. At the deadline (`time.monotonic`) no more are taken.
         """
-        rest = Rest.of(self.numbered, rate)
+        rest = ResidualNetwork.of(self.numbered, rate)
         rates: dict[Tree, Fraction] = {}
         while rest.rate and (self.most is None or len(rates) < self.most):
             tree, share = self._fastest(rest, deadline)
@@ -127,7 +127,7 @@ class Peeling:
             rest.take(tree, share)
         return rates
 
-    def _fastest(self, rest: Rest, deadline: float) -> tuple[Tree, Fraction]:
+    def _fastest(self, rest: ResidualNetwork, deadline: float) -> tuple[Tree, Fraction]:
         """Return the tree with the largest share, of some that prefer edges with much capacity.
 
         Edges that limit a tree become longer for the next ones.

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hopsum.planning.steiner.candidate_trees import Parents
-from hopsum.planning.steiner.tree_problem import SLACK, Chosen, Problem
+from hopsum.planning.steiner.tree_problem import SLACK, NumberedTree, Problem
 
 Flows = NDArray[np.float64]
 """[j]: the fewest flows that leave a subtree in which at most j switches sum."""
@@ -22,7 +22,7 @@ Flows = NDArray[np.float64]
 _STEPS = 40
 
 
-def least_congestion(problem: Problem, parents: Parents, most: int) -> Chosen | None:
+def least_congestion(problem: Problem, parents: Parents, most: int) -> NumberedTree | None:
     """Choose at most `most` switches to sum so that a tree of the problem's only task is fastest.
 
     None if any choice lets too many flows reach the server. Up to 40 passes of O(n k^2).
@@ -44,10 +44,10 @@ def least_congestion(problem: Problem, parents: Parents, most: int) -> Chosen | 
     return best
 
 
-def place_within(problem: Problem, parents: Parents, most: int, time: float) -> Chosen | None:
+def place_within(problem: Problem, parents: Parents, most: int, time: float) -> NumberedTree | None:
     """Return at most `most` switches with which a tree takes at most `time`; None if impossible."""
     task = problem.tasks[0]
-    order = list(problem.inflows(task, Chosen(parents, frozenset())))
+    order = list(problem.inflows(task, NumberedTree(parents, frozenset())))
     children: dict[int, list[int]] = {v: [] for v in order}
     for v in order:
         if v != task.root:
@@ -70,7 +70,7 @@ def place_within(problem: Problem, parents: Parents, most: int, time: float) -> 
         least[v] = np.where(flows > room, math.inf, flows)
     if math.isinf(least[task.root][-1]):
         return None
-    return Chosen(parents, frozenset(_trace(problem, order, children, least, merged)))
+    return NumberedTree(parents, frozenset(_trace(problem, order, children, least, merged)))
 
 
 def _room(problem: Problem, v: int, parents: Parents, time: float) -> float:

@@ -23,7 +23,7 @@ from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.forest import Certificate, Verdict
 from hopsum.planning.model.job_plans import check_request, job_plan
 from hopsum.planning.model.linear_program import Status
-from hopsum.planning.model.request import Algorithm, Method, PlanRequest
+from hopsum.planning.model.request import Method, PlanRequest, SwitchRole
 from hopsum.planning.steiner.multi_hop_answer import MultiHopAnswer
 from hopsum.planning.steiner.multi_hop_bound import (
     TimeBound,
@@ -43,8 +43,8 @@ from hopsum.planning.steiner.multi_hop_heuristic import (
 from hopsum.planning.steiner.multi_hop_homes import choose_homes
 from hopsum.planning.steiner.tree_problem import (
     SLACK,
-    Chosen,
     Limits,
+    NumberedTree,
     Problem,
     TreeTask,
     build_model,
@@ -199,10 +199,10 @@ class _Search:
         self.problem = build_model(network, tasks, limits)
         self.random = Random(seed)
 
-    def run(self) -> tuple[Chosen, ...] | None:
+    def run(self) -> tuple[NumberedTree, ...] | None:
         """Return trees within the limits; None if none were found."""
         problem = self.problem
-        found: list[Chosen | None] = [None] * len(self.tasks)
+        found: list[NumberedTree | None] = [None] * len(self.tasks)
         for number, task in enumerate(self.tasks):
             alone = among_others(problem, found, number)
             found[number] = self._one(alone, task)
@@ -214,7 +214,7 @@ class _Search:
             chosen = improve_together(problem, chosen, bound, self.random)
         return chosen
 
-    def _one(self, alone: Problem, task: TreeTask) -> Chosen | None:
+    def _one(self, alone: Problem, task: TreeTask) -> NumberedTree | None:
         starts = candidate_trees(self.network, alone, task)
         first = next((one for one in starts if alone.fits([one])), None)
         if first is None:
@@ -269,12 +269,12 @@ class _Search:
 def _results(request: PlanRequest) -> Results:
     if request.results is not None:
         return request.results
-    in_network = request.algorithm is Algorithm.IN_NETWORK
+    in_network = request.algorithm is SwitchRole.IN_NETWORK
     return Results.REPLICATED if in_network else Results.UNICAST
 
 
 def _tasks(network: Network, request: PlanRequest) -> tuple[TreeTask, ...]:
-    in_network = request.algorithm is Algorithm.IN_NETWORK
+    in_network = request.algorithm is SwitchRole.IN_NETWORK
     sums = frozenset(
         name for name, switch in network.switches.items() if in_network and switch.aggregates
     )

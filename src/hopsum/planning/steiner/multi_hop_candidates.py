@@ -11,13 +11,13 @@ from collections.abc import Collection
 from hopsum.collectives.plan import PlanError
 from hopsum.network.model import Network, shorten
 from hopsum.planning.steiner.candidate_trees import Parents, SwitchGraph, candidates
-from hopsum.planning.steiner.tree_problem import Chosen, Problem, TreeTask
+from hopsum.planning.steiner.tree_problem import NumberedTree, Problem, TreeTask
 
 _MANY = 10_000_000
 """Terminals times links above which slow candidates are omitted."""
 
 
-def candidate_trees(network: Network, problem: Problem, task: TreeTask) -> tuple[Chosen, ...]:
+def candidate_trees(network: Network, problem: Problem, task: TreeTask) -> tuple[NumberedTree, ...]:
     """Return trees for the problem's only task, the best first, none too deep.
 
     PlanError if workers are cut off, or are deeper than a packet's stack allows.
@@ -52,7 +52,7 @@ def candidate_trees(network: Network, problem: Problem, task: TreeTask) -> tuple
                 f"{reason}"
             )
     latencies = _Latencies(network, problem, task)
-    found = [Chosen(tree, summing) for tree in trees]
+    found = [NumberedTree(tree, summing) for tree in trees]
     return tuple(sorted(found, key=lambda one: _score(problem, one, latencies)))
 
 
@@ -115,7 +115,7 @@ class _Latencies:
         return longest + self.last
 
 
-def _score(problem: Problem, chosen: Chosen, latencies: _Latencies) -> tuple[float, ...]:
+def _score(problem: Problem, chosen: NumberedTree, latencies: _Latencies) -> tuple[float, ...]:
     """Return a score, smaller is better: time of the busiest link, frames, depth, imbalance."""
     loads = problem.loads(problem.tasks[0], chosen)
     squares = sum((load + problem.load[arc]) ** 2 for arc, load in loads.items())

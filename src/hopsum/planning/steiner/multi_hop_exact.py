@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from hopsum.planning.model.linear_program import INFINITY, LinearProgram, Status
 from hopsum.planning.steiner.candidate_trees import Parents
-from hopsum.planning.steiner.tree_problem import SLACK, Chosen, NumberedTask, Problem
+from hopsum.planning.steiner.tree_problem import SLACK, NumberedTask, NumberedTree, Problem
 
 _Values = Callable[[int], float]
 
@@ -31,7 +31,7 @@ class ExactAnswer:
     With `status` INFEASIBLE no trees take less than the requested time.
     """
 
-    chosen: tuple[Chosen, ...] | None
+    chosen: tuple[NumberedTree, ...] | None
     bound: float
     status: Status
 
@@ -286,7 +286,7 @@ class _TaskModel:
             self.program.add_constraint(into, lower=1.0)
         self.model.carried[task.exit][leaving] = task.share
 
-    def read(self, value: _Values) -> Chosen:
+    def read(self, value: _Values) -> NumberedTree:
         """Return the tree of a solution."""
         task = self.task
         parents: Parents = {
@@ -299,4 +299,4 @@ class _TaskModel:
             for v, able in enumerate(task.can_sum)
             if able and (v not in self.sums or value(self.sums[v]) > 0.5)
         }
-        return Chosen(self.problem.pruned(task, parents), frozenset(summing))
+        return NumberedTree(self.problem.pruned(task, parents), frozenset(summing))

@@ -22,7 +22,7 @@ from hopsum.planning.steiner.low_congestion import least_congestion, place_withi
 from hopsum.planning.steiner.multi_hop_bound import next_time, time_bound
 from hopsum.planning.steiner.soar import soar
 from hopsum.planning.steiner.tree_local_search import MutableTree, Work
-from hopsum.planning.steiner.tree_problem import SLACK, Chosen, Problem
+from hopsum.planning.steiner.tree_problem import SLACK, NumberedTree, Problem
 
 _TARGETS = 8
 _NOISE = 0.5
@@ -49,7 +49,7 @@ class Effort:
 
 
 @dataclass(frozen=True, slots=True)
-class _Means:
+class _Budget:
     """Resources of a search: `trials` for each target time, and `work` for all of them."""
 
     trials: int
@@ -59,18 +59,18 @@ class _Means:
 
 def improve(
     problem: Problem,
-    starts: Sequence[Chosen],
+    starts: Sequence[NumberedTree],
     bound: float,
     random: Random,
     effort: Effort | None = None,
-) -> Chosen | None:
+) -> NumberedTree | None:
     """Search for a faster tree of the problem's only task, starting from some trees.
 
     `starts` may violate the limit on flows at the server, but not the one on depth. `bound`: a time
     that is good enough. None if every tree found violates a limit.
     """
     effort = effort or Effort()
-    means = _Means(effort.of(problem), random, Work(effort.arcs))
+    budget = _Budget(effort.of(problem), random, Work(effort.arcs))
     task, deepest = problem.tasks[0], problem.limits.max_switches
     starts = [
         start for start in starts if max(problem.levels(task, start.parents).values()) <= deepest
@@ -86,24 +86,24 @@ def improve(
     low = bound
     if best is None:
         # Trees within the limits are hard to find: try for the best time at once.
-        best = _meet(problem, starts[0], low, means)
-        means = replace(means, work=Work(effort.arcs))
+        best = _meet(problem, starts[0], low, budget)
+        budget = replace(budget, work=Work(effort.arcs))
         if best is None:
-            best = _meet(problem, starts[0], math.inf, means)
+            best = _meet(problem, starts[0], math.inf, budget)
         if best is None:
             return None
         time = problem.time([best])
     target = low
     for _ in range(_TARGETS):
         if (
-            means.work.done
+            budget.work.done
             or time <= low * (1 + SLACK)
             or next_time(problem, low) > time * (1 + SLACK)
         ):
             break
         found = None
         for start in (best, *starts[:2]):
-            found = _meet(problem, start, target, means)
+            found = _meet(problem, start, target, budget)
             if found is not None:
                 break
         if found is not None and problem.time([found]) < time * (1 - SLACK):
@@ -114,28 +114,28 @@ def improve(
     return best
 
 
-def _rank(problem: Problem, chosen: Chosen) -> tuple[bool, float, int]:
+def _rank(problem: Problem, chosen: NumberedTree) -> tuple[bool, float, int]:
     """Return the rank of a tree as a starting point; smaller is better."""
     frames = sum(problem.outflows(problem.tasks[0], chosen).values())
     return (not problem.fits([chosen]), problem.time([chosen]), frames)
 
 
-def _with_few(problem: Problem, start: Chosen) -> Iterable[Chosen]:
+def _with_few(problem: Problem, start: NumberedTree) -> Iterable[NumberedTree]:
     """Return a tree with a choice of the switches that sum, where few may."""
     task, most = problem.tasks[0], problem.limits.max_summing
     if most is None:
         yield start
         return
     if len(problem.used(task, start)) <= most:
-        yield Chosen(start.parents, problem.used(task, start))
+        yield NumberedTree(start.parents, problem.used(task, start))
         return
     fastest = least_congestion(problem, start.parents, most)
     if fastest is not None:
         yield fastest
-    yield Chosen(start.parents, least_busy(problem, start.parents, most))
+    yield NumberedTree(start.parents, least_busy(problem, start.parents, most))
     able = [v for v, sums in enumerate(task.can_sum) if sums]
     fullest = sorted(able, key=lambda v: (v != task.root, -task.local[v], v))[:most]
-    yield Chosen(start.parents, frozenset(fullest))
+    yield NumberedTree(start.parents, frozenset(fullest))
 
 
 def least_busy(problem: Problem, parents: Parents, most: int) -> frozenset[int]:
@@ -154,27 +154,29 @@ def least_busy(problem: Problem, parents: Parents, most: int) -> frozenset[int]:
     return frozenset(names[i] for i in placement.summing)
 
 
-def _meet(problem: Problem, start: Chosen, time: float, means: _Means) -> Chosen | None:
+def _meet(
+    problem: Problem, start: NumberedTree, time: float, budget: _Budget
+) -> NumberedTree | None:
     """Change a tree until it takes at most a time and meets the limits; None if that fails."""
-    tree = MutableTree(problem, start, time, means.work)
+    tree = MutableTree(problem, start, time, budget.work)
     able = frozenset(v for v, sums in enumerate(problem.tasks[0].can_sum) if sums)
     bound_to = tree.bound_to_sum()
     most = problem.limits.max_summing
     if not bound_to <= able or (most is not None and len(bound_to) > most):
         return None
     if most is None:
-        tree = min((tree, *_grown(problem, start.summing, time, means)), key=_excess)
-        tree = _settle(tree, means.trials, means.random)
+        tree = min((tree, *_grow_tree(problem, start.summing, time, budget)), key=_excess)
+        tree = _settle(tree, budget.trials, budget.random)
         return None if tree.excess else tree.chosen()
-    return _Few(problem, time, able, bound_to, most, means).meet(start)
+    return _SubsetSearch(problem, time, able, bound_to, most, budget).meet(start)
 
 
-def _grown(
-    problem: Problem, summing: frozenset[int], time: float, means: _Means
+def _grow_tree(
+    problem: Problem, summing: frozenset[int], time: float, budget: _Budget
 ) -> tuple[MutableTree, ...]:
     """Return a tree built switch by switch, each where it fits best; empty if one is too deep."""
-    tree = MutableTree(problem, Chosen({}, summing), time, means.work)
-    return (tree,) if tree.hang_all(means.random) else ()
+    tree = MutableTree(problem, NumberedTree({}, summing), time, budget.work)
+    return (tree,) if tree.attach_all(budget.random) else ()
 
 
 def _excess(tree: MutableTree) -> int:
@@ -190,30 +192,30 @@ def _settle(tree: MutableTree, trials: int, random: Random) -> MutableTree:
         if trial % _PULL_DOWN_EVERY == _PULL_DOWN_EVERY - 1:
             tree = _rebuilt(tree, v, random)
         elif v != tree.root:
-            _hang_elsewhere(tree, v, random)
+            _reattach(tree, v, random)
     return tree
 
 
 def _rebuilt(tree: MutableTree, v: int, random: Random) -> MutableTree:
     """Return the tree with some of its leaves reattached, among them one below a switch."""
-    ends = tree.ends()
-    if not ends:
+    leaves = tree.leaves()
+    if not leaves:
         return tree
     while tree.children[v]:
         v = random.choice(sorted(tree.children[v]))
-    number = min(_MOST_ENDS, 1 + random.randrange(len(ends)))
-    twin = tree.copy()
-    for end in {v, *random.sample(ends, number)}:
-        if twin.parent[end] >= 0 and not twin.children[end]:
-            twin.detach(end)
-    if not twin.hang_all(random, shuffle=random.choice((0.0, 1.0, 4.0))):
+    number = min(_MOST_ENDS, 1 + random.randrange(len(leaves)))
+    changed = tree.copy()
+    for leaf in {v, *random.sample(leaves, number)}:
+        if changed.parent[leaf] >= 0 and not changed.children[leaf]:
+            changed.detach(leaf)
+    if not changed.attach_all(random, shuffle=random.choice((0.0, 1.0, 4.0))):
         return tree
-    worse = (twin.excess, twin.frames) > (tree.excess, tree.frames)
-    return tree if worse and not _dare(twin.excess - tree.excess, random) else twin
+    worse = (changed.excess, changed.frames) > (tree.excess, tree.frames)
+    return tree if worse and not _accept_worse(changed.excess - tree.excess, random) else changed
 
 
 @dataclass
-class _Few:
+class _SubsetSearch:
     """The search where few switches may sum: over sets of them, with a tree for each."""
 
     problem: Problem
@@ -221,20 +223,20 @@ class _Few:
     able: frozenset[int]
     bound_to: frozenset[int]
     most: int
-    means: _Means
+    budget: _Budget
 
-    def meet(self, start: Chosen) -> Chosen | None:
+    def meet(self, start: NumberedTree) -> NumberedTree | None:
         """Try sets near the best so far until a tree has no excess."""
         size = len(self.problem.switches)
         a_set = 20 + size
         tree = best = self._with(start)
-        for _ in range(max(self.means.trials // a_set, min(8, 4000 // size))):
+        for _ in range(max(self.budget.trials // a_set, min(8, 4000 // size))):
             tree = self._placed(tree)
             if tree.excess and tree.excess < best.excess + self.problem.tasks[0].workers:
-                tree = self._placed(_settle(tree, a_set, self.means.random))
+                tree = self._placed(_settle(tree, a_set, self.budget.random))
             if not tree.excess:
                 return tree.chosen()
-            if self.means.work.done:
+            if self.budget.work.done:
                 break
             if tree.excess <= best.excess:
                 best = tree
@@ -248,7 +250,7 @@ class _Few:
         placed = place_within(self.problem, tree.chosen().parents, self.most, self.time)
         return tree if placed is None else min(tree, self._with(placed), key=_excess)
 
-    def _with(self, chosen: Chosen) -> MutableTree:
+    def _with(self, chosen: NumberedTree) -> MutableTree:
         """Return a tree, or a new one for the same set, in which all switches sum that must."""
         tree = MutableTree(self.problem, chosen, self.time)
         others = sorted(tree.summing - self.bound_to, key=lambda v: (tree.out[v] - tree.meet[v], v))
@@ -257,12 +259,12 @@ class _Few:
             tree.set_summing(v, v in summing)
         if not tree.excess:
             return tree
-        grown = _grown(self.problem, summing, self.time, self.means)
+        grown = _grow_tree(self.problem, summing, self.time, self.budget)
         return min((tree, *grown), key=_excess)
 
     def _exchanged(self, tree: MutableTree) -> MutableTree:
         """Return a set with one or two switches exchanged, preferably for some where flows meet."""
-        random = self.means.random
+        random = self.budget.random
         summing = set(tree.summing)
         number = random.choice((1, 1, 2))
         free = sorted(summing - self.bound_to)
@@ -276,11 +278,11 @@ class _Few:
             others.remove(v)
             meeting = [other for other in meeting if other != v]
         chosen = frozenset(summing)
-        for grown in _grown(self.problem, chosen, self.time, self.means):
+        for grown in _grow_tree(self.problem, chosen, self.time, self.budget):
             return grown
         # If the rebuilt tree is too deep: the present shape is within the limit.
-        shape = Chosen(tree.chosen().parents, chosen)
-        return MutableTree(self.problem, shape, self.time, self.means.work)
+        shape = NumberedTree(tree.chosen().parents, chosen)
+        return MutableTree(self.problem, shape, self.time, self.budget.work)
 
 
 def _below(tree: MutableTree, v: int, random: Random) -> int:
@@ -290,7 +292,7 @@ def _below(tree: MutableTree, v: int, random: Random) -> int:
     return v
 
 
-def _hang_elsewhere(tree: MutableTree, v: int, random: Random) -> None:
+def _reattach(tree: MutableTree, v: int, random: Random) -> None:
     before = (tree.excess, tree.frames)
     old = tree.detach(v)
     path = tree.best_path(v, _NOISE * random.random(), random)
@@ -299,19 +301,19 @@ def _hang_elsewhere(tree: MutableTree, v: int, random: Random) -> None:
         return
     tree.attach(path)
     worse = (tree.excess, tree.frames) > before
-    if worse and not _dare(tree.excess - before[0], random):
+    if worse and not _accept_worse(tree.excess - before[0], random):
         tree.detach(v)
         tree.attach(old)
 
 
-def _dare(excess: int, random: Random) -> bool:
+def _accept_worse(excess: int, random: Random) -> bool:
     """Return whether to continue from a worse tree."""
     return random.random() < 0.3 * math.exp(-max(excess, 0))
 
 
 def improve_together(
-    problem: Problem, chosen: Sequence[Chosen], bound: float, random: Random, rounds: int = 3
-) -> tuple[Chosen, ...]:
+    problem: Problem, chosen: Sequence[NumberedTree], bound: float, random: Random, rounds: int = 3
+) -> tuple[NumberedTree, ...]:
     """Search again for each tree given the others, while that makes the job faster."""
     best = list(chosen)
     time = problem.time(best)
@@ -332,7 +334,7 @@ def improve_together(
     return tuple(best)
 
 
-def drop_useless(problem: Problem, chosen: Sequence[Chosen]) -> tuple[Chosen, ...]:
+def drop_useless(problem: Problem, chosen: Sequence[NumberedTree]) -> tuple[NumberedTree, ...]:
     """Return trees as fast as these, without useless detours."""
     best = list(chosen)
     time = problem.time(best)
@@ -355,7 +357,7 @@ def drop_useless(problem: Problem, chosen: Sequence[Chosen]) -> tuple[Chosen, ..
     return tuple(best)
 
 
-def among_others(problem: Problem, chosen: Sequence[Chosen | None], number: int) -> Problem:
+def among_others(problem: Problem, chosen: Sequence[NumberedTree | None], number: int) -> Problem:
     """Return one task's problem given the load of the others' trees (None: no tree yet)."""
     loads: dict[int, float] = {}
     taken = [0] * len(problem.switches)

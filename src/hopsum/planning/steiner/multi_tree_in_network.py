@@ -19,7 +19,7 @@ from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.forest import Forest, RatedTree
 from hopsum.planning.model.graph import planning_graph
 from hopsum.planning.model.job_plans import MAX_TREES, job_plan
-from hopsum.planning.model.request import Algorithm, PlanRequest
+from hopsum.planning.model.request import PlanRequest, SwitchRole
 from hopsum.planning.model.routes import make_route
 from hopsum.planning.steiner.packing_problem import PackingProblem
 from hopsum.planning.steiner.split_roots import SplitRoots
@@ -36,7 +36,7 @@ def plan_of(
     these are assigned to the packing's trees so that the last one ends soonest; else shares follow
     the rates. PlanError for what agents do not support.
     """
-    if request.algorithm is not Algorithm.IN_NETWORK or request.results is Results.UNICAST:
+    if request.algorithm is not SwitchRole.IN_NETWORK or request.results is Results.UNICAST:
         raise PlanError(
             "planner multi-tree sums in the switches and copies results there; use --algorithm "
             "in-network and replicated results, or the planner multi-hop"

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from hopsum.collectives.plan import PlanError
 from hopsum.network.model import shorten
-from hopsum.planning.model.column_generation import Packed, Packing, generate_columns
+from hopsum.planning.model.column_generation import Packing, PackingSolution, generate_columns
 from hopsum.planning.model.forest import Certificate, Forest, ForestOptions, RatedTree, Verdict
 from hopsum.planning.model.linear_program import INFINITY
 from hopsum.planning.steiner.candidate_trees import SwitchGraph, layered, nearest
@@ -53,7 +53,7 @@ BETTER = 1e-7
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class PricingResult:
     """The answer to a set of lengths: a tree per root, and twice a bound on any tree's length."""
 
     trees: tuple[RatedTree, ...]
@@ -83,11 +83,11 @@ class Pricing:
         """Return whether the trees are shortest ones."""
         return self._exact
 
-    def price(self, lengths: Lengths) -> Priced:
+    def price(self, lengths: Lengths) -> PricingResult:
         """Return trees that are short under these lengths (above 0) of the edges."""
         return self._price_exactly(lengths) if self._exact else self._price_roughly(lengths)
 
-    def _price_exactly(self, lengths: Lengths) -> Priced:
+    def _price_exactly(self, lengths: Lengths) -> PricingResult:
         problem = self.problem
         adding, copying, numbers = problem.arcs
         over = lengths[list(numbers)]
@@ -106,7 +106,7 @@ class Pricing:
                 tree = self._tree(tables.arcs(number), root)
                 if tree is not None:
                     trees.append(tree)
-        return Priced(tuple(trees), min(shortest, default=None))
+        return PricingResult(tuple(trees), min(shortest, default=None))
 
     def twice_at_least(self, lengths: Lengths) -> int | None:
         """Return twice a lower bound on the length of any tree, for lengths of 0 or more."""
@@ -128,7 +128,7 @@ class Pricing:
             return None
         return tree
 
-    def _price_roughly(self, lengths: Lengths) -> Priced:
+    def _price_roughly(self, lengths: Lengths) -> PricingResult:
         problem = self.problem
         adding, _, numbers = problem.arcs
         trees = []
@@ -150,7 +150,7 @@ class Pricing:
                 tree = self._tree(set(found.items()), root)
                 if tree is not None:
                     trees.append(tree)
-        return Priced(tuple(trees), None)
+        return PricingResult(tuple(trees), None)
 
 
 @dataclass
@@ -177,7 +177,7 @@ class _Pool:
         self._packing.add(edge_loads(self.problem, tree))
         return True
 
-    def solve(self) -> Packed:
+    def solve(self) -> PackingSolution:
         """Return the rates of the trees, in units of `unit`, and the edges' prices."""
         packed = self._packing.solve()
         assert packed is not None
@@ -402,13 +402,13 @@ def _generate(
     proofs: list[Certificate],
     options: ForestOptions,
     end: float,
-) -> Packed:
+) -> PackingSolution:
     """Add trees until no more help, the gap is closed, or the time is up.
 
     Returns the rates, as fractions of the largest capacity, and the prices of the edges.
     """
 
-    def price(packed: Packed) -> bool:
+    def price(packed: PackingSolution) -> bool:
         if _near(packed, pool, proofs, options) or time.monotonic() > end:
             return False
         lengths = whole_lengths(packed.prices)
@@ -427,7 +427,7 @@ def _generate(
 
 
 def _near(
-    packed: Packed, pool: _Pool, proofs: Sequence[Certificate], options: ForestOptions
+    packed: PackingSolution, pool: _Pool, proofs: Sequence[Certificate], options: ForestOptions
 ) -> bool:
     """Return whether rates are within the gap of the bound, with a margin for rounding."""
     bound = min(float(proof.bound / pool.unit) for proof in proofs)

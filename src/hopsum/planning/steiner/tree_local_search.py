@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
 
-from hopsum.planning.steiner.tree_problem import SLACK, Chosen, Problem
+from hopsum.planning.steiner.tree_problem import SLACK, NumberedTree, Problem
 
 Path = list[int]
 """Path from a switch to the one below which it is attached."""
@@ -39,7 +39,7 @@ class MutableTree:
     """
 
     def __init__(
-        self, problem: Problem, chosen: Chosen, time: float, work: Work | None = None
+        self, problem: Problem, chosen: NumberedTree, time: float, work: Work | None = None
     ) -> None:
         self.problem = problem
         self.work = work or Work()
@@ -71,16 +71,16 @@ class MutableTree:
             self.parent[v] = parent
             self.children[parent].add(v)
         meet = problem.inflows(self.task, chosen)
-        below = problem.inflows(self.task, Chosen(chosen.parents, frozenset()))
+        below = problem.inflows(self.task, NumberedTree(chosen.parents, frozenset()))
         for v, flows in meet.items():
             self.meet[v], self.below[v] = flows, below[v]
             self.out[v] = problem.leaves_on(flows, v in self.summing)
             self._count(v, 1)
 
-    def chosen(self) -> Chosen:
+    def chosen(self) -> NumberedTree:
         """Return the present tree."""
         parents = {v: parent for v, parent in enumerate(self.parent) if parent >= 0}
-        return Chosen(parents, frozenset(self.summing))
+        return NumberedTree(parents, frozenset(self.summing))
 
     def copy(self) -> MutableTree:
         """Return an independent copy of the tree."""
@@ -91,7 +91,7 @@ class MutableTree:
         twin.summing = set(self.summing)
         return twin
 
-    def hang_all(self, random: Random, shuffle: float = 0.0) -> bool:
+    def attach_all(self, random: Random, shuffle: float = 0.0) -> bool:
         """Attach the workers' switches that are not in the tree yet, those with most flows first.
 
         `shuffle`: differences of up to this many flows are ignored. False if a switch would be too
@@ -111,7 +111,7 @@ class MutableTree:
                 self.attach(path)
         return True
 
-    def ends(self) -> list[int]:
+    def leaves(self) -> list[int]:
         """Return the leaves among the switches."""
         return [v for v, near in enumerate(self.children) if not near and self.parent[v] >= 0]
 

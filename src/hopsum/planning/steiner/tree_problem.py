@@ -93,7 +93,7 @@ class NumberedTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class NumberedTree:
     """A solution tree: switch -> next one towards the root, and the switches that may sum."""
 
     parents: Parents
@@ -145,14 +145,14 @@ class Problem:
             return flows
         return max(1, flows - self.limits.max_children + 1)
 
-    def outflows(self, task: NumberedTask, chosen: Chosen) -> dict[int, int]:
+    def outflows(self, task: NumberedTask, chosen: NumberedTree) -> dict[int, int]:
         """Return the flows that leave each switch of a tree, including the root."""
         return {
             v: self.leaves_on(flows, v in chosen.summing)
             for v, flows in self.inflows(task, chosen).items()
         }
 
-    def inflows(self, task: NumberedTask, chosen: Chosen) -> dict[int, int]:
+    def inflows(self, task: NumberedTask, chosen: NumberedTree) -> dict[int, int]:
         """Return the flows that meet at each switch of a tree, from the leaves upwards."""
         waiting = dict.fromkeys((*chosen.parents, task.root), 0)
         for parent in chosen.parents.values():
@@ -170,16 +170,18 @@ class Problem:
                     ready.append(parent)
         return done
 
-    def used(self, task: NumberedTask, chosen: Chosen) -> frozenset[int]:
+    def used(self, task: NumberedTask, chosen: NumberedTree) -> frozenset[int]:
         """Return the switches of a tree at which flows are summed."""
         meet = self.inflows(task, chosen)
         return frozenset(v for v in chosen.summing if meet.get(v, 0) > 1)
 
-    def loads(self, task: NumberedTask, chosen: Chosen) -> dict[int, float]:
+    def loads(self, task: NumberedTask, chosen: NumberedTree) -> dict[int, float]:
         """Return the frames of one tree on each arc for one fragment of the job."""
         loads: dict[int, float] = {}
         out = self.outflows(task, chosen)
-        below = self.outflows(task, Chosen(chosen.parents, frozenset())) if task.unicast else {}
+        below = (
+            self.outflows(task, NumberedTree(chosen.parents, frozenset())) if task.unicast else {}
+        )
         for v, parent in chosen.parents.items():
             arc = self.arc[v, parent]
             loads[arc] = loads.get(arc, 0.0) + task.share * out[v]
@@ -188,7 +190,7 @@ class Problem:
         loads[task.exit] = task.share * out[task.root]
         return loads
 
-    def time(self, chosen: Sequence[Chosen]) -> float:
+    def time(self, chosen: Sequence[NumberedTree]) -> float:
         """Return the time of the busiest link under trees, one per task."""
         total: dict[int, float] = {}
         for task, one in zip(self.tasks, chosen, strict=True):
@@ -233,7 +235,7 @@ class Problem:
             joined |= way
         return task.root not in parents
 
-    def fits(self, chosen: Sequence[Chosen]) -> bool:
+    def fits(self, chosen: Sequence[NumberedTree]) -> bool:
         """Return whether these are trees within the limits on depth, flows, slots and summing."""
         summing: set[int] = set()
         taken = [0] * len(self.switches)
@@ -352,7 +354,7 @@ def _numbered(
 
 
 def route_of(
-    network: Network, problem: Problem, number: int, task: TreeTask, found: Chosen
+    network: Network, problem: Problem, number: int, task: TreeTask, found: NumberedTree
 ) -> Route:
     """Return the route of the tree of task `number`."""
     names = problem.switches

@@ -17,8 +17,8 @@ class _Collection:
     variants: list[Variant] = field(default_factory=list)
 
 
-class Gathering:
-    """Start requests at one node; `members`: its own rank and those of its children."""
+class RequestCollector:
+    """Collects start requests at one node; `members`: its own rank and those of its children."""
 
     def __init__(self, members: Sequence[int]) -> None:
         self._members = frozenset(members)
