@@ -85,6 +85,19 @@ def test_commands_import_lazily(arguments: list[str]) -> None:
     assert found.stderr == ""
 
 
+def test_help_imports_typer_and_little_more() -> None:
+    """A start of `hopsum --help` takes as long as typer's, which is most of it."""
+    code = (
+        "import sys\nimport typer\nbefore = set(sys.modules)\n"
+        "from hopsum.cli.main import app\n"
+        "try: app(['--help'])\nexcept SystemExit: pass\n"
+        "sys.stderr.write(' '.join(sorted(set(sys.modules) - before)))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    packages = {name.partition(".")[0] for name in found.stderr.split()}
+    assert packages - {"__future__", "hopsum", "p4switch", "typer"} == set()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["submit", "a"], ["jobs"]])
 def test_commands_that_call_the_controller_import_little_more(arguments: list[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import sys
 from functools import cache
@@ -187,6 +186,10 @@ class _Commands(TyperGroup):
             formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
 
     def invoke(self, ctx: Any) -> Any:
+        # Help does without.
+        import logging
+
+        logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
@@ -217,7 +220,6 @@ def hopsum(
 
 def main() -> None:
     """Run the command; an error of hopsum becomes one clear message and its exit code."""
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
         with failures_reported("hopsum"):
             app()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import metadata
 from typing import Any
 
 
 @cache
 def version() -> str:
     """Return the version of the installed distribution; '' where it runs uninstalled."""
+    # A third of the time that a command takes to start, of which few need it.
+    from importlib import metadata
+
     try:
         return metadata.version("hopsum")
     except metadata.PackageNotFoundError:
