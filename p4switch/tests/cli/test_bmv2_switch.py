@@ -32,7 +32,8 @@ def arguments(program: str, line: str) -> list[str]:
 
 def test_defaults_are_bmv2s() -> None:
     assert arguments(GRPC, "prog.json") == ["run", "prog.json", *GRPC_DEFAULTS]
-    assert arguments(SIMPLE, "prog.json") == ["run", "prog.json", *DEFAULTS]
+    thrift = ["--thrift-port", "9090"]
+    assert arguments(SIMPLE, "prog.json") == ["run", "prog.json", *DEFAULTS, *thrift]
     assert arguments(GRPC, "--no-p4") == ["run", "--no-p4", *GRPC_DEFAULTS]
 
 
@@ -85,6 +86,13 @@ def test_logs_go_where_bmv2s_go() -> None:
     assert logs("--log-console -L off") == ["--log-level", "off", "--log-console"]
 
 
+def test_without_thriftpy2_a_switch_runs_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("p4switch.cli.bmv2_switch.find_spec", lambda name: None)
+    command = switch_command(GRPC, ["prog.json", "--thrift-port", "9091"])
+    assert "--thrift-port" not in command.arguments
+    assert command.without_effect == ["--thrift-port (for lack of p4switch[thrift])"]
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -97,6 +105,11 @@ def test_logs_go_where_bmv2s_go() -> None:
 def test_what_cannot_be_done_is_refused(line: str, message: str) -> None:
     with pytest.raises(SystemExit, match=message):
         switch_command(GRPC, shlex.split(line))
+
+
+def test_nothing_pushes_a_program_to_simple_switch() -> None:
+    with pytest.raises(SystemExit, match="use simple_switch_grpc"):
+        switch_command(SIMPLE, ["--no-p4"])
 
 
 def test_errors_end_with_1_as_bmv2s(capsys: pytest.CaptureFixture[str]) -> None:

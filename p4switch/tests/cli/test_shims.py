@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from finsy.proto import U128, p4i, p4r, p4r_grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from typer.testing import CliRunner
 
+from p4switch.bmv2_runtime.thrift import ThriftClient
 from p4switch.cli.main import app
 from p4switch.cli.shims_command import SHIMS
 from p4switch.packet_io.pcap import read_pcap
@@ -84,6 +86,11 @@ class Harness:
         (self.work / "pcaps").mkdir()
         command = " ".join(args)
         self._shell(f"{command} >{self.work}/s1.log 2>&1 & echo $! >> {self.work}/pid")
+        self.pid = int((self.work / "pid").read_text())
+
+    def start_simple(self, config: str) -> None:
+        line = f"simple_switch --device-id 3 --thrift-port {self.port} --nanolog ipc:///x {config}"
+        self._shell(f"{line} >{self.work}/s1.log 2>&1 & echo $! >> {self.work}/pid")
         self.pid = int((self.work / "pid").read_text())
 
     def _shell(self, line: str) -> None:
@@ -176,6 +183,25 @@ def test_an_exercise_of_tutorials(
     assert "hit hdr.ipv4.dst=0xc0000200/24" in harness.log()  # As BMv2 logs what it does.
     capture = harness.work / "pcaps" / f"{other_veth[0]}_out.pcap"
     assert any(frame[:6] == bytes([8, 0, 0, 0, 0, 9]) for _, frame in read_pcap(capture))
+
+
+@pytest.mark.slow
+def test_a_switch_with_thrift_alone(harness: Harness) -> None:
+    """P4Switch of p4lang/tutorials and p4-utils: simple_switch, controlled at its Thrift port."""
+    pytest.importorskip("thriftpy2")
+    harness.compile(PROGRAMS / "router.p4")
+    harness.start_simple("build/prog.json")
+    until(lambda: _listens(harness.port), "the Thrift port")
+    client = ThriftClient(harness.port)
+    assert client.call("standard", "bm_mt_get_num_entries", [0, "RouterIngress.routes"]) == 0
+    assert client.call("standard", "bm_mgmt_get_info", []).thrift_port == harness.port
+    client.close()
+    harness.stop()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _then_wait(requests: Iterator[p4r.StreamMessageRequest]) -> Iterator[p4r.StreamMessageRequest]:

@@ -7,7 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from p4switch.ir import Program
-from p4switch.targets.v1model.engine import CloneSession, Engine, EngineOptions, Replica
+from p4switch.targets.v1model.engine import (
+    CloneSession,
+    ControlError,
+    Engine,
+    EngineOptions,
+    Replica,
+)
+from p4switch.targets.v1model.hashes import CRC16, CRC32, CrcConfig, make_crc
 
 MakeEngine = Callable[..., Engine]
 Compile = Callable[[str], Program]
@@ -160,3 +167,40 @@ def test_an_empty_batch_and_an_empty_frame(make_engine: MakeEngine, compile_text
     assert engine.process([]) == []
     assert engine.process([(0, b"")]) == [(1, b"")]
     assert engine.statistics().parser_errors == 1
+
+
+HASH = (
+    "bit<32> wide; bit<16> narrow;"
+    "hash(wide, HashAlgorithm.crc32_custom, 32w0, {hdr.op.time}, 32w0xffffffff);"
+    "hash(narrow, HashAlgorithm.crc16, 16w0, {hdr.op.time}, 16w0xffff);"
+    "hash(narrow, HashAlgorithm.crc16_custom, 16w0, {hdr.op.time}, 16w0xffff);"
+    "hdr.op.time = wide ^ (bit<32>) narrow;" + FORWARD
+)
+
+
+def crcs(engine: Engine, wide: CrcConfig, narrow: CrcConfig) -> bool:
+    """Whether the program's hashes are these CRCs."""
+    data = (0x01020304).to_bytes(4, "big")
+    [(_, out)] = engine.process([(9, frame(1, time=0x01020304))])
+    expected = make_crc(wide)(data) % 0xFFFFFFFF ^ make_crc(narrow)(data) % 0xFFFF
+    return int.from_bytes(out[3:], "big") == expected
+
+
+def test_custom_crcs_can_be_set(make_engine: MakeEngine, compile_text: Compile) -> None:
+    engine = make_engine(compile_text(program(HASH, "")))
+    assert crcs(engine, CRC32, CRC16)
+    bzip2 = CrcConfig(32, 0x04C11DB7, 0xFFFFFFFF, 0xFFFFFFFF, False, False)
+    engine.set_crc("calc", bzip2)
+    assert crcs(engine, bzip2, CRC16)
+    mixed = CrcConfig(16, 0x1021, 0xFFFF, 0x0001, True, False)
+    engine.set_crc("calc_1", mixed)
+    assert crcs(engine, bzip2, mixed)
+    for name, config in (("calc_0", mixed), ("calc", mixed), ("calc_1", bzip2), ("no", bzip2)):
+        with pytest.raises(ControlError):
+            engine.set_crc(name, config)
+
+
+def test_a_crcs_check_value() -> None:
+    """CRC-32/BZIP2 and CRC-16/ARC of "123456789", as catalogues of CRCs have them."""
+    bzip2 = CrcConfig(32, 0x04C11DB7, 0xFFFFFFFF, 0xFFFFFFFF, False, False)
+    assert (make_crc(bzip2)(b"123456789"), make_crc(CRC16)(b"123456789")) == (0xFC891918, 0xBB3D)

@@ -12,8 +12,11 @@ import pytest
 from finsy.proto import U128, p4i, p4r, p4r_grpc, rpc_status
 
 from p4switch.backends.reference.interpreter import Interpreter
+from p4switch.bmv2_runtime.grpc_calls import handler
+from p4switch.bmv2_runtime.runtime import Runtime
 from p4switch.device.bundle import make_bundle
 from p4switch.device.loading import Loader
+from p4switch.device.runtime_host import RuntimeHost
 from p4switch.frontend.program import compile_program
 from p4switch.frontend.syntax.parser import parse_text
 from p4switch.ir import Program
@@ -73,7 +76,10 @@ class World:
         loader = Loader("interpreter", EngineOptions(cpu_port=CPU_PORT))
         self.service = P4RuntimeService(DEVICE, loader, self.plane)
         self.plane.service = self.service
-        self.server = P4RuntimeServer(self.service, "127.0.0.1:0", None, self.interfaces)
+        self.runtime = Runtime(RuntimeHost(self.service, self.plane, ports or {}), DEVICE)
+        self.server = P4RuntimeServer(
+            self.service, "127.0.0.1:0", None, self.interfaces, [handler(self.runtime)]
+        )
         self.address = f"127.0.0.1:{self.server.port}"
         self.device_config, self._program, self.p4info = everything()
         self.clients: list[Client] = []

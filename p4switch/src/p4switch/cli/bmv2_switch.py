@@ -10,6 +10,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import NoReturn
 
 from p4switch.cli.run_command import LEVELS
@@ -17,6 +18,7 @@ from p4switch.cli.run_command import LEVELS
 BMV2_VERSION = "1.15.5"
 """The version of behavioral-model whose options these are."""
 JSON_VERSION = "2.24"
+THRIFT_PORT = "9090"
 GRPC_ADDRESS = "0.0.0.0:9559"
 PRIORITY_QUEUES = "1"
 
@@ -84,6 +86,8 @@ def switch_command(program: str, words: Sequence[str]) -> SwitchCommand:
         _end(program, "--log-console and --log-file are exclusive")
     made = SwitchCommand(["run"])
     add = made.arguments
+    if given.no_p4 and program == SIMPLE:
+        _end(program, "--no-p4: nothing pushes a program; use simple_switch_grpc")
     if given.no_p4:
         add.append("--no-p4")
     elif given.config is None:
@@ -96,6 +100,11 @@ def switch_command(program: str, words: Sequence[str]) -> SwitchCommand:
     add += _logging(given)
     if given.pcap is not None:
         add += ["--pcap", given.pcap]
+    if program == SIMPLE and given.thrift_port is None:
+        given.thrift_port = THRIFT_PORT  # There is no other control.
+    if given.thrift_port is not None and find_spec("thriftpy2") is None:
+        made.without_effect.append("--thrift-port (for lack of p4switch[thrift])")
+        given.thrift_port = None
     for name in (*PASSED, *(PASSED_BY_GRPC if program == GRPC else ())):
         if (value := getattr(given, name)) is not None:
             add += [_option(name), value]
@@ -104,7 +113,7 @@ def switch_command(program: str, words: Sequence[str]) -> SwitchCommand:
         for flag in ("grpc_server_ssl", "grpc_server_with_client_auth"):
             if getattr(given, flag):
                 add.append(_option(flag))
-    made.without_effect = [
+    made.without_effect += [
         _option(name) for name in WITHOUT_EFFECT if getattr(given, name) not in (None, False)
     ]
     return made

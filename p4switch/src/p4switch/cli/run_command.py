@@ -219,7 +219,12 @@ def run(
     trace_headers: TraceHeaders = None,
     trace_fields: TraceFields = None,
     thrift_port: Annotated[
-        int | None, typer.Option(help="Ignored: p4switch has no Thrift, only P4Runtime.")
+        int | None,
+        typer.Option(
+            min=1,
+            max=65535,
+            help="Serve BMv2's Thrift services at this port, to this machine; needs thriftpy2.",
+        ),
     ] = None,
     nanolog: Annotated[
         str | None, typer.Option(help="Ignored: p4switch publishes no events; see --trace.")
@@ -255,8 +260,6 @@ def run(
         trace_headers,
         trace_fields,
     )
-    if thrift_port is not None:
-        logging.getLogger("p4switch").info("--thrift-port is ignored: p4switch has no Thrift")
     if nanolog is not None or dump_packet_data is not None:
         logging.getLogger("p4switch").info(
             "--nanolog and --dump-packet-data are ignored: --trace shows what becomes of packets"
@@ -308,6 +311,7 @@ def run(
                 files_after=use_files,
                 metrics_address=metrics_addr,
                 tls=tls,
+                thrift_port=thrift_port,
             ) as device,
         ):
             if not gc.isenabled():  # `main` has disabled it.

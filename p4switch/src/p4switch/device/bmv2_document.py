@@ -13,11 +13,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from p4switch.bmv2_json.reader import NOTES, SOURCE
-from p4switch.ir import Const, ExternInstance, Program, Table
-from p4switch.midend.walk import extern_calls
+from p4switch.ir import ExternInstance, Program, Table
 from p4switch.p4runtime.names import hidden
 from p4switch.p4runtime.p4info import p4info
 from p4switch.programs import is_bmv2_json
+from p4switch.targets.v1model.calculations import custom_calculations
 
 if TYPE_CHECKING:
     from finsy.proto import p4i
@@ -28,7 +28,6 @@ MATCH_KINDS = {"exact": "exact", "lpm": "lpm", "range": "range"}
 """Match kinds in the JSON; the others are ternary there."""
 RATES = 2
 """Of a two-rate meter."""
-CUSTOM_CRCS = ("crc16_custom", "crc32_custom")
 
 
 def bmv2_document(program: Program, config: bytes, file: str = "") -> bytes:
@@ -39,20 +38,6 @@ def bmv2_document(program: Program, config: bytes, file: str = "") -> bytes:
     document["program"] = file
     document[NOTES] = {SOURCE: config.decode()}
     return json.dumps(document, indent=1).encode()
-
-
-def custom_calculations(program: Program) -> list[tuple[str, str]]:
-    """Return name and algorithm of the hashes whose CRC can be set, named as p4c names them."""
-    names = {value: name for name, value in program.enums.get("HashAlgorithm", ())}
-    found = []
-    for call in extern_calls(program):
-        if call.method != "hash" or call.instance is not None:
-            continue
-        for argument in call.arguments:
-            if argument.name == "algo" and isinstance(argument.value, Const):
-                found.append(names[int(argument.value.value)])
-    texts = ["calc" if index == 0 else f"calc_{index - 1}" for index in range(len(found))]
-    return [pair for pair in zip(texts, found, strict=True) if pair[1] in CUSTOM_CRCS]
 
 
 class _Document:
@@ -109,8 +94,8 @@ class _Document:
                 for i, register in enumerate(info.registers)
             ],
             "calculations": [
-                {"name": name, "id": index, "algo": algorithm, "input": []}
-                for index, (name, algorithm) in enumerate(custom_calculations(self._program))
+                {"name": each.name, "id": index, "algo": each.algorithm, "input": []}
+                for index, each in enumerate(custom_calculations(self._program))
             ],
             "parse_vsets": [
                 {

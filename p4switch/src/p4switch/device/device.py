@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING
 
 from finsy.proto import p4r
 
+from p4switch.bmv2_runtime.grpc_calls import handler
+from p4switch.bmv2_runtime.runtime import Runtime
 from p4switch.device.links import LinkMonitor
 from p4switch.device.loading import Loader
 from p4switch.device.plane import DigestSink, FrameSink, Plane, PythonPlane
+from p4switch.device.runtime_host import RuntimeHost
 from p4switch.p4runtime.interfaces import InterfaceService
 from p4switch.p4runtime.p4info import p4info
 from p4switch.p4runtime.server import P4RuntimeServer
@@ -26,6 +29,7 @@ from p4switch.targets.v1model.engine import EngineStatistics
 
 if TYPE_CHECKING:
     # Imported late: most switches start without them.
+    from p4switch.bmv2_runtime.thrift import ThriftServer
     from p4switch.device.capture import Capture
     from p4switch.device.metrics import MetricsServer
     from p4switch.p4runtime.tls import Tls
@@ -65,7 +69,9 @@ class Device:
     `device_config`: a bundle to run immediately. With `files_after` the ports are capture files,
     whose packets are processed that many seconds after a program is loaded (`FilePlane`);
     `files_done` is set at their end. With `metrics_address` it serves metrics there. `tls`: of
-    P4Runtime. Raises PortError, TlsError, AddressError, P4Error, PcapError, MetricsAddressError.
+    P4Runtime. With `thrift_port` it serves BMv2's run-time interface there, to this machine only;
+    at `address` that is served, too (`bmv2_runtime.grpc_calls`). Raises PortError, TlsError,
+    AddressError, ThriftError, P4Error, PcapError, MetricsAddressError.
     Use as a context manager.
     """
 
@@ -81,6 +87,7 @@ class Device:
         files_after: float | None = None,
         metrics_address: str | None = None,
         tls: Tls | None = None,
+        thrift_port: int | None = None,
     ) -> None:
         _check_ports(ports, loader.options.cpu_port)
         engine = loader(device_config) if device_config is not None else None
@@ -92,6 +99,7 @@ class Device:
         self._links: LinkMonitor | None = None
         self.service: P4RuntimeService | None = None
         self.server: P4RuntimeServer | None = None
+        self._thrift: ThriftServer | None = None
         try:
             on_frames: FrameSink = lambda frames: service.packets_in(frames)  # noqa: E731
             on_digests: DigestSink = lambda digests: service.digests(digests)  # noqa: E731
@@ -132,8 +140,13 @@ class Device:
                     metrics_address,
                     lambda: exposition(plane.statistics(), service.engine, interfaces, full.read()),
                 )
+            runtime = Runtime(RuntimeHost(service, plane, interfaces), device_id)
+            if thrift_port is not None:
+                from p4switch.bmv2_runtime.thrift import ThriftServer
+
+                self._thrift = ThriftServer(runtime, thrift_port)
             if address is not None:
-                self.server = P4RuntimeServer(service, address, tls, states)
+                self.server = P4RuntimeServer(service, address, tls, states, [handler(runtime)])
         except BaseException:
             self.close()
             raise
@@ -147,6 +160,8 @@ class Device:
             log_drops(self._plane.statistics())
         if self._links is not None:
             self._links.close()
+        if self._thrift is not None:
+            self._thrift.close()
         if self.server is not None:
             self.server.close()
         elif self.service is not None:

@@ -31,7 +31,7 @@ def device_config(config: p4r.ForwardingPipelineConfig) -> bytes:
 
     Raises P4Error.
     """
-    data = _unwrapped(config.p4_device_config)
+    data = unwrapped(config.p4_device_config)
     if not is_bmv2_json(data):
         return data
     from p4switch.bmv2_json.reader import bundle
@@ -40,7 +40,7 @@ def device_config(config: p4r.ForwardingPipelineConfig) -> bytes:
     return bundle(data, "<device config>", text)
 
 
-def _unwrapped(data: bytes) -> bytes:
+def unwrapped(data: bytes) -> bytes:
     """Return the program in a p4.tmp.P4DeviceConfig, which older controllers of BMv2 push.
 
     Data of other kinds are returned unchanged.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -38,10 +39,10 @@ class AddressError(OSError):
 class P4RuntimeServer:
     """A P4Runtime service that listens on an address, e.g. `0.0.0.0:9559` or `unix:/run/s1`.
 
-    `interfaces`: served there too. `port` is the actual port, for addresses that end in `:0`. A
-    Unix socket is accessible to this user only (mode 0600). Anyone who reaches another address may
-    program the switch, unless `tls` requires certificates of clients. Raises AddressError,
-    TlsError.
+    `interfaces` and `others`: served there too. `port` is the actual port, for addresses that end
+    in `:0`. A Unix socket is accessible to this user only (mode 0600). Anyone who reaches another
+    address may program the switch, unless `tls` requires certificates of clients. Raises
+    AddressError, TlsError.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class P4RuntimeServer:
         address: str,
         tls: Tls | None = None,
         interfaces: InterfaceService | None = None,
+        others: Sequence[grpc.GenericRpcHandler] = (),
     ) -> None:
         credentials = None if tls is None else tls.credentials()
         if address.startswith(UNIX):
@@ -71,6 +73,7 @@ class P4RuntimeServer:
         p4r_grpc.add_P4RuntimeServicer_to_server(service, self._server)
         if interfaces is not None:
             gnmi_grpc.add_gNMIServicer_to_server(interfaces, self._server)
+        self._server.add_generic_rpc_handlers(others)
         # gRPC creates the socket: keep others out until its mode is set.
         before = os.umask(0o177)
         try:

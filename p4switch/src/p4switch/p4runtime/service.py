@@ -14,7 +14,7 @@ from finsy.proto import U128, p4r, p4r_grpc
 from p4switch.p4runtime import batch
 from p4switch.p4runtime.arbitration import Arbitration, Client
 from p4switch.p4runtime.p4info_match import difference
-from p4switch.p4runtime.pipeline import Pipeline, device_config
+from p4switch.p4runtime.pipeline import Pipeline, device_config, unwrapped
 from p4switch.p4runtime.reader import Reader
 from p4switch.p4runtime.status import code_of, fail, fail_parts
 from p4switch.p4runtime.stream import Outbox
@@ -98,6 +98,12 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         """Return the current engine, if there is a pipeline."""
         running = self._running
         return running.pipeline.engine if running is not None else None
+
+    @property
+    def device_config(self) -> bytes:
+        """Return the current program as it was pushed; empty if there is none."""
+        running = self._running
+        return b"" if running is None else unwrapped(running.pipeline.config.p4_device_config)
 
     def close(self) -> None:
         """Stop the timers."""

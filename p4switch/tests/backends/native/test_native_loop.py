@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -334,3 +335,21 @@ def test_closing_with_packets_in_flight(engine: NativeEngine) -> None:
     loop.close()
     loop.close()
     assert engine.process([(3, frame(4, 1))]) == [(4, frame(4, 1))]
+
+
+@pytest.mark.slow
+def test_a_queues_rate_spaces_its_packets(
+    hosts: list[socket.socket], loop: PacketLoop, engine: NativeEngine
+) -> None:
+    engine.set_queue_rate(4, 1)
+    started = time.monotonic()
+    for mark in range(3):
+        hosts[0].send(frame(1, mark))
+    hosts[0].send(frame(2, 9))
+    assert hosts[2].recv(2048) == frame(2, 9)  # Other ports do not wait.
+    assert [hosts[1].recv(2048)[2] for _ in range(3)] == [0, 1, 2]
+    # Later on a busy machine, but never earlier: the first one leaves at once.
+    assert time.monotonic() - started >= 2 / 4
+    engine.set_queue_rate(0, 1)
+    hosts[0].send(frame(1, 7))
+    assert hosts[1].recv(2048) == frame(1, 7)

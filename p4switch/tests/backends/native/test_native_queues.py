@@ -10,7 +10,13 @@ from p4switch.backends.native.engine import NativeEngine
 from p4switch.backends.reference.interpreter import Interpreter
 from p4switch.frontend.program import compile_program
 from p4switch.frontend.syntax.parser import parse_text
-from p4switch.targets.v1model.engine import CloneSession, Engine, EngineOptions, Replica
+from p4switch.targets.v1model.engine import (
+    CloneSession,
+    ControlError,
+    Engine,
+    EngineOptions,
+    Replica,
+)
 
 TEXT = """
 #include <core.p4>
@@ -183,3 +189,27 @@ def test_field_lists_survive_turns(make: Maker) -> None:
     [(_, data)] = engine.process([(0, frame(1))])
     assert data[3] == 3
     assert engine.read_counter("I.passes", 0).packets == 4
+
+
+def test_a_queues_depth_can_be_set(make: Maker) -> None:
+    engine = make(queue_depth=3, priority_queues=2)
+
+    def passed(port: int, priority: int = 0) -> int:
+        return len(engine.process([(0, frame(port, priority)) for _ in range(9)]))
+
+    engine.set_queue_depth(5)
+    assert (passed(1), passed(2, 1)) == (5, 5)
+    engine.set_queue_depth(4, 1)
+    engine.set_queue_depth(2, 1, 1)
+    assert (passed(1), passed(1, 1), passed(2)) == (4, 2, 5)
+    for wrong in ((-1,), (1, 512), (1, 1, 2)):
+        with pytest.raises(ControlError):
+            engine.set_queue_depth(*wrong)
+
+
+def test_the_interpreter_has_no_rates() -> None:
+    text = TEXT.replace("INGRESS", "").replace("EGRESS", "")
+    engine = Interpreter(compile_program(parse_text(text)))
+    engine.set_queue_rate(0)
+    with pytest.raises(ControlError, match="--executor native"):
+        engine.set_queue_rate(100)

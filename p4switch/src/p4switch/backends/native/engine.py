@@ -26,6 +26,7 @@ from p4switch.targets.v1model.engine import (
     Replica,
     TableEntry,
 )
+from p4switch.targets.v1model.hashes import CrcConfig
 from p4switch.targets.v1model.matches import ternary_form
 from p4switch.targets.v1model.state import ControlState
 
@@ -105,6 +106,8 @@ class NativeEngine(ControlState):
         self._meters = {name: i for i, name in enumerate(self.layout.meters)}
         self.clock: Callable[[], int] | None = None
         """The packet loop's clock while it runs."""
+        for index, calculation in enumerate(self.calculations):
+            self._on_crc(index, calculation.default)
         self._load_program()
 
     def close(self) -> None:
@@ -165,6 +168,24 @@ class NativeEngine(ControlState):
     def set_waiting(self, port: int, packets: Sequence[int]) -> None:
         """See `Engine`."""
         self.library.set_waiting(self.switch, port, (ctypes.c_uint64 * PRIORITIES)(*packets))
+
+    def _on_queue_depth(self, port: int, priority: int, depth: int) -> None:
+        self.library.queue_depth(self.switch, port, priority, depth)
+
+    def _on_queue_rate(self, port: int, priority: int, rate: int) -> None:
+        self.library.queue_rate(self.switch, port, priority, rate)
+
+    def _on_crc(self, index: int, config: CrcConfig) -> None:
+        self.library.set_crc(
+            self.switch,
+            index,
+            config.width,
+            config.polynomial,
+            config.initial,
+            config.final_xor,
+            config.reflect_data,
+            config.reflect_remainder,
+        )
 
     def interrupt(self) -> None:
         """See `Engine`."""

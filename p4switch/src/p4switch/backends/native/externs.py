@@ -218,7 +218,8 @@ class Externs(Wire):
     def _extern_hash(self, call: ir.CallExtern) -> None:
         result, algorithm, base, data, limit = (argument.value for argument in call.arguments)
         self._narrow(call, result, base, limit)
-        number = self._hash(algorithm, data, with_payload=False)
+        custom = self.unit.calculations.get(id(call))
+        number = self._hash(algorithm, data, with_payload=False, custom=custom)
         modulus = self.temporary("u64", self.scalar(limit))
         self.store(result, f"{self.scalar(base)} + ({modulus} ? {number} % {modulus} : 0)")
 
@@ -228,8 +229,14 @@ class Externs(Wire):
             if not is_scalar(kind) or (isinstance(kind, ir.Bits) and kind.signed):
                 raise self.unsupported(f"{call.method} with other arguments than bit<64> and less")
 
-    def _hash(self, algorithm: ir.Expression, data: ir.Expression, with_payload: bool) -> str:
-        """Return the C text of the hash, a u64."""
+    def _hash(
+        self,
+        algorithm: ir.Expression,
+        data: ir.Expression,
+        with_payload: bool,
+        custom: int | None = None,
+    ) -> str:
+        """Return the C text of the hash, a u64. `custom`: the number of its custom CRC."""
         function = self._hash_function(algorithm)
         if not function:
             return self.temporary("u64", "random_next(&sw->random)")
@@ -237,6 +244,8 @@ class Externs(Wire):
         if with_payload:
             array = self.temporary("u8 *", f"with_payload(sw, p, {array}, {length})", "d")
             length = f"{length} + payload_length(p)"
+        if custom is not None:
+            return self.temporary("u64", f"crc_custom(&sw->crcs[{custom}], {array}, {length})")
         return self.temporary("u64", f"{function}({array}, {length})")
 
     def _hash_function(self, algorithm: ir.Expression) -> str:

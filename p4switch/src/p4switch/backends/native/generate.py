@@ -132,6 +132,7 @@ def _numbers(unit: Unit) -> Iterator[str]:
     yield f"#define REGISTER_COUNT {len(layout.registers)}"
     yield f"#define REGISTER_GROUPS {len(unit.register_groups)}"
     yield f"#define VALUE_SET_COUNT {len(layout.value_sets)}"
+    yield f"#define CRC_COUNT {len(unit.calculations)}"
     yield f"#define NO_FIELD_LIST {NO_FIELD_LIST}"
 
 

@@ -45,6 +45,12 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         ),
     ),
     "set_waiting": (None, (c_void_p, c_uint32, _WORDS)),
+    "queue_depth": (None, (c_void_p, c_uint32, c_uint32, c_uint32)),
+    "queue_rate": (None, (c_void_p, c_uint32, c_uint32, c_uint32)),
+    "set_crc": (
+        None,
+        (c_void_p, c_uint32, c_uint32, c_uint32, c_uint32, c_uint32, c_uint32, c_uint32),
+    ),
     "interrupt": (None, (c_void_p,)),
     "log": (None, (c_void_p, c_uint32)),
     "table_insert": (

@@ -12,6 +12,7 @@ from p4switch.backends.native.variables import Usage
 from p4switch.midend import visit
 from p4switch.midend.call_graph import Function, bodies, reachable
 from p4switch.position import NOWHERE, UnsupportedError
+from p4switch.targets.v1model.calculations import custom_calculations
 from p4switch.targets.v1model.state import PROFILE_EXTERNS, value_set_widths
 
 V1MODEL_BLOCKS = ("parser", "verify", "ingress", "egress", "compute", "deparser")
@@ -58,6 +59,10 @@ class Unit:
         """Registers by size: those of one size are interleaved, with all cells of an index
         adjacent."""
         self.layout = self._make_layout()
+        self.calculations = {
+            id(each.call): index for index, each in enumerate(custom_calculations(program))
+        }
+        """Numbers of custom CRCs, by their calls."""
 
     def _bind_blocks(self) -> None:
         """Bind the parameters of all blocks to the packet's headers and metadata."""

@@ -25,6 +25,7 @@ from p4switch.backends.reference.values import (
 )
 from p4switch.ir import Bits, ExternInstance, Type, Varbit
 from p4switch.position import UnsupportedError
+from p4switch.targets.v1model.calculations import custom_calculations
 from p4switch.targets.v1model.engine import Digest, EngineOptions, EngineStatistics
 from p4switch.targets.v1model.hashes import ALGORITHMS, Hash, csum16, hash_of, pack_bits
 from p4switch.targets.v1model.meters import Meter
@@ -119,6 +120,11 @@ class Externs:
             for name, value in members
             if name == "random" or name in ALGORITHMS
         }
+        self._calculations = {
+            id(each.call): index for index, each in enumerate(custom_calculations(program))
+        }
+        self.crcs = [hash_of(each.algorithm) for each in custom_calculations(program)]
+        """The hash of each custom CRC; the engine changes them."""
         self._own = PythonExterns(options.externs) if options.externs is not None else None
         for instance in program.externs:
             self._make(instance)
@@ -240,10 +246,12 @@ class Externs:
         bits = bits_of(data.value.type)
         assert isinstance(result.value.type, Bits)
         mask = mask_of(result.value.type.width)
-        hashes = self._hashes
+        hashes, crcs = self._hashes, self.crcs
+        custom = self._calculations.get(id(call))
 
         def hash_data(algorithm: int, base: int, value: Any, maximum: int) -> int:
-            return base + hashes[algorithm](*bits(value)) % (maximum or 1) & mask
+            function = hashes[algorithm] if custom is None else crcs[custom]
+            return base + function(*bits(value)) % (maximum or 1) & mask
 
         return BoundExtern(hash_data)
 

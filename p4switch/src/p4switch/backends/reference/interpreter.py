@@ -27,6 +27,7 @@ from p4switch.midend.cycles import multiplies
 from p4switch.nesting import deep_recursion
 from p4switch.targets.v1model.engine import (
     CloneSession,
+    ControlError,
     CounterValue,
     Digest,
     EngineOptions,
@@ -37,6 +38,7 @@ from p4switch.targets.v1model.engine import (
     Replica,
     TableEntry,
 )
+from p4switch.targets.v1model.hashes import CrcConfig, make_crc, pack_bits
 from p4switch.targets.v1model.state import ControlState, value_set_widths
 
 DEEP = 100
@@ -117,6 +119,19 @@ class Interpreter(ControlState):
         """See `Engine`."""
         with self.lock:
             self._pipeline.waiting[port] = tuple(packets)
+
+    def _on_queue_depth(self, port: int, priority: int, depth: int) -> None:
+        self._pipeline.depths[port, priority] = depth
+
+    def _on_queue_rate(self, port: int, priority: int, rate: int) -> None:
+        if rate:
+            raise ControlError(
+                "UNIMPLEMENTED", "rates of queues need --executor native: the interpreter has none"
+            )
+
+    def _on_crc(self, index: int, config: CrcConfig) -> None:
+        crc = make_crc(config)
+        self._externs.crcs[index] = lambda value, width: crc(pack_bits(value, width))
 
     def interrupt(self) -> None:
         """See `Engine`."""

@@ -85,6 +85,8 @@ class Pipeline:
         self._externs = externs
         self._options = options
         self._queues: dict[int, Queue] = {}
+        self.depths: dict[tuple[int, int], int] = {}
+        """Packets that a queue, by port and priority, holds, if not as many as the options say."""
         self.waiting: dict[int, tuple[int, ...]] = {}
         """Packets in the interface, by port and priority."""
         self._recirculated: list[PacketState] = []
@@ -256,7 +258,7 @@ class Pipeline:
             self._dropped(f"port {port} has no queue of priority {priority}")
             return
         waiting = queue.by_priority[priority]
-        if len(waiting) >= self._options.queue_depth:
+        if len(waiting) >= self.depths.get((port, priority), self._options.queue_depth):
             self._externs.statistics.queue_drops += 1
             self._dropped(f"the queue of port {port} is full")
             return

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from p4switch.ir import ActionChoice, ExternInstance, Program, Table
+from p4switch.targets.v1model.hashes import CrcConfig
 
 Packet = tuple[int, bytes]
 """A port number (9 bits) and a frame."""
@@ -315,6 +316,32 @@ class Engine(ABC):
     @abstractmethod
     def set_value_set(self, name: str, members: Sequence[tuple[KeyMatch, ...]]) -> None:
         """Replace the members of a parser value set."""
+
+    @abstractmethod
+    def value_set(self, name: str) -> tuple[tuple[KeyMatch, ...], ...]:
+        """Return the members of a parser value set."""
+
+    # --- queues and hashes
+
+    @abstractmethod
+    def set_queue_depth(
+        self, depth: int, port: int | None = None, priority: int | None = None
+    ) -> None:
+        """Set how many packets egress queues hold: of a port and priority, or of all."""
+
+    @abstractmethod
+    def set_queue_rate(
+        self, rate: int, port: int | None = None, priority: int | None = None
+    ) -> None:
+        """Set how many packets leave egress queues in a second, 0: without limit.
+
+        UNIMPLEMENTED where packets do not wait for a clock: in the interpreter. Batches of
+        `process` know no rates either; a packet loop does.
+        """
+
+    @abstractmethod
+    def set_crc(self, calculation: str, config: CrcConfig) -> None:
+        """Set the parameters of a custom CRC (`calculations.custom_calculations`)."""
 
     @abstractmethod
     def statistics(self) -> EngineStatistics:

@@ -33,6 +33,7 @@ class CrcConfig:
 
 
 CRC16 = CrcConfig(16, 0x8005, 0x0000, 0x0000, True, True)
+CRC32 = CrcConfig(32, 0x04C11DB7, 0xFFFFFFFF, 0xFFFFFFFF, True, True)
 
 
 def reflect(value: int, width: int) -> int:
@@ -102,8 +103,8 @@ ALGORITHMS: dict[str, Callable[[bytes], int]] = {
     "xor16": xor16,
     "identity": identity,
 }
-"""Hash functions by HashAlgorithm member. The custom CRCs have BMv2's start values, the standard
-ones.
+"""Hash functions by HashAlgorithm member. The custom CRCs begin as the standard ones, as in
+BMv2; only those of `hash` can be set (`calculations`).
 
 `random` is missing: it is no function of the data (see `externs`).
 """

@@ -24,6 +24,7 @@ from p4switch.ir import (
     ValueSet,
 )
 from p4switch.position import UnsupportedError
+from p4switch.targets.v1model.calculations import custom_calculations
 from p4switch.targets.v1model.engine import (
     ControlError,
     CounterValue,
@@ -32,11 +33,14 @@ from p4switch.targets.v1model.engine import (
     MeterConfig,
     TableEntry,
 )
+from p4switch.targets.v1model.hashes import CrcConfig
 from p4switch.targets.v1model.matches import canonical_match, scalar_width
+from p4switch.targets.v1model.replication_state import LARGEST_PORT
 from p4switch.targets.v1model.table_state import PROFILE_EXTERNS, EntryKey, TablesState
 
 LARGEST_ARRAY = 1 << 30
 """Maximum bytes of one register, counter or meter."""
+LARGEST_QUEUE_NUMBER = (1 << 32) - 1
 CELL_BYTES = 16
 """Minimum bytes of a cell of a counter or meter."""
 
@@ -56,10 +60,23 @@ class ControlState(TablesState):
         self._extern_by_name = {instance.name: instance for instance in program.externs}
         self._meter_configs: dict[tuple[str, int], MeterConfig] = {}
         self._direct_meter_configs: dict[tuple[int, int], MeterConfig] = {}
+        self.calculations = custom_calculations(program)
 
     @abstractmethod
     def _on_value_set(self, index: int, members: tuple[tuple[KeyMatch, ...], ...]) -> None:
         """React to new members of a parser value set."""
+
+    @abstractmethod
+    def _on_queue_depth(self, port: int, priority: int, depth: int) -> None:
+        """React to a new depth of an egress queue."""
+
+    @abstractmethod
+    def _on_queue_rate(self, port: int, priority: int, rate: int) -> None:
+        """React to a new rate of an egress queue."""
+
+    @abstractmethod
+    def _on_crc(self, index: int, config: CrcConfig) -> None:
+        """React to new parameters of `calculations[index]`."""
 
     # --- hooks: cells that live in the derived class. Names and indices are checked.
 
@@ -197,12 +214,15 @@ class ControlState(TablesState):
             raise ControlError("INVALID_ARGUMENT", f"table {table!r} has no direct {what}")
         return index, state.stored(entry).handle
 
+    def value_set(self, name: str) -> tuple[tuple[KeyMatch, ...], ...]:
+        """See `Engine`."""
+        with self.lock:
+            return self.value_set_members[self._value_set_index(name)]
+
     def set_value_set(self, name: str, members: Sequence[tuple[KeyMatch, ...]]) -> None:
         """See `Engine`. More members than its size: RESOURCE_EXHAUSTED."""
         with self.lock:
-            index = next((i for i, v in enumerate(self.program.value_sets) if v.name == name), None)
-            if index is None:
-                raise ControlError("NOT_FOUND", f"no parser value set {name!r} in the program")
+            index = self._value_set_index(name)
             value_set = self.program.value_sets[index]
             if len(members) > value_set.size:
                 raise ControlError(
@@ -213,6 +233,58 @@ class ControlState(TablesState):
             checked = tuple(_checked_member(value_set, widths, member) for member in members)
             self._on_value_set(index, checked)
             self.value_set_members[index] = checked
+
+    def _value_set_index(self, name: str) -> int:
+        for index, value_set in enumerate(self.program.value_sets):
+            if value_set.name == name:
+                return index
+        raise ControlError("NOT_FOUND", f"no parser value set {name!r} in the program")
+
+    # --- queues and hashes
+
+    def set_queue_depth(
+        self, depth: int, port: int | None = None, priority: int | None = None
+    ) -> None:
+        """See `Engine`."""
+        with self.lock:
+            for place in self._queues(port, priority, depth):
+                self._on_queue_depth(*place, depth)
+
+    def set_queue_rate(
+        self, rate: int, port: int | None = None, priority: int | None = None
+    ) -> None:
+        """See `Engine`."""
+        with self.lock:
+            for place in self._queues(port, priority, rate):
+                self._on_queue_rate(*place, rate)
+
+    def set_crc(self, calculation: str, config: CrcConfig) -> None:
+        """See `Engine`."""
+        with self.lock:
+            for index, each in enumerate(self.calculations):
+                if each.name == calculation:
+                    if each.default.width != config.width:
+                        raise ControlError(
+                            "INVALID_ARGUMENT", f"{calculation!r} has {each.default.width} bits"
+                        )
+                    self._on_crc(index, config)
+                    return
+        raise ControlError("NOT_FOUND", f"no custom CRC {calculation!r} in the program")
+
+    def _queues(self, port: int | None, priority: int | None, number: int) -> list[tuple[int, int]]:
+        """Return port and priority of the queues that a request names."""
+        priorities = self.options.priority_queues
+        if not 0 <= number <= LARGEST_QUEUE_NUMBER:
+            raise ControlError("INVALID_ARGUMENT", f"{number} is not in 0..{LARGEST_QUEUE_NUMBER}")
+        if port is not None and not 0 <= port <= LARGEST_PORT:
+            raise ControlError("INVALID_ARGUMENT", f"port {port} is not in 0..{LARGEST_PORT}")
+        if priority is not None and not 0 <= priority < priorities:
+            raise ControlError("INVALID_ARGUMENT", f"priority {priority}: there are {priorities}")
+        return [
+            (each, queue)
+            for each in (range(LARGEST_PORT + 1) if port is None else (port,))
+            for queue in (range(priorities) if priority is None else (priority,))
+        ]
 
 
 def _check_size(instance: ExternInstance) -> None:

@@ -19,7 +19,7 @@ EXPORT p4_switch *p4_create(u32 drop_port, u32 queue_depth, u32 priorities, u32 
     if (!bad) own_start(sw->frame);
     sw->again_last = &sw->again;
     sw->drop_port = drop_port;
-    sw->queue_depth = queue_depth;
+    for (u32 i = 0; i < PORTS * LARGEST_PRIORITIES; i++) (&sw->queue_depths[0][0])[i] = queue_depth;
     sw->priorities = priorities < LARGEST_PRIORITIES ? priorities : LARGEST_PRIORITIES;
     sw->packet_budget = packet_budget;
     atomic_init(&sw->budget, packet_budget);
@@ -125,6 +125,26 @@ EXPORT void p4_set_waiting(p4_switch *sw, u32 port, const u64 *packets) {
     if (port >= PORTS) return;
     switch_lock(sw);
     for (u32 i = 0; i < LARGEST_PRIORITIES; i++) sw->waiting[port][i] = (u32)packets[i];
+    switch_unlock(sw);
+}
+
+/* How many packets a queue holds, and how many leave it in a second (0: without limit). */
+EXPORT void p4_queue_depth(p4_switch *sw, u32 port, u32 priority, u32 depth) {
+    switch_lock(sw);
+    sw->queue_depths[port][priority] = depth;
+    switch_unlock(sw);
+}
+EXPORT void p4_queue_rate(p4_switch *sw, u32 port, u32 priority, u32 rate) {
+    switch_lock(sw);
+    sw->queue_rates[port][priority] = rate;
+    switch_unlock(sw);
+}
+
+EXPORT void p4_set_crc(p4_switch *sw, u32 index, u32 width, u32 polynomial, u32 initial,
+                       u32 final_xor, u32 reflect_data, u32 reflect_remainder) {
+    switch_lock(sw);
+    crc_set(&sw->crcs[index], width, polynomial, initial, final_xor, reflect_data,
+            reflect_remainder);
     switch_unlock(sw);
 }
 

@@ -33,6 +33,44 @@ UNUSED static u64 hash_crc16(const u8 *bytes, size_t n) {
     return crc;
 }
 
+/* A CRC whose parameters the control plane sets, of 16 or 32 bits. */
+typedef struct {
+    u32 table[256];
+    u32 width, initial, final_xor, reflect_data, reflect_remainder;
+} custom_crc;
+
+UNUSED static u32 reflected(u32 value, u32 width) {
+    u32 result = 0;
+    for (u32 i = 0; i < width; i++) result |= (value >> i & 1) << (width - 1 - i);
+    return result;
+}
+
+UNUSED static void crc_set(custom_crc *c, u32 width, u32 polynomial, u32 initial, u32 final_xor,
+                           u32 reflect_data, u32 reflect_remainder) {
+    u32 top = 1u << (width - 1), mask = top | (top - 1);
+    for (u32 i = 0; i < 256; i++) {
+        u32 remainder = i << (width - 8);
+        for (int bit = 0; bit < 8; bit++)
+            remainder = remainder << 1 ^ (remainder & top ? polynomial : 0);
+        c->table[i] = remainder & mask;
+    }
+    c->width = width;
+    c->initial = initial;
+    c->final_xor = final_xor;
+    c->reflect_data = reflect_data;
+    c->reflect_remainder = reflect_remainder;
+}
+
+UNUSED static u64 crc_custom(const custom_crc *c, const u8 *bytes, size_t n) {
+    u32 top = 1u << (c->width - 1), mask = top | (top - 1), remainder = c->initial;
+    for (size_t i = 0; i < n; i++) {
+        u32 byte = c->reflect_data ? reflected(bytes[i], 8) : bytes[i];
+        remainder = (c->table[byte ^ remainder >> (c->width - 8)] ^ remainder << 8) & mask;
+    }
+    if (c->reflect_remainder) remainder = reflected(remainder, c->width);
+    return remainder ^ c->final_xor;
+}
+
 /* The Internet checksum; `sum` carries on from an even number of bytes. */
 INLINE u64 sum16(u64 sum, const u8 *bytes, size_t n) {
     size_t i = 0;

@@ -174,10 +174,15 @@ static void loop_pump(loop_thread *t) {
                 progress = 1;
                 int to_cpu = port == l->cpu_port;
                 sw->out = to_cpu || !lp->open ? &l->nowhere : &lp->stage;
-                while (sw->out->count < BATCH && (p = dequeue(sw, port))) {
+                for (;;) {
+                    sw->paces = 1;
+                    p = sw->out->count < BATCH ? dequeue(sw, port) : NULL;
+                    sw->paces = 0;
+                    if (!p) break;
                     if (sw->out == &lp->stage) sw->waiting[port][std_get_priority(p)]++;
                     egress_packet(sw, p, port);
                 }
+                int held = sw->held && sw->out->count < BATCH;
                 if (sw->out == &lp->stage) {
                     mark_port(l->waiting, port, 1);
                     stage_send(t, port);
@@ -185,6 +190,10 @@ static void loop_pump(loop_thread *t) {
                     if (to_cpu) cpu_take(l, &l->nowhere);
                     else l->unconnected += l->nowhere.count;
                     l->nowhere.used = l->nowhere.count = 0;
+                }
+                if (UNLIKELY(held) && !lp->blocked) {  /* Looked at again in a millisecond. */
+                    lp->blocked = 1;
+                    mark_port(l->retrying, port, 1);
                 }
             }
         if (sw->again) {

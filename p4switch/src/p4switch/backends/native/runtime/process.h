@@ -19,13 +19,21 @@ INLINE u32 queue_depth(const p4_switch *sw, const queue *q, u32 port, u32 priori
 UNUSED static void enqueue(p4_switch *sw, packet *p, u32 port) {
     u32 priority = (u32)std_get_priority(p);
     if (UNLIKELY(port >= PORTS || priority >= sw->priorities
-                 || sw->queues[port][priority].count + sw->staged[port] >= sw->queue_depth)) {
+                 || sw->queues[port][priority].count + sw->staged[port]
+                        >= sw->queue_depths[port][priority])) {
         sw->statistics.queue_drops++;
         packet_free(sw, p);
         return;
     }
     queue *q = &sw->queues[port][priority];
     p->enqueued = sw->now;
+    p->leaves = 0;
+    if (UNLIKELY(sw->queue_rates[port][priority])) {
+        u64 now = sw->now * 1000, *last = &sw->last_leaves[port][priority];
+        *last += 1000000000 / sw->queue_rates[port][priority];
+        if (*last < now) *last = now;
+        p->leaves = *last;
+    }
     std_set_enq_timestamp(p, sw->now);
     std_set_enq_qdepth(p, queue_depth(sw, q, port, priority));
     p->next = NULL;
@@ -35,18 +43,24 @@ UNUSED static void enqueue(p4_switch *sw, packet *p, u32 port) {
     sw->busy_ports[port / 64] |= 1ull << (port % 64);
 }
 
-/* The next packet of a port, the highest priority first; NULL and not busy if there is none. */
+/* The next packet of a port, the highest priority first; NULL and not busy if there is none, NULL
+   and `held` if its time has not come. */
 UNUSED static packet *dequeue(p4_switch *sw, u32 port) {
+    sw->held = 0;
     for (u32 priority = sw->priorities; priority-- > 0;) {
         queue *q = &sw->queues[port][priority];
         packet *p = q->first;
         if (!q->count) continue;
+        if (UNLIKELY(sw->paces && p->leaves > sw->now * 1000)) {
+            sw->held = 1;
+            continue;
+        }
         q->first = p->next;
         if (--q->count == 0) q->last = &q->first;
         std_set_deq_qdepth(p, q->count);
         return p;
     }
-    sw->busy_ports[port / 64] &= ~(1ull << (port % 64));
+    if (!sw->held) sw->busy_ports[port / 64] &= ~(1ull << (port % 64));
     return NULL;
 }
 

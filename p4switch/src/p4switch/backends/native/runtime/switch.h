@@ -41,6 +41,7 @@ typedef struct packet {
     u8 spent;                  /* it has no steps left */
 #endif
     u64 enqueued;              /* microseconds */
+    u64 leaves;                /* nanoseconds: not before, where its queue has a rate */
     u32 parser_error;
     u32 clone_session;
     u16 clone_list, resubmit_list, recirculate_list;
@@ -93,12 +94,13 @@ typedef struct p4_switch {
     meter_cell *meters[METER_COUNT + 1];
     u32 colors[TABLE_COUNT + 1]; /* what each table's direct meter said last, 0 of a miss */
     value_set value_sets[VALUE_SET_COUNT + 1];
+    custom_crc crcs[CRC_COUNT + 1];
     replication *groups[GROUPS];
     replication *sessions[CLONE_SESSIONS];
 
     u64 now;                   /* microseconds */
     u64 random;
-    u32 drop_port, queue_depth, priorities, logs;
+    u32 drop_port, priorities, logs;
     u32 packet_budget;
     atomic_uint budget;        /* packet_budget, or 0 to drop packets in progress */
     atomic_int interrupted;
@@ -106,6 +108,10 @@ typedef struct p4_switch {
     family *free_families;
     packet *again, **again_last; /* recirculated packets */
     queue queues[PORTS][LARGEST_PRIORITIES];
+    u32 queue_depths[PORTS][LARGEST_PRIORITIES];
+    u32 queue_rates[PORTS][LARGEST_PRIORITIES]; /* packets a second; 0: without limit */
+    u64 last_leaves[PORTS][LARGEST_PRIORITIES]; /* nanoseconds, where there is a rate */
+    u8 paces, held;            /* whether rates count now; whether a packet waits for its time */
     u64 busy_ports[PORTS / 64];
     u32 staged[PORTS];         /* frames past egress that wait for their socket */
     u32 waiting[PORTS][LARGEST_PRIORITIES]; /* frames in the interfaces' own queues */
