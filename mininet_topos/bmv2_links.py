@@ -21,16 +21,14 @@ AWAY_SECONDS = 0.02
 
 
 class Bmv2Links:
-    """States of links, which also lets switches hear while a link of theirs is down, and after.
+    """Link states of BMv2 switches, which keeps these receiving while one of their links is down.
 
     BMv2 receives in one thread. When the switch's own interface of a link goes down, libpcap keeps
-    that thread until a frame arrives at this interface: no other port is heard. It gives up an
-    interface whose name is gone (`pcap_wait_for_frames_mmap`), so interfaces that are down get
-    another name for a moment. BMv2 hears them again once they are up.
-
-    One that is up again before it is seen to be down is heard when a frame arrives. Hosts send by
-    themselves; between two switches each may wait for the other, so a frame goes both ways over a
-    link that has come up.
+    that thread until a frame arrives at this interface: it receives at no other port. It gives up
+    an interface whose name is gone (`pcap_wait_for_frames_mmap`), so interfaces that are down get
+    another name for a moment. BMv2 receives there again once they are up. One that is up again
+    before it was seen to be down works again when a frame arrives. Hosts send by themselves; two
+    switches may wait for each other, so a frame is sent both ways over a link that has come up.
     """
 
     def __init__(self, emulation: EmulatedHosts) -> None:
@@ -56,7 +54,7 @@ class Bmv2Links:
             if not states[min(ends), max(ends)] and self._is_down(*ends)
         }
         if down - self._down:
-            # All of them: the thread goes from one to the next.
+            # All of them: the thread would block at the next one.
             _take_away(interface for interface, _ in down)
         self._down = down
         for ends, seen in self._seen.items():

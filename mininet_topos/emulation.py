@@ -45,14 +45,14 @@ PREFIX_LENGTH = 8
 CONGESTION_CONTROL = "reno"
 """Congestion control of the hosts' TCP: the one of every kernel and the simulator.
 
-BBR, some machines' default, probes for its rate in every round, and is a third slower than the
+BBR, the default of some machines, probes for its rate in every round, and uses two thirds of the
 links.
 """
 RECEIVE_SECONDS = 0.1
-"""Seconds of data at the rate of the host's links that a TCP receive buffer holds.
+"""Size of a TCP receive buffer, in seconds of data at the rate of the host's links.
 
-With Linux's own 6 MB the first connection fills a link's queue: others that come later wait behind
-it for as long as whole tensors take, time out at 0.2 s though nothing is lost, and start slowly.
+With Linux's own 6 MB the first connection fills a link's queue: later ones wait behind it for the
+time of whole tensors, time out at 0.2 s although nothing is lost, and start slowly.
 """
 LEAST_BUFFER = 1 << 16
 
@@ -69,7 +69,7 @@ RESOLVER_FILE = Path("/etc/resolv.conf")
 
 
 def _note_removal(error: BaseException | None) -> None:
-    """Let an interrupt say what became of the emulation."""
+    """Add to an interrupt's message what became of the emulation."""
     if error is not None and not isinstance(error, Exception):
         error.add_note("all processes and interfaces were removed")
 

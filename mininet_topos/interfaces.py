@@ -13,7 +13,7 @@ OFFLOADS = ("tso", "gso", "gro", "lro", "ufo", "tx", "rx", "sg")
 
 
 def offload_command(interface: str) -> list[str]:
-    """ethtool's arguments that switch off merging, splitting and checksum offloads.
+    """Return ethtool's arguments that switch off merging, splitting and checksum offloads.
 
     With segmentation offload on, BMv2 captures 32 packets a burst; with checksum offload on, frames
     reach a user-space switch without checksums.

@@ -13,9 +13,9 @@ worker of a pool that may shrink. The setting outlives `exec`, but not `fork`.
 def reduced_privileges(*more: str) -> tuple[str, ...]:
     """Return the command prefix that drops privileges of a switch or an agent.
 
-    Of root's (capabilities(7)) it keeps CAP_NET_RAW, for packet sockets, CAP_NET_ADMIN, for buffers
-    that hold a burst, CAP_DAC_READ_SEARCH, since the program may lie in the folder of who called
-    sudo, and those named. The process is still of user root, and owns root's files.
+    Of root's privileges (capabilities(7)) it keeps CAP_NET_RAW, for packet sockets, CAP_NET_ADMIN,
+    for buffers that hold a burst, CAP_DAC_READ_SEARCH, since the program may lie in the folder of
+    who called sudo, and those named. The process is still of user root, and owns root's files.
     """
     kept = ",".join(("-all", "+net_raw", "+net_admin", "+dac_read_search", *more))
     return ("setpriv", "--no-new-privs", "--inh-caps", kept, "--bounding-set", kept, "--")

@@ -37,17 +37,17 @@ STATE = Path("/run/hopsum-emulation")
 """Accessible to root only: its contents say what root kills and deletes. A reboot empties it too.
 """
 MARK = "HOPSUM_RUN"
-"""In the environment of every process of an emulation, with the record's token."""
+"""Environment variable of every process of an emulation: the record's token."""
 FOLDER = "hopsum-"
-"""What names of runs' folders begin with, in the machine's folder for temporary files."""
+"""Prefix of the names of runs' folders, in the machine's folder for temporary files."""
 SOCKET = "controller"
-"""In such a folder: where agents reach the controller."""
+"""Name of the controller's socket in such a folder."""
 KILL_SECONDS = 30.0
 INTERFACES = Path("/sys/class/net")
 
 
 def state_folder() -> Path:
-    """Where records and the lock are. Raises EmulationError unless root asks."""
+    """Return the folder of the records and the lock. Raises EmulationError unless run as root."""
     if os.geteuid() != 0:
         raise EmulationError("emulations are root's, and so is the record of them; run as root")
     return private_folder(STATE)
@@ -77,7 +77,7 @@ class EmulationLock:
         self._file.flush()
 
     def release(self) -> None:
-        """Let another emulation come up."""
+        """Release the lock, so that another emulation can start."""
         self._file.close()
 
 
@@ -200,7 +200,7 @@ def stop_left_over(folder: Path | None = None) -> list[str]:
 
 
 def take_down_orphans(folder: Path) -> list[str]:
-    """As `stop_left_over`, for who holds the lock: no run that is up can be mistaken for one."""
+    """Do as `stop_left_over`, for the holder of the lock: no run that is up is mistaken for one."""
     lines: list[str] = []
     for path in sorted(folder.glob("*.json")):
         record = RunRecord.read(path)

@@ -67,7 +67,7 @@ class P4Switch(Switch):
 
     @property
     def grpc_address(self):
-        """Where P4Runtime is spoken."""
+        """Address of P4Runtime."""
         return grpc_address(self.device_id)
 
     def interfaces(self):
@@ -132,7 +132,7 @@ class P4Switch(Switch):
             return f"(no log: {error})"
 
     def ask_to_end(self):
-        """Let the process begin to end, without waiting for it: `end_process` does."""
+        """Ask the process to end, without waiting for it: `end_process` waits."""
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
 

@@ -20,10 +20,10 @@ from hopsum_torch.rendezvous import (
     MOST_GROUP_NAME,
     Group,
     RankHost,
+    attempt_prefix,
     check_options,
     hosts_of,
     meet,
-    turn,
 )
 
 SECONDS = 60.0
@@ -105,8 +105,8 @@ def test_ranks_whose_options_differ_are_named(options: list[str], complaint: str
 
 def test_each_attempt_has_keys_of_its_own() -> None:
     store = Store()
-    first = [turn(store, rank) for rank in range(3)]
-    again = [turn(store, rank) for rank in (2, 0, 1)]
+    first = [attempt_prefix(store, rank) for rank in range(3)]
+    again = [attempt_prefix(store, rank) for rank in (2, 0, 1)]
     assert len(set(first)) == len(set(again)) == 1
     assert first[0] != again[0]
 

@@ -36,7 +36,7 @@ def __getattr__(name: str) -> Any:
 def _create(options: Any, backend_options: Any) -> Any:
     """Return a group; `options` as PyTorch gives them to backends (_DistributedBackendOptions).
 
-    `backend_options`: the `pg_options` of who makes it.
+    `backend_options`: the caller's `pg_options`.
     """
     # Not when torch is imported: most processes that import it make no group.
     from hopsum_torch.group import create

@@ -32,22 +32,22 @@ _CREDENTIALS = struct.Struct("iII")
 """Layout of SO_PEERCRED: process, user, group (unix(7))."""
 
 ALL, PARTS = "all", "parts"
-"""Whose the elements are: every rank's; as many equal parts as ranks, of each rank one."""
+"""Targets of a call besides a rank: all ranks; equal parts of the tensor, one for each rank."""
 
 _TYPES = {np.dtype(name): code for code, name in enumerate(packets.TYPES)}
 
 LARGE_BYTES = 1 << 18
-"""Results in memories of this size or more are taken out in the background, while their rank may
-compute; others by the thread that waits for them."""
+"""Results of this size or more are copied out in the background, while their rank may compute;
+others by the thread that waits for them."""
 
 MANY_CALLS = 32
-"""With more calls pending all is read in the background: the agent must not find a full socket."""
+"""With more pending calls the background thread reads all messages, lest the socket fill up."""
 
 Message = dict[str, Any]
 Fill = Callable[[NDArray[Any]], tuple[int, tuple[str, int] | None]]
 """Puts a tensor into shared memory; returns its magnitude and fault, as messages have them."""
 Prepare = Callable[[Memory], None]
-"""Gets the memory of a call before it is filled."""
+"""Called with the memory of a call before it is filled."""
 Then = Callable[[Exception | None], None]
 """Called once at the end of a call, in a thread that reads messages (`AgentClient.turns`)."""
 
@@ -77,7 +77,8 @@ class AgentClient:
         self.job_name = ""
         """Name of a job that these ranks have submitted."""
         self.rooted = False
-        """Whether what one rank wants, or has, takes the links that it needs only."""
+        """Whether the job's trees have roots at the ranks' hosts, so that values of, or for, one
+        rank take only the links that they need."""
         self.order: Sequence[int] = ()
         """The ranks in the order of the agents' numbers, and of parts."""
         self.rank = self.place = -1
@@ -96,7 +97,7 @@ class AgentClient:
         self._hosts: Sequence[str] = ()
         """Hosts by rank."""
         self._numbers: Sequence[int] = ()
-        """By rank the number that people know it by."""
+        """Number of each rank in messages for people."""
         self._readable = select.poll()
         self._readable.register(connected, select.POLLIN)
         self._turns: Turns | None = None
@@ -129,7 +130,7 @@ class AgentClient:
     ) -> None:
         """Take part in a job as a rank; `hosts`: of the ranks. Returns when it has begun.
 
-        `numbers`: by which messages call the ranks. Raises HopsumError if the job does not begin
+        `numbers`: of the ranks in messages for people. Raises HopsumError if the job does not begin
         within `timeout` seconds.
         """
         self._hosts = hosts
@@ -180,9 +181,9 @@ class AgentClient:
     ) -> None:
         """Sum a tensor of float32 or int32 over all ranks, or reduce it otherwise.
 
-        `reduction`: as the messages name it. `to`: ALL, PARTS or a rank. `drain` takes the result
-        out of shared memory, before `then`. `what` stands in messages. Raises GroupLost, and
-        what `prepare` and `fill` raise.
+        `reduction`: as the messages name it. `to`: ALL, PARTS or a rank. `drain` copies the result
+        out of shared memory, before `then`. `what`: name of the call in messages. Raises GroupLost,
+        and what `prepare` and `fill` raise.
         """
         head = packets.SUM, _TYPES[dtype], packets.REDUCTIONS.index(reduction)
         self._share(what, elements, dtype, head, self._of(to), fill, drain, then, prepare)
@@ -197,7 +198,8 @@ class AgentClient:
         then: Then,
         prepare: Prepare | None = None,
     ) -> None:
-        """Copy int32 words to all ranks; `source`: PARTS, of each rank one, or the rank that fills.
+        """Copy int32 words to all ranks; `source`: PARTS, if each rank has one, or the rank that
+        has the words.
 
         The rest as of `sum`.
         """
@@ -211,7 +213,7 @@ class AgentClient:
         self._share(what, words, dtype, head, self._of(source), share, drain, then, prepare)
 
     def _of(self, whose: str | int) -> int:
-        """Return a call's target as packets have it."""
+        """Return the code of a call's target in packets."""
         if isinstance(whose, str):
             return packets.ALL if whose == ALL else packets.PARTS
         return packets.ROOT + self.order.index(whose)
@@ -287,8 +289,8 @@ class AgentClient:
         if self._turns is None:
             self._socket.close()
 
-    def _stay_behind(self) -> None:
-        """Leave the connection to the process that this one has been forked from.
+    def _detach_after_fork(self) -> None:
+        """Give the connection up in a forked process: it belongs to the parent.
 
         Its threads do not exist here, and its locks may be held for ever.
         """
@@ -372,7 +374,7 @@ class AgentClient:
                 self._why = message["why"]
 
     def _end(self) -> None:
-        """Let all calls fail."""
+        """Let all pending calls fail: the agent has disconnected."""
         with self._lock:
             self._ended = GroupLost(
                 f"{self._named(self._why)}; the switches sum for this group no longer: destroy it, "
@@ -398,7 +400,7 @@ class AgentClient:
         return SumRefused(f"{what}: {'; '.join([self._renumbered(failed['why']), *whose])}")
 
     def _renumbered(self, text: str) -> str:
-        """Return a text in which the ranks have the numbers of people, not the agents'."""
+        """Return a text with the agents' numbers of ranks replaced by those for people."""
 
         def number(found: re.Match[str]) -> str:
             return f"rank {self._numbers[self.order[int(found[1])]]}"
@@ -420,21 +422,21 @@ class AgentClient:
         return f"{why} ({', '.join(named)})" if named else why
 
 
-def _stay_behind() -> None:
+def _detach_after_fork() -> None:
     for agent in _agents:
-        agent._stay_behind()
+        agent._detach_after_fork()
 
 
 # A forked process, a worker of a data loader for instance, that ends normally would otherwise leave
 # the job in its parent's place, and its copy of the socket would hide the parent's end.
-os.register_at_fork(after_in_child=_stay_behind)
+os.register_at_fork(after_in_child=_detach_after_fork)
 
 
 def connect(name: str | None = None) -> AgentClient | None:
     """Connect to the agent of this host; None if there is none at `name`.
 
-    `name`: a path, or @ and an abstract name (None: NAME). Raises HopsumError for one that is
-    another user's, or speaks otherwise.
+    `name`: a path, or @ and an abstract name (None: NAME). Raises HopsumError for an agent of
+    another user, or of another version.
     """
     name = name or NAME
     connected = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

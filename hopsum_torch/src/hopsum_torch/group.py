@@ -68,7 +68,7 @@ from hopsum_torch.layouts import any_layout
 from hopsum_torch.names import NAME
 from hopsum_torch.options import PASS, REFUSE, nonfinite_of
 from hopsum_torch.profiler import recorded
-from hopsum_torch.rendezvous import Group, listed, meet, turn
+from hopsum_torch.rendezvous import Group, attempt_prefix, listed, meet
 from hopsum_torch.tensors import (
     LEAST_RANKS,
     Part,
@@ -102,7 +102,7 @@ _groups: weakref.WeakSet[HopsumGroup] = weakref.WeakSet()
 class HopsumGroup(dist.ProcessGroup):
     """The ranks of a group; `gloo` is their gloo backend, which does all if `agent` is None.
 
-    `whose`: in messages added to the names of calls, for a sub-group. `observer`: the default
+    `whose`: of a sub-group, added to the names of calls in messages. `observer`: the default
     group's agent, which names lost ranks where the group has none of its own. `nonfinite`: as of
     Options.
     """
@@ -213,7 +213,7 @@ class HopsumGroup(dist.ProcessGroup):
     ) -> HopsumWork | None:
         parts, rank = [], self.rank()
         for output, each in zip(outputs, inputs, strict=True):
-            # What does not fit is an error that gloo words.
+            # gloo raises the error for tensors that do not fit.
             if len(each) != self.size() or each[rank].numel() != output.numel():
                 return None
             if any(tensor.dtype != output.dtype for tensor in each):
@@ -306,7 +306,7 @@ class HopsumGroup(dist.ProcessGroup):
         if agent is None or not agent.rooted or not sources or len(outputs) != len(sources):
             return None
         for targets, source in zip(outputs, sources, strict=True):
-            # What does not fit is an error that gloo words.
+            # gloo raises the error for tensors that do not fit.
             if len(targets) != size or not gathers(source, size):
                 return None
             if any(not matches(target, source) for target in targets):
@@ -400,9 +400,9 @@ OVER_GLOO = (
 """Delegated calls.
 
 A subclass written in Python may not inherit most of them either: PyProcessGroup.hpp (WORK_OVERRIDE)
-looks for an override with the GIL held, and finding none calls the base class without letting go of
-it. A thread of gloo that gives back a tensor then waits for the GIL with gloo's queue locked, which
-the base class waits for: both hang.
+looks for an override with the GIL held, and if there is none calls the base class without releasing
+it. A thread of gloo that releases a tensor then waits for the GIL with gloo's queue locked, for
+which the base class waits: both hang.
 """
 
 
@@ -425,7 +425,7 @@ for _name in OVER_GLOO:
 def create(options: Any, given: Any = None) -> HopsumGroup:
     """Return a group; `options` as PyTorch gives them to backends (_DistributedBackendOptions).
 
-    `given`: the pg_options of who makes it. Raises HopsumError, at all ranks, where their agents or
+    `given`: the caller's pg_options. Raises HopsumError, at all ranks, where their agents or
     options do not fit together, and TypeError.
     """
     numbers, world = options.global_ranks_in_group, dist.GroupMember.WORLD
@@ -435,7 +435,7 @@ def create(options: Any, given: Any = None) -> HopsumGroup:
     gloo_options = dist.ProcessGroupGloo._Options()
     gloo_options._timeout = options.timeout
     gloo_options._devices = _gloo_devices()
-    store = dist.PrefixStore(turn(options.store, rank), options.store)
+    store = dist.PrefixStore(attempt_prefix(options.store, rank), options.store)
     gloo_store = dist.PrefixStore("gloo/", store)
     gloo = dist.ProcessGroupGloo(gloo_store, rank, size, gloo_options)
     gloo.options.global_ranks_in_group = options.global_ranks_in_group
@@ -480,7 +480,7 @@ def _find_agent(
 
 @atexit.register
 def _end_groups() -> None:
-    """Let all groups go with their process: a script may end without destroying them."""
+    """Shut all groups down at exit: a script may end without destroying them."""
     groups = list(_groups)
     for group in groups:
         if group._agent is not None:
@@ -492,8 +492,9 @@ def _end_groups() -> None:
 def _gloo_devices() -> list[Any]:
     """Return gloo's network devices, at the address by which the other ranks reach this one.
 
-    Those of GLOO_SOCKET_IFNAME, as gloo's own backend has it; gloo's own choice otherwise is what
-    the host's name stands for, often 127.0.1.1 alone. The way to the ranks' store is a better one.
+    GLOO_SOCKET_IFNAME names them, as for gloo's own backend. By default gloo would take the address
+    of the host's name, often 127.0.1.1; the address from which the ranks' store is reached works
+    better.
     """
     names, master = os.environ.get("GLOO_SOCKET_IFNAME"), os.environ.get("MASTER_ADDR")
     if names:

@@ -34,7 +34,7 @@ def copy(source: torch.Tensor) -> torch.Tensor:
 
 
 class Copies:
-    """The copies that a call takes in place of tensors."""
+    """Copies of tensors that a call uses in their place."""
 
     def __init__(self) -> None:
         self.written: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -107,7 +107,7 @@ class CopiedWork(OuterWork):
         """Whether the call is over, well or not."""
         if not super().is_completed():
             return False
-        # What it raises stays for who waits.
+        # `wait` raises its error.
         with contextlib.suppress(RuntimeError):
             self.wait()
         return True

@@ -1,4 +1,4 @@
-"""By which name the backend is registered, and for which devices."""
+"""The backend's name, and the devices that it is registered for."""
 
 from __future__ import annotations
 

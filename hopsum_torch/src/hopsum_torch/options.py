@@ -6,7 +6,7 @@ import os
 from datetime import timedelta
 from typing import Any
 
-# What device meshes take as options of their groups.
+# The type that device meshes require of their groups' options.
 from torch._C._distributed_c10d import Backend
 from torch.distributed.constants import default_pg_timeout
 
@@ -45,10 +45,11 @@ class Options(Backend.Options):
 
 
 def nonfinite_of(given: Any, inherited: str | None) -> str:
-    """Return the option of a group; what the environment says may be neither REFUSE nor PASS.
+    """Return the option of a group; a value of the environment is not checked.
 
-    `given`: the group's pg_options, or None; those of another backend say nothing, as PyTorch gives
-    the same to all of a group. `inherited`: a sub-group's default group's. Raises TypeError.
+    `given`: the group's pg_options, or None; those of another backend are ignored, since PyTorch
+    passes the same to all backends of a group. `inherited`: a sub-group's default group's. Raises
+    TypeError.
     """
     if not isinstance(given, Backend.Options | None):
         raise TypeError(f"pg_options: {given!r:.80}: expected hopsum_torch.Options")

@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 
 class OuterWork(dist.Work):
-    """A pending call that does what `inner` does, but for what a subclass defines."""
+    """A pending call that delegates to `inner` whatever a subclass does not override."""
 
     def __init__(self, inner: Any) -> None:
         super().__init__()
@@ -17,7 +17,7 @@ class OuterWork(dist.Work):
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait for the call. Raises what it raises."""
-        # Of gloo's works some take no time of None.
+        # Some of gloo's works do not accept None.
         return bool(self.inner.wait(timeout) if timeout else self.inner.wait())
 
     def is_completed(self) -> bool:

@@ -9,10 +9,10 @@ SUM, COPY, BARRIER, DONE = 1, 2, 3, 4
 TYPES = ("float32", "int32")
 REDUCTIONS = ("sum", "max", "min", "and", "or", "xor")
 PASSED = "passed"
-"""Instead of a fault: some values are not finite, and are to be in the result."""
+"""Fault code of values that are not all finite, and go into the result."""
 FAULTS = (None, "nan", "inf", "-inf", PASSED)
 ALL, PARTS, ROOT = 0, 1, 2
-"""Targets: every rank; of each rank a part; ROOT + r: rank r."""
+"""Targets: all ranks; a part for each rank; ROOT + r: rank r."""
 
 CALL = struct.Struct("<4BIQ4I")
 """Kind, type, reduction, fault; target; number; memory, elements, magnitude, element at fault."""

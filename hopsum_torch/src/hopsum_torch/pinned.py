@@ -15,9 +15,10 @@ PORTABLE = 1
 
 
 def pinning(tensors: Iterable[torch.Tensor]) -> Callable[[Memory], None] | None:
-    """Return what pins the memory through which these tensors are copied, if one is on a GPU.
+    """Return the function that pins a call's memory if a tensor is on a GPU, else None.
 
-    Work of the current streams on them has ended then: results are copied in another thread.
+    Waits for the work of the current streams on these tensors: results are copied in another
+    thread.
     """
     devices = {tensor.device for tensor in tensors if tensor.is_cuda}
     for device in devices:

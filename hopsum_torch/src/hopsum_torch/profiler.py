@@ -47,8 +47,8 @@ TITLES = {
 class Event:
     """An event that begins now.
 
-    It ends in another thread: one that ends where it has begun counts as synchronous, and takes
-    others for its parts or its whole.
+    It must end in another thread: PyTorch takes one that ends in its own for synchronous, and nests
+    it with others.
     """
 
     def __init__(self, name: str, inputs: list[torch.Tensor]) -> None:
@@ -76,7 +76,7 @@ class Event:
 
 
 class RecordedWork(OuterWork):
-    """A pending call whose event ends when its end is seen."""
+    """A pending call whose event ends when a caller sees that the call has ended."""
 
     def __init__(self, inner: Any, event: Event) -> None:
         super().__init__(inner)
@@ -105,7 +105,7 @@ def recorded(method: Callable[..., Any]) -> Callable[..., Any]:
     def call(group: Any, *arguments: Any, **options: Any) -> Any:
         if not torch._C._autograd._profiler_enabled():
             return method(group, *arguments, **options)
-        # Methods have what they write first, then what they read, if these are not the same.
+        # Arguments: the tensors written, then those read, if these are not the same.
         two = len(arguments) > 1 and isinstance(arguments[1], torch.Tensor | list | tuple)
         read = list(_tensors(arguments[1] if two else arguments[:1]))
         return _record(title, read, lambda: method(group, *arguments, **options))

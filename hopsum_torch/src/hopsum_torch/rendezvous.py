@@ -18,7 +18,7 @@ AGENT, JOB = "HOPSUM_AGENT", "HOPSUM_JOB"
 """Environment variables: the agent's socket, or `none`; a job that is submitted already."""
 NONE = "none"
 MOST_GROUP_NAME = 16
-"""Maximum length of a group's name in that of its job, which may have 63 letters."""
+"""Maximum length of a group's name within its job's, which may have 63 letters."""
 
 
 class Store(Protocol):
@@ -50,7 +50,7 @@ class Group:
 
     @property
     def job_name(self) -> str:
-        """A new name for its job; that of a sub-group is the default group's and more."""
+        """A new name for its job; that of a sub-group begins with the default group's."""
         if self.name and self.parent:
             short = len(self.name) <= MOST_GROUP_NAME
             return f"{self.parent}.{_plain(self.name) if short else uuid.uuid4().hex[:8]}"
@@ -70,7 +70,7 @@ class RankHost:
 def check_options(answers: Sequence[RankHost], numbers: Sequence[int] | None = None) -> None:
     """Raise HopsumError if ranks have no valid option, or not the same.
 
-    `numbers`: by which messages call the ranks.
+    `numbers`: of the ranks in messages for people.
     """
     ranks: dict[str, list[int]] = {}
     for rank, each in zip(numbers or range(len(answers)), answers, strict=True):
@@ -88,7 +88,7 @@ def hosts_of(
 ) -> list[str] | str:
     """Return the hosts by rank if they can form a job, else why everything goes over gloo.
 
-    Several ranks may share a host, but not all. `numbers`: by which messages call the ranks.
+    Several ranks may share a host, but not all. `numbers`: of the ranks in messages for people.
 
     Raises NoAgreement if some ranks have an agent and others not, with their numbers.
     """
@@ -112,11 +112,11 @@ def hosts_of(
     return hosts
 
 
-def turn(store: Store, rank: int) -> str:
+def attempt_prefix(store: Store, rank: int) -> str:
     """Return a prefix of keys for this attempt to form a group, equal at all ranks.
 
-    Ranks that torchrun starts again find what those before them have left in the store: with
-    `--master-addr` the agent of node 0 keeps it. Each attempt is each rank's next.
+    With `--master-addr` torchrun's agent of node 0 keeps the store, and with it the keys of earlier
+    attempts, when it restarts the ranks. Every rank counts its attempts.
     """
     return f"hopsum/{store.add(f'hopsum/attempts/{rank}', 1)}/"
 
@@ -124,10 +124,10 @@ def turn(store: Store, rank: int) -> str:
 def meet(store: Store, group: Group, timeout: float) -> AgentClient | str:
     """Return this rank's agent, attending the group's job, or why everything goes over gloo.
 
-    All ranks call it and come to the same. The job of a sub-group starts on free slots at once, or
-    is refused. `store`: for this attempt alone (`turn`); `timeout` in seconds. Raises NoAgreement,
-    at all ranks, if one of them finds no way, with its number, and HopsumError, at all ranks, if
-    their options differ, and if the job does not begin.
+    All ranks call it and come to the same conclusion. The job of a sub-group starts on free slots
+    at once, or is refused. `store`: for this attempt alone (`attempt_prefix`); `timeout` in
+    seconds. Raises NoAgreement, at all ranks, if one of them cannot take part, with its number, and
+    HopsumError, at all ranks, if their options differ, and if the job does not begin.
     """
     where = os.environ.get(AGENT, NAME)
     agent, answers = _find(where)

@@ -1,4 +1,4 @@
-"""What the switches do, and copies of tensors and results to and from shared memory."""
+"""Which calls go through the switches; copies of tensors into shared memory and of results back."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ _OF_INTEGERS = (
     (dist.ReduceOp.BOR, "or"),
     (dist.ReduceOp.BXOR, "xor"),
 )
-"""The agent's names of reductions."""
+"""Reductions by type, with the agent's names of them."""
 _NANS = {"max": 0x7FC00000, "min": 0xFFC00000 - (1 << 32)}
 """The bits of a NaN that is in every maximum, or minimum: the agent compares bits
 (docs/agent-socket.md)."""
 MOST_ELEMENTS = (1 << 31) - 1
 """Maximum size of a tensor through the switches; a longer one goes over gloo."""
 LEAST_RANKS = 3
-"""For whom reduce and reduce-scatter cost a rank's link fewer bytes than over gloo, though the
-switches make an all-reduce of them, and broadcasts the root's (docs/concepts/pytorch-calls.md)."""
+"""Ranks from which on reduce, reduce-scatter and broadcast cost fewer bytes than over gloo where
+the switches make all-reduces of them (docs/concepts/pytorch-calls.md)."""
 LEAST_BROADCAST_WORDS = 1024
 """Smallest tensor to broadcast through the switches: gloo needs fewer bytes for smaller ones."""
 FRAME_WORDS, FRAME_BYTES, BARE_BYTES = 256, 1090, 66
 """Words in a frame, and the length of frames with and without them."""
 GLOO_BYTES = 4.28
-"""A word's share of TCP's packets, acknowledgements included."""
+"""Bytes of a word over TCP: its share of the packets, acknowledgements included."""
 
 
 def reduction_of(op: Any, dtype: torch.dtype) -> str | None:
@@ -65,9 +65,9 @@ def reduction_of(op: Any, dtype: torch.dtype) -> str | None:
 class Part:
     """Tensors of one type that are reduced as one. `take` receives the flat result at the end.
 
-    It is in the type that is summed, and overwritten afterwards. None: it is left out. `to`: the
-    ranks that it is for; with PARTS there is a source for each, as long as the others, and `take`
-    receives this rank's.
+    The result has the type that is summed, and is overwritten afterwards; without `take` this rank
+    discards it. `to`: the ranks that get it; with PARTS there is a source of equal length for each
+    rank, and `take` receives this rank's sum.
     """
 
     sources: Sequence[torch.Tensor]
@@ -130,7 +130,7 @@ def gathers(source: torch.Tensor, ranks: int) -> bool:
 
 
 def matches(target: torch.Tensor, source: torch.Tensor) -> bool:
-    """Return whether a tensor can take what such a source holds."""
+    """Return whether a tensor can receive the values of such a source."""
     same = target.dtype == source.dtype and target.numel() == source.numel()
     return same and _dense(target)
 

@@ -1,4 +1,4 @@
-"""Reading by the threads that wait: no message crosses from one thread to another.
+"""Threads that wait for messages read them in turns, without handing them to each other.
 
 A thread that waits for a result reads what comes, whoever it is for, until its own has come; others
 that wait meanwhile are woken then, and one goes on. So a lone call costs one wake-up, not two.
@@ -18,14 +18,14 @@ SWEEP_SECONDS = 0.1
 """Interval at which the thread in the background reads what nobody waits for."""
 
 LOOK_SECONDS = 1.0
-"""Interval at which it looks whether what it reads for has come too late."""
+"""Interval at which the background thread checks for missed deadlines."""
 
 Done = Callable[[], bool]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _BackgroundRead:
-    """What the thread in the background reads for; at `deadline` it calls `expire`."""
+    """What the background thread reads for, until `done`; at `deadline` it calls `expire`."""
 
     done: Done
     deadline: float = inf
@@ -44,7 +44,7 @@ class Turns:
         self._turn = threading.Condition()
         self._reading = False
         self._waiting = 0
-        """Threads that wait for one that reads."""
+        """Number of threads that wait for the one that reads."""
         self._over = False
         self._called = threading.Condition()
         self._awaited: list[_BackgroundRead] = []
@@ -54,7 +54,7 @@ class Turns:
     def until(self, done: Done, seconds: float = inf) -> bool:
         """Read until something is `done`, for some seconds at most; return whether it is.
 
-        With 0 seconds what has come is read.
+        0 seconds: read what has arrived.
         """
         deadline = time.monotonic() + seconds
         while not done() and not self._over:
@@ -75,7 +75,7 @@ class Turns:
             self._called.notify()
 
     def stop(self) -> None:
-        """Read no more, in a process that has been forked from the one that does."""
+        """Stop reading, in a process forked from the one that reads."""
         self._over = True
 
     def _step(self, done: Done, seconds: float) -> bool:
@@ -101,7 +101,7 @@ class Turns:
                     self._turn.notify_all()
 
     def _run(self) -> None:
-        """Read what nobody waits for."""
+        """Read in the background what no thread waits for."""
         while not self._over:
             with self._called:
                 self._called.wait_for(lambda: self._awaited, SWEEP_SECONDS)
@@ -115,7 +115,7 @@ class Turns:
     def _read_for(self, awaited: list[_BackgroundRead]) -> None:
         """Read until the first of them is done, or one should be; then it expires."""
         left = min(each.deadline for each in awaited) - time.monotonic()
-        # Others may come that should be done earlier.
+        # Another with an earlier deadline may be added.
         self.until(awaited[0].done, min(LOOK_SECONDS, max(0.0, left)))
         now = time.monotonic()
         late = [each for each in awaited if each.deadline <= now and not each.done()]

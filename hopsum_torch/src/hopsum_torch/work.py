@@ -26,7 +26,7 @@ SLICE_SECONDS = 1.0
 LOST_SECONDS = 3.0
 """Time for the agents to detect a lost process after gloo has."""
 LOSS = "onnection|abort|closed|failed to pass"
-"""What gloo's errors say when a rank may be lost."""
+"""Texts in gloo's errors when a rank may be lost."""
 GLOO_THREAD = "pt_gloo_runloop"
 """The name of gloo's threads."""
 LOOK_SECONDS, RESTING_LOOKS = 0.002, 3
@@ -44,7 +44,7 @@ def naming(agent: AgentClient) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        # Of its own accord gloo raises errors of arguments, too, which say all.
+        # gloo also raises errors of wrong arguments, which need no explanation.
         if isinstance(error, HopsumError) or not re.search(LOSS, str(error)):
             raise
         lost = agent.lost(LOST_SECONDS)
@@ -140,13 +140,13 @@ class HopsumWork(dist.Work):
         self._lock = threading.Lock()
 
     def ended(self, error: Exception | None) -> None:
-        """Note the end of one of the calls."""
+        """Record the end of one of the calls."""
         self._error = self._error or error
         if next(self._left) <= 0:
             self._finish()
 
     def _finish(self, error: Exception | None = None) -> None:
-        """Note the end of all, or of the time for them."""
+        """Record the end of all calls, or of the time for them."""
         with self._lock:
             if self._over:
                 return
@@ -204,7 +204,7 @@ class HopsumWork(dist.Work):
         return True
 
     def _late(self, seconds: float) -> HopsumError:
-        # In gloo's words, which programs, and PyTorch's own tests, look for.
+        # gloo's wording, which programs and PyTorch's own tests match.
         return HopsumError(
             f"{self._what}: Timed out after {seconds:g} s: not all ranks have called for it; "
             "expected the same calls in the same order at all of them"
@@ -238,8 +238,8 @@ class HopsumWork(dist.Work):
 def until_gloo_rests() -> None:
     """Wait until gloo's threads have released the tensors of ended calls, at most REST_SECONDS.
 
-    Before the interpreter ends: a thread that then waits for the GIL, as it does to give back a
-    tensor of Python's, aborts the process (pytorch/pytorch, issue 190489).
+    Called before the interpreter ends: a thread that then waits for the GIL, to release a tensor of
+    Python's, aborts the process (pytorch/pytorch, issue 190489).
     """
     deadline, rested = time.monotonic() + REST_SECONDS, 0
     while rested < RESTING_LOOKS and time.monotonic() < deadline:

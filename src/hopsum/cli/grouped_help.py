@@ -1,4 +1,4 @@
-"""Help of a command with many options: by group, as they are thought of."""
+"""Help of a command with many options, which lists them by group."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _GROUP_OF = {f"--{name}": group for group, names in GROUPS.items() for name in n
 
 
 OPTIONAL_VALUES = {"--rules": "text"}
-"""Options that may stand without a value, and the one that they then have."""
+"""Options whose value may be omitted, with the value that they have then."""
 
 
 class GroupedCommand(TyperCommand):

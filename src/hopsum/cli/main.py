@@ -21,7 +21,7 @@ from p4switch.packet_io.standard_output import failures_reported
 class Command(NamedTuple):
     """Location of a subcommand (`module:function`, or `module:app` of a group), and its help.
 
-    `passes_on`: all after its first argument, including options, is for another program.
+    `passes_on`: everything after its first argument, including options, is for another program.
     """
 
     target: str
@@ -181,7 +181,7 @@ class _Commands(TyperGroup):
         self.commands = {name: _LazyCommand(name, entry) for name, entry in COMMANDS.items()}
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        # Whole sentences: the base class cuts them off.
+        # Whole sentences: the base class truncates them.
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
 

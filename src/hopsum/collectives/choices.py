@@ -1,6 +1,6 @@
 """Choices that options, tasks and plans share, by the names that users give them.
 
-Imports nothing heavy: commands need these before they know what they will do.
+Imports nothing heavy: every command loads it to declare its options.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Algorithm(StrEnum):
 
 
 class Collective(StrEnum):
-    """What becomes of the workers' tensors; all but the first on trees with roots at workers."""
+    """Collective of a job; all but all-reduces need trees with roots at the workers."""
 
     ALL_REDUCE = "all-reduce"
     """Every worker gets the sum."""

@@ -53,8 +53,8 @@ def decompose(plan: JobPlan, length: int) -> tuple[TensorPart, ...]:
     """Return the elements of a flat tensor of `length` summed by each part: first the trees, if
     any.
 
-    Cut at whole fragments, as `divide`. A plan with neither trees nor parts of hosts is a mere list
-    of workers: all is summed by other means then, and None stands for that. Raises WeightError.
+    Cut at whole fragments, as `divide`. A plan with neither trees nor parts of hosts only lists the
+    workers: the single part, None, is then the whole tensor. Raises WeightError.
     """
     if not plan.host_parts:
         return ((None, 0, length),)

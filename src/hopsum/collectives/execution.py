@@ -5,14 +5,14 @@ elements of their transfers, in order of turn and start, little-endian, with not
 Both sides know the schedule, so nothing else is needed. Chains have streams of their own because
 they do not wait for each other: a tree must not queue behind a slower one.
 
-Where several transfers of a turn bring the same elements, as children of a tree do, none is taken
-in far ahead of the slowest: what it brings could not be passed on, and would take bandwidth from
-those that are waited for. (TCP alone does not see to that: a link's queue serves its flows in
-proportion to what they send into it.)
+Where several transfers of a turn deliver the same elements, as the children of a tree do, data of
+none is accepted far ahead of the slowest: it could not be forwarded yet, and would take bandwidth
+from the transfers that are waited for. (TCP alone does not ensure that: a link's queue serves its
+flows in proportion to what they send into it.)
 
-It cannot deadlock, even where what waits to be applied is bounded (`wanted` says how much more may
-come): of all transfers that are not done, the one that is first by turn, and then by element,
-waits for none, and is the first in hand on its channel at both ends.
+It cannot deadlock, although the received data that waits to be applied is bounded (`wanted`): of
+all unfinished transfers the first by turn, then by element, waits for no other, and is the current
+one of its channel at both ends.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from hopsum.collectives.schedule import Schedule, Transfer
 
 WAITING_BYTES = 1 << 20
-"""Of a channel, at most, that came in before they can be applied."""
+"""Maximum bytes of a channel that are received before they can be applied."""
 LEAD_BYTES = 1 << 16
 """Maximum lead of a transfer over another of its turn that delivers the same elements."""
 LEAD_PART = 16
@@ -45,7 +45,7 @@ class Channel(NamedTuple):
 class _Progress:
     """A transfer in progress: elements [start, position) are done; it waits for `blockers`.
 
-    `siblings`: others of its turn that bring some of the same elements.
+    `siblings`: others of its turn that deliver some of the same elements.
     """
 
     transfer: Transfer
@@ -140,8 +140,8 @@ def channels(schedule: Schedule, node: int) -> tuple[tuple[Channel, ...], tuple[
 class Execution:
     """Execution of a schedule at node `node` on `values`, which it changes in place.
 
-    `values`: one-dimensional, int32 (sums wrap around) or float32; zeros at a relay, and where the
-    node is given nothing.
+    `values`: one-dimensional, int32 (sums wrap around) or float32; zeros at a relay, and for
+    elements to which the node contributes nothing.
     """
 
     def __init__(self, schedule: Schedule, node: int, values: NDArray[Any]) -> None:
@@ -224,7 +224,7 @@ class Execution:
         return b"".join(taken)
 
     def incoming(self, channel: Channel, data: bytes) -> bytes:
-        """Take the next bytes of a channel; returns those that belong to a later schedule."""
+        """Process the next bytes of a channel; return those that belong to a later schedule."""
         queue = self._in[channel]
         kept = min(len(data), queue.missing)
         queue.waiting += data[:kept]

@@ -37,7 +37,7 @@ class TreeFlows:
     down: dict[str, tuple[Flow, ...]]
 
     def all(self) -> Iterator[Flow]:
-        """Every flow, upwards and downwards."""
+        """Yield every flow, upwards and downwards."""
         for flows in (*self.up.values(), *self.down.values()):
             yield from flows
 
@@ -90,7 +90,7 @@ def tree_flows(network: Network, plan: JobPlan, tree: TreePlan) -> TreeFlows:
 def _down(
     network: Network, plan: JobPlan, tree: TreePlan, order: list[str]
 ) -> dict[str, tuple[Flow, ...]]:
-    """Results: one flow a link if switches replicate them, else one a link and worker."""
+    """Return flows of results: one a link if switches copy them, else one a link and worker."""
     root = tree.root
     workers = {name: w for w, name in enumerate(plan.workers)}
     beneath: dict[str, list[int]] = {name: [] for name in order}

@@ -28,7 +28,7 @@ def pair_volumes(schedule: Schedule) -> Iterator[tuple[int, int, int]]:
 
 
 def link_volumes(schedule: Schedule, path: Path) -> dict[tuple[str, str], int]:
-    """Elements on each directed link (links without any are left out).
+    """Return the elements on each directed link; links without any are left out.
 
     `path`: the route between two nodes by name, e.g. `PlainRoutes(network).path`; raises what that
     raises, for instance when nodes are not connected.

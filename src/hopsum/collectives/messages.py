@@ -1,4 +1,4 @@
-"""Plans, trees and networks as control messages, and back. A round trip changes nothing."""
+"""Plans, trees and networks as control messages, and back. Converting back gives an equal value."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Lanes(NamedTuple):
 def tree_ranges(plan: JobPlan, collective: Collective, length: int) -> Ranges:
     """Return the elements (start, stop) of a flat tensor that each tree takes.
 
-    Raises PlanError for a plan whose trees do not do.
+    Raises PlanError for a plan without such trees.
     """
     if collective is Collective.ALL_REDUCE:
         return tensor_ranges(plan, length)
@@ -54,7 +54,7 @@ def worker_parts(collective: Collective, workers: int, length: int) -> Ranges:
 def root_ranges(plan: JobPlan, collective: Collective, parts: Ranges) -> Ranges:
     """Return the elements that each tree takes, if `parts` are those of the workers' trees.
 
-    Raises PlanError for a plan whose trees do not do.
+    Raises PlanError for a plan without such trees.
     """
     if not plan.rooted or plan.host_parts:
         raise PlanError(

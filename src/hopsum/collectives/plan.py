@@ -204,7 +204,7 @@ def tensor_ranges(plan: JobPlan, length: int) -> tuple[tuple[int, int], ...]:
 
     `length`: of what all trees sum together. Whole fragments, in proportion to the trees' shares;
     the last tree gets the broken fragment.
-    Raises PlanError where the shares say nothing.
+    Raises PlanError if a share is negative, or all are 0.
     """
     total = sum(tree.share for tree in plan.trees)
     if not total > 0 or any(tree.share < 0 for tree in plan.trees):

@@ -30,7 +30,7 @@ def check_plans(network: Network, plans: Iterable[JobPlan]) -> None:
 
 
 def check_together(network: Network, plans: Iterable[JobPlan]) -> None:
-    """Check the slots and groups of plans that hold each by itself, as `check_plans`."""
+    """Check the slots and groups of plans that are each valid; errors as of `check_plans`."""
     _refuse(list(_shared_resource_faults(network, list(plans))))
 
 

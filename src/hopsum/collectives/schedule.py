@@ -57,7 +57,7 @@ class Ranges:
 
     @classmethod
     def of(cls, rows: Iterable[tuple[int, int, int]]) -> Ranges:
-        """From rows of (node, start, stop); empty ranges are left out."""
+        """Return ranges from rows of (node, start, stop); empty ranges are left out."""
         kept = [row for row in rows if row[1] < row[2]]
         table = np.array(kept, dtype=np.int64).reshape(-1, 3)
         return cls(table[:, 0], table[:, 1], table[:, 2])
@@ -68,7 +68,7 @@ class Ranges:
         return cls.of((node, 0, elements) for node in nodes)
 
     def rows(self) -> list[list[int]]:
-        """As a list of [node, start, stop]."""
+        """Return the ranges as a list of [node, start, stop]."""
         columns = (self.nodes.tolist(), self.starts.tolist(), self.stops.tolist())
         return [list(row) for row in zip(*columns, strict=True)]
 
@@ -107,7 +107,7 @@ class Step:
         return np.roll(values.reshape(-1, self.period), shift, axis=1).ravel()
 
     def volumes(self) -> Numbers:
-        """Elements (n,) that each row sends in all repetitions together."""
+        """Return the elements (n,) that each row sends in all repetitions together."""
         turns, rest = divmod(self.repeat, self.period)
         sizes = (self.stops - self.starts).reshape(-1, self.period)
         total = np.repeat(turns * sizes.sum(axis=1, keepdims=True), self.period, axis=1)
@@ -202,7 +202,7 @@ class Schedule:
     def _wrong(self, message: str) -> ScheduleError:
         return ScheduleError(f"{self.algorithm} schedule: {message}")
 
-    # Words are chosen where something is wrong: to print arrays takes longer than to check them.
+    # Messages are made only for errors: formatting arrays takes longer than checking them.
 
     def _check_rows(
         self, where: str, ends: Sequence[Numbers], starts: Numbers, stops: Numbers
@@ -263,7 +263,7 @@ class Schedule:
         return tuple(numbers.setdefault(first(s), len(numbers)) for s in range(len(chain)))
 
     def transfers(self) -> Iterator[Transfer]:
-        """Every transfer, in order of step and repetition; empty ones are left out."""
+        """Yield every transfer, in order of step and repetition, without empty ones."""
         for number, step in enumerate(self.steps):
             for repetition in range(step.repeat):
                 yield from self._written_out(number, repetition, np.arange(len(step)))
@@ -316,5 +316,5 @@ def part(start: int, stop: int, parts: int, index: int) -> tuple[int, int]:
 
 
 def borders(elements: int, parts: int) -> Numbers:
-    """Where `parts` nearly equal parts of the tensor begin and end: shape (parts + 1,)."""
+    """Return the borders of `parts` nearly equal parts of the tensor: shape (parts + 1,)."""
     return np.array([elements * index // parts for index in range(parts + 1)], dtype=np.int64)

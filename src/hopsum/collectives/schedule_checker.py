@@ -55,7 +55,7 @@ def check_schedule(schedule: Schedule) -> None:
 
 
 def _check_goal(schedule: Schedule) -> None:
-    """Whether `given` and `wanted` are those of the collective."""
+    """Raise ScheduleError unless `given` and `wanted` are those of the collective."""
     given, wanted = schedule.given, schedule.wanted
     for name, held in (("given", given), ("wanted", wanted)):
         if len(held.nodes) and int(held.nodes.max()) >= schedule.ranks:
@@ -82,7 +82,7 @@ def _check_goal(schedule: Schedule) -> None:
 
 
 def _check_whole(schedule: Schedule, name: str, held: Ranges, nodes: range | list[int]) -> None:
-    """Whether exactly these nodes hold the whole tensor, each once."""
+    """Raise ScheduleError unless exactly these nodes hold the whole tensor, each once."""
     if not schedule.elements:
         return
     if not nodes:
@@ -99,7 +99,7 @@ def _check_whole(schedule: Schedule, name: str, held: Ranges, nodes: range | lis
 
 
 def _check_parts(schedule: Schedule, name: str, held: Ranges) -> None:
-    """Whether every element is at exactly one rank."""
+    """Raise ScheduleError unless every element is at exactly one rank."""
     _check_cover(schedule, name, held.starts, held.stops, "all ranks together")
 
 
@@ -122,7 +122,7 @@ def _words(members: int) -> int:
 
 
 def _bits(words: int) -> Words:
-    """One set a member, of that member alone: shape (64 * words, words)."""
+    """Return a set for each member, of that member alone: shape (64 * words, words)."""
     sets = np.zeros((64 * words, words), dtype=np.uint64)
     members = np.arange(64 * words)
     sets[members, members // 64] = np.uint64(1) << (members % 64).astype(np.uint64)
@@ -138,7 +138,7 @@ def _members(row: Words) -> Iterator[int]:
 
 
 def _ancestors(schedule: Schedule) -> Words:
-    """For every step the steps it waits for, directly or not, and itself."""
+    """Return, for every step, itself and the steps that it waits for, directly or not."""
     words = max(1, _words(len(schedule.steps)))
     sets = _bits(words)[: len(schedule.steps)]
     for number, step in enumerate(schedule.steps):
@@ -173,7 +173,7 @@ class _Cells:
         self.seen[given.nodes[rows], at] = _bits(words)[given.nodes[rows]]
 
     def covered(self, starts: Numbers, stops: Numbers) -> tuple[Numbers, Numbers]:
-        """Pairs (row, cell) of ranges and the cells here that they cover; shapes (n,)."""
+        """Return pairs (row, cell) of ranges and the cells here that they cover; shapes (n,)."""
         last = len(self.borders) - 1
         first = np.searchsorted(self.borders, starts)
         # A range that begins before these cells covers none of them before number 0.

@@ -22,7 +22,7 @@ MOST_NODES = 1 << 16
 
 
 def schedule_to_json(schedule: Schedule) -> str:
-    """As one line of JSON."""
+    """Return a schedule as one line of JSON."""
     return json.dumps(
         {
             "algorithm": schedule.algorithm,

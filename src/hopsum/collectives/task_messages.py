@@ -1,4 +1,4 @@
-"""Workloads and options of a task as control messages, and back. A round trip changes nothing.
+"""Workloads and options of a task as control messages; converting back gives an equal value.
 
 Apart from `hopsum.collectives.messages`, so that a command that submits a job loads no numpy.
 """

@@ -25,7 +25,7 @@ DATA_SETS = (DIGITS,)
 MOST_WORKERS = 0xFFFF
 """Maximum number of workers: the range of the packet's worker field."""
 MOST_RANKS_OF_HOST = 64
-"""As many processes of one user may be connected to an agent."""
+"""Maximum ranks on a host: an agent accepts as many connections of one user."""
 MOST_ELEMENTS = 1 << 40
 MOST_TENSORS = 1_000_000
 """Maximum tensors of a job: an agent reports all their times in one message."""
@@ -33,7 +33,7 @@ MOST_SEED = (1 << 64) - 1
 
 ELEMENT_BYTES = 4
 VERDICT_BYTES = {DataType.INT32: 24, DataType.FLOAT32: 80}
-"""For each element of a tensor, while it is made and its sum is checked (of float32 in float64)."""
+"""Bytes per element while a tensor is made and its sum is checked (float32 in float64)."""
 TENSOR_BYTES = 250
 """Overhead per tensor, regardless of its length."""
 KEPT_BYTES = 1 << 28
@@ -62,9 +62,9 @@ class WorkloadSpec:
     """A workload, the same for all workers. Raises WorkloadError if it is invalid.
 
     `kind`: `random` (tensors of `elements`, `rounds` times), `digits` (training; `rounds` is the
-    number of epochs), VECTORS (what the workers of another job say to agree on an order: as many
-    words, as often, as it takes), or PROCESS (what processes on the hosts submit). `coordinate`:
-    training sums a tensor a layer's parameters, in an order that the workers agree on
+    number of epochs), VECTORS (bit vectors by which the workers of another job agree on an order,
+    in any number and length), or PROCESS (tensors that processes on the hosts submit).
+    `coordinate`: training sums a tensor a layer's parameters, in an order that the workers agree on
     (`operator_training`), else all in one. `ranks`: of PROCESS, the host of each rank, where a
     worker has several; empty: each worker has one, in the plan's order. `collective`: of random
     tensors.

@@ -92,8 +92,8 @@ class PreparedExperiment:
 def prepare(experiment: Experiment, network: Network | None = None) -> PreparedExperiment:
     """Load, place, plan and predict.
 
-    `network`: as it is, in place of the one that the experiment names; in Mininet latencies are not
-    emulated, and left out of the prediction.
+    `network`: used as it is instead of the one that the experiment names; in Mininet latencies are
+    not emulated, and left out of the prediction.
 
     Raises NetworkError, PlanError, FaultError or ExperimentError, which name the error and what was
     expected.

@@ -35,10 +35,9 @@ def run_experiment(
 ) -> Report:
     """Prepare, predict, run and compare; the states of the cluster go to `recording`.
 
-    `network`: as it is, in place of the one that the experiment names. `notify`: gets lines about
-    what is started in Mininet (None: the log).
-    `pcap`: folder for capture files of the switches' ports. `trace`: follows a fragment;
-    ExperimentError on BMv2.
+    `network`: used as it is instead of the one that the experiment names. `notify`: gets lines
+    about what is started in Mininet (None: the log). `pcap`: folder for capture files of the
+    switches' ports. `trace`: follows a fragment; ExperimentError on BMv2.
 
     The report is written with the prediction before traffic starts, and again at the end. Raises
     the errors of `prepare` for an invalid experiment, and those of the world for a run that fails.

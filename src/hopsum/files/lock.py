@@ -3,7 +3,7 @@
 The owner holds the lock file with flock, which ends with the process, however that ends. Where the
 file system has no such locks, or only among processes of one machine (some NFS mounts), the record
 in the lock file is the lock: one that a killed process has left is recognized by the number and
-the start time of that process, as long as the machine has not been exchanged.
+the start time of that process, as long as it is the same machine.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class FileInUse(OperationError):
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Own a lock file, which is there while the block runs. Raises FileInUse, OSError."""
+    """Own a lock file, which exists while the block runs. Raises FileInUse, OSError."""
     descriptor = None if _locks_locally(path.parent) else _hold(path)
     if descriptor is None:
         record = _claim(path)
@@ -118,7 +118,7 @@ def _hold(path: Path) -> int | None:
             if not _flock(path, descriptor):
                 os.close(descriptor)
                 return None
-            # The last owner removes its file: this one may be it.
+            # The last owner removes its file: this may be the removed one.
             if _is_at(path, descriptor):
                 owner = _owner(os.pread(descriptor, MOST_BYTES, 0))
                 if owner is not None and not owner.flock and not owner.ended:

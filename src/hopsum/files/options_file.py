@@ -1,8 +1,8 @@
 """Options of a command from a table of a TOML file, with the names and types of its command line.
 
 A command that takes `--config FILE` (`config_option`) reads its own table there: a key is an
-option's long name without dashes, or an argument's name. Nothing is declared twice: what the
-command line knows, the file knows. What is given on the command line goes before the file.
+option's long name without dashes, or an argument's name. Nothing is declared twice: the file has
+all options of the command line, and an option on the command line overrides the file's.
 """
 
 from __future__ import annotations

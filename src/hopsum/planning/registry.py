@@ -39,7 +39,7 @@ MULTI_HOP = DEFAULT_PLANNER
 
 @dataclass(frozen=True)
 class PlannerResult:
-    """What a planner has found.
+    """Result of a planner.
 
     `job`: the plan that agents and switches run; None for trees among hosts, which run as a
     schedule, and for trees that cannot be run: `why_not` then gives the reason. `find_forest`: the

@@ -1,4 +1,4 @@
-"""What both ends of the controller's gRPC channel share."""
+"""Addresses, gRPC options and TLS files of the controller's channel, for both of its ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MESSAGE_BYTES = 64 << 20
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
     ("grpc.max_send_message_length", MESSAGE_BYTES),
-    # A machine that has lost its power does not close its connections, nor a process that hangs.
+    # Neither a machine without power nor a process that hangs closes its connections.
     ("grpc.keepalive_time_ms", round(1000 * PING_SECONDS)),
     ("grpc.http2.ping_timeout_ms", round(1000 * PING_TIMEOUT)),
     ("grpc.min_reconnect_backoff_ms", round(1000 * CONNECT_TIMEOUT)),
@@ -28,7 +28,7 @@ CHANNEL_OPTIONS = (
 SERVER_OPTIONS = (
     *CHANNEL_OPTIONS[:2],
     ("grpc.so_reuseport", 0),
-    # Clients that ask more often than every five minutes are sent away otherwise.
+    # Otherwise gRPC disconnects clients that ping more often than every five minutes.
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
 )
 
@@ -54,7 +54,8 @@ TLS_HINTS = (
 )
 """gRPC's messages when the two ends disagree about TLS, and their explanation.
 
-(With TLS 1.3 a client's certificate is looked at after the handshake: it sees a closed socket.)
+(With TLS 1.3 a server checks the client's certificate after the handshake: the client only sees
+that the connection is closed.)
 """
 
 
@@ -102,7 +103,7 @@ def open_channel(address: str, tls: Tls | None = None) -> grpc.Channel:
 
 
 def client_credentials(tls: Tls) -> grpc.ChannelCredentials:
-    """Return a client's channel; ControllerError as in `check_tls`."""
+    """Return a client's credentials; ControllerError as in `check_tls`."""
     check_tls(tls)
     return grpc.ssl_channel_credentials(
         _read(tls.authority), _read(tls.key), _read(tls.certificate)

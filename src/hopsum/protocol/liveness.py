@@ -8,25 +8,25 @@ of the end of any outage, whether the controller was stopped or the management n
 from __future__ import annotations
 
 HEARTBEAT_SECONDS = 1.0
-"""Between two messages of an agent, at most."""
+"""Maximum interval between two messages of an agent."""
 PING_SECONDS = 5.0
-"""Without a message, until a client pings."""
+"""Silence after which a client pings."""
 PING_TIMEOUT = 5.0
-"""Without an answer to a ping, until a client gives up its connection."""
+"""Wait for the answer to a ping, after which a client gives up its connection."""
 CONNECT_TIMEOUT = 5.0
-"""For one attempt to connect: gRPC's 20 s would let the next address wait."""
+"""Limit of one attempt to connect: with gRPC's 20 s the next address would wait too long."""
 RECONNECT_PAUSE = 0.2
-"""Between two attempts of an agent to connect."""
+"""Pause between two attempts of an agent to connect."""
 RETURN_SECONDS = 3.0
-"""In which an agent must return whose stream has ended: a living one tries again at once, and the
-first packets of its connections are at most 2 s apart."""
+"""Time within which an agent must return after its stream has ended: it tries again at once, and
+the first packets of its connections are at most 2 s apart."""
 RECONNECT_SECONDS = CONNECT_TIMEOUT + RECONNECT_PAUSE + 0.8
 """The same after the controller itself was stopped, when the kernel has accepted connections that
 are given up first."""
 SILENCE_SECONDS = 30.0
-"""Without a message on an open stream, until an agent is lost; one that is stopped is only late."""
+"""Silence on an open stream after which an agent is lost; one that is stopped is only late."""
 OUTAGE_SECONDS = 20.0
-"""An outage of controller or management network that costs no job anything.
+"""Duration of an outage of controller or management network that affects no job.
 
 The kernel ends a connection of the controller whose data are not acknowledged for that long: gRPC's
 servers set TCP_USER_TIMEOUT so. A controller that has sent nothing keeps its end for

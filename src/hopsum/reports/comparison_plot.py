@@ -19,7 +19,7 @@ COLOURS = dict(
 
 
 def comparison_plot(compared: Sequence[ComparisonResult]) -> bytes:
-    """Return a PNG. Time over size is at most workers, the other two at the largest size."""
+    """Return a PNG: time over size at the most workers, the other two at the largest size."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(13, 3.8), layout="constrained")

@@ -79,7 +79,7 @@ NOT_PREDICTED = "not predicted"
 
 
 def _lossless(report: Report) -> str:
-    """Nothing is sent again where nothing is lost; over TCP the kernel decides."""
+    """Return the predicted retransmissions: none without loss, except over the kernel's TCP."""
     experiment = report.experiment
     none = report.predicted.exact and not experiment.loss and not experiment.outages
     return "0" if none else NOT_PREDICTED

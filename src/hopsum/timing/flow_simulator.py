@@ -49,14 +49,14 @@ def simulate_flows(
     resolution: float = 0.0,
     foreground: NDArray[np.bool_] | None = None,
 ) -> FlowTimes:
-    """Run the flows to the end. `capacities`: of every link, units/s, (links,).
+    """Run the flows to the end; return their times. `capacities`: of links, units/s, (links,).
 
-    `foreground`: which flows to run to the end, (n,); all that end if left out.
+    `foreground`: which flows to run to the end, (n,); None: all that end.
 
-    `resolution`: what happens so soon after an event happens with it, as a part of the time that
-    the busiest link takes for all it carries; a chain of n flows may end n times that too early.
-    Raises TimingError if flows that end wait for each other, or have no bandwidth. O(events *
-    (active flows + what a change of rates costs)) time.
+    `resolution`: events within this part of the time that the busiest link takes for all it carries
+    are processed at once; a chain of n flows may end n times that too early. Raises TimingError if
+    flows that end wait for each other, or have no bandwidth. O(events * (active flows + what a
+    change of rates costs)) time.
     """
     return _Simulation(flows, routes, capacities, resolution, foreground).run()
 

@@ -44,9 +44,10 @@ TCP = Framing(SEGMENT_BYTES, SEGMENT_HEADER_BYTES, SEGMENT_HEADER_BYTES / 2 / SE
 class _PathTree:
     """Shortest paths from all nodes to a root.
 
-    `links`: those that lead nearer, in order of the nodes they leave. Paths are counted over them:
-    `upto` includes the link's own, (links,); `before`: those of nodes before, (nodes,). `counts`:
-    of each node, (nodes,).
+    `links`: those that lead nearer to the root, in order of the nodes they leave. `counts`
+    (nodes,): each node's number of shortest paths. `before` (nodes,) and `upto` (links,) are
+    cumulative numbers of paths in that order: of the nodes before, and up to and including each
+    link.
     """
 
     links: Integers
@@ -61,7 +62,7 @@ class _PathTree:
         hops = np.full(len(nodes), -1, dtype=np.int64)
         some = counts > 0
         rows = np.searchsorted(self.upto, number[some], side="right")
-        # The root's one path has no link.
+        # The root's own path has no link.
         hops[some] = self.links[np.minimum(rows, len(self.links) - 1)]
         return hops
 
@@ -205,7 +206,7 @@ def plain_routes(
     amounts = np.full(len(forth), 1 + framing.header / framing.payload)
     usage = Usage(starts, forth, amounts)
     if framing.answer:
-        # By a way of their own: routes are by destination.
+        # Acknowledgements may take another path: routes are by destination.
         starts_back, back = links.paths(targets, sources)
         of = np.concatenate((flow_of, np.repeat(np.arange(len(sources)), np.diff(starts_back))))
         order = np.argsort(of, kind="stable")

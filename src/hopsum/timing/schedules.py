@@ -26,14 +26,14 @@ from hopsum.timing.scenario import Scenario
 from hopsum.timing.tcp_segments import SEGMENT_BYTES
 
 WRITTEN_OUT = 4096
-"""Transfers of a step that become flows of their own; a step of more has its repetitions merged."""
+"""Maximum transfers of a step that become flows each; a larger step has its repetitions merged."""
 STREAMED = 2048
-"""Transfers of a schedule that `agents_transport` lets pass on a segment at a time: more of them
-take long to simulate, and in large schedules blocks change little or are small anyway."""
+"""Maximum transfers of a schedule that `agents_transport` forwards segment by segment: more take
+long to simulate, and in large schedules blocks change little or are small anyway."""
 _WIDE = 4
-"""More equal deliveries than this to a node are gathered in flows without size."""
+"""Maximum equal deliveries to a node; more are merged by flows without size."""
 _PAIRS = 1 << 22
-"""Of transfers are compared at once: what memory there is decides about that, not time."""
+"""Pairs of transfers that are compared at once, a limit of memory."""
 _NONE = -1
 
 
@@ -57,10 +57,10 @@ class Transport:
 def agents_transport(
     schedule: Schedule, element_bytes: int = 4, *, block: int | None = None, overhead: float = 0.0
 ) -> Transport:
-    """How agents send a schedule: received data is passed on, one segment at a time (`execution`).
+    """Return how agents send a schedule: they forward data segment by segment (`execution`).
 
-    Schedules of more than STREAMED transfers keep their own block. `block`: this many elements at a
-    time instead, 0: whole transfers. The one rule of predictions and comparisons.
+    Schedules of more than STREAMED transfers keep their own block. `block`: elements to forward at
+    a time instead, 0: whole transfers. Predictions and comparisons both use this rule.
     """
     if block is None and _written_out(schedule) <= STREAMED:
         block = SEGMENT_BYTES // element_bytes
@@ -68,7 +68,7 @@ def agents_transport(
 
 
 def _written_out(schedule: Schedule, most: int = WRITTEN_OUT) -> int:
-    """Transfers that become flows; see WRITTEN_OUT."""
+    """Return the number of transfers that become flows; see WRITTEN_OUT."""
     return sum(
         len(step) * (step.repeat if step.repeat * len(step) <= most else min(step.repeat, 3))
         for step in schedule.steps
@@ -199,7 +199,7 @@ class _Builder:
         return numbers
 
     def _middle(self, number: int, routes: Integers) -> _Transfers:
-        """All repetitions but the first and the last, a flow a row."""
+        """Return all repetitions but the first and the last, as one flow a row."""
         step = self.schedule.steps[number]
         volumes = step.volumes()
         for repetition in (0, step.repeat - 1):
@@ -241,7 +241,7 @@ class _Builder:
         )
 
     def _repetition(self, step: Step, routes: Integers, sizes: Floats) -> tuple[Floats, Floats]:
-        """Seconds between two repetitions of each row, and of these not sending: (n,) each."""
+        """Return the seconds between two repetitions of each row, and those idle, (n,) each."""
         usage = self.routes.usage.take(routes)
         limits = self.routes.limits[routes]
         rates = max_min_rates(usage, self.scenario.links.capacities, limits=limits)
@@ -263,7 +263,7 @@ def _follow_on_connections(scenario: Scenario, schedule: Schedule, transfers: _T
     earlier, later = order[:-1], order[1:]
     same = pair[earlier] == pair[later]
     earlier, later = earlier[same], later[same]
-    # What a merged turn is not sending counts: the next repetition comes so much later.
+    # The idle time of a merged turn counts: it delays the next repetition.
     gap = transfers.merged[earlier]
     scenario.flows.sent.add(transfers.tail[earlier[~gap]], transfers.head[later[~gap]])
     scenario.flows.delivered.add(transfers.tail[earlier[gap]], transfers.head[later[gap]])
@@ -301,7 +301,7 @@ def _wait_for_data(
     one, other = brought.take(earlier), transfers.take(later)
     flows = scenario.flows
     _, sizes, _ = flows.arrays()
-    # Data that is all before the last block of what brings it follows that in the middle.
+    # Data that ends before the last block of its source follows the middle of the source.
     early = (one.body >= 0) & (
         other.stops * element_bytes <= one.stops * element_bytes - sizes[one.tail]
     )

@@ -19,7 +19,7 @@ NAME = "halving-doubling"
 
 
 def halving_doubling_all_reduce(ranks: int, elements: int) -> Schedule:
-    """Reduce-scatter by halving ranges at doubling distance, then all-gather the other way round.
+    """Return a reduce-scatter by halving ranges at doubling distance, and the reverse all-gather.
 
     Of a power of two p ranks each sends 2 (p - 1) / p of the tensor in 2 log2 p steps. Of other
     numbers, the ranks above the next lower power of two hand all they have to a neighbour first,
@@ -81,21 +81,21 @@ class _HalvingSteps:
         return make_step(self._rank, self._rank[partner], starts, stops, combine=halve)
 
     def halve(self) -> list[Step]:
-        """Each member gives its partner the half that is the partner's."""
+        """Return the steps in which each member sends its partner the partner's half."""
         return [self._exchange(mask, halve=True) for mask in self._masks()]
 
     def double(self) -> list[Step]:
-        """Each member sends its partner what it has."""
+        """Return the steps in which each member sends its partner all that it holds."""
         return [self._exchange(mask, halve=False) for mask in self._masks()[::-1]]
 
     def fold(self) -> list[Step]:
-        """Let ranks beyond the core add all their data to their neighbour's."""
+        """Return the step in which ranks beyond the core add their data to their neighbour's."""
         spoken = self._rank[: self.extra]
         step = make_step(spoken + 1, spoken, 0, self.elements, combine=True)
         return [step] if self.extra else []
 
     def unfold(self) -> list[Step]:
-        """Give them the whole sum."""
+        """Return the step in which they get the whole sum."""
         spoken = self._rank[: self.extra]
         step = make_step(spoken, spoken + 1, 0, self.elements, combine=False)
         return [step] if self.extra else []

@@ -44,16 +44,17 @@ PIECES_A_LEVEL = 32
 """Pieces per level above the lowest, so that filling and draining it takes 1 / 32 of the time at
 most."""
 LEAST_PIECES = 4
-"""On one level too, so that sums go back while the rest is still being summed.
+"""Minimum number of pieces, so that sums return while the rest is still being summed.
 
-In one piece all turn round at once, and a rank that is late there is held up further: what the
-others send back already shares its link with what it still has to sum. More than these few gain
-nothing (in Mininet), and every piece adds messages.
+With one piece all ranks turn from summing to returning at once, and a late rank falls further
+behind: results that others return share its link with the data that it still has to sum. More
+pieces gain nothing (measured in Mininet), and each adds messages.
 """
 LEAST_MESSAGE = 4096
 """Elements of the smallest message, on average: 16 KiB, about a link's bandwidth times delay."""
 MOST_MESSAGES = 1024
-"""That a rank sends, about: a node's work grows with their square (see `execution`)."""
+"""Messages of a rank, approximately at most: a node's work grows with their square
+(`execution`)."""
 
 FEW_SPANS = 64
 SPANS_A_LEAF = 4
@@ -275,7 +276,7 @@ class _Shares:
         self._weights = [int(part * common) for part in parts]
 
     def kept(self, start: int, stop: int) -> list[int]:
-        """How many of the elements [start, stop) each branch keeps; they add up to all of them."""
+        """Return how many of the elements [start, stop) each branch keeps; all are kept once."""
         first, last = self._of_first(start), self._of_first(stop)
         return [after - before for before, after in zip(first, last, strict=True)]
 
@@ -308,7 +309,7 @@ def _spans(groups: list[_Group]) -> int:
 
 
 def _overlaps(branches: list[list[Held]]) -> Iterator[tuple[int, int, list[Held]]]:
-    """Ranges of elements with what each branch holds there, in order."""
+    """Yield ranges of elements with what each branch holds there, in order."""
     spans = [iter(branch) for branch in branches]
     current = [next(each) for each in spans]
     here, end = branches[0][0][0], branches[0][-1][1]
@@ -325,10 +326,10 @@ def _overlaps(branches: list[list[Held]]) -> Iterator[tuple[int, int, list[Held]
 
 
 def _first_to_end(branches: list[list[Held]], shares: _Shares) -> list[_Group]:
-    """Every span keeps what `shares` gives its branch of it.
+    """Let every span keep its branch's share of it.
 
-    That adds up over the branches to every length exactly. The span that ends first takes first,
-    which gives all their due, and few pieces.
+    The branches' shares of any length add up to it. The span that ends first takes its elements
+    first, so that each gets its share, in few pieces.
     """
     count = len(branches)
     groups: dict[tuple[int, ...], _Group] = {}
@@ -353,7 +354,7 @@ def _first_to_end(branches: list[list[Held]], shares: _Shares) -> list[_Group]:
 
 
 def _group_by_group(branches: list[list[Held]], shares: _Shares) -> list[_Group]:
-    """Return what a group of leaves has in common is cut into p parts, end to end."""
+    """Divide the elements that a group of leaves has in common into p parts, end to end."""
     common: dict[tuple[int, ...], list[Span]] = {}
     for here, stop, current in _overlaps(branches):
         common.setdefault(tuple(held[2] for held in current), []).append((here, stop))
@@ -383,9 +384,9 @@ def _ring(
     gather: bool,
     after: list[int],
 ) -> Step:
-    """p - 1 turns: in turn k leaf i sends leaf i + 1 the target part of leaf i - 1 - k.
+    """Return p - 1 turns: in turn k leaf i sends leaf i + 1 the target part of leaf i - 1 - k.
 
-    Gathering runs backwards: rows in reverse order make ranges move the other way.
+    `gather` runs backwards: rows in reverse order make ranges move the other way.
     """
     rows: list[tuple[int, int, int, int]] = []
     for group in groups:
@@ -417,7 +418,7 @@ def _direct(
     gather: bool,
     after: list[int],
 ) -> Step:
-    """Yield one step: every leaf of a group sends, or receives, every other leaf's target part."""
+    """Return a step in which each leaf sends, or receives, all other leaves' target parts."""
     rows: list[tuple[int, int, int, int]] = []
     for group in groups:
         for keeper, spans in zip(group.leaves, group.parts, strict=True):

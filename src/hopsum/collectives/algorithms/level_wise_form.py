@@ -49,12 +49,12 @@ NAME = "level-wise"
 
 ELEMENT_BITS = 32
 PIECES_BELOW = 8
-"""A level above the lowest, where the links of ranks are the slowest: these never wait."""
+"""Pieces per level above the lowest where the ranks' links are the slowest: they never wait."""
 MOST_PEERS = 64
-"""That a rank exchanges with hierarchically: each is a connection."""
+"""Maximum peers of a rank in a hierarchical exchange: each is a connection."""
 UNEVEN = Fraction(1, 10)
-"""That each level of branches of different width adds to the time, about: flows of different size
-share links evenly, so that some pieces come late (in the flow simulator)."""
+"""Part of the time that each level of branches of different width adds, approximately: flows of
+different size share links evenly, so that some pieces come late (in the flow simulator)."""
 
 
 NOT_BOUND = "no link between levels binds; --level-wise-form levels goes level by level"
@@ -144,7 +144,7 @@ def choose_form(
     delay: float = 0.0,
     options: FormOptions = DEFAULT,
 ) -> Form:
-    """Return the same on a tree whose leaves are the ranks.
+    """Choose the form on a tree whose leaves are the ranks.
 
     `rates`: of the links above nodes, bits/s. `delay`: from one rank to another, s, at most.
     """

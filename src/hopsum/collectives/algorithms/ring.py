@@ -16,7 +16,7 @@ from hopsum.collectives.schedule import (
 
 
 def ring_all_reduce(ranks: int, elements: int) -> Schedule:
-    """Reduce-scatter, then all-gather, around the ring 0, 1, ..., ranks - 1.
+    """Return a reduce-scatter, then an all-gather, around the ring 0, 1, ..., ranks - 1.
 
     Every rank sends 2 (ranks - 1) / ranks of the tensor. Raises ScheduleError for no ranks.
     """
@@ -29,7 +29,7 @@ def ring_all_reduce(ranks: int, elements: int) -> Schedule:
 
 
 def _around(ranks: int, elements: int, *, gather: bool) -> Step:
-    """In turn k rank r sends part r - k, or r + 1 - k when gathering, to rank r + 1."""
+    """Return a step: in turn k rank r sends part r - k (r + 1 - k to gather) to rank r + 1."""
     numbers = np.arange(ranks)
     edges = borders(elements, ranks)
     parts = (numbers + gather) % ranks

@@ -43,7 +43,7 @@ def equal_parts(tree: Tree) -> Parts:
 
 
 def link_loads(tree: Tree, parts: Parts) -> dict[str, Fraction]:
-    """Every node but the root -> what the link above it carries each way, in tensors.
+    """Return, for every node but the root, the load of the link above it, each way, in tensors.
 
     Of an all-reduce in which siblings exchange hierarchically, or by ring with equal parts.
     """

@@ -41,10 +41,10 @@ def tree_all_reduce(
     tree: Tree | None = None,
     block: int = DEFAULT_BLOCK,
 ) -> Schedule:
-    """One pipelined tree: by default a balanced binary one, node i under node (i - 1) // 2.
+    """Return an all-reduce over one pipelined tree, by default a balanced binary one.
 
-    Every edge carries the tensor once each way. Raises ScheduleError for no ranks, ranks twice or
-    not in the tree.
+    In that, node i is under node (i - 1) // 2. Every edge carries the tensor once each way. Raises
+    ScheduleError for no ranks, ranks listed twice or not in the tree.
     """
     trees = [SharedTree(tree or heap_tree(ranks))]
     return _forest("tree", ranks, elements, trees, block)
@@ -53,10 +53,11 @@ def tree_all_reduce(
 def double_tree_all_reduce(
     ranks: Sequence[str], elements: int, block: int = DEFAULT_BLOCK
 ) -> Schedule:
-    """Two binary trees, half of the tensor each; an inner node of one is a leaf of the other.
+    """Return an all-reduce over two binary trees; inner nodes of one are leaves of the other.
 
-    (With an odd number of ranks one rank is inner in both.) So every rank sends at most about
-    the tensor once up and once down, at the height log2 of the number of ranks.
+    Each takes half of the tensor. (With an odd number of ranks one rank is inner in both.) So every
+    rank sends at most about the tensor once up and once down, at the height log2 of the number of
+    ranks.
     """
     check_ranks(ranks)
     trees = [SharedTree(tree) for tree in double_binary_trees(ranks)]
@@ -66,9 +67,9 @@ def double_tree_all_reduce(
 def multi_tree_all_reduce(
     ranks: Sequence[str], elements: int, trees: Sequence[SharedTree], block: int = DEFAULT_BLOCK
 ) -> Schedule:
-    """Spanning trees with shares: each sums its part up to its root, and down ([000][]).
+    """Return an all-reduce over trees with shares: each sums its part of the tensor ([000][]).
 
-    Raises ScheduleError for trees without all ranks, or shares that say nothing.
+    Raises ScheduleError for trees without all ranks, a negative share, or shares that are all 0.
     """
     return _forest("multi-tree", ranks, elements, trees, block)
 
@@ -76,10 +77,9 @@ def multi_tree_all_reduce(
 def server_all_reduce(
     ranks: Sequence[str], elements: int, servers: Sequence[str], block: int = DEFAULT_BLOCK
 ) -> Schedule:
-    """Parameter servers, each of an equal part of the tensor: all send it there and get the sum
-    back.
+    """Return an all-reduce by parameter servers, each of an equal part of the tensor.
 
-    A server may be one of the ranks or a host of its own. Its links carry ranks times its part.
+    A server may be one of the ranks or a host of its own; its links carry its part once a rank.
     """
     check_ranks(ranks)
     check_ranks(servers)
@@ -94,7 +94,7 @@ def double_binary_trees(names: Sequence[str]) -> tuple[Tree, Tree]:
     """Return a binary tree in which odd numbers are leaves, and its mirror image (shifted when
     odd).
 
-    Number 0 is the root with one child; above a number is the one with its lowest set bit moved up.
+    Number 0 is the root with one child; the parent of a number has its lowest set bit moved up.
     """
     count = len(names)
     parents: dict[int, int] = {}

@@ -190,10 +190,7 @@ class Candidates:
         self.add(parameter_server(self._paths, self.demand.workers, server))
 
     def _trees_of_switches(self, units: Vector, most: int | None) -> Iterator[LogicalTopology]:
-        """Yield the cheapest trees of switches, at most `most`.
-
-        None: one for each meeting point.
-        """
+        """Yield the cheapest trees of switches, at most `most` (None: one a meeting point)."""
         capacities, demand = self._capacities, self.demand
         slots = capacities.resources.slots
         prices = {

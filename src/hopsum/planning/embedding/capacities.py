@@ -46,7 +46,7 @@ class Capacities:
         return self._rows[link]
 
     def loads(self, traffic: Mapping[DirectedLink, Fraction]) -> dict[int, Fraction]:
-        """Units in each row."""
+        """Return the units in each row."""
         loads: dict[int, Fraction] = {}
         for link, units in traffic.items():
             for row in self.rows_of(link):

@@ -67,7 +67,7 @@ class Group:
 
 
 def groups_of(demands: Sequence[JobDemand], units: int) -> tuple[Group, ...]:
-    """One per job; for a job with `shares` one per model."""
+    """Return a group for each job, or one for each model of a job with `shares`."""
     groups = []
     for number, demand in enumerate(demands):
         if demand.shares is None:
@@ -116,13 +116,13 @@ class Columns:
         return len(self.names)
 
     def loads(self, units: Units) -> Vector:
-        """Seconds (rows,) that each row is busy."""
+        """Return the seconds (rows,) that each row is busy."""
         used = np.flatnonzero(units)
         loads: Vector = units[used].astype(float) @ self.times[used]
         return loads
 
     def carried(self, before: Columns, units: Units) -> Units:
-        """Units of a smaller set of columns in this one."""
+        """Return units of a smaller set of columns as units of these columns."""
         places = {name: column for column, name in enumerate(self.names)}
         moved = np.zeros(len(self), dtype=np.int64)
         for column in np.flatnonzero(units):
@@ -130,13 +130,13 @@ class Columns:
         return moved
 
     def objective(self, units: Units, reference: float) -> float:
-        """Seconds of the busiest row, and for every further topology `least_gain` * `reference`."""
+        """Return the busiest row's seconds, plus `least_gain` * `reference` a further topology."""
         further = int(np.count_nonzero(units)) - len(self.groups)
         worst = float(self.loads(units).max(initial=0.0))
         return worst + self.options.least_gain * reference * further
 
     def holds(self, units: Units) -> bool:
-        """Whether slots and numbers of topologies are within limits."""
+        """Return whether slots and numbers of topologies are within limits."""
         used = units > 0
         if (self.slots[used].sum(axis=0) > self.free_slots).any():
             return False

@@ -145,7 +145,7 @@ class _Choice:
         return reach
 
     def expand(self, region: Region, aggregator: int, parents: dict[str, str]) -> None:
-        """Return the tree under an aggregator."""
+        """Add the tree under an aggregator to `parents`."""
         name = self.names[aggregator]
         for worker in region.workers:
             if worker != name:

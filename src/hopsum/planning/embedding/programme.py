@@ -33,8 +33,10 @@ TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class Relaxation:
-    """The programme without integers: a bound, the weights (columns,) of jobs' data that it takes,
-    and by how many seconds more a column costs than it is worth (columns,), by `prices` (rows,).
+    """Solution of the programme without integers.
+
+    `weights` (columns,): of the jobs' data. `excess` (columns,): seconds by which a column's cost
+    under `prices` (rows,) exceeds its value.
     """
 
     bound: float
@@ -45,7 +47,7 @@ class Relaxation:
 
 @dataclass(frozen=True)
 class IntegerSolution:
-    """`units` (columns,), None if none were found; no units on these columns are below `bound`."""
+    """Units (columns,), None if none were found, and a lower bound for units on these columns."""
 
     units: Units | None
     bound: float

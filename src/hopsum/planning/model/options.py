@@ -42,7 +42,7 @@ class PlannerOption:
     """An option of a planner.
 
     `field`: where a `PlanRequest` has it, such as `forest.max_trees`. The default is that of the
-    field; `note`: what is to be said of it besides. `most`: of a time in seconds, or of a count.
+    field; `note`: a remark for the help. `most`: the maximum, of a time in seconds, or of a count.
     """
 
     name: str

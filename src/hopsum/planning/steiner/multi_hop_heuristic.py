@@ -174,7 +174,7 @@ def _meet(
 def _grow_tree(
     problem: Problem, summing: frozenset[int], time: float, budget: _Budget
 ) -> tuple[MutableTree, ...]:
-    """Return a tree built switch by switch, each where it fits best; empty if one is too deep."""
+    """Build a tree switch by switch, each where it fits best; return none if one is too deep."""
     tree = MutableTree(problem, NumberedTree({}, summing), time, budget.work)
     return (tree,) if tree.attach_all(budget.random) else ()
 
@@ -216,7 +216,7 @@ def _rebuilt(tree: MutableTree, v: int, random: Random) -> MutableTree:
 
 @dataclass
 class _SubsetSearch:
-    """The search where few switches may sum: over sets of them, with a tree for each."""
+    """Search over sets of summing switches, where few may sum, with a tree for each set."""
 
     problem: Problem
     time: float
@@ -263,7 +263,7 @@ class _SubsetSearch:
         return min((tree, *grown), key=_excess)
 
     def _exchanged(self, tree: MutableTree) -> MutableTree:
-        """Return a set with one or two switches exchanged, preferably for some where flows meet."""
+        """Return a tree with one or two summing switches exchanged, preferably where flows meet."""
         random = self.budget.random
         summing = set(tree.summing)
         number = random.choice((1, 1, 2))
@@ -307,7 +307,7 @@ def _reattach(tree: MutableTree, v: int, random: Random) -> None:
 
 
 def _accept_worse(excess: int, random: Random) -> bool:
-    """Return whether to continue from a worse tree."""
+    """Return at random whether to continue from a tree with this much more excess."""
     return random.random() < 0.3 * math.exp(-max(excess, 0))
 
 

@@ -54,7 +54,7 @@ BETTER = 1e-7
 
 @dataclass(frozen=True, slots=True)
 class PricingResult:
-    """The answer to a set of lengths: a tree per root, and twice a bound on any tree's length."""
+    """Short trees under some lengths, one per root; twice a lower bound on any tree's length."""
 
     trees: tuple[RatedTree, ...]
     twice_shortest: int | None
