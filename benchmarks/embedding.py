@@ -114,12 +114,12 @@ def programme() -> Rows:
 
 
 def heuristic() -> Rows:
-    """Return the heuristic against the bound, and on 16 nodes the exact method: mean and worst of 3
-    cases.
+    """Compare the heuristic with the bound, and on 16 nodes with the exact method.
 
-    1, 2 and 4 jobs. `over_bound`: an iteration's time relative to the bound on any weights of the
-    models (of trees of switches: of the candidates); `over_programme`: relative to the exact
-    method, which is not run on 64 nodes, where its integer programme takes minutes.
+    Mean and worst of 3 cases of 1, 2 and 4 jobs. `over_bound`: an iteration's time relative to the
+    bound on any weights of the models (of trees of switches: of the candidates); `over_programme`:
+    relative to the exact method, which is not run on 64 nodes, where its integer programme takes
+    minutes.
     """
     rows = []
     for nodes, networks in ((16, NODES_16), (64, NODES_64)):

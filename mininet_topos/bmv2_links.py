@@ -65,7 +65,7 @@ class Bmv2Links:
         return states
 
     def _is_down(self, node: str, neighbour: str) -> bool:
-        """Whether an interface itself is down, not only its peer."""
+        """Return whether an interface itself is down, not only its peer."""
         path = INTERFACES / self._emulation.interface(node, neighbour) / "flags"
         try:
             return not int(path.read_text(), 16) & IFF_UP

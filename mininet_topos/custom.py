@@ -74,7 +74,7 @@ class HopsumTopo(Topo):
 
 
 def check_hosts(spec, network):
-    """SystemExit for hosts with several links: `mn` gives a host one address and no routes."""
+    """Raise SystemExit for hosts with several links: `mn` sets one address and no routes."""
     ends = [end for edge in network["edges"] for end in (edge["source"], edge["target"])]
     for node in network["nodes"]:
         links = ends.count(node["id"])

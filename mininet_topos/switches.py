@@ -121,7 +121,7 @@ class P4Switch(Switch):
         )
 
     def connected(self):
-        """Whether a controller has programmed the switch (`mn --wait` asks)."""
+        """Return whether a controller has programmed the switch (`mn --wait` asks)."""
         return Path(ready_file(self.name)).exists()
 
     def log_tail(self, lines=15):
@@ -162,7 +162,7 @@ class EmbeddedSwitch(P4Switch):
     """p4switch, from the checkout's virtual environment."""
 
     def switch_command(self):
-        """`p4switch run` with simple_switch_grpc's flags."""
+        """Return `p4switch run` with simple_switch_grpc's flags."""
         command = [program("p4switch"), "run", "--no-p4"]
         command += ["--device-id", str(self.device_id), "--cpu-port", str(CPU_PORT)]
         command += ["--grpc-server-addr", self.grpc_address]
@@ -184,7 +184,7 @@ class Bmv2Switch(P4Switch):
     """BMv2's simple_switch_grpc, from PATH."""
 
     def switch_command(self):
-        """`simple_switch_grpc --no-p4`, with a Thrift port of its own where it has Thrift."""
+        """Return `simple_switch_grpc --no-p4`, with a Thrift port of its own if it has Thrift."""
         path = shutil.which("simple_switch_grpc")
         if path is None:
             raise SwitchFailed(
@@ -206,7 +206,7 @@ SWITCHES = {"embedded": EmbeddedSwitch, "bmv2": Bmv2Switch}
 
 
 def _listens(path):
-    """Whether something listens on a Unix socket."""
+    """Return whether something listens on a Unix socket."""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(0.5)
         return sock.connect_ex(str(path)) == 0

@@ -198,10 +198,9 @@ class AgentClient:
         then: Then,
         prepare: Prepare | None = None,
     ) -> None:
-        """Copy int32 words to all ranks; `source`: PARTS, if each rank has one, or the rank that
-        has the words.
+        """Copy int32 words to all ranks.
 
-        The rest as of `sum`.
+        `source`: PARTS, if each rank has one, or the rank that has the words. The rest as of `sum`.
         """
 
         def share(values: NDArray[Any]) -> tuple[int, None]:

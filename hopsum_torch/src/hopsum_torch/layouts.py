@@ -104,7 +104,7 @@ class CopiedWork(OuterWork):
         return done
 
     def is_completed(self) -> bool:
-        """Whether the call is over, well or not."""
+        """Return whether the call is over, well or not."""
         if not super().is_completed():
             return False
         # `wait` raises its error.
@@ -113,7 +113,7 @@ class CopiedWork(OuterWork):
         return True
 
     def is_success(self) -> bool:
-        """Whether the call is over and has a result."""
+        """Return whether the call is over and has a result."""
         return self.is_completed() and super().is_success()
 
     def result(self) -> Any:

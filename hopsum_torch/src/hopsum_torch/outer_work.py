@@ -21,11 +21,11 @@ class OuterWork(dist.Work):
         return bool(self.inner.wait(timeout) if timeout else self.inner.wait())
 
     def is_completed(self) -> bool:
-        """Whether the call is over, well or not."""
+        """Return whether the call is over, well or not."""
         return bool(self.inner.is_completed())
 
     def is_success(self) -> bool:
-        """Whether the call is over and has a result."""
+        """Return whether the call is over and has a result."""
         return bool(self.inner.is_success())
 
     def exception(self) -> Any:

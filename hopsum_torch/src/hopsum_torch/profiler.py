@@ -90,7 +90,7 @@ class RecordedWork(OuterWork):
             self._event.end()
 
     def is_completed(self) -> bool:
-        """Whether the call is over, well or not."""
+        """Return whether the call is over, well or not."""
         over = super().is_completed()
         if over:
             self._event.end()

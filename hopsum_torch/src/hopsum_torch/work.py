@@ -182,11 +182,11 @@ class HopsumWork(dist.Work):
         return self._over
 
     def is_completed(self) -> bool:
-        """Whether the call is over, well or not."""
+        """Return whether the call is over, well or not."""
         return self._agent.turns.until(self._is_over, 0.0)
 
     def is_success(self) -> bool:
-        """Whether the call is over and has a result."""
+        """Return whether the call is over and has a result."""
         return self.is_completed() and self._error is None
 
     def exception(self) -> Exception | None:
@@ -249,7 +249,7 @@ def until_gloo_rests() -> None:
 
 
 def _gloo_runs() -> bool:
-    """Whether a thread of gloo is running; False where the system does not say (proc(5))."""
+    """Return whether a thread of gloo is running; False where the system does not say (proc(5))."""
     for thread in Path("/proc/self/task").glob("*/stat"):
         try:
             # The kernel cuts names after 15 bytes, also inside a character.

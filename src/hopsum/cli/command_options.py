@@ -434,7 +434,7 @@ def make_table(
     right: Collection[str] = (),
     narrow: bool = False,
 ) -> Table:
-    """Rows as a table, without a head if all columns are nameless.
+    """Return rows as a table, without a head if all columns are nameless.
 
     Numbers, and the columns `right`, are aligned to the right. `narrow`: without vertical lines.
     """

@@ -209,7 +209,7 @@ def _mininet() -> str:
 
 
 def _qdisc(kind: str) -> str:
-    """Whether the kernel has a queueing discipline, asked on a dummy of a private namespace."""
+    """Return whether the kernel has a queueing discipline, tried in a private namespace."""
     if shutil.which("tc") is None:
         return ""
     option = {"htb": "htb", "netem": "netem delay 1ms"}[kind]

@@ -50,8 +50,7 @@ def divide(length: int, weights: Sequence[Fraction], block: int) -> tuple[tuple[
 
 
 def decompose(plan: JobPlan, length: int) -> tuple[TensorPart, ...]:
-    """Return the elements of a flat tensor of `length` summed by each part: first the trees, if
-    any.
+    """Return the elements of a flat tensor of `length` that each part sums, the trees' first.
 
     Cut at whole fragments, as `divide`. A plan with neither trees nor parts of hosts only lists the
     workers: the single part, None, is then the whole tensor. Raises WeightError.

@@ -108,7 +108,7 @@ class _Table:
         self._copies = np.array([not t.combine for t in transfers], dtype=np.bool_)
 
     def before(self, transfer: Transfer, *, same: bool = False, ordered: bool = False) -> Any:
-        """Those of earlier turns (`same`: or its own) that share elements with a transfer.
+        """Return those of earlier turns (`same`: or its own) that share elements with a transfer.
 
         `ordered`: only those whose order matters where both write: one of the two copies.
         """

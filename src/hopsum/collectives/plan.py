@@ -200,7 +200,7 @@ class JobPlan:
 
 
 def tensor_ranges(plan: JobPlan, length: int) -> tuple[tuple[int, int], ...]:
-    """Which elements (start, stop) each tree of the plan sums, in tree order.
+    """Return the elements (start, stop) that each tree of the plan sums, in tree order.
 
     `length`: of what all trees sum together. Whole fragments, in proportion to the trees' shares;
     the last tree gets the broken fragment.
@@ -227,7 +227,7 @@ def tensor_ranges(plan: JobPlan, length: int) -> tuple[tuple[int, int], ...]:
 
 
 def fragment_count(length: int, values: int, data_type: DataType) -> int:
-    """Fragments that one all-reduce of `length` elements takes on one tree, with `values` in each.
+    """Return the fragments of an all-reduce of `length` elements on one tree, `values` in each.
 
     Of float32 tensors one more: the prologue, which carries the first exponents.
     """

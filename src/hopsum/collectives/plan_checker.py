@@ -292,7 +292,7 @@ def _replication_faults(network: Network, plan: JobPlan, tree: TreePlan) -> Iter
 
 
 def _shared_resource_faults(network: Network, plans: Sequence[JobPlan]) -> Iterator[str]:
-    """Slot ranges must fit and not overlap, groups must be unique at a switch."""
+    """Yield slot ranges that do not fit or overlap, and groups used twice at a switch."""
     ranges: dict[str, dict[tuple[int, int], tuple[int, int]]] = {}
     groups: dict[str, dict[int, tuple[int, int, int]]] = {}
     for plan in plans:

@@ -75,13 +75,13 @@ class Ranges:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """Simultaneous transfers, which read the same state: row i sends [starts[i], stops[i]) to
-    targets[i].
+    """Simultaneous transfers, which read the same state.
 
-    Arrays of shape (n,); a row with start == stop sends nothing. `combine`: targets add, else they
-    copy. `after`: numbers of earlier steps that this one waits for. `repeat`: how many times, each
-    time after the time before. Rows form groups of `period`; in repetition k row j of a group
-    carries the range of its row (j - k) mod period, from its own source to its own target.
+    Row i sends [starts[i], stops[i]) to targets[i]. Arrays of shape (n,); a row with start == stop
+    sends nothing. `combine`: targets add, else they copy. `after`: numbers of earlier steps that
+    this one waits for. `repeat`: how many times, each time after the time before. Rows form groups
+    of `period`; in repetition k row j of a group carries the range of its row (j - k) mod period,
+    from its own source to its own target.
     """
 
     sources: Numbers

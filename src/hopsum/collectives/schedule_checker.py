@@ -315,9 +315,7 @@ def _check_pair(schedule: Schedule, one: tuple[int, _Accesses], two: tuple[int, 
 
 
 def _overlap(ours: Numbers, theirs: Numbers, elements: int) -> tuple[int, int] | None:
-    """Return a node and element that a row of each of two tables (n, 3) of node, start, stop
-    covers.
-    """
+    """Return a node and element that both tables (n, 3) of node, start, stop cover, if any."""
     if not len(ours) or not len(theirs):
         return None
     # All nodes' ranges on one line; theirs in order, with the farthest end so far.

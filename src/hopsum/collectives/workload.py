@@ -138,13 +138,13 @@ class WorkloadSpec:
         return len(self.step_sizes()) * self.steps
 
     def step_sizes(self) -> list[int]:
-        """Elements of the tensors of one step, so that bytes can be predicted."""
+        """Return the elements of the tensors of one step, so that bytes can be predicted."""
         if self.kind != DIGITS:
             return [] if self.kind == PROCESS else [self.elements]
         return list(map(prod, Digits.SHAPES)) if self.coordinate else [Digits.PARAMETERS]
 
     def tensor_sizes(self) -> list[int]:
-        """Elements of all tensors; within a step the workers may sum them in another order."""
+        """Return the elements of all tensors; workers may sum those of a step in another order."""
         return self.step_sizes() * self.steps
 
     @property

@@ -156,7 +156,7 @@ class Link:
             self._silent_at = max(self._silent_at, now + self._options.silence)
 
     def silent(self, now: float) -> bool:
-        """Whether the peer counts as dead."""
+        """Return whether the peer counts as dead."""
         return self.watched and now >= self._silent_at
 
     @property

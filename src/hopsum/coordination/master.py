@@ -106,7 +106,7 @@ class Master:
         return True
 
     def started(self, names: Iterable[str]) -> None:
-        """Note that these operators have started by the table."""
+        """Record that these operators have started by the table."""
         self._started.update(names)
 
     def amendment(self, contributed: int) -> Amendment | None:
@@ -145,6 +145,6 @@ class Master:
         return amendment
 
     def acknowledged(self, version: int) -> None:
-        """Note that all processes have this version."""
+        """Record that all processes have this version."""
         if version == self._awaited:
             self._awaited = None

@@ -160,7 +160,7 @@ class Neighbours:
         return silent
 
     def is_dead(self, rank: int) -> bool:
-        """Whether a process counts as dead."""
+        """Return whether a process counts as dead."""
         return rank in self._dead
 
     def mark_dead(self, rank: int) -> None:

@@ -103,8 +103,7 @@ class OrderTable:
         return None if place is None else self.operators[place]
 
     def vector(self, ready: Iterable[Operator], iteration: int) -> BitVector:
-        """Return the vector with the bits of ready operators that are in the table with equal
-        details."""
+        """Return the vector of the ready operators that the table has with equal details."""
         bits = 0
         for operator in ready:
             place = self._places.get(operator.name)

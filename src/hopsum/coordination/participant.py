@@ -257,11 +257,11 @@ class Participant:
         self.advance(now)
 
     def refused(self, reason: str) -> None:
-        """Note that this process is rejected."""
+        """Record that this process is rejected."""
         self._fail(ProcessRefused(f"process {self.name} is refused: {reason}"))
 
     def disconnected(self, rank: int, reason: str, now: float) -> None:
-        """Note that the parent or a child is lost, before its timeout."""
+        """Record that the parent or a child is lost, before its timeout."""
         if rank == self._parent or rank in self._members[1:]:
             self._silent(rank, reason, now)
 

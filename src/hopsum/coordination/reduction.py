@@ -30,7 +30,7 @@ class AndAllReduce(Protocol):
         """Ranks that it receives from in addition to the tree's."""
 
     def contribute(self, cycle: int, vector: BitVector) -> Outgoing:
-        """Give this process's vector."""
+        """Contribute this process's vector to a cycle; return the messages to send."""
 
     def receive(self, peer: int, message: Vector | Result) -> Outgoing:
         """Process a neighbour's vector; CoordinationError if it does not fit."""
@@ -53,7 +53,7 @@ class TreeAnd:
         self._result: BitVector | None = None
 
     def contribute(self, cycle: int, vector: BitVector) -> Outgoing:
-        """Give this process's vector."""
+        """Contribute this process's vector to a cycle; return the messages to send."""
         return self._add(self._rank, cycle, vector)
 
     def receive(self, peer: int, message: Vector | Result) -> Outgoing:
@@ -116,7 +116,7 @@ class RingAnd:
         return [self._before] if self._before != self._rank else []
 
     def contribute(self, cycle: int, vector: BitVector) -> Outgoing:
-        """Give this process's vector."""
+        """Contribute this process's vector to a cycle; return the messages to send."""
         self._own = cycle, vector
         return self._pass()
 
@@ -169,7 +169,7 @@ class ExternalAnd:
         self._result: BitVector | None = None
 
     def contribute(self, cycle: int, vector: BitVector) -> Outgoing:
-        """Give this process's vector."""
+        """Contribute this process's vector to a cycle; return the messages to send."""
         self._length = vector.length
         self._submit(vector.tagged_words)
         return []
@@ -179,7 +179,7 @@ class ExternalAnd:
         self._result = BitVector.from_tagged_words(self._length, words)
 
     def receive(self, peer: int, message: Vector | Result) -> Outgoing:
-        """No process sends vectors."""
+        """Raise CoordinationError: no process sends vectors."""
         raise CoordinationError(
             f"rank {peer} sends a vector of cycle {message.cycle} to a process whose vectors are "
             f"combined elsewhere; start all processes with the same kind of all-reduce"

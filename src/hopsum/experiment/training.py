@@ -352,7 +352,7 @@ def check_script(command: Sequence[str]) -> None:
 
 
 def _is_module(name: str) -> bool:
-    """Whether Python finds a module from this folder, as ranks will."""
+    """Return whether Python finds a module from this folder, as ranks will."""
     code = "import importlib.util as u, sys; sys.exit(u.find_spec(sys.argv[1]) is None)"
     found = subprocess.run([sys.executable, "-c", code, name], capture_output=True, check=False)
     return found.returncode == 0

@@ -176,7 +176,7 @@ def _claim(path: Path) -> bytes:
 
 
 def _locks_locally(folder: Path) -> bool:
-    """Whether another machine that has this file system mounted does not see its locks."""
+    """Return whether another machine that has this file system mounted does not see its locks."""
     device = folder.stat().st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
     try:

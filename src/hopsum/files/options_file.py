@@ -131,7 +131,7 @@ def _single(path: Path, where: str, parameter: Any, value: Any) -> Any:
 
 
 def _names_a_file(path: Path, parameter: Any, value: Any) -> bool:
-    """Whether the value of an argument, which may also be a name, is a file."""
+    """Return whether the value of an argument, which may also be a name, is a file."""
     try:
         return bool(parameter.param_type_name == "argument") and (path.parent / value).is_file()
     except (OSError, ValueError):

@@ -30,7 +30,7 @@ class Sizes:
     switch_radius: float
 
     def shows(self, name: str, *, host: bool) -> bool:
-        """Whether the name of a node is drawn: where nodes are crowded, only if it fits."""
+        """Return whether the name of a node is drawn: where nodes are crowded, only if it fits."""
         width = self.host_width if host else 2 * self.switch_radius
         return width == (HOST_WIDTH if host else 2 * SWITCH_RADIUS) or len(name) * LETTER <= width
 

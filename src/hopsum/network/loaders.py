@@ -390,7 +390,7 @@ def _zoo_label(data: Mapping[str, Any]) -> str:
 
 
 def _distance(a: Mapping[str, Any], b: Mapping[str, Any]) -> float | None:
-    """Propagation delay in fibre between two places in seconds; None if a place is unknown."""
+    """Return the delay in fibre between two places in seconds; None if a place is unknown."""
     try:
         phi1, lam1, phi2, lam2 = (
             math.radians(float(node[key])) for node in (a, b) for key in ("Latitude", "Longitude")

@@ -179,7 +179,7 @@ class Network:
         return links | {(link.b, link.a): link for link in self.links}
 
     def directed_links(self) -> Iterator[tuple[str, str]]:
-        """All links in both directions, in order."""
+        """Return all links in both directions, in order."""
         for link in self.links:
             yield link.a, link.b
             yield link.b, link.a
@@ -263,7 +263,7 @@ def _check_node(key: str, node: Host | Switch) -> None:
 
 
 def shorten(names: Iterable[str], limit: int = 12) -> str:
-    """Names for an error message, at most `limit` of them."""
+    """Return names for an error message, at most `limit` of them."""
     listed = list(names)
     more = f", ... ({len(listed)} in all)" if len(listed) > limit else ""
     return ", ".join(listed[:limit]) + more

@@ -23,7 +23,7 @@ MANY_PATHS = 1 << 31
 
 
 def forwards(network: Network, node: str) -> bool:
-    """Whether a node forwards packets of others: a switch, or any host if there is no switch."""
+    """Return whether a node forwards others' packets: a switch, or a host without switches."""
     return node in network.switches or not network.switches
 
 
@@ -31,7 +31,7 @@ def forwards(network: Network, node: str) -> bool:
 def _next_hops(
     neighbours: tuple[tuple[int, ...], ...], forwarding: tuple[bool, ...], destination: int
 ) -> tuple[int, ...]:
-    """For every node the next one towards the destination (-1: none), by breadth-first search."""
+    """Return each node's next one towards the destination (-1: none), by breadth-first search."""
     towards = [-1] * len(neighbours)
     distance = [-1] * len(neighbours)
     paths = [0] * len(neighbours)
@@ -100,9 +100,7 @@ class PlainRoutes:
 
 
 def spanning_tree(network: Network) -> set[frozenset[str]]:
-    """Return the links of a breadth-first spanning tree from the first switch (else the first
-    host).
-    """
+    """Return the links of a breadth-first spanning tree from the first switch, or host."""
     roots = [*network.switches, *network.hosts]
     hops = PlainRoutes(network).next_hops(roots[0]) if roots else {}
     return {frozenset(pair) for pair in hops.items()}

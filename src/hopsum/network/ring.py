@@ -42,11 +42,10 @@ def virtual_ring(network: Network, hosts: Sequence[str]) -> tuple[int, ...]:
 
 
 def _cycle_through(graph: nx.Graph[str], start: str) -> list[str]:
-    """Return a Hamiltonian cycle from `start`, if found, by extending a path where choices are
-    fewest.
+    """Return a Hamiltonian cycle from `start`, if found.
 
-    At a dead end the path is turned round behind a neighbour of its end (Pósa's rotation), which
-    makes another end.
+    A path is extended where choices are fewest. At a dead end the path is turned round behind a
+    neighbour of its end (Pósa's rotation), which makes another end.
     """
     ways = {node: sorted(graph[node]) for node in graph}
     path, places = [start], {start: 0}

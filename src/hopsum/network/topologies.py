@@ -268,7 +268,7 @@ def suggestion(spec: str) -> str:
 
 
 def is_topology(spec: str) -> bool:
-    """Whether a text names a network rather than a file."""
+    """Return whether a text names a network rather than a file."""
     return spec.partition(":")[0] in TOPOLOGIES
 
 

@@ -55,8 +55,10 @@ def _float(value: float) -> float:
 
 
 def parse_size(value: str | int) -> int:
-    """Return bytes for a number or a text such as `1GB` (powers of 1000) or `64KiB`; else
-    ValueError."""
+    """Return bytes for a number or a text such as `1GB` (powers of 1000) or `64KiB`.
+
+    ValueError for others.
+    """
     match = _SIZE.fullmatch(str(value))
     if not match or (match[3] and not match[2]):
         raise ValueError(f"size {value!r}: expected bytes such as 1e6, 100MB, 1GB or 64KiB")
@@ -92,7 +94,7 @@ def parse_share(value: str | float) -> float:
 
 
 def has_unit(text: str) -> bool:
-    """Whether a text is more than a number, so that its unit needs no guess."""
+    """Return whether a text is more than a number, so that its unit needs no guess."""
     return re.fullmatch(_NUMBER, text) is None
 
 

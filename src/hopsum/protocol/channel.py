@@ -133,10 +133,10 @@ def ask_controller(addresses: str, tls: Tls | None, question: Callable[[Any], _R
 
 
 def server_credentials(tls: Tls) -> grpc.ServerCredentials:
-    """Return the server's credentials; with an authority, only agents that it certified may
-    connect.
+    """Return the server's credentials.
 
-    Raises ControllerError for a file that is missing, and as `check_tls`.
+    With an authority, only agents that it certified may connect. Raises ControllerError for a file
+    that is missing, and as `check_tls`.
     """
     check_tls(tls)
     key, certificate = _read(tls.key), _read(tls.certificate)

@@ -64,7 +64,7 @@ def generate(sources: Path = SOURCES, output: Path = SOURCES) -> None:
 
 
 def _grpc_stub(file: descriptor_pb2.FileDescriptorProto) -> str:
-    """Type stubs of the gRPC module, which grpcio-tools does not write."""
+    """Return type stubs of the gRPC module, which grpcio-tools does not write."""
     lines = [
         "from collections.abc import AsyncIterator, Awaitable, Iterator",
         "",

@@ -37,7 +37,7 @@ class WebAddress:
         return is_loopback(self.host)
 
     def admits(self, token: str) -> bool:
-        """Whether a request's token is valid."""
+        """Return whether a request's token is valid."""
         # Headers may have bytes that are no UTF-8.
         given = token.encode(errors="surrogateescape")
         return hmac.compare_digest(given, self.token.encode())
@@ -50,7 +50,7 @@ class WebAddress:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or address is this machine's loopback."""
+    """Return whether a name or address is this machine's loopback."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -58,7 +58,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_host(header: str) -> bool:
-    """Whether a request's Host header has a name or an address, perhaps with a port."""
+    """Return whether a request's Host header has a name or an address, perhaps with a port."""
     return _host_of(header) is not None
 
 

@@ -169,7 +169,7 @@ def check_hops(hops: int, lanes: int) -> int:
 
 
 def frame_bytes(lanes: int, hops: int) -> int:
-    """Length of a frame in bytes, from the Ethernet header to the last lane, without FCS."""
+    """Return the length of a frame in bytes, from the Ethernet header on, without FCS."""
     return (
         ETHERNET_BYTES
         + IPV4_BYTES
@@ -285,7 +285,7 @@ class Address:
 
 
 def ipv4_checksum(header: bytes) -> int:
-    """RFC 1071 checksum of an IPv4 header whose checksum field is zero."""
+    """Return the checksum (RFC 1071) of an IPv4 header whose checksum field is zero."""
     total = sum(int.from_bytes(header[i : i + 2], "big") for i in range(0, len(header), 2))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
@@ -398,5 +398,5 @@ def next_epoch(epoch: int) -> int:
 
 
 def serial_newer(a: int, b: int, bits: int) -> bool:
-    """Whether serial number `a` is newer than `b` (RFC 1982 arithmetic on `bits` bits)."""
+    """Return whether serial number `a` is newer than `b` (RFC 1982 arithmetic on `bits` bits)."""
     return 0 < (a - b) % (1 << bits) < 1 << (bits - 1)

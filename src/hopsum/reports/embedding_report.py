@@ -81,10 +81,9 @@ def summary(planned: EmbeddedJob, real: bool) -> str:
 
 
 def explain_embedding(planned: EmbeddedJob, real: bool) -> list[str]:
-    """Return the bottlenecks of an embedding: the busiest links and nodes, and the time of each
-    model alone.
+    """Return the bottlenecks of an embedding: the busiest links and nodes.
 
-    Plans each model by itself.
+    Also the time of each model alone, for which it is planned by itself.
     """
     demand, resources = planned.demand, planned.resources
     capacities = Capacities(resources)
@@ -119,8 +118,7 @@ def embedding_dict(
     prediction: Estimate,
     reasons: Sequence[str] | None,
 ) -> dict[str, Any]:
-    """Return the object for `--json`. Bytes, seconds; per iteration at 1 bit/s if links have no
-    rate."""
+    """Return the object for `--json`: bytes, seconds (at 1 bit/s if links have no rate)."""
     found = planned.found
     values: dict[str, Any] = {
         "planner": "embedding",

@@ -49,7 +49,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def links_table(run: Mapping[str, Any], label: Callable[[str], str]) -> str:
-    """Predicted and measured bytes on every link that carries any; `label`: a node's name."""
+    """Return a table of predicted and measured bytes on links; `label`: a node's name."""
     rows = []
     for link in run["links"]:
         expected, measured = link["predicted_bytes"], link["measured_bytes"]
@@ -96,5 +96,5 @@ def figure(content: str, caption: str) -> str:
 
 
 def folded(summary: str, content: str) -> str:
-    """Content that opens on demand."""
+    """Return content that opens on demand."""
     return f"<details><summary>{html.escape(summary)}</summary>{content}</details>"

@@ -86,7 +86,7 @@ def forest_trees(network: Network, forest: Forest, rate: Callable[[Fraction], st
 
 
 def forest_dict(network: Network, forest: Forest, unit: str) -> dict[str, Any]:
-    """Trees, rates and their bound for `--json`. Rates in `unit`; seconds."""
+    """Return trees, rates and their bound for `--json`. Rates in `unit`; seconds."""
     proof = forest.certificate
     return {
         "planner": forest.planner,

@@ -42,8 +42,9 @@ def goodput(report: Report) -> list[StepGoodput]:
 
 @dataclass(frozen=True, slots=True)
 class SwitchSlots:
-    """Slots of a job at a switch: `held` are reserved for it, `waiting` contain a sum whose result
-    has not passed yet. A value for each sample.
+    """Slots of a job at a switch, one value for each sample.
+
+    `held`: reserved for it; `waiting`: with a sum whose result has not passed yet.
     """
 
     held: list[int] = field(default_factory=list)

@@ -25,7 +25,7 @@ class Routes:
 
 
 def join_routes(*parts: Routes) -> tuple[Routes, tuple[int, ...]]:
-    """All rows of several Routes in one, and the number of the first row of each part."""
+    """Return all rows of several Routes in one, and the number of the first row of each part."""
     counts = [part.usage.flows for part in parts]
     entries = np.cumsum([0, *(len(part.usage.links) for part in parts)])
     starts = [part.usage.starts[:-1] + entries[i] for i, part in enumerate(parts)]
@@ -109,7 +109,7 @@ class Flows:
         return np.arange(self._count - len(rows), self._count)
 
     def arrays(self) -> tuple[Integers, Floats, Floats]:
-        """Routes, sizes and starts of all flows, (n,) each."""
+        """Return routes, sizes and starts of all flows, (n,) each."""
         none = np.zeros(0)
         return (
             np.concatenate([none.astype(np.int64), *self._routes]),

@@ -35,7 +35,7 @@ class Usage:
 
     @classmethod
     def of(cls, flows: Iterable[Sequence[tuple[int, float]]]) -> Usage:
-        """From the (link, amount) pairs of every flow."""
+        """Return the usage of flows from the (link, amount) pairs of each."""
         rows = [list(flow) for flow in flows]
         starts = np.zeros(len(rows) + 1, dtype=np.int64)
         np.cumsum([len(row) for row in rows], out=starts[1:])
@@ -73,8 +73,7 @@ def max_min_rates(
     limits: Floats | None = None,
     followers: tuple[Integers, Integers] | None = None,
 ) -> Floats:
-    """Return the weighted max-min fair rates of the flows, (n,); infinite where nothing limits
-    them.
+    """Return the weighted max-min fair rates of the flows, (n,); infinite without a limit.
 
     `capacities`: of each link, (links,), above 0, may be infinite. `weights`: above 0, (n,); a rate
     is the common level times the weight, so one entry of weight k stands for k equal flows.

@@ -198,8 +198,7 @@ class _Pipeline:
             done[:, rest] = self.send(done[:, rest])
 
     def send(self, ready: Times, lanes: Lanes | None = None) -> Times:
-        """Return when each worker has the results (workers, n) of fragments that it may send at
-        `ready`.
+        """Return when workers have the results (workers, n) of fragments sent at `ready`.
 
         `lanes`: of their packets, instead of the usual ones.
         """

@@ -191,7 +191,7 @@ def plain_routes(
     overhead: float = 0.0,
     limits: Floats | None = None,
 ) -> Routes:
-    """Routes of data between nodes, one for each pair (n,); a unit is a byte of data.
+    """Return routes of data between nodes, one for each pair (n,); a unit is a byte of data.
 
     Packets are stored and forwarded at every hop: the last one follows the data over all links but
     the slowest. `overhead`: more delay of every flow, s. `limits`: bytes of data/s, (n,).

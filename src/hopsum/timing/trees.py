@@ -32,7 +32,7 @@ _BULK, _REST, _TRIP, _PROLOGUE, _AFTER_PROLOGUE, _KINDS = 0, 1, 2, 3, 4, 5
 def tree_routes(
     links: LinkArrays, plan: JobPlan, collective: Collective = Collective.ALL_REDUCE
 ) -> Routes:
-    """Five kinds of flow for each tree of a plan, in bytes of lanes; see `add_plan`."""
+    """Return five kinds of flow for each tree of a plan, in bytes of lanes; see `add_plan`."""
     fragment = plan.values * LANE_BYTES
     whole, bare = lanes_of(plan, collective), prologue_lanes_of(plan)
     rows: list[list[tuple[int, float]]] = []
@@ -57,7 +57,7 @@ def tree_routes(
 
 
 def _amounts(links: LinkArrays, flows: TreeFlows, lanes: Lanes, fragment: int) -> dict[int, float]:
-    """Bytes that a packet takes on each link, for each byte of `fragment`."""
+    """Return bytes that a packet takes on each link, for each byte of `fragment`."""
     amounts: dict[int, float] = {}
     for groups, size in zip((flows.up, flows.down), lanes, strict=True):
         for flow in (flow for each in groups.values() for flow in each):

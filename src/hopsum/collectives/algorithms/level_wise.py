@@ -73,7 +73,7 @@ def level_wise_all_reduce(
     pieces: int = 1,
     parts: Parts | None = None,
 ) -> Schedule:
-    """Reduce-scatter from the leaves up, then all-gather in exactly the reverse order.
+    """Return a reduce-scatter from the leaves up, then an all-gather in exactly the reverse order.
 
     `ranks` are nodes of the tree; branches without any are ignored. In a level of p children a leaf
     sends (p - 1) / p of its data, each way. `pieces` of the tensor are pipelined through the
@@ -237,7 +237,7 @@ class _Levels:
         self.held = held[tree.root]
 
     def _combine(self, height: int, branches: list[list[Held]], shares: _Shares) -> list[Held]:
-        """Note the exchanges between these branches; returns what their parent's leaves hold."""
+        """Add the exchanges between these branches; return what their parent's leaves hold."""
         groups = _groups(branches, self._siblings, shares)
         self.exchanges.setdefault(height, {}).setdefault(len(branches), []).extend(groups)
         kept = sorted(

@@ -1,5 +1,4 @@
-"""Choice of the form of level-wise all-reduce for a network: levels, target parts, pieces,
-exchange.
+"""Choice of the form of level-wise all-reduce for a network: levels, parts, pieces, exchange.
 
 Four things are chosen, by closed forms alone, unless `FormOptions` say:
 

@@ -91,10 +91,10 @@ def server_all_reduce(
 
 
 def double_binary_trees(names: Sequence[str]) -> tuple[Tree, Tree]:
-    """Return a binary tree in which odd numbers are leaves, and its mirror image (shifted when
-    odd).
+    """Return a binary tree in which odd numbers are leaves, and its mirror image.
 
-    Number 0 is the root with one child; the parent of a number has its lowest set bit moved up.
+    The image is shifted for an odd number of nodes. Number 0 is the root with one child; the parent
+    of a number has its lowest set bit moved up.
     """
     count = len(names)
     parents: dict[int, int] = {}

@@ -66,10 +66,10 @@ def largest_determinant(size: int) -> int:
 
 
 def fractions_below(value: Fraction, denominator: int) -> list[Fraction]:
-    """Return the largest fractions up to a value, for every limit on the denominator up to the
-    given one.
+    """Return the largest fractions up to a value, one for each limit on the denominator.
 
-    Each once, the largest first. O(the smaller one of `denominator` and the value's own).
+    Limits up to the given one; each fraction once, the largest first. O(the smaller one of
+    `denominator` and the value's own).
     """
     found: list[Fraction] = []
     for part in range(1, min(denominator, value.denominator) + 1):

@@ -111,10 +111,9 @@ class FlowNetwork:
         sink: int,
         limit: int,
     ) -> int:
-        """Find a blocking flow on the shortest paths from one source; return its value, at most
-        `limit`.
+        """Find a blocking flow on the shortest paths from one source; return its value.
 
-        `turns[v]`: the first arc of v that may lead on.
+        At most `limit`. `turns[v]`: the first arc of v that may lead on.
         """
         pushed = 0
         path: list[int] = []

@@ -11,15 +11,14 @@ from hopsum.planning.model.linear_program import INFINITY
 
 
 def relay_bound(graph: PlanningGraph, time_limit: float = INFINITY) -> Certificate:
-    """Return the best rate of trees where nodes that do not combine forward, and neither sum nor
-    copy.
+    """Return the best rate of trees where nodes that do not combine only forward.
 
-    In units of the graph's capacities. Trees may have their roots at all nodes that combine.
-    Without helpers, nodes that combine and do not work, trees reach it (by splitting off the edges
-    of forwarding nodes: Bang-Jensen, Frank and Jackson 1995; ForestColl, arXiv 2402.06787); with
-    them it is a bound. Where every node works it is the strength. The certificate is exact and
-    within 1e-7 of the optimum, unless `time_limit` (seconds) or HiGHS, which occasionally gives up,
-    ends the search earlier.
+    They neither sum nor copy. In units of the graph's capacities. Trees may have their roots at all
+    nodes that combine. Without helpers, nodes that combine and do not work, trees reach it (by
+    splitting off the edges of forwarding nodes: Bang-Jensen, Frank and Jackson 1995; ForestColl,
+    arXiv 2402.06787); with them it is a bound. Where every node works it is the strength. The
+    certificate is exact and within 1e-7 of the optimum, unless `time_limit` (seconds) or HiGHS,
+    which occasionally gives up, ends the search earlier.
 
     PlanError if there is only one worker.
     """

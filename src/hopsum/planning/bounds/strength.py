@@ -42,12 +42,11 @@ class _Partition:
 
 
 def strength(graph: PlanningGraph) -> Certificate:
-    """Return the strength of a network, min over partitions P of c(P) / (|P| - 1), with its
-    partition.
+    """Return the strength of a network, min over partitions P of c(P) / (|P| - 1).
 
-    In units of the graph's capacities; exact. The parts are the blocks of the partition. Zero for a
-    network in pieces. At most n steps of n incremental maximum flows; a few steps in practice, each
-    on the network of the last one's blocks.
+    In units of the graph's capacities; exact. The parts are the blocks of the best partition. Zero
+    for a network in pieces. At most n steps of n incremental maximum flows; a few steps in
+    practice, each on the network of the last one's blocks.
 
     PlanError if some node is not a worker (the strength is then no bound) or there is only one.
     """
@@ -89,11 +88,10 @@ def strength_of_whole(count: int, capacities: _Capacities) -> Fraction:
 
 
 def weakest_blocks(count: int, capacities: _Capacities, rate: int) -> list[int]:
-    """Return a partition P that minimises c(P) - rate (|P| - 1): for each of `count` nodes, its
-    block.
+    """Return a partition P that minimises c(P) - rate (|P| - 1).
 
-    The strength is below the rate if and only if this is below 0. `capacities`: (lower node, higher
-    node) -> above 0.
+    That is, for each of `count` nodes its block. The strength is below the rate if and only if this
+    is below 0. `capacities`: (lower node, higher node) -> above 0.
     """
     return _Growth(count, capacities, rate).blocks()
 

@@ -58,8 +58,7 @@ class Capacities:
         return all(self.free[row] for link in topology.traffic for row in self.rows_of(link))
 
     def times(self, demand: JobDemand, topology: LogicalTopology) -> Vector:
-        """Return the seconds (rows,) that each row is busy with all of a job's data on one
-        topology."""
+        """Return the seconds (rows,) that each row takes for all of a job's data on a topology."""
         times = np.zeros(len(self))
         for link, units in topology.traffic.items():
             times[self.rows_of(link)] += float(units)
@@ -71,8 +70,7 @@ class Capacities:
     def exact_times(
         self, parts: Sequence[tuple[JobDemand, LogicalTopology, Fraction]]
     ) -> list[Fraction]:
-        """Return the seconds that each row is busy with these shares of the jobs' data on
-        topologies."""
+        """Return the seconds that each row takes for these shares of jobs' data on topologies."""
         bits = [Fraction(0)] * len(self)
         for demand, topology, weight in parts:
             for row, units in self.loads(topology.traffic).items():

@@ -38,7 +38,7 @@ class JobEmbedding:
     parts: tuple[Part, ...]
 
     def seconds(self, capacities: Capacities) -> Fraction:
-        """Duration of one exchange if the job has all free bandwidth to itself."""
+        """Return the duration of one exchange if the job has all free bandwidth to itself."""
         parts = [(self.demand, part.topology, part.weight) for part in self.parts]
         return max(capacities.exact_times(parts), default=Fraction(0))
 

@@ -99,8 +99,7 @@ class Paths:
 
 
 def parameter_server(paths: Paths, workers: Sequence[str], server: str) -> LogicalTopology:
-    """Return a star: all workers send to `server` (a worker or another host), which returns the
-    result."""
+    """Return a star: all workers send to `server`, a host, which returns the result."""
     parents = {worker: server for worker in workers if worker != server}
     return _tree(paths, Model.PARAMETER_SERVER, server, parents)
 
@@ -132,8 +131,7 @@ def ring(paths: Paths, order: Sequence[str]) -> LogicalTopology:
 
 
 def physical_order(network: Network, workers: Sequence[str]) -> tuple[str, ...]:
-    """Return the workers as they are wired: around a physical ring if there is one, else rack by
-    rack.
+    """Return the workers in the order of their links: around a ring, or else rack by rack.
 
     Rack by rack is the order in which a walk along the spanning tree of their paths meets them, so
     that no link of that tree is crossed more than once in each direction.

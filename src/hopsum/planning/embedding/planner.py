@@ -128,8 +128,7 @@ def _by_programme(
 
 
 def _least(resources: Resources, demands: Sequence[JobDemand]) -> float:
-    """Return a lower bound in seconds for any topology: workers send their data and receive the
-    sum."""
+    """Return a lower bound in seconds for any topology: workers send data and receive sums."""
     waiting: dict[str, int] = {}
     for demand in demands:
         for worker in demand.workers if len(demand.workers) > 1 else ():

@@ -42,10 +42,9 @@ class Region:
 def find_regions(
     resources: Resources, paths: Paths, workers: Sequence[str], auxiliary: Sequence[str]
 ) -> Region:
-    """Return the job's workers, with an inner region for every oversubscribed one of two or more
-    workers.
+    """Return the region of the job's workers, with its oversubscribed inner regions.
 
-    PlanError if workers cannot reach each other.
+    Those of two workers or more. PlanError if workers cannot reach each other.
     """
     hosts = (*workers, *auxiliary)
     found: list[set[str]] = []

@@ -33,8 +33,7 @@ class Junction:
 
 @dataclass(frozen=True)
 class Route(Tree):
-    """A tree with its root at a server, and the flows that meet at each node, from the leaves
-    upwards."""
+    """A tree with its root at a server, and the flows that meet at each node, leaves first."""
 
     junctions: Mapping[str, Junction]
 

@@ -66,10 +66,10 @@ def trees_of_rate(
 def unit_rates(
     numbered: NumberedGraph, bound: Fraction, gap: Fraction, *, seed: int, deadline: float
 ) -> dict[Tree, Fraction] | None:
-    """Return the fewest trees of a rate that divides the unit of all capacities, for (1 - gap) of
-    `bound`.
+    """Return the fewest trees of equal rate that reach (1 - gap) of `bound`.
 
-    `bound`: the strength. None if they are too many, or not found before the deadline.
+    The rate divides the unit of all capacities. `bound`: the strength. None if they are too many,
+    or not found before the deadline.
     """
     unit = numbered.unit
     for parts in range(1, MANY * len(numbered.ends)):

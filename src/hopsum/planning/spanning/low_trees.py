@@ -64,8 +64,7 @@ class LowTrees:
     def _shortest_ways(
         self, root: int, weights: Sequence[int], usable: Sequence[bool]
     ) -> list[tuple[int, int]]:
-        """Return shortest paths by `weights`; among equals, those with the least of the other
-        weight."""
+        """Return shortest paths by `weights`; of equal ones those least in the other weight."""
         numbered = self.numbered
         others = numbered.delay if weights is numbered.hops else numbered.hops
         ways = [(-1, -1)] * numbered.size

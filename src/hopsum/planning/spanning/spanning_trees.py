@@ -184,10 +184,9 @@ class NumberedGraph(NumberedEdges):
         return [1] * len(self.ends)
 
     def best_root(self, edges: Sequence[int], limits: Limits) -> int | None:
-        """Return the node that makes a tree lowest (the first of several), None if none meets the
-        limits.
+        """Return the root that makes a tree lowest; None if none meets the limits.
 
-        Lowest in picoseconds where these are limited, else in edges.
+        The first of several. Lowest in picoseconds where these are limited, else in edges.
         """
         heights = self.eccentricities(edges, self.hops)
         delays = self.eccentricities(edges, self.delay) if any(self.delay) else heights
@@ -225,11 +224,10 @@ class NumberedGraph(NumberedEdges):
 
 
 def check_possible(numbered: NumberedGraph, options: ForestOptions) -> list[int]:
-    """Return the nodes that can be the root of a tree within the options; PlanError if there is
-    none.
+    """Return the nodes that can be the root of a tree within the options.
 
-    A root of a tree that holds all workers. With both limits given, a listed node meets each of
-    them, perhaps not both in one tree.
+    The tree must hold all workers; PlanError if there is no root. With both limits given, a listed
+    node meets each of them, perhaps not both in one tree.
     """
     _check_options(options)
     graph, names = numbered.graph, numbered.graph.nodes

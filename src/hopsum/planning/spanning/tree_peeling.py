@@ -66,8 +66,7 @@ class ResidualNetwork:
 def largest_share(
     numbered: NumberedGraph, rest: ResidualNetwork, tree: Tree, above: Fraction = Fraction(0)
 ) -> tuple[Fraction, list[int]]:
-    """Return the largest rate, in units, that a tree may take, and the edges that a faster tree
-    avoids.
+    """Return the largest rate, in units, that a tree may take, and the edges that limit it.
 
     These are the tree's slowest edges, or those across the violated partition, which the tree
     crosses more often than necessary. A rate that is not above `above` may come from any

@@ -67,10 +67,10 @@ class TreeSearch:
     def improve(
         self, start: Iterable[Tree], *, enough: float, moves: int, deadline: float
     ) -> tuple[Tree, ...]:
-        """Return the best set found from an initial one, after some moves, or with `enough`
-        throughput.
+        """Return the best set found from an initial one by some moves.
 
-        A seed gives the same moves on every machine; a deadline may cut them off.
+        The search ends early with `enough` throughput. A seed gives the same moves on every
+        machine; a deadline may cut them off.
         """
         now = self._state(tuple(start))
         if now is None:

@@ -74,7 +74,7 @@ def _fewest_hops(problem: Problem, root: int) -> Parents:
 
 
 def _switch_graph(problem: Problem, summing: Collection[int]) -> SwitchGraph:
-    """Links cost more if they are slower than the fastest, or carry other trees of this job."""
+    """Return the graph; links that are slow, or carry other trees of the job, cost more."""
     inner = [arc for arc, head in enumerate(problem.head) if head >= 0]
     limited = [c for arc in inner if (c := problem.capacity[arc]) != float("inf")]
     fastest = max(limited, default=0.0)

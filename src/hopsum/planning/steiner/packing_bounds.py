@@ -33,9 +33,7 @@ def whole_lengths(prices: NDArray[np.float64]) -> Lengths:
 
 
 def simple_lengths(prices: NDArray[np.float64]) -> Lengths | None:
-    """Return integer lengths from 0 to which prices are proportional up to rounding, if there
-    are any.
-    """
+    """Return integer lengths from 0 in proportion to prices, up to rounding, if there are any."""
     largest = float(prices.max())
     if not largest > 0:
         return None

@@ -104,8 +104,7 @@ class SteinerTables:
                 table[mask, at] = np.minimum(table[mask, at], both.min(axis=0))
 
     def length(self, root: int) -> int | None:
-        """Return the length of a minimum tree that joins all terminals to `root`; None if none
-        exists.
+        """Return the length of a minimum tree that joins all terminals to `root`, if one exists.
 
         Where some nodes do not add, an arc counts once for each flow on it.
         """
