@@ -73,6 +73,7 @@ BASES: dict[str, list[str]] = {
     "p4switch explain": ["program.p4", "--packet", "00"],
     "p4switch demo": ["--in-process"],
     "p4switch cli": ["show_tables"],
+    "p4switch shims": ["folder"],
 }
 PROGRAM = """
 #include <core.p4>
@@ -97,13 +98,13 @@ ALLOWED = {
     # A number that may be as large as one likes.
     "hopsum plan --top": ["9" * 20],
     "hopsum run --limit": ["inf"],
-    "p4switch run --thrift-port": ["-1", "9" * 20],
     # Ignored, as is all that BMv2 takes there.
     "p4switch run --nanolog": ["", "\N{SNOWMAN}", LONG],
     "p4switch run --dump-packet-data": ["-1", "9" * 20],
     # Whether one can listen there is for who listens.
     "hopsum controller serve --listen": ["", "\N{SNOWMAN}", LONG],
-    # A folder.
+    # A folder that exists, or can be made.
+    "p4switch shims folder": ["folder"],
     # Without ports nothing is captured.
     "p4switch run --pcap": ["folder", "file/below"],
     "hopsum run --pcap": ["folder"],

@@ -6,6 +6,7 @@ import logging
 import os
 import queue
 import shutil
+import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -249,3 +250,69 @@ def test_a_loop_that_has_seen_the_end_before_it_is_woken_is_closed(
     monkeypatch.setattr("p4switch.device.plane.eventfd_write", ends_first)
     plane.close()
     plane.close()
+
+
+PORTS_P4 = """
+#include <core.p4>
+#include <v1model.p4>
+header h_t { bit<8> port; bit<8> number; }
+struct headers_t { h_t h; }
+struct metadata_t { }
+parser P(packet_in p, out headers_t h, inout metadata_t m, inout standard_metadata_t s) {
+    state start { p.extract(h.h); transition accept; }
+}
+control N(inout headers_t h, inout metadata_t m) { apply {} }
+control I(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {
+    apply { s.egress_spec = h.h.port == 0 ? 9w510 : (bit<9>)h.h.port; }
+}
+control E(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {
+    register<bit<32>>(256) depths;
+    apply { depths.write((bit<32>)h.h.number, (bit<32>)s.enq_qdepth + 1); }
+}
+control D(packet_out p, in headers_t h) { apply { p.emit(h); } }
+V1Switch(P(), N(), I(), E(), N(), D()) main;
+"""
+
+
+def ports_engine(rig: Rig) -> Engine:
+    """Frames go to the port that their first byte names, 0 is the CPU's."""
+    checked = compile_program(parse_text(PORTS_P4))
+    options = EngineOptions(cpu_port=CPU_PORT)
+    if rig.kind == "interpreter":
+        return Interpreter(checked, options)
+    from p4switch.backends.native.engine import NativeEngine
+
+    return NativeEngine(checked, options)
+
+
+def test_a_switch_outlives_its_interfaces(rig: Rig, veth: tuple[str, str]) -> None:
+    """Mininet deletes them when it stops, while packets still come."""
+    with open_packet_socket(veth[0]) as ours:
+        plane = rig.plane_kind()({1: ours}, CPU_PORT, rig.on_frames, rig.on_digests)
+        plane.use(ports_engine(rig))
+        subprocess.run(["ip", "link", "delete", veth[0]], check=True)
+        for _ in range(3):
+            plane.inject(b"\1" + bytes(60))
+            plane.inject(b"\0" + bytes(60))
+            assert rig.frames.get(timeout=PATIENCE)[0] == 0
+        plane.close()
+
+
+def test_the_depth_of_a_queue_counts_what_waits_in_the_interface(
+    rig: Rig, veth: tuple[str, str]
+) -> None:
+    shaped = "root tbf rate 8kbit burst 1600 limit 1000000"
+    done = subprocess.run(
+        ["tc", "qdisc", "add", "dev", veth[0], *shaped.split()], capture_output=True
+    )
+    if done.returncode:
+        pytest.skip(f"tc has no tbf: {done.stderr.decode().strip()}")
+    with open_packet_socket(veth[0]) as ours:
+        plane = rig.plane_kind()({1: ours}, CPU_PORT, rig.on_frames, rig.on_digests)
+        engine = ports_engine(rig)
+        plane.use(engine)
+        for number in range(1, 12):  # One by one: none waits in the switch's own queue.
+            plane.inject(bytes([1, number]) + bytes(1400))
+            until(lambda n=number: engine.read_register("E.depths", n) > 0, "egress")  # type: ignore[misc]
+        assert engine.read_register("E.depths", 11) > 3
+        plane.close()

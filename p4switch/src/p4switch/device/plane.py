@@ -24,6 +24,7 @@ DigestSink = Callable[[Sequence[Digest]], None]
 BATCH = 64
 """Maximum frames taken from a port in one turn of the Python loop."""
 LARGEST_FRAME = 65_536
+PRIORITIES = 8
 
 SOL_PACKET = 263
 PACKET_AUXDATA = 8
@@ -35,6 +36,20 @@ TP_STATUS_VLAN_VALID = 0x10
 TP_STATUS_VLAN_TPID_VALID = 0x40
 ETHERTYPE_VLAN = 0x8100
 SIOCGIFMTU = 0x8921
+SIOCOUTQ = 0x5411
+KERNEL_FRAME = 2304
+"""Bytes that the kernel accounts for a frame of 1,500 (`runtime/loop_state.h`)."""
+LOST = frozenset(
+    {
+        errno.EAGAIN,
+        errno.ENOBUFS,
+        errno.ENETDOWN,
+        errno.EMSGSIZE,
+        errno.ENXIO,
+        errno.ENODEV,
+    }
+)
+"""Errors of sending that cost a frame and no more."""
 
 
 class Plane(ABC):
@@ -95,6 +110,8 @@ class PythonPlane(Plane):
         self._start_ns = time.monotonic_ns()
         self._engine: Engine | None = None
         self._injected: deque[tuple[Engine, bytes]] = deque()  # With the engine they are for.
+        self._waiting: set[int] = set()
+        """Ports whose interfaces may hold frames back."""
         self._wake = eventfd(0)
         self._closed = False
         self._thread = threading.Thread(target=self._loop, name="packet-loop", daemon=True)
@@ -167,16 +184,35 @@ class PythonPlane(Plane):
 
     def _process(self, engine: Engine, batch: Sequence[Packet]) -> None:
         to_cpu: list[bytes] = []
+        self._look_at_interfaces(engine)
         for number, frame in engine.process(batch, self.now_us()):
             if number == self._cpu_port:
                 to_cpu.append(frame)
             elif number in self._ports:
                 _send(self._ports[number], frame)
+                self._waiting.add(number)
         if to_cpu:
             self._on_frames(to_cpu)
         digests = engine.take_digests()
         if digests:
             self._on_digests(digests)
+
+    def _look_at_interfaces(self, engine: Engine) -> None:
+        """Tell the engine how many frames the interfaces still hold back, of whatever priority."""
+        for port in list(self._waiting):
+            frames = _held(self._ports[port])
+            engine.set_waiting(port, [frames, *[0] * (PRIORITIES - 1)])
+            if not frames:
+                self._waiting.remove(port)
+
+
+def _held(packet_socket: socket.socket) -> int:
+    """Return how many frames of a socket wait in its interface."""
+    try:
+        (held,) = struct.unpack("i", fcntl.ioctl(packet_socket, SIOCOUTQ, bytes(4)))
+    except OSError:
+        return 0
+    return -(-int(held) // KERNEL_FRAME)
 
 
 def _receive(packet_socket: socket.socket) -> list[bytes]:
@@ -232,9 +268,9 @@ def _mtu(packet_socket: socket.socket) -> int:
 
 
 def _send(packet_socket: socket.socket, frame: bytes) -> None:
-    """Send a frame, or drop it if the port's queue is full or the interface is down."""
+    """Send a frame, or drop it if the port's queue is full or the interface is down or gone."""
     try:
         packet_socket.send(frame)
     except OSError as error:
-        if error.errno not in (errno.EAGAIN, errno.ENOBUFS, errno.ENETDOWN, errno.EMSGSIZE):
+        if error.errno not in LOST:
             raise
