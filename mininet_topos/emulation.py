@@ -200,7 +200,7 @@ class Emulation(EmulatedHosts):
         for name in self._record.interfaces:
             if (INTERFACES / name).exists():
                 raise EmulationError(
-                    f"interface {name} is there already, and no run of hopsum left it behind; "
+                    f"interface {name} exists already, and no run of hopsum left it behind; "
                     "end what it belongs to (another Mininet: `mn -c`)"
                 )
         self._record.write()

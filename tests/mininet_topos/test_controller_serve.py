@@ -238,7 +238,7 @@ def test_tls_over_a_management_network_lets_in_who_is_certified(cluster: ServedC
         exact(job, 2 * 5 * 4000)
         for host in ("h3", "h4"):
             until(lambda h=host: "trying again" in cluster.log(h), f"complaint of {host}")  # type: ignore[misc]
-            assert "it wants a certificate of its authority" in cluster.log(host)
+            assert "it requires a certificate of its authority" in cluster.log(host)
         assert cluster.attached() == {"h1", "h2", "ps"}
         stranger = person | {
             "HOPSUM_TLS_CERTIFICATE": f"{folder}/stranger.pem",
@@ -247,7 +247,7 @@ def test_tls_over_a_management_network_lets_in_who_is_certified(cluster: ServedC
         for environment in (stranger, dict.fromkeys(person, "")):
             done = cluster.run("jobs", **environment)
             assert done.returncode == 1
-            assert "it wants a certificate of its authority" in done.stderr
+            assert "it requires a certificate of its authority" in done.stderr
         # A host has one agent.
         cluster.agents["h3"].terminate()
         cluster.agents["h3"].wait(PATIENCE)

@@ -331,7 +331,7 @@ def test_a_run_goes_well_after_one_that_was_killed(tmp_path: Path) -> None:
 def test_interfaces_of_others_are_left_alone() -> None:
     subprocess.run(["ip", "link", "add", "s1-eth1", "type", "veth", "peer", "s1-eth9"], check=True)
     try:
-        with pytest.raises(EmulationError, match="interface s1-eth1 is there already, and no run"):
+        with pytest.raises(EmulationError, match="interface s1-eth1 exists already, and no run"):
             run()
         assert left_over() == ["s1-eth1", "s1-eth9"]
     finally:

@@ -53,7 +53,7 @@ def test_a_tls_mismatch_names_what_to_check(
 ) -> None:
     address, ours, theirs = secure
     assert complaint(address, ours).startswith("UNIMPLEMENTED")
-    wanted = "it wants a certificate of its authority: --tls-authority"
+    wanted = "it requires a certificate of its authority: --tls-authority"
     assert wanted in complaint(address, None)
     assert wanted in complaint(address, Tls(ours.authority, theirs.certificate, theirs.key))
     assert "is not one of the authority given" in complaint(address, Tls(theirs.authority))

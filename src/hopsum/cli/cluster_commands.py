@@ -78,7 +78,7 @@ EarlyIterationsOption = Annotated[
     typer.Option(
         min=0,
         max=MOST_TENSORS,
-        help="I: how many first iterations of a job have the highest priority.",
+        help="Number of first iterations of a job that have the highest priority.",
     ),
 ]
 
@@ -110,8 +110,8 @@ AttendLimitOption = Annotated[
         min=1.0,
         max=1e6,
         metavar="SECONDS",
-        help="End a job of processes, such as a training's, if they do not attend it within this "
-        "time of its start: it holds slots.",
+        help="Fail a job of processes, such as a training's, if they do not attend it within "
+        "this time of its start: it holds slots.",
     ),
 ]
 

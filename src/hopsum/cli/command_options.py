@@ -104,18 +104,20 @@ NamedWorkersOption = Annotated[
     str | None,
     typer.Option(
         "--workers",
-        help="How many workers, or their names: h1,h2. Default: all hosts but the servers.",
+        help="Number of workers, or their names: h1,h2. Default: all hosts but the servers.",
     ),
 ]
 NamedServersOption = Annotated[
     str | None,
     typer.Option(
-        help="How many parameter servers, or their names: ps1,ps2. Each roots a tree; of an "
-        "embedding they are the hosts that may help. 0: each worker is one. Default: 1; 0 for "
-        "collectives other than all-reduce.",
+        help="Number of parameter servers, or their names: ps1,ps2. Each is the root of a tree; "
+        "with the planner embedding they are the hosts that may help. 0: each worker is a "
+        "server. Default: 1; 0 for collectives other than all-reduce.",
     ),
 ]
-CollectiveOption = Annotated[Collective, typer.Option(help="What happens to the workers' tensors.")]
+CollectiveOption = Annotated[
+    Collective, typer.Option(help="Collective operation on the workers' tensors.")
+]
 IntegrityOption = Annotated[
     bool,
     typer.Option(
@@ -131,7 +133,7 @@ WindowOption = Annotated[
         min=1,
         max=MOST_WINDOW,
         help="Slots of a tree at a switch, a power of two; half as many fragments are in flight. "
-        "Default: what slots and engine allow.",
+        "Default: what keeps the links busy, as far as slots and engine allow.",
     ),
 ]
 MaxHopsOption = Annotated[
@@ -139,7 +141,7 @@ MaxHopsOption = Annotated[
     typer.Option(
         min=2,
         help="Entries of a packet's hop stack, one more than switches on a path. Default: 10, or "
-        "what the network needs, as far as --lanes leaves room for.",
+        "more if the network needs it and --lanes leaves room.",
     ),
 ]
 LossOption = Annotated[
@@ -154,8 +156,8 @@ RateOption = Annotated[str | None, typer.Option(help="Rate of every link, e.g. 1
 LinkRateOption = Annotated[
     str | None,
     typer.Option(
-        help="Rate of every link, e.g. 100M; `none`: unlimited, or what a file says. Default: "
-        "what a file says, 25Mbit in a network by name."
+        help="Rate of every link, e.g. 100M. `none`: unlimited, or as the file has it. Default: "
+        "as the file has it; 25Mbit in a network by name."
     ),
 ]
 UplinkOption = Annotated[str | None, typer.Option(help="Rate of links between switches.")]
@@ -169,7 +171,7 @@ PlainOption = Annotated[
 LargestPieceOption = Annotated[
     bool,
     typer.Option(
-        "--largest-piece", help="Of a file's network in several pieces take the largest one."
+        "--largest-piece", help="If the file's network is in several pieces, take the largest one."
     ),
 ]
 HostsOption = Annotated[
@@ -191,12 +193,15 @@ PlannerOptionsOption = Annotated[
         "--planner-option",
         "-O",
         metavar="NAME=VALUE",
-        help="An option of the planner itself (repeatable); --planner NAME --help lists them.",
+        help="Option of the planner (repeatable); --planner NAME --help lists them.",
     ),
 ]
 ResultsOption = Annotated[
     Results | None,
-    typer.Option(help="How results return to workers; default: replicated, with server unicast."),
+    typer.Option(
+        help="How results return to workers; default: replicated, but unicast with algorithm "
+        "server."
+    ),
 ]
 ElementsOption = Annotated[
     int,
@@ -249,8 +254,8 @@ CoordinationDistanceOption = Annotated[
     typer.Option(
         min=1,
         max=MOST,
-        help="Maximum number of links between neighbours in that tree, exclusive; a small one "
-        "needs more height. Default: any.",
+        help="Neighbours in that tree are less than this many links apart; a small number needs "
+        "more height. Default: any.",
     ),
 ]
 ELEMENTS, ROUNDS, SEED = 1_000_000, 3, 1

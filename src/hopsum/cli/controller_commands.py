@@ -163,7 +163,7 @@ def stats(
 def slots(
     switch: Annotated[str, typer.Argument(help="Name of the switch.")],
     first: Annotated[int, typer.Option(min=0, max=MOST_SLOTS, help="First slot.")] = 0,
-    count: Annotated[int, typer.Option(min=1, max=MOST_SLOTS, help="How many.")] = 16,
+    count: Annotated[int, typer.Option(min=1, max=MOST_SLOTS, help="Number of slots.")] = 16,
     job: Annotated[
         int | None, typer.Option(min=0, max=LAST_JOB, help="Show all slots of this job instead.")
     ] = None,

@@ -19,7 +19,7 @@ FILES = {
 
 
 def export(
-    folder: Annotated[Path, typer.Argument(help="Write them there.")] = Path(),
+    folder: Annotated[Path, typer.Argument(help="Folder to write them to.")] = Path(),
 ) -> None:
     """Write what other programs need: Wireshark's dissector, and Grafana's dashboard."""
     from hopsum.files.output import write_file

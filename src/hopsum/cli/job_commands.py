@@ -167,7 +167,7 @@ def read_task(file: Path) -> pb.Task:
     try:
         values = parse_json(file.read_text(encoding="utf-8"))
         if not isinstance(values, dict):
-            raise ValueError("no JSON object")
+            raise ValueError("not a JSON object")
         return ParseDict(values, pb.Task())
     except (OSError, ValueError, ParseError) as error:
         words = " ".join(str(error).split())

@@ -54,7 +54,7 @@ COMMANDS = {
     ),
     "soak": Command(
         "hopsum.cli.soak_command:soak",
-        "Try random networks, jobs and faults in virtual time: sums stay exact, nothing is left.",
+        "Test random networks, jobs and faults in virtual time: sums stay exact, nothing leaks.",
     ),
     "topology": Command(
         "hopsum.cli.controller_commands:topology",

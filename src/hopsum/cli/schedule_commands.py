@@ -68,7 +68,7 @@ def make(
         typer.Option(min=1, max=MOST_WORKERS, help="Number of servers, for server and in-network."),
     ] = 1,
     planner: Annotated[
-        str, typer.Option(help=f"Of the trees of multi-tree: {', '.join(HOST_PLANNERS)}.")
+        str, typer.Option(help=f"Planner of multi-tree: {', '.join(HOST_PLANNERS)}.")
     ] = "multi-tree",
     planner_option: PlannerOptionsOption = None,
     level_wise_form: LevelWiseFormOption = Shape.AUTO,
@@ -137,7 +137,7 @@ def check(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Prove that a schedule has every contribution exactly once."""
+    """Prove that a schedule sums every contribution exactly once."""
     schedule = _read(file)
     check_schedule(schedule)
     found = _facts(schedule, None if topology is None else load_network(topology))

@@ -31,7 +31,7 @@ class SoakError(InputError):
 
 def soak(
     schedules: Annotated[
-        int, typer.Option(min=1, max=MOST_SCHEDULES, help="How many, one a seed.")
+        int, typer.Option(min=1, max=MOST_SCHEDULES, help="Number of schedules, one a seed.")
     ] = 200,
     seed: Annotated[
         int,
@@ -53,7 +53,7 @@ def soak(
     ] = FOLDER,
     as_json: JsonOption = False,
 ) -> None:
-    """Try random networks, jobs and faults in virtual time: sums stay exact, nothing is left."""
+    """Test random networks, jobs and faults in virtual time: sums stay exact, nothing leaks."""
     with _quiet():
         if replay is not None:
             _replay(replay, as_json)

@@ -22,7 +22,7 @@ def trace(
         int, typer.Argument(min=0, max=LAST_FRAGMENT, help="Number of the fragment.")
     ],
     pcap: Annotated[
-        Path, typer.Option(help="Folder that --pcap of the run or cluster has written.")
+        Path, typer.Option(help="Folder given to --pcap of the run or cluster.")
     ] = Path("pcap"),
     svg: Annotated[
         Path | None, typer.Option(help="Draw it as a sequence diagram, to this file.")

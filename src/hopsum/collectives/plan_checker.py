@@ -129,7 +129,7 @@ def _leaves_first(network: Network, tree: TreePlan) -> list[str]:
         node, steps = name, 0
         while node != tree.server:
             if steps > len(tree.parts):
-                raise PlanError(f"from switch {name} the parents lead in a circle")
+                raise PlanError(f"from switch {name} the parents form a cycle")
             if node not in tree.parents:
                 raise PlanError(f"node {node} has no parent in the tree")
             network.port(node, tree.parents[node])

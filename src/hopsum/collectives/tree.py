@@ -36,7 +36,7 @@ class Tree:
             while node not in depths:
                 if node not in self.parents:
                     raise ScheduleError(
-                        f"tree: {way[-1]} hangs on {node}, which has no parent and is not the "
+                        f"tree: {way[-1]} is below {node}, which has no parent and is not the "
                         f"root {self.root}; expected one tree"
                     )
                 way.append(node)

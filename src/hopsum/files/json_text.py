@@ -15,11 +15,11 @@ def parse_json(text: str | bytes) -> Any:
     try:
         return json.loads(text, parse_constant=_no_number, object_pairs_hook=_unique)
     except RecursionError:
-        raise ValueError("JSON with too many brackets inside each other") from None
+        raise ValueError("JSON is nested too deeply") from None
 
 
 def _no_number(constant: str) -> NoReturn:
-    raise ValueError(f"{constant}: expected a number that JSON has")
+    raise ValueError(f"{constant}: expected a finite number")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -27,5 +27,5 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(values) < len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"key {twice!r} is there twice")
+        raise ValueError(f"key {twice!r} occurs twice")
     return values

@@ -44,7 +44,8 @@ def config_option(table: str) -> Any:
     return typer.Option(
         "--config",
         callback=read,
-        help=f"Take options from the table [{table}] of this TOML file; those given here go first.",
+        help=f"Take options from the table [{table}] of this TOML file; those given here override "
+        f"it.",
     )
 
 

@@ -27,7 +27,7 @@ def write_file(path: Path, content: str | bytes) -> None:
         partial.write_bytes(data)
         partial.replace(target)
     except (OSError, RuntimeError) as error:
-        # RuntimeError: symbolic links in a circle.
+        # RuntimeError: a cycle of symbolic links.
         raise OutputError(f"{path}: cannot be written: {_reason(error)}") from None
 
 

@@ -43,11 +43,11 @@ TLS_HINTS = (
     ),
     (
         "WRONG_VERSION_NUMBER",
-        "; the controller does not speak TLS: leave the TLS files out here, or give it some",
+        "; the controller does not use TLS: omit the TLS files here, or give it its own",
     ),
     (
         "Socket closed",
-        "; if the controller speaks TLS it wants a certificate of its authority: "
+        "; if the controller uses TLS, it requires a certificate of its authority: "
         "--tls-authority, --tls-certificate and --tls-key of hopsum-agent, HOPSUM_TLS_AUTHORITY, "
         "_CERTIFICATE and _KEY for commands",
     ),

@@ -105,7 +105,7 @@ def test_branches_without_ranks_are_left_out() -> None:
         ),
         (
             lambda: Tree("r", {"a": "b"}),
-            "a hangs on b, which has no parent and is not the root r; expected one tree",
+            "a is below b, which has no parent and is not the root r; expected one tree",
         ),
         (lambda: Tree("r", {"r": "a", "a": "r"}), "its root r has a parent, a; expected no"),
         (

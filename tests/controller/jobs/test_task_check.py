@@ -74,7 +74,7 @@ def wrong_workloads() -> list[tuple[dict[str, Any], str]]:
             cases.append(({name: value}, words))
         for value in (-1, 10**400, *NOT_NUMBERS):
             cases.append(({name: value}, rf"parse {name} field: |Task\.workload\.{name}"))
-        cases.append(({name: float("nan")}, "NaN: expected a number that JSON has"))
+        cases.append(({name: float("nan")}, "NaN: expected a finite number"))
         cases.append(({name: None}, f"workload: {name} is missing"))
     for kind in ("", "nope", "Random"):
         cases.append(({"kind": kind}, "kind .*: expected one of random, digits"))
@@ -104,14 +104,14 @@ def test_impossible_workloads_are_refused(
     [
         ("", "line 1 column 1"),
         ('{"workload":\n{]', "line 2 column 2"),
-        ("[]", "no JSON object"),
-        ("7", "no JSON object"),
-        ("null", "no JSON object"),
-        ("[" * 100_000, "too many brackets"),
+        ("[]", "not a JSON object"),
+        ("7", "not a JSON object"),
+        ("null", "not a JSON object"),
+        ("[" * 100_000, "nested too deeply"),
         ('{"workload": ' * 900 + "1" + "}" * 900, "no field named|too deep"),
         ('{"trees": [[[[[7]]]]]}', "trees"),
-        ('{"vectors": 1, "vectors": 2}', "key 'vectors' is there twice"),
-        ('{"workload": NaN}', "NaN: expected a number that JSON has"),
+        ('{"vectors": 1, "vectors": 2}', "key 'vectors' occurs twice"),
+        ('{"workload": NaN}', "NaN: expected a finite number"),
         ('{"workload": 7}', "Failed to parse workload field"),
         ('{"workload": "random"}', "Failed to parse workload field"),
         ('{"options": {"nope": 1}}', 'no field named "nope" at "Task.options"'),

@@ -240,7 +240,7 @@ def test_a_task_crosses_as_a_message() -> None:
     message = task_message(task)
     assert task_from(message) == task
     message.trees[0].parents["h2"] = "h9"
-    with pytest.raises(TaskError, match=r"h2 hangs on h9"):
+    with pytest.raises(TaskError, match=r"h2 is below h9"):
         task_from(message)
 
 

@@ -180,9 +180,9 @@ class Candidates:
         if not self.found or missing:
             what = missing[0] if missing else " or ".join(sorted(self.demand.models))
             raise PlanError(
-                f"job {self.demand.job}: no {what} is possible with what is free: every one needs "
-                "a link or node without bandwidth, a region, or (in-network) a host that does not "
-                "work for the job and a switch with free slots; allow other models or add "
+                f"job {self.demand.job}: no {what} is possible on the free resources: each would "
+                "use a link or node without bandwidth, or lacks a region or (in-network) a host "
+                "that does not work for the job and a switch with free slots; allow other models or add "
                 "auxiliary nodes"
             )
 
