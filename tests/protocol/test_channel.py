@@ -65,7 +65,7 @@ def test_tls_to_a_server_without(tmp_path: Path) -> None:
     server.start()
     received = complaint(f"localhost:{port}", certify(tmp_path, "ours"))
     server.stop(None).wait()
-    assert "the controller does not speak TLS" in received
+    assert "the controller does not use TLS" in received
 
 
 def test_invalid_tls_files_are_refused(tmp_path: Path) -> None:

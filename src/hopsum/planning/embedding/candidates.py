@@ -182,8 +182,8 @@ class Candidates:
             raise PlanError(
                 f"job {self.demand.job}: no {what} is possible on the free resources: each would "
                 "use a link or node without bandwidth, or lacks a region or (in-network) a host "
-                "that does not work for the job and a switch with free slots; allow other models or add "
-                "auxiliary nodes"
+                "that does not work for the job and a switch with free slots; allow other models "
+                "or add auxiliary nodes"
             )
 
     def _add_server(self, server: str) -> None:
