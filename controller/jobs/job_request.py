@@ -232,20 +232,8 @@ def place_spec(
     return place_job(network, spec.workers, spec.servers, attached, loads, workers_serve=serve)
 
 
-def make_request(
-    spec: JobSpec,
-    number: int,
-    placed: Placement,
-    network: Network,
-    settings: ClusterSettings,
-    free: float = inf,
-) -> PlanRequest:
-    """Return the request for a job's first plan: windows and trees within its quota of slots.
-
-    `free`: the fewest slots that a summing switch has left.
-
-    Raises PlanError for a job that asks for more, or for other switches.
-    """
+def _check_packets(spec: JobSpec, placed: Placement, settings: ClusterSettings) -> None:
+    """Raise PlanError for lanes, a collective or an integrity that a job cannot have."""
     if spec.lanes not in (None, settings.lanes):
         raise PlanError(
             f"job {spec.name}: {spec.lanes} lanes a packet; the switches of this cluster were "
@@ -264,6 +252,23 @@ def make_request(
             f"job {spec.name}: check lanes protect sums that all workers get; expected "
             f"{Collective.ALL_REDUCE}, or no integrity"
         )
+
+
+def make_request(
+    spec: JobSpec,
+    number: int,
+    placed: Placement,
+    network: Network,
+    settings: ClusterSettings,
+    free: float = inf,
+) -> PlanRequest:
+    """Return the request for a job's first plan: windows and trees within its quota of slots.
+
+    `free`: the fewest slots that a summing switch has left.
+
+    Raises PlanError for a job that asks for more, or for other switches.
+    """
+    _check_packets(spec, placed, settings)
     vectors = spec.task.workload.kind == VECTORS
     servers = placed.servers
     if spec.task.workload.kind == PROCESS and servers == placed.workers:

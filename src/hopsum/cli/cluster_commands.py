@@ -31,6 +31,7 @@ from hopsum.cli.command_options import (
     web_option,
 )
 from hopsum.cli.console import notify
+from hopsum.cli.option_groups import with_groups
 from hopsum.collectives.plan import WINDOW_BMV2, WINDOW_EMBEDDED
 from hopsum.collectives.workload import MOST_TENSORS
 from hopsum.controller.api.serving import known_at
@@ -91,8 +92,6 @@ class PacketGroup:
     max_hops: MaxHopsOption = None
 
 
-DEFAULT_QUOTA = float(SharingPolicy().quota)
-DEFAULT_USER_QUOTA = float(SharingPolicy().user_quota)
 QuotaOption = Annotated[
     float, typer.Option(help="Share of a switch's slots that one job may hold, above 0 to 1.")
 ]
@@ -114,6 +113,93 @@ AttendLimitOption = Annotated[
         "this time of its start: it holds slots.",
     ),
 ]
+
+
+@dataclass(frozen=True)
+class SharingGroup:
+    """How jobs share switches and links."""
+
+    priorities: PrioritiesOption = True
+    early_iterations: EarlyIterationsOption = EARLY_ITERATIONS
+    quota: QuotaOption = float(SharingPolicy().quota)
+    user_quota: UserQuotaOption = float(SharingPolicy().user_quota)
+    loss: LossOption = 0.0
+    attend_limit: AttendLimitOption = ATTEND_LIMIT
+
+    def settings(
+        self, network: Network, packets: PacketGroup, *, bmv2: bool, journal: Path | None = None
+    ) -> ClusterSettings:
+        """Return the settings of a cluster. Raises InputError, BadParameter."""
+        priorities = self._priorities(network)
+        try:
+            sharing = SharingPolicy(Fraction(str(self.quota)), Fraction(str(self.user_quota)))
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--quota, --user-quota") from None
+        try:
+            return ClusterSettings(
+                packets.lanes,
+                stack_depth(network, packets.lanes, packets.max_hops),
+                sharing,
+                priorities,
+                journal=journal,
+                loss=self.loss,
+                attend_limit=self.attend_limit,
+                most_window=WINDOW_BMV2 if bmv2 else WINDOW_EMBEDDED,
+            )
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--loss") from None
+
+    def _priorities(self, network: Network) -> PriorityPolicy:
+        """Return how jobs' levels follow from their progress. Raises InputError."""
+        if self.priorities:
+            return suitable_policy(network, self.early_iterations)
+        if self.early_iterations != EARLY_ITERATIONS:
+            raise InputError(
+                f"early-iterations {self.early_iterations}: no iterations have a priority with "
+                "--no-priorities; omit one of the two"
+            )
+        return ONE_LEVEL
+
+
+@dataclass(frozen=True)
+class TlsGroup:
+    """The controller's certificate, and the switches that it shows it to."""
+
+    tls_certificate: Annotated[
+        Path | None, typer.Option(help="Accept only TLS, with this certificate (PEM).")
+    ] = None
+    tls_key: Annotated[
+        Path | None, typer.Option(help="The private key of that certificate (PEM).")
+    ] = None
+    tls_authority: Annotated[
+        Path | None, typer.Option(help="Accept only clients with a certificate of this authority.")
+    ] = None
+    switch_tls: Annotated[
+        bool,
+        typer.Option(
+            "--switch-tls",
+            help="Use TLS to switches at HOST:PORT, with the controller's certificate.",
+        ),
+    ] = False
+
+    def resolve(self, address: str) -> tuple[Tls | None, Tls | None]:
+        """Return the certificates to listen with at an address, and those for switches.
+
+        Without options those of the environment. Raises InputError.
+        """
+        files = (self.tls_authority, self.tls_certificate, self.tls_key)
+        unix = address.startswith("unix:")
+        tls = Tls(*files) if any(files) else None
+        if tls is None and (self.switch_tls or not unix):
+            tls = tls_of_environment()
+        if not self.switch_tls:
+            return tls, None
+        if tls is None or tls.authority is None:
+            raise InputError(
+                "switch-tls: expected --tls-authority too, whose certificates the switches have, "
+                "and --tls-certificate and --tls-key where they ask for one"
+            )
+        return None if unix else tls, tls
 
 
 def switch_addresses(network: Network, given: Sequence[str]) -> dict[str, str]:
@@ -147,58 +233,16 @@ def known_switches(network: Network, names: Sequence[str]) -> Sequence[str]:
     return names
 
 
-def _policy(network: Network, early_iterations: int, *, priorities: bool) -> PriorityPolicy:
-    """Return how jobs' levels follow from their progress. Raises InputError."""
-    if priorities:
-        return suitable_policy(network, early_iterations)
-    if early_iterations != EARLY_ITERATIONS:
-        raise InputError(
-            f"early-iterations {early_iterations}: no iterations have a priority with "
-            "--no-priorities; omit one of the two"
-        )
-    return ONE_LEVEL
-
-
-def _settings(
-    network: Network,
-    lanes: int,
-    max_hops: int | None,
-    policy: PriorityPolicy,
-    quota: float,
-    user_quota: float,
-    loss: float,
-    attend_limit: float,
-    journal: Path | None = None,
-    *,
-    bmv2: bool = False,
-) -> ClusterSettings:
-    try:
-        sharing = SharingPolicy(Fraction(str(quota)), Fraction(str(user_quota)))
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--quota, --user-quota") from None
-    try:
-        return ClusterSettings(
-            lanes,
-            stack_depth(network, lanes, max_hops),
-            sharing,
-            policy,
-            journal=journal,
-            loss=loss,
-            attend_limit=attend_limit,
-            most_window=WINDOW_BMV2 if bmv2 else WINDOW_EMBEDDED,
-        )
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--loss") from None
-
-
 @app.callback()
 def controller() -> None:
     """Run the controller as a long-running process."""
 
 
 @app.command()
+@with_groups
 def serve(
     network: TopologyArgument,
+    *,
     listen: Annotated[
         str | None,
         typer.Option(
@@ -214,8 +258,7 @@ def serve(
         typer.Option("--insecure", help="Let anyone who reaches host:port operate the cluster."),
     ] = False,
     engine: EngineOption = Engine.EMBEDDED,
-    lanes: LanesOption = 256,
-    max_hops: MaxHopsOption = None,
+    packets: PacketGroup,
     link_rate: RateOption = None,
     uplink_rate: UplinkOption = None,
     workers: WorkersOption = None,
@@ -223,15 +266,7 @@ def serve(
     plain: PlainOption = None,
     hosts_per_switch: HostsOption = 1,
     largest_piece: LargestPieceOption = False,
-    tls_certificate: Annotated[
-        Path | None, typer.Option(help="Accept only TLS, with this certificate (PEM).")
-    ] = None,
-    tls_key: Annotated[
-        Path | None, typer.Option(help="The private key of that certificate (PEM).")
-    ] = None,
-    tls_authority: Annotated[
-        Path | None, typer.Option(help="Accept only clients with a certificate of this authority.")
-    ] = None,
+    certificates: TlsGroup,
     jobs: Annotated[
         str | None,
         typer.Option(
@@ -240,12 +275,7 @@ def serve(
             "etcd several controllers may serve one cluster, of which one leads.",
         ),
     ] = None,
-    priorities: PrioritiesOption = True,
-    early_iterations: EarlyIterationsOption = EARLY_ITERATIONS,
-    quota: QuotaOption = DEFAULT_QUOTA,
-    user_quota: UserQuotaOption = DEFAULT_USER_QUOTA,
-    loss: LossOption = 0.0,
-    attend_limit: AttendLimitOption = ATTEND_LIMIT,
+    sharing: SharingGroup,
     switch: Annotated[
         list[str] | None,
         typer.Option(
@@ -257,13 +287,6 @@ def serve(
         list[str] | None,
         typer.Option(help="A switch that is BMv2, among those of --engine embedded (repeatable)."),
     ] = None,
-    switch_tls: Annotated[
-        bool,
-        typer.Option(
-            "--switch-tls",
-            help="Use TLS to switches at HOST:PORT, with the controller's certificate.",
-        ),
-    ] = False,
     dashboard: DashboardOption = False,
     web: WebOption = None,
     topology: NetworkOption = None,
@@ -283,33 +306,13 @@ def serve(
     from hopsum.controller.api.listening import check_access
     from hopsum.controller.api.rendezvous import default_address
 
-    files = (tls_authority, tls_certificate, tls_key)
-    tls = Tls(*files) if any(files) else None
     address = default_address() if listen is None else listen
-    unix = address.startswith("unix:")
-    if tls is None and (switch_tls or not unix):
-        tls = tls_of_environment()
-    if switch_tls and (tls is None or tls.authority is None):
-        raise InputError(
-            "switch-tls: expected --tls-authority too, whose certificates the switches have, and "
-            "--tls-certificate and --tls-key where they ask for one"
-        )
-    own = None if unix and switch_tls else tls
+    own, for_switches = certificates.resolve(address)
     check_access(address, own, insecure=insecure, group=group)
     etcd = etcd_address(jobs) if jobs is not None and is_etcd(jobs) else None
     journal = Path(jobs) if jobs is not None and etcd is None else None
-    policy = _policy(loaded, early_iterations, priorities=priorities)
-    settings = _settings(
-        loaded,
-        lanes,
-        max_hops,
-        policy,
-        quota,
-        user_quota,
-        loss,
-        attend_limit,
-        journal,
-        bmv2=engine is Engine.BMV2 or bool(bmv2),
+    settings = sharing.settings(
+        loaded, packets, bmv2=engine is Engine.BMV2 or bool(bmv2), journal=journal
     )
     run_controller(
         loaded,
@@ -320,7 +323,7 @@ def serve(
             settings,
             switch_addresses(loaded, switch or []),
             known_switches(loaded, bmv2 or []),
-            tls if switch_tls else None,
+            for_switches,
         ),
         known_at(address, own, group=group),
         notify,
@@ -352,23 +355,19 @@ def recover(
         notify(f"ended, because their outcome is not known: {', '.join(found.ended)}")
 
 
+@with_groups
 def cluster(
     network: TopologyArgument,
+    *,
     engine: EngineOption = Engine.EMBEDDED,
-    lanes: LanesOption = 256,
-    max_hops: MaxHopsOption = None,
+    packets: PacketGroup,
     link_rate: LinkRateOption = None,
     uplink_rate: UplinkOption = None,
     workers: WorkersOption = None,
     servers: ServersOption = 1,
     plain: PlainOption = None,
     largest_piece: LargestPieceOption = False,
-    priorities: PrioritiesOption = True,
-    early_iterations: EarlyIterationsOption = EARLY_ITERATIONS,
-    quota: QuotaOption = DEFAULT_QUOTA,
-    user_quota: UserQuotaOption = DEFAULT_USER_QUOTA,
-    loss: LossOption = 0.0,
-    attend_limit: AttendLimitOption = ATTEND_LIMIT,
+    sharing: SharingGroup,
     dashboard: DashboardOption = False,
     web: WebOption = None,
     pcap: PcapOption = None,
@@ -393,18 +392,7 @@ def cluster(
         plain=plain or (),
         largest_piece=largest_piece,
     )
-    policy = _policy(loaded, early_iterations, priorities=priorities)
-    settings = _settings(
-        loaded,
-        lanes,
-        max_hops,
-        policy,
-        quota,
-        user_quota,
-        loss,
-        attend_limit,
-        bmv2=engine is Engine.BMV2,
-    )
+    settings = sharing.settings(loaded, packets, bmv2=engine is Engine.BMV2)
     if trace_fragment is not None and (pcap is None or engine is Engine.BMV2):
         raise InputError("trace-fragment: give --pcap DIR too, and leave --engine bmv2 out")
     trace: tuple[str, ...] = ()

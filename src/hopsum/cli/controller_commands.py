@@ -37,6 +37,7 @@ from hopsum.controller.jobs.job_state import LAST_JOB
 from hopsum.controller.telemetry.slot_diagnosis import job_slots
 from hopsum.files.output import write_file
 from hopsum.network.loaders import load_network, node_link, save_network
+from hopsum.network.model import Network
 from hopsum.network.units import format_rate, format_time
 from hopsum.protocol.errors import InputError
 from hopsum.reports.network_drawing import network_svg
@@ -80,7 +81,11 @@ def topology(
         write_file(svg, network_svg(loaded))
     if as_json:
         print_json(node_link(loaded))
-        return
+    else:
+        _print_network(loaded)
+
+
+def _print_network(loaded: Network) -> None:
     console = standard_output()
     console.print(
         f"{loaded.name}: {len(loaded.hosts)} hosts, {len(loaded.switches)} switches, "

@@ -55,6 +55,15 @@ def examine() -> list[Finding]:
     return [
         Finding("python", _python(), "everything", "install Python 3.11 or newer"),
         *_packages(),
+        *_for_real_interfaces(),
+        *_for_mininet(),
+        *_for_bmv2(),
+        *_for_people(),
+    ]
+
+
+def _for_real_interfaces() -> list[Finding]:
+    return [
         Finding(
             "cc",
             _version(["cc", "--version"]),
@@ -63,16 +72,21 @@ def examine() -> list[Finding]:
             "sockets carry the packets: slower",
         ),
         Finding(
-            "root",
-            "yes" if os.geteuid() == 0 else "",
-            "Mininet",
-            "sudo; simulation works without it",
-        ),
-        Finding(
             "packet sockets",
             _packet_sockets(),
             "agents and switches on real interfaces",
             "run them as root, or with CAP_NET_RAW",
+        ),
+    ]
+
+
+def _for_mininet() -> list[Finding]:
+    return [
+        Finding(
+            "root",
+            "yes" if os.geteuid() == 0 else "",
+            "Mininet",
+            "sudo; simulation works without it",
         ),
         Finding(
             "namespaces",
@@ -111,6 +125,11 @@ def examine() -> list[Finding]:
             "modprobe sch_netem; without it links in Mininet have no latency, and predictions for "
             "them use zero",
         ),
+    ]
+
+
+def _for_bmv2() -> list[Finding]:
+    return [
         Finding(
             "ethtool",
             _version(["ethtool", "--version"]),
@@ -124,6 +143,11 @@ def examine() -> list[Finding]:
             "BMv2",
             FROM_P4LANG,
         ),
+    ]
+
+
+def _for_people() -> list[Finding]:
+    return [
         Finding(
             "p4runtime-shell",
             PACKAGE.partition("==")[2] if shell_is_ready() else "",

@@ -77,8 +77,6 @@ def submit(
     as_json: JsonOption = False,
 ) -> None:
     """Submit a job to the running controller."""
-    from hopsum.protocol import hopsum_pb2 as pb
-
     train = training.train
     if train is not None and train not in DATA_SETS:
         raise JobError(f"train {train!r}: expected a data set, one of {', '.join(DATA_SETS)}")
@@ -91,37 +89,9 @@ def submit(
             f"ranks-per-host {ranks_per_host}: an option of jobs whose tensors come from "
             "processes; add --from-processes, or omit it"
         )
-    submission = make_submission(
-        name,
-        "1" if work.workers is None else work.workers,
-        work.servers,
-        collective=work.collective,
-        ranks_per_host=ranks_per_host,
-        elements=work.elements,
-        rounds=work.rounds,
-        dtype=DataType.FLOAT32 if train else work.dtype,
-        kind="process" if from_processes else train or "random",
-        seed=work.seed,
-        coordinate=training.coordinate and train is not None,
-        algorithm=way.algorithm,
-        form=form_options(
-            way.level_wise_form, way.siblings, level_wise=way.algorithm == LEVEL_WISE
-        ),
-    )
-    submission.planner, submission.window = trees.planner or "", work.window or 0
-    submission.planner_options.update(trees.options)
-    submission.seed = work.seed
-    submission.coordination = training.coordination
-    submission.integrity = training.integrity
+    kind = "process" if from_processes else train or "random"
+    submission = _submission(name, kind, ranks_per_host, work, way, trees, training)
     submission.immediate = immediate
-    if work.results is not None:
-        submission.MergeFrom(pb.Submission(results=work.results.name))
-    limits = pb.CoordinationLimits(
-        fan_out=training.coordination_fan_out,
-        height=training.coordination_height,
-        distance=training.coordination_distance,
-    )
-    submission.coordination_limits.MergeFrom(limits)
     if task is not None:
         submission.task.CopyFrom(read_task(task))
     queries = connect(controller)
@@ -132,6 +102,51 @@ def submit(
         submission.worker_count = workload.workers
     info = queries.submit(submission)
     _show(_wait(queries, info) if wait else info, as_json)
+
+
+def _submission(
+    name: str,
+    kind: str,
+    ranks_per_host: int,
+    work: JobGroup,
+    way: AlgorithmGroup,
+    trees: PlannerGroup,
+    training: TrainingGroup,
+) -> pb.Submission:
+    """Return a job with a workload of a kind."""
+    from hopsum.protocol import hopsum_pb2 as pb
+
+    submission = make_submission(
+        name,
+        "1" if work.workers is None else work.workers,
+        work.servers,
+        collective=work.collective,
+        ranks_per_host=ranks_per_host,
+        elements=work.elements,
+        rounds=work.rounds,
+        dtype=DataType.FLOAT32 if training.train else work.dtype,
+        kind=kind,
+        seed=work.seed,
+        coordinate=training.coordinate and training.train is not None,
+        algorithm=way.algorithm,
+        form=form_options(
+            way.level_wise_form, way.siblings, level_wise=way.algorithm == LEVEL_WISE
+        ),
+    )
+    submission.planner, submission.window = trees.planner or "", work.window or 0
+    submission.planner_options.update(trees.options)
+    submission.seed = work.seed
+    submission.coordination = training.coordination
+    submission.integrity = training.integrity
+    if work.results is not None:
+        submission.MergeFrom(pb.Submission(results=work.results.name))
+    limits = pb.CoordinationLimits(
+        fan_out=training.coordination_fan_out,
+        height=training.coordination_height,
+        distance=training.coordination_distance,
+    )
+    submission.coordination_limits.MergeFrom(limits)
+    return submission
 
 
 def _all_hosts(queries: ControllerClient, servers: int | tuple[str, ...]) -> int:

@@ -110,6 +110,12 @@ class Experiment:
     limit: float = 600.0
 
     def __post_init__(self) -> None:
+        self._check_numbers()
+        self._check_algorithm()
+        self._check_training()
+        self._check_world()
+
+    def _check_numbers(self) -> None:
         for name, least, most in (
             ("workers", 0, MOST_WORKERS),
             ("elements", 0, MOST_ELEMENTS),
@@ -128,6 +134,21 @@ class Experiment:
                 raise ExperimentError(
                     f"{role} {', '.join(names)}: expected {count} different hosts"
                 )
+        if not 0 < self.limit < inf:
+            raise ExperimentError(f"limit {self.limit}: expected seconds, above 0 and finite")
+        if not 0 <= self.loss < 1:
+            raise ExperimentError(f"loss {self.loss}: expected a probability from 0 to below 1")
+        window = self.window
+        if window is not None and (not 1 <= window <= MOST_WINDOW or window & (window - 1)):
+            raise ExperimentError(
+                f"window {window}: expected a power of two, at most {MOST_WINDOW}"
+            )
+        try:
+            check_lanes(self.lanes)
+        except LayoutError as error:
+            raise ExperimentError(str(error)) from None
+
+    def _check_algorithm(self) -> None:
         find_planner(self.planner)
         own = {Algorithm.EMBEDDING: (EMBEDDING,), Algorithm.MULTI_TREE: HOST_PLANNERS}
         alone = self.algorithm in own or self.algorithm.among_hosts
@@ -135,26 +156,6 @@ class Experiment:
             raise ExperimentError(
                 f"algorithm {self.algorithm} with planner {self.planner}, which would not be used; "
                 "omit the planner or the algorithm"
-            )
-        if not 0 < self.limit < inf:
-            raise ExperimentError(f"limit {self.limit}: expected seconds, above 0 and finite")
-        if not 0 <= self.loss < 1:
-            raise ExperimentError(f"loss {self.loss}: expected a probability from 0 to below 1")
-        if self.outages and self.world is not WorldKind.SIMULATION:
-            raise ExperimentError(
-                "outage: available in virtual time only; omit --world, or kill a switch process of "
-                "`hopsum cluster`"
-            )
-        window = self.window
-        if window is not None and (not 1 <= window <= MOST_WINDOW or window & (window - 1)):
-            raise ExperimentError(
-                f"window {window}: expected a power of two, at most {MOST_WINDOW}"
-            )
-        if self.train not in (None, "digits"):
-            raise ExperimentError(f"train {self.train!r}: expected `digits`")
-        if self.train and self.collective is not Collective.ALL_REDUCE:
-            raise ExperimentError(
-                f"train with collective {self.collective}: gradients are summed for all; omit one"
             )
         if self.collective is not Collective.ALL_REDUCE and (
             self.servers
@@ -165,19 +166,6 @@ class Experiment:
                 f"collective {self.collective}: takes a tree for each worker, with its root there; "
                 "use --servers 0, and algorithm in-network or server without --planner"
             )
-        if self.train and self.dtype is not DataType.FLOAT32:
-            raise ExperimentError("train: gradients are float32; omit --dtype")
-        if self.train:
-            require("sklearn", f"train {self.train}")
-        if self.engine is Engine.BMV2 and self.world is WorldKind.SIMULATION:
-            raise ExperimentError(
-                "engine bmv2: BMv2 runs in real time only; use --world mininet, or the embedded "
-                "engine in simulation"
-            )
-        if self.packet_io is PacketIo.SCAPY and self.world is WorldKind.SIMULATION:
-            raise ExperimentError("packet-io scapy: the simulator has no sockets; use mininet")
-        if self.packet_io is PacketIo.SCAPY:
-            require("hopsum_scapy", "packet-io scapy")
         if self.form != DEFAULT_FORM and self.algorithm is not Algorithm.LEVEL_WISE:
             raise ExperimentError(
                 f"level-wise-form and siblings with algorithm {self.algorithm}: options of "
@@ -188,10 +176,34 @@ class Experiment:
                 f"integrity with algorithm {self.algorithm}: integrity protects sums of switches "
                 "and servers, and here hosts sum among themselves over TCP; omit one of the two"
             )
-        try:
-            check_lanes(self.lanes)
-        except LayoutError as error:
-            raise ExperimentError(str(error)) from None
+
+    def _check_training(self) -> None:
+        if self.train not in (None, "digits"):
+            raise ExperimentError(f"train {self.train!r}: expected `digits`")
+        if self.train and self.collective is not Collective.ALL_REDUCE:
+            raise ExperimentError(
+                f"train with collective {self.collective}: gradients are summed for all; omit one"
+            )
+        if self.train and self.dtype is not DataType.FLOAT32:
+            raise ExperimentError("train: gradients are float32; omit --dtype")
+        if self.train:
+            require("sklearn", f"train {self.train}")
+
+    def _check_world(self) -> None:
+        if self.outages and self.world is not WorldKind.SIMULATION:
+            raise ExperimentError(
+                "outage: available in virtual time only; omit --world, or kill a switch process of "
+                "`hopsum cluster`"
+            )
+        if self.engine is Engine.BMV2 and self.world is WorldKind.SIMULATION:
+            raise ExperimentError(
+                "engine bmv2: BMv2 runs in real time only; use --world mininet, or the embedded "
+                "engine in simulation"
+            )
+        if self.packet_io is PacketIo.SCAPY and self.world is WorldKind.SIMULATION:
+            raise ExperimentError("packet-io scapy: the simulator has no sockets; use mininet")
+        if self.packet_io is PacketIo.SCAPY:
+            require("hopsum_scapy", "packet-io scapy")
 
     @property
     def coordinated(self) -> bool:

@@ -173,9 +173,32 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report object; measured values are null before the run."""
-        e = self.experiment
         measured = self.measured
-        values: dict[str, Any] = {
+        return {
+            **self._input(),
+            "predicted_seconds": self.predicted.seconds,
+            **self._outcome(),
+            "links": [
+                {
+                    "from": u,
+                    "to": v,
+                    "predicted_bytes": expected,
+                    "measured_bytes": None if measured is None else measured.links[u, v],
+                }
+                for (u, v), expected in self.predicted.links.items()
+            ],
+            "switches": (
+                None
+                if measured is None
+                else {name: dict(counts) for name, counts in measured.switches.items()}
+            ),
+            "problems": self.problems,
+        }
+
+    def _input(self) -> dict[str, Any]:
+        """Return what was run."""
+        e = self.experiment
+        return {
             "world": e.world.value,
             "engine": e.engine.value,
             "algorithm": e.algorithm.value,
@@ -215,45 +238,27 @@ class Report:
                 for x in e.outages
             ],
             "seed": e.seed,
-            "predicted_seconds": self.predicted.seconds,
-            "seconds": None,
-            "goodput_bits_per_second": None,
-            "checked_elements": None,
-            "wrong_elements": None,
-            "max_error": None,
-            "error_bound": None,
-            "retransmissions": None,
-            "events": None,
         }
-        if measured is not None:
-            bits = 32 * self.tensor_elements
-            values.update(
-                seconds=measured.seconds,
-                goodput_bits_per_second=bits / measured.seconds if measured.seconds else 0.0,
-                checked_elements=measured.verdict.checked,
-                wrong_elements=measured.verdict.wrong,
-                max_error=measured.verdict.max_error,
-                error_bound=measured.verdict.error_bound,
-                retransmissions=measured.retransmissions,
-                events=[{"seconds": s, "text": text} for s, text in measured.events],
-                **measured.outcome,
-            )
-        values["links"] = [
-            {
-                "from": u,
-                "to": v,
-                "predicted_bytes": expected,
-                "measured_bytes": None if measured is None else measured.links[u, v],
-            }
-            for (u, v), expected in self.predicted.links.items()
-        ]
-        values["switches"] = (
-            None
-            if measured is None
-            else {name: dict(counts) for name, counts in measured.switches.items()}
-        )
-        values["problems"] = self.problems
-        return values
+
+    def _outcome(self) -> dict[str, Any]:
+        """Return what was measured of the run as a whole; null before it."""
+        measured = self.measured
+        if measured is None:
+            names = ("seconds", "goodput_bits_per_second", "checked_elements", "wrong_elements")
+            more = ("max_error", "error_bound", "retransmissions", "events")
+            return dict.fromkeys((*names, *more))
+        bits = 32 * self.tensor_elements
+        return {
+            "seconds": measured.seconds,
+            "goodput_bits_per_second": bits / measured.seconds if measured.seconds else 0.0,
+            "checked_elements": measured.verdict.checked,
+            "wrong_elements": measured.verdict.wrong,
+            "max_error": measured.verdict.max_error,
+            "error_bound": measured.verdict.error_bound,
+            "retransmissions": measured.retransmissions,
+            "events": [{"seconds": s, "text": text} for s, text in measured.events],
+            **measured.outcome,
+        }
 
     def write(self, path: Path) -> None:
         """Save as JSON."""

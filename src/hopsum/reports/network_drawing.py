@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from hopsum.collectives.plan import JobPlan
-from hopsum.network.layout import MARGIN, WIDTH, Point, positions, sizes
+from hopsum.network.layout import MARGIN, WIDTH, Point, Sizes, positions, sizes
 from hopsum.network.model import Network
 
 TREE_COLOURS = ("#0b7285", "#e8590c", "#5f3dc4", "#2b8a3e", "#a61e4d", "#1864ab")
@@ -45,12 +45,39 @@ def network_svg(
             f'<line class="link" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}">'
             f"<title>{escape(_link_title(network, link.a, link.b, link_bytes))}</title></line>"
         )
+    parts += _tree_lines(network, places, drawn, link_bytes)
     sums: dict[str, str] = {}
+    for tree in plan.trees if plan else ():
+        for part in tree.parts.values():
+            if part.aggregate:
+                sums.setdefault(part.switch, TREE_COLOURS[tree.tree % len(TREE_COLOURS)])
+    workers = set(plan.workers) if plan else set()
+    servers = {tree.server for tree in plan.trees} if plan else set()
+    for name, place in places.items():
+        label = network.label(name)
+        if name in network.hosts:
+            role = " worker" if name in workers else " server" if name in servers else ""
+            parts += _host(label, place, size, role)
+        else:
+            kind = "switch" if network.switches[name].aggregates else "switch plain"
+            parts += _switch(label, place, size, kind, sums.get(name))
+    parts.append("</svg>")
+    return "\n".join(parts)
+
+
+def _tree_lines(
+    network: Network,
+    places: Mapping[str, Point],
+    trees: Sequence[Mapping[str, str]],
+    link_bytes: Mapping[tuple[str, str], int] | None,
+) -> list[str]:
+    """Return the links of trees, given by the parents in each, side by side."""
+    lines = []
     abreast: dict[frozenset[str], list[int]] = {}
-    for number, parents in enumerate(drawn):
+    for number, parents in enumerate(trees):
         for pair in parents.items():
             abreast.setdefault(frozenset(pair), []).append(number)
-    for number, parents in enumerate(drawn):
+    for number, parents in enumerate(trees):
         colour = TREE_COLOURS[number % len(TREE_COLOURS)]
         for node, parent in parents.items():
             parallel = abreast[frozenset((node, parent))]
@@ -58,40 +85,38 @@ def network_svg(
             (x1, y1), (x2, y2) = _shifted(
                 places, node, parent, place * min(4.0, 14 / len(parallel))
             )
-            parts.append(
+            lines.append(
                 f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" '
                 f'stroke="{colour}" stroke-width="3" stroke-opacity=".8">'
                 f"<title>{escape(_link_title(network, node, parent, link_bytes))}</title></line>"
             )
-    for tree in plan.trees if plan else ():
-        for part in tree.parts.values():
-            if part.aggregate:
-                sums.setdefault(part.switch, TREE_COLOURS[tree.tree % len(TREE_COLOURS)])
-    workers = set(plan.workers) if plan else set()
-    servers = {tree.server for tree in plan.trees} if plan else set()
-    for name, (x, y) in places.items():
-        label = network.label(name)
-        if name in network.hosts:
-            role = " worker" if name in workers else " server" if name in servers else ""
-            parts.append(
-                f'<rect class="host{role}" x="{x - size.host_width / 2:.1f}" y="{y - 11:.1f}" '
-                f'width="{size.host_width:g}" height="22" rx="{min(5, size.host_width / 3):g}">'
-                f"<title>{escape(label)}</title></rect>"
-            )
-            if size.shows(label, host=True):
-                parts.append(f'<text x="{x:.1f}" y="{y:.1f}">{escape(label)}</text>')
-            continue
-        style = f' style="fill:{sums[name]}"' if name in sums else ""
-        kind = "switch" + ("" if network.switches[name].aggregates else " plain")
-        parts.append(
-            f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{size.switch_radius:g}"{style}>'
-            f"<title>{escape(label)}</title></circle>"
-        )
-        on = ' class="on"' if name in sums else ""
-        if size.shows(label, host=False):
-            parts.append(f'<text{on} x="{x:.1f}" y="{y:.1f}">{escape(label)}</text>')
-    parts.append("</svg>")
-    return "\n".join(parts)
+    return lines
+
+
+def _host(label: str, place: Point, size: Sizes, role: str) -> list[str]:
+    x, y = place
+    shape = (
+        f'<rect class="host{role}" x="{x - size.host_width / 2:.1f}" y="{y - 11:.1f}" '
+        f'width="{size.host_width:g}" height="22" rx="{min(5, size.host_width / 3):g}">'
+        f"<title>{escape(label)}</title></rect>"
+    )
+    if not size.shows(label, host=True):
+        return [shape]
+    return [shape, f'<text x="{x:.1f}" y="{y:.1f}">{escape(label)}</text>']
+
+
+def _switch(label: str, place: Point, size: Sizes, kind: str, colour: str | None) -> list[str]:
+    """Return a switch, filled with the colour of the tree that it sums for."""
+    x, y = place
+    style = "" if colour is None else f' style="fill:{colour}"'
+    shape = (
+        f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{size.switch_radius:g}"{style}>'
+        f"<title>{escape(label)}</title></circle>"
+    )
+    if not size.shows(label, host=False):
+        return [shape]
+    on = "" if colour is None else ' class="on"'
+    return [shape, f'<text{on} x="{x:.1f}" y="{y:.1f}">{escape(label)}</text>']
 
 
 def _shifted(places: Mapping[str, Point], a: str, b: str, shift: float) -> tuple[Point, Point]:
