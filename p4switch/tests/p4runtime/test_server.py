@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import pytest
 
-from p4switch.cli.client import Client, ClientError
+from p4switch.cli.client import ClientError, GrpcClient
 from p4switch.device.loading import Loader
 from p4switch.p4runtime import server as server_module
 from p4switch.p4runtime.server import AddressError, P4RuntimeServer
@@ -84,20 +84,20 @@ def test_clients_need_a_certificate_of_the_authority(tmp_path: Path) -> None:
         return tmp_path / f"{name}.pem", tmp_path / f"{name}.key"
 
     def connect(address: str, *files: Path | None) -> None:
-        """Ask for the program, which is not there: so a client that gets in is answered."""
+        """Ask for something that is not served here: so a client that gets in is answered."""
         tls = channel_credentials(ours, *files) if files else None
-        Client(address, DEVICE, 1, tls).close()
+        GrpcClient(address, tls).close()
 
     mutual = Tls(*pair("switch"), ours, client_auth=True)
     with serving("localhost:0", mutual) as address:
-        with pytest.raises(ClientError, match="FAILED_PRECONDITION"):
+        with pytest.raises(ClientError, match="is no p4switch"):
             connect(address, *pair("controller"))
         for files in (pair("stranger"), (None, None), ()):
-            with pytest.raises(ClientError, match="no P4Runtime server answers"):
+            with pytest.raises(ClientError, match="no switch answers"):
                 connect(address, *files)
     with (
         serving("localhost:0", Tls(*pair("switch"))) as address,
-        pytest.raises(ClientError, match="FAILED_PRECONDITION"),
+        pytest.raises(ClientError, match="is no p4switch"),
     ):
         connect(address, None, None)
 

@@ -70,9 +70,28 @@ class _Handler:
                 return _thrift_value(self._runtime.call(self._service, method, arguments))
             except Fault as fault:
                 log.info("Thrift: %s is refused: %s", method, fault)
+                results = _results(self._service, method)
+                if set(results) <= {0}:
+                    return _refusal(results.get(0))
                 raise getattr(definitions(), fault.kind)(code=int(fault.code)) from fault
 
         return call
+
+
+def _results(service: str, method: str) -> dict[int, tuple[Any, ...]]:
+    """Return the fields of a call's result: 0 is what it returns, others are its exceptions."""
+    kind = getattr(definitions(), SERVICES[service])
+    found: dict[int, tuple[Any, ...]] = getattr(kind, f"{method}_result").thrift_spec
+    return found
+
+
+def _refusal(field: tuple[Any, ...] | None) -> Any:
+    """Return what says that a call without exceptions was refused, as far as there is a way."""
+    from thriftpy2.thrift import TType
+
+    if field is None:
+        return None
+    return {TType.I32: -1, TType.I64: -1, TType.STRING: ""}.get(field[0], b"")
 
 
 class ThriftServer:

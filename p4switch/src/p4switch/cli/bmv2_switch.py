@@ -182,6 +182,19 @@ def simple_switch() -> None:
     _run(SIMPLE)
 
 
+def simple_switch_cli() -> None:
+    """Run `simple_switch_CLI` with the arguments of this process."""
+    from p4switch.cli.main import main
+
+    parser = _Parser(prog="simple_switch_CLI", description="p4switch cli over Thrift.")
+    parser.add_argument("--thrift-port", default=THRIFT_PORT, metavar="PORT")
+    parser.add_argument("--thrift-ip", default="localhost", choices=("localhost", "127.0.0.1"))
+    for name in ("--json", "--pre"):
+        parser.add_argument(name, help="accepted, without effect")
+    given = parser.parse_args()
+    main(["cli", "--thrift-port", given.thrift_port])
+
+
 def _run(program: str) -> None:
     from p4switch.cli.main import main
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from p4switch.cli.options import DEFAULT_ADDRESS, MOST_DEVICE_ID, fail, print_line
+from p4switch.cli.options import DEFAULT_ADDRESS, fail, print_line
 
 
 def cli_command(
@@ -20,12 +20,12 @@ def cli_command(
     address: Annotated[
         str, typer.Option("--grpc-server-addr", help="Address of the switch's P4Runtime server.")
     ] = DEFAULT_ADDRESS,
-    device_id: Annotated[
-        int, typer.Option(min=0, max=MOST_DEVICE_ID, help="P4Runtime device id.")
-    ] = 1,
-    election_id: Annotated[
-        int, typer.Option(min=1, help="Election id for becoming primary at the first write.")
-    ] = 1,
+    thrift_port: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=65535, help="Talk to this Thrift port instead, of p4switch or of BMv2."
+        ),
+    ] = None,
     cacert: Annotated[
         Path | None, typer.Option(help="Use TLS and verify the switch by this authority (PEM).")
     ] = None,
@@ -37,16 +37,22 @@ def cli_command(
     ] = None,
 ) -> None:
     """Talk to a running switch in simple_switch_CLI's commands (`help` lists them)."""
-    from p4switch.cli.client import Client, ClientError
+    from p4switch.bmv2_runtime.records import Fault
+    from p4switch.cli.client import Client, ClientError, GrpcClient, ThriftConnection
     from p4switch.cli.runtime_cli import RuntimeCli, session
     from p4switch.p4runtime.tls import TlsError, channel_credentials
 
     if ((cert or key) and cacert is None) or (cert is None) != (key is None):
         fail("TLS: --cert and --key go together, and with --cacert")
+    client: Client
     try:
-        tls = None if cacert is None else channel_credentials(cacert, cert, key)
-        client = Client(address, device_id, election_id, tls)
-    except (ClientError, TlsError) as error:
+        if thrift_port is not None:
+            client = ThriftConnection(thrift_port)
+        else:
+            tls = None if cacert is None else channel_credentials(cacert, cert, key)
+            client = GrpcClient(address, tls)
+        cli = RuntimeCli(client, print_line)
+    except (ClientError, Fault, TlsError) as error:
         fail(str(error))
 
     def complain(text: str) -> None:
@@ -54,7 +60,7 @@ def cli_command(
 
     try:
         lines = commands or _prompted(sys.stdin.isatty())
-        if not session(RuntimeCli(client, print_line), lines, complain):
+        if not session(cli, lines, complain):
             raise typer.Exit(1)
     finally:
         client.close()

@@ -13,6 +13,7 @@ from p4switch.cli.options import fail, print_line, write_file
 SHIMS = {
     "simple_switch_grpc": "p4switch.cli.bmv2_switch:simple_switch_grpc",
     "simple_switch": "p4switch.cli.bmv2_switch:simple_switch",
+    "simple_switch_CLI": "p4switch.cli.bmv2_switch:simple_switch_cli",
     "p4c": "p4switch.cli.bmv2_compilers:p4c",
     "p4c-bm2-ss": "p4switch.cli.bmv2_compilers:p4c_bm2_ss",
 }
