@@ -213,7 +213,7 @@ def test_value_sets(run: Run) -> None:
 
 def test_queues(run: Run, engine: Engine) -> None:
     run("set_queue_depth 5", "set_queue_depth 6 1", "set_queue_depth 7 1 2", "set_queue_rate 0")
-    with pytest.raises(CommandError, match="need --executor native|its log says why"):
+    with pytest.raises(CommandError, match=r"need --executor native|its log says why"):
         run("set_queue_rate 100 1")
 
 
