@@ -18,7 +18,7 @@ from hopsum.network.topologies import make_topology
 from hopsum.planning.embedding.choice import Options
 from hopsum.planning.embedding.embedding_plan import Embedding
 from hopsum.planning.embedding.planner import plan_embedding
-from hopsum.planning.model.demand import JobDemand, Model, Resources, unused
+from hopsum.planning.model.demand import JobDemand, Model, Resources, all_resources
 from hopsum.planning.model.request import Method
 
 SECOND = (125_000_000,)
@@ -48,7 +48,7 @@ def resources_of(network: Network, seed: int) -> Resources:
 
     Hosts' links have 80 % or more free, the others 40 % or more.
     """
-    resources = unused(network)
+    resources = all_resources(network)
     if seed == EVEN:
         return resources
     random = Random(seed)
@@ -175,7 +175,7 @@ def models() -> Rows:
         network = network_of("leaf-spine:4x4x1", uplink)
         for allowed in (*(frozenset({model}) for model in Model), HOSTS, ALL):
             try:
-                row, _ = timed(unused(network), interleaved(network, 1, allowed), Options())
+                row, _ = timed(all_resources(network), interleaved(network, 1, allowed), Options())
             except ValueError as error:
                 row = {"iteration_s": str(error).partition(":")[2].partition(" is possible")[0]}
             rows.append(
@@ -201,7 +201,7 @@ def jobs() -> Rows:
             for allowed in (HOSTS, ALL):
                 network = network_of(spec, uplink)
                 row, answer = timed(
-                    unused(network), interleaved(network, count, allowed), Options()
+                    all_resources(network), interleaved(network, count, allowed), Options()
                 )
                 rows.append(
                     {"network": spec, "jobs": count, "models": _models(allowed)}

@@ -473,9 +473,9 @@ def test_the_checker_finds_shared_slots_and_groups() -> None:
         check_plans(network, [broken(plan, parts={"s1": part})])
 
 
-def test_the_checker_finds_a_circle() -> None:
+def test_the_checker_finds_a_cycle() -> None:
     network, plan = fat_tree_plan()
     parents = dict(plan.trees[0].parents)
     edge = network.access_switch("h1")
     parents[parents[edge]] = edge
-    assert any("circle" in f for f in plan_faults(network, broken(plan, parents=parents)))
+    assert any("cycle" in f for f in plan_faults(network, broken(plan, parents=parents)))

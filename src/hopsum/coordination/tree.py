@@ -219,10 +219,10 @@ class _Pieces:
     ) -> CoordinationTree:
         """Return the tree over all of `order`."""
         parents = [-1] * len(order)
-        self._hang(parents, order, gaps, height, -1)
+        self._attach(parents, order, gaps, height, -1)
         return CoordinationTree(tuple(names), tuple(parents))
 
-    def _hang(
+    def _attach(
         self,
         parents: list[int],
         piece: list[int],
@@ -244,7 +244,7 @@ class _Pieces:
         near = gaps[:0] if self._distances is None else 1000 * self._distances[head, rest]
         cuts = _cuts(gaps, near, self._fan_out, capacity(self._fan_out, height - 1))
         for start, stop in zip([0, *cuts], [*cuts, len(rest)], strict=True):
-            self._hang(parents, rest[start:stop], gaps[start : stop - 1], height - 1, head)
+            self._attach(parents, rest[start:stop], gaps[start : stop - 1], height - 1, head)
 
     def _head(self, piece: list[int], parent: int) -> int:
         """Return the place of the process that heads a piece: near the parent, then central."""

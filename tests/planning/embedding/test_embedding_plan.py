@@ -24,7 +24,7 @@ from hopsum.planning.embedding.planner import plan_embedding
 from hopsum.planning.embedding.programme import relax, solve_integers
 from hopsum.planning.embedding.regions import Region
 from hopsum.planning.embedding.sparsify import sparsify
-from hopsum.planning.model.demand import JobDemand, Model, Resources, unused
+from hopsum.planning.model.demand import JobDemand, Model, Resources, all_resources
 from hopsum.planning.model.forest import Verdict
 from hopsum.planning.model.request import WeightSteps
 from tests.support.search import examples
@@ -78,8 +78,8 @@ def test_rotated_trees_are_optimal_on_racks(leaves: int, hosts: int, uplink: flo
     network = racks(leaves, hosts, uplink)
     demand = JobDemand(1, workers_of(network), GIGABIT, models=TREES, auxiliary=())
     options = Options(WeightSteps(leaves * hosts), gap=1e-6)
-    answer = plan_embedding(unused(network), [demand], options)
-    check_answer(unused(network), answer, options)
+    answer = plan_embedding(all_resources(network), [demand], options)
+    check_answer(all_resources(network), answer, options)
     count, narrow = leaves * hosts, Fraction(uplink) / 10**9
     least = max(Fraction(2 * (count - 1), count), Fraction(2 * (leaves - 1), leaves) / narrow)
     assert answer.seconds == least
@@ -93,8 +93,8 @@ def test_two_interleaved_jobs_get_a_third_each(method: Method) -> None:
     hosts = workers_of(network)
     jobs = [JobDemand(i + 1, hosts[i::2], GIGABIT, models=HOSTS) for i in range(2)]
     options = Options(method=method)
-    answer = plan_embedding(unused(network), jobs, options)
-    check_answer(unused(network), answer, options)
+    answer = plan_embedding(all_resources(network), jobs, options)
+    check_answer(all_resources(network), answer, options)
     # Every rack sends 2 (R - 1) / R of both jobs over one link: 2 * 3 / 4 * 2.
     assert answer.seconds == 3
     assert answer.bound == pytest.approx(3.0, rel=1e-3)
@@ -102,7 +102,7 @@ def test_two_interleaved_jobs_get_a_third_each(method: Method) -> None:
 
 def test_switches_that_sum_need_the_data_only_once() -> None:
     network = racks(4, 4)
-    answer = plan_embedding(unused(network), [JobDemand(1, workers_of(network), GIGABIT)])
+    answer = plan_embedding(all_resources(network), [JobDemand(1, workers_of(network), GIGABIT)])
     assert answer.seconds == 1 and answer.gap <= 1e-9
     assert models_of(answer.jobs[0]) == IN_NETWORK
     assert len(answer.jobs[0].parts) == 1
@@ -112,7 +112,7 @@ def test_switches_that_sum_need_the_data_only_once() -> None:
 def test_trees_over_all_spines_where_their_links_are_narrow() -> None:
     network = racks(3, 3, uplink=5e8, spines=2)
     demand = JobDemand(1, workers_of(network), GIGABIT)
-    answer = plan_embedding(unused(network), [demand])
+    answer = plan_embedding(all_resources(network), [demand])
     assert answer.seconds == 1
     assert [part.weight for part in answer.jobs[0].parts] == [Fraction(1, 2)] * 2
 
@@ -154,7 +154,7 @@ def test_the_programme_is_no_worse_than_every_choice(
     seed: int, most: int | None, slots: int
 ) -> None:
     network = make_topology("leaf-spine:2x3x2", NetworkOptions(1e9, 1e9, slots=slots))
-    resources = with_rates(unused(network), seed)
+    resources = with_rates(all_resources(network), seed)
     demands = [
         JobDemand(1, ("h1", "h2", "h4"), GIGABIT, auxiliary=("ps",)),
         JobDemand(2, ("h3", "h5"), GIGABIT, auxiliary=("ps",), models=IN_NETWORK | {Model.RING}),
@@ -178,7 +178,7 @@ def test_integers_without_a_start_keep_within_the_limits(most: int | None, slots
         JobDemand(2, ("h3", "h5"), GIGABIT, auxiliary=("ps",), models=IN_NETWORK | {Model.RING}),
     ]
     options = Options(WeightSteps(3), max_topologies=most, gap=0.0)
-    resources = unused(network)
+    resources = all_resources(network)
     capacities = Capacities(resources)
     jobs = [Candidates(capacities, demand, Paths(network)) for demand in demands]
     groups = groups_of(demands, options.units)
@@ -195,7 +195,7 @@ def test_the_heuristic_is_within_a_twentieth_of_the_programme() -> None:
     for seed in range(2):
         for models in (HOSTS, frozenset(Model)):
             network = make_topology("fat-tree:4", NetworkOptions(1e9))
-            resources = with_rates(unused(network), seed)
+            resources = with_rates(all_resources(network), seed)
             jobs = [
                 JobDemand(job + 1, tuple(list(network.hosts)[job::2]), GIGABIT, models=models)
                 for job in range(2)
@@ -213,8 +213,8 @@ def test_a_penalty_leaves_fewer_topologies() -> None:
     counts, times = [], []
     for penalty in (1, 4, 16):
         options = Options(WeightSteps(16, penalty))
-        answer = plan_embedding(unused(network), [demand], options)
-        check_answer(unused(network), answer, options)
+        answer = plan_embedding(all_resources(network), [demand], options)
+        check_answer(all_resources(network), answer, options)
         counts.append(len(answer.jobs[0].parts))
         times.append(answer.seconds)
     assert counts[0] == 16 and counts[1] <= 4 and counts[2] == 1
@@ -225,13 +225,13 @@ def test_a_topology_must_gain_enough() -> None:
     network = racks(2, 2, 5e8)
     demand = JobDemand(1, workers_of(network), GIGABIT, models=TREES, auxiliary=())
     # One tree: 2 s on the link between the racks at any number of them.
-    single = plan_embedding(unused(network), [demand], Options(least_gain=0.5))
+    single = plan_embedding(all_resources(network), [demand], Options(least_gain=0.5))
     assert len(single.jobs[0].parts) == 1
-    free = plan_embedding(unused(network), [demand])
+    free = plan_embedding(all_resources(network), [demand])
     assert free.seconds == single.seconds == 2
     network = racks(2, 2, 1.5e9)
     for gain, expected in ((0.01, 2), (0.9, 1)):
-        answer = plan_embedding(unused(network), [demand], Options(least_gain=gain))
+        answer = plan_embedding(all_resources(network), [demand], Options(least_gain=gain))
         assert len(answer.jobs[0].parts) == expected
 
 
@@ -240,7 +240,7 @@ def test_weights_of_models_are_kept() -> None:
     shares = {Model.RING: Fraction(1, 4), Model.IN_NETWORK: Fraction(3, 4)}
     demand = JobDemand(1, workers_of(network), GIGABIT, shares=shares)
     for method in (Method.EXACT, Method.HEURISTIC):
-        answer = plan_embedding(unused(network), [demand], Options(method=method))
+        answer = plan_embedding(all_resources(network), [demand], Options(method=method))
         weights = {model: Fraction(0) for model in shares}
         for part in answer.jobs[0].parts:
             weights[part.topology.model] += part.weight
@@ -251,7 +251,7 @@ def test_weights_of_models_are_kept() -> None:
 
 def test_auxiliary_nodes_take_part_where_workers_are_busy() -> None:
     network = racks(1, 4)
-    resources = unused(network)
+    resources = all_resources(network)
     demand = JobDemand(1, ("h1", "h2", "h3"), GIGABIT, models=HOSTS, auxiliary=())
     # Without others: around the ring 2 * 2/3; with h4 as one more server 12/10.
     alone = plan_embedding(resources, [demand], Options(WeightSteps(60)))
@@ -269,14 +269,14 @@ def test_auxiliary_nodes_take_part_where_workers_are_busy() -> None:
 def test_nodes_limit_what_links_would_allow() -> None:
     network = racks(1, 4)
     demand = JobDemand(1, ("h1", "h2", "h3"), GIGABIT, models=frozenset({Model.RING}))
-    resources = replace(unused(network), nodes={"h2": Fraction(10**8)})
+    resources = replace(all_resources(network), nodes={"h2": Fraction(10**8)})
     answer = plan_embedding(resources, [demand])
     assert answer.seconds == Fraction(40, 3) and answer.busiest.startswith("host h2")
 
 
 def test_nodes_receive_and_send_apart() -> None:
     network = make_topology("leaf-spine:2x2x1", NetworkOptions(1e9, plain=("l1",)))
-    resources = replace(unused(network), nodes={"ps": Fraction(5 * 10**8)})
+    resources = replace(all_resources(network), nodes={"ps": Fraction(5 * 10**8)})
     demand = JobDemand(1, ("h1", "h2"), GIGABIT, models=IN_NETWORK, auxiliary=("ps",))
     # Nothing sums on the way: two come in at the server, and one result goes out for both.
     answer = plan_embedding(resources, [demand])
@@ -287,9 +287,9 @@ def test_nodes_receive_and_send_apart() -> None:
 def test_slots_are_a_capacity() -> None:
     network = racks(3, 3, uplink=5e8, spines=2)
     jobs = [JobDemand(i + 1, workers_of(network)[i::3], GIGABIT) for i in range(3)]
-    scarce = replace(unused(network), slots=dict.fromkeys(network.switches, 512))
+    scarce = replace(all_resources(network), slots=dict.fromkeys(network.switches, 512))
     for method in (Method.EXACT, Method.HEURISTIC):
-        rich = plan_embedding(unused(network), jobs, Options(method=method))
+        rich = plan_embedding(all_resources(network), jobs, Options(method=method))
         poor = plan_embedding(scarce, jobs, Options(method=method))
         assert max(slots_taken(poor.jobs).values()) <= 512 < max(slots_taken(rich.jobs).values())
         assert poor.seconds >= rich.seconds
@@ -297,7 +297,7 @@ def test_slots_are_a_capacity() -> None:
 
 def test_a_job_of_one_worker_exchanges_nothing() -> None:
     network = racks(2, 2)
-    answer = plan_embedding(unused(network), [JobDemand(1, ("h1",), GIGABIT)])
+    answer = plan_embedding(all_resources(network), [JobDemand(1, ("h1",), GIGABIT)])
     assert answer.seconds == 0 and answer.gap == 0 and answer.verdict is Verdict.OPTIMAL
     assert len(answer.jobs[0].parts) == 1
 
@@ -305,7 +305,7 @@ def test_a_job_of_one_worker_exchanges_nothing() -> None:
 def test_tidying_keeps_the_busiest_row_and_the_groups() -> None:
     network = racks(2, 3)
     demand = JobDemand(1, workers_of(network), GIGABIT)
-    capacities = Capacities(unused(network))
+    capacities = Capacities(all_resources(network))
     jobs = [Candidates(capacities, demand, Paths(network))]
     options = Options(WeightSteps(32))
     columns = Columns(jobs, groups_of([demand], options.units), options)
@@ -323,7 +323,7 @@ def few_steps(seed: int) -> tuple[Resources, JobDemand]:
     network = make_topology("leaf-spine:2x3x1", NetworkOptions(1e9, 6e8))
     chosen = np.random.default_rng(seed).choice(workers_of(network), 5, replace=False)
     demand = JobDemand(1, tuple(sorted(chosen)), GIGABIT, models=TREES, auxiliary=None)
-    return with_rates(unused(network), seed), demand
+    return with_rates(all_resources(network), seed), demand
 
 
 def best_of_all(resources: Resources, demand: JobDemand, options: Options) -> Fraction:
@@ -386,10 +386,10 @@ def test_all_trees_are_as_many_as_counted() -> None:
 def test_trees_of_switches_are_the_best_of_candidates() -> None:
     network = racks(3, 3, uplink=2e8, spines=2)
     demand = JobDemand(1, workers_of(network), GIGABIT, models=IN_NETWORK)
-    answer = plan_embedding(unused(network), [demand], Options(method=Method.EXACT))
+    answer = plan_embedding(all_resources(network), [demand], Options(method=Method.EXACT))
     assert answer.seconds > 1
     assert answer.verdict is Verdict.BEST_OF_CANDIDATES
     # Where hosts' own links bind, no other tree could be faster.
-    wide = plan_embedding(unused(racks(3, 3)), [demand], Options(method=Method.EXACT))
+    wide = plan_embedding(all_resources(racks(3, 3)), [demand], Options(method=Method.EXACT))
     assert wide.seconds == 1
     assert wide.verdict is Verdict.OPTIMAL

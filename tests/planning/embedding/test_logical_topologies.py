@@ -30,7 +30,7 @@ from hopsum.planning.embedding.logical_topologies import (
 from hopsum.planning.embedding.plan_builder import host_part
 from hopsum.planning.embedding.regions import Region, find_regions
 from hopsum.planning.embedding.switch_trees import SwitchTrees
-from hopsum.planning.model.demand import JobDemand, unused
+from hopsum.planning.model.demand import JobDemand, all_resources
 
 NETWORKS = {
     spec: make_topology(spec, Options(link_rate=1.0))
@@ -48,13 +48,13 @@ def workers_of(network: Network) -> tuple[str, ...]:
 
 
 def regions_of(network: Network, workers: tuple[str, ...], auxiliary: tuple[str, ...]) -> Region:
-    return find_regions(unused(network), Paths(network), workers, auxiliary)
+    return find_regions(all_resources(network), Paths(network), workers, auxiliary)
 
 
 def seconds(network: Network, parts: list[tuple[LogicalTopology, Fraction]]) -> Fraction:
     """Of the busiest link for one byte, in eighths: units of data over bandwidth."""
     demand = JobDemand(1, workers_of(network), (1,))
-    times = Capacities(unused(network)).exact_times([(demand, t, w) for t, w in parts])
+    times = Capacities(all_resources(network)).exact_times([(demand, t, w) for t, w in parts])
     return max(times) / 8
 
 

@@ -27,7 +27,7 @@ from hopsum.planning.embedding.logical_topologies import Paths, ring
 from hopsum.planning.embedding.plan_builder import host_part, realise
 from hopsum.planning.embedding.planner import plan_embedding
 from hopsum.planning.model.allocation import Allocator
-from hopsum.planning.model.demand import DirectedLink, JobDemand, Model, unused
+from hopsum.planning.model.demand import DirectedLink, JobDemand, Model, all_resources
 from hopsum.planning.model.request import PlanRequest, WeightSteps
 
 NETWORK = make_topology("leaf-spine:3x3x2", NetworkOptions(1e9, 5e8, slots=1024))
@@ -39,7 +39,7 @@ SHARES = {
     Model.PARAMETER_SERVER: Fraction(1, 8),
 }
 DEMAND = JobDemand(1, WORKERS, (10**6,), shares=SHARES)
-PLANNED = plan_embedding(unused(NETWORK), [DEMAND], Options(WeightSteps(64))).job(1)
+PLANNED = plan_embedding(all_resources(NETWORK), [DEMAND], Options(WeightSteps(64))).job(1)
 ELEMENTS = 64 * 9 * 16
 
 
@@ -87,9 +87,9 @@ def test_the_busiest_link_is_what_runs() -> None:
         for flow in tree_flows(NETWORK, plan, tree).all():
             share = Fraction(tree.share) * plan.tree_weight
             units[flow.u, flow.v] = units.get((flow.u, flow.v), Fraction(0)) + share
-    free = unused(NETWORK).links
+    free = all_resources(NETWORK).links
     seconds = max(DEMAND.bits * load / free[link] for link, load in units.items())
-    assert seconds == PLANNED.seconds(Capacities(unused(NETWORK)))
+    assert seconds == PLANNED.seconds(Capacities(all_resources(NETWORK)))
 
 
 def test_no_trees_where_the_switches_sum_nothing() -> None:
@@ -160,14 +160,14 @@ FIRST = next(p.topology for p in PLANNED.parts if p.topology.model is Model.IN_N
 def test_the_checker_names_what_is_wrong(
     spoil: Callable[[JobEmbedding], JobEmbedding], message: str
 ) -> None:
-    check_embedding(unused(NETWORK), [PLANNED], 64)
+    check_embedding(all_resources(NETWORK), [PLANNED], 64)
     with pytest.raises(PlanError, match="job 1") as error:
-        check_embedding(unused(NETWORK), [spoil(PLANNED)], 64)
+        check_embedding(all_resources(NETWORK), [spoil(PLANNED)], 64)
     assert message in str(error.value)
 
 
 def test_the_checker_counts_slots_steps_and_bandwidth() -> None:
-    resources = unused(NETWORK)
+    resources = all_resources(NETWORK)
     scarce = replace(resources, slots=dict.fromkeys(NETWORK.switches, 255))
     with pytest.raises(PlanError, match="slots and 255 are free"):
         check_embedding(scarce, [PLANNED])

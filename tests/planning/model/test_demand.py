@@ -14,13 +14,13 @@ from hopsum.planning.model.demand import (
     JobDemand,
     Model,
     Resources,
+    all_resources,
     check_demands,
     lightly_loaded,
-    unused,
 )
 
 NETWORK = make_topology("leaf-spine:2x3", NetworkOptions(link_rate=1e9, slots=1024))
-FREE = unused(NETWORK)
+FREE = all_resources(NETWORK)
 GOOD = JobDemand(1, ("h1", "h2", "h4"), (1000, 24))
 TREES = frozenset({Model.IN_NETWORK})
 
@@ -87,12 +87,12 @@ def test_resources_that_do_not_fit_their_network(change: dict[str, object], mess
 
 def test_a_link_without_bandwidth_cannot_be_planned_for() -> None:
     with pytest.raises(PlanError, match="has no bandwidth"):
-        unused(make_topology("star:2"))
+        all_resources(make_topology("star:2"))
 
 
 def test_switches_that_only_forward_have_no_slots() -> None:
     network = make_topology("star:2", NetworkOptions(link_rate=1.0, plain=("all",)))
-    assert not unused(network).slots
+    assert not all_resources(network).slots
 
 
 def test_the_rate_of_a_host_is_its_narrowest_way() -> None:
@@ -110,7 +110,7 @@ def test_auxiliary_nodes_are_the_lightly_loaded() -> None:
     assert lightly_loaded(free, GOOD, least=Fraction(1, 4)) == ("h6", "ps", "h5", "h3")
     assert lightly_loaded(free, GOOD, least=Fraction(1)) == ("h6", "ps")
     assert len(lightly_loaded(FREE, GOOD, most=2)) == 2
-    torus = unused(make_topology("torus:3x3", NetworkOptions(link_rate=1.0)))
+    torus = all_resources(make_topology("torus:3x3", NetworkOptions(link_rate=1.0)))
     assert lightly_loaded(torus, JobDemand(1, ("h1", "h2"), (8,))) == ()
 
 
@@ -141,4 +141,4 @@ def test_weights_beyond_the_free_slots_are_refused() -> None:
     network = make_topology("leaf-spine:2x3", NetworkOptions(link_rate=1e9, slots=256))
     jobs = [JobDemand(job, GOOD.workers, (8,), models=TREES) for job in (1, 2)]
     with pytest.raises(PlanError, match="free slots, the weights asked for"):
-        plan_embedding(unused(network), jobs)
+        plan_embedding(all_resources(network), jobs)

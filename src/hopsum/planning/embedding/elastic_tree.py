@@ -39,11 +39,11 @@ def rotated_trees(whole: Region) -> Iterator[Tree]:
     number(whole)
     for root, turn in places.items():
         parents: dict[str, str] = {}
-        _hang(whole, root, turn, parents)
+        _attach(whole, root, turn, parents)
         yield root, parents
 
 
-def _hang(region: Region, aggregator: str, turn: int, parents: dict[str, str]) -> None:
+def _attach(region: Region, aggregator: str, turn: int, parents: dict[str, str]) -> None:
     for worker in region.workers:
         if worker != aggregator:
             parents[worker] = aggregator
@@ -53,7 +53,7 @@ def _hang(region: Region, aggregator: str, turn: int, parents: dict[str, str]) -
             workers = list(part.all_workers())
             chosen = workers[turn % len(workers)]
             parents[chosen] = aggregator
-        _hang(part, chosen, turn, parents)
+        _attach(part, chosen, turn, parents)
 
 
 def cheapest_tree(whole: Region, distance: Prices) -> tuple[float, Tree]:

@@ -6,7 +6,7 @@ busiest row move to another candidate, all or some. (3) Rows get prices that gro
 their load (Plotkin, Shmoys and Tardos 1995); each job's cheapest topologies under them become
 candidates too. Starting points are all models together, and each by itself (which ends with few
 topologies). Unless the result is proved good enough, the planner also rounds the programme without
-integers (`near`).
+integers (`round_weights`).
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _choices(
             return
 
 
-def near(columns: Columns, weights: Vector, deadline: float) -> Units | None:
+def round_weights(columns: Columns, weights: Vector, deadline: float) -> Units | None:
     """Round weights (columns,) to units and improve them; None if the limits do not allow it."""
     units: Units = np.floor(weights * columns.options.units + ROUNDING).astype(np.int64)
     filled = _place(columns, units, None) if columns.holds(units) else None

@@ -18,7 +18,7 @@ from hopsum.planning.embedding.embedding_plan import Embedding, JobEmbedding, Pa
 from hopsum.planning.embedding.plan_builder import host_part, in_switches, realise, route_of
 from hopsum.planning.embedding.planner import plan_embedding
 from hopsum.planning.model.allocation import Allocator
-from hopsum.planning.model.demand import JobDemand, Model, Resources, unused
+from hopsum.planning.model.demand import JobDemand, Model, Resources, all_resources
 from hopsum.planning.model.job_plans import MAX_TREES, job_plan
 from hopsum.planning.model.options import EMBEDDING_TIME
 from hopsum.planning.model.request import PlanRequest, SwitchRole
@@ -103,7 +103,7 @@ def resources_of(network: Network, request: PlanRequest, allocator: Allocator) -
         for name, switch in network.switches.items()
         if switch.aggregates
     }
-    return replace(unused(network), slots=slots)
+    return replace(all_resources(network), slots=slots)
 
 
 def _check(request: PlanRequest) -> None:

@@ -16,7 +16,7 @@ from hopsum.planning.embedding.embedding_plan import (
     Embedding,
     check_embedding,
 )
-from hopsum.planning.embedding.heuristic import bound_of, near, search
+from hopsum.planning.embedding.heuristic import bound_of, round_weights, search
 from hopsum.planning.embedding.logical_topologies import Paths
 from hopsum.planning.embedding.programme import relax, solve_integers
 from hopsum.planning.embedding.sparsify import sparsify
@@ -100,7 +100,7 @@ def _by_programme(
     columns, relaxed = relax(jobs, groups, options, scale, deadline)
     units = None if first.units is None else columns.carried(first.columns, first.units)
     now = time.monotonic()
-    rounded = near(columns, relaxed.weights, now + (deadline - now) / 2)
+    rounded = round_weights(columns, relaxed.weights, now + (deadline - now) / 2)
     if rounded is not None and (
         units is None or columns.objective(rounded, scale) < columns.objective(units, scale)
     ):

@@ -107,7 +107,7 @@ class Resources:
         return min(out, back, self.nodes.get(host, out))
 
 
-def unused(network: Network) -> Resources:
+def all_resources(network: Network) -> Resources:
     """Return all resources of a network. PlanError for a link without bandwidth."""
     links: dict[DirectedLink, Fraction] = {}
     for link in network.links:

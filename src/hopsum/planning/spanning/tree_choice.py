@@ -61,7 +61,7 @@ def exact_rates(
     found = [0.0] * len(trees) if packed is None else [max(0.0, float(x)) for x in packed.rates]
     extra = _exact(numbered, found, trees, left)
     rates = {tree: minimum + more for tree, more in zip(trees, extra, strict=True)}
-    return {tree: rate for tree, rate in raised(numbered, rates).items() if rate}
+    return {tree: rate for tree, rate in raise_rates(numbered, rates).items() if rate}
 
 
 def _exact(
@@ -105,7 +105,7 @@ def residual(numbered: NumberedEdges, rates: Mapping[Tree, Fraction]) -> list[Fr
     return _left_by(rates.values(), rates, numbered.capacity)
 
 
-def raised(numbered: NumberedEdges, rates: Mapping[Tree, Fraction]) -> dict[Tree, Fraction]:
+def raise_rates(numbered: NumberedEdges, rates: Mapping[Tree, Fraction]) -> dict[Tree, Fraction]:
     """Return the rates of fitting trees, each raised in turn by its edges' residual capacity."""
     left = residual(numbered, rates)
     result = {}

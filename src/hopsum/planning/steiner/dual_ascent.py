@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from hopsum.planning.steiner.steiner_tree import Arcs, Lengths
 
 
-def paid_by_cuts(
+def dual_ascent_bound(
     arcs: Arcs, lengths: Lengths, terminals: Sequence[int], roots: Collection[int]
 ) -> int:
     """Return a lower bound on the length of trees that join the terminals to one of the roots.

@@ -35,8 +35,8 @@ from hopsum.planning.steiner.multi_hop_candidates import candidate_trees
 from hopsum.planning.steiner.multi_hop_exact import solve_exactly
 from hopsum.planning.steiner.multi_hop_heuristic import (
     Effort,
-    among_others,
-    drop_useless,
+    drop_detours,
+    given_other_trees,
     improve,
     improve_together,
 )
@@ -152,7 +152,7 @@ def _solve_attached(
         if exact.status is Status.TIME_LIMIT:
             verdict = Verdict.TIME_LIMIT
         if exact.chosen is not None:
-            chosen = drop_useless(search.problem, exact.chosen)
+            chosen = drop_detours(search.problem, exact.chosen)
             reached = search.problem.time(chosen)
         if exact.bound > bound.time * (1 + SLACK):
             # There may be no possible time of a link between the bound and the time reached.
@@ -204,7 +204,7 @@ class _Search:
         problem = self.problem
         found: list[NumberedTree | None] = [None] * len(self.tasks)
         for number, task in enumerate(self.tasks):
-            alone = among_others(problem, found, number)
+            alone = given_other_trees(problem, found, number)
             found[number] = self._one(alone, task)
             if found[number] is None:
                 return None
@@ -227,7 +227,7 @@ class _Search:
         better = improve(alone, starts, bound, self.random, effort)
         if better is None or alone.time([better]) >= reached * (1 - SLACK):
             return first
-        return drop_useless(alone, (better,))[0]
+        return drop_detours(alone, (better,))[0]
 
     def explain(self, otherwise: str) -> NoReturn:
         """Return a message that says why there are no trees."""

@@ -322,7 +322,7 @@ def improve_together(
         for number in range(len(best)):
             if time <= bound * (1 + SLACK):
                 return tuple(best)
-            alone = among_others(problem, best, number)
+            alone = given_other_trees(problem, best, number)
             floor = time_bound(alone, alone.time([best[number]])).time
             found = improve(alone, [best[number]], max(bound, floor), random)
             if found is not None:
@@ -334,13 +334,13 @@ def improve_together(
     return tuple(best)
 
 
-def drop_useless(problem: Problem, chosen: Sequence[NumberedTree]) -> tuple[NumberedTree, ...]:
+def drop_detours(problem: Problem, chosen: Sequence[NumberedTree]) -> tuple[NumberedTree, ...]:
     """Return trees as fast as these, without useless detours."""
     best = list(chosen)
     time = problem.time(best)
     random = Random(0)
     for number in range(len(best)):
-        tree = MutableTree(among_others(problem, best, number), best[number], time)
+        tree = MutableTree(given_other_trees(problem, best, number), best[number], time)
         for v in list(best[number].parents):
             if v == tree.root or not tree.inside(v) or tree.excess:
                 continue
@@ -357,8 +357,10 @@ def drop_useless(problem: Problem, chosen: Sequence[NumberedTree]) -> tuple[Numb
     return tuple(best)
 
 
-def among_others(problem: Problem, chosen: Sequence[NumberedTree | None], number: int) -> Problem:
-    """Return one task's problem given the load of the others' trees (None: no tree yet)."""
+def given_other_trees(
+    problem: Problem, chosen: Sequence[NumberedTree | None], number: int
+) -> Problem:
+    """Return the problem of task `number` given the load of the others' trees (None: none yet)."""
     loads: dict[int, float] = {}
     taken = [0] * len(problem.switches)
     summing: set[int] = set()

@@ -25,7 +25,7 @@ from hopsum.planning.model.column_generation import Packing, PackingSolution, ge
 from hopsum.planning.model.forest import Certificate, Forest, ForestOptions, RatedTree, Verdict
 from hopsum.planning.model.linear_program import INFINITY
 from hopsum.planning.steiner.candidate_trees import SwitchGraph, layered, nearest
-from hopsum.planning.steiner.dual_ascent import paid_by_cuts
+from hopsum.planning.steiner.dual_ascent import dual_ascent_bound
 from hopsum.planning.steiner.packing_bounds import (
     Lengths,
     cut_bound,
@@ -115,8 +115,9 @@ class Pricing:
         problem = self.problem
         adding, _, numbers = problem.arcs
         terminals = [terminal.node for terminal in problem.terminals]
-        paid = paid_by_cuts(adding, lengths[list(numbers)], terminals, set(self._roots.values()))
-        return 2 * (paid + int(lengths[self.leaf_numbers].sum()))
+        roots = set(self._roots.values())
+        bound = dual_ascent_bound(adding, lengths[list(numbers)], terminals, roots)
+        return 2 * (bound + int(lengths[self.leaf_numbers].sum()))
 
     def _tree(self, arcs: set[tuple[int, int]], root: str) -> RatedTree | None:
         graph = self.problem.graph
@@ -193,7 +194,7 @@ def pack_trees(problem: PackingProblem, options: ForestOptions) -> Forest:
     """
     start = time.monotonic()
     _check_slots(problem)
-    usable = _near_enough(_thick_enough(problem, options), options.max_delay)
+    usable = _within_delay(_of_min_rate(problem, options), options.max_delay)
     shallow = _shallowest(usable, options)
     pool = _Pool(usable)
     pricing = Pricing(usable, options.max_height, options.max_delay)
@@ -236,7 +237,7 @@ def _check_slots(problem: PackingProblem) -> None:
         )
 
 
-def _thick_enough(problem: PackingProblem, options: ForestOptions) -> PackingProblem:
+def _of_min_rate(problem: PackingProblem, options: ForestOptions) -> PackingProblem:
     """Return the problem without the edges that no tree of the minimum rate can use."""
     graph = problem.graph
     thin = [edge for edge, capacity in graph.capacity.items() if capacity < options.min_rate]
@@ -252,7 +253,7 @@ def _thick_enough(problem: PackingProblem, options: ForestOptions) -> PackingPro
     return usable
 
 
-def _near_enough(problem: PackingProblem, max_delay: float | None) -> PackingProblem:
+def _within_delay(problem: PackingProblem, max_delay: float | None) -> PackingProblem:
     """Return the problem without the edges that no worker can use within a delay, in seconds."""
     if max_delay is None:
         return problem
