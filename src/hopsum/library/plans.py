@@ -49,8 +49,8 @@ BUSIEST = 20
 class Plan:
     """A plan of an all-reduce.
 
-    `planner`: its name. `planned`: what it found. `prediction`: None without a plan that switches
-    and agents run.
+    `planner`: its name; `planned`: its result. `prediction`: None without a plan that switches and
+    agents run.
     """
 
     network: Network
