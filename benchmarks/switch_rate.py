@@ -173,9 +173,9 @@ def measure(engine: Engine, lanes: int, seconds: float, folder: Path) -> dict[st
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the CPU seconds of a process's threads so far, by the scheduler's nanoseconds."""
-    threads = Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
+    """Return the CPU seconds of a process so far, of ended threads too, in nanoseconds' steps."""
+    # The id of its CPU clock (clock_getcpuclockid(3), which Python lacks).
+    return time.clock_gettime(~pid << 3 | 2)
 
 
 def contributions(network: Network, plan: JobPlan) -> dict[int, Frames]:

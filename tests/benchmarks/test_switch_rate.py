@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
+import threading
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ import pytest
 
 from benchmarks import switch_rate
 from hopsum.experiment.description import Engine
+from tests.support.machine import until
 
 
 class Started:
@@ -50,3 +54,19 @@ def test_switches_listen_on_ports_of_their_own(
             for port in ports:
                 # Nobody listens there, so a switch can.
                 stack.enter_context(socket.create_server(("127.0.0.1", port)))
+
+
+def test_the_time_of_ended_threads_counts() -> None:
+    """A thread that ends while the threads are read must neither crash this nor be missed."""
+    spent: list[float] = []
+
+    def work() -> None:
+        sum(range(3_000_000))
+        spent.append(time.thread_time())
+
+    before = switch_rate.cpu_seconds(os.getpid())
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    until(lambda: not Path(f"/proc/self/task/{thread.native_id}").exists(), "its end")
+    assert switch_rate.cpu_seconds(os.getpid()) - before >= 0.9 * spent[0]

@@ -164,6 +164,23 @@ def test_doctor_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert findings["numpy"].ok
 
 
+def test_doctor_says_that_bmv2_cannot_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    switch = tmp_path / "simple_switch_grpc"
+    switch.write_text("#!/bin/sh\necho 'switch: libbmpi.so.0: not found' >&2\nexit 127\n")
+    switch.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    findings = {finding.name: finding for finding in doctor.examine()}
+    assert not findings["simple_switch_grpc"].ok
+    assert findings["simple_switch_grpc"].without == (
+        f"{switch} is there, but cannot start: switch: libbmpi.so.0: not found"
+    )
+    switch.write_text("#!/bin/sh\necho 1.15.5-abc\n")
+    findings = {finding.name: finding for finding in doctor.examine()}
+    assert findings["simple_switch_grpc"].found == "1.15.5"
+
+
 def test_doctor_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     def not_found(name: str) -> str:
         raise PackageNotFoundError(name)

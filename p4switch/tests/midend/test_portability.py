@@ -79,5 +79,61 @@ def test_loops_that_p4c_makes_a_single_pass_of(
     assert all("a loop outside of an action" in message for _, message in found)
 
 
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ("h.n.value = p.length();", "packet.length() in a parser"),
+        ("h.more.push_front(1);", "push_front in a parser"),
+        ("h.more.pop_front(2);", "pop_front in a parser"),
+        ("p.extract(h.more.next);", None),
+    ],
+)
+def test_what_p4c_refuses_in_parsers(state: str, message: str | None) -> None:
+    text = TEXT.replace("p.extract(h.n);", f"p.extract(h.n); {state}").replace("SHIFT", "")
+    text = text.replace("{ number_t n; }", "{ number_t n; number_t[3] more; }")
+    found = list(bmv2_limits(compile_program(parse_text(text, "x.p4"))))
+    assert [m.split(":")[0] for _, m in found] == ([message] if message else [])
+    assert [position.line for position, _ in found] == ([7] if message else [])
+
+
+TABLES = """
+action set(bit<8> x) { h.n.narrow = x; }
+table first { key = { h.n.value: exact; } actions = { set; } }
+table second { key = { h.n.value: exact; } actions = { set; } }
+"""
+
+
+@pytest.mark.parametrize(
+    ("apply", "names"),
+    [
+        ("first.apply(); second.apply();", []),
+        ("first.apply(); second.apply(); first.apply();", ["I.first"]),
+        ("if (first.apply().hit) { second.apply(); } first.apply();", ["I.first"]),
+        ("if (h.n.wide == 1) { first.apply(); } else { first.apply(); }", []),
+        ("if (h.n.wide == 1) { first.apply(); exit; } first.apply();", []),
+        ("if (h.n.wide == 1) { first.apply(); return; } first.apply();", []),
+        ("if (h.n.wide == 1) { first.apply(); } first.apply();", ["I.first"]),
+        ("switch (first.apply().action_run) { set: { return; } } first.apply();", ["I.first"]),
+        ("first.apply(); first.apply(); first.apply();", ["I.first"]),
+    ],
+)
+def test_tables_that_lead_back_to_themselves(apply: str, names: list[str]) -> None:
+    text = TEXT.replace("SHIFT", apply).replace("    apply {\n        if", f"{TABLES} apply {{ if")
+    found = list(bmv2_limits(compile_program(parse_text(text, "x.p4"))))
+    expected = [f"table {name} leads back to itself" for name in names]
+    assert [message.split(":")[0] for _, message in found] == expected
+
+
+def test_a_control_that_is_applied_twice_leads_back() -> None:
+    sub = f"control Sub(inout headers_t h) {{ {TABLES} apply {{ first.apply(); return; }} }}\n"
+    text = TEXT.replace("control I(", f"{sub}control I(")
+    text = text.replace("SHIFT", "sub.apply(h); sub.apply(h);")
+    text = text.replace("    apply {\n        if", " Sub() sub; apply { if")
+    found = list(bmv2_limits(compile_program(parse_text(text, "x.p4"))))
+    assert [message.split(":")[0] for _, message in found] == [
+        "table I.sub.first leads back to itself"
+    ]
+
+
 def test_a_common_program_has_no_warning() -> None:
     assert list(bmv2_limits(compile_file(PROGRAMS / "router.p4"))) == []

@@ -22,6 +22,7 @@ from hopsum.protocol.web_address import WEB_ADDRESS
 
 DIST_PACKAGES = Path("/usr/lib/python3/dist-packages")
 ANSWER_SECONDS = 10.0
+VERSION = r"\d+\.\d+(\.\d+)*"
 TIMEX_BYTES = 512
 """Size that exceeds the kernel's struct timex."""
 FROM_P4LANG = (
@@ -137,13 +138,22 @@ def _for_bmv2() -> list[Finding]:
             "apt-get install ethtool; without it BMv2 loses packets of a burst",
         ),
         Finding("p4c", _version(["p4c", "--version"]), "BMv2", FROM_P4LANG),
-        Finding(
-            "simple_switch_grpc",
-            _version(["simple_switch_grpc", "--version"]),
-            "BMv2",
-            FROM_P4LANG,
-        ),
+        _switch(),
     ]
+
+
+def _switch() -> Finding:
+    """Return whether BMv2 starts: if its libraries are missing, it is there all the same."""
+    name = "simple_switch_grpc"
+    place = shutil.which(name)
+    if place is None:
+        return Finding(name, "", "BMv2", FROM_P4LANG)
+    said = command_output([name, "--version"])
+    version = re.match(VERSION, said)
+    if version is None:
+        reason = said.strip().partition("\n")[0] or "it says nothing"
+        return Finding(name, "", "BMv2", f"{place} is there, but cannot start: {reason}")
+    return Finding(name, version[0], "BMv2", FROM_P4LANG)
 
 
 def _for_people() -> list[Finding]:
@@ -221,7 +231,7 @@ def _version(command: Sequence[str]) -> str:
     place = shutil.which(command[0])
     if place is None:
         return ""
-    match = re.search(r"\d+\.\d+(\.\d+)*", command_output(command))
+    match = re.search(VERSION, command_output(command))
     return match[0] if match else place
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from p4switch import ir
 from p4switch.midend import visit
@@ -31,6 +31,98 @@ def bmv2_limits(program: ir.Program) -> Iterator[tuple[Position, str]]:
             "a loop outside of an action: p4c for BMv2 runs its body once, regardless of the "
             "condition; move it into an action",
         )
+
+    parser = program.package.blocks.get("p")
+    if parser is not None:
+        yield from _in_parsers(parser)
+    for name in ("ig", "eg"):
+        yield from _Paths().repeated(program.package.blocks[name])
+
+
+def _in_parsers(parser: ir.Block) -> Iterator[tuple[Position, str]]:
+    """Yield what p4c supports in controls and deparsers only, or nowhere."""
+    for function in reachable([parser]):
+        for body in bodies(function):
+            for statement in visit.statements(body):
+                what = ""
+                if isinstance(statement, ir.PacketLength):
+                    what = "packet.length()"
+                elif isinstance(statement, ir.Push):
+                    what = "push_front" if statement.count > 0 else "pop_front"
+                if what:
+                    yield statement.position, f"{what} in a parser: p4c for BMv2 refuses it"
+
+
+Applied = frozenset[str]
+"""Tables that may have been applied before."""
+
+
+class _Paths:
+    """Tables that a path applies twice: in BMv2 a table jumps to its successor, wherever it is.
+
+    As in p4c, conditions that exclude each other are not compared.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[str, Position] = {}
+
+    def repeated(self, block: ir.Block) -> Iterator[tuple[Position, str]]:
+        """Yield the second places of such tables."""
+        self._body(block.body, frozenset())
+        for name, position in self._found.items():
+            yield (
+                position,
+                f"table {name} leads back to itself: p4c for BMv2 refuses a path that applies a "
+                "table twice; declare a second table",
+            )
+
+    def _body(
+        self, body: Sequence[ir.Statement], before: Applied
+    ) -> tuple[Applied | None, Applied | None]:
+        """Follow statements; return what is applied at their end, and where they return.
+
+        None: no path comes there.
+        """
+        now: Applied | None = before
+        returned: Applied | None = None
+        for statement in body:
+            if now is None:
+                break
+            if isinstance(statement, ir.Return):
+                now, returned = None, _either(returned, now)
+                continue
+            now, early = self._statement(statement, now)
+            returned = _either(returned, early)
+        return now, returned
+
+    def _statement(
+        self, statement: ir.Statement, now: Applied
+    ) -> tuple[Applied | None, Applied | None]:
+        match statement:
+            case ir.Exit():
+                return None, None
+            case ir.ApplyTable(table=table):
+                if table.name in now:
+                    self._found.setdefault(table.name, statement.position)
+                return now | {table.name}, None
+            case ir.Call(callee=ir.Block() as block):
+                after, returned = self._body(block.body, now)
+                return _either(after, returned), None
+            case ir.If() | ir.Switch() | ir.Loop():
+                after = returned = None
+                for body in visit.nested(statement):
+                    end, early = self._body(body, now)
+                    after, returned = _either(after, end), _either(returned, early)
+                if isinstance(statement, ir.Loop):
+                    after = _either(after, now)
+                return after, returned
+        return now, None
+
+
+def _either(one: Applied | None, other: Applied | None) -> Applied | None:
+    if one is None or other is None:
+        return one if other is None else other
+    return one | other
 
 
 def _loops(program: ir.Program) -> Iterator[Position]:
