@@ -13,9 +13,8 @@ from typing import Any
 
 from benchmarks.report import Rows, arguments, run_benchmarks
 from hopsum.network.model import Network
-from hopsum.network.topologies import Options as NetworkOptions
-from hopsum.network.topologies import make_topology
-from hopsum.planning.embedding.choice import Options
+from hopsum.network.topologies import TopologyOptions, make_topology
+from hopsum.planning.embedding.choice import PlanOptions
 from hopsum.planning.embedding.embedding_plan import Embedding
 from hopsum.planning.embedding.planner import plan_embedding
 from hopsum.planning.model.demand import JobDemand, Model, Resources, all_resources
@@ -27,8 +26,8 @@ HOSTS = frozenset(Model) - {Model.IN_NETWORK}
 ALL = frozenset(Model)
 PATIENCE = 600.0
 """Seconds of wall time: a busy machine must not end a search early."""
-QUICK = Options(method=Method.HEURISTIC, time_limit=PATIENCE)
-THOROUGH = Options(method=Method.EXACT, gap=0.002, time_limit=PATIENCE, nodes=20)
+QUICK = PlanOptions(method=Method.HEURISTIC, time_limit=PATIENCE)
+THOROUGH = PlanOptions(method=Method.EXACT, gap=0.002, time_limit=PATIENCE, nodes=20)
 """The exact method, closer to its bound than by default, with effort limited by nodes."""
 CASES = ((1, 0), (2, 1), (4, 2))
 """Numbers of jobs, and seeds of the links' free bandwidth."""
@@ -40,7 +39,7 @@ NODES_64 = (("leaf-spine:8x8x1", 4e9), ("leaf-spine:8x8x2", 2e9))
 
 def network_of(spec: str, uplink: float) -> Network:
     """Return a network with hosts at 1 Gbit/s and links between switches at `uplink` bit/s."""
-    return make_topology(spec, NetworkOptions(1e9, uplink))
+    return make_topology(spec, TopologyOptions(1e9, uplink))
 
 
 def resources_of(network: Network, seed: int) -> Resources:
@@ -69,7 +68,7 @@ def interleaved(network: Network, jobs: int, models: frozenset[Model]) -> list[J
 
 
 def timed(
-    resources: Resources, demands: Sequence[JobDemand], options: Options
+    resources: Resources, demands: Sequence[JobDemand], options: PlanOptions
 ) -> tuple[dict[str, Any], Embedding]:
     """Return one plan and its row of figures."""
     spent = process_time()
@@ -103,7 +102,9 @@ def programme() -> Rows:
                     network = network_of(spec, uplink)
                     demands = interleaved(network, 1, models)
                     row, _ = timed(
-                        resources_of(network, seed), demands, Options(method=Method.EXACT)
+                        resources_of(network, seed),
+                        demands,
+                        PlanOptions(method=Method.EXACT),
                     )
                     kind = "even" if seed == EVEN else seed
                     rows.append(
@@ -175,7 +176,9 @@ def models() -> Rows:
         network = network_of("leaf-spine:4x4x1", uplink)
         for allowed in (*(frozenset({model}) for model in Model), HOSTS, ALL):
             try:
-                row, _ = timed(all_resources(network), interleaved(network, 1, allowed), Options())
+                row, _ = timed(
+                    all_resources(network), interleaved(network, 1, allowed), PlanOptions()
+                )
             except ValueError as error:
                 row = {"iteration_s": str(error).partition(":")[2].partition(" is possible")[0]}
             rows.append(
@@ -201,7 +204,9 @@ def jobs() -> Rows:
             for allowed in (HOSTS, ALL):
                 network = network_of(spec, uplink)
                 row, answer = timed(
-                    all_resources(network), interleaved(network, count, allowed), Options()
+                    all_resources(network),
+                    interleaved(network, count, allowed),
+                    PlanOptions(),
                 )
                 rows.append(
                     {"network": spec, "jobs": count, "models": _models(allowed)}

@@ -12,7 +12,7 @@ from hopsum.collectives.plan import DataType
 from hopsum.experiment.description import Experiment, WorldKind
 from hopsum.experiment.prepare import prepare
 from hopsum.network.loaders import save_network
-from hopsum.network.topologies import Options, make_topology
+from hopsum.network.topologies import TopologyOptions, make_topology
 from hopsum.planning.model.demand import Model
 from tests.support.emulated_runs import run_together
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.network
 def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Four workers at 25 Mbit/s; the hosts that could serve them have a fifth of that."""
     monkeypatch.chdir(tmp_path)
-    made = make_topology("star:5", Options(25e6))
+    made = make_topology("star:5", TopologyOptions(25e6))
     slow = {"ps": 5e6, "h5": 5e6}
     links = [replace(k, bandwidth=slow.get(k.a, slow.get(k.b, k.bandwidth))) for k in made.links]
     save_network(replace(made, links=tuple(links)), tmp_path / "network.json")

@@ -5,7 +5,7 @@ import pytest
 
 from hopsum.network.builder import NetworkBuilder, host_ip
 from hopsum.network.model import NetworkError
-from hopsum.network.topologies import Options, make_topology
+from hopsum.network.topologies import TopologyOptions, make_topology
 from hopsum.planning.model.placement import Placement, place
 
 
@@ -85,7 +85,7 @@ def test_random_regular_networks_differ_by_seed() -> None:
 
 
 def test_every_gpu_of_a_dgx1_has_six_nvlinks() -> None:
-    network = make_topology("dgx1", Options(link_rate=10.0))
+    network = make_topology("dgx1", TopologyOptions(link_rate=10.0))
     for name in network.hosts:
         rates = [network.link(name, peer).bandwidth for peer in network.ports(name).values()]
         assert sum(rate or 0.0 for rate in rates) == 60.0
@@ -128,39 +128,42 @@ def test_addresses_end_somewhere() -> None:
 @pytest.mark.parametrize(
     ("spec", "options", "servers"),
     [
-        ("star:4", Options(), ["ps"]),
-        ("star:4", Options(servers=2), ["ps1", "ps2"]),
-        ("leaf-spine:2x2", Options(servers=2), ["ps1", "ps2"]),
-        ("fat-tree:4", Options(), []),
-        ("fat-tree:4", Options(workers=15), []),
-        ("fat-tree:4", Options(workers=16), ["ps"]),
-        ("fat-tree:4", Options(workers=15, servers=2), ["ps"]),
-        ("star:4", Options(servers=0), []),
+        ("star:4", TopologyOptions(), ["ps"]),
+        ("star:4", TopologyOptions(servers=2), ["ps1", "ps2"]),
+        ("leaf-spine:2x2", TopologyOptions(servers=2), ["ps1", "ps2"]),
+        ("fat-tree:4", TopologyOptions(), []),
+        ("fat-tree:4", TopologyOptions(workers=15), []),
+        ("fat-tree:4", TopologyOptions(workers=16), ["ps"]),
+        ("fat-tree:4", TopologyOptions(workers=15, servers=2), ["ps"]),
+        ("star:4", TopologyOptions(servers=0), []),
     ],
 )
-def test_server_hosts(spec: str, options: Options, servers: list[str]) -> None:
+def test_server_hosts(spec: str, options: TopologyOptions, servers: list[str]) -> None:
     network = make_topology(spec, options)
     assert [name for name in network.hosts if name.startswith("ps")] == servers
 
 
 def test_servers_are_spread_over_leaves() -> None:
-    network = make_topology("leaf-spine:2x2", Options(servers=3))
+    network = make_topology("leaf-spine:2x2", TopologyOptions(servers=3))
     assert [network.access_switch(f"ps{i}") for i in (1, 2, 3)] == ["l1", "l2", "l1"]
 
 
 def test_rates() -> None:
-    network = make_topology("leaf-spine:2x2", Options(link_rate=1e8, uplink_rate=1e7, latency=1e-3))
+    network = make_topology(
+        "leaf-spine:2x2", TopologyOptions(link_rate=1e8, uplink_rate=1e7, latency=1e-3)
+    )
     assert network.link("h1", "l1").bandwidth == 1e8
     assert network.link("l1", "s1").bandwidth == 1e7
     assert {link.latency for link in network.links} == {1e-3}
 
 
 def test_plain_switches_and_slots() -> None:
-    network = make_topology("leaf-spine:2x2", Options(plain=("s1",), slots=64))
+    network = make_topology("leaf-spine:2x2", TopologyOptions(plain=("s1",), slots=64))
     assert [s.name for s in network.switches.values() if not s.aggregates] == ["s1"]
     assert {s.slots for s in network.switches.values()} == {64}
     assert not any(
-        s.aggregates for s in make_topology("fat-tree:2", Options(plain=("all",))).switches.values()
+        s.aggregates
+        for s in make_topology("fat-tree:2", TopologyOptions(plain=("all",))).switches.values()
     )
 
 
@@ -184,12 +187,12 @@ def test_clear_errors(spec: str, message: str) -> None:
 
 def test_unknown_plain_switch() -> None:
     with pytest.raises(NetworkError, match=r"plain switch 's9'.*switches: s1"):
-        make_topology("star:2", Options(plain=("s9",)))
+        make_topology("star:2", TopologyOptions(plain=("s9",)))
 
 
 def test_too_many_workers_for_a_fat_tree() -> None:
     with pytest.raises(NetworkError, match="a fat-tree:6 has 54"):
-        make_topology("fat-tree:4", Options(workers=17))
+        make_topology("fat-tree:4", TopologyOptions(workers=17))
 
 
 def test_builder_refuses_what_does_not_fit() -> None:

@@ -19,7 +19,7 @@ from hopsum.experiment.runner import run_experiment
 from hopsum.experiment.simulated import loader
 from hopsum.host_agent.plan_checks import check_same_job
 from hopsum.host_agent.workload import Verdict, WorkloadSpec, make_workload
-from hopsum.network.topologies import Options, make_topology
+from hopsum.network.topologies import TopologyOptions, make_topology
 from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.request import PlanRequest
 from hopsum.planning.registry import EMBEDDING, plan_job
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("time_to_plan")
 
 LANES = 64
 WORKERS = ("h1", "h2", "h5", "h6")
-NETWORK = make_topology("leaf-spine:2x4x2", Options(25e6, 25e6, slots=256))
+NETWORK = make_topology("leaf-spine:2x4x2", TopologyOptions(25e6, 25e6, slots=256))
 PARTS = (
     HostPart(Fraction(1, 8), order=("h2", "h1", "h6", "h5")),
     HostPart(Fraction(1, 8), root="h4", parents=dict.fromkeys(WORKERS, "h4")),

@@ -9,7 +9,7 @@ from itertools import combinations
 import networkx as nx
 from hypothesis import strategies as st
 
-from hopsum.network.topologies import Options, make_topology
+from hopsum.network.topologies import TopologyOptions, make_topology
 from hopsum.planning.model.forest import ForestOptions
 from hopsum.planning.model.graph import PlanningGraph, planning_graph
 
@@ -31,7 +31,7 @@ def network_of(
 
 def named(spec: str) -> PlanningGraph:
     """The planning graph of a topology's name, every link 1."""
-    return planning_graph(make_topology(spec, Options(link_rate=1.0)))
+    return planning_graph(make_topology(spec, TopologyOptions(link_rate=1.0)))
 
 
 @st.composite

@@ -47,7 +47,7 @@ from hopsum.network.mininet_formats import (
 from hopsum.network.model import DEFAULT_SLOTS, Network, NetworkError, shorten
 from hopsum.network.names import is_safe, label_of, unique_names
 from hopsum.network.topologies import (
-    Options,
+    TopologyOptions,
     is_topology,
     known_topologies,
     make_topology,
@@ -84,10 +84,10 @@ def load_network(
 
     `link_rate` and `latency` hold for every link, over what a file says; `uplink_rate` for links
     between switches. `largest_piece`: of a file whose network is in several pieces take the one
-    with the most nodes. The rest as in `topologies.Options`. Raises NetworkError.
+    with the most nodes. The rest as in `topologies.TopologyOptions`. Raises NetworkError.
     """
     try:
-        options = Options(
+        options = TopologyOptions(
             link_rate=None if link_rate is None else parse_rate(link_rate),
             uplink_rate=None if uplink_rate is None else parse_rate(uplink_rate),
             latency=0.0 if latency is None else parse_time(latency),
@@ -127,13 +127,15 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _of_graph(graph: nx.Graph[Any], options: Options, hosts_per_switch: int) -> NetworkBuilder:
+def _of_graph(
+    graph: nx.Graph[Any], options: TopologyOptions, hosts_per_switch: int
+) -> NetworkBuilder:
     builder = NetworkBuilder(str(graph.name) or "graph", slots=options.slots)
     _from_graph(builder, graph, hosts_per_switch)
     return builder
 
 
-def _read(path: Path, options: Options, hosts_per_switch: int) -> NetworkBuilder:
+def _read(path: Path, options: TopologyOptions, hosts_per_switch: int) -> NetworkBuilder:
     if not _is_file(path):
         raise NetworkError(
             f"{str(path)!r:.200} is neither a file nor the name of a topology"
@@ -156,7 +158,9 @@ def _read(path: Path, options: Options, hosts_per_switch: int) -> NetworkBuilder
     return builder
 
 
-def _override(builder: NetworkBuilder, options: Options, set_latency: bool) -> NetworkBuilder:
+def _override(
+    builder: NetworkBuilder, options: TopologyOptions, set_latency: bool
+) -> NetworkBuilder:
     """Apply the requested rate and latency to every link."""
     changed = NetworkBuilder(builder.name, slots=builder.slots)
     for switch in builder.switches.values():

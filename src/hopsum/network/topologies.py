@@ -32,7 +32,7 @@ DGX1_NVLINKS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class TopologyOptions:
     """How a named network is built.
 
     `link_rate`: bit/s of every link, None unlimited; `uplink_rate`: of links between switches,
@@ -58,17 +58,17 @@ class Topology:
     syntax: str
     example: str
     summary: str
-    build: Callable[[NetworkBuilder, list[int], Options], None]
+    build: Callable[[NetworkBuilder, list[int], TopologyOptions], None]
 
 
-def _star(builder: NetworkBuilder, sizes: list[int], options: Options) -> None:
+def _star(builder: NetworkBuilder, sizes: list[int], options: TopologyOptions) -> None:
     switch = builder.add_switch("s1")
     for _ in range(sizes[0]):
         builder.link(builder.add_host(), switch)
     builder.add_servers(options.servers, [switch])
 
 
-def _line(builder: NetworkBuilder, sizes: list[int], options: Options) -> None:
+def _line(builder: NetworkBuilder, sizes: list[int], options: TopologyOptions) -> None:
     count, hosts = sizes
     switches = [builder.add_switch(f"s{i + 1}") for i in range(count)]
     for switch, _ in product(switches, range(hosts)):
@@ -78,7 +78,7 @@ def _line(builder: NetworkBuilder, sizes: list[int], options: Options) -> None:
     builder.add_servers(options.servers, switches)
 
 
-def _leaf_spine(builder: NetworkBuilder, sizes: list[int], options: Options) -> None:
+def _leaf_spine(builder: NetworkBuilder, sizes: list[int], options: TopologyOptions) -> None:
     leaves, hosts = sizes[:2]
     spines = sizes[2] if len(sizes) > 2 else leaves
     leaf_names = [builder.add_switch(f"l{i + 1}") for i in range(leaves)]
@@ -90,7 +90,7 @@ def _leaf_spine(builder: NetworkBuilder, sizes: list[int], options: Options) -> 
     builder.add_servers(options.servers, leaf_names)
 
 
-def _fat_tree(builder: NetworkBuilder, sizes: list[int], options: Options) -> None:
+def _fat_tree(builder: NetworkBuilder, sizes: list[int], options: TopologyOptions) -> None:
     """Build the K-ary fat tree of Al-Fares et al. (SIGCOMM 2008)."""
     k = sizes[0]
     if k % 2:
@@ -116,7 +116,7 @@ def _fat_tree(builder: NetworkBuilder, sizes: list[int], options: Options) -> No
         builder.add_servers(missing, cores)
 
 
-def _torus(builder: NetworkBuilder, sizes: list[int], options: Options) -> None:
+def _torus(builder: NetworkBuilder, sizes: list[int], options: TopologyOptions) -> None:
     """Join every host with its neighbours in each dimension, with wrap-around."""
     names = {where: builder.add_host() for where in product(*map(range, sizes))}
     linked = set()
@@ -127,7 +127,7 @@ def _torus(builder: NetworkBuilder, sizes: list[int], options: Options) -> None:
             builder.link(names[where], names[step])
 
 
-def _complete(builder: NetworkBuilder, sizes: list[int], options: Options) -> None:
+def _complete(builder: NetworkBuilder, sizes: list[int], options: TopologyOptions) -> None:
     if sizes[0] * (sizes[0] - 1) > 2 * MAX_LINKS:
         raise NetworkError(f"complete:{sizes[0]}: more than {MAX_LINKS} links")
     names = [builder.add_host() for _ in range(sizes[0])]
@@ -135,7 +135,7 @@ def _complete(builder: NetworkBuilder, sizes: list[int], options: Options) -> No
         builder.link(a, b)
 
 
-def _hypercube(builder: NetworkBuilder, sizes: list[int], options: Options) -> None:
+def _hypercube(builder: NetworkBuilder, sizes: list[int], options: TopologyOptions) -> None:
     """Join hosts whose numbers, from 0, differ in one bit."""
     dimensions = sizes[0]
     if dimensions > MAX_DIMENSIONS:
@@ -149,7 +149,7 @@ def _hypercube(builder: NetworkBuilder, sizes: list[int], options: Options) -> N
             builder.link(names[number], names[number | 1 << bit])
 
 
-def _random_regular(builder: NetworkBuilder, sizes: list[int], options: Options) -> None:
+def _random_regular(builder: NetworkBuilder, sizes: list[int], options: TopologyOptions) -> None:
     """Draw a connected graph in which every host has as many links (Steger and Wormald 1999)."""
     count, degree = sizes[:2]
     seed = sizes[2] if len(sizes) > 2 else 1
@@ -172,7 +172,7 @@ def _random_regular(builder: NetworkBuilder, sizes: list[int], options: Options)
         builder.link(names[a], names[b])
 
 
-def _dgx1(builder: NetworkBuilder, sizes: list[int], options: Options) -> None:
+def _dgx1(builder: NetworkBuilder, sizes: list[int], options: TopologyOptions) -> None:
     """Join the 8 GPUs of a DGX-1V as its hybrid cube mesh does (NVIDIA's topology matrix).
 
     Six NVLinks a GPU, two of them to some neighbours; `link_rate` is that of one NVLink.
@@ -183,7 +183,7 @@ def _dgx1(builder: NetworkBuilder, sizes: list[int], options: Options) -> None:
         builder.link(names[a], names[b], bricks * rate)
 
 
-def _dragonfly(builder: NetworkBuilder, sizes: list[int], options: Options) -> None:
+def _dragonfly(builder: NetworkBuilder, sizes: list[int], options: TopologyOptions) -> None:
     """Build the canonical dragonfly of Kim et al. (ISCA 2008): every two groups share one link.
 
     A routers a group, P hosts a router, H global links a router; A*H + 1 groups. Global port q of
@@ -272,12 +272,12 @@ def is_topology(spec: str) -> bool:
     return spec.partition(":")[0] in TOPOLOGIES
 
 
-def make_topology(spec: str, options: Options | None = None) -> Network:
+def make_topology(spec: str, options: TopologyOptions | None = None) -> Network:
     """Return the network a name such as `star:8` stands for.
 
     Raises NetworkError, with what exists, for an unknown name or sizes that do not fit.
     """
-    options = options or Options()
+    options = options or TopologyOptions()
     name, _, rest = spec.partition(":")
     if name not in TOPOLOGIES:
         raise NetworkError(

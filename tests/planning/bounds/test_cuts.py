@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hopsum.collectives.plan import PlanError
-from hopsum.network.topologies import Options, make_topology
+from hopsum.network.topologies import TopologyOptions, make_topology
 from hopsum.planning.bounds.bidirected_cut import bidirected_cut
 from hopsum.planning.bounds.cut_proof import CutCertificate, CutDirections, CutWeights
 from hopsum.planning.bounds.minimum_cut import Cut, FlowNetwork
@@ -44,7 +44,9 @@ def graph_of(
 
 def named(spec: str, *, plain: bool = False, uplink: float | None = None) -> PlanningGraph:
     """A network by name, with unit links; the host `ps` is no worker, if there is one."""
-    options = Options(link_rate=1.0, uplink_rate=uplink, servers=0, plain=("all",) if plain else ())
+    options = TopologyOptions(
+        link_rate=1.0, uplink_rate=uplink, servers=0, plain=("all",) if plain else ()
+    )
     return planning_graph(make_topology(spec, options))
 
 

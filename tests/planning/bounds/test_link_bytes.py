@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hopsum.collectives.plan import PlanError
-from hopsum.network.topologies import Options, make_topology
+from hopsum.network.topologies import TopologyOptions, make_topology
 from hopsum.planning.model.graph import PlanningGraph, planning_graph
 from tests.oracles.link_bytes import link_bytes
 
 
 def with_server(spec: str, *, plain: bool = False) -> PlanningGraph:
     """The last host is the server, and no worker."""
-    options = Options(link_rate=1e9, servers=0, plain=("all",) if plain else ())
+    options = TopologyOptions(link_rate=1e9, servers=0, plain=("all",) if plain else ())
     network = make_topology(spec, options)
     return planning_graph(network, list(network.hosts)[:-1])
 
@@ -44,7 +44,7 @@ def test_plain_switches_carry_every_flow_up() -> None:
 
 def test_trees_in_turn_halve_the_hottest_link() -> None:
     """On a ring of n, n trees, each without another link, load all links 2 (n - 1) / n / 2."""
-    graph = planning_graph(make_topology("torus:1x6", Options(link_rate=1.0)))
+    graph = planning_graph(make_topology("torus:1x6", TopologyOptions(link_rate=1.0)))
     bound = link_bytes(graph, 12)
     assert bound.total == 2 * 5 * 12
     assert bound.hottest == 10

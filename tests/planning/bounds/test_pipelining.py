@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hopsum.collectives.plan import PlanError
-from hopsum.network.topologies import Options, make_topology
+from hopsum.network.topologies import TopologyOptions, make_topology
 from hopsum.planning.bounds.pipelining import PipelinedTree, least_seconds
 from hopsum.planning.bounds.strength import strength
 from hopsum.planning.model.graph import planning_graph
@@ -79,7 +79,7 @@ def test_no_chunks_are_refused() -> None:
 
 
 def test_the_floor_is_latency_or_bandwidth() -> None:
-    graph = planning_graph(make_topology("torus:1x8", Options(link_rate=7.0, latency=0.25)))
+    graph = planning_graph(make_topology("torus:1x8", TopologyOptions(link_rate=7.0, latency=0.25)))
     rate = strength(graph).bound
     assert rate == 8
     assert least_seconds(graph, Fraction(4), rate) == 1

@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hopsum.network.model import Network
-from hopsum.network.topologies import Options as NetworkOptions
-from hopsum.network.topologies import make_topology
+from hopsum.network.topologies import TopologyOptions, make_topology
 from hopsum.planning.embedding import candidates, planner
 from hopsum.planning.embedding.candidates import Candidates
 from hopsum.planning.embedding.capacities import Capacities
-from hopsum.planning.embedding.choice import Columns, Method, Options, groups_of
+from hopsum.planning.embedding.choice import Columns, Method, PlanOptions, groups_of
 from hopsum.planning.embedding.elastic_tree import all_trees, count_trees
 from hopsum.planning.embedding.embedding_plan import Embedding, JobEmbedding, slots_taken
 from hopsum.planning.embedding.logical_topologies import Paths, aggregation_tree
@@ -37,7 +36,7 @@ IN_NETWORK = frozenset({Model.IN_NETWORK})
 
 
 def racks(leaves: int, hosts: int, uplink: float = 1e9, spines: int = 1) -> Network:
-    return make_topology(f"leaf-spine:{leaves}x{hosts}x{spines}", NetworkOptions(1e9, uplink))
+    return make_topology(f"leaf-spine:{leaves}x{hosts}x{spines}", TopologyOptions(1e9, uplink))
 
 
 def workers_of(network: Network) -> tuple[str, ...]:
@@ -57,7 +56,7 @@ def models_of(embedding: JobEmbedding) -> set[Model]:
     return {part.topology.model for part in embedding.parts}
 
 
-def check_answer(resources: Resources, answer: Embedding, options: Options) -> None:
+def check_answer(resources: Resources, answer: Embedding, options: PlanOptions) -> None:
     """Invariants of every answer."""
     capacities = Capacities(resources)
     for job in answer.jobs:
@@ -77,7 +76,7 @@ def check_answer(resources: Resources, answer: Embedding, options: Options) -> N
 def test_rotated_trees_are_optimal_on_racks(leaves: int, hosts: int, uplink: float) -> None:
     network = racks(leaves, hosts, uplink)
     demand = JobDemand(1, workers_of(network), GIGABIT, models=TREES, auxiliary=())
-    options = Options(WeightSteps(leaves * hosts), gap=1e-6)
+    options = PlanOptions(WeightSteps(leaves * hosts), gap=1e-6)
     answer = plan_embedding(all_resources(network), [demand], options)
     check_answer(all_resources(network), answer, options)
     count, narrow = leaves * hosts, Fraction(uplink) / 10**9
@@ -92,7 +91,7 @@ def test_two_interleaved_jobs_get_a_third_each(method: Method) -> None:
     network = racks(4, 4)
     hosts = workers_of(network)
     jobs = [JobDemand(i + 1, hosts[i::2], GIGABIT, models=HOSTS) for i in range(2)]
-    options = Options(method=method)
+    options = PlanOptions(method=method)
     answer = plan_embedding(all_resources(network), jobs, options)
     check_answer(all_resources(network), answer, options)
     # Every rack sends 2 (R - 1) / R of both jobs over one link: 2 * 3 / 4 * 2.
@@ -117,7 +116,7 @@ def test_trees_over_all_spines_where_their_links_are_narrow() -> None:
     assert [part.weight for part in answer.jobs[0].parts] == [Fraction(1, 2)] * 2
 
 
-def brute_force(resources: Resources, demands: list[JobDemand], options: Options) -> Fraction:
+def brute_force(resources: Resources, demands: list[JobDemand], options: PlanOptions) -> Fraction:
     """The least time over all choices of units on the candidates that there are at first."""
     capacities = Capacities(resources)
     jobs = [Candidates(capacities, demand, Paths(resources.network)) for demand in demands]
@@ -153,13 +152,13 @@ def brute_force(resources: Resources, demands: list[JobDemand], options: Options
 def test_the_programme_is_no_worse_than_every_choice(
     seed: int, most: int | None, slots: int
 ) -> None:
-    network = make_topology("leaf-spine:2x3x2", NetworkOptions(1e9, 1e9, slots=slots))
+    network = make_topology("leaf-spine:2x3x2", TopologyOptions(1e9, 1e9, slots=slots))
     resources = with_rates(all_resources(network), seed)
     demands = [
         JobDemand(1, ("h1", "h2", "h4"), GIGABIT, auxiliary=("ps",)),
         JobDemand(2, ("h3", "h5"), GIGABIT, auxiliary=("ps",), models=IN_NETWORK | {Model.RING}),
     ]
-    options = Options(WeightSteps(3), max_topologies=most, gap=0.0)
+    options = PlanOptions(WeightSteps(3), max_topologies=most, gap=0.0)
     answer = plan_embedding(resources, demands, options)
     check_answer(resources, answer, options)
     least = brute_force(resources, demands, options)
@@ -172,12 +171,12 @@ def test_the_programme_is_no_worse_than_every_choice(
 @pytest.mark.slow
 @pytest.mark.parametrize(("most", "slots"), [(None, 4096), (1, 4096), (None, 256), (2, 256)])
 def test_integers_without_a_start_keep_within_the_limits(most: int | None, slots: int) -> None:
-    network = make_topology("leaf-spine:2x3x2", NetworkOptions(1e9, 5e8, slots=slots))
+    network = make_topology("leaf-spine:2x3x2", TopologyOptions(1e9, 5e8, slots=slots))
     demands = [
         JobDemand(1, ("h1", "h2", "h4"), GIGABIT, auxiliary=("ps",)),
         JobDemand(2, ("h3", "h5"), GIGABIT, auxiliary=("ps",), models=IN_NETWORK | {Model.RING}),
     ]
-    options = Options(WeightSteps(3), max_topologies=most, gap=0.0)
+    options = PlanOptions(WeightSteps(3), max_topologies=most, gap=0.0)
     resources = all_resources(network)
     capacities = Capacities(resources)
     jobs = [Candidates(capacities, demand, Paths(network)) for demand in demands]
@@ -194,14 +193,14 @@ def test_integers_without_a_start_keep_within_the_limits(most: int | None, slots
 def test_the_heuristic_is_within_a_twentieth_of_the_programme() -> None:
     for seed in range(2):
         for models in (HOSTS, frozenset(Model)):
-            network = make_topology("fat-tree:4", NetworkOptions(1e9))
+            network = make_topology("fat-tree:4", TopologyOptions(1e9))
             resources = with_rates(all_resources(network), seed)
             jobs = [
                 JobDemand(job + 1, tuple(list(network.hosts)[job::2]), GIGABIT, models=models)
                 for job in range(2)
             ]
-            exact = plan_embedding(resources, jobs, Options(method=Method.EXACT))
-            found = plan_embedding(resources, jobs, Options(method=Method.HEURISTIC))
+            exact = plan_embedding(resources, jobs, PlanOptions(method=Method.EXACT))
+            found = plan_embedding(resources, jobs, PlanOptions(method=Method.HEURISTIC))
             assert found.method == "heuristic" and exact.method == "programme"
             assert exact.gap <= 0.01
             assert float(found.seconds) <= 1.05 * exact.programme_bound
@@ -212,7 +211,7 @@ def test_a_penalty_leaves_fewer_topologies() -> None:
     demand = JobDemand(1, workers_of(network), GIGABIT, models=TREES, auxiliary=())
     counts, times = [], []
     for penalty in (1, 4, 16):
-        options = Options(WeightSteps(16, penalty))
+        options = PlanOptions(WeightSteps(16, penalty))
         answer = plan_embedding(all_resources(network), [demand], options)
         check_answer(all_resources(network), answer, options)
         counts.append(len(answer.jobs[0].parts))
@@ -225,13 +224,13 @@ def test_a_topology_must_gain_enough() -> None:
     network = racks(2, 2, 5e8)
     demand = JobDemand(1, workers_of(network), GIGABIT, models=TREES, auxiliary=())
     # One tree: 2 s on the link between the racks at any number of them.
-    single = plan_embedding(all_resources(network), [demand], Options(least_gain=0.5))
+    single = plan_embedding(all_resources(network), [demand], PlanOptions(least_gain=0.5))
     assert len(single.jobs[0].parts) == 1
     free = plan_embedding(all_resources(network), [demand])
     assert free.seconds == single.seconds == 2
     network = racks(2, 2, 1.5e9)
     for gain, expected in ((0.01, 2), (0.9, 1)):
-        answer = plan_embedding(all_resources(network), [demand], Options(least_gain=gain))
+        answer = plan_embedding(all_resources(network), [demand], PlanOptions(least_gain=gain))
         assert len(answer.jobs[0].parts) == expected
 
 
@@ -240,7 +239,7 @@ def test_weights_of_models_are_kept() -> None:
     shares = {Model.RING: Fraction(1, 4), Model.IN_NETWORK: Fraction(3, 4)}
     demand = JobDemand(1, workers_of(network), GIGABIT, shares=shares)
     for method in (Method.EXACT, Method.HEURISTIC):
-        answer = plan_embedding(all_resources(network), [demand], Options(method=method))
+        answer = plan_embedding(all_resources(network), [demand], PlanOptions(method=method))
         weights = {model: Fraction(0) for model in shares}
         for part in answer.jobs[0].parts:
             weights[part.topology.model] += part.weight
@@ -254,10 +253,10 @@ def test_auxiliary_nodes_take_part_where_workers_are_busy() -> None:
     resources = all_resources(network)
     demand = JobDemand(1, ("h1", "h2", "h3"), GIGABIT, models=HOSTS, auxiliary=())
     # Without others: around the ring 2 * 2/3; with h4 as one more server 12/10.
-    alone = plan_embedding(resources, [demand], Options(WeightSteps(60)))
+    alone = plan_embedding(resources, [demand], PlanOptions(WeightSteps(60)))
     assert alone.seconds == Fraction(4, 3)
     helped = plan_embedding(
-        resources, [replace(demand, auxiliary=("h4",))], Options(WeightSteps(60))
+        resources, [replace(demand, auxiliary=("h4",))], PlanOptions(WeightSteps(60))
     )
     assert helped.seconds < alone.seconds
     inner = {name for part in helped.jobs[0].parts for name in part.topology.aggregators}
@@ -275,7 +274,7 @@ def test_nodes_limit_what_links_would_allow() -> None:
 
 
 def test_nodes_receive_and_send_apart() -> None:
-    network = make_topology("leaf-spine:2x2x1", NetworkOptions(1e9, plain=("l1",)))
+    network = make_topology("leaf-spine:2x2x1", TopologyOptions(1e9, plain=("l1",)))
     resources = replace(all_resources(network), nodes={"ps": Fraction(5 * 10**8)})
     demand = JobDemand(1, ("h1", "h2"), GIGABIT, models=IN_NETWORK, auxiliary=("ps",))
     # Nothing sums on the way: two come in at the server, and one result goes out for both.
@@ -289,8 +288,8 @@ def test_slots_are_a_capacity() -> None:
     jobs = [JobDemand(i + 1, workers_of(network)[i::3], GIGABIT) for i in range(3)]
     scarce = replace(all_resources(network), slots=dict.fromkeys(network.switches, 512))
     for method in (Method.EXACT, Method.HEURISTIC):
-        rich = plan_embedding(all_resources(network), jobs, Options(method=method))
-        poor = plan_embedding(scarce, jobs, Options(method=method))
+        rich = plan_embedding(all_resources(network), jobs, PlanOptions(method=method))
+        poor = plan_embedding(scarce, jobs, PlanOptions(method=method))
         assert max(slots_taken(poor.jobs).values()) <= 512 < max(slots_taken(rich.jobs).values())
         assert poor.seconds >= rich.seconds
 
@@ -307,7 +306,7 @@ def test_tidying_keeps_the_busiest_row_and_the_groups() -> None:
     demand = JobDemand(1, workers_of(network), GIGABIT)
     capacities = Capacities(all_resources(network))
     jobs = [Candidates(capacities, demand, Paths(network))]
-    options = Options(WeightSteps(32))
+    options = PlanOptions(WeightSteps(32))
     columns = Columns(jobs, groups_of([demand], options.units), options)
     random = np.random.default_rng(1)
     for _ in range(20):
@@ -320,13 +319,13 @@ def test_tidying_keeps_the_busiest_row_and_the_groups() -> None:
 
 def few_steps(seed: int) -> tuple[Resources, JobDemand]:
     """Five of six workers in two racks, links as others leave them."""
-    network = make_topology("leaf-spine:2x3x1", NetworkOptions(1e9, 6e8))
+    network = make_topology("leaf-spine:2x3x1", TopologyOptions(1e9, 6e8))
     chosen = np.random.default_rng(seed).choice(workers_of(network), 5, replace=False)
     demand = JobDemand(1, tuple(sorted(chosen)), GIGABIT, models=TREES, auxiliary=None)
     return with_rates(all_resources(network), seed), demand
 
 
-def best_of_all(resources: Resources, demand: JobDemand, options: Options) -> Fraction:
+def best_of_all(resources: Resources, demand: JobDemand, options: PlanOptions) -> Fraction:
     """The least time over all choices of units on all elastic trees."""
     capacities, paths = Capacities(resources), Paths(resources.network)
     whole = Candidates(capacities, demand, paths).regions
@@ -343,7 +342,7 @@ def test_integers_may_want_trees_that_the_relaxed_programme_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     resources, demand = few_steps(40)
-    options = Options(WeightSteps(1), gap=0.0, method=Method.EXACT)
+    options = PlanOptions(WeightSteps(1), gap=0.0, method=Method.EXACT)
     best = best_of_all(resources, demand, options)
     answer = plan_embedding(resources, [demand], options)
     assert answer.seconds == best
@@ -364,7 +363,7 @@ def test_integers_may_want_trees_that_the_relaxed_programme_does_not(
 @settings(max_examples=examples(4, of=10))
 def test_optimal_is_the_best_of_all_trees(seed: int, steps: int) -> None:
     resources, demand = few_steps(seed)
-    options = Options(WeightSteps(steps), gap=0.0, method=Method.EXACT)
+    options = PlanOptions(WeightSteps(steps), gap=0.0, method=Method.EXACT)
     answer = plan_embedding(resources, [demand], options)
     assert answer.verdict is Verdict.OPTIMAL
     assert answer.seconds == best_of_all(resources, demand, options)
@@ -386,10 +385,10 @@ def test_all_trees_are_as_many_as_counted() -> None:
 def test_trees_of_switches_are_the_best_of_candidates() -> None:
     network = racks(3, 3, uplink=2e8, spines=2)
     demand = JobDemand(1, workers_of(network), GIGABIT, models=IN_NETWORK)
-    answer = plan_embedding(all_resources(network), [demand], Options(method=Method.EXACT))
+    answer = plan_embedding(all_resources(network), [demand], PlanOptions(method=Method.EXACT))
     assert answer.seconds > 1
     assert answer.verdict is Verdict.BEST_OF_CANDIDATES
     # Where hosts' own links bind, no other tree could be faster.
-    wide = plan_embedding(all_resources(racks(3, 3)), [demand], Options(method=Method.EXACT))
+    wide = plan_embedding(all_resources(racks(3, 3)), [demand], PlanOptions(method=Method.EXACT))
     assert wide.seconds == 1
     assert wide.verdict is Verdict.OPTIMAL

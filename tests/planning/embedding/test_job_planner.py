@@ -13,7 +13,7 @@ from hopsum.collectives.plan import DataType, HostPart, JobPlan, PlanError, Resu
 from hopsum.collectives.plan_checker import check_plans, plan_faults
 from hopsum.controller.jobs.plan_costs import free_network
 from hopsum.network.model import Network
-from hopsum.network.topologies import Options, make_topology
+from hopsum.network.topologies import TopologyOptions, make_topology
 from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.demand import Model
 from hopsum.planning.model.forest import ForestOptions
@@ -25,7 +25,7 @@ from hopsum.timing.work import PlanWork
 
 pytestmark = pytest.mark.usefixtures("time_to_plan")
 
-RACKS = make_topology("leaf-spine:2x4x2", Options(1e9, 1e9, slots=256))
+RACKS = make_topology("leaf-spine:2x4x2", TopologyOptions(1e9, 1e9, slots=256))
 """Two racks of four and a server's host, 4:2 oversubscribed."""
 WORKERS = ("h1", "h2", "h3", "h5", "h6", "h7")
 REQUEST = PlanRequest(1, 1, WORKERS, (), window=64)
@@ -157,7 +157,7 @@ def test_weights_are_multiples_of_penalty_by_steps(
 
 
 def test_a_penalty_leaves_a_job_fewer_topologies() -> None:
-    even = make_topology("leaf-spine:2x2", Options(1e9, 4e8))
+    even = make_topology("leaf-spine:2x2", TopologyOptions(1e9, 4e8))
     request = replace(REQUEST, workers=tuple(host for host in even.hosts if host != "ps"))
     counts = []
     for penalty in (1, 8, 64):
@@ -235,7 +235,7 @@ def test_a_recut_has_no_more_trees_than_the_job() -> None:
 
 
 def test_networks_of_hosts_have_embeddings_too() -> None:
-    torus = make_topology("torus:3x3", Options(1e9))
+    torus = make_topology("torus:3x3", TopologyOptions(1e9))
     plan = embedded(torus, replace(REQUEST, workers=tuple(torus.hosts)))
     assert plan.host_parts and not plan.trees
 
@@ -258,7 +258,7 @@ def test_impossible_embeddings_are_refused(request_: PlanRequest, words: str) ->
 
 def test_links_without_bandwidth() -> None:
     with pytest.raises(PlanError, match="has no bandwidth"):
-        plan_job(make_topology("star:4", Options()), REQUEST, None, EMBEDDING)
+        plan_job(make_topology("star:4", TopologyOptions()), REQUEST, None, EMBEDDING)
 
 
 RING = HostPart(Fraction(1, 2), WORKERS)

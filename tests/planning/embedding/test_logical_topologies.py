@@ -14,7 +14,7 @@ from hopsum.collectives.plan import PlanError
 from hopsum.collectives.schedule_checker import check_schedule
 from hopsum.network.model import Network
 from hopsum.network.paths import PlainRoutes
-from hopsum.network.topologies import Options, make_topology
+from hopsum.network.topologies import TopologyOptions, make_topology
 from hopsum.planning.embedding.capacities import Capacities
 from hopsum.planning.embedding.elastic_tree import cheapest_tree, rotated_trees
 from hopsum.planning.embedding.embedding_plan import Part
@@ -33,14 +33,14 @@ from hopsum.planning.embedding.switch_trees import SwitchTrees
 from hopsum.planning.model.demand import JobDemand, all_resources
 
 NETWORKS = {
-    spec: make_topology(spec, Options(link_rate=1.0))
+    spec: make_topology(spec, TopologyOptions(link_rate=1.0))
     for spec in ("leaf-spine:3x3x2", "fat-tree:4", "line:3x2", "torus:3x3")
 }
 
 
 def racks(leaves: int, hosts: int, uplink: float) -> Network:
     """Racks under one spine; hosts have links of 1 bit/s."""
-    return make_topology(f"leaf-spine:{leaves}x{hosts}x1", Options(1.0, uplink))
+    return make_topology(f"leaf-spine:{leaves}x{hosts}x1", TopologyOptions(1.0, uplink))
 
 
 def workers_of(network: Network) -> tuple[str, ...]:
@@ -99,13 +99,13 @@ def test_a_ring_in_another_order_crosses_the_spine_more_often() -> None:
 
 
 def test_workers_that_are_cut_off_have_no_order() -> None:
-    network = make_topology("line:2x1", Options(link_rate=1.0)).without(nodes=["s1"])
+    network = make_topology("line:2x1", TopologyOptions(link_rate=1.0)).without(nodes=["s1"])
     with pytest.raises(PlanError, match="ranks h1 are not connected"):
         physical_order(network, ("h1",))
 
 
 def test_the_ring_of_a_torus_is_physical() -> None:
-    network = make_topology("torus:3x4", Options(link_rate=1.0))
+    network = make_topology("torus:3x4", TopologyOptions(link_rate=1.0))
     order = physical_order(network, tuple(network.hosts))
     assert set(ring(Paths(network), order).traffic) == set(
         zip(order, (*order[1:], order[0]), strict=True)
@@ -126,7 +126,7 @@ def test_regions_are_there_only_under_oversubscription() -> None:
 
 
 def test_regions_nest_in_a_fat_tree() -> None:
-    network = make_topology("fat-tree:4", Options(2.0, 1.0))
+    network = make_topology("fat-tree:4", TopologyOptions(2.0, 1.0))
     whole = regions_of(network, tuple(network.hosts), ())
     assert [len(list(pod.all_workers())) for pod in whole.parts] == [4, 4, 4, 4]
     assert [[len(edge.workers) for edge in pod.parts] for pod in whole.parts] == [[2, 2]] * 4
@@ -211,7 +211,7 @@ def test_traffic_is_what_the_schedule_sends(spec: str, seed: int) -> None:
 
 
 def test_trees_of_switches_meet_at_every_spine() -> None:
-    network = make_topology("leaf-spine:3x2x3", Options(link_rate=1.0))
+    network = make_topology("leaf-spine:3x2x3", TopologyOptions(link_rate=1.0))
     workers = workers_of(network)
     trees = SwitchTrees(network, workers, ("ps",))
     prices = dict.fromkeys(network.directed_links(), 1.0)
@@ -229,7 +229,7 @@ def test_trees_of_switches_meet_at_every_spine() -> None:
 
 
 def test_a_tree_ends_where_its_paths_meet() -> None:
-    network = make_topology("line:3x2", Options(link_rate=1.0))
+    network = make_topology("line:3x2", TopologyOptions(link_rate=1.0))
     trees = SwitchTrees(network, ("h1", "h2", "h3"), ("ps",))
     prices = dict.fromkeys(network.directed_links(), 1.0)
     # Whichever switch is the centre, s3 serves no worker.
@@ -239,7 +239,7 @@ def test_a_tree_ends_where_its_paths_meet() -> None:
 
 
 def test_flows_that_no_switch_sums_add_up() -> None:
-    network = make_topology("line:2x3", Options(link_rate=1.0))
+    network = make_topology("line:2x3", TopologyOptions(link_rate=1.0))
     parents = {**dict.fromkeys(("h1", "h2", "h3"), "s1"), "s1": "ps"}
     parents |= {**dict.fromkeys(("h4", "h5", "h6"), "s2"), "s2": "s1"}
     tree = in_network_tree(network, workers_of(network), "ps", parents, lambda name: name == "s1")

@@ -13,10 +13,9 @@ from hopsum.collectives.plan import PlanError
 from hopsum.collectives.plan_checker import check_plans
 from hopsum.collectives.schedule_checker import check_schedule
 from hopsum.network.paths import PlainRoutes
-from hopsum.network.topologies import Options as NetworkOptions
-from hopsum.network.topologies import make_topology
+from hopsum.network.topologies import TopologyOptions, make_topology
 from hopsum.planning.embedding.capacities import Capacities
-from hopsum.planning.embedding.choice import Options
+from hopsum.planning.embedding.choice import PlanOptions
 from hopsum.planning.embedding.embedding_plan import (
     JobEmbedding,
     Part,
@@ -30,7 +29,7 @@ from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.demand import DirectedLink, JobDemand, Model, all_resources
 from hopsum.planning.model.request import PlanRequest, WeightSteps
 
-NETWORK = make_topology("leaf-spine:3x3x2", NetworkOptions(1e9, 5e8, slots=1024))
+NETWORK = make_topology("leaf-spine:3x3x2", TopologyOptions(1e9, 5e8, slots=1024))
 WORKERS = tuple(host for host in NETWORK.hosts if host != "ps")
 SHARES = {
     Model.IN_NETWORK: Fraction(1, 2),
@@ -39,7 +38,7 @@ SHARES = {
     Model.PARAMETER_SERVER: Fraction(1, 8),
 }
 DEMAND = JobDemand(1, WORKERS, (10**6,), shares=SHARES)
-PLANNED = plan_embedding(all_resources(NETWORK), [DEMAND], Options(WeightSteps(64))).job(1)
+PLANNED = plan_embedding(all_resources(NETWORK), [DEMAND], PlanOptions(WeightSteps(64))).job(1)
 ELEMENTS = 64 * 9 * 16
 
 

@@ -6,9 +6,8 @@ from fractions import Fraction
 import pytest
 
 from hopsum.collectives.plan import PlanError
-from hopsum.network.topologies import Options as NetworkOptions
-from hopsum.network.topologies import make_topology
-from hopsum.planning.embedding.choice import Options
+from hopsum.network.topologies import TopologyOptions, make_topology
+from hopsum.planning.embedding.choice import PlanOptions
 from hopsum.planning.embedding.planner import plan_embedding
 from hopsum.planning.model.demand import (
     JobDemand,
@@ -19,7 +18,7 @@ from hopsum.planning.model.demand import (
     lightly_loaded,
 )
 
-NETWORK = make_topology("leaf-spine:2x3", NetworkOptions(link_rate=1e9, slots=1024))
+NETWORK = make_topology("leaf-spine:2x3", TopologyOptions(link_rate=1e9, slots=1024))
 FREE = all_resources(NETWORK)
 GOOD = JobDemand(1, ("h1", "h2", "h4"), (1000, 24))
 TREES = frozenset({Model.IN_NETWORK})
@@ -91,7 +90,7 @@ def test_a_link_without_bandwidth_cannot_be_planned_for() -> None:
 
 
 def test_switches_that_only_forward_have_no_slots() -> None:
-    network = make_topology("star:2", NetworkOptions(link_rate=1.0, plain=("all",)))
+    network = make_topology("star:2", TopologyOptions(link_rate=1.0, plain=("all",)))
     assert not all_resources(network).slots
 
 
@@ -110,7 +109,7 @@ def test_auxiliary_nodes_are_the_lightly_loaded() -> None:
     assert lightly_loaded(free, GOOD, least=Fraction(1, 4)) == ("h6", "ps", "h5", "h3")
     assert lightly_loaded(free, GOOD, least=Fraction(1)) == ("h6", "ps")
     assert len(lightly_loaded(FREE, GOOD, most=2)) == 2
-    torus = all_resources(make_topology("torus:3x3", NetworkOptions(link_rate=1.0)))
+    torus = all_resources(make_topology("torus:3x3", TopologyOptions(link_rate=1.0)))
     assert lightly_loaded(torus, JobDemand(1, ("h1", "h2"), (8,))) == ()
 
 
@@ -125,7 +124,7 @@ def test_auxiliary_nodes_are_the_lightly_loaded() -> None:
 )
 def test_options_out_of_range(options: dict[str, float]) -> None:
     with pytest.raises(PlanError, match="expected"):
-        Options(**options)  # type: ignore[arg-type]
+        PlanOptions(**options)  # type: ignore[arg-type]
 
 
 def test_topologies_without_bandwidth_are_named() -> None:
@@ -138,7 +137,7 @@ def test_topologies_without_bandwidth_are_named() -> None:
 
 
 def test_weights_beyond_the_free_slots_are_refused() -> None:
-    network = make_topology("leaf-spine:2x3", NetworkOptions(link_rate=1e9, slots=256))
+    network = make_topology("leaf-spine:2x3", TopologyOptions(link_rate=1e9, slots=256))
     jobs = [JobDemand(job, GOOD.workers, (8,), models=TREES) for job in (1, 2)]
     with pytest.raises(PlanError, match="free slots, the weights asked for"):
         plan_embedding(all_resources(network), jobs)

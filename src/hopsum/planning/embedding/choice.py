@@ -24,7 +24,7 @@ Units = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class PlanOptions:
     """Options of an embedding plan.
 
     `weights`: their step. `least_gain`: the least relative reduction of the objective by each
@@ -87,7 +87,7 @@ class Columns:
     """
 
     def __init__(
-        self, jobs: Sequence[Candidates], groups: Sequence[Group], options: Options
+        self, jobs: Sequence[Candidates], groups: Sequence[Group], options: PlanOptions
     ) -> None:
         self.jobs, self.groups, self.options = jobs, groups, options
         self.names: list[tuple[int, int]] = []

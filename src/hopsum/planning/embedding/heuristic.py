@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from hopsum.planning.embedding.candidates import Candidates
 from hopsum.planning.embedding.capacities import Vector
-from hopsum.planning.embedding.choice import Columns, Group, Options, Units
+from hopsum.planning.embedding.choice import Columns, Group, PlanOptions, Units
 from hopsum.planning.model.demand import Model
 
 ROUNDS = 6
@@ -40,7 +40,10 @@ ROUNDING = 1e-6
 
 
 def search(
-    jobs: Sequence[Candidates], groups: Sequence[Group], options: Options, deadline: float
+    jobs: Sequence[Candidates],
+    groups: Sequence[Group],
+    options: PlanOptions,
+    deadline: float,
 ) -> tuple[Columns, Units | None]:
     """Return the best units found, with their columns; adds candidates to the jobs.
 

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from hopsum.collectives.plan import JobPlan, PlanError, Results
 from hopsum.network.model import Network
-from hopsum.planning.embedding.choice import Options
+from hopsum.planning.embedding.choice import PlanOptions
 from hopsum.planning.embedding.embedding_plan import Embedding, JobEmbedding, Part
 from hopsum.planning.embedding.plan_builder import host_part, in_switches, realise, route_of
 from hopsum.planning.embedding.planner import plan_embedding
@@ -51,7 +51,7 @@ class EmbeddedJob:
 
     resources: Resources
     demand: JobDemand
-    options: Options
+    options: PlanOptions
     found: Embedding
 
     @property
@@ -62,7 +62,7 @@ class EmbeddedJob:
 
 def embed(network: Network, request: PlanRequest, allocator: Allocator) -> EmbeddedJob:
     """Choose topologies and weights for a job. PlanError gives the reason if that is impossible."""
-    options = Options(
+    options = PlanOptions(
         weights=request.embedding.weights,
         least_gain=LEAST_GAIN,
         method=request.method,

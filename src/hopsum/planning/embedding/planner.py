@@ -11,7 +11,7 @@ import numpy as np
 from hopsum.collectives.plan import PlanError
 from hopsum.planning.embedding.candidates import Candidates
 from hopsum.planning.embedding.capacities import Capacities
-from hopsum.planning.embedding.choice import Columns, Group, Options, Units, groups_of
+from hopsum.planning.embedding.choice import Columns, Group, PlanOptions, Units, groups_of
 from hopsum.planning.embedding.embedding_plan import (
     Embedding,
     check_embedding,
@@ -33,13 +33,13 @@ HEURISTIC_PART = 0.3
 
 
 def plan_embedding(
-    resources: Resources, demands: Sequence[JobDemand], options: Options | None = None
+    resources: Resources, demands: Sequence[JobDemand], options: PlanOptions | None = None
 ) -> Embedding:
     """Plan all jobs at once, minimizing the time of the busiest link or node (max-min over jobs).
 
     PlanError for demands that cannot be met; it names them and the reason.
     """
-    options = options or Options()
+    options = options or PlanOptions()
     started = time.monotonic()
     check_demands(resources, demands, options.units)
     capacities = Capacities(resources)
@@ -76,7 +76,7 @@ class _Answer:
     """Whether all topologies of the jobs' models were candidates."""
 
 
-def _good_enough(answer: _Answer, options: Options) -> bool:
+def _good_enough(answer: _Answer, options: PlanOptions) -> bool:
     if answer.units is None:
         return False
     seconds = float(answer.columns.loads(answer.units).max(initial=0.0))
@@ -86,7 +86,7 @@ def _good_enough(answer: _Answer, options: Options) -> bool:
 def _by_programme(
     jobs: Sequence[Candidates],
     groups: Sequence[Group],
-    options: Options,
+    options: PlanOptions,
     first: _Answer,
     deadline: float,
     *,
@@ -138,7 +138,7 @@ def _least(resources: Resources, demands: Sequence[JobDemand]) -> float:
 
 
 def _embedding(
-    capacities: Capacities, answer: _Answer, options: Options, started: float
+    capacities: Capacities, answer: _Answer, options: PlanOptions, started: float
 ) -> Embedding:
     assert answer.units is not None
     units = sparsify(answer.columns, answer.units)

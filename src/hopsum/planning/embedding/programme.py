@@ -24,7 +24,7 @@ import numpy as np
 
 from hopsum.planning.embedding.candidates import Candidates
 from hopsum.planning.embedding.capacities import Vector
-from hopsum.planning.embedding.choice import Columns, Group, Options, Units
+from hopsum.planning.embedding.choice import Columns, Group, PlanOptions, Units
 from hopsum.planning.model.column_generation import generate_columns
 from hopsum.planning.model.linear_program import INFINITY, LinearProgram, Status
 
@@ -57,7 +57,7 @@ class IntegerSolution:
 def relax(
     jobs: Sequence[Candidates],
     groups: Sequence[Group],
-    options: Options,
+    options: PlanOptions,
     scale: float,
     deadline: float,
 ) -> tuple[Columns, Relaxation]:

@@ -31,7 +31,7 @@ from hopsum.host_agent.io.tcp_collective import PROGRESS_SECONDS
 from hopsum.host_agent.node.timing import suitable_options
 from hopsum.network.builder import NetworkBuilder
 from hopsum.network.model import Network
-from hopsum.network.topologies import Options, make_topology
+from hopsum.network.topologies import TopologyOptions, make_topology
 from hopsum.planning.model.stack_depth import stack_depth
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.errors import InputError
@@ -138,7 +138,7 @@ class _Defects(logging.Handler):
 def network_of(entry: NetworkEntry) -> Network:
     """Return the network of an entry. Raises NetworkError."""
     if entry.topology:
-        options = Options(
+        options = TopologyOptions(
             link_rate=entry.rate,
             uplink_rate=entry.uplink_rate,
             latency=entry.latency,
