@@ -81,8 +81,8 @@ class EmulatedHosts(ABC):
     def link_states(self) -> dict[str | tuple[str, str], bool]:
         """Return whether links of switches are up, from the kernel's interface states.
 
-        By their ends, in alphabetical order. Read at one of them: a virtual Ethernet link is up
-        only if both are.
+        By their ends, in alphabetical order. Read at one end: a virtual Ethernet link is up only if
+        both ends are.
         """
         states: dict[str | tuple[str, str], bool] = {}
         for link in self.network.links:

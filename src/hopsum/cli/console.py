@@ -38,6 +38,6 @@ def notify(line: str) -> None:
 
 
 def complain(kind: str, message: str) -> None:
-    """Print one line: `kind` in red, then the message as it is."""
+    """Print one line: `kind` in red, then the message without markup."""
     typer.secho(f"{kind}: ", err=True, bold=True, fg="red", nl=False)
     typer.echo(message, err=True)

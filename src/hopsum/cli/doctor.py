@@ -1,4 +1,4 @@
-"""Features of this machine, and what works without the missing ones."""
+"""Checks of this machine: which features it has, and what works without the others."""
 
 from __future__ import annotations
 

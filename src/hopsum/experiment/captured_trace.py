@@ -106,7 +106,7 @@ def captured_trace(folder: Path, fragment: int, job: int) -> FragmentTrace:
 
 
 def _counted(file: Path) -> Counted:
-    """Return the outcomes in a switch's trace; empty if there is none."""
+    """Return the outcomes in a switch's trace; empty if it has no trace."""
     counted: Counted = defaultdict(deque)
     if not file.exists():
         return counted

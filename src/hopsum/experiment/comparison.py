@@ -201,7 +201,7 @@ def _compared(name: str, workers: int, size: int, found: Estimate) -> Comparison
 
 
 def parse_background(text: str) -> Background:
-    """Parse other traffic: `h1-h5`, `h1-h5:10Mbit` (a rate) or `h1-h5:20MB` (an amount).
+    """Parse background traffic: `h1-h5`, `h1-h5:10Mbit` (a rate) or `h1-h5:20MB` (an amount).
 
     Raises ExperimentError.
     """

@@ -44,10 +44,10 @@ class RunMeasurement:
     """Measurements. `links`: bytes by direction, from the interfaces' own counters.
 
     `seconds`: time spent in all-reduces; virtual time in simulation. `switches`: outcome counters
-    by switch. `retransmissions`: fragments (or segments) that agents sent again; of a ring over
-    the kernel's TCP, as the kernel counts them. `intervals`: when each all-reduce began and ended
-    at each worker, workers first, by a clock of their own. `events`: events of the job, switches
-    and links, with seconds since its submission.
+    by switch. `retransmissions`: fragments (or segments) that agents sent again; of a ring over the
+    kernel's TCP, as the kernel counts them. `intervals`: start and end of each all-reduce, by
+    worker, on one clock, but not that of `events`: events of the job, switches and links, in
+    seconds since its submission.
     """
 
     seconds: float

@@ -76,12 +76,12 @@ class Plan:
 
     @property
     def why_not(self) -> str:
-        """Why the trees cannot run, '' if they can."""
+        """Reason why the trees cannot run, '' if they can."""
         return self.planned.why_not
 
     @property
     def rate(self) -> float:
-        """Bits per second that each worker's data is summed at; in links where none has a rate."""
+        """Rate at which each worker's data is summed, in bit/s; in links where none has a rate."""
         if self.embedding is None:
             return float(self.forest.throughput)
         return self._embedding_rate(float(self.embedding.found.seconds))
@@ -95,7 +95,7 @@ class Plan:
 
     @property
     def gap(self) -> float:
-        """Share of the bound that the plan lacks, from 0 (optimal) to 1."""
+        """Relative gap to the bound, from 0 (optimal) to 1."""
         if self.embedding is None:
             return self.forest.gap
         return 1 - self.rate / self.bound if self.rate < inf else 0.0

@@ -1,4 +1,4 @@
-"""A progress bar for what takes over a second, in terminals and notebooks."""
+"""A progress bar for work of over a second, in terminals and notebooks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 SECONDS = 1.0
-"""What ends sooner shows no bar."""
+"""Work that takes less time shows no bar."""
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def progress_bar(
         console=out,
         transient=True,
         refresh_per_second=4,
-        # Elsewhere it would leave an empty line.
+        # Elsewhere the bar would leave an empty line.
         disable=shown is False or not (out.is_terminal or out.is_jupyter),
     )
     started, task = time.monotonic(), bar.add_task(what, total=None)

@@ -14,7 +14,7 @@ _SHARE = re.compile(_NUMBER + r"(%?)\s*")
 _SIZE = re.compile(_NUMBER + r"([kKMGT]?)(i?)B?\s*")
 MOST_BYTES = 1e15
 MOST_DIGITS = 19
-"""Of a count; longer ones are refused where they are used."""
+"""Maximum digits of a count; longer ones are refused where they are used."""
 _RATE_STEPS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _TIME_STEPS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 

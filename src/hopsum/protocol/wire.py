@@ -114,14 +114,14 @@ class Reduction(IntEnum):
 
     @property
     def to_root(self) -> Reduction:
-        """The same for the root alone; ValueError if there is none."""
+        """The reduction for the root alone that corresponds to it; ValueError if there is none."""
         return Reduction(self + Reduction.REDUCE_SUM)
 
 
 LANE_REDUCTIONS = (Reduction.SUM, Reduction.AND, Reduction.MAX, Reduction.XOR)
 """The reductions of packets that have lanes in both directions."""
 ROOT_REDUCTIONS = tuple(each.to_root for each in LANE_REDUCTIONS)
-"""The same for the root alone."""
+"""The reductions of packets whose sum is for the root alone."""
 
 
 def carries_lanes(reduction: Reduction, *, up: bool) -> bool:

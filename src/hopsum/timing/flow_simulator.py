@@ -18,7 +18,7 @@ from hopsum.timing.flows import Flows, Routes
 from hopsum.timing.max_min import Floats, Integers, max_min_rates
 
 _SAME_TIME = 1e-9
-"""Flows that end within this of the time since the last event, relatively, end together."""
+"""Flows that end within this part of the time since the last event end together."""
 _NONE_LEFT = 1e-9
 """A flow, or its lead over a follower, is used up at this part of its size."""
 _KEPT_RATES = 1024

@@ -22,7 +22,7 @@ from hopsum.planning.model.forest import Certificate
 from hopsum.planning.model.graph import PlanningGraph
 
 _LARGEST = (1, 1, 1, 2, 3, 5, 9, 32, 56, 144, 320)
-"""Determinants of k x k matrices of 0 and 1, k = 0, 1, ... (A003432)."""
+"""Largest determinants of k x k matrices of 0 and 1, k = 0, 1, ... (A003432)."""
 
 
 def bound_of_few(graph: PlanningGraph, count: int, strength: Certificate) -> Certificate:

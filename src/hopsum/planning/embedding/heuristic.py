@@ -163,7 +163,7 @@ def _allowed(columns: Columns, model: Model | None) -> list[Units]:
 
 
 def _open(columns: Columns, units: Units, options: Units) -> Units:
-    """Return the columns that are in use or may still be."""
+    """Return the columns that are in use, or may be used within the limits."""
     used = units > 0
     fits = (columns.slots[used].sum(axis=0) + columns.slots[options] <= columns.free_slots).all(1)
     most = columns.options.max_topologies

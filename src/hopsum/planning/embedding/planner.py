@@ -27,7 +27,7 @@ from hopsum.planning.model.request import Method
 LARGEST = 80
 """Total number of workers above which the heuristic is used."""
 EVERY = 400
-"""Number of a job's topologies, without trees of switches, up to which all become candidates."""
+"""Maximum topologies of a job, without trees of switches, for all to become candidates."""
 HEURISTIC_PART = 0.3
 """Maximum fraction of the time limit that passes before the programme starts."""
 

@@ -17,7 +17,7 @@ KEEP = Fraction(95, 100)
 """Fraction of the throughput that mtree keeps when it lowers its trees."""
 MOST_GAP = 1e6
 MOST_SEED = (1 << 31) - 1
-"""Of the solver."""
+"""Maximum seed of the solver."""
 
 
 class Verdict(StrEnum):

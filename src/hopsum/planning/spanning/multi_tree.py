@@ -60,9 +60,9 @@ FEW_CHOICES = 150
 PEELED = 20_000
 """Nodes times edges of networks in which peeling takes much less than a second."""
 PEELED_EDGES = 600
-"""The same for peeling in seconds, where the capacities have no useful common unit."""
+"""Likewise in seconds, for capacities without a useful common unit."""
 PEELED_AT_ALL = 200_000
-"""In larger networks K trees are not peeled: the other methods take much less time."""
+"""Nodes times edges above which K trees are not peeled: other methods take much less time."""
 ATTEMPTS = 12
 """Numbers of trees, up to K, that the search starts from."""
 MTREE_TIME = 0.4
