@@ -40,7 +40,7 @@ class CertificateNameError(InputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Certified:
+class CertificateSubject:
     """Subject of a certificate: a name, addresses of a server, the role of a person."""
 
     name: str
@@ -81,24 +81,28 @@ def open_authority(folder: Path, days: int, now: datetime | None = None) -> Auth
 
 
 def certify(
-    folder: Path, authority: Authority, whom: Certified, days: int, now: datetime | None = None
+    folder: Path,
+    authority: Authority,
+    subject: CertificateSubject,
+    days: int,
+    now: datetime | None = None,
 ) -> bool:
     """Write NAME.pem and NAME.key unless they exist; return whether they were written.
 
     Raises AuthorityError, CertificateNameError.
     """
-    paths = _paths(folder, whom.name)
+    paths = _paths(folder, subject.name)
     if all(path.exists() for path in paths):
         return False
     key = ec.generate_private_key(ec.SECP256R1())
-    names = [_general_name(address) for address in whom.addresses]
-    if whom.role is not None:
-        names.append(x509.UniformResourceIdentifier(ROLE_URI + whom.role))
+    names = [_general_name(address) for address in subject.addresses]
+    if subject.role is not None:
+        names.append(x509.UniformResourceIdentifier(ROLE_URI + subject.role))
     if not names:
-        names.append(x509.DNSName(whom.name))
+        names.append(x509.DNSName(subject.name))
     issuer = authority.certificate.subject
     builder = (
-        _builder(_name_of(whom.name), issuer, key.public_key(), days, now)
+        _builder(_name_of(subject.name), issuer, key.public_key(), days, now)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(

@@ -91,7 +91,7 @@ def owner_of(caller: Caller, user: int) -> tuple[str, bool]:
 # -- Who it is
 
 
-def certified_names(context: Context) -> frozenset[str] | None:
+def certificate_names(context: Context) -> frozenset[str] | None:
     """Return the common name and the subjectAltNames of the caller's certificate.
 
     None without one.
@@ -109,7 +109,7 @@ def why_not(host: str, context: Context) -> str | None:
 
     Callers without a certificate may: their role says so.
     """
-    names = certified_names(context)
+    names = certificate_names(context)
     if names is None or host in names:
         return None
     return (
@@ -118,7 +118,7 @@ def why_not(host: str, context: Context) -> str | None:
     )
 
 
-def certified(context: Context) -> Caller:
+def caller_by_certificate(context: Context) -> Caller:
     """Return the caller whose certificate it is. Raises UnknownCallerError."""
     identity = context.auth_context()
     common = [value.decode(errors="replace") for value in identity.get("x509_common_name", ())]
@@ -135,7 +135,7 @@ def certified(context: Context) -> Caller:
     return Caller(name, Role(roles[0]) if roles else Role.AGENT)
 
 
-def user(uid: int) -> Caller:
+def caller_by_user(uid: int) -> Caller:
     """Return the caller for a user of this machine; the controller's own user and root are
     operators.
 
@@ -149,7 +149,7 @@ def user(uid: int) -> Caller:
     return Caller(f"{name} (uid {uid})", role)
 
 
-def always(caller: Caller = _ANYONE) -> Identify:
+def fixed_caller(caller: Caller = _ANYONE) -> Identify:
     """Attribute every call to this caller: only it can reach the server."""
     return lambda _: caller
 

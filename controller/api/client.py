@@ -15,7 +15,7 @@ from hopsum.protocol.channel import ControllerError, Tls, ask_controller, tls_of
 if TYPE_CHECKING:
     from hopsum.collectives.plan import JobPlan
     from hopsum.controller.dataplane.slots import SlotState
-    from hopsum.controller.telemetry.slot_diagnosis import Missing
+    from hopsum.controller.telemetry.slot_diagnosis import MissingChild
     from hopsum.network.model import Network
 
 POLL_SECONDS = 0.2
@@ -79,7 +79,7 @@ class ControllerClient:
         reply: pb.InspectReply = self._ask(lambda stub: stub.Inspect(request, timeout=TIMEOUT))
         return [slot_from(slot) for slot in reply.slots]
 
-    def missing(self, job: int) -> list[Missing]:
+    def missing(self, job: int) -> list[MissingChild]:
         """Return the missing children of a job's incomplete slots."""
         from hopsum.controller.telemetry.slot_diagnosis import missing_from
 

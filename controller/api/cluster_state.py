@@ -21,7 +21,7 @@ from hopsum.controller.jobs.engine import UnknownJobError
 from hopsum.controller.jobs.job import Job
 from hopsum.controller.jobs.job_state import JobState
 from hopsum.controller.telemetry.diagnosis import condition, link_condition
-from hopsum.controller.telemetry.slot_diagnosis import Missing, find_missing, read_slots
+from hopsum.controller.telemetry.slot_diagnosis import MissingChild, find_missing, read_slots
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.outcomes import Outcome, packets, sums
 from hopsum.protocol.version import version
@@ -239,7 +239,9 @@ async def _count(switches: SwitchReader, status: pb.SwitchStatus) -> None:
         status.packets, status.sums = packets(counts), sums(counts)
 
 
-async def missing_children(cluster: Cluster, switches: SwitchReader, job: int) -> list[Missing]:
+async def missing_children(
+    cluster: Cluster, switches: SwitchReader, job: int
+) -> list[MissingChild]:
     """Read all slots of a job; return the missing children of incomplete ones.
 
     Raises UnknownJobError, also for a job that has no slots, and DriverError where a slot cannot

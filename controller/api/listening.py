@@ -11,8 +11,15 @@ from pathlib import Path
 
 import grpc
 
-from hopsum.controller.api.callers import Caller, Guard, Identify, always, certified, user
-from hopsum.controller.api.unix_callers import SocketError, group_number, served_to_group
+from hopsum.controller.api.callers import (
+    Caller,
+    Guard,
+    Identify,
+    caller_by_certificate,
+    caller_by_user,
+    fixed_caller,
+)
+from hopsum.controller.api.unix_callers import SocketError, group_number, serve_group
 from hopsum.protocol.channel import SERVER_OPTIONS, Tls
 from hopsum.protocol.errors import InputError, OperationError
 
@@ -64,16 +71,16 @@ def at(
         if path is not None and group is not None:
 
             def server_for(caller: Caller) -> grpc.aio.Server:
-                return server_of(services, always(caller))
+                return server_of(services, fixed_caller(caller))
 
             try:
-                async with served_to_group(path, group, server_for):
+                async with serve_group(path, group, server_for):
                     yield address
             except SocketError as error:
                 raise ServiceError(str(error)) from None
             return
-        own = user(os.geteuid())
-        usual = certified if credentials else always(own) if path is not None else always()
+        own = () if path is None else (caller_by_user(os.geteuid()),)
+        usual = caller_by_certificate if credentials else fixed_caller(*own)
         server = server_of(services, identify or usual)
         # gRPC creates the socket: keep others out until its mode is set.
         before = os.umask(0o177)

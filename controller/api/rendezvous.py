@@ -42,13 +42,13 @@ def default_address() -> str:
 
 
 @contextlib.contextmanager
-def announced(address: str, file: Path | None = None) -> Iterator[None]:
+def announced(address: str) -> Iterator[None]:
     """Publish an address while the block runs, unless that of a controller that listens is there.
 
     Commands that follow the first one's address are not diverted to another network by a second.
     Raises UnsafePathError if another user could change the file.
     """
-    file = file or address_file()
+    file = address_file()
     private_folder(file.parent)
     earlier = None
     # What another user could have put there is replaced.

@@ -27,17 +27,17 @@ from hopsum.controller.api.cluster_state import (
 from hopsum.controller.api.listening import Listen
 from hopsum.controller.dataplane.driver import DriverError
 from hopsum.controller.dataplane.slots import slot_message
-from hopsum.controller.jobs.cluster import AgentStream, Cluster, StreamPostponed
+from hopsum.controller.jobs.cluster import AgentStream, Cluster, StreamPostponedError
 from hopsum.controller.jobs.engine import UnknownJobError
 from hopsum.controller.jobs.job import Job
 from hopsum.controller.jobs.job_spec import spec_from
 from hopsum.controller.jobs.job_state import JobError
-from hopsum.controller.jobs.journal import Unrecorded
+from hopsum.controller.jobs.journal import UnrecordedError
 from hopsum.controller.jobs.priorities import PriorityError
 from hopsum.controller.jobs.task_check import check_task
 from hopsum.controller.telemetry.nodes import REPORT_SECONDS, NodeError
 from hopsum.controller.telemetry.slot_diagnosis import missing_message
-from hopsum.controller.telemetry.state import StateError
+from hopsum.controller.telemetry.state import ReportError
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol import hopsum_pb2_grpc as pb_grpc
 from hopsum.protocol.errors import InputError
@@ -122,7 +122,7 @@ class ControllerService(pb_grpc.ControllerServicer):
         try:
             while (message := await stream.next()) is not None:
                 yield message
-        except StreamPostponed as error:
+        except StreamPostponedError as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         finally:
             reading.cancel()
@@ -188,7 +188,7 @@ class ControllerService(pb_grpc.ControllerServicer):
                 continue
             try:
                 self._cluster.take_report(host, message.report)
-            except (StateError, PriorityError) as error:
+            except (ReportError, PriorityError) as error:
                 LOGGER.warning("%s", error)
                 refused = pb.Refused(reason=str(error))
                 self._send(host, pb.NodeCommand(report_refused=refused))
@@ -291,7 +291,7 @@ class ControllerService(pb_grpc.ControllerServicer):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except (DriverError, TimeoutError) as error:
             await context.abort(grpc.StatusCode.ABORTED, str(error))
-        except Unrecorded as error:
+        except UnrecordedError as error:
             # Another controller may lead.
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         return job_info(self._cluster, job)

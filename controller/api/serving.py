@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mappin
 from dataclasses import replace
 from typing import Any
 
-from hopsum.controller.api.callers import always
+from hopsum.controller.api.callers import fixed_caller
 from hopsum.controller.api.listening import AddTo, Listen, at
 from hopsum.controller.api.rendezvous import announced
 from hopsum.controller.api.service import ControllerService
@@ -37,13 +37,13 @@ LinkStates = Callable[[], Mapping[Element, bool]]
 """Returns whether links are up, where it is known."""
 
 
-def known_at(address: str, tls: Tls | None = None, *, group: str | None = None) -> Listen:
+def listen_and_publish(address: str, tls: Tls | None = None, *, group: str | None = None) -> Listen:
     """Listen as `at` does, and publish the address to this user's commands.
 
     With TLS but no authority callers have no certificates: every caller is an operator.
     Raises ControllerError for TLS files; entering its block raises ServiceError.
     """
-    identify = always() if tls is not None and tls.authority is None else None
+    identify = fixed_caller() if tls is not None and tls.authority is None else None
     credentials = None if tls is None else server_credentials(tls)
     listen = at(address, credentials, group=group, identify=identify)
 
@@ -74,7 +74,7 @@ async def serve_cluster(
     are up of which neither switches nor agents report the state. `link_bytes`: where counters of
     links can be read. `date`: seconds since 1970. `new_key`: of a job with integrity. Switches that
     do not answer are planned around, at the start too. Raises DriverError or TimeoutError where the
-    others cannot be programmed, JobError, JournalError, Unrecorded for the journal, which one
+    others cannot be programmed, JobError, JournalError, UnrecordedError for the journal, which one
     controller owns at a time, and what `listen` raises.
     """
     async with contextlib.AsyncExitStack() as stack:

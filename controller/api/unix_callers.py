@@ -20,7 +20,7 @@ from pathlib import Path
 
 import grpc
 
-from hopsum.controller.api.callers import Caller, user
+from hopsum.controller.api.callers import Caller, caller_by_user
 from hopsum.protocol.errors import InputError, OperationError
 
 MOST_USERS = 64
@@ -55,7 +55,7 @@ class SocketError(OperationError):
 
 
 @contextlib.asynccontextmanager
-async def served_to_group(path: Path, group: str, make_server: MakeServer) -> AsyncIterator[None]:
+async def serve_group(path: Path, group: str, make_server: MakeServer) -> AsyncIterator[None]:
     """Serve a Unix socket (mode 0660, of `group`) while the block runs; a server for each user.
 
     Raises NoGroupError, and SocketError where the socket cannot be made.
@@ -127,7 +127,7 @@ class _Relay:
             if uid not in self._servers:
                 if len(self._servers) >= MOST_USERS:
                     return None
-                server = self._make_server(user(uid))
+                server = self._make_server(caller_by_user(uid))
                 server.add_insecure_port(f"unix:{path}")
                 await server.start()
                 self._servers[uid] = server

@@ -111,7 +111,10 @@ def _plain(
     entries: Mapping[str, list[TableEntry]],
     groups: Mapping[str, dict[int, tuple[int, ...]]],
 ) -> None:
-    """Plain IPv4 and Ethernet towards every host; broadcasts flood along a spanning tree."""
+    """Add the rules that forward IPv4 and Ethernet to every host.
+
+    Broadcasts flood along a spanning tree.
+    """
     routes = PlainRoutes(network)
     for host in network.hosts.values():
         ip = int.from_bytes(host.ip_bytes, "big")
@@ -178,7 +181,9 @@ def _replication(plan: JobPlan, tree: TreePlan, part: SwitchPart) -> TableEntry:
 
 
 def _loss(network: Network, loss: Loss) -> tuple[str, TableEntry]:
-    """Lose where the link ends if that is a switch, else where it begins."""
+    """Return the entry that drops packets of a link: at ingress where it ends if that is a switch,
+    else at egress where it begins.
+    """
     if not 0 <= loss.probability <= 1:
         raise PlanError(f"loss {loss.u}-{loss.v}: probability {loss.probability}: expected 0 to 1")
     threshold = min(THRESHOLD_MAX, round(loss.probability * (1 << 32)))

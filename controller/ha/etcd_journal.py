@@ -13,16 +13,18 @@ from itertools import islice
 
 from hopsum.controller.ha.election import Leadership
 from hopsum.controller.ha.etcd import MOST_CHANGES, Etcd, EtcdError
-from hopsum.controller.jobs.journal import JournalError, Record, Unrecorded
+from hopsum.controller.jobs.journal import JournalError, Record, UnrecordedError
+
+KEY = "number"
+"""What identifies a record."""
 
 
 class EtcdJournal:
-    """The records of a cluster, as its leader reads and writes them. `key`: what identifies one."""
+    """The records of a cluster, as its leader reads and writes them."""
 
-    def __init__(self, etcd: Etcd, leadership: Leadership, key: str = "number") -> None:
+    def __init__(self, etcd: Etcd, leadership: Leadership) -> None:
         self._etcd = etcd
         self._leadership = leadership
-        self._key = key
         self._prefix = etcd.address.key("jobs", "")
         self.lines = 0
         self._kept: dict[str, bytes] = {}
@@ -48,24 +50,24 @@ class EtcdJournal:
             record = json.loads(value)
         except (ValueError, RecursionError):
             record = None
-        if not isinstance(record, dict) or self._key not in record:
+        if not isinstance(record, dict) or KEY not in record:
             shown = value[:40].decode(errors="backslashreplace")
             raise JournalError(
                 f"{self.name}: key {key}: {shown!r}: expected a record, a JSON object with "
-                f"{self._key!r}; give another name, or remove the key with etcdctl"
+                f"{KEY!r}; give another name, or remove the key with etcdctl"
             )
         return record
 
     def append(self, record: Record) -> None:
         """Store a record, replacing the last one of the same identity.
 
-        Raises Unrecorded if that fails; if another controller leads now, this one's term ends.
+        Raises UnrecordedError if that fails; if another controller leads now, this one's term ends.
         """
         self._change({self._place(record): json.dumps(record).encode()}, ())
         self.lines += 1
 
     def rewrite(self, records: Iterable[Record]) -> None:
-        """Keep only these records; Unrecorded if that fails, and others may remain."""
+        """Keep only these records; UnrecordedError if that fails, and others may remain."""
         wanted = {self._place(record): json.dumps(record).encode() for record in records}
         new = {key: value for key, value in wanted.items() if self._kept.get(key) != value}
         for part in _parts(new):
@@ -75,17 +77,17 @@ class EtcdJournal:
         self.lines = len(wanted)
 
     def _place(self, record: Record) -> str:
-        return f"{self._prefix}{record[self._key]:08}"
+        return f"{self._prefix}{record[KEY]:08}"
 
     def _change(self, puts: Mapping[str, bytes], deletes: Iterable[str]) -> None:
         gone = list(deletes)
         try:
             led = self._etcd.change(puts, gone, self._leadership.fence)
         except EtcdError as error:
-            raise Unrecorded(f"{self.name} cannot be written: {error}") from error
+            raise UnrecordedError(f"{self.name} cannot be written: {error}") from error
         if not led:
             self._leadership.lose("another controller leads")
-            raise Unrecorded(f"{self.name} is written by another controller, which leads now")
+            raise UnrecordedError(f"{self.name} is written by another controller, which leads now")
         self._kept |= puts
         for key in gone:
             self._kept.pop(key, None)

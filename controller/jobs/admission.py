@@ -17,7 +17,7 @@ from hopsum.controller.jobs.job import Job
 from hopsum.controller.jobs.job_spec import JobSpec
 from hopsum.controller.jobs.job_state import JobState
 from hopsum.controller.jobs.plan_costs import free_network
-from hopsum.controller.jobs.procedures import Compute, Procedure, RequestAbandoned
+from hopsum.controller.jobs.procedures import AbandonedError, Compute, Procedure
 from hopsum.controller.jobs.stall_diagnosis import Progress
 from hopsum.network.model import Network
 from hopsum.planning.model.allocation import Allocator
@@ -59,7 +59,7 @@ class Admission:
             elif isinstance(error, PlanError):
                 state.jobs.move(job, JobState.QUEUED, str(error))
             else:
-                name = "" if isinstance(error, RequestAbandoned) else f"{type(error).__name__}: "
+                name = "" if isinstance(error, AbandonedError) else f"{type(error).__name__}: "
                 state.jobs.move(job, JobState.FAILED, f"{name}{error}")
             if not isinstance(error, PlanError):
                 # Others may have waited for what it held meanwhile.

@@ -45,11 +45,11 @@ class AgentStreams:
         active = self._state.plans.active.get(event.job)
         if active is not None and active.tracker.needs_new_epoch(event.host, event.state):
             self._joining.add(event.stream)
-            self._state.procedures.start(self._join_anew(event))
+            self._state.procedures.start(self._join_in_new_epoch(event))
         else:
             self._register(event)
 
-    def _join_anew(self, event: events.AgentJoined) -> Procedure[None]:
+    def _join_in_new_epoch(self, event: events.AgentJoined) -> Procedure[None]:
         """Register a server that has lost its sums, in a new epoch."""
         why = f"another agent serves on {event.host}"
         try:
@@ -111,7 +111,7 @@ class AgentStreams:
             return
         del self._streams[key]
         active = self._state.plans.active[key[0]]
-        self.tell(active, active.tracker.gone(key[1], self._state.now))
+        self.tell(active, active.tracker.leave(key[1], self._state.now))
 
     def tell(self, active: ActiveJob, messages: Outgoing) -> None:
         """Send messages to a job's agents; what they say is recorded before they know."""

@@ -42,7 +42,7 @@ Install = Callable[[Mapping[str, SwitchRules]], Awaitable[None]]
 """Installs these rules, and returns when all switches have them (`Driver.apply`)."""
 
 
-class StreamPostponed(OperationError):
+class StreamPostponedError(OperationError):
     """An agent's stream cannot be served now; the agent should try again."""
 
 
@@ -51,7 +51,7 @@ class AgentStream:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self._messages: asyncio.Queue[pb.ControllerMessage | StreamPostponed | None] = (
+        self._messages: asyncio.Queue[pb.ControllerMessage | StreamPostponedError | None] = (
             asyncio.Queue()
         )
 
@@ -61,14 +61,14 @@ class AgentStream:
         if unread <= MOST_MESSAGES:
             self._messages.put_nowait(message if unread < MOST_MESSAGES else None)
 
-    def end(self, error: StreamPostponed | None = None) -> None:
+    def end(self, error: StreamPostponedError | None = None) -> None:
         """End the stream after the messages so far."""
         self._messages.put_nowait(error)
 
     async def next(self) -> pb.ControllerMessage | None:
-        """Return the next message, or None at the end. Raises StreamPostponed."""
+        """Return the next message, or None at the end. Raises StreamPostponedError."""
         message = await self._messages.get()
-        if isinstance(message, StreamPostponed):
+        if isinstance(message, StreamPostponedError):
             raise message
         return message
 
@@ -149,11 +149,11 @@ class Cluster:
         """Submit a job: it runs as soon as its agents attend, or is queued behind others.
 
         Raises JobError, NetworkError, PlanError for a job that can never run here, or not now if it
-        is immediate, Unrecorded for one that cannot be recorded, and DriverError, TimeoutError if
-        switches do not take its rules; nothing is left of it then.
+        is immediate, UnrecordedError for one that cannot be recorded, and DriverError, TimeoutError
+        if switches do not take its rules; nothing is left of it then.
         """
         request = next(self._numbers)
-        job: Job = await self._answer(request, events.Submitted(request, spec))
+        job: Job = await self._answer(request, events.JobSubmitted(request, spec))
         return job
 
     async def cancel(self, job: Job, reason: str = "cancelled by its owner") -> Job:
@@ -162,7 +162,7 @@ class Cluster:
         Its agents are notified at once; unreachable switches lose its rules when they are back.
         """
         request = next(self._numbers)
-        await self._answer(request, events.Cancelled(request, job.number, reason))
+        await self._answer(request, events.CancelRequested(request, job.number, reason))
         return job
 
     async def restore(self) -> None:
@@ -172,7 +172,7 @@ class Cluster:
         Raises DriverError, TimeoutError where switches do not take rules.
         """
         request = next(self._numbers)
-        await self._answer(request, events.Restored(request))
+        await self._answer(request, events.RestoreRequested(request))
 
     async def _answer(self, request: int, event: events.Event) -> Any:
         """Process the event of a request; return its answer, or raise the error."""
@@ -181,7 +181,7 @@ class Cluster:
         try:
             return await answer
         except asyncio.CancelledError:
-            self._handle(events.Abandoned(request))
+            self._handle(events.RequestAbandoned(request))
             raise
         finally:
             self._answers.pop(request, None)
@@ -190,7 +190,7 @@ class Cluster:
 
     def opened(self) -> None:
         """Note that agents can attend jobs from now on."""
-        self._handle(events.Opened())
+        self._handle(events.ServiceOpened())
 
     def join(
         self, host: str, job: int, state: pb.AgentState, round_: int = 0, instance: str = ""
@@ -226,7 +226,7 @@ class Cluster:
     def take_report(self, host: str, report: pb.NodeReport, now: float | None = None) -> None:
         """Process a host's report on its links and jobs.
 
-        Raises StateError, PriorityError for a report that cannot be true.
+        Raises ReportError, PriorityError for a report that cannot be true.
         """
         self._handle(events.HostReported(host, report), now)
 
@@ -273,7 +273,7 @@ class Cluster:
                     self._streams[stream].put(message)
                     self._streams[stream].end()
                 case events.PostponeAgent(stream, reason):
-                    self._streams[stream].end(StreamPostponed(reason))
+                    self._streams[stream].end(StreamPostponedError(reason))
                 case events.EndStream(stream):
                     if stream in self._streams:
                         self._streams[stream].end()
@@ -315,7 +315,7 @@ class Cluster:
         if self._closed:
             return
         for request in [*self._answers]:
-            self._handle(events.Abandoned(request))
+            self._handle(events.RequestAbandoned(request))
         self._closed = True
         self._timer.cancel()
         tasks = [*self._work.values()]

@@ -138,7 +138,7 @@ class JobEngine:
     def handle(self, event: events.Event, now: float) -> list[events.Command]:
         """Process an event at a time; return the commands to carry out, in order.
 
-        Raises StateError, PriorityError for a host's report that cannot be true.
+        Raises ReportError, PriorityError for a host's report that cannot be true.
         """
         self._state.now = now
         try:
@@ -165,17 +165,17 @@ class JobEngine:
 
     def _dispatch(self, event: events.Event) -> None:
         match event:
-            case events.Submitted(request, spec):
+            case events.JobSubmitted(request, spec):
                 self._interruptible.add(request)
                 self._answer(request, self.submission.submit(spec))
-            case events.Cancelled(request, number, reason):
+            case events.CancelRequested(request, number, reason):
                 self._answer(request, self.termination.cancel(self.jobs.find(number), reason))
                 self._state.at(self.now + CANCEL_SECONDS, partial(self._finish_request, request))
-            case events.Restored(request):
+            case events.RestoreRequested(request):
                 self._answer(request, self.submission.restore())
-            case events.Abandoned(request):
+            case events.RequestAbandoned(request):
                 self._abandon(request)
-            case events.Opened():
+            case events.ServiceOpened():
                 self._state.open_since = self.now
             case events.AgentJoined():
                 self.agents.join(event)

@@ -22,7 +22,7 @@ from hopsum.controller.jobs.procedures import (
     Lock,
     Procedure,
     Procedures,
-    Superseded,
+    SupersededError,
 )
 from hopsum.controller.jobs.sharing import Settlement
 from hopsum.controller.jobs.tracker import Outgoing, Tracker
@@ -253,7 +253,7 @@ class Epochs:
         while True:
             try:
                 yield Install(self._plans.rules())
-            except Superseded:
+            except SupersededError:
                 continue
             return
 

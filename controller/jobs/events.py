@@ -20,7 +20,7 @@ from hopsum.protocol import hopsum_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)
-class Submitted:
+class JobSubmitted:
     """A job is submitted; the answer is its `Job`, or why it cannot run."""
 
     request: int
@@ -28,7 +28,7 @@ class Submitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Cancelled:
+class CancelRequested:
     """A job is to be cancelled; the answer is None, once its rules are removed or after a while."""
 
     request: int
@@ -37,21 +37,21 @@ class Cancelled:
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoreRequested:
     """The controller has started with a journal; the answer is None once rules are installed."""
 
     request: int
 
 
 @dataclass(frozen=True, slots=True)
-class Abandoned:
+class RequestAbandoned:
     """A request's caller no longer waits for the answer."""
 
     request: int
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class ServiceOpened:
     """Agents can attend jobs from now on."""
 
 
@@ -146,11 +146,11 @@ class TimePassed:
 
 
 Event = (
-    Submitted
-    | Cancelled
-    | Restored
-    | Abandoned
-    | Opened
+    JobSubmitted
+    | CancelRequested
+    | RestoreRequested
+    | RequestAbandoned
+    | ServiceOpened
     | AgentJoined
     | AgentSaid
     | AgentLeft

@@ -8,7 +8,7 @@ from hopsum.controller.jobs.engine_state import EngineState
 from hopsum.controller.jobs.job import Job
 from hopsum.controller.jobs.priorities import JobLevel
 from hopsum.controller.telemetry.diagnosis import cut_off
-from hopsum.controller.telemetry.state import StateError
+from hopsum.controller.telemetry.state import ReportError
 from hopsum.protocol import hopsum_pb2 as pb
 
 MOST_FEATURES = 4096
@@ -58,10 +58,10 @@ class Hosts:
     def take_report(self, host: str, report: pb.NodeReport) -> bool:
         """Keep a host's report; return whether the carriers of its interfaces have changed.
 
-        Raises StateError for a report that cannot be true.
+        Raises ReportError for a report that cannot be true.
         """
         if len(report.jobs) > MOST_FEATURES:
-            raise StateError(
+            raise ReportError(
                 f"{host} reports on {len(report.jobs)} jobs; expected at most {MOST_FEATURES}"
             )
         before = _carriers(self._state.nodes.node(host).report)

@@ -27,7 +27,7 @@ from hopsum.controller.jobs.job import Job, move
 from hopsum.controller.jobs.job_request import planner_request
 from hopsum.controller.jobs.job_spec import JobSpec, spec_from, submission_of
 from hopsum.controller.jobs.job_state import LAST_JOB, MOST_NAME, JobError, JobState
-from hopsum.controller.jobs.journal import Journal, Record, Unrecorded, journal_of
+from hopsum.controller.jobs.journal import Journal, Record, UnrecordedError, journal_of
 from hopsum.controller.telemetry.event_log import EventKind, EventLog
 from hopsum.controller.telemetry.health import Element
 from hopsum.planning.model.request import EmbeddingOptions, PlanRequest, SwitchRole
@@ -79,10 +79,10 @@ class JobTable:
     """All jobs, including those that an earlier controller recorded in the journal or its file.
 
     In one `history` no job number is used twice, so no pair of job and epoch recurs; a table that
-    starts without the journal starts another history. Who owns the journal makes the table: it
-    compacts the file. `date`: seconds since 1970. `new_key`: random
-    bytes. Raises JobError, JournalError for a journal that cannot be read, Unrecorded for one that
-    cannot be written.
+    starts without the journal starts another history. Only the owner of the journal may make the
+    table, which compacts the file. `date`: seconds since 1970. `new_key`: random bytes. Raises
+    JobError, JournalError for a journal that cannot be read, UnrecordedError for one that cannot be
+    written.
     """
 
     def __init__(
@@ -250,7 +250,7 @@ class JobTable:
         left, lost = frozenset(bypassed), frozenset(avoided)
         try:
             self.keep(replace(job, request=request, plan=plan, bypassed=left, avoided=lost))
-        except Unrecorded as error:
+        except UnrecordedError as error:
             self._refused = True
             raise PlanError(
                 f"job {plan.job}: epoch {plan.epoch} cannot begin without a record: {error}; it is "
@@ -270,7 +270,7 @@ class JobTable:
     def keep(self, job: Job) -> None:
         """Record a job before acting on its state.
 
-        Raises Unrecorded: what would follow must not be done then.
+        Raises UnrecordedError: what would follow must not be done then.
         """
         if self._journal is None:
             return
@@ -280,7 +280,7 @@ class JobTable:
             try:
                 self._rewrite(self._journal)
                 self._many_lines = MANY_LINES
-            except Unrecorded as error:
+            except UnrecordedError as error:
                 self._many_lines = 2 * self._journal.lines
                 LOGGER.warning("the journal cannot be compacted: %s", error)
 
@@ -288,7 +288,7 @@ class JobTable:
         """Record a job; if that fails, `catch_up` does it later."""
         try:
             self.keep(job)
-        except Unrecorded as error:
+        except UnrecordedError as error:
             self._late[job.number] = _record(job)
             LOGGER.error(
                 "job %d is %s, which a restarted controller would not know: %s",
@@ -308,7 +308,7 @@ class JobTable:
             number, record = next(iter(self._late.items()))
             try:
                 self._journal.append(record)
-            except Unrecorded:
+            except UnrecordedError:
                 break
             del self._late[number]
             LOGGER.info("job %d is recorded now", number)
@@ -372,7 +372,7 @@ class JobTable:
 def _record(job: Job) -> Record:
     """Return a job as JSON data.
 
-    Of the request what the cluster chooses; the rest is as ever.
+    Of its request only the fields that the cluster has assigned: the others follow from the job.
     """
     request = job.request
     record = {

@@ -33,7 +33,7 @@ class JournalError(InputError):
     exit_code = 1
 
 
-class Unrecorded(OperationError):
+class UnrecordedError(OperationError):
     """A record that could not be written and is not in the file."""
 
 
@@ -124,6 +124,8 @@ class RealDisk:
 
 
 REAL_DISK = RealDisk()
+_BEGIN = b'{"number'
+"""Of every record."""
 
 
 class Journal(Protocol):
@@ -146,20 +148,19 @@ class Journal(Protocol):
         """Return all records, the oldest first. Raises JournalError."""
 
     def append(self, record: Record) -> None:
-        """Add a record; Unrecorded if that fails, without a trace of it."""
+        """Add a record; UnrecordedError if that fails, without a trace of it."""
 
     def rewrite(self, records: Iterable[Record]) -> None:
-        """Keep only these records. Raises Unrecorded."""
+        """Keep only these records. Raises UnrecordedError."""
 
 
 class FileJournal:
-    """The records of a file, created if missing. `key`: the first key of a record."""
+    """The records of a file, created if missing."""
 
-    def __init__(self, file: Path, key: str = "number", disk: Disk = REAL_DISK) -> None:
+    def __init__(self, file: Path, disk: Disk = REAL_DISK) -> None:
         self._given = file
         self.file = disk.locate(file)
         self._disk = disk
-        self._begin = f'{{"{key}'.encode()
         self.lines = 0
         self._whole: int | None = None
         """Bytes of complete records; the rest is a truncated one. None: unknown."""
@@ -209,9 +210,7 @@ class FileJournal:
         """Raise JournalError unless this starts a record rather than another kind of file."""
         # A file system may have extended the file before writing the data: then zeros follow.
         begun = rest.rstrip(b"\0")
-        if self._begin.startswith(begun[: len(self._begin)]) and (
-            number > 1 or not _is_json(begun)
-        ):
+        if _BEGIN.startswith(begun[: len(_BEGIN)]) and (number > 1 or not _is_json(begun)):
             return
         raise self._wrong(number, rest)
 
@@ -232,7 +231,7 @@ class FileJournal:
         )
 
     def append(self, record: Record) -> None:
-        """Add a record; Unrecorded, with the file as it was, if that fails."""
+        """Add a record; UnrecordedError, with the file as it was, if that fails."""
         line = json.dumps(record).encode() + b"\n"
         try:
             with self._disk.open(self.file, append=True) as file:
@@ -244,7 +243,7 @@ class FileJournal:
                         self._cut_off(file)
                     raise
         except OSError as error:
-            raise Unrecorded(f"{self.name} cannot be written: {error.strerror}") from error
+            raise UnrecordedError(f"{self.name} cannot be written: {error.strerror}") from error
         assert self._whole is not None
         self._whole += len(line)
         self.lines += 1
@@ -260,7 +259,7 @@ class FileJournal:
     def rewrite(self, records: Iterable[Record]) -> None:
         """Replace the file's records atomically.
 
-        Raises Unrecorded if that fails.
+        Raises UnrecordedError if that fails.
         """
         lines = [json.dumps(record).encode() + b"\n" for record in records]
         new = self.file.with_name(self.file.name + ".new")
@@ -272,7 +271,7 @@ class FileJournal:
         except OSError as error:
             with contextlib.suppress(OSError):
                 self._disk.remove(new)
-            raise Unrecorded(f"{self.name} cannot be written: {error.strerror}") from error
+            raise UnrecordedError(f"{self.name} cannot be written: {error.strerror}") from error
 
 
 def journal_of(journal: Path | Journal | None) -> Journal | None:

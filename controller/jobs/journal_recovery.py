@@ -42,7 +42,7 @@ def recover(file: Path) -> Recovery:
     """Rewrite a journal from its readable records; keep the damaged file as FILE.damaged.
 
     A journal without damage stays as it is. Raises JournalError for a file that cannot be read or
-    of which nothing can, and for a damaged one that a controller uses; Unrecorded for one that
+    of which nothing can, and for a damaged one that a controller uses; UnrecordedError for one that
     cannot be written.
     """
     journal = FileJournal(file)

@@ -22,14 +22,14 @@ LOGGER = logging.getLogger("hopsum.jobs")
 T = TypeVar("T")
 
 
-class RequestAbandoned(OperationError):
+class AbandonedError(OperationError):
     """The requester of a procedure no longer waits for it."""
 
     def __init__(self) -> None:
         super().__init__("its submission was interrupted")
 
 
-class Superseded(OperationError):
+class SupersededError(OperationError):
     """The rules being installed are out of date: a switch has failed meanwhile."""
 
 
@@ -104,16 +104,16 @@ class Procedures:
             self._go_on(running, value, error)
 
     def interrupt(self, number: int) -> None:
-        """Raise RequestAbandoned in a procedure that has not ended."""
+        """Raise AbandonedError in a procedure that has not ended."""
         running = self._running.get(number)
         if running is not None and (running.work or running.lock):
-            self._give_up(running, RequestAbandoned())
+            self._give_up(running, AbandonedError())
 
     def supersede(self) -> None:
-        """Raise Superseded in all procedures whose rules are being installed."""
+        """Raise SupersededError in all procedures whose rules are being installed."""
         for running in [*self._working.values()]:
             if running.installs:
-                self._give_up(running, Superseded())
+                self._give_up(running, SupersededError())
 
     def _give_up(self, running: RunningProcedure, error: Exception) -> None:
         if running.lock is not None:

@@ -33,7 +33,7 @@ from hopsum.controller.jobs.plan_costs import (
 from hopsum.controller.jobs.plan_store import Change, PlanStore
 from hopsum.controller.jobs.procedures import Compute, Lock, Procedure, Procedures
 from hopsum.controller.jobs.replanning import Cause, Replanner, ReplanningPolicy
-from hopsum.controller.telemetry.state import NetworkState
+from hopsum.controller.telemetry.state import SMOOTHING_SECONDS, NetworkState
 from hopsum.network.model import Network, NetworkError
 from hopsum.planning.model.demand import DirectedLink
 from hopsum.timing.estimate import estimate
@@ -95,7 +95,7 @@ class Reoptimization:
         if now > replanner.measured and elements:
             a_second = max(0, sent - replanner.sent) / (now - replanner.measured)
             rate = sending_rate(self.plans.network, plan, elements, a_second)
-            replanner.smooth(rate, now, self._state.options.smoothing)
+            replanner.smooth(rate, now, SMOOTHING_SECONDS)
         replanner.sent, replanner.measured = sent, now
         if self._due(active, round_, elements, now) is None:
             # Others that decide at present need not be waited for.

@@ -51,8 +51,8 @@ class Submission:
         """Submit a job: it runs as soon as its agents attend, or is queued behind others.
 
         Raises JobError, NetworkError, PlanError for a job that can never run here, or not now if it
-        is immediate, Unrecorded for one that cannot be recorded, and DriverError, TimeoutError if
-        switches do not take its rules; nothing is left of it then.
+        is immediate, UnrecordedError for one that cannot be recorded, and DriverError, TimeoutError
+        if switches do not take its rules; nothing is left of it then.
         """
         state, network = self._state, self._state.network
         state.jobs.check(spec)

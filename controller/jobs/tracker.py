@@ -52,8 +52,8 @@ class Agent:
     """Time when its stream opened."""
     fresh: bool = False
     """Whether it came then without having been ready before."""
-    fell: int = 0
-    """Number of its loss or failure among those of the job."""
+    failure: int = 0
+    """Number of its loss or failure among those of the job; 0: none."""
 
     @property
     def over(self) -> bool:
@@ -62,7 +62,7 @@ class Agent:
 
 
 class Tracker:
-    """One job: barrier at the start, release at the end, and events in between."""
+    """The agents of a job: they start together, and are released when all workers have ended."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Tracker:
         self.silence = silence
         self._patient_until = 0.0
         """Time until which agents may return after the controller itself was away."""
-        self._falls = 0
+        self._failure_count = 0
         self._cut: tuple[int, JobPlan] | None = None
         """The last boundary decided, and the plan that partitions tensors from there on."""
         self.deliberate = False
@@ -88,7 +88,10 @@ class Tracker:
         self._expect_auxiliary()
 
     def _expect_auxiliary(self, *, replaces: bool = False) -> None:
-        """Hosts other than workers: servers, which survive a restart, and relays, which do not."""
+        """Expect agents on hosts other than workers: servers and relays.
+
+        A server may come back in a new epoch, a relay cannot.
+        """
         for host in self.plan.auxiliary:
             role = "server" if host in self.plan.servers else "relay"
             if host not in self.agents:
@@ -154,7 +157,7 @@ class Tracker:
         if agent.over:
             return []
         why = "it lost its part in the job: it restarted, or the job had ended without a record"
-        return self._fall(agent, pb.FAILED, why)
+        return self._note_failure(agent, pb.FAILED, why)
 
     def needs_new_epoch(self, host: str, state: pb.AgentState) -> bool:
         """Whether a host that registers, in `state`, is a server of a started job without sums.
@@ -192,18 +195,18 @@ class Tracker:
                 report = message.finished.report
                 if (size := report.ByteSize()) > MOST_REPORT_BYTES:
                     why = f"its report has {size} bytes; expected at most {MOST_REPORT_BYTES}"
-                    return self._fall(agent, pb.FAILED, why)
+                    return self._note_failure(agent, pb.FAILED, why)
                 agent.state = pb.FINISHED
                 agent.report = report
             case "failed":
                 # Probably since another has ended that could still return.
-                return self._lose_absent() + self._fall(
+                return self._lose_absent() + self._note_failure(
                     agent, pb.FAILED, message.failed.reason[:MOST_REASON]
                 )
         return self._advance()
 
-    def gone(self, host: str, now: float) -> Outgoing:
-        """Process the end of an agent's stream: one that lives returns (`check`)."""
+    def leave(self, host: str, now: float) -> Outgoing:
+        """Process the end of an agent's stream; it is lost unless it returns in time (`check`)."""
         agent = self.agents[host]
         agent.connected, agent.due = False, max(now + RETURN_SECONDS, self._patient_until)
         failing = any(other.state == pb.FAILED for other in self.agents.values())
@@ -237,7 +240,7 @@ class Tracker:
             if self._done(agent):
                 continue
             if agent.connected and silent > self.silence:
-                out += self._fall(agent, pb.LOST, f"silent for {silent:.0f} s")
+                out += self._note_failure(agent, pb.LOST, f"silent for {silent:.0f} s")
             elif now >= agent.due:
                 out += self._lose(agent)
         return out
@@ -253,7 +256,7 @@ class Tracker:
         if self.released and agent.role != "worker":
             agent.state = pb.FINISHED
             return []
-        return self._fall(agent, pb.LOST, "its connection ended")
+        return self._note_failure(agent, pb.LOST, "its connection ended")
 
     def waiting(self, *, over: bool = False) -> Outgoing:
         """Notify every agent that the job waits for an unreachable element, or no longer does."""
@@ -302,9 +305,10 @@ class Tracker:
         message = pb.ControllerMessage(cut=pb.Cut(number=number, plan=plan_message(plan)))
         return [(a.host, message) for a in agents if a.connected and 0 < a.boundary <= number]
 
-    def _fall(self, agent: Agent, state: pb.AgentState, reason: str) -> Outgoing:
-        self._falls += 1
-        agent.state, agent.reason, agent.fell = state, reason, self._falls
+    def _note_failure(self, agent: Agent, state: pb.AgentState, reason: str) -> Outgoing:
+        """Note that an agent has failed or is lost; notify the others."""
+        self._failure_count += 1
+        agent.state, agent.reason, agent.failure = state, reason, self._failure_count
         message = pb.ControllerMessage(lost=pb.Lost(host=agent.host, reason=reason))
         out: Outgoing = [
             (other.host, message)
@@ -351,7 +355,7 @@ class Tracker:
         """Reasons why agents failed or are lost, by host, the first failure first."""
         return {
             agent.host: agent.reason
-            for agent in sorted(self.agents.values(), key=lambda agent: agent.fell)
+            for agent in sorted(self.agents.values(), key=lambda agent: agent.failure)
             if agent.state in (pb.FAILED, pb.LOST)
         }
 

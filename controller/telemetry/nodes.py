@@ -44,10 +44,8 @@ class Node:
 class Nodes:
     """The hosts of a network; their reports make up `state`."""
 
-    def __init__(
-        self, network: Network, state: NetworkState | None = None, now: float = 0.0
-    ) -> None:
-        self.state = state or NetworkState(network)
+    def __init__(self, network: Network, now: float = 0.0) -> None:
+        self.state = NetworkState(network)
         self._network = network
         self._nodes = {host: Node(host, since=now) for host in network.hosts}
 
@@ -93,7 +91,7 @@ class Nodes:
         self.state.forget(host)
 
     def take(self, host: str, report: pb.NodeReport, now: float) -> None:
-        """Process a report; StateError if it is impossible, and it is ignored."""
+        """Process a report; ReportError if it is impossible, and it is ignored."""
         node = self.node(host)
         node.heard = now
         self.state.take_report(host, report, now)
@@ -104,12 +102,12 @@ class Nodes:
         for node in self._nodes.values():
             node.heard = min(node.heard + seconds, now)
 
-    def silent(self, now: float, patience: float = SILENCE_SECONDS) -> list[str]:
-        """Return attached hosts that have been silent for longer than `patience` s."""
+    def silent(self, now: float) -> list[str]:
+        """Return attached hosts that have been silent for longer than `SILENCE_SECONDS`."""
         return [
             node.host
             for node in self._nodes.values()
-            if node.attached and now - node.heard > patience
+            if node.attached and now - node.heard > SILENCE_SECONDS
         ]
 
     def links(self, host: str) -> list[pb.LinkRate]:

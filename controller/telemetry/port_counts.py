@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from hopsum.controller import clock
 from hopsum.controller.telemetry.nodes import REPORT_SECONDS
-from hopsum.controller.telemetry.state import NetworkState, PortBytes, StateError
+from hopsum.controller.telemetry.state import NetworkState, PortBytes, ReportError
 from hopsum.network.model import Network
 
 LOGGER = logging.getLogger("hopsum.cluster")
@@ -35,6 +35,6 @@ async def count_ports(network: Network, link_bytes: LinkBytes, state: NetworkSta
             ]
             try:
                 state.count(name, ports, now)
-            except StateError as error:
+            except ReportError as error:
                 # A burst may be above a link's rate; the next reading is taken again.
                 LOGGER.warning("%s", error)

@@ -16,7 +16,7 @@ Slots = Mapping[str, Sequence[SlotState]]
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingChild:
     """A child that an incomplete slot waits for.
 
     `neighbour`: the node at the port where it should arrive; `workers`: of its contributions;
@@ -39,14 +39,14 @@ class Missing:
         )
 
 
-def missing_message(missing: Missing) -> pb.MissingChild:
+def missing_message(missing: MissingChild) -> pb.MissingChild:
     """Return the message of a missing child."""
     return pb.MissingChild(**asdict(missing))
 
 
-def missing_from(message: pb.MissingChild) -> Missing:
+def missing_from(message: pb.MissingChild) -> MissingChild:
     """Return the missing child of a message."""
-    return Missing(
+    return MissingChild(
         tree=message.tree,
         fragment=message.fragment,
         switch=message.switch,
@@ -79,7 +79,7 @@ async def read_slots(
     }
 
 
-def find_missing(network: Network, plan: JobPlan, slots: Slots) -> list[Missing]:
+def find_missing(network: Network, plan: JobPlan, slots: Slots) -> list[MissingChild]:
     """Return the missing children of incomplete slots, unless those are incomplete slots too."""
     found = []
     for tree in plan.trees:
@@ -99,7 +99,7 @@ def find_missing(network: Network, plan: JobPlan, slots: Slots) -> list[Missing]
                     if below is not None and not below.cleared and not below.complete:
                         continue
                     found.append(
-                        Missing(
+                        MissingChild(
                             tree=tree.tree,
                             fragment=state.fragment,
                             switch=name,

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 
 from hopsum.network.model import Network, shorten
 from hopsum.planning.model.demand import DirectedLink
@@ -24,32 +23,16 @@ FORGOTTEN = 10
 """Time constants after which an expected change has no effect any more."""
 
 
-class StateError(InputError):
-    """The state of a cluster or a slot cannot be read."""
+SMOOTHING_SECONDS = 5.0
+"""Time constant of smoothing: a step in the load has 63 % of its effect after this time."""
+AGE_LIMIT_SECONDS = 15.0
+"""Maximum age of a report. (Agents report every second.)"""
+RATE_TOLERANCE = 0.05
+"""Tolerance of rates above the link's: shapers send bursts, and clocks are read in turn."""
 
 
-@dataclass(frozen=True, slots=True)
-class StateOptions:
-    """Options for processing reports. Times in seconds."""
-
-    smoothing: float = 5.0
-    """Time constant of smoothing: a step in the load has 63 % of its effect after this time."""
-    age_limit: float = 15.0
-    """Maximum age of a report. (Agents report every second.)"""
-    tolerance: float = 0.05
-    """Tolerance of rates above the link's: shapers send bursts, and clocks are read in turn."""
-    grains: int = 100
-    """Free bandwidth is quantised to this many steps of a link's rate, rounded down: planners
-    compute with exact fractions, whose denominators would grow without bound."""
-
-    def __post_init__(self) -> None:
-        for name in ("smoothing", "age_limit"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} {getattr(self, name)}: expected above 0 s")
-        if not self.tolerance >= 0 or self.grains < 1:
-            raise ValueError(
-                f"tolerance {self.tolerance}, grains {self.grains}: expected 0 or more, 1 or more"
-            )
+class ReportError(InputError):
+    """An impossible report of a host or switch; the message names it, and what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +93,8 @@ class _Move:
 class NetworkState:
     """Used and free bandwidth of every direction of every link."""
 
-    def __init__(self, network: Network, options: StateOptions | None = None) -> None:
+    def __init__(self, network: Network) -> None:
         self.network = network
-        self.options = options or StateOptions()
         self._estimates: dict[DirectedLink, dict[str, _Estimate]] = {}
         self._readings: dict[str, _Reading] = {}
         self._reported: dict[str, float] = {}
@@ -121,7 +103,7 @@ class NetworkState:
     # -- reports
 
     def take_report(self, host: str, report: pb.NodeReport, now: float) -> None:
-        """Process an agent's raw report. Raises StateError."""
+        """Process an agent's raw report. Raises ReportError."""
         self.report(
             host,
             [
@@ -138,7 +120,7 @@ class NetworkState:
         )
 
     def report(self, node: str, uses: Iterable[InterfaceUse], now: float) -> None:
-        """Process rates measured by a host or switch since its last report. Raises StateError."""
+        """Process rates measured by a host or switch since its last report. Raises ReportError."""
         uses = list(uses)
         self._check_node(node, [use.peer for use in uses])
         self._check_time(node, now)
@@ -154,7 +136,7 @@ class NetworkState:
         """Process counters of a host or switch; rates follow from the previous reading.
 
         The first reading, and that of a port whose counters were reset (its switch was restarted),
-        give no rate. Raises StateError.
+        give no rate. Raises ReportError.
         """
         ports = list(ports)
         read = {port.peer: port for port in ports}
@@ -162,7 +144,7 @@ class NetworkState:
         for port in ports:
             for what, value in (("sent", port.sent), ("received", port.received)):
                 if value < 0:
-                    raise StateError(
+                    raise ReportError(
                         f"{node}: {value} bytes {what} at the port to {port.peer}: expected a "
                         "counter, 0 or more"
                     )
@@ -173,7 +155,7 @@ class NetworkState:
             return
         elapsed = now - before.at
         if not elapsed > 0:
-            raise StateError(
+            raise ReportError(
                 f"{node}: counters of {now:.6f} s, after those of {before.at:.6f} s: expected a "
                 "later reading"
             )
@@ -212,7 +194,7 @@ class NetworkState:
             more[link] = more.get(link, 0.0) + change
         self._moves[job] = _Move(more, now)
         # After this time the expectation has decayed.
-        last = now - FORGOTTEN * self.options.smoothing
+        last = now - FORGOTTEN * SMOOTHING_SECONDS
         self._moves = {job: move for job, move in self._moves.items() if move.at > last}
 
     def _expected(self, now: float) -> dict[DirectedLink, float]:
@@ -224,7 +206,7 @@ class NetworkState:
         return expected
 
     def _expected_of(self, move: _Move, now: float) -> dict[DirectedLink, float]:
-        left = math.exp(min(0.0, move.at - now) / self.options.smoothing)
+        left = math.exp(min(0.0, move.at - now) / SMOOTHING_SECONDS)
         return {link: left * more for link, more in move.more.items()}
 
     def forget(self, node: str) -> None:
@@ -239,10 +221,10 @@ class NetworkState:
     ) -> None:
         estimates = self._estimates.setdefault(link, {})
         old = estimates.get(node)
-        if old is None or now - old.at > self.options.age_limit:
+        if old is None or now - old.at > AGE_LIMIT_SECONDS:
             estimates[node] = _Estimate(used, free, now)
             return
-        weight = -math.expm1(-(now - old.at) / self.options.smoothing)
+        weight = -math.expm1(-(now - old.at) / SMOOTHING_SECONDS)
         old.used += weight * (used - old.used)
         old.free = (
             free if free is None or old.free is None else old.free + weight * (free - old.free)
@@ -252,22 +234,22 @@ class NetworkState:
     def _check_node(self, node: str, peers: list[str]) -> None:
         known = set(self.network.ports(node).values())
         if node not in self.network.hosts and node not in self.network.switches:
-            raise StateError(
+            raise ReportError(
                 f"a report of {node!r}: there is no such node in {self.network.name}; nodes: "
                 f"{shorten([*self.network.switches, *self.network.hosts])}"
             )
         for peer in peers:
             if peer not in known:
-                raise StateError(
+                raise ReportError(
                     f"{node} reports a link to {peer!r}; its links go to {shorten(sorted(known))}"
                 )
             if peers.count(peer) > 1:
-                raise StateError(f"{node} reports its link to {peer} more than once")
+                raise ReportError(f"{node} reports its link to {peer} more than once")
 
     def _check_time(self, node: str, now: float) -> None:
         before = self._reported.get(node, -math.inf)
         if not (math.isfinite(now) and now >= before):
-            raise StateError(
+            raise ReportError(
                 f"{node}: a report of {now} s, after one of {before:.6f} s: expected a later time"
             )
 
@@ -280,15 +262,15 @@ class NetworkState:
             rates += [(f"{verb}, with what it says is left,", used + free)]
         for what, rate in rates:
             if not math.isfinite(rate) or rate < 0:
-                raise StateError(
+                raise ReportError(
                     f"{node} reports that it {what} {rate} bit/s on its link to {peer}: expected a "
                     "finite rate, 0 or more"
                 )
-            if bandwidth is not None and rate > (1 + self.options.tolerance) * bandwidth:
-                raise StateError(
+            if bandwidth is not None and rate > (1 + RATE_TOLERANCE) * bandwidth:
+                raise ReportError(
                     f"{node} reports that it {what} {rate:.6g} bit/s on its link to {peer}, which "
                     f"carries {bandwidth:.6g} bit/s: expected no more than that (and "
-                    f"{self.options.tolerance:.0%} for bursts)"
+                    f"{RATE_TOLERANCE:.0%} for bursts)"
                 )
 
     # -- results
@@ -299,7 +281,7 @@ class NetworkState:
         fresh = [
             estimate
             for estimate in self._estimates.get((u, v), {}).values()
-            if now - estimate.at <= self.options.age_limit
+            if now - estimate.at <= AGE_LIMIT_SECONDS
         ]
         used = max((estimate.used for estimate in fresh), default=0.0)
         lefts = [estimate.free for estimate in fresh if estimate.free is not None]
@@ -315,29 +297,6 @@ class NetworkState:
     def links(self, now: float) -> dict[DirectedLink, LinkState]:
         """Every direction of every link at `now`."""
         return {(u, v): self.link(u, v, now) for u, v in self.network.directed_links()}
-
-    def free(
-        self, now: float, own: Mapping[DirectedLink, float] | None = None
-    ) -> dict[DirectedLink, Fraction]:
-        """Return free bit/s in every direction, for a planner; StateError for a link without
-        bandwidth.
-
-        In steps of 1 / `grains` of a link's rate, rounded down. `own`: bit/s that the job to be
-        re-planned uses itself and would release, at most the bandwidth in use.
-        """
-        shares = self.shares(now, own)
-        free: dict[DirectedLink, Fraction] = {}
-        for u, v in self.network.directed_links():
-            if (u, v) not in shares:
-                raise StateError(
-                    f"link {u}-{v} has no bandwidth, so its residual bandwidth is unknown; "
-                    "give it one (in the file, or --link-rate)"
-                )
-            # A millionth of a grain makes up for rounding in the smoothing.
-            steps = math.floor(shares[u, v] * self.options.grains + 1e-6)
-            whole = Fraction(str(self.network.link(u, v).bandwidth))
-            free[u, v] = whole * Fraction(steps, self.options.grains)
-        return free
 
     def shares(
         self, now: float, own: Mapping[DirectedLink, float] | None = None

@@ -16,7 +16,7 @@ from google.protobuf.json_format import MessageToJson, Parse, ParseError
 from hopsum.collectives.messages import network_from
 from hopsum.controller.jobs.job_state import JobState
 from hopsum.controller.telemetry.event_log import KEPT
-from hopsum.controller.web.sources import StateError, StateSource
+from hopsum.controller.web.sources import SourceError, StateSource
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.errors import InputError
 
@@ -34,7 +34,7 @@ class RecordingError(InputError):
     """A file that is not a recording."""
 
 
-class Recording:
+class Recording(StateSource):
     """States of one cluster, the oldest first; a `StateSource` whose current state is the last.
 
     One thread may add while another reads.
@@ -63,20 +63,20 @@ class Recording:
         self._states = states
 
     async def state(self) -> pb.ClusterState:
-        """Return the last state; StateError if there is none yet."""
+        """Return the last state; SourceError if there is none yet."""
         if not self._states and self._live:
-            raise StateError("nothing is recorded yet; the run is being prepared")
+            raise SourceError("nothing is recorded yet; the run is being prepared")
         if not self._states:
-            raise StateError("nothing is recorded: the run failed before its network was up")
+            raise SourceError("nothing is recorded: the run failed before its network was up")
         return self._states[-1]
 
     async def slot(self, switch: str, slot: int) -> pb.Slot:
-        """Raise StateError: slots are read at running switches."""
-        raise StateError("a recording has no slot contents; read them while a job runs")
+        """Raise SourceError: slots are read at running switches."""
+        raise SourceError("a recording has no slot contents; read them while a job runs")
 
     async def missing(self, job: int) -> list[str]:
-        """Raise StateError: slots are read at running switches."""
-        raise StateError("a recording has no slot contents; read them while a job runs")
+        """Raise SourceError: slots are read at running switches."""
+        raise SourceError("a recording has no slot contents; read them while a job runs")
 
     def frames(self) -> Sequence[pb.ClusterState]:
         """Return all states, the oldest first."""

@@ -22,7 +22,7 @@ from prometheus_client.exposition import choose_encoder
 from hopsum.collectives.messages import network_from
 from hopsum.controller.jobs.job_state import LAST_JOB
 from hopsum.controller.web.metrics import registry_of
-from hopsum.controller.web.sources import StateError, StateSource
+from hopsum.controller.web.sources import SourceError, StateSource
 from hopsum.network.layout import MARGIN, WIDTH, positions, sizes
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.errors import OperationError
@@ -238,7 +238,7 @@ async def _explain(request: web.Request, handler: Handler) -> web.StreamResponse
     """Answer with 503 and the reason if the state cannot be read."""
     try:
         response = await handler(request)
-    except StateError as error:
+    except SourceError as error:
         raise web.HTTPServiceUnavailable(text=f"{error}\n") from None
     if not response.prepared:
         response.headers.update(HEADERS)
@@ -335,7 +335,7 @@ async def _events(request: web.Request) -> web.StreamResponse:
         while True:
             try:
                 present, state = await source.state_json()
-            except StateError as error:
+            except SourceError as error:
                 why = " ".join(str(error).split())
                 sent = SAME
                 if why != unavailable:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from hopsum.cli import configuration_check
 from hopsum.cli.configuration_check import check_controller, check_file
 from hopsum.cli.main import app
-from hopsum.controller.api.authority import Certified, certify, open_authority
+from hopsum.controller.api.authority import CertificateSubject, certify, open_authority
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.version import version
 
@@ -22,8 +22,8 @@ from hopsum.protocol.version import version
 def certificates(tmp_path: Path) -> Path:
     folder = tmp_path / "certificates"
     authority = open_authority(folder, 100)
-    certify(folder, authority, Certified("controller", ["localhost"]), 100)
-    certify(folder, authority, Certified("old", ["localhost"]), 5)
+    certify(folder, authority, CertificateSubject("controller", ["localhost"]), 100)
+    certify(folder, authority, CertificateSubject("old", ["localhost"]), 5)
     return folder
 
 

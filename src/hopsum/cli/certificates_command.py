@@ -46,11 +46,16 @@ def certificates(
     topology: NetworkOption = None,
 ) -> None:
     """Make an authority, and certificates for controller, hosts, switches and people."""
-    from hopsum.controller.api.authority import AUTHORITY, Certified, certify, open_authority
+    from hopsum.controller.api.authority import (
+        AUTHORITY,
+        CertificateSubject,
+        certify,
+        open_authority,
+    )
     from hopsum.network.loaders import load_network
 
     loaded = load_network(network, workers=workers, servers=servers)
-    wanted = [Certified("controller", controller)]
+    wanted = [CertificateSubject("controller", controller)]
     for text in switch or ():
         name, equals, address = text.partition("=")
         if not equals or name not in loaded.switches:
@@ -58,10 +63,10 @@ def certificates(
                 f"switch {text!r:.80}: expected NAME=ADDRESS, with NAME one of "
                 f"{', '.join(loaded.switches)}"
             )
-        wanted.append(Certified(name, [address]))
-    wanted += [Certified(host) for host in loaded.hosts]
+        wanted.append(CertificateSubject(name, [address]))
+    wanted += [CertificateSubject(host) for host in loaded.hosts]
     for role, people in ((Role.OPERATOR, operator), (Role.USER, user), (Role.VIEWER, viewer)):
-        wanted += [Certified(name, role=role) for name in people or ()]
+        wanted += [CertificateSubject(name, role=role) for name in people or ()]
     names = [each.name for each in wanted] + [AUTHORITY]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:

@@ -34,7 +34,7 @@ from hopsum.cli.console import notify
 from hopsum.cli.option_groups import with_groups
 from hopsum.collectives.plan import WINDOW_BMV2, WINDOW_EMBEDDED
 from hopsum.collectives.workload import MOST_TENSORS
-from hopsum.controller.api.serving import known_at
+from hopsum.controller.api.serving import listen_and_publish
 from hopsum.controller.ha.election import Election, name_of_process
 from hopsum.controller.ha.etcd import etcd_address, is_etcd
 from hopsum.controller.jobs.priorities import (
@@ -325,7 +325,7 @@ def serve(
             known_switches(loaded, bmv2 or []),
             for_switches,
         ),
-        known_at(address, own, group=group),
+        listen_and_publish(address, own, group=group),
         notify,
         web_option(dashboard, web),
         None if etcd is None else Election(etcd, name_of_process(address), notify),

@@ -327,7 +327,7 @@ def doctor(
         findings += check_controller(controller)
     for name in interface or ():
         findings += check_interface(name)
-    # Missing features of the machine are not errors; an unusable file or controller is.
+    # MissingChild features of the machine are not errors; an unusable file or controller is.
     failed = one and not all(found.ok for found in findings)
     if as_json:
         print_json([finding.to_dict() for finding in findings])

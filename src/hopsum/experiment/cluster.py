@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from hopsum.controller.api.listening import Listen
-from hopsum.controller.api.serving import known_at, serve_cluster
+from hopsum.controller.api.serving import listen_and_publish, serve_cluster
 from hopsum.controller.dataplane.connection import open_channel, over_tls
 from hopsum.controller.dataplane.driver import ELECTION_ID, Driver, SwitchTarget
 from hopsum.controller.dataplane.pipeline import Pipeline
@@ -32,7 +32,7 @@ from hopsum.controller.ha.election import Election
 from hopsum.controller.ha.etcd import Etcd, EtcdError
 from hopsum.controller.ha.etcd_journal import EtcdJournal
 from hopsum.controller.jobs.cluster import Cluster
-from hopsum.controller.jobs.journal import Unrecorded
+from hopsum.controller.jobs.journal import UnrecordedError
 from hopsum.controller.jobs.settings import ClusterSettings
 from hopsum.experiment.description import Engine
 from hopsum.experiment.event_loop import interruption
@@ -114,7 +114,7 @@ def run_controller(
                     try:
                         await serve(led, leadership.election_id, leadership.lost.wait)
                         notify(f"no longer leader: {leadership.why}")
-                    except (EtcdError, Unrecorded) as error:
+                    except (EtcdError, UnrecordedError) as error:
                         notify(f"cannot become leader: {error}")
 
         async def serve_until_interrupted() -> None:
@@ -213,7 +213,7 @@ async def with_running_cluster(
         async with serve_cluster(
             network,
             driver,
-            known_at(f"unix:{folder}/controller"),
+            listen_and_publish(f"unix:{folder}/controller"),
             settings,
             # Other errors are reported where they occur.
             other_links=Bmv2Links(emulation).states if emulation.engine == Engine.BMV2 else None,

@@ -14,7 +14,7 @@ from cryptography import x509
 from hopsum.controller.api.authority import (
     AuthorityError,
     CertificateNameError,
-    Certified,
+    CertificateSubject,
     certify,
     days_left,
     open_authority,
@@ -34,9 +34,9 @@ def names(path: Path) -> tuple[str, list[str]]:
 def test_certificates_name_hosts_addresses_and_roles(tmp_path: Path) -> None:
     authority = open_authority(tmp_path, 10)
     for whom in (
-        Certified("controller", ["192.0.2.1", "::1", "ctl.example"]),
-        Certified("h1"),
-        Certified("alice", role=Role.OPERATOR),
+        CertificateSubject("controller", ["192.0.2.1", "::1", "ctl.example"]),
+        CertificateSubject("h1"),
+        CertificateSubject("alice", role=Role.OPERATOR),
     ):
         assert certify(tmp_path, authority, whom, 10)
         check_tls(
@@ -54,16 +54,16 @@ def test_certificates_name_hosts_addresses_and_roles(tmp_path: Path) -> None:
 
 def test_existing_certificates_are_kept(tmp_path: Path) -> None:
     first = open_authority(tmp_path, 10)
-    assert certify(tmp_path, first, Certified("h1"), 10)
+    assert certify(tmp_path, first, CertificateSubject("h1"), 10)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     again = open_authority(tmp_path, 10)
     assert again.certificate == first.certificate
-    assert not certify(tmp_path, again, Certified("h1"), 10)
+    assert not certify(tmp_path, again, CertificateSubject("h1"), 10)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
-    certify(tmp_path / "new", open_authority(tmp_path / "new", 1), Certified("h1"), 1)
+    certify(tmp_path / "new", open_authority(tmp_path / "new", 1), CertificateSubject("h1"), 1)
     for name in ("authority.key", "h1.key"):
         assert (tmp_path / "new" / name).stat().st_mode & 0o777 == 0o600
 
@@ -82,8 +82,8 @@ def test_tls_takes_what_its_authority_has_certified(
 ) -> None:
     for folder in ("ours", "theirs"):
         authority = open_authority(tmp_path / folder, 2)
-        certify(tmp_path / folder, authority, Certified("controller", ["localhost"]), 2)
-        certify(tmp_path / folder, authority, Certified("h1"), 2)
+        certify(tmp_path / folder, authority, CertificateSubject("controller", ["localhost"]), 2)
+        certify(tmp_path / folder, authority, CertificateSubject("h1"), 2)
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     # With 1.3 a client learns only later that its certificate is refused.
     server.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -117,7 +117,7 @@ def test_tls_takes_what_its_authority_has_certified(
 
 def test_days_left_are_counted(tmp_path: Path) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    certify(tmp_path, open_authority(tmp_path, 30, now), Certified("h1"), 20, now)
+    certify(tmp_path, open_authority(tmp_path, 30, now), CertificateSubject("h1"), 20, now)
     assert days_left(tmp_path / "h1.pem", now + timedelta(days=5)) == 15
     assert days_left(tmp_path / "authority.pem", now + timedelta(days=31)) == -1
 
@@ -125,13 +125,13 @@ def test_days_left_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", "a/b", ".a", "x" * 65, "\N{SNOWMAN}", "a\n"])
 def test_names_unfit_for_files_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(CertificateNameError, match="expected 1 to 64 letters"):
-        certify(tmp_path, open_authority(tmp_path, 1), Certified(name), 1)
+        certify(tmp_path, open_authority(tmp_path, 1), CertificateSubject(name), 1)
 
 
 @pytest.mark.parametrize("address", ["", "ä.example", "a..b", "a b", "x" * 300])
 def test_an_invalid_address_is_refused(tmp_path: Path, address: str) -> None:
     with pytest.raises(CertificateNameError, match="expected an IP address or a DNS name"):
-        certify(tmp_path, open_authority(tmp_path, 1), Certified("c", [address]), 1)
+        certify(tmp_path, open_authority(tmp_path, 1), CertificateSubject("c", [address]), 1)
 
 
 def test_an_invalid_authority_is_reported(tmp_path: Path) -> None:

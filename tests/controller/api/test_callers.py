@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hopsum.controller.api import service
-from hopsum.controller.api.callers import MAY_CALL, Caller, owner_of, user
+from hopsum.controller.api.callers import MAY_CALL, Caller, caller_by_user, owner_of
 from hopsum.controller.api.client import ControllerClient
 from hopsum.host_agent.node.client import NodeClient
 from hopsum.protocol import hopsum_pb2 as pb
@@ -185,7 +185,7 @@ def test_roles_of_certificates(tmp_path: Path, caplog: pytest.LogCaptureFixture)
 def test_the_owner_in_a_submission_is_ignored(world: World) -> None:
     submission = ring("mine", "h1,h2")
     submission.owner = "CN=somebody"
-    assert world.queries.submit(submission).owner == str(user(os.geteuid()).name)
+    assert world.queries.submit(submission).owner == str(caller_by_user(os.geteuid()).name)
 
 
 def test_owners_outlive_the_controller(world: World) -> None:
@@ -202,7 +202,7 @@ def test_jobs_of_one_who_is_no_operator_are_bounded(
     world.queries.submit(ring("first", "h1,h2"))
     world.queries.submit(ring("second", "h1,h2"))
     somebody = Caller("somebody", Role.USER)
-    monkeypatch.setattr("hopsum.controller.api.listening.user", lambda uid: somebody)
+    monkeypatch.setattr("hopsum.controller.api.listening.caller_by_user", lambda uid: somebody)
     world.stop()
     world.start()
     world.queries.submit(ring("third", "h1,h2"))

@@ -12,7 +12,7 @@ from hopsum.controller.ha.election import Leadership
 from hopsum.controller.ha.etcd import Etcd, EtcdAddress
 from hopsum.controller.ha.etcd_journal import EtcdJournal
 from hopsum.controller.jobs.job_table import JobTable
-from hopsum.controller.jobs.journal import JournalError, Unrecorded
+from hopsum.controller.jobs.journal import JournalError, UnrecordedError
 from tests.controller.jobs.test_job_table import job as make_job
 from tests.support.etcd import EtcdServer, needs_etcd
 
@@ -66,7 +66,7 @@ def test_rewriting_removes_what_is_forgotten_in_parts(
         journal.read()
         Etcd(address).change({}, [leadership.fence.key])
         journal.rewrite(wanted)
-        with pytest.raises(Unrecorded):
+        with pytest.raises(UnrecordedError):
             journal.rewrite(wanted[1:])
 
     asyncio.run(check())
@@ -78,7 +78,7 @@ def test_a_leader_of_an_earlier_term_writes_nothing(address: EtcdAddress) -> Non
         old.append(record(1))
         new, newer = await begin_term(address)
         assert newer.election_id > term.election_id
-        with pytest.raises(Unrecorded, match="another controller, which leads now"):
+        with pytest.raises(UnrecordedError, match="another controller, which leads now"):
             old.append(record(1, spoilt=True))
         await asyncio.wait_for(term.lost.wait(), 60)
         assert term.why == "another controller leads"
@@ -94,7 +94,7 @@ def test_an_etcd_that_is_away(server: EtcdServer, address: EtcdAddress) -> None:
         journal, term = await begin_term(address)
         server.pause()
         try:
-            with pytest.raises(Unrecorded, match=r"etcd://.* cannot be written: .*no answer"):
+            with pytest.raises(UnrecordedError, match=r"etcd://.* cannot be written: .*no answer"):
                 journal.append(record(1))
         finally:
             server.go_on()

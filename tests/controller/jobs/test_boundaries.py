@@ -91,11 +91,11 @@ def test_a_new_epoch_of_a_job_with_boundaries_is_no_cut() -> None:
 
 def test_a_relay_cannot_start_over() -> None:
     tracker = running()
-    tracker.gone("h3", 1.0)
+    tracker.leave("h3", 1.0)
     (_, refused), *_ = tracker.register("h3", 1.0)
     assert "a relay cannot join it again" in refused.refused.reason
     assert tracker.agents["h3"].state == pb.FAILED
     tracker = running()
-    tracker.gone("h3", 1.0)
+    tracker.leave("h3", 1.0)
     ((_, welcome), *_) = tracker.register("h3", 1.0, pb.RUNNING)
     assert welcome.HasField("welcome")

@@ -19,7 +19,7 @@ from hopsum.controller.jobs.job_spec import JobSpec
 from hopsum.controller.jobs.job_state import JobState
 from hopsum.controller.jobs.settings import ClusterSettings
 from hopsum.controller.jobs.sharing import SharingPolicy
-from hopsum.controller.telemetry.state import StateError
+from hopsum.controller.telemetry.state import ReportError
 from hopsum.host_agent.node.client import NodeClient
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.channel import ControllerError
@@ -135,7 +135,7 @@ def test_levels_follow_progress_and_reach_the_hosts(tmp_path: Path) -> None:
         assert not received
         report("h2", 10, 4.0)
         assert received == [("h1", 2, 10), ("h2", 2, 10), ("h3", 2, 0)]
-        with pytest.raises(StateError, match=r"h1 reports that it sends -1\.0 bit/s"):
+        with pytest.raises(ReportError, match=r"h1 reports that it sends -1\.0 bit/s"):
             lie = pb.InterfaceReport(peer="s1", sent=-1.0)
             cluster.take_report("h1", pb.NodeReport(interfaces=[lie]), 5.0)
         await cluster.cancel(cluster.jobs.find(1))
@@ -191,7 +191,7 @@ def test_an_agent_has_no_say_in_jobs_of_others() -> None:
         assert set(received) <= {1}
         assert job.sent_bytes == 2 * 19_000
         many = pb.NodeReport(jobs=[pb.JobFeatures(job=1)] * (MOST_FEATURES + 1))
-        with pytest.raises(StateError, match="h1 reports on 4097 jobs; expected at most 4096"):
+        with pytest.raises(ReportError, match="h1 reports on 4097 jobs; expected at most 4096"):
             cluster.take_report("h1", many, 20.0)
         await cluster.close()
 

@@ -20,7 +20,7 @@ from hopsum.controller.jobs.cluster import Cluster
 from hopsum.controller.jobs.job import Job
 from hopsum.controller.jobs.job_spec import JobSpec
 from hopsum.controller.jobs.job_state import JobState
-from hopsum.controller.jobs.journal import FileJournal, Unrecorded
+from hopsum.controller.jobs.journal import FileJournal, UnrecordedError
 from hopsum.controller.jobs.settings import ClusterSettings
 from hopsum.coordination.tree import TreeLimits
 from hopsum.network.loaders import load_network
@@ -62,7 +62,7 @@ def test_a_job_that_cannot_be_recorded_is_not_taken(disk: VirtualDisk) -> None:
     async def main() -> None:
         cluster = new_cluster(disk)
         disk.fill(20)
-        with pytest.raises(Unrecorded, match="jobs cannot be written: No space left"):
+        with pytest.raises(UnrecordedError, match="jobs cannot be written: No space left"):
             await cluster.submit(spec("a"))
         assert list(cluster.jobs) == []
         assert cluster.plans.plans() == []
@@ -261,7 +261,7 @@ def test_a_journal_that_cannot_be_shortened_goes_on(
         job = await cluster.submit(spec("a"))
 
         def refuse(records: object) -> None:
-            raise Unrecorded("no room for two")
+            raise UnrecordedError("no room for two")
 
         with monkeypatch.context() as patched:
             patched.setattr(kept, "rewrite", refuse)

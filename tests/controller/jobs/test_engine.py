@@ -25,7 +25,7 @@ from hopsum.controller.jobs.engine import JobEngine
 from hopsum.controller.jobs.job import Job
 from hopsum.controller.jobs.job_spec import JobSpec
 from hopsum.controller.jobs.job_state import NEXT, JobState
-from hopsum.controller.jobs.journal import Record, Unrecorded
+from hopsum.controller.jobs.journal import Record, UnrecordedError
 from hopsum.controller.jobs.settings import ClusterSettings
 from hopsum.network.loaders import load_network
 from hopsum.protocol import hopsum_pb2 as pb
@@ -62,7 +62,7 @@ class Memory:
 
     def append(self, record: Record) -> None:
         if self.full:
-            raise Unrecorded("no space")
+            raise UnrecordedError("no space")
         self.records.append(record)
 
     def rewrite(self, records: Iterable[Record]) -> None:
@@ -101,8 +101,8 @@ class Driven:
             self.handle(events.SwitchChanged(switch, True, {}))
         self.gives_up = False
         self._restoring = self._number + 1
-        self.ask(lambda request: events.Restored(request))
-        self.handle(events.Opened())
+        self.ask(lambda request: events.RestoreRequested(request))
+        self.handle(events.ServiceOpened())
 
     # -- the engine's environment
 
@@ -187,17 +187,17 @@ class Driven:
             window=self._choose([32, 128]),
             immediate=self._choose([False, False, True]),
         )
-        self.ask(lambda request: events.Submitted(request, spec))
+        self.ask(lambda request: events.JobSubmitted(request, spec))
 
     def cancel(self) -> None:
         if jobs := [*self.engine.jobs]:
             job = self._choose(jobs)
-            self.ask(lambda request: events.Cancelled(request, job.number, "changed my mind"))
+            self.ask(lambda request: events.CancelRequested(request, job.number, "changed my mind"))
 
     def abandon(self) -> None:
         if requests := sorted(self.requests - {self._restoring}):
             request = self._choose(requests)
-            self.handle(events.Abandoned(request))
+            self.handle(events.RequestAbandoned(request))
             self.requests.discard(request)
 
     def change_switch(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopsum.controller.jobs.journal import FileJournal, JournalError, Record, Unrecorded
+from hopsum.controller.jobs.journal import FileJournal, JournalError, Record, UnrecordedError
 from hopsum.protocol.errors import InputError
 from hopsum.simulation.disk import VirtualDisk
 
@@ -50,7 +50,7 @@ def test_an_incomplete_record_is_truncated(
 ) -> None:
     before = disk.content()
     disk.fill(room)
-    with pytest.raises(Unrecorded, match="jobs cannot be written: No space left on device"):
+    with pytest.raises(UnrecordedError, match="jobs cannot be written: No space left on device"):
         virtual.append(RECORDS[3])
     assert disk.content() == before
     disk.free()
@@ -63,7 +63,7 @@ def test_the_rest_of_a_record_is_cut_off_later_if_it_cannot_be_at_once(
     virtual: FileJournal, disk: VirtualDisk
 ) -> None:
     disk.tear(9, lambda: None)
-    with pytest.raises(Unrecorded):
+    with pytest.raises(UnrecordedError):
         virtual.append(RECORDS[3])
     assert disk.read(FILE).endswith(b'{"number"')
     disk.free()
@@ -75,7 +75,7 @@ def test_a_journal_that_cannot_be_rewritten_is_as_it_was(
     virtual: FileJournal, disk: VirtualDisk
 ) -> None:
     disk.fill(5)
-    with pytest.raises(Unrecorded, match="No space left"):
+    with pytest.raises(UnrecordedError, match="No space left"):
         virtual.rewrite(RECORDS[3:])
     assert read(disk) == RECORDS[:3]
     assert [*disk.content()] == [FILE]
@@ -137,7 +137,7 @@ def test_journals_must_be_regular_files(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(JournalError, match="cannot be read: Not a directory"):
         FileJournal(tmp_path / "file" / "jobs").read()
-    with pytest.raises(Unrecorded, match="cannot be written: Not a directory"):
+    with pytest.raises(UnrecordedError, match="cannot be written: Not a directory"):
         FileJournal(tmp_path / "file" / "jobs").append({})
 
 
@@ -159,7 +159,7 @@ def test_a_write_that_ends_in_the_middle(journal: FileJournal) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 9, hard))
     try:
-        with pytest.raises(Unrecorded, match="jobs cannot be written: File too large"):
+        with pytest.raises(UnrecordedError, match="jobs cannot be written: File too large"):
             journal.append(RECORDS[3])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

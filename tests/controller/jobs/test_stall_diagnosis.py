@@ -139,7 +139,7 @@ def test_agents_that_are_missing_silent_or_not_ready() -> None:
 
 def test_a_server_that_is_lost_is_named() -> None:
     tracker, nodes = attending(HOSTS, HOSTS, HOSTS)
-    tracker.gone("ps", 20.0)
+    tracker.leave("ps", 20.0)
     nodes.detach("ps", 20.0)
     assert why(tracker, nodes, 18.0 + 5.0).startswith("agent on h1 silent")
     for host in ("h1", "h3"):

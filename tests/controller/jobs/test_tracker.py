@@ -29,7 +29,7 @@ def say(**fields: Any) -> pb.AgentMessage:
 
 def lose(tracker: Tracker, host: str) -> Outgoing:
     """End an agent's stream, and let the others live on until it is lost."""
-    tracker.gone(host, 0.0)
+    tracker.leave(host, 0.0)
     return tracker.check(RETURN_SECONDS)
 
 
@@ -138,7 +138,7 @@ def test_foreign_processes_are_refused(host: str, reason: str) -> None:
 
 def test_a_worker_cannot_start_afresh_in_a_started_job() -> None:
     tracker = started()
-    tracker.gone("h1", 0.0)
+    tracker.leave("h1", 0.0)
     (_, message), *others = tracker.register("h1", 1.0)
     assert kinds(others) == [("h2", "lost"), ("ps", "lost")]
     assert "a worker cannot join it again" in message.refused.reason
@@ -161,13 +161,13 @@ def test_an_agent_that_returns_in_time_has_lost_nothing() -> None:
     """The end of a stream says nothing of the process: the controller, or the network, was away."""
     tracker = started()
     for host in tracker.agents:
-        tracker.gone(host, 12.0)
+        tracker.leave(host, 12.0)
     assert tracker.check(14.9) == []
     for host in tracker.agents:
         assert kinds(tracker.register(host, 14.9, pb.RUNNING, 266)) == [(host, "welcome")]
     assert tracker.check(20.0) == []
     assert tracker.underway
-    tracker.gone("h2", 20.0)
+    tracker.leave("h2", 20.0)
     assert tracker.check(22.9) == []
     assert kinds(tracker.check(23.0)) == [("h1", "lost"), ("ps", "lost")]
     assert tracker.check(27.0) == []
@@ -175,9 +175,9 @@ def test_an_agent_that_returns_in_time_has_lost_nothing() -> None:
 
 def test_the_controllers_own_absence_is_no_silence_of_others() -> None:
     tracker = started(Tracker(*star(3)))
-    tracker.gone("h2", 1.0)
+    tracker.leave("h2", 1.0)
     tracker.was_away(100.0, 101.0)
-    tracker.gone("h1", 101.0)
+    tracker.leave("h1", 101.0)
     assert tracker.check(106.9) == []
     assert kinds(tracker.register("h1", 106.9, pb.RUNNING)) == [("h1", "welcome")]
     assert kinds(tracker.check(107.0)) == [("h1", "lost"), ("h3", "lost"), ("ps", "lost")]
@@ -189,13 +189,13 @@ def test_the_controllers_own_absence_is_no_silence_of_others() -> None:
 def test_a_failure_names_those_that_have_gone_before_it() -> None:
     """A peer notices the end of a process earlier than the controller takes it for granted."""
     tracker = started(Tracker(*star(3)))
-    tracker.gone("h1", 1.0)
+    tracker.leave("h1", 1.0)
     tracker.receive("h2", say(failed=pb.Failed(reason="rank 0 closed its connection")), 1.0)
     assert tracker.failures() == {
         "h1": "its connection ended",
         "h2": "rank 0 closed its connection",
     }
-    tracker.gone("h3", 1.0)
+    tracker.leave("h3", 1.0)
     assert tracker.failures()["h3"] == "its connection ended"
 
 
@@ -204,7 +204,7 @@ def test_an_agent_that_is_away_does_not_start() -> None:
     for host in tracker.agents:
         tracker.register(host, 0.0)
     tracker.receive("h1", READY, 0.0)
-    tracker.gone("h1", 0.0)
+    tracker.leave("h1", 0.0)
     tracker.receive("h2", READY, 0.0)
     assert tracker.receive("ps", READY, 0.0) == []
     assert not tracker.started
@@ -292,7 +292,7 @@ def test_a_finished_worker_that_is_a_root_is_lost_until_the_others_have_finished
         assert kinds(tracker.check(40.0)) == ([] if last else [("h2", "lost")])
         tracker.agents["h1"].state = pb.FINISHED
         tracker.receive("h2", say(heartbeat=pb.Heartbeat()), 40.0)
-        tracker.gone("h1", 40.0)
+        tracker.leave("h1", 40.0)
         assert kinds(tracker.check(43.0)) == ([] if last else [("h2", "lost")])
         assert tracker.failures() == ({} if last else {"h1": "its connection ended"})
 
@@ -302,7 +302,7 @@ def test_workers_that_all_restart_before_the_start_start_together() -> None:
     tracker = Tracker(*star(1))
     tracker.register("h1", 0.0)
     tracker.receive("h1", READY, 0.0)
-    tracker.gone("h1", 0.0)
+    tracker.leave("h1", 0.0)
     assert not tracker.released
     assert kinds(tracker.register("h1", 0.0)) == [("h1", "welcome")]
     assert not tracker.started
@@ -326,18 +326,18 @@ def test_a_server_that_replaces_another_needs_no_epoch_but_its_plans() -> None:
     network, request = star_request(3)
     request = replace(request, workers=("h1", "h2"))
     tracker = started(Tracker(network, plan_job(network, request)))
-    tracker.gone("ps", 0.0)
+    tracker.leave("ps", 0.0)
     tracker.adopt(plan_job(network, replace(request, epoch=2, servers=("h3",))))
     assert not tracker.needs_new_epoch("h3", pb.EXPECTED)
     tracker.register("h3", 2.0)
-    tracker.gone("h3", 0.0)
+    tracker.leave("h3", 0.0)
     assert tracker.needs_new_epoch("h3", pb.EXPECTED)
 
 
 def test_a_restarted_server_needs_a_new_epoch() -> None:
     tracker = started()
     assert not tracker.needs_new_epoch("ps", pb.EXPECTED)
-    tracker.gone("ps", 0.0)
+    tracker.leave("ps", 0.0)
     assert tracker.needs_new_epoch("ps", pb.EXPECTED)
     assert not tracker.needs_new_epoch("h1", pb.EXPECTED)
     network, request = star_request()

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from hopsum.controller.telemetry.nodes import NodeError, Nodes
-from hopsum.controller.telemetry.state import StateError
+from hopsum.controller.telemetry.state import ReportError
 from hopsum.network.builder import NetworkBuilder
 from hopsum.network.loaders import load_network
 from hopsum.protocol import hopsum_pb2 as pb
@@ -42,7 +42,7 @@ def test_false_reports_are_refused_and_not_kept(rate: float) -> None:
     nodes = Nodes(load_network("star:2", link_rate=1e6))
     nodes.attach("h1", 0.0)
     nodes.take("h1", report("s1", sent=5.0), 1.0)
-    with pytest.raises(StateError, match=r"h1 reports that it sends .* expected a finite rate"):
+    with pytest.raises(ReportError, match=r"h1 reports that it sends .* expected a finite rate"):
         nodes.take("h1", report("s1", sent=rate), 2.0)
     node = nodes.node("h1")
     assert node.report == report("s1", sent=5.0)

@@ -19,7 +19,7 @@ import pytest
 from hopsum.controller.web import server
 from hopsum.controller.web.recording import Recording
 from hopsum.controller.web.server import PAGE, web_thread
-from hopsum.controller.web.sources import StateError
+from hopsum.controller.web.sources import SourceError
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.web_address import WebAddress
 from tests.support.cluster_world import World, in_network, ring
@@ -287,7 +287,7 @@ def test_concurrent_stall_queries_share_the_answer() -> None:
         async def missing(self, job: int) -> list[str]:
             asked.append(job)
             await asyncio.sleep(0.01)
-            raise StateError("no such job")
+            raise SourceError("no such job")
 
     async def main() -> None:
         source = server.CachedSource(Slow())

@@ -13,7 +13,7 @@ import pytest
 
 from hopsum.collectives.messages import network_message
 from hopsum.controller.web.server import web_thread
-from hopsum.controller.web.sources import LiveCluster, StartingCluster, StateError
+from hopsum.controller.web.sources import LiveCluster, SourceError, StartingCluster
 from hopsum.network.loaders import load_network
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.web_address import WebAddress
@@ -34,7 +34,7 @@ class _Cluster:
         return state
 
     async def missing(self, job: int) -> list[str]:
-        raise StateError(f"no job {job}")
+        raise SourceError(f"no job {job}")
 
 
 def refused(url: str) -> str:
