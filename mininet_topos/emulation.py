@@ -42,6 +42,8 @@ LOGGER = logging.getLogger("hopsum.emulation")
 
 ENGINES = ("embedded", "bmv2")
 PREFIX_LENGTH = 8
+SHOWN_LINES = 15
+"""Lines of a log in an error."""
 CONGESTION_CONTROL = "reno"
 """Congestion control of the hosts' TCP: the one of every kernel and the simulator.
 
@@ -438,13 +440,13 @@ class Emulation(EmulatedHosts):
         self._processes = [process for process, _ in running]
         self._logs = [log for _, log in running]
 
-    def log_tail(self, name: str, lines: int = 15) -> str:
+    def log_tail(self, name: str) -> str:
         """Return the end of what a switch or a host's program printed."""
         try:
             text = (self._log_folder / f"{name}.log").read_text(errors="replace")
         except OSError as error:
             return f"(no log: {error})"
-        return "\n".join(text.splitlines()[-lines:])
+        return "\n".join(text.splitlines()[-SHOWN_LINES:])
 
     # --- switches
 

@@ -103,10 +103,10 @@ class P4Switch(Switch):
                 start_new_session=True,
             )
 
-    def wait_until_ready(self, seconds=READY_SECONDS):
+    def wait_until_ready(self):
         """Return when P4Runtime answers; SwitchFailed if the process ends or stays silent."""
         assert self.process is not None, "start() comes first"
-        attempts = int(seconds / 0.02)
+        attempts = int(READY_SECONDS / 0.02)
         for _ in range(attempts):
             try:
                 code = self.process.wait(0.02)
@@ -116,8 +116,8 @@ class P4Switch(Switch):
                 continue
             raise SwitchFailed(f"switch {self.name} ended with code {code}:\n{self.log_tail()}")
         raise SwitchFailed(
-            f"switch {self.name}: nothing listens on {self.grpc_address} after {seconds:g} s:\n"
-            f"{self.log_tail()}"
+            f"switch {self.name}: nothing listens on {self.grpc_address} after "
+            f"{READY_SECONDS:g} s:\n{self.log_tail()}"
         )
 
     def connected(self):
@@ -136,20 +136,16 @@ class P4Switch(Switch):
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
 
-    def end_process(self, kill=False):
-        """End the process, gently unless `kill`; it is gone when this returns."""
+    def end_process(self):
+        """End the process; it is gone when this returns."""
         if self.process is None:
             return
-        if self.process.poll() is None:
-            if kill:
-                self.process.kill()
-            else:
-                self.process.terminate()
-            try:
-                self.process.wait(5)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+        self.ask_to_end()
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
         self.process = None
 
     def stop(self, deleteIntfs=True):

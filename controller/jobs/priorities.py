@@ -39,14 +39,14 @@ class PriorityError(InputError):
     """An impossible report of a job's progress; the message names job and host."""
 
 
-def geometric(first: int, factor: int, levels: int = LEVELS) -> tuple[int, ...]:
-    """Thresholds for levels 1 to `levels` - 1: first, first * factor, ... bytes."""
-    if first < 1 or factor < 2 or levels < 2:
+def geometric(first: int, factor: int) -> tuple[int, ...]:
+    """Thresholds for levels 1 to LEVELS - 1: first, first * factor, ... bytes."""
+    if first < 1 or factor < 2:
         raise ValueError(
-            f"thresholds from {first} bytes, times {factor}, for {levels} levels: expected at "
-            "least 1 byte, a factor of 2, and 2 levels"
+            f"thresholds from {first} bytes, times {factor}: expected at least 1 byte, and a "
+            "factor of 2"
         )
-    return tuple(first * factor**k for k in range(levels - 2))
+    return tuple(first * factor**k for k in range(LEVELS - 2))
 
 
 @dataclass(frozen=True, slots=True)

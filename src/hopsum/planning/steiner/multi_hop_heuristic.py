@@ -30,6 +30,8 @@ _PULL_DOWN_EVERY = 8
 _MOST_ENDS = 20
 _MOST_ARCS = 16_000_000
 """Arcs that the search for one tree examines, approximately: a few seconds."""
+TURNS = 3
+"""How many times `improve_together` searches for each tree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,12 +314,12 @@ def _accept_worse(excess: int, random: Random) -> bool:
 
 
 def improve_together(
-    problem: Problem, chosen: Sequence[NumberedTree], bound: float, random: Random, rounds: int = 3
+    problem: Problem, chosen: Sequence[NumberedTree], bound: float, random: Random
 ) -> tuple[NumberedTree, ...]:
     """Search again for each tree given the others, while that makes the job faster."""
     best = list(chosen)
     time = problem.time(best)
-    for _ in range(rounds):
+    for _ in range(TURNS):
         before = time
         for number in range(len(best)):
             if time <= bound * (1 + SLACK):
