@@ -19,7 +19,7 @@ from tests.support.paths import PROGRAMS, ROOT
 
 pytestmark = pytest.mark.acceptance
 
-TEST_DISTRIBUTIONS = ("pytest", "hypothesis", "packaging", "pytest-xdist")
+TEST_DISTRIBUTIONS = ("pytest", "hypothesis", "packaging", "pytest-xdist", "finsy")
 """What the tests need besides the wheel."""
 
 RUN = """
@@ -98,7 +98,7 @@ def test_all_files_are_in_the_wheel(wheel: Path) -> None:
     expected = {
         str(path.relative_to(source))
         for path in (source / "p4switch").rglob("*")
-        if path.suffix in (".py", ".p4", ".h", ".c")
+        if path.suffix in (".py", ".p4", ".h", ".c", ".proto", ".thrift")
     }
     assert any(name.endswith("v1model.p4") for name in expected)
     names = {n for n in zipfile.ZipFile(wheel).namelist() if n.startswith("p4switch/")}
@@ -129,8 +129,11 @@ def test_a_program_compiles_and_runs(environment: Path, tmp_path: Path) -> None:
 
 
 def test_the_wheel_includes_p4runtime(environment: Path) -> None:
-    """Messages and service are imported: grpcio and finsy are there."""
-    command = "import p4switch.p4runtime.server, p4switch.device.device"
+    """Messages and service are imported, without finsy: grpcio and protobuf are there."""
+    command = (
+        "import sys, p4switch.p4runtime.server, p4switch.device.device;"
+        "sys.exit(any(name.startswith('finsy') for name in sys.modules))"
+    )
     subprocess.run([environment / "python", "-I", "-c", command], check=True)
 
 

@@ -39,8 +39,9 @@ class ControlPlane:
         self._headers: list[Any] = []
         if not text:
             return
-        from finsy.proto import p4i
         from google.protobuf import text_format
+
+        from p4switch.proto import p4i
 
         try:
             info = text_format.Parse(text, p4i.P4Info())

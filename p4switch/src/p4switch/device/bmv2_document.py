@@ -20,7 +20,7 @@ from p4switch.programs import is_bmv2_json
 from p4switch.targets.v1model.calculations import custom_calculations
 
 if TYPE_CHECKING:
-    from finsy.proto import p4i
+    from p4switch.proto import p4i
 
 JSON_VERSION = (2, 24)
 """Of behavioral-model 1.15."""
@@ -199,7 +199,7 @@ def _array(number: int, preamble: p4i.Preamble, size: int) -> dict[str, Any]:
 
 
 def _metering(unit: int) -> dict[str, Any]:
-    from finsy.proto import p4i
+    from p4switch.proto import p4i
 
     kind = "bytes" if unit == p4i.MeterSpec.BYTES else "packets"
     return {"rate_count": RATES, "type": kind}

@@ -12,8 +12,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from finsy.proto import p4r
-
 from p4switch.bmv2_runtime.grpc_calls import handler
 from p4switch.bmv2_runtime.runtime import Runtime
 from p4switch.device.links import LinkMonitor
@@ -25,6 +23,7 @@ from p4switch.p4runtime.p4info import p4info
 from p4switch.p4runtime.server import P4RuntimeServer
 from p4switch.p4runtime.service import P4RuntimeService
 from p4switch.packet_io.sockets import FullCounts, InterfaceError, open_packet_socket
+from p4switch.proto import p4r
 from p4switch.targets.v1model.engine import EngineStatistics
 
 if TYPE_CHECKING:

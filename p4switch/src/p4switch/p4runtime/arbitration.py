@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from finsy.proto import U128, p4r, rpc_code
-
+from p4switch.proto import U128, p4r, rpc_code
 from p4switch.targets.v1model.engine import ControlError
 
 Send = Callable[[p4r.StreamMessageResponse], None]

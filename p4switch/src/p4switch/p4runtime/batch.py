@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from finsy.proto import p4r
-
 from p4switch.p4runtime.pipeline import Pipeline
 from p4switch.p4runtime.reader import Reader
 from p4switch.p4runtime.writer import DELETE, INSERT, MODIFY, Writer
+from p4switch.proto import p4r
 from p4switch.targets.v1model.engine import ControlError
 
 Outcome = list[ControlError | None]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from finsy.proto import p4r
-
 from p4switch.p4runtime.names import DigestType
 from p4switch.p4runtime.p4data import to_message
+from p4switch.proto import p4r
 from p4switch.targets.v1model.engine import ControlError
 
 Values = tuple[int, ...]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from finsy.proto import p4r
-
 from p4switch.ir import (
     ActionChoice,
     Callable,
@@ -19,6 +17,7 @@ from p4switch.ir import (
 from p4switch.p4runtime.bytestrings import decode, encode
 from p4switch.p4runtime.ids import IdKind
 from p4switch.p4runtime.names import EXTERN_KINDS, Names, field_ids, value_set_ids
+from p4switch.proto import p4r
 from p4switch.targets.v1model.engine import ControlError, KeyMatch, TableEntry
 from p4switch.targets.v1model.matches import match_keys, prefix_mask, scalar_width
 from p4switch.targets.v1model.state import value_set_widths

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from finsy.proto import p4r
-
 from p4switch.ir import Table
+from p4switch.proto import p4r
 from p4switch.targets.v1model.engine import Engine, TableEntry
 
 Key = tuple[str, TableEntry]

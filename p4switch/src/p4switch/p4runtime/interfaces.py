@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import grpc
-from finsy.proto import gnmi, gnmi_grpc
 
 from p4switch.p4runtime.status import fail
+from p4switch.proto import gnmi, gnmi_grpc
 from p4switch.targets.v1model.engine import ControlError
 
 GNMI_VERSION = "0.8.0"

@@ -12,13 +12,13 @@ def import_messages() -> None:
     """Import `finsy.proto` without `finsy` itself, whose import takes longer than all else.
 
     For processes that only run a switch: no other thread may be importing finsy. It can still be
-    imported afterwards. Does nothing if it is already imported.
+    imported afterwards. Does nothing if it is already imported, or not installed.
     """
     if "finsy" in sys.modules:
         return
     spec = find_spec("finsy")
     if spec is None or spec.submodule_search_locations is None:
-        raise ModuleNotFoundError("no module named 'finsy': p4switch needs its P4Runtime messages")
+        return
     parent = sys.modules["finsy"] = ModuleType("finsy")
     parent.__path__ = spec.submodule_search_locations
     try:

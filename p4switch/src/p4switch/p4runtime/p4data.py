@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from finsy.proto import p4d
-
 from p4switch.ir import Bits, Bool, Struct, Type
 from p4switch.p4runtime.bytestrings import decode, decode_signed, encode, encode_signed
+from p4switch.proto import p4d
 from p4switch.targets.v1model.engine import ControlError
 
 

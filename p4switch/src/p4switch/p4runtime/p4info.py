@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from finsy.proto import p4i
 from google.protobuf import json_format, text_format
 
 from p4switch.ir import (
@@ -36,6 +35,7 @@ from p4switch.p4runtime.names import (
 from p4switch.p4runtime.p4info_annotations import annotate
 from p4switch.p4runtime.p4info_types import PLAIN, TypeTable, padded
 from p4switch.position import NOWHERE, P4Error, Position
+from p4switch.proto import p4i
 from p4switch.targets.v1model.matches import match_keys, scalar_width, table_size
 from p4switch.targets.v1model.state import value_set_widths
 

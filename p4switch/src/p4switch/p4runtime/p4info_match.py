@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from finsy.proto import p4i
 from google.protobuf.descriptor import FieldDescriptor
+
+from p4switch.proto import p4i
+from p4switch.proto.definitions import is_repeated
 
 # Documentation, and fields that older compilers omit.
 COSMETIC = frozenset(
@@ -30,7 +32,7 @@ def difference(given: p4i.P4Info, ours: p4i.P4Info) -> str | None:
     _normalise(left)
     _normalise(right)
     for field in p4i.P4Info.DESCRIPTOR.fields:
-        if not field.is_repeated or field.name in COSMETIC:
+        if not is_repeated(field) or field.name in COSMETIC:
             continue
         theirs = {item.preamble.id: item for item in getattr(left, field.name)}
         known = {item.preamble.id: item for item in getattr(right, field.name)}
@@ -56,11 +58,11 @@ def _normalise(message: Any) -> None:
         if field.name in COSMETIC:
             message.ClearField(field.name)
         elif field.message_type is None:
-            if field.is_repeated:
+            if is_repeated(field):
                 value.sort()
         elif field.message_type.GetOptions().map_entry:
             continue
-        elif field.is_repeated:
+        elif is_repeated(field):
             for item in value:
                 _normalise(item)
             value.sort(key=lambda item: item.SerializeToString(deterministic=True))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from finsy.proto import p4i, p4t
-
 from p4switch.ir import (
     Bits,
     Bool,
@@ -17,6 +15,7 @@ from p4switch.ir import (
     Varbit,
 )
 from p4switch.p4runtime.p4info_annotations import annotate
+from p4switch.proto import p4i, p4t
 from p4switch.targets.v1model.matches import scalar_width
 
 PLAIN = TypeName()

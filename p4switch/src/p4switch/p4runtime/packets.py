@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from finsy.proto import p4r
-
 from p4switch.ir import Header, Program
 from p4switch.p4runtime.bytestrings import decode, encode
 from p4switch.p4runtime.names import controller_headers, controller_name, header_fields
+from p4switch.proto import p4r
 from p4switch.targets.v1model.engine import ControlError
 from p4switch.targets.v1model.matches import scalar_width
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import dataclass, field
 
-from finsy.proto import p4i, p4r
 from google.protobuf import text_format
-from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError
-from google.protobuf.unknown_fields import UnknownFieldSet
 
 from p4switch.ir import Program, Table
 from p4switch.p4runtime.digests import Digests
@@ -18,12 +15,10 @@ from p4switch.p4runtime.idle import IdleEntries
 from p4switch.p4runtime.p4info import p4info
 from p4switch.p4runtime.packets import PacketHeaders
 from p4switch.programs import is_bmv2_json, is_bundle
+from p4switch.proto import p4i, p4r
 from p4switch.targets.v1model.engine import Engine, TableEntry
 from p4switch.targets.v1model.matches import canonical_entry
 from p4switch.targets.v1model.state import EntryKey
-
-DEVICE_DATA = 3
-"""The field of p4.tmp.P4DeviceConfig with the program (p4lang/PI, p4config.proto)."""
 
 
 def device_config(config: p4r.ForwardingPipelineConfig) -> bytes:
@@ -47,12 +42,13 @@ def unwrapped(data: bytes) -> bytes:
     """
     if is_bmv2_json(data) or is_bundle(data):
         return data
+    from p4switch.proto.definitions import Definitions
+
     try:
-        fields = UnknownFieldSet(Empty.FromString(data))
+        envelope = Definitions().module("p4config").P4DeviceConfig.FromString(data)
     except DecodeError:
         return data
-    found: list[bytes] = [field.data for field in fields if field.field_number == DEVICE_DATA]
-    return found[-1] if found and isinstance(found[-1], bytes) else data
+    return bytes(envelope.device_data) or data
 
 
 @dataclass(slots=True)

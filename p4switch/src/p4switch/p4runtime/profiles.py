@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from finsy.proto import p4r
-
 from p4switch.ir import ActionChoice, ExternInstance, Table
 from p4switch.p4runtime.bytestrings import decode
 from p4switch.p4runtime.entities import HIDDEN_IDS, UpdateKind, bad, check_known
@@ -14,6 +12,7 @@ from p4switch.p4runtime.ids import IdKind
 from p4switch.p4runtime.names import annotation
 from p4switch.p4runtime.pipeline import EntryNote, OneShot, Pipeline, Share
 from p4switch.p4runtime.replication import PORT_BITS
+from p4switch.proto import p4r
 from p4switch.targets.v1model.engine import ControlError
 from p4switch.targets.v1model.replication_state import LARGEST_PORT
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from finsy.proto import p4r
-
 from p4switch.ir import ExternInstance, Table
 from p4switch.p4runtime.entities import HIDDEN_IDS, bad
 from p4switch.p4runtime.ids import IdKind
 from p4switch.p4runtime.p4data import to_message
 from p4switch.p4runtime.pipeline import EntryNote, Pipeline
 from p4switch.p4runtime.writer import check_index
+from p4switch.proto import p4r
 from p4switch.targets.v1model.engine import ControlError, CounterValue, MeterConfig, TableEntry
 
 Entities = Iterator[p4r.Entity]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from finsy.proto import p4r
-
 from p4switch.p4runtime.bytestrings import decode, encode
 from p4switch.p4runtime.entities import UpdateKind, bad, check_known
 from p4switch.p4runtime.pipeline import Pipeline
+from p4switch.proto import p4r
 from p4switch.targets.v1model.engine import CloneSession, ControlError, Replica
 
 PORT_BITS = 32

@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import grpc
-from finsy.proto import gnmi_grpc, p4r_grpc
 
 from p4switch.p4runtime.interfaces import MAX_SUBSCRIPTIONS, InterfaceService
 from p4switch.p4runtime.reads import MAX_READS, ReadLimits
 from p4switch.p4runtime.service import MAX_STREAMS, P4RuntimeService
+from p4switch.proto import gnmi_grpc, p4r_grpc
 
 if TYPE_CHECKING:
     from p4switch.p4runtime.tls import Tls

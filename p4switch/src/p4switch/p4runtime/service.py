@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import grpc
-from finsy.proto import U128, p4r, p4r_grpc
 
 from p4switch.p4runtime import batch
 from p4switch.p4runtime.arbitration import Arbitration, Client
@@ -21,6 +20,7 @@ from p4switch.p4runtime.stream import Outbox
 from p4switch.p4runtime.timers import Clockwork, Timers, Work
 from p4switch.p4runtime.writer import Writer
 from p4switch.position import P4Error
+from p4switch.proto import U128, p4r, p4r_grpc
 from p4switch.targets.v1model.engine import ControlError, Digest, Engine
 
 API_VERSION = "1.5.0"

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 import grpc
-from finsy.proto import p4r, rpc_code, rpc_status
 
+from p4switch.proto import p4r, rpc_code, rpc_status
 from p4switch.targets.v1model.engine import ControlError
 
 DETAILS_KEY = "grpc-status-details-bin"

@@ -6,8 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 
-from finsy.proto import p4r
-
+from p4switch.proto import p4r
 from p4switch.targets.v1model.engine import ControlError
 
 LARGEST_BACKLOG = 4096

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from finsy.proto import p4r
-
 from p4switch.ir import ActionChoice, ExternInstance, Table
 from p4switch.p4runtime.entities import UpdateKind, bad
 from p4switch.p4runtime.ids import IdKind
@@ -14,6 +12,7 @@ from p4switch.p4runtime.p4data import from_message
 from p4switch.p4runtime.pipeline import EntryNote, Pipeline
 from p4switch.p4runtime.profiles import ProfileWriter
 from p4switch.p4runtime.replication import ReplicationWriter
+from p4switch.proto import p4r
 from p4switch.targets.v1model.engine import ControlError, CounterValue, MeterConfig, TableEntry
 from p4switch.targets.v1model.matches import match_keys
 
