@@ -35,6 +35,7 @@ from hopsum.controller.jobs.job_state import JobError
 from hopsum.controller.jobs.journal import UnrecordedError
 from hopsum.controller.jobs.priorities import PriorityError
 from hopsum.controller.jobs.task_check import check_task
+from hopsum.controller.jobs.tracker import refusal
 from hopsum.controller.telemetry.nodes import REPORT_SECONDS, NodeError
 from hopsum.controller.telemetry.slot_diagnosis import missing_message
 from hopsum.controller.telemetry.state import ReportError
@@ -109,12 +110,12 @@ class ControllerService(pb_grpc.ControllerServicer):
         """Serve one agent while its stream is open."""
         first = await anext(aiter(request), None)
         if first is None or first.WhichOneof("message") != "register":
-            yield _refused("expected Register as an agent's first message")
+            yield refusal("expected Register as an agent's first message")
             return
         requested = first.register
         host, job = requested.host, requested.job
         if (why := why_not(host, context)) is not None:
-            yield _refused(why)
+            yield refusal(why)
             return
         stream = self._cluster.join(host, job, requested.state, requested.round, requested.instance)
         reading = asyncio.create_task(self._read(stream, request))
@@ -359,7 +360,3 @@ class ControllerService(pb_grpc.ControllerServicer):
             return self._cluster.jobs.find(query.job, query.name)
         except JobError as error:
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
-
-
-def _refused(reason: str) -> pb.ControllerMessage:
-    return pb.ControllerMessage(refused=pb.Refused(reason=reason))

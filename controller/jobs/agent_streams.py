@@ -15,8 +15,7 @@ from hopsum.controller.jobs.engine_state import EngineState
 from hopsum.controller.jobs.job_state import JobState
 from hopsum.controller.jobs.plan_store import Change
 from hopsum.controller.jobs.procedures import Procedure
-from hopsum.controller.jobs.tracker import Outgoing
-from hopsum.network.model import shorten
+from hopsum.controller.jobs.tracker import Outgoing, refusal
 from hopsum.protocol import hopsum_pb2 as pb
 
 
@@ -88,12 +87,11 @@ class AgentStreams:
         """Return how a job ended, for an agent that was away then."""
         job = self._state.jobs.get(number)
         if job is None or job.outcome is None:
-            known = shorten(map(str, self._state.plans.active)) or "none"
-            return _refused(f"there is no job {number}; jobs: {known}")
+            return refusal(self._state.plans.unknown(number))
         if job.outcome is JobState.FINISHED:
             return pb.ControllerMessage(all_done=pb.AllDone())
         verb = "was" if job.outcome is JobState.CANCELLED else "has"
-        return _refused(f"job {job.spec.name} {verb} {job.outcome}: {job.reason}")
+        return refusal(f"job {job.spec.name} {verb} {job.outcome}: {job.reason}")
 
     def receive(self, stream: int, message: pb.AgentMessage) -> None:
         """Process an agent's message."""
@@ -137,7 +135,3 @@ class AgentStreams:
         number = active.job.number
         for key in [key for key in self._streams if key[0] == number]:
             self._state.send(events.EndStream(self._streams.pop(key)))
-
-
-def _refused(reason: str) -> pb.ControllerMessage:
-    return pb.ControllerMessage(refused=pb.Refused(reason=reason))

@@ -35,7 +35,7 @@ from hopsum.controller.jobs.termination import Termination
 from hopsum.controller.jobs.tracker import Tracker
 from hopsum.controller.telemetry.diagnosis import cut_off, outage
 from hopsum.controller.telemetry.health import Element
-from hopsum.network.model import Network, shorten
+from hopsum.network.model import Network
 from hopsum.protocol.errors import OperationError
 
 LOGGER = logging.getLogger("hopsum.engine")
@@ -267,8 +267,7 @@ class JobEngine:
     def tracker(self, number: int) -> Tracker:
         """Return the tracker of an active job's agents. Raises UnknownJobError."""
         if number not in self.plans.active:
-            known = shorten(map(str, self.plans.active)) or "none"
-            raise UnknownJobError(f"there is no job {number}; jobs: {known}")
+            raise UnknownJobError(self.plans.unknown(number))
         return self.plans.active[number].tracker
 
     def why_waiting(self, job: Job) -> str:

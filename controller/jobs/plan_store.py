@@ -85,9 +85,13 @@ class PlanStore:
     def job(self, number: int) -> ActiveJob:
         """Return an active job; PlanError if there is none of that number."""
         if number not in self.active:
-            known = shorten(map(str, self.active)) or "none"
-            raise PlanError(f"there is no job {number}; jobs: {known}")
+            raise PlanError(self.unknown(number))
         return self.active[number]
+
+    def unknown(self, number: int) -> str:
+        """Return the error about a job that is not active."""
+        known = shorten(map(str, self.active)) or "none"
+        return f"there is no job {number}; jobs: {known}"
 
     def plan_of(self, number: int) -> JobPlan:
         """Return the current plan of a job; PlanError if there is none."""

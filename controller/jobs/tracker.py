@@ -113,17 +113,17 @@ class Tracker:
         """
         agent = self.agents.get(host)
         if agent is None:
-            return [(host, _refused(f"host {host} has no part in job {self.plan.job}"))]
+            return [(host, refusal(f"host {host} has no part in job {self.plan.job}"))]
         if agent.connected and not (instance and instance == agent.instance):
-            return [(host, _refused(f"host {host} has an agent in job {self.plan.job} already"))]
+            return [(host, refusal(f"host {host} has an agent in job {self.plan.job} already"))]
         # A ready one has missed Start: an earlier controller failed between record and message.
         if agent.role != "server" and self.started and state < pb.READY:
             why = f"job {self.plan.job} has started; a {agent.role} cannot join it again"
-            return [(host, _refused(why)), *self._fail_restarted(agent)]
+            return [(host, refusal(why)), *self._fail_restarted(agent)]
         if agent.role == "worker" and self.started and agent.state == pb.LOST:
             # The others have been notified of its loss.
             why = f"host {host} has failed in job {self.plan.job}: {agent.reason}"
-            return [(host, _refused(why))]
+            return [(host, refusal(why))]
         agent.connected, agent.heard, agent.reason = True, now, ""
         agent.due, agent.instance = inf, instance
         agent.fresh = state < pb.READY
@@ -364,5 +364,6 @@ class Tracker:
         return {a.host: a.report for a in self.agents.values() if a.report is not None}
 
 
-def _refused(reason: str) -> pb.ControllerMessage:
+def refusal(reason: str) -> pb.ControllerMessage:
+    """Return the message that refuses an agent's stream."""
     return pb.ControllerMessage(refused=pb.Refused(reason=reason))

@@ -31,11 +31,6 @@ class WebAddress:
     port: int
     token: str = ""
 
-    @property
-    def loopback(self) -> bool:
-        """Whether it is reachable from this machine only."""
-        return is_loopback(self.host)
-
     def admits(self, token: str) -> bool:
         """Return whether a request's token is valid."""
         # Headers may have bytes that are no UTF-8.

@@ -11,9 +11,6 @@ from hopsum.collectives.tree import Tree
 from hopsum.network.model import Network, shorten
 from hopsum.protocol.wire import MAX_CHILDREN
 
-LinkLoads = Mapping[tuple[str, str], float]
-"""Frames on each directed link for one fragment of the job."""
-
 
 @dataclass(frozen=True, slots=True)
 class Flow:
