@@ -39,9 +39,31 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_folder_holds_commands(folder: Path) -> None:
-    assert {path.name for path in folder.iterdir()} == set(SHIMS)
+    assert {path.name for path in folder.iterdir()} == {*SHIMS, "python"}
     assert all(os.access(path, os.X_OK) for path in folder.iterdir())
     assert CliRunner().invoke(app, ["shims", str(folder)]).exit_code == 0  # Its own it may replace.
+
+
+def test_the_package_p4_has_p4langs_messages(folder: Path) -> None:
+    """What p4runtime_lib of p4lang/tutorials imports; PyPI has no p4.tmp."""
+    code = (
+        "from p4.config.v1 import p4info_pb2\n"
+        "from p4.tmp import p4config_pb2\n"
+        "from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc\n"
+        "from google.protobuf import text_format\n"
+        "request = p4runtime_pb2.SetForwardingPipelineConfigRequest(device_id=1)\n"
+        "info = text_format.Parse('tables { preamble { id: 7 } }', p4info_pb2.P4Info())\n"
+        "request.config.p4info.CopyFrom(info)\n"
+        "config = p4config_pb2.P4DeviceConfig(reassign=True, device_data=b'{}')\n"
+        "request.config.p4_device_config = config.SerializeToString()\n"
+        "request.action = p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT\n"
+        "print(len(request.SerializeToString()), p4runtime_pb2_grpc.P4RuntimeStub.__name__)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(folder / "python")}
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
+    assert shown.stdout == "22 Stub\n"
 
 
 def test_a_real_bmv2_is_not_overwritten(tmp_path: Path) -> None:

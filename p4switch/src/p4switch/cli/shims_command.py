@@ -18,6 +18,22 @@ SHIMS = {
     "p4c-bm2-ss": "p4switch.cli.bmv2_compilers:p4c_bm2_ss",
 }
 """Commands, and the functions that they run."""
+PYTHON = "python"
+"""The folder, below, of the package `p4` that p4lang's controllers import."""
+MESSAGES = {
+    "p4/__init__.py": "",
+    "p4/config/__init__.py": "",
+    "p4/config/v1/__init__.py": "",
+    "p4/config/v1/p4info_pb2.py": 'fill(globals(), "p4info")',
+    "p4/config/v1/p4types_pb2.py": 'fill(globals(), "p4types")',
+    "p4/tmp/__init__.py": "",
+    "p4/tmp/p4config_pb2.py": 'fill(globals(), "p4config")',
+    "p4/v1/__init__.py": "",
+    "p4/v1/p4data_pb2.py": 'fill(globals(), "p4data")',
+    "p4/v1/p4runtime_pb2.py": 'fill(globals(), "p4runtime")',
+    "p4/v1/p4runtime_pb2_grpc.py": 'fill(globals(), "p4runtime", services=True)',
+}
+"""Modules of that package, which PyPI has in part only, and what fills them."""
 MARK = "# Written by `p4switch shims`"
 LONGEST_INTERPRETER = 250
 """Bytes of a script's first line that Linux reads, less some."""
@@ -43,4 +59,7 @@ def shims(
         )
         write_file(folder / name, text.encode())
         (folder / name).chmod(0o755)
+    for module, filling in MESSAGES.items():
+        text = f"from p4switch.proto.definitions import fill\n\n{filling}\n" if filling else ""
+        write_file(folder / PYTHON / module, text.encode())
     print_line(f'export PATH="{folder}:$PATH"')

@@ -42,10 +42,10 @@ def unwrapped(data: bytes) -> bytes:
     """
     if is_bmv2_json(data) or is_bundle(data):
         return data
-    from p4switch.proto.definitions import Definitions
+    from p4switch.proto.definitions import shared
 
     try:
-        envelope = Definitions().module("p4config").P4DeviceConfig.FromString(data)
+        envelope = shared().module("p4config").P4DeviceConfig.FromString(data)
     except DecodeError:
         return data
     return bytes(envelope.device_data) or data

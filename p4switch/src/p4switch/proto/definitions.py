@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -180,6 +181,18 @@ class Definitions:
 
     def _find(self, name: str) -> Any:
         return self._pool.FindMessageTypeByName(name.lstrip("."))
+
+
+@cache
+def shared() -> Definitions:
+    """Return the definitions that all modules of a process share."""
+    return Definitions()
+
+
+def fill(module: dict[str, Any], name: str, services: bool = False) -> None:
+    """Give a module the messages of a file, or its services, as generated code would."""
+    made = shared().services(name) if services else shared().module(name)
+    module.update({key: each for key, each in vars(made).items() if not key.startswith("__")})
 
 
 def _message_class(pool: Any, message: Any) -> Any:
