@@ -48,16 +48,16 @@ HOPS_AT = HEADER_START + 7
 FLAGS_AT = HEADER_START + 1
 REDUCTION_AT = HEADER_START + 2
 EXPONENT_AT = HEADER_START + 3
-_WORKER_AT = HEADER_START + 10
+WORKER_AT = HEADER_START + 10
 FRAGMENT_AT = HEADER_START + 16
 _U16 = np.dtype(">u2")
 _U32 = np.dtype(">u4")
 _I32 = np.dtype(">i4")
 
 FIRST = 10
-LAST = 66
-"""The bytes FIRST..LAST of a frame are looked at as seven words of 64 bits. They hold all
-headers from the Ethernet type on, and four bytes of what follows them."""
+LAST = 58
+"""The bytes FIRST..LAST of a frame are looked at as six words of 64 bits: the headers from the
+Ethernet type to the sequence number, which the fragment follows."""
 
 _IDENTITY = {
     "ether_type": (12, 2),
@@ -75,7 +75,7 @@ _IDENTITY = {
 """Offset and size of the fields that identify a stream."""
 _NO_REDUCTION = 0xFF & ~reduce(or_, (each << 4 for each in Reduction))
 """Bits that no reduction has."""
-_EPOCH_AT = HEADER_START + 8
+EPOCH_AT = HEADER_START + 8
 WEIGHT_AT = HEADER_START + 12
 SEQUENCE_AT = HEADER_START + 14
 
@@ -167,12 +167,12 @@ def known_reductions(frames: Frames) -> NDArray[np.bool_]:
 
 def epochs_of(frames: Frames) -> NDArray[np.int64]:
     """Epochs."""
-    return frames[:, _EPOCH_AT : _EPOCH_AT + 2].view(_U16)[:, 0].astype(np.int64)
+    return frames[:, EPOCH_AT : EPOCH_AT + 2].view(_U16)[:, 0].astype(np.int64)
 
 
 def workers_of(frames: Frames) -> NDArray[np.int64]:
     """Worker numbers."""
-    return frames[:, _WORKER_AT : _WORKER_AT + 2].view(_U16)[:, 0].astype(np.int64)
+    return frames[:, WORKER_AT : WORKER_AT + 2].view(_U16)[:, 0].astype(np.int64)
 
 
 def weights_of(frames: Frames) -> NDArray[np.int64]:
@@ -228,6 +228,20 @@ def sent_back(frames: Frames, kind: Kind) -> Frames:
     return back
 
 
+def group_by_length(rows: Frames, lengths: NDArray[np.uint32]) -> list[Frames]:
+    """Split rows of frames into runs of equal length, each (n, length)."""
+    if not len(rows):
+        return []
+    # Bytes are compared many times as fast as short arrays.
+    if lengths.tobytes() == lengths[:1].tobytes() * len(lengths):
+        return [rows[:, : int(lengths[0])]]
+    starts = np.flatnonzero(np.diff(lengths)) + 1
+    return [
+        run[:, : int(run_lengths[0])]
+        for run, run_lengths in zip(np.split(rows, starts), np.split(lengths, starts), strict=True)
+    ]
+
+
 class Matcher:
     """Separates a stream's frames from others, and plain ones from those that need a closer look.
 
@@ -253,12 +267,12 @@ class Matcher:
             belongs[KIND_AT] = 0xFE
         plain = belongs.copy()
         plain[FLAGS_AT] = unusual_flags
-        plain[_EPOCH_AT : _EPOCH_AT + 2] = 0xFF
+        plain[EPOCH_AT : EPOCH_AT + 2] = 0xFF
         if weighed:
             plain[WEIGHT_AT : WEIGHT_AT + 2] = 0xFF
         self._length = template.shape[-1]
         self.expected = template[..., FIRST:LAST].copy().view(np.uint64)
-        self._belongs = belongs[FIRST:].view(np.uint64)
+        self.belongs = belongs[FIRST:].view(np.uint64)
         self.plain = plain[FIRST:].view(np.uint64)
         # One frame is compared as one long number, in a fifth of the time.
         self._plain_bits = int.from_bytes(plain[FIRST:].tobytes(), "big")
@@ -281,7 +295,7 @@ class Matcher:
             none = np.zeros(len(frames), dtype=np.bool_)
             return none, none
         difference = frames[:, FIRST:LAST].view(np.uint64) ^ self.expected
-        belongs: NDArray[np.bool_] = np.logical_not(np.any(difference & self._belongs, axis=1))
+        belongs: NDArray[np.bool_] = np.logical_not(np.any(difference & self.belongs, axis=1))
         plain: NDArray[np.bool_] = np.logical_not(np.any(difference & self.plain, axis=1))
         return plain, belongs & ~plain
 

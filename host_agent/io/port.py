@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hopsum.host_agent.c_structures import c_fields
-from hopsum.host_agent.codec import JOB_START, TREE_AT
+from hopsum.host_agent.codec import JOB_START, TREE_AT, group_by_length
 from p4switch.packet_io.compile import FLAGS, NoCompilerError, compile_shared
 from p4switch.packet_io.sockets import InterfaceError, attach_filter, open_packet_socket
 
@@ -102,20 +102,6 @@ def loses(error: OSError, several: bool) -> bool:
     port that has no other with it.
     """
     return error.errno == errno.ENETDOWN or (several and error.errno == errno.ENXIO)
-
-
-def group_by_length(rows: Frames, lengths: NDArray[np.uint32]) -> list[Frames]:
-    """Split received rows into runs of equal length, each (n, length)."""
-    if not len(rows):
-        return []
-    # Bytes are compared many times as fast as short arrays.
-    if lengths.tobytes() == lengths[:1].tobytes() * len(lengths):
-        return [rows[:, : int(lengths[0])]]
-    starts = np.flatnonzero(np.diff(lengths)) + 1
-    return [
-        run[:, : int(run_lengths[0])]
-        for run, run_lengths in zip(np.split(rows, starts), np.split(lengths, starts), strict=True)
-    ]
 
 
 VLAN_TAG_PRESENT = 0xFFFFF000 + 48

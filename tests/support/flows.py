@@ -8,9 +8,8 @@ from operator import not_
 
 import numpy as np
 
-from hopsum.host_agent.codec import JOB_START, TREE_AT, Frames, tos_of
+from hopsum.host_agent.codec import JOB_START, TREE_AT, Frames, group_by_length, tos_of
 from hopsum.host_agent.io.loop import Machine
-from hopsum.host_agent.io.port import group_by_length
 from hopsum.host_agent.ordinary import Flow
 from hopsum.protocol.tos import URGENT
 

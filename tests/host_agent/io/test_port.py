@@ -9,14 +9,13 @@ from functools import partial
 import numpy as np
 import pytest
 
-from hopsum.host_agent.codec import TREE_AT
+from hopsum.host_agent.codec import TREE_AT, group_by_length
 from hopsum.host_agent.io import port as port_module
 from hopsum.host_agent.io.port import (
     FramePort,
     Frames,
     LinksPort,
     PacketPort,
-    group_by_length,
     udp_filter,
 )
 from hopsum.host_agent.io.scapy_io import ScapyPort

@@ -1,0 +1,191 @@
+/* Frames: their fields, and room for frames to send. library.py defines offsets such as FRAGMENT, flags such as ECN,
+ * the bytes of reductions such as NONE, the kinds of packets such as RESULT, and BARE_UP and BARE_DOWN: by
+ * reduction, whether contributions and results have no lanes on the wire. */
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { IDLE = -1, EMPTY = -1, UNKNOWN = -1 };
+/* The constant part of a frame: the bytes FIRST to LAST, as words of 64 bits. */
+enum { WORDS = (LAST - FIRST) / 8 };
+
+static inline uint16_t big16(const uint8_t *p)
+{
+    return (uint16_t)(p[0] << 8 | p[1]);
+}
+
+static inline uint32_t big32(const uint8_t *p)
+{
+    uint32_t v;
+    memcpy(&v, p, 4);
+    return __builtin_bswap32(v);
+}
+
+static inline void put16(uint8_t *p, uint32_t v)
+{
+    p[0] = (uint8_t)(v >> 8);
+    p[1] = (uint8_t)v;
+}
+
+static inline void put32(uint8_t *p, uint32_t v)
+{
+    v = __builtin_bswap32(v);
+    memcpy(p, &v, 4);
+}
+
+static inline uint32_t kind_of(const uint8_t *frame)
+{
+    return frame[KIND] & 0x0F;
+}
+
+/* The child index in the first stack entry of a frame that has one. */
+static inline int64_t child_of(const uint8_t *frame)
+{
+    return big32(frame + STACK) >> CHILD_SHIFT & CHILD_MASK;
+}
+
+/* Whether a serial number of `bits` bits is newer than another (RFC 1982). */
+static inline int is_newer(int64_t a, int64_t b, int bits)
+{
+    uint64_t distance = (uint64_t)(a - b) & ((UINT64_C(1) << bits) - 1);
+    return distance && distance < UINT64_C(1) << (bits - 1);
+}
+
+/* Whether frames of this kind and reduction have no lanes on the wire (hopsum.protocol.wire.carries_lanes); a
+ * request goes by its stack. */
+static int is_bare(const uint8_t *frame)
+{
+    uint32_t kind = kind_of(frame), bare = BARE_DOWN;
+    if (kind == CONTRIBUTION || (kind == REQUEST && frame[HOPS]))
+        bare = BARE_UP;
+    return bare >> (frame[REDUCTION] >> 4) & 1;
+}
+
+/* What frames of one stream have in common, by words from FIRST on: `belongs` and `plain` are masks of the fields
+ * that identify the stream, and of those that plain frames share on top (hopsum.host_agent.codec.Matcher).
+ * `expected` is for frames with lanes, `expected_bare` for those without. */
+struct matcher {
+    const uint64_t *belongs, *plain, *expected, *expected_bare;
+};
+
+enum match { FOREIGN, UNUSUAL, PLAIN };
+
+/* Compare a frame of at least LAST bytes with those of a stream. */
+static enum match match(const struct matcher *m, const uint8_t *frame, int bare)
+{
+    const uint64_t *expected = bare ? m->expected_bare : m->expected;
+    uint64_t foreign = 0, unusual = 0;
+    for (int i = 0; i < WORDS; i++) {
+        uint64_t word;
+        memcpy(&word, frame + FIRST + 8 * i, 8);
+        word ^= expected[i];
+        foreign |= word & m->belongs[i];
+        unusual |= word & m->plain[i];
+    }
+    return foreign ? FOREIGN : unusual ? UNUSUAL : PLAIN;
+}
+
+/* Make a frame longer by `change` bytes, or shorter: its headers say so (RFC 1624). */
+static void resize(uint8_t *frame, int64_t change)
+{
+    uint32_t before = big16(frame + TOTAL_LENGTH), after = (before + (uint32_t)change) & 0xFFFF;
+    uint32_t udp = big16(frame + UDP_LENGTH) + (uint32_t)change;
+    uint32_t sum = (~(uint32_t)big16(frame + CHECKSUM) & 0xFFFF) + (~before & 0xFFFF) + after;
+    sum = (sum & 0xFFFF) + (sum >> 16);
+    sum = ~((sum & 0xFFFF) + (sum >> 16));
+    put16(frame + TOTAL_LENGTH, after);
+    put16(frame + CHECKSUM, sum);
+    put16(frame + UDP_LENGTH, udp);
+}
+
+/* Room for frames to send: `made` of `room` so far, `stride` bytes apart. Frames that have no lanes on the wire keep
+ * lanes of zeros if `whole`: worker and server of one host exchange them so. */
+struct output {
+    uint8_t *frames;
+    uint32_t *lengths;
+    uint64_t stride, room, made;
+    int64_t whole;
+};
+
+static inline uint64_t room_left(const struct output *out)
+{
+    return out->room - out->made;
+}
+
+/* Begin a frame: its constant part, with lanes; `finish_frame` ends it. The caller has seen to the room. */
+static uint8_t *begin_frame(struct output *out, const uint8_t *prefix, int64_t prefix_bytes)
+{
+    uint8_t *frame = out->frames + out->made * out->stride;
+    memcpy(frame, prefix, (size_t)prefix_bytes);
+    return frame;
+}
+
+/* End a frame whose fields and lanes are set. */
+static void finish_frame(struct output *out, uint8_t *frame, int64_t prefix_bytes, int64_t lanes)
+{
+    int64_t length = prefix_bytes + 4 * lanes;
+    if (!out->whole && is_bare(frame)) {
+        length = prefix_bytes;
+        resize(frame, -4 * lanes);
+    }
+    out->lengths[out->made++] = (uint32_t)length;
+}
+
+/* Combine lanes into a sum as switches do; returns OVERFLOW if one wrapped around, else 0. */
+static uint8_t combine(int32_t *sum, const int32_t *values, int64_t n, uint8_t reduction)
+{
+    uint32_t wrapped = 0;
+    switch (reduction) {
+    case AND:
+    case REDUCE_AND:
+        for (int64_t i = 0; i < n; i++)
+            sum[i] &= values[i];
+        break;
+    case MAX:
+    case REDUCE_MAX:
+        for (int64_t i = 0; i < n; i++)
+            sum[i] = sum[i] > values[i] ? sum[i] : values[i];
+        break;
+    case XOR:
+    case REDUCE_XOR:
+        for (int64_t i = 0; i < n; i++)
+            sum[i] ^= values[i];
+        break;
+    case NONE:
+    case BROADCAST: /* of zeros, and the root's */
+        for (int64_t i = 0; i < n; i++)
+            sum[i] |= values[i];
+        break;
+    default:
+        for (int64_t i = 0; i < n; i++) {
+            uint32_t a = (uint32_t)sum[i], b = (uint32_t)values[i], total = a + b;
+            wrapped |= (a ^ total) & (b ^ total);
+            sum[i] = (int32_t)total;
+        }
+    }
+    return wrapped >> 31 ? OVERFLOW : 0;
+}
+
+static void read_lanes(int32_t *values, const uint8_t *lanes, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        values[i] = (int32_t)big32(lanes + 4 * i);
+}
+
+static void write_lanes(uint8_t *lanes, const int32_t *values, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        put32(lanes + 4 * i, (uint32_t)values[i]);
+}
+
+/* Arrays of a state lie one behind the other in one block of memory, which `place` divides: a state is copied with
+ * its block, after which its `layout` function finds the arrays again. From NULL on, it counts the bytes. */
+static void *place(uint8_t **at, size_t bytes)
+{
+    uint8_t *placed = *at;
+    *at += (bytes + 15) & ~(size_t)15;
+    return placed;
+}
+
+#define PLACE(at, array, count) ((array) = place(at, (size_t)(count) * sizeof *(array)))
