@@ -14,6 +14,7 @@ from hopsum.host_agent.c_structures import c_fields
 from hopsum.host_agent.codec import Frames, group_by_length
 from hopsum.protocol.tos import URGENT
 from hopsum.protocol.wire import (
+    CHECK_LANES,
     CHILD_MASK,
     CHILD_SHIFT,
     HOP_BYTES,
@@ -57,13 +58,14 @@ _CONSTANTS = {
     "HOP_BYTES": HOP_BYTES,
     "CHILD_SHIFT": CHILD_SHIFT,
     "CHILD_MASK": CHILD_MASK,
+    "CHECK_LANES": CHECK_LANES,
     "BARE_UP": _bare(up=True),
     "BARE_DOWN": _bare(up=False),
     **{each.name: int(each) for each in Kind},
     **{str(each.name): int(each) for each in Flag},
     **{each.name: codec.reduction_byte(each) for each in Reduction},
 }
-_TEXTS = ("frames.h", "links.h")
+_TEXTS = ("frames.h", "links.h", "check_lanes.h")
 """One program, in this order."""
 _EXACT = ("-fno-math-errno", "-ffp-contract=off")
 """Flags with which numbers are the same with every compiler, to the last bit."""
