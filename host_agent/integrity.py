@@ -35,11 +35,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hopsum.collectives.plan import JobPlan, PlanError
+from hopsum.collectives.plan import JobPlan
+from hopsum.host_agent.plan_checks import KEY_BYTES as KEY_BYTES
+from hopsum.host_agent.plan_checks import check_key
 from hopsum.protocol.wire import CHECK_LANES
 
 P = (1 << 45) - 55
-KEY_BYTES = 32
 _LIMB_BITS = 15
 _LIMB = (1 << _LIMB_BITS) - 1
 _PIECE_BITS = 12
@@ -61,8 +62,6 @@ class Integrity:
     """
 
     def __init__(self, key: bytes, tree: int, workers: int, lanes: int) -> None:
-        if len(key) != KEY_BYTES:
-            raise ValueError(f"a job's key of {len(key)} bytes: expected {KEY_BYTES}")
         self.workers = workers
         self.values = lanes - CHECK_LANES
         self._key = key
@@ -217,11 +216,5 @@ def make_integrity(plan: JobPlan, tree: int, key: bytes | None) -> Integrity | N
 
     Raises PlanError if there is no key.
     """
-    if not plan.integrity:
-        return None
-    if key is None:
-        raise PlanError(
-            f"job {plan.job}, epoch {plan.epoch}: its sums need check lanes, but its task has no "
-            "key; submit it to a controller that supports integrity"
-        )
-    return Integrity(key, tree, len(plan.workers), plan.lanes)
+    key = check_key(plan, key)
+    return None if key is None else Integrity(key, tree, len(plan.workers), plan.lanes)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import ctypes
 from functools import cache
 from importlib import resources
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from hopsum.host_agent import codec
 from hopsum.host_agent.c_structures import c_fields
 from hopsum.host_agent.codec import Frames
 from hopsum.host_agent.congestion import LEAST_WINDOW, NO_QUEUE, CongestionWindow
+from hopsum.host_agent.datapath.library import Flow
 from hopsum.host_agent.process_calls import BARRIER, DONE, MOST_MEMORIES
 from hopsum.host_agent.recovery import Recovery
 from hopsum.host_agent.segment import Segment
@@ -143,50 +144,6 @@ _STATE = {
 """What changes with every batch: whose it is, and its name there."""
 _COUNTERS = {"sent": "_statistics", "accepted": "_statistics", "ecn": "_statistics"}
 """Counters since `load`, and whose they are."""
-_SERVER_POINTERS = {
-    "fragment": "_sums.fragment",
-    "done": "_history.fragment",
-    "done_number": "_numbers",
-    "last": "_last",
-    "own": "_own",
-    "done_lanes": "_history.lanes",
-    "done_code": "_history.code",
-    "done_flags": "_history.flags",
-    "done_reduction": "_history.reduction",
-    "held": "_sums.held",
-    "started": "_sums.started",
-    "flags": "_sums.flags",
-    "code": "_sums.code",
-    "reduction": "_sums.reduction",
-    "covered": "_sums.covered",
-    "sum": "_sums.sum",
-    "since": "_sums.since",
-    "log": "_links.sent.fragments",
-    "plain": "_matcher.plain",
-    "expected": "_matcher.expected",
-    "prefix": "_forms.replicated.prefix",
-    "weights": "_weights",
-    "arrivals": "_arrivals",
-}
-"""Arrays of `struct server`, and where a `Server` has them."""
-_SERVER_CONSTANTS = {
-    "window": "_window",
-    "lanes": "plan.lanes",
-    "log_size": "_links.sent.size",
-    "prefix_bytes": "_forms.replicated.lanes_start",
-    "workers": "_workers",
-    "children": "_sums.children",
-    "lanes_at": "_up.lanes_start",
-}
-"""Its scalars."""
-_SERVER_STATE = {"log_next": ("_links.sent", "next")}
-_SERVER_COUNTERS = {"sums": "statistics", "results": "statistics", "overflowed": "statistics"}
-
-
-class Flow(ctypes.Structure):
-    """`struct flow` of flow.h."""
-
-    _fields_ = c_fields("flow.h", "flow")
 
 
 _FLOW = {"flow": Flow}
@@ -198,25 +155,11 @@ class _Stream(ctypes.Structure):
     _fields_ = c_fields("ordinary_results.c", "stream", _FLOW)
 
 
-class _Server(ctypes.Structure):
-    """`struct server` of ordinary_sums.c."""
-
-    _fields_ = c_fields("ordinary_sums.c", "server", _FLOW)
-
-
-class _Root(ctypes.Structure):
-    """`struct root` of ordinary_roots.c."""
-
-    _fields_ = c_fields("ordinary_roots.c", "root", _FLOW)
-
-
 _TEXTS = (
     "flow.h",
     "frames.h",
     "ordinary_results.c",
-    "ordinary_sums.c",
     "sure_calls.c",
-    "ordinary_roots.c",
 )
 """One program, in this order."""
 _EXACT = ("-fno-math-errno", "-ffp-contract=off")
@@ -236,13 +179,11 @@ def library() -> ctypes.CDLL | None:
     loaded = ctypes.CDLL(str(path))
     batch = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
     out = ctypes.c_void_p, ctypes.c_uint64
-    loaded.ordinary_look.argtypes = loaded.ordinary_look_at_sums.argtypes = batch
+    loaded.ordinary_look.argtypes = batch
     loaded.ordinary_take.argtypes = (*batch, ctypes.c_double, *out, ctypes.c_uint32)
     loaded.ordinary_prologue.argtypes = (*batch[:2], ctypes.c_double)
     loaded.ordinary_send.argtypes = (*batch[:3], ctypes.c_double, ctypes.c_void_p)
-    loaded.ordinary_take_sums.argtypes = (*batch, ctypes.c_double, *out)
-    loaded.ordinary_roots_enter.argtypes = (ctypes.c_void_p,)
-    loaded.ordinary_take.restype = loaded.ordinary_take_sums.restype = ctypes.c_uint32
+    loaded.ordinary_take.restype = ctypes.c_uint32
     return loaded
 
 
@@ -488,96 +429,3 @@ class Ordinary(_Pass):
         ):
             return None
         return made
-
-
-class OrdinarySums(_Pass):
-    """What a server does with ordinary sums, whose results it sends to all."""
-
-    _struct = _Server
-    _pointers = _SERVER_POINTERS
-    _constants = _SERVER_CONSTANTS
-    _shared = _SERVER_STATE
-    _counters = _SERVER_COUNTERS
-    _functions = ("ordinary_sums", None)
-
-    def prepare(self, tos: int) -> None:
-        """Take over the server's state; `tos`: the IP ToS byte of ordinary sums and of results."""
-        self.load()
-        self._state.tos = tos
-
-    def take(self, frames: Frames, now: float) -> Frames | None:
-        """Process sums (n, length) of one child; return the results they complete.
-
-        None, and nothing is taken in, if they are not ordinary.
-        """
-        if not self._set(frames):
-            return None
-        assert self._library is not None
-        if not self._library.ordinary_look_at_sums(self._address, *self._frames):
-            return None
-        made = self._room(len(frames))
-        completed = self._library.ordinary_take_sums(
-            self._address, *self._frames, now, made.ctypes.data, self._length
-        )
-        return made[:completed]
-
-
-class RootHandover(NamedTuple):
-    """State of a root's flow that ends: the bytes it has sent, and frames (n, length) with lanes.
-
-    `contributions` are the stream's, which the server takes first, `results` the server's for the
-    stream.
-    """
-
-    sent_bytes: int
-    contributions: Frames
-    results: Frames
-
-
-class OrdinaryRoot:
-    """The flow of a tree that has its root at a worker's host: its stream and server together.
-
-    `child`: the worker's number at the server. `lengths`: of contributions and of results, with
-    lanes.
-    """
-
-    def __init__(self, child: int, window: int, lengths: tuple[int, int]) -> None:
-        self._of = child, window, lengths
-        self._contributions = np.empty((window, lengths[0]), np.uint8)
-        self._results = np.empty((2 * window, lengths[1]), np.uint8)
-        self._state = _Root(
-            child=child,
-            contributions=self._contributions.ctypes.data,
-            results=self._results.ctypes.data,
-        )
-        flow = self._state.flow
-        flow.process, flow.expire = map(_address_of, ("ordinary_roots", "ordinary_roots_expire"))
-        self._call = _address_of("root_call")
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return type(self)(*self._of)
-
-    def enter(self, stream: int | None, server: int, *, calls: bool) -> int:
-        """Join the flows at these addresses until `leave`; return the address of both as one.
-
-        `stream`: None if no results can come. `calls`: whether it takes those of a process.
-        """
-        loaded = library()
-        assert loaded is not None
-        state = self._state
-        state.stream, state.server = stream, server
-        state.flow.call = self._call if calls else None
-        address = ctypes.addressof(state)
-        loaded.ordinary_roots_enter(address)
-        return address
-
-    def leave(self) -> RootHandover:
-        """Take over what the flow leaves."""
-        state = self._state
-        left = RootHandover(
-            state.flow.sent_bytes,
-            self._contributions[: state.contributions_left].copy(),
-            self._results[: state.results_left].copy(),
-        )
-        state.flow.sent_bytes = state.contributions_left = state.results_left = 0
-        return left

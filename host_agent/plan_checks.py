@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from hopsum.collectives.plan import JobPlan, PlanError
 
+KEY_BYTES = 32
+"""Bytes of the key of a job's check lanes."""
+
 
 def check_job(plan: JobPlan) -> None:
     """Raise PlanError for numbers that could cause wrong sums or deadlock agents."""
@@ -14,6 +17,23 @@ def check_job(plan: JobPlan) -> None:
         )
     if plan.window < 1 or plan.window & (plan.window - 1):
         raise PlanError(f"job {plan.job}: window {plan.window}: expected a power of two")
+
+
+def check_key(plan: JobPlan, key: bytes | None) -> bytes | None:
+    """Return the key of a plan's check lanes; None for a plan without integrity.
+
+    Raises PlanError if there is no key, ValueError for one of another size.
+    """
+    if not plan.integrity:
+        return None
+    if key is None:
+        raise PlanError(
+            f"job {plan.job}, epoch {plan.epoch}: its sums need check lanes, but its task has no "
+            "key; submit it to a controller that supports integrity"
+        )
+    if len(key) != KEY_BYTES:
+        raise ValueError(f"a job's key of {len(key)} bytes: expected {KEY_BYTES}")
+    return key
 
 
 def check_same_job(old: JobPlan, new: JobPlan) -> None:

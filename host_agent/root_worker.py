@@ -24,12 +24,11 @@ from hopsum.host_agent.codec import (
     workers_of,
 )
 from hopsum.host_agent.options import WorkerOptions
-from hopsum.host_agent.ordinary import OrdinaryRoot
 from hopsum.host_agent.segment import Remark, Tensor
 from hopsum.host_agent.server_set import ServerSet
 from hopsum.host_agent.worker import Worker
 from hopsum.network.model import Network
-from hopsum.protocol.wire import HOP_BYTES, Flag, Kind, Reduction, frame_bytes
+from hopsum.protocol.wire import HOP_BYTES, Flag, Kind, Reduction
 
 _MAC = slice(0, 6)
 """A frame's destination."""
@@ -69,8 +68,6 @@ class RootWorker(Worker):
         }
         """This worker's child number at the server of each tree with its root here."""
         self._roots = [(tree, self.servers.at(self.plan.job, tree)) for tree in self._child]
-        self._passes: dict[int, OrdinaryRoot] = {}
-        """Of trees with their root here."""
 
     def submit(
         self,
@@ -128,36 +125,19 @@ class RootWorker(Worker):
     # -- as flows
 
     def enter(self) -> list[int]:
-        """Leave ordinary frames to flows until `leave`; return their addresses (flow.h)."""
+        """Leave ordinary frames to flows until `leave`; return their addresses (flow.h).
+
+        There are none of trees with their root here.
+        """
         flows = []
         for (tree, stream), calls in zip(self._streams.items(), self._calls_by_tree(), strict=True):
-            results = stream.enter(calls)
             if tree not in self._child:
-                flows += results
-                continue
-            for sums in self.servers.at(self.plan.job, tree).enter():
-                results_to = next(iter(results), None)
-                taking = calls is not None and results_to is not None
-                flows.append(self._pass_of(tree).enter(results_to, sums, calls=taking))
+                flows += stream.enter(calls)
         return flows
-
-    def _pass_of(self, tree: int) -> OrdinaryRoot:
-        if tree not in self._passes:
-            lengths = frame_bytes(self.plan.lanes, 1), frame_bytes(self.plan.lanes, 0)
-            self._passes[tree] = OrdinaryRoot(self._child[tree], self.plan.in_flight, lengths)
-        return self._passes[tree]
 
     def leave(self, now: float) -> int:
         """Take over what the flows have done; return the bytes that they have sent."""
-        sent = super().leave(now) + self.servers.leave(now)
-        for tree, server in self._roots:
-            if tree in self._passes:
-                left = self._passes[tree].leave()
-                sent += left.sent_bytes
-                # Ahead of what the stream has made since.
-                if len(left.contributions):
-                    server.receive_whole(left.contributions, now)
-                self.receive_whole(left.results, now)
+        sent = super().leave(now)
         self._hand_over(now)
         return sent
 

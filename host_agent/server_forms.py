@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hopsum.collectives.plan import JobPlan, Results, TreePlan
 from hopsum.host_agent.codec import UNUSUAL_UPWARD, Form, Matcher, address_of
+from hopsum.host_agent.datapath.library import Matching
 from hopsum.network.model import Network
 from hopsum.protocol.wire import (
     REPLICATED_IP,
@@ -15,19 +16,19 @@ from hopsum.protocol.wire import (
     Header,
     Hop,
     Kind,
-    frame_template,
+    Reduction,
 )
 
 
 class ServerForms:
-    """Forms of the frames of one tree's server, which carry the IP ToS byte `tos`.
+    """Forms of the frames of one tree's server.
 
-    `up`: contributions as they arrive; `matcher` knows them. `unicast`: results, by worker;
-    `replicated`: for all at once. `questions`: for single contributions, by worker. `request`: what
-    neighbours ask for repairs with.
+    `contributions` and `requests` match what it receives; contributions' lanes begin at `lanes_at`.
+    `unicast`: results, by worker; `replicated`: for all at once. `questions`: for single
+    contributions, by worker, in a job with check lanes.
     """
 
-    def __init__(self, plan: JobPlan, tree: TreePlan, network: Network, tos: int) -> None:
+    def __init__(self, plan: JobPlan, tree: TreePlan, network: Network) -> None:
         own = address_of(network, tree.server)
 
         def header(kind: Kind, worker: int = 0) -> Header:
@@ -42,28 +43,34 @@ class ServerForms:
                 reduction=plan.reduction,
             )
 
-        self.up = Form(own, own, header(Kind.CONTRIBUTION), (Hop(),), plan.lanes)
+        def matching(
+            header: Header, stack: tuple[Hop, ...], unusual_flags: int, *, weighed: bool = False
+        ) -> Matching:
+            pair = []
+            for lanes, reduction in ((plan.lanes, plan.reduction), (0, Reduction.NONE)):
+                form = Form(own, own, replace(header, reduction=reduction), stack, lanes)
+                pair.append(Matcher(form.template, weighed=weighed, unusual_flags=unusual_flags))
+            self._kept += pair
+            return Matching.of(*pair)
+
+        self._kept: list[Matcher] = []
+        """Owners of the arrays that matchings point to."""
+        up = header(Kind.CONTRIBUTION)
+        self.lanes_at = Form(own, own, up, (Hop(),), plan.lanes).lanes_start
         if tree.singles:
-            single = replace(header(Kind.CONTRIBUTION), weight=1, flags=int(Flag.BYPASS))
-            template = frame_template(own, own, single, (Hop(),), plan.lanes)
-            self.matcher = Matcher(template, weighed=True, unusual_flags=UNUSUAL_UPWARD)
-        else:
-            self.matcher = Matcher(self.up.template, unusual_flags=UNUSUAL_UPWARD)
+            up = replace(up, weight=1, flags=int(Flag.BYPASS))
+        self.contributions = matching(up, (Hop(),), UNUSUAL_UPWARD, weighed=tree.singles)
+        self.requests = matching(header(Kind.REQUEST), (), 0)
 
         def unicast(worker: int, stack: tuple[Hop, ...]) -> Form:
             to = address_of(network, plan.workers[worker])
-            return Form(own, to, header(Kind.RESULT, worker), stack, plan.lanes, tos)
+            return Form(own, to, header(Kind.RESULT, worker), stack, plan.lanes)
 
         kept = [tuple(replace(hop, clear=False) for hop in stack) for stack in tree.down]
         # Where results are replicated, only those clear.
         down = kept if plan.results is Results.REPLICATED else tree.down
         self.unicast = [unicast(worker, stack) for worker, stack in enumerate(down)]
-        self.questions = [unicast(worker, stack) for worker, stack in enumerate(kept)]
+        asked = kept if plan.integrity else []
+        self.questions = [unicast(worker, stack) for worker, stack in enumerate(asked)]
         group = Address(REPLICATED_MAC, REPLICATED_IP)
-        self.replicated = Form(own, group, header(Kind.REPLICATED), (), plan.lanes, tos)
-        self.request = Form(own, own, header(Kind.REQUEST), (), plan.lanes)
-
-    def mark(self, tos: int) -> None:
-        """Set the IP ToS byte of frames to send."""
-        for form in (self.replicated, *self.unicast, *self.questions):
-            form.mark(tos)
+        self.replicated = Form(own, group, header(Kind.REPLICATED), (), plan.lanes)

@@ -6,18 +6,21 @@ import ctypes
 import threading
 from functools import cache
 from importlib import resources
+from typing import Self
 
 import numpy as np
 
 from hopsum.host_agent import codec
 from hopsum.host_agent.c_structures import c_fields
-from hopsum.host_agent.codec import Frames, group_by_length
+from hopsum.host_agent.codec import Frames, Matcher, group_by_length
 from hopsum.protocol.tos import URGENT
 from hopsum.protocol.wire import (
     CHECK_LANES,
     CHILD_MASK,
     CHILD_SHIFT,
+    ETHERNET_BYTES,
     HOP_BYTES,
+    IPV4_BYTES,
     Flag,
     Kind,
     Reduction,
@@ -58,6 +61,13 @@ _CONSTANTS = {
     "HOP_BYTES": HOP_BYTES,
     "CHILD_SHIFT": CHILD_SHIFT,
     "CHILD_MASK": CHILD_MASK,
+    "MAC_BYTES": codec.MAC_BYTES,
+    "IPV4": ETHERNET_BYTES,
+    "IPV4_BYTES": IPV4_BYTES,
+    "SOURCE_IP": codec.SOURCE_IP_AT,
+    "DESTINATION_IP": codec.DESTINATION_IP_AT,
+    "IP_BYTES": codec.IP_BYTES,
+    "KNOWN_REDUCTIONS": sum([1 << each for each in Reduction]),
     "CHECK_LANES": CHECK_LANES,
     "BARE_UP": _bare(up=True),
     "BARE_DOWN": _bare(up=False),
@@ -65,21 +75,64 @@ _CONSTANTS = {
     **{str(each.name): int(each) for each in Flag},
     **{each.name: codec.reduction_byte(each) for each in Reduction},
 }
-_TEXTS = ("frames.h", "links.h", "check_lanes.h")
+_TEXTS = ("frames.h", "links.h", "check_lanes.h", "../flow.h", "server.c")
 """One program, in this order."""
 _EXACT = ("-fno-math-errno", "-ffp-contract=off")
 """Flags with which numbers are the same with every compiler, to the last bit."""
 _STRICT = ("-Wall", "-Wextra", "-Werror", "-Wno-unused-function")
 
 
+def program() -> str:
+    """Return the text of the compiled data path."""
+    here = resources.files("hopsum.host_agent.datapath")
+    text = "".join(f"#define {name} {value}\n" for name, value in _CONSTANTS.items())
+    return text + "".join([here.joinpath(name).read_text() for name in _TEXTS])
+
+
+def compiled(text: str) -> ctypes.PyDLL:
+    """Return a program of this kind, compiled. Raises NoCompilerError."""
+    path = compile_shared("datapath", text, (*FLAGS, "-O3", *_EXACT, *_STRICT))
+    return ctypes.PyDLL(str(path))  # calls are too short to let other threads run
+
+
 @cache
 def library() -> ctypes.PyDLL:
     """Return the compiled data path. Raises NoCompilerError."""
-    here = resources.files("hopsum.host_agent.datapath")
-    text = "".join(f"#define {name} {value}\n" for name, value in _CONSTANTS.items())
-    text += "".join([here.joinpath(name).read_text() for name in _TEXTS])
-    path = compile_shared("datapath", text, (*FLAGS, "-O3", *_EXACT, *_STRICT))
-    return ctypes.PyDLL(str(path))  # calls are too short to let other threads run
+    return compiled(program())
+
+
+class Flow(ctypes.Structure):
+    """`struct flow` of flow.h."""
+
+    _fields_ = c_fields("flow.h", "flow")
+
+
+class Matching(ctypes.Structure):
+    """`struct matcher` of frames.h."""
+
+    _fields_ = c_fields("datapath/frames.h", "matcher")
+
+    @classmethod
+    def of(cls, matcher: Matcher, bare: Matcher) -> Self:
+        """Return those of frames with lanes and without, whose arrays must be kept."""
+        arrays = matcher.belongs, matcher.plain, matcher.expected, bare.expected
+        return cls(*[each.ctypes.data for each in arrays])
+
+
+class SentLog(ctypes.Structure):
+    """`struct sent_log` of links.h."""
+
+    _fields_ = c_fields("datapath/links.h", "sent_log")
+
+
+class CheckLanes(ctypes.Structure):
+    """`struct check_lanes` of check_lanes.h."""
+
+    _fields_ = c_fields("datapath/check_lanes.h", "check_lanes")
+
+
+NESTED = {"flow": Flow, "matcher": Matching, "sent_log": SentLog, "check_lanes": CheckLanes}
+"""Structures that are parts of others."""
 
 
 class _Output(ctypes.Structure):

@@ -11,7 +11,7 @@ import pytest
 
 from hopsum.host_agent import c_structures
 from hopsum.host_agent.c_structures import c_fields
-from hopsum.host_agent.ordinary import Flow
+from hopsum.host_agent.datapath.library import Flow
 from hopsum.host_agent.process_calls import CALL, CallPacket
 from p4switch.packet_io.compile import NoCompilerError, compile_shared
 
@@ -69,8 +69,6 @@ def test_what_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("flow.h", "flow"),
         ("ordinary_results.c", "stream"),
-        ("ordinary_sums.c", "server"),
-        ("ordinary_roots.c", "root"),
         ("sure_calls.c", "calls"),
         ("sure_calls.c", "expected"),
         ("sure_calls.c", "packet"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import groupby
 from random import Random
 from typing import Any
 
@@ -20,18 +19,15 @@ from hopsum.host_agent.fast_path import FastPath
 from hopsum.host_agent.segment import Remark
 from hopsum.host_agent.server import Server
 from hopsum.host_agent.stream import WorkerOptions
-from hopsum.host_agent.worker import OPERATIONS, Worker
+from hopsum.host_agent.worker import Worker
 from hopsum.protocol.wire import LANE_REDUCTIONS, Flag, Reduction
 from tests.support import flows
-from tests.support.agent_snapshots import Snapshot, snapshot_of_server, snapshot_of_stream
+from tests.support.agent_snapshots import Snapshot, snapshot_of_stream
 from tests.support.protocol_world import (
     LANES,
-    SERVER,
     at_server,
     at_worker,
-    contribution,
     star_plan,
-    tree_plan,
 )
 from tests.support.search import examples
 
@@ -40,8 +36,7 @@ pytestmark = pytest.mark.skipif(ordinary.library() is None, reason="no C compile
 
 def snapshot(run: Run) -> Snapshot:
     """What stream and server keep."""
-    found = {f"server.{name}": value for name, value in snapshot_of_server(run.server).items()}
-    return found | snapshot_of_stream(run.worker._all[0])
+    return snapshot_of_stream(run.worker._all[0]) | {"server": run.server.state_bytes()}
 
 
 class Run:
@@ -69,9 +64,8 @@ class Run:
         stream: Any = self.worker._all[0]
         if random.random() < 0.5:
             stream._flight.congestion.move(StreamPath(0.002, 1.4), random.choice([3, 17, 512]))
-        for links in (stream._links, self.server._links):
-            links.sent.next = start
-            links.arrivals[0].newest = start - 1
+        stream._links.sent.next = self.server.state.sent.next = start
+        stream._links.arrivals[0].newest = start - 1
         self.tensors = [self.tensor() for _ in range(random.randrange(1, 4))]
         self.way: list[Frames] = []
         self.sent: list[bytes] = []
@@ -194,75 +188,6 @@ def test_the_pass_does_what_numpy_does_to_the_last_bit(seed: int) -> None:
                 np.testing.assert_array_equal(mine, tensor)
 
 
-def sums_of_children(seed: int, *, as_flow: bool = False) -> tuple[list[bytes], list[Snapshot]]:
-    """What a server sends and keeps while sums of two children and a worker's own come in."""
-    random, generator = Random(seed), np.random.default_rng(seed)
-    access = {"w0": "s1", "w1": "s1", "w2": "s2", "w3": "s0", SERVER: "s0"}
-    plan, network = tree_plan(access, {"s1": "s0", "s2": "s0"}, ("s1", "s2"))
-    server = Server(plan, 0, network)
-    groups = plan.trees[0].server_children
-    start = random.choice([0, (1 << 16) - 20])
-    for arrivals in server._links.arrivals[: len(groups)]:
-        arrivals.newest = start - 1
-    sent = dict.fromkeys(range(len(groups)), 0)
-    faulty = random.random() < 0.5
-    extreme = random.random() < 0.2
-    found: tuple[list[bytes], list[Snapshot]] = ([], [])
-    reductions = [random.choice(OPERATIONS) for _ in range(400)]
-    for step in range(120):
-        child = random.randrange(len(groups))
-        # Never more than a window ahead of the slowest.
-        most = min(sent.values()) + plan.in_flight - sent[child]
-        frames: list[Frames] = []
-        output: list[Frames] = []
-        for _ in range(min(most, random.choice([1, 2, 5]))):
-            number = sent[child]
-            sent[child] += 1
-            most_value = (1 << 31) - 1 if extreme else 1 << 28
-            values = generator.integers(-most_value, most_value, plan.lanes).tolist()
-            made = contribution(
-                plan,
-                network,
-                groups[child][0],
-                number,
-                values,
-                weight=len(groups[child]),
-                reduction=reductions[number],
-                exponent=random.randrange(256),
-                sequence=(start + number) & 0xFFFF,
-                flags=Flag.SEQUENCED | random.choice([0, 0, 0, Flag.ECN, Flag.OVERFLOW]),
-            )
-            if faulty and random.random() < 0.03:
-                continue
-            frames += [made] * (2 if faulty and random.random() < 0.03 else 1)
-        if faulty and random.random() < 0.1:
-            random.shuffle(frames)
-        for _, batch in groupby(frames, key=lambda each: each.shape):
-            whole, now = np.concatenate([*batch]), 0.01 * step
-            if as_flow:
-                flows.receive(server, whole, now, output)
-            else:
-                server.receive(whole, now)
-        output += server.take_output()
-        found[0].extend(each.tobytes() for batch in output for each in batch)
-        found[1].append(snapshot_of_server(server))
-    return found
-
-
-@pytest.mark.slow
-@settings(max_examples=examples(30, of=1000))
-@given(st.integers(0, 1 << 32))
-def test_sums_of_children_are_added_as_numpy_does(seed: int) -> None:
-    by_pass, by_flow = sums_of_children(seed), sums_of_children(seed, as_flow=True)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ordinary, "library", lambda: None)
-        by_numpy = sums_of_children(seed)
-    for frames, snapshots in (by_pass, by_flow):
-        assert frames == by_numpy[0]
-        for mine, other in zip(snapshots, by_numpy[1], strict=True):
-            assert mine == other
-
-
 def test_a_result_that_comes_twice_in_a_batch_fills_no_gap() -> None:
     """Of three in flight the first comes twice and the third once: the second is still missing."""
     plan, network = star_plan(1, window=4, results=Results.UNICAST)
@@ -299,7 +224,7 @@ def test_nearly_all_batches_are_ordinary_where_nothing_is_lost(
     monkeypatch: pytest.MonkeyPatch, marked: bool, scale: float
 ) -> None:
     """Fragments of any magnitude: many gradients of a model are often zero."""
-    took: dict[type, list[bool]] = {FastPath: [], Server: []}
+    took: list[bool] = []
     sent: list[bool] = []
 
     def count(kind: Any, name: str, found: list[bool]) -> None:
@@ -312,9 +237,8 @@ def test_nearly_all_batches_are_ordinary_where_nothing_is_lost(
 
         monkeypatch.setattr(kind, name, counted)
 
-    count(FastPath, "take", took[FastPath])
+    count(FastPath, "take", took)
     count(FastPath, "send", sent)
-    count(Server, "_take_ordinary", took[Server])
     for results in Results:
         plan, network = star_plan(1, window=64, results=results)
         worker, server = Worker(plan, 0, network), Server(plan, 0, network)
@@ -333,7 +257,5 @@ def test_nearly_all_batches_are_ordinary_where_nothing_is_lost(
                     worker.receive(batch[start : start + 5], 0.0)
         assert worker.idle
         assert stream._flight.congestion.limited == marked
-    assert all(took[FastPath]) and all(sent)
-    assert len(took[FastPath]) > 40
-    # Totals whose results go to each worker by itself are not.
-    assert took[Server][: took[Server].index(False)] == [True] * (len(took[Server]) // 2)
+    assert all(took) and all(sent)
+    assert len(took) > 40

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hopsum.host_agent.history import EMPTY
-from hopsum.host_agent.server import Server
+from hopsum.host_agent import server
+from hopsum.host_agent.datapath.library import compiled, program
 from hopsum.host_agent.stream import Stream
 from tests.model.components import Automaton, new_switch, set_plan
 from tests.model.explore import Violated, breadth_first, random_walks
@@ -97,26 +97,31 @@ def clears_name_no_fragment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ReferenceSwitch, "_clear", mutated)
 
 
+def change(monkeypatch: pytest.MonkeyPatch, *changes: tuple[str, str]) -> None:
+    """Compile the server with other text in some places."""
+    text = program()
+    for before, after in changes:
+        assert text.count(before) == 1, before
+        text = text.replace(before, after)
+    functions = server.functions_of(compiled(text))
+    monkeypatch.setattr(server, "_functions", lambda: functions)
+
+
 def partial_sums_outlive_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hazard S2."""
-    adopt = Server.adopt
-
-    def mutated(self: Server, plan: Any) -> None:
-        kept = {
-            name: getattr(self._sums, name).copy()
-            for name in ("fragment", "covered", "sum", "started")
-        }
-        adopt(self, plan)
-        for name, value in kept.items():
-            setattr(self._sums, name, value)
-
-    monkeypatch.setattr(Server, "adopt", mutated)
+    kept = """
+        memcpy(s->sums, before->sums, (size_t)s->window * sizeof *s->sums);
+        memcpy(s->sum_lanes, before->sum_lanes, (size_t)s->window * lane_bytes(s));
+    """
+    history = "    memcpy(s->finished_lanes, before"
+    change(monkeypatch, (history, kept + history))
 
 
 def finished_fragments_are_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hazard L7."""
-    monkeypatch.setattr(Server, "_answer", lambda self, slots, workers: None)
-    monkeypatch.setattr(Server, "_repeat", lambda self, form, slots: None)
+    head = "answer_worker(struct server *s, struct output *out, const struct contribution *c)\n{\n"
+    repeat = "    send_finished(s, out, form, slot, s->tos | URGENT, SEQUENCED | REPAIR);\n"
+    change(monkeypatch, (head, head + "    return;\n"), (repeat, "    if (!s)\n" + repeat))
 
 
 def results_are_not_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,13 +132,8 @@ def results_are_not_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
 def history_ends_with_its_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hazard L2. Workers' last results would make up for it, but they may be lost."""
     results_are_not_handed_over(monkeypatch)
-    adopt = Server.adopt
-
-    def mutated(self: Server, plan: Any) -> None:
-        self._history.fragment[:] = EMPTY
-        adopt(self, plan)
-
-    monkeypatch.setattr(Server, "adopt", mutated)
+    kept = "        s->finished[slot] = before->finished[slot];\n"
+    change(monkeypatch, (kept, ""))
 
 
 FEWER_SUMS = setting("fewer sums", TWO_LEVELS, {"a": "r"}, [["a"], []], Budget(), 1)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-
-from hopsum.host_agent.history import EMPTY
 
 Snapshot = dict[str, Any]
 
@@ -20,30 +17,6 @@ def look(found: Snapshot, prefix: str, owner: Any) -> None:
             found[prefix + name] = value.tobytes()
         elif isinstance(value, (int, float, dict)):
             found[prefix + name] = repr(value)
-
-
-def snapshot_of_server(server: Any) -> Snapshot:
-    """Everything that a server keeps, but for its forms, which never change here."""
-    found: Snapshot = {}
-    look(found, "", server)
-    for part in ("_history", "statistics"):
-        look(found, f"{part}.", getattr(server, part))
-    look(found, "sent.", server._links.sent)
-    for child, arrivals in enumerate(server._links.arrivals[:4]):
-        look(found, f"arrivals[{child}].", arrivals)
-    # Of slots that have opened no fragment the rest says nothing, nor does scratch of either way.
-    for scratch in ("_last", "_weights", "_arrivals"):
-        del found[scratch]
-    sums = server._sums
-    opened = np.flatnonzero(sums.fragment != EMPTY)
-    look(
-        found,
-        "sums.",
-        SimpleNamespace(
-            **{n: v[opened] for n, v in vars(sums).items() if isinstance(v, np.ndarray)}
-        ),
-    )
-    return found
 
 
 def snapshot_of_stream(stream: Any) -> Snapshot:

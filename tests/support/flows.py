@@ -9,8 +9,8 @@ from operator import not_
 import numpy as np
 
 from hopsum.host_agent.codec import JOB_START, TREE_AT, Frames, group_by_length, tos_of
+from hopsum.host_agent.datapath.library import Flow
 from hopsum.host_agent.io.loop import Machine
-from hopsum.host_agent.ordinary import Flow
 from hopsum.protocol.tos import URGENT
 
 _STRIDE = 2048

@@ -14,9 +14,9 @@ import pytest
 
 from hopsum.host_agent import ordinary
 from hopsum.host_agent.codec import JOB_START
+from hopsum.host_agent.datapath.library import Flow
 from hopsum.host_agent.io import port as port_module
 from hopsum.host_agent.io.port import FlowPort, Frames, PacketPort, RunOutcome
-from hopsum.host_agent.ordinary import Flow
 from tests.support.flows import CALL, EXPIRE, PROCESS
 from tests.support.machine import PATIENCE
 

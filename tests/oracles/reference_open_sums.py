@@ -44,6 +44,7 @@ class OpenSums:
         self._groups = groups
         self.held = np.zeros((len(self.fragment), len(groups)), dtype=np.bool_)
         self.fragment[:] = EMPTY
+        self.doubted[:] = False
         self.singles.clear()
 
     def open(
@@ -128,9 +129,9 @@ class OpenSums:
         self.code[slot] = max(int(self.code[slot]), code)
 
     def take_singles(self, slots: NDArray[np.int64]) -> None:
-        """Add the singles of slots to their sums."""
+        """Add the singles of slots to their sums, in the order of workers."""
         for slot in self.singles.keys() & set(slots.tolist()) if self.singles else ():
-            for values in self.singles[slot].values():
+            for _, values in sorted(self.singles[slot].items()):
                 if self.started[slot]:
                     row = slice(slot, slot + 1)
                     total, wrapped = combine(
