@@ -11,8 +11,9 @@ import pytest
 
 from hopsum.host_agent import c_structures
 from hopsum.host_agent.c_structures import c_fields
-from hopsum.host_agent.datapath.library import Flow
+from hopsum.host_agent.datapath.library import NESTED, Flow, compiled, program
 from hopsum.host_agent.process_calls import CALL, CallPacket
+from hopsum.host_agent.server_statistics import ServerStatistics
 from p4switch.packet_io.compile import NoCompilerError, compile_shared
 
 STRUCTURE = re.compile(r"^struct \w+ \{$.*?^\};$", re.DOTALL | re.MULTILINE)
@@ -91,6 +92,32 @@ def test_a_compiler_gives_a_structure_the_same_size(file: str, name: str) -> Non
     except NoCompilerError:
         pytest.skip("no C compiler")
     assert ctypes.sizeof(made) == ctypes.c_ulong.in_dll(library, "size").value
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("frames.h", "matcher"),
+        ("frames.h", "output"),
+        ("links.h", "sent_log"),
+        ("check_lanes.h", "check_lanes"),
+        ("server.c", "server_counters"),
+        ("server.c", "server_form"),
+        ("server.c", "finished"),
+        ("server.c", "server"),
+    ],
+)
+def test_structures_of_the_data_path_are_as_the_compiler_lays_them_out(
+    file: str, name: str
+) -> None:
+    nested = {**NESTED, "server_counters": ServerStatistics}
+    fields = c_fields(f"datapath/{file}", name, nested)
+    made = type("Made", (ctypes.Structure,), {"_fields_": fields})
+    size = f"unsigned long size = sizeof(struct {name});\n"
+    last = f"unsigned long last = offsetof(struct {name}, {fields[-1][0]});\n"
+    library = compiled(program() + "#include <stddef.h>\n" + size + last)
+    assert ctypes.sizeof(made) == ctypes.c_ulong.in_dll(library, "size").value
+    assert getattr(made, fields[-1][0]).offset == ctypes.c_ulong.in_dll(library, "last").value
 
 
 def test_packets_of_processes_are_those_of_c() -> None:

@@ -19,7 +19,7 @@ from hopsum.host_agent.server import Server
 from hopsum.host_agent.stream import WorkerOptions
 from hopsum.host_agent.worker import Worker
 from hopsum.network.model import Network
-from hopsum.protocol.wire import CHECK_LANES, Flag
+from hopsum.protocol.wire import CHECK_LANES, Flag, Reduction
 from tests.support.protocol_world import (
     LANES,
     SERVER,
@@ -415,6 +415,29 @@ def test_a_question_is_answered_by_the_fragment_alone_and_a_forged_one_is_not() 
     assert (alone.fragment, alone.flags) == (0, Flag.BYPASS)
     assert alone.lanes == seen([sent])[0].lanes
     assert server.statistics.asked == 0
+
+
+def in_doubt(fragment: int) -> tuple[Server, JobPlan, Network]:
+    """A server that has found the sum of a fragment to be wrong, and has asked for singles."""
+    plan, network = star_plan(2, integrity=True)
+    server = Server(plan, 0, network, KEY)
+    for worker in range(2):
+        server.receive(contribution(plan, network, worker, fragment, 7), 0.0)
+    assert (server.statistics.corrupt, server.statistics.asked) == (1, 2)
+    server.take_output()
+    return server, plan, network
+
+
+@pytest.mark.parametrize("late", ["older", "of another reduction"])
+def test_what_is_not_of_the_fragment_in_doubt_asks_for_nothing(late: str) -> None:
+    server, plan, network = in_doubt(8)
+    other = {"reduction": Reduction.MAX} if late != "older" else {}
+    fragment = 0 if late == "older" else 8
+    server.receive(contribution(plan, network, 0, fragment, 7, **other), 0.0)
+    assert not server.take_output()
+    assert server.statistics.older + server.statistics.refused == 1
+    server.receive(contribution(plan, network, 0, 8, 7), 0.0)
+    assert server.take_output(), "one of the fragment does"
 
 
 def test_the_numbers_are_those_of_the_protocol_page() -> None:

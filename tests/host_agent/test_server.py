@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
 from typing import Any
 
 import numpy as np
 import pytest
 
 from hopsum.collectives.plan import JobPlan, PlanError, Results
+from hopsum.host_agent import server as server_module
 from hopsum.host_agent.codec import REDUCTION_AT, mark, tos_of
 from hopsum.host_agent.server import Server
 from hopsum.host_agent.server_set import ServerSet
@@ -131,6 +133,57 @@ def test_a_single_completes_what_sums_began() -> None:
     server.receive(contribution(plan, network, 2, 0, 4, flags=Flag.BYPASS, exponent=7), 0.0)
     [packet] = answers(server)
     assert (packet.value, packet.exponent, packet.flags) == (7, 7, Flag(0))
+
+
+def test_what_wraps_around_among_singles_does_not_depend_on_who_comes_first() -> None:
+    """In the order of workers nothing does; in other orders an intermediate sum would."""
+    flags = set()
+    for order in permutations(range(3)):
+        plan, network = tree_plan({"w0": "a", "w1": "a", "w2": "a", "ps": "a"}, {}, ("a",))
+        server = Server(plan, 0, network)
+        for worker in order:
+            value = (2**31 - 1, -5, 4)[worker]
+            single = {"weight": 1, "flags": int(Flag.BYPASS)}
+            server.receive(contribution(plan, network, worker, 0, value, **single), 0.0)
+        [packet] = answers(server)
+        assert packet.value == 2**31 - 2
+        flags.add(packet.flags)
+    assert flags == {Flag(0)}
+
+
+def test_singles_beyond_the_room_cost_the_newest_fragment_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So the oldest is completed, and each one after it when its singles come again."""
+    monkeypatch.setattr(server_module, "_MOST_SINGLES", 3)
+    plan, network = tree_plan({"w0": "a", "w1": "a", "w2": "a", "ps": "a"}, {}, ("a",))
+    server = Server(plan, 0, network)
+
+    def bypass(worker: int, fragment: int) -> list[Seen]:
+        single = {"weight": 1, "flags": int(Flag.BYPASS)}
+        server.receive(contribution(plan, network, worker, fragment, 10**worker, **single), 0.0)
+        return answers(server)
+
+    assert not any(bypass(worker, fragment) for worker, fragment in ((0, 2), (1, 2), (0, 1)))
+    assert not bypass(2, 3), "the newest finds no room"
+    assert server.statistics.refused == 1
+    assert not bypass(1, 1)
+    assert server.statistics.refused == 3, "two of fragment 2, which is newer"
+    assert [p.value for p in bypass(2, 1)] == [111]
+    assert not bypass(0, 2) and not bypass(1, 2)
+    assert [p.value for p in bypass(2, 2)] == [111]
+    assert [p.value for worker in range(3) for p in bypass(worker, 3)] == [111]
+
+
+def test_nothing_is_asked_of_children_that_the_server_does_not_have() -> None:
+    server, plan, network = star(2)
+    for number in (0, 5):
+        batch = contribution(plan, network, 0, 0, 7, sequence=number, flags=int(Flag.SEQUENCED))
+        record = frame_view(batch, LANES, 1)[0]
+        record["stack"][0] = Hop(child=2).pack()
+        server.receive(batch, 0.0)
+    assert server.statistics.refused == 2
+    assert not server.take_output()
 
 
 def test_lanes_are_anded_where_the_job_says_so() -> None:

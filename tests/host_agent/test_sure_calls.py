@@ -107,8 +107,8 @@ def test_flows_answer_what_is_sure(
         combine = combine or getattr(np, f"bitwise_{name}")
         np.testing.assert_array_equal(first, combine(*given_))
         np.testing.assert_array_equal(second, first)
-    # All but those at which each script ends.
-    assert hosts.by_flow > 1.2 * calls
+    # All but those at which each script ends; roots have no flows.
+    assert hosts.by_flow > (0.6 if rooted else 1.2) * calls
     # What they have done is counted.
     hosts.settle()
     assert sum(answered) > 1.2 * calls

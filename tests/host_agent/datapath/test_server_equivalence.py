@@ -7,12 +7,14 @@ import random
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import groupby
 
 import numpy as np
 import pytest
 
 from hopsum.collectives.plan import JobPlan, Results
 from hopsum.host_agent.codec import Frames, tos_of
+from hopsum.host_agent.datapath.library import Flow
 from hopsum.host_agent.server import Server
 from hopsum.network.model import Network
 from hopsum.protocol.tos import URGENT
@@ -30,6 +32,7 @@ from hopsum.protocol.wire import (
 )
 from tests.host_agent.datapath.test_check_lanes import CheckLanes
 from tests.oracles.reference_server import ReferenceServer
+from tests.support import flows
 from tests.support.protocol_world import LANES, star_plan, tree_plan
 from tests.support.search import examples
 
@@ -379,6 +382,49 @@ def compare(made: Made, seed: int, steps: int) -> Counter[str]:
 def test_histories_of_the_compiled_server_are_those_of_the_reference(name: str) -> None:
     for seed in range(examples(2, of=200)):
         compare(PLANS[name](), seed, examples(800, of=4000))
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_batches_and_flows_do_what_frames_one_by_one_do(name: str) -> None:
+    made = PLANS[name]()
+    history = History(made, 7)
+    key = KEY if history.plan.integrity else None
+    one, batches, flow = (Server(history.plan, 0, history.network, key) for _ in range(3))
+    for step in range(60):
+        arrivals = [history.arrival() for _ in range(history.random.choice((1, 2, 9, 30)))]
+        sent: list[bytes] = []
+        for _, group in groupby(arrivals, key=lambda frame: frame.shape):
+            frames = np.concatenate([*group])
+            for row in frames:
+                one.receive(row[None], float(step))
+            batches.receive(np.asfortranarray(frames) if step % 2 else frames, float(step))
+            sent += by_flow(flow, frames, float(step))
+        expected = rows_of(one)
+        assert rows_of(batches) == expected
+        assert sent == expected
+        assert one.state_bytes() == batches.state_bytes() == flow.state_bytes()
+        assert one.statistics.counts() == batches.statistics.counts() == flow.statistics.counts()
+        for each in expected:
+            history.observe(each)
+
+
+def rows_of(server: Server) -> list[bytes]:
+    """What a server sends, with the lanes that the wire has."""
+    return [row.tobytes() for batch in server.take_output() for row in batch]
+
+
+def by_flow(server: Server, frames: Frames, now: float) -> list[bytes]:
+    """What a server sends if a port gives it frames (n, length); it leaves none."""
+    [address] = server.enter()
+    assert Flow.from_address(address).key == server.plan.job << 8
+    sent, taken = [], 0
+    while taken < len(frames):
+        done, made = flows.process(address, frames[taken:], now, server.state.most_output + 1)
+        assert done > 0
+        taken += done
+        sent += [row.tobytes() for batch in made for row in batch]
+    server.leave(now)
+    return sent
 
 
 def test_the_histories_reach_all_counters() -> None:
