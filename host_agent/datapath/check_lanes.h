@@ -117,7 +117,10 @@ static int64_t reduced(int64_t number)
 /* The product of field elements. */
 static int64_t times(int64_t a, int64_t b)
 {
-    return (int64_t)((__int128)a * b % PRIME);
+    __int128 product = (__int128)a * b;
+    /* 2^45 is 55 modulo P. */
+    int64_t high = (int64_t)(product >> PRIME_BITS), low = (int64_t)product & ((INT64_C(1) << PRIME_BITS) - 1);
+    return (55 * high + low) % PRIME;
 }
 
 /* Derive `count` field elements from the key. `use` says for what. */
@@ -169,7 +172,7 @@ static int64_t pads_between(struct check_lanes *c, int64_t first, int64_t last, 
 }
 
 /* r . x */
-static int64_t hash(const struct check_lanes *c, const int32_t *lanes)
+OVER_LANES static int64_t hash(const struct check_lanes *c, const int32_t *lanes)
 {
     int64_t low = 0, high = 0;
     for (int64_t i = 0; i < c->values; i++) {
@@ -296,7 +299,9 @@ static void put_result(struct check_lanes *c, int32_t *lanes, int64_t wire, uint
 /* Turn a sum with `needs` of check_sum into a result. */
 void check_seal(struct check_lanes *c, int32_t *lanes, int64_t wire, uint8_t code, int64_t needs)
 {
-    put_result(c, lanes, wire, code, hash(c, lanes) + (needs ? c->need : 0));
+    /* r . S, by what check_sum has found */
+    int64_t hashed = check_number(c, lanes) - pads_between(c, 0, c->workers, wire) - times(c->need, needs);
+    put_result(c, lanes, wire, code, reduced(hashed) + (needs ? c->need : 0));
 }
 
 /* Turn a sum that is known to have wrapped around into a result. */
