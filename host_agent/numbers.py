@@ -26,24 +26,22 @@ On the wire e travels as one byte, clip(e, -127, 128) + 127; 0 also stands for a
 
 from __future__ import annotations
 
+import ctypes
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hopsum.host_agent.datapath.library import ScaleFactors, library
 from hopsum.protocol.errors import InputError
 from hopsum.protocol.wire import EXPONENT_BIAS, MAX_WORKERS
 
-_MAGNITUDE = np.int32(0x7FFFFFFF)
-_INFINITY = 0x7F800000
-_HALF_LEAST_NORMAL = 0x00400000
-"""Bits of 2^-127: below it the exponent byte is 0."""
+_ALL_FINITE = -1
+"""`exponent_codes` of numbers.h: every value is finite."""
 _LEAST_FAST_CODE = 32
 """From this exponent byte on, all scale factors of any job are normal float32 numbers; up to
 255 - bits no sum leaves float32's range. Other fragments are converted in float64."""
-_BLOCK = 1 << 14
-"""Values processed together: 64 KB stay in a core's second-level cache."""
 
 
 class NumbersError(InputError):
@@ -66,24 +64,16 @@ def exponent_codes(
     Raises NumbersError, naming `name` and the element, at the first NaN or infinity; elements are
     counted from `first`.
     """
-    rows = max(1, _BLOCK // lanes)
-    full = len(values) // lanes
-    whole = values[: full * lanes].view(np.int32).reshape(full, lanes)
-    peaks = np.empty(-(-len(values) // lanes), dtype=np.int32)
-    for start in range(0, full, rows):
-        block = whole[start : start + rows] & _MAGNITUDE
-        np.maximum.reduce(block, axis=1, out=peaks[start : start + len(block)])
-    if full < len(peaks):
-        peaks[full] = np.max(values[full * lanes :].view(np.int32) & _MAGNITUDE)
-    if len(peaks) and np.max(peaks) >= _INFINITY:
-        row = int(np.argmax(peaks >= _INFINITY))
+    values = np.ascontiguousarray(values)
+    codes = np.empty(-(-len(values) // lanes), dtype=np.uint8)
+    row = library().exponent_codes(values.ctypes.data, len(values), lanes, codes.ctypes.data)
+    if row != _ALL_FINITE:
         fragment = values[row * lanes : (row + 1) * lanes]
         index = row * lanes + int(np.argmax(~np.isfinite(fragment)))
         raise NumbersError(
             f"{name}: element {first + index} is {values[index]}; only finite values can be summed "
             f"(look for a diverged gradient, or clip it before the all-reduce)"
         )
-    codes: NDArray[np.uint8] = ((peaks >> 23) + (peaks >= _HALF_LEAST_NORMAL)).astype(np.uint8)
     return codes
 
 
@@ -114,41 +104,43 @@ def factors(bits: int) -> Factors:
     return Factors(step, up, down, 2 ** (31 - bits) - 1 if bits > 7 else 0)
 
 
-def quantise(rows: NDArray[np.float32], codes: NDArray[np.uint8], bits: int) -> NDArray[np.int32]:
-    """Scale fragments (n, lanes) by their common exponent bytes (n,) to integers (n, lanes).
+@lru_cache(maxsize=32)
+def c_factors(bits: int) -> ScaleFactors:
+    """Return the factors of a job with these `worker_bits` for C (numbers.h)."""
+    made = factors(bits)
+    state = ScaleFactors(
+        up=made.up.ctypes.data,
+        down=made.down.ctypes.data,
+        step=made.step.ctypes.data,
+        limit=made.limit,
+        bits=bits,
+    )
+    state.arrays = made  # as long as their addresses are in use
+    return state
 
-    `bits`: `worker_bits` of the job. Every value must lie within its row's exponent.
+
+def quantise(values: NDArray[np.float32], code: int, bits: int) -> NDArray[np.int32]:
+    """Scale values (n,) by an exponent byte to integers (n,).
+
+    `bits`: `worker_bits` of the job. Every value must lie within the exponent.
     """
-    step, up, _, most = factors(bits)
-    scaled = rows * up[codes][:, None]
-    np.rint(scaled, out=scaled)
-    if most:
-        limit = np.float32(most)
-        np.minimum(scaled, limit, out=scaled)
-        np.maximum(scaled, -limit, out=scaled)
-    quantised = scaled.astype(np.int32)
-    special = (codes < _LEAST_FAST_CODE) | (codes >= 255 - bits)
-    if np.count_nonzero(special):
-        top = 2 ** (31 - bits) - 1
-        exact = np.rint(rows[special].astype(np.float64) / step[codes[special]][:, None])
-        quantised[special] = np.clip(exact, -top, top).astype(np.int32)
-    return quantised
+    values = np.ascontiguousarray(values)
+    made = np.empty(len(values), np.int32)
+    at = ctypes.addressof(c_factors(bits))
+    library().quantise_values(at, values.ctypes.data, len(values), code, made.ctypes.data)
+    return made
 
 
-def dequantise(sums: NDArray[np.int32], codes: NDArray[np.uint8], bits: int) -> NDArray[np.float32]:
-    """Turn integer sums (n, lanes) back into float32 with the exponent bytes they were made with.
+def dequantise(sums: NDArray[np.int32], code: int, bits: int) -> NDArray[np.float32]:
+    """Turn integer sums (n,) back into float32 with the exponent byte they were made with.
 
-    `sums` may be big-endian. A sum beyond float32's range becomes infinite.
+    A sum beyond float32's range becomes infinite.
     """
-    step, _, down, _ = factors(bits)
-    values = sums.astype(np.float32)
-    values *= down[codes][:, None]
-    special = (codes < _LEAST_FAST_CODE) | (codes >= 255 - bits)
-    if np.count_nonzero(special):
-        exact = sums[special].astype(np.float64) * step[codes[special]][:, None]
-        with np.errstate(over="ignore"):
-            values[special] = exact
-    return values
+    sums = np.ascontiguousarray(sums, dtype=np.int32)
+    made = np.empty(len(sums), np.float32)
+    at = ctypes.addressof(c_factors(bits))
+    library().dequantise_values(at, sums.ctypes.data, len(sums), code, made.ctypes.data)
+    return made
 
 
 def error_bound(code: int, workers: int, sums: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,47 +1,13 @@
-"""A worker's options and counters."""
+"""A worker's options."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
 
-
-@dataclass(slots=True)
-class WorkerStatistics:
-    """A worker's counters, in packets."""
-
-    sent: int = 0
-    """Fragments sent for the first time."""
-    retransmissions: int = 0
-    """Retransmitted fragments, including bypassed ones and those after a new epoch."""
-    fast_retransmissions: int = 0
-    """Retransmissions triggered by results of later transmissions."""
-    repaired: int = 0
-    """Retransmissions requested by a neighbour: lost on the link to it."""
-    requests: int = 0
-    """Results requested again: lost on the link from the neighbour."""
-    probes: int = 0
-    """Retransmissions as probes."""
-    timeouts: int = 0
-    """Fragments whose timeout passed."""
-    bypassed: int = 0
-    """Retransmissions that no switch may aggregate."""
-    handed_over: int = 0
-    """Results handed over to a server that may not have them."""
-    accepted: int = 0
-    """Results of fragments in flight."""
-    stale_results: int = 0
-    """Results of fragments that are not in flight, or of an older epoch."""
-    refused: int = 0
-    """Results that overflowed, or whose weight is not the number of workers."""
-    corrupt: int = 0
-    """Results of fragments in flight that check lanes show to be altered or forged."""
-    asked: int = 0
-    """Fragments sent around the switches because the server asked."""
-    foreign: int = 0
-    """Frames that are not results of this job."""
-    ecn: int = 0
-    """Results flagged with congestion."""
+STEADY_PROBES = 8
+"""Evenly spaced probes where links repair their losses; no timeout precedes them: a probe shows a
+gap, however many frames were lost in a row."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hopsum.collectives.operation import Ranges
-from hopsum.collectives.plan import JobPlan
+from hopsum.collectives.plan import JobPlan, TreePlan
 from hopsum.host_agent.bare_frames import without_lanes
 from hopsum.host_agent.codec import (
     FLAGS_AT,
@@ -60,6 +60,10 @@ class RootWorker(Worker):
         self._down: list[Frames] = []
         """Results to send."""
         self._find_roots()
+
+    def _has_server(self, tree: TreePlan) -> bool:
+        """Return whether a tree's server is part of this worker."""
+        return tree.server == self.host
 
     def _find_roots(self) -> None:
         own = self.plan.workers.index(self.host)
@@ -187,7 +191,7 @@ class RootWorker(Worker):
             waiting = False
             for tree, server in self._roots:
                 if self._outputs[tree]:
-                    for frames in self.take_whole(tree):
+                    for frames in self._take_tree(tree):
                         server.receive_whole(frames, now)
                 for frames in server.take_whole():
                     waiting = True
@@ -196,12 +200,10 @@ class RootWorker(Worker):
     def _deliver(self, frames: Frames, now: float) -> None:
         """Take what a server sends to this worker or to all, and send on what is for others."""
         to = frames[0, _MAC].tobytes()
-        if to == self._address:
-            self.receive_whole(frames, now)
-            return
-        self._down.append(frames)
-        if to[0] & 1:
-            self.receive_whole(frames, now)
+        if to != self._address:
+            self._down.append(frames)
+        if to == self._address or to[0] & 1:
+            self._receive_tree(int(frames[0, TREE_AT]), frames, now, internal=True)
 
 
 def _bytes(batches: Sequence[Frames]) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -14,11 +13,10 @@ from hopsum.collectives.plan import JobPlan, PlanError, Results, TreePlan
 from hopsum.host_agent.bare_frames import with_lanes, without_lanes
 from hopsum.host_agent.c_structures import c_fields
 from hopsum.host_agent.codec import Form, Frames
+from hopsum.host_agent.counters import ServerStatistics as ServerStatistics
 from hopsum.host_agent.datapath.library import NESTED, library, shared_output
 from hopsum.host_agent.plan_checks import check_job, check_key, check_same_job
 from hopsum.host_agent.server_forms import ServerForms
-from hopsum.host_agent.server_statistics import Missing as Missing
-from hopsum.host_agent.server_statistics import ServerStatistics as ServerStatistics
 from hopsum.network.model import Network
 from hopsum.protocol.wire import serial_newer
 
@@ -43,34 +41,12 @@ class _Form(ctypes.Structure):
     _fields_ = c_fields("datapath/server.c", "server_form")
 
 
-_POINTER, _NUMBER, _U32, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint32, ctypes.c_int
-_TYPES: dict[str, tuple[Any, ...]] = {
-    "layout": (ctypes.c_uint64, _POINTER),
-    "restart": (None,),
-    "adopt": (None, _POINTER, _INT),
-    "receive": (
-        *(_U32, _POINTER, _U32, _U32, ctypes.c_uint64),
-        *(ctypes.c_double, _INT, _POINTER),
-    ),
-    "send_history": (_NUMBER, _NUMBER, _POINTER),
-    "oldest": (_NUMBER, _POINTER, _POINTER),
-    "heard": (_INT, _NUMBER, _NUMBER),
-    "state": (ctypes.c_uint64, _POINTER),
-}
-"""Functions of datapath/server.c: types of the result, and of arguments after the server."""
+class Missing(NamedTuple):
+    """The oldest unfinished fragment: its number, opening time (seconds), and missing workers."""
 
-
-@cache
-def _functions() -> Any:
-    return functions_of(library())
-
-
-def functions_of(compiled: ctypes.PyDLL) -> Any:
-    """Return a compiled program, whose functions of the server know their types."""
-    for name, (result, *arguments) in _TYPES.items():
-        function = getattr(compiled, f"server_{name}")
-        function.restype, function.argtypes = result, (_POINTER, *arguments)
-    return compiled
+    fragment: int
+    since: float
+    workers: tuple[str, ...]
 
 
 class _Bound(NamedTuple):
@@ -129,9 +105,9 @@ def _bind(plan: JobPlan, tree: TreePlan, network: Network, key: bytes | None) ->
         key=key_bytes.ctypes.data,
     )
     address = ctypes.addressof(state)
-    memory = np.zeros(_functions().server_layout(address, None), np.uint8)
-    _functions().server_layout(address, memory.ctypes.data)
-    _functions().server_restart(address)
+    memory = np.zeros(library().server_layout(address, None), np.uint8)
+    library().server_layout(address, memory.ctypes.data)
+    library().server_restart(address)
     return _Bound(
         state, memory, (forms, replicated, unicast, questions, sizes, child_of, key_bytes)
     )
@@ -176,7 +152,7 @@ class Server:
         state, memory, kept = self._bound
         copied._bound = _Bound(_State.from_buffer_copy(state), memory.copy(), kept)
         copied._take_view()
-        _functions().server_layout(copied._address, copied._bound.memory.ctypes.data)
+        library().server_layout(copied._address, copied._bound.memory.ctypes.data)
         return copied
 
     @property
@@ -186,9 +162,9 @@ class Server:
 
     def state_bytes(self) -> bytes:
         """Return what tells states under one plan apart: neither times nor counters do."""
-        size = _functions().server_state(self._address, None)
+        size = library().server_state(self._address, None)
         state = np.empty(size, np.uint8)
-        _functions().server_state(self._address, state.ctypes.data)
+        library().server_state(self._address, state.ctypes.data)
         return state.tobytes()
 
     # -- frames and time
@@ -207,7 +183,7 @@ class Server:
             frames = np.ascontiguousarray(frames)
         stride, at = frames.strides[0], frames.ctypes.data
         output = shared_output(self._bound.state.most_output)
-        receive = _functions().server_receive
+        receive = library().server_receive
         while count > 0:
             into = output.begin(whole=self._whole)
             taken = receive(self._address, at, count, length, stride, now, internal, into)
@@ -274,7 +250,7 @@ class Server:
         state, memory, kept = _bind(plan, tree, self._network, self._key)
         # Another server may have been at work in epochs between.
         same = (plan.epoch - self.plan.epoch) & 0xFFFF == 1
-        _functions().server_adopt(ctypes.addressof(state), self._address, same)
+        library().server_adopt(ctypes.addressof(state), self._address, same)
         # The state stays where it is, for statistics and flow.
         ctypes.memmove(self._address, ctypes.addressof(state), ctypes.sizeof(state))
         self._bound = self._bound._replace(memory=memory, kept=kept)
@@ -289,17 +265,17 @@ class Server:
         position = 0
         while position >= 0:
             into = output.begin(whole=self._whole)
-            position = _functions().server_send_history(self._address, position, into)
+            position = library().server_send_history(self._address, position, into)
             self._output += output.take()
 
     def missing(self) -> Missing | None:
         """Return the missing workers of the oldest unfinished fragment; None if there is none."""
         fragment, since = ctypes.c_int64(), ctypes.c_double()
         references = ctypes.addressof(fragment), ctypes.addressof(since)
-        slot = _functions().server_oldest(self._address, *references)
+        slot = library().server_oldest(self._address, *references)
         if slot < 0:
             return None
-        heard = _functions().server_heard
+        heard = library().server_heard
         names = enumerate(self.plan.workers)
         missing = tuple([name for w, name in names if not heard(self._address, slot, w)])
         return Missing(fragment.value, since.value, missing)

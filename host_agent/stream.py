@@ -1,58 +1,78 @@
-"""A worker's half of the protocol on one tree: what is in flight, and what comes next."""
+"""A worker's half of the protocol on one tree: the compiled stream (datapath/stream.c), set up."""
 
 from __future__ import annotations
 
+import copy
+import ctypes
 from dataclasses import replace
 from math import inf
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hopsum.collectives.plan import JobPlan, Results, TreePlan
-from hopsum.host_agent.check_lanes import ResultChecks
+from hopsum.host_agent.c_structures import c_fields
 from hopsum.host_agent.codec import (
     UNUSUAL_DOWNWARD,
     Form,
     Frames,
     Matcher,
     address_of,
-    epochs_of,
-    every,
-    exponents_of,
-    flags_of,
-    fragments_of,
     mark,
-    reductions_of,
-    some,
-    weights_of,
 )
 from hopsum.host_agent.congestion import most_in_flight, stream_path
+from hopsum.host_agent.counters import WorkerStatistics as WorkerStatistics
+from hopsum.host_agent.datapath.library import (
+    NESTED,
+    Congestion,
+    Matching,
+    RoundTrip,
+    library,
+    shared_output,
+)
 from hopsum.host_agent.failure import JobFailed
-from hopsum.host_agent.fast_path import FastPath
-from hopsum.host_agent.flight import BYPASS, Flight
-from hopsum.host_agent.history import History
-from hopsum.host_agent.integrity import make_integrity
-from hopsum.host_agent.link_repairs import SEQUENCED, LinkRepairs
-from hopsum.host_agent.numbers import Factors, dequantise, factors, quantise
+from hopsum.host_agent.numbers import c_factors
 from hopsum.host_agent.options import WorkerOptions as WorkerOptions
-from hopsum.host_agent.options import WorkerStatistics as WorkerStatistics
-from hopsum.host_agent.recovery import NEVER, Progress, low_high
-from hopsum.host_agent.segment import Call, OpenSegments, Segment
+from hopsum.host_agent.plan_checks import check_key
+from hopsum.host_agent.segment import Call, Segment
 from hopsum.host_agent.sure_calls import SureCalls
 from hopsum.network.model import Network
 from hopsum.protocol.tos import URGENT
-from hopsum.protocol.wire import QUESTION, Flag, Header, Hop, Kind, Reduction, serial_newer
+from hopsum.protocol.wire import QUESTION, Flag, Header, Hop, Kind, Reduction
 
-_ECN = np.uint8(Flag.ECN)
+NO_CODE = -1
+"""UNKNOWN of frames.h: the exponent byte of a first window before the prologue's result."""
+_LEAST_SEGMENTS = 16
+_FAILURES = ("", "overflow", "exponent", "no result", "no hand-over")
+"""`enum failure` of stream.c."""
+
+
+class StreamState(ctypes.Structure):
+    """`struct stream` of stream.c."""
+
+    _fields_ = c_fields("datapath/stream.c", "stream", NESTED)
+
+
+_SEGMENT = np.dtype(
+    [(name, np.dtype(kind)) for name, kind in c_fields("datapath/stream.c", "segment")]
+)
+"""`struct segment` of stream.c."""
+_SLOT = np.dtype([(name, np.dtype(kind)) for name, kind in c_fields("datapath/stream.c", "slot")])
+"""`struct slot` of stream.c."""
+_TIMED = {
+    *("order", "quiet", "sent_at", "first_sent_at", "due", "overtaken_at", "tries", "timeouts"),
+    "asked_at",
+}
+"""Fields of a slot that say when, or how often."""
 
 
 class Stream:
     """The fragments of one (job, tree), from 0 on, one in flight per slot of the window.
 
     Slot f mod W sends f + W once it has the result of f, independently of other slots, so that a
-    loss delays one slot only. Per slot: `_fragment`, the one in flight or the next one; `_wire`,
-    its number on the wire while it is in flight, else _IDLE; the frame sent; and the last result,
-    for a server that starts empty.
+    loss delays one slot only. `statistics` and `progress` (the time of the last result on any tree,
+    in seconds) are shared by a worker's streams. Frames to send are appended to `output`, each
+    batch of one length; `whole`: with lanes, whether or not the wire has any, for the server here.
     """
 
     def __init__(
@@ -65,53 +85,416 @@ class Stream:
         bits: int,
         output: list[Frames],
         statistics: WorkerStatistics,
-        progress: Progress,
-        tos: int = 0,
+        progress: ctypes.c_double,
         key: bytes | None = None,
+        *,
+        whole: bool = False,
     ) -> None:
-        self._tos = tos
         self._key = key
         self._options = options
-        self._bits = bits
         self._output = output
+        self._whole = whole
+        self._tos = 0
         self._statistics = statistics
-        self._window = window = plan.in_flight
+        self._progress = progress
+        self._factors = c_factors(bits)
+        self._segments: list[Segment] = []
+        self._numbers: list[int] = []
+        """Of the unfinished segments, in order: by which the ring has them."""
         self.failure: JobFailed | None = None
-
-        self._segments = OpenSegments()
-        self._end = options.first_fragment
-
-        self._code = np.zeros(window, dtype=np.uint8)
-        """By slot: exponent bytes of the fragments in flight, or the next ones."""
-        self._last = np.zeros(window, dtype=np.intp)
-        self._results = History(window, plan.lanes)
-        self._handing = np.zeros(window, dtype=np.bool_)
-        self._handing_due = NEVER
-        self._handing_since = 0.0
-        self._handing_timeout = 0.0
-
-        self._links = LinkRepairs(window, 1, output, statistics)
-        self._flight = Flight(window, options, self._links, output, statistics, progress)
-        self._checks: ResultChecks | None = None
-        self._fast = FastPath(self._flight, self._links, self._segments)
         self._entered = False
+        self._state = StreamState(
+            window=plan.in_flight,
+            lanes=plan.lanes,
+            values=plan.values,
+            checked=plan.integrity,
+            factors=self._factors,
+            round_trip=RoundTrip(
+                initial=options.initial_timeout,
+                least=options.min_timeout,
+                most=options.max_timeout,
+            ),
+            congestion=Congestion(window=plan.in_flight),
+            deadline=options.deadline,
+            min_probe=options.min_probe,
+        )
+        self._find_arrays(np.zeros(library().stream_layout(self._address, None), np.uint8))
+        self._set_ring(np.zeros(_LEAST_SEGMENTS, _SEGMENT))
         self._bind(plan, tree, worker, network)
-        self._flight.frames = self._up.make(np.zeros(window), 0)
+        library().stream_start(self._address, options.first_fragment)
+
+    @property
+    def _address(self) -> int:
+        return ctypes.addressof(self._state)
+
+    def _find_arrays(self, memory: Frames) -> None:
+        """Divide the memory of the state's arrays."""
+        self._memory = memory
+        library().stream_layout(self._address, memory.ctypes.data)
+        self._state.counters = ctypes.addressof(self._statistics)
+        self._state.progress = ctypes.addressof(self._progress)
+
+    def _set_ring(self, ring: Any) -> None:
+        self._ring = ring
+        self._state.segments, self._state.segment_room = ring.ctypes.data, len(ring)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return a snapshot; the calls' results are those of the copies of the calls."""
+        copied = object.__new__(type(self))
+        memo[id(self)] = copied
+        copied.__dict__.update(self.__dict__)
+        copied._output = copy.deepcopy(self._output, memo)
+        copied._statistics = copy.deepcopy(self._statistics, memo)
+        copied._progress = copy.deepcopy(self._progress, memo)
+        calls = [copy.deepcopy(each.call, memo) for each in self._segments]
+        copied._segments = [
+            each.copy_for(call) for each, call in zip(self._segments, calls, strict=True)
+        ]
+        copied._numbers = self._numbers[:]
+        copied._state = StreamState.from_buffer_copy(self._state)
+        copied._find_arrays(self._memory.copy())
+        copied._set_ring(self._ring.copy())
+        for number, segment in zip(copied._numbers, copied._segments, strict=True):
+            copied._point(number, segment)
+        copied._set_frames()
+        return copied
+
+    def state_key(self) -> tuple[Any, ...]:
+        """Return what tells states apart, but for when and how often things happened."""
+        state = self._state
+        slots, numbers = self._slots, self._numbers
+        return (
+            *(slots[name].tobytes() for name in _SLOT.names or () if name not in _TIMED),
+            ctypes.string_at(state.result_lanes, 4 * state.lanes * state.window),
+            ctypes.string_at(state.sent.fragments, 8 * state.sent.size),
+            ctypes.string_at(state.arrivals.asked, 8 * 64),
+            *(state.sent.next, state.arrivals.newest, state.arrivals.missing, state.end),
+            *(self._ring[name][self._places(numbers)].tobytes() for name in ("open", "code")),
+            self._ring["greatest"][self._places(numbers)].tobytes(),
+            tuple(each.result.tobytes() for each in self._segments),
+            None if self.failure is None else str(self.failure),
+        )
+
+    @property
+    def _slots(self) -> Any:
+        """Return the slots as records (window,), sharing memory."""
+        address, window = self._state.slots, self._state.window
+        room = (ctypes.c_uint8 * (window * _SLOT.itemsize)).from_address(address)
+        return np.frombuffer(room, _SLOT)
+
+    def _places(self, numbers: list[int]) -> list[int]:
+        return [number % len(self._ring) for number in numbers]
+
+    # -- the plan
 
     def _bind(self, plan: JobPlan, tree: TreePlan, worker: int, network: Network) -> None:
-        """Take addresses, stacks and epoch from a plan."""
+        """Take addresses, stacks, numbers and epoch from a plan."""
         self.plan = plan
         self.tree = tree
         self.is_root = tree.server == plan.workers[worker]
         self._worker = worker
-        self._flight.bind(
-            worker, len(plan.workers), hop_by_hop=tree.hop_by_hop, numbered=self._numbered
-        )
+        self._forms = _Forms(plan, tree, worker, network)
+        state, options = self._state, self._options
+        state.flow.key = plan.job << 8 | tree.tree
+        state.worker, state.workers, state.epoch = worker, len(plan.workers), plan.epoch
+        state.flags = int(Flag.BYPASS) if tree.singles else 0
+        # No numbers on the link where no switch sums.
+        state.numbered = not tree.singles
+        state.hop_by_hop = state.round_trip.patient = tree.hop_by_hop
+        state.request_flags = int(QUESTION) if self._forms.end_to_end else 0
+        state.end_to_end = self._forms.end_to_end
+        # A server at a worker's host has lost its state only if that worker is lost, too.
+        state.hands_over = tree.server not in plan.workers
+        # Where links repair losses, each timeout is four times as long as the one before it.
+        state.most_timeouts = -(-options.bypass_after // (2 if tree.hop_by_hop else 1))
+        state.most_tries = 4 * options.bypass_after
+        state.most_output = 4 * state.window + 128
         path = stream_path(network, plan, tree)
-        self._flight.congestion.move(path, most_in_flight(plan, tree))
+        congestion = state.congestion
+        congestion.queues = path is not None
+        congestion.path_round_trip, congestion.path_step = path or (0.0, 0.0)
+        congestion.most = float(min(most_in_flight(plan, tree), state.window))
+        self._set_frames()
+        if plan.integrity:
+            library().check_restart(
+                self._address + StreamState.checks.offset,
+                *(check_key(plan, self._key), tree.tree, len(plan.workers), plan.lanes),
+            )
+
+    def _set_frames(self) -> None:
+        """Point to the frames of the plan, with the ToS byte as it is."""
+        forms, state = self._forms, self._state
+        self._prefixes = [
+            forms.prefix(forms.up, self._tos),
+            forms.prefix(forms.up, self._tos | URGENT),
+            forms.prefix(forms.total, self._tos),
+            forms.prefix(forms.request, self._tos | URGENT),
+        ]
+        state.prefix, state.urgent, state.total, state.request = (
+            each.ctypes.data for each in self._prefixes
+        )
+        state.prefix_bytes, state.request_bytes = len(self._prefixes[0]), len(self._prefixes[3])
+        state.results, state.requests = Matching.of(*forms.results), Matching.of(*forms.requests)
+
+    def mark(self, tos: int) -> None:
+        """Give frames another IP ToS byte from now on, also those that are sent again."""
+        self._tos = tos
+        self._set_frames()
+
+    def adopt(
+        self, plan: JobPlan, tree: TreePlan, worker: int, network: Network, now: float
+    ) -> None:
+        """Go on under a new epoch: send again what is in flight, hand over the last results."""
+        self._bind(plan, tree, worker, network)
+        self._send(library().stream_adopt, now)
+
+    # -- calls
+
+    @property
+    def end(self) -> int:
+        """The number the next fragment submitted will have (it runs on over tensors)."""
+        return int(self._state.end)
+
+    @property
+    def in_flight(self) -> int:
+        """Fragments sent whose results are not here."""
+        return int(self._state.open)
+
+    def submit(self, segment: Segment, now: float) -> None:
+        """Append a tensor's part to the stream; it starts at `end`."""
+        state = self._state
+        self._make_room()
+        number = state.next_segment
+        self._ring[number % len(self._ring)] = 0
+        row = self._ring[number % len(self._ring)]
+        remark = segment.call.remark
+        row["trees"] = segment.call.open_parts
+        row["first"], row["end"], row["scaled"] = segment.first, segment.end, segment.scaled
+        row["elements"], row["reduction"] = len(segment.source), segment.reduction
+        row["remark"] = 0 if remark is None else remark.own
+        row["open"], row["code"] = segment.end - segment.first, NO_CODE
+        self._append(number, segment)
+        state.next_segment = number + 1
+        state.end = segment.end
+        self.fill_window(now)
+
+    def _make_room(self) -> None:
+        """Let the ring have room for one more segment."""
+        state, old = self._state, self._ring
+        numbers = [*range(state.first_segment, state.next_segment)]
+        if len(numbers) < len(old):
+            return
+        ring = np.zeros(2 * len(old), _SEGMENT)
+        ring[[number % len(ring) for number in numbers]] = old[self._places(numbers)]
+        self._set_ring(ring)
+
+    def _append(self, number: int, segment: Segment) -> None:
+        self._segments.append(segment)
+        self._numbers.append(number)
+        self._point(number, segment)
+
+    def _point(self, number: int, segment: Segment) -> None:
+        """Let the ring point to a segment's values."""
+        row = self._ring[number % len(self._ring)]
+        row["source"], row["result"] = segment.source.ctypes.data, segment.result.ctypes.data
+        row["exponents"] = segment.exponents.ctypes.data
+        row["prologues"] = segment.call.prologues.ctypes.data
+
+    def take_over(self, call: Call, reduction: Reduction) -> None:
+        """Go on with a process's call that the flow has begun; `leave` follows.
+
+        `call`: of int32, whose result takes the place of its values.
+        """
+        number = self._state.next_segment - 1
+        first, values = int(self._ring[number % len(self._ring)]["first"]), call.result
+        codes = np.zeros(0, dtype=np.uint8)
+        lanes, window = self.plan.values, self._state.window
+        self._append(
+            number, Segment(call, values, values, 0, first, lanes, window, codes, reduction)
+        )
+
+    def fill_window(self, now: float) -> None:
+        """Send the next fragments of all idle slots, if possible."""
+        self._send(library().stream_fill, now)
+
+    def _send(self, act: Any, now: float) -> None:
+        """Call a function of the stream that may send."""
+        output = shared_output(self._state.most_output)
+        act(self._address, now, output.begin(whole=self._whole))
+        self._output += output.take()
+        if self._state.news:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Finish segments whose results are all in place; look why the stream has failed."""
+        state = self._state
+        state.news = 0
+        finished = [not self._ring[place]["open"] for place in self._places(self._numbers)]
+        for done, number, segment in zip(finished, self._numbers, self._segments, strict=True):
+            if done:
+                remark = segment.call.remark
+                if remark is not None:
+                    greatest = int(self._ring[number % len(self._ring)]["greatest"])
+                    remark.maximum = max(remark.maximum, greatest)
+                segment.call.open_parts -= 1
+        if any(finished):
+            left = [place for place, done in enumerate(finished) if not done]
+            self._segments = [self._segments[place] for place in left]
+            self._numbers = [self._numbers[place] for place in left]
+        if state.failure and self.failure is None:
+            self._explain()
+
+    # -- frames and time
+
+    def receive(self, frames: Frames, now: float, *, internal: bool = False) -> None:
+        """Take in frames (n, length) of any content, of this job and tree.
+
+        `internal`: of this host's server, which have lanes whether or not the wire has any.
+        """
+        if frames.strides[1] != 1:
+            frames = np.ascontiguousarray(frames)
+        state = self._state
+        (n, length), stride, address = frames.shape, frames.strides[0], frames.ctypes.data
+        taken = 0
+        while taken < n:
+            output = shared_output(state.most_output)
+            taken += library().stream_receive(
+                self._address,
+                *(address + taken * stride, n - taken, length, stride, now, internal),
+                output.begin(whole=self._whole),
+            )
+            self._output += output.take()
+        if state.news:
+            self._settle()
+
+    @property
+    def deadline(self) -> float | None:
+        """When `tick` has something to do, at the latest; None: nothing waits."""
+        if self._entered:
+            return None
+        due: float = library().stream_deadline(self._address)
+        return None if due == inf else due
+
+    @property
+    def deferrable(self) -> float:
+        """How many results may wait for one another, to be taken in together.
+
+        A flow sees to its own.
+        """
+        return inf if self._entered else int(library().stream_deferrable(self._address))
+
+    def tick(self, now: float) -> None:
+        """Send again what has waited too long, or give up."""
+        self._send(library().stream_tick, now)
+
+    def postpone(self, now: float) -> None:
+        """Let the deadlines of what is in flight, or handed over, count from now."""
+        library().stream_postpone(self._address, now)
+
+    def resume(self, now: float) -> None:
+        """Send what is in flight again at once."""
+        self._send(library().stream_resume, now)
+
+    # -- as a flow
+
+    def enter(self, calls: SureCalls | None = None) -> list[int]:
+        """Leave frames and timers to a flow (flow.h) until `leave`; return its address.
+
+        `calls`: to take from a process, if nothing is in flight. There is none if no results can
+        come.
+        """
+        if self.failure is not None or not (self._state.open or calls):
+            return []
+        self._make_room()
+        self._entered = True
+        library().stream_enter(self._address, None if calls is None else calls.address)
+        return [self._address]
+
+    def leave(self, now: float) -> int:
+        """Take over what the flow has done; return the bytes that it has sent."""
+        if not self._entered:
+            return 0
+        self._entered = False
+        if self._state.news:
+            self._settle()
+        return int(self._state.flow.sent_bytes)
+
+    # -- failure
+
+    def _explain(self) -> None:
+        """Say why the stream has failed."""
+        state = self._state
+        slot = self._slots[state.failed_slot]
+        match _FAILURES[state.failure]:
+            case "overflow":
+                why = (
+                    "the sum of its int32 values wrapped around at a switch or the server "
+                    "(overflow flag); send smaller values, or float32, which is scaled to fit"
+                )
+            case "exponent":
+                why = (
+                    "the workers' common exponent was altered on its way to the server (check "
+                    "lanes): a bit has flipped in a switch, or contributions are forged"
+                )
+            case "no result":
+                why = (
+                    f"no result for {state.failed_at - slot['first_sent_at']:.3g} s after "
+                    f"{slot['tries']} tries ({state.open} of the window's {state.window} fragments "
+                    f"are in flight); some worker's part has not reached the server, or the server "
+                    f"does not answer: ask the server which workers are missing, and look at the "
+                    f"switches between"
+                )
+            case _:
+                self._fail(
+                    int(slot["result"]),
+                    f"server {self.tree.server} has not taken over the last results for "
+                    f"{self._options.deadline:.3g} s (epoch {self.plan.epoch}): is it running?",
+                )
+                return
+        fragment = int(slot["fragment"])
+        [segment] = [each for each in self._segments if each.first <= fragment < each.end]
+        self._fail(
+            fragment & 0xFFFFFFFF,
+            f"{segment.call.name} ({segment.elements(fragment)}), worker {self._worker}, server "
+            f"{self.tree.server}, epoch {self.plan.epoch}: {why}",
+        )
+
+    def _fail(self, wire: int, message: str) -> None:
+        self.failure = JobFailed(self.plan.job, self.tree.tree, wire, message)
+
+    # -- for the model checker, in whose time only it decides what is late
+
+    @property
+    def slots_in_flight(self) -> list[int]:
+        """The slots whose fragments are in flight."""
+        return [int(slot) for slot in np.flatnonzero(self._slots["in_flight"])]
+
+    @property
+    def next_fragments(self) -> list[int]:
+        """The fragment in flight, or the next one, by slot."""
+        return [int(fragment) for fragment in self._slots["fragment"]]
+
+    def retry(self, slot: int, now: float, *, bypass: bool = False, ask: bool = False) -> None:
+        """Retransmit a slot's fragment: past the switches from now on, or this once (`ask`)."""
+        if bypass:
+            self._slots["timeouts"][slot] = self._state.most_timeouts
+        output = shared_output(self._state.most_output)
+        at = output.begin(whole=self._whole)
+        library().stream_retry(self._address, slot, ask, now, at)
+        self._output += output.take()
+
+    def hand_over(self, now: float) -> None:
+        """Send the results again that a new server may lack."""
+        self._send(library().stream_hand_over, now)
+
+
+class _Forms:
+    """The frames that a stream sends and receives under one plan."""
+
+    def __init__(self, plan: JobPlan, tree: TreePlan, worker: int, network: Network) -> None:
         here = address_of(network, plan.workers[worker])
         there = address_of(network, tree.server)
-        weight = len(plan.workers)
+        stack = tree.up[worker]
         up = Header(
             Kind.CONTRIBUTION,
             plan.job,
@@ -121,532 +504,35 @@ class Stream:
             worker=worker,
             reduction=plan.reduction,
         )
-        total = replace(up, weight=weight)
+        total = replace(up, weight=len(plan.workers))
         result = replace(total, kind=Kind.RESULT)
-        self._flags = int(Flag.BYPASS) if tree.singles else 0
-        self._up = Form(here, there, up, tree.up[worker], plan.lanes, self._tos)
-        self._total = Form(here, there, total, tree.up[worker], plan.lanes, self._tos)
-        self._down = Form(there, here, result, (), plan.lanes)
         request = replace(up, kind=Kind.REQUEST)
-        unicast = plan.results is Results.UNICAST
-        self._links.restart(
-            Form(there, here, request, tree.up[worker], plan.lanes), end_to_end=unicast
-        )
-        stack: tuple[Hop, ...] = ()
-        self._request_flags = 0
-        if unicast:
-            self._request_flags = int(QUESTION)
-            stack, request = tree.up[worker], replace(up, reduction=Reduction.NONE)
-        self._request = Form(here, there, request, stack, plan.lanes, self._tos | URGENT)
-        self._matcher = Matcher(
-            self._down.template, either_result=True, weighed=True, unusual_flags=UNUSUAL_DOWNWARD
-        )
-        integrity = make_integrity(plan, tree.tree, self._key)
-        if integrity is not None:
-            self._checks = self._checks or ResultChecks(self._window)
-            self._checks.bind(integrity, self._down)
-
-    @property
-    def deadline(self) -> float | None:
-        """When `tick` has something to do, at the latest; None: nothing waits."""
-        if self._entered:
-            return None
-        due = self._handing_due
-        if self.failure is None:
-            due = min(due, self._flight.deadline)
-        return None if due == NEVER else due
-
-    @property
-    def end(self) -> int:
-        """The number the next fragment submitted will have (it runs on over tensors)."""
-        return self._end
-
-    @property
-    def in_flight(self) -> int:
-        """Fragments sent whose results are not here."""
-        return self._flight.open
-
-    @property
-    def deferrable(self) -> float:
-        """How many results may wait for one another, to be taken in together.
-
-        A quarter of a full window, as the rest must cover the round trip. Once the last fragment
-        is sent, no result lets another go, and half of those outstanding may. A flow sees to its
-        own.
-        """
-        if self._entered:
-            return inf
-        outstanding = self._flight.open
-        return outstanding // (4 if outstanding >= self._flight.congestion.limit else 2)
-
-    def submit(self, segment: Segment, now: float) -> None:
-        """Append a tensor's part to the stream; it starts at `end`."""
-        first_of_all = self._segments.empty
-        self._segments.append(segment)
-        self._end = segment.end
-        if first_of_all and not self._flight.congestion.limited:
-            # All slots are idle, and these are their next fragments.
-            fragments = np.arange(segment.first, min(segment.end, segment.first + self._window))
-            self._pump(fragments & (self._window - 1), now)
+        self.end_to_end = plan.results is Results.UNICAST
+        """Whether results are numbered by the server: a worker asks it for missing ones."""
+        self.up = Form(here, there, up, stack, plan.lanes)
+        self.total = Form(here, there, total, stack, plan.lanes)
+        if self.end_to_end:
+            question = replace(up, reduction=Reduction.NONE)
+            self.request = Form(here, there, question, stack, plan.lanes)
         else:
-            self.fill_window(now)
+            self.request = Form(here, there, request, (), plan.lanes)
 
-    def mark(self, tos: int) -> None:
-        """Give frames another IP ToS byte from now on, also those that are sent again."""
-        self._tos = tos
-        self._up.mark(tos)
-        self._total.mark(tos)
-        self._request.mark(tos | URGENT)
-        mark(self._flight.frames, tos)
-
-    # -- sending
-
-    def fill_window(self, now: float) -> None:
-        """Send the next fragments of all idle slots, if possible."""
-        slots = self._flight.idle(self._end)
-        if len(slots):
-            self._pump(slots, now)
-
-    def _pump(self, slots: NDArray[np.intp], now: float) -> None:
-        """Send the next fragments of idle slots, as far as they exist and can be scaled."""
-        fragments = self._flight.fragment[slots]
-        if low_high(fragments)[1] >= self._end:
-            exist = fragments < self._end
-            slots, fragments = slots[exist], fragments[exist]
-            if not len(slots):
-                return
-        for segment, rows in self._segments.of(fragments):
-            if rows is None:
-                self._send(segment, slots, fragments, now)
-            else:
-                self._send(segment, slots[rows], fragments[rows], now)
-
-    def _send(
-        self,
-        segment: Segment,
-        slots: NDArray[np.intp],
-        fragments: NDArray[np.int64],
-        now: float,
-    ) -> None:
-        """Send fragments of one segment for the first time."""
-        data = fragments - (segment.first + segment.prologue)
-        if segment.scaled and low_high(data)[0] < self._window:
-            early = data < self._window
-            code = segment.first_window_code
-            if code is None or segment.call.prologues:
-                ready = ~early | (data < 0)
-                slots, fragments, data = slots[ready], fragments[ready], data[ready]
-                if not len(slots):
-                    return
-            else:
-                self._code[slots[early]] = code
-        if self._checks is None:
-            made = self._fast.send(self, segment, fragments, now)
-            if made is not None:
-                self._output.append(made)
-                return
-        if segment.scaled:
-            values = quantise(segment.values(data), self._code[slots], self._bits)
-        else:
-            values = segment.values(data)
-        wire = fragments & 0xFFFFFFFF
-        frames = self._up.make(wire, segment.announced(fragments), self._flags)
-        reductions_of(frames)[...] = segment.reductions(data, bare=self._checks is None)
-        if self._checks is None:
-            self._up.values(frames)[...] = values
-        else:
-            lanes = self._up.values(frames)
-            integrity = self._checks.integrity
-            lanes[:, : integrity.values] = values
-            needed = np.ones(len(slots), dtype=np.bool_)
-            if segment.scaled:
-                needed = (data < 0) | (segment.own_codes(data) == self._code[slots])
-            integrity.protect(lanes, wire, self._worker, needed)
-        self._flight.send(slots, wire, frames, now)
-
-    # -- results
-
-    def receive(self, frames: Frames, now: float) -> None:
-        """Take in frames of one length."""
-        if self._checks is None and self._handing_due == NEVER:
-            taken = self._fast.take(self, frames, now, self._end)
-            if taken is not None:
-                if len(taken.following):
-                    self._output.append(taken.following)
-                if not taken.segment.open:
-                    self._close(taken.segment)
-                if taken.refill:
-                    self.fill_window(now)
-                return
-        if self._matcher.all_plain(frames):
-            self._ask_for_gaps(frames)
-        else:
-            frames = self._sift(frames, now)
-            if not len(frames):
-                return
-        self._statistics.ecn += int(np.count_nonzero(flags_of(frames) & _ECN))
-        flight = self._flight
-        wire = fragments_of(frames)
-        slots = wire & (self._window - 1)
-        expected = flight.wire[slots] == wire
-        expected &= reductions_of(frames) == reductions_of(flight.frames)[slots]
-        if len(frames) > 1:
-            rows = np.arange(len(frames))
-            self._last[slots] = rows
-            expected &= self._last[slots] == rows
-        if not every(expected):
-            self._unexpected(slots[~expected], wire[~expected])
-            frames, slots, wire = frames[expected], slots[expected], wire[expected]
-            if not len(frames):
-                return
-        if self._checks is not None:
-            genuine = self._genuine(self._checks, frames, slots, wire, now)
-            frames, slots, wire = frames[genuine], slots[genuine], wire[genuine]
-            if not len(frames) or self.failure is not None:
-                return
-        self._accept(frames, exponents_of(frames), slots, wire, now)
-
-    @property
-    def _factors(self) -> Factors:
-        """Scale factors of this worker."""
-        return factors(self._bits)
-
-    @property
-    def _numbered(self) -> bool:
-        """Whether contributions have numbers on the link: not where no switch sums them."""
-        return not self.tree.singles
-
-    def _accept(
-        self,
-        frames: Frames,
-        codes: NDArray[np.uint8],
-        slots: NDArray[np.intp],
-        wire: NDArray[np.int64],
-        now: float,
-    ) -> None:
-        """Take results of fragments in flight, each slot once."""
-        used = self._code[slots]
-        values = self._down.values(frames)[:, : self.plan.values]
-        self._results.keep(slots, wire, self._down.raw(frames), codes, reductions_of(frames))
-        self._code[slots] = codes
-        if self._checks is not None:
-            self._checks.settle(slots)
-        if self._handing_due != NEVER:
-            self._handed(slots)
-        marked = some((flags_of(frames) & _ECN) != 0)
-        # Slots may have been idle because the window was small.
-        opened = self._flight.congestion.limited
-        fragments = self._flight.answered(slots, now, marked=marked)
-        opened |= self._flight.congestion.limited
-        for segment, rows in self._segments.of(fragments):
-            if rows is None:
-                opened |= self._store(segment, fragments, values, used, codes)
-            else:
-                opened |= self._store(
-                    segment, fragments[rows], values[rows], used[rows], codes[rows]
-                )
-        if opened:
-            self.fill_window(now)
-        else:
-            self._pump(slots, now)
-
-    def _store(
-        self,
-        segment: Segment,
-        fragments: NDArray[np.int64],
-        values: NDArray[np.int32],
-        used: NDArray[np.uint8],
-        codes: NDArray[np.uint8],
-    ) -> bool:
-        """Put results of one segment in place; whether its first window has its scale now."""
-        opened = False
-        segment.open -= len(fragments)
-        data = fragments - (segment.first + segment.prologue)
-        if segment.scaled:
-            if segment.waits:
-                # Data of the first window waits for the prologue, so it is alone here.
-                segment.begin(int(codes[0]))
-                opened = True
-            else:
-                segment.store(data, dequantise(values, used, self._bits))
-        else:
-            segment.take_remark(codes)
-            segment.store(data, values)
-        if not segment.open:
-            self._close(segment)
-        return opened
-
-    # -- as a flow
-
-    def enter(self, calls: SureCalls | None = None) -> list[int]:
-        """Leave ordinary results, and all timers, to a flow (flow.h) until `leave`.
-
-        `calls`: to take from a process, if nothing is in flight. Returns the flow's address; none
-        if no results can come, or all must come to `receive`.
-        """
-        if self._checks is not None or self.failure is not None or self._handing_due != NEVER:
-            return []
-        flow = self._fast.enter(self, self._end, calls)
-        self._entered = flow is not None
-        return [] if flow is None else [flow]
-
-    def take_over(self, call: Call, reduction: Reduction) -> None:
-        """Go on with a process's call that the flow has begun; `leave` follows.
-
-        `call`: of int32, whose result takes the place of its values.
-        """
-        no_codes = np.zeros(0, dtype=np.uint8)
-        first, values = self._fast.first, call.result
-        lanes = self.plan.values
-        segment = Segment(call, values, values, 0, first, lanes, self._window, no_codes, reduction)
-        self._segments.append(segment)
-        self._fast.follow(segment)
-
-    def leave(self, now: float) -> int:
-        """Take over what the flow has done; return the bytes that it has sent."""
-        if not self._entered:
-            return 0
-        self._entered = False
-        left = self._fast.leave()
-        self._end = left.end
-        if left.segment is not None and not left.segment.open:
-            self._close(left.segment)
-        if left.refill:
-            self.fill_window(now)
-        return left.sent_bytes
-
-    def _close(self, segment: Segment) -> None:
-        """Remove a segment whose results are all in place."""
-        self._segments.remove(segment)
-        self._fast.release()
-
-    def _sift(self, frames: Frames, now: float) -> Frames:
-        """Return the results to look at, of frames that are not all plain ones.
-
-        The rest is counted.
-        """
-        plain, belongs = self._matcher.sift(frames)
-        statistics = self._statistics
-        statistics.foreign += len(frames) - int(plain.sum()) - int(belongs.sum())
-        keep = plain
-        if plain.any():
-            self._ask_for_gaps(frames[plain])
-        if belongs.any():
-            keep = plain.copy()
-            for row in np.flatnonzero(belongs):
-                keep[row] = self._usable(frames[row : row + 1], now)
-        return frames[keep]
-
-    def _ask_for_gaps(self, frames: Frames) -> None:
-        """Ask the neighbour for results that were lost on the way from it."""
-        flags = flags_of(frames)
-        sequenced = (flags & SEQUENCED) != 0
-        if not self._links.end_to_end and not every(sequenced):
-            if not some(sequenced):
-                return
-            frames, flags = frames[sequenced], flags[sequenced]
-        self._links.take(frames, flags, 0, self._make_requests)
-
-    def _make_requests(self, count: int) -> Frames:
-        requests = self._request.make(np.zeros(count), 0, self._request_flags)
-        self._request.raw(requests)[...] = 0
-        return requests
-
-    def answer_requests(self, frames: Frames) -> None:
-        """Send again what the neighbour asks for: fragments lost on the link to it."""
-        numbers, wire = self._links.requested(frames)
-        slots = wire & (self._window - 1)
-        flight = self._flight
-        wanted = (flight.wire[slots] == wire) & ((flags_of(flight.frames)[slots] & BYPASS) == 0)
-        if some(wanted):
-            repairs = flight.frames[slots[wanted]]
-            self._statistics.retransmissions += len(repairs)
-            self._links.repair(repairs, numbers[wanted], self._tos)
-
-    def _usable(self, frame: Frames, now: float) -> bool:
-        """Whether a result of another epoch, flags or weight than usual is one to look at."""
-        statistics = self._statistics
-        if serial_newer(self.plan.epoch, int(epochs_of(frame)[0]), 16):
-            statistics.stale_results += 1
-            return False
-        if int(weights_of(frame)[0]) != len(self.plan.workers):
-            statistics.refused += 1
-            return False
-        flags = int(flags_of(frame)[0])
-        wire = int(fragments_of(frame)[0])
-        slot = wire & (self._window - 1)
-        if self._checks is not None and flags & Flag.BYPASS:
-            self._send_alone(self._checks, frame, slot, wire, now)
-            return False
-        if flags & Flag.OVERFLOW and (self._checks is None or self._checks.wrapped(frame)):
-            statistics.refused += 1
-            if int(self._flight.wire[slot]) == wire:
-                self._fail(
-                    slot,
-                    "the sum of its int32 values wrapped around at a switch or the server "
-                    "(overflow flag); send smaller values, or float32, which is scaled to fit",
-                )
-            return False
-        return True
-
-    # -- check lanes
-
-    def _genuine(
-        self,
-        checks: ResultChecks,
-        frames: Frames,
-        slots: NDArray[np.intp],
-        wire: NDArray[np.int64],
-        now: float,
-    ) -> NDArray[np.bool_]:
-        """Which results of fragments in flight are the server's, and can be right.
-
-        The server is asked for the others. An exponent that has been altered on the way up, which
-        all have by now, ends the job.
-        """
-        announced = exponents_of(self._flight.frames)[slots]
-        genuine, wrong = checks.verify(frames, wire, announced)
-        if not every(genuine):
-            self._doubt(checks, slots[~genuine], wire[~genuine], now)
-        if some(wrong):
-            self._fail(
-                int(slots[wrong][0]),
-                "the workers' common exponent was altered on its way to the server (check lanes): "
-                "a bit has flipped in a switch, or contributions are forged",
-            )
-        return genuine
-
-    def _doubt(
-        self, checks: ResultChecks, slots: NDArray[np.intp], wire: NDArray[np.int64], now: float
-    ) -> None:
-        """Ask the server for results that came altered or forged; once a round trip for each."""
-        flight = self._flight
-        slots = np.unique(slots[flight.wire[slots] == wire])
-        self._statistics.corrupt += len(slots)
-        slots = checks.to_ask(slots, now, flight.round_trip.smoothed or 0.0)
-        if len(slots):
-            flight.try_again(slots, now, quiet=False, ask=True)
-
-    def _send_alone(
-        self, checks: ResultChecks, frame: Frames, slot: int, wire: int, now: float
-    ) -> None:
-        """Send a fragment around the switches, from now on, if it is the server that asks."""
-        if int(self._flight.wire[slot]) != wire:
-            self._statistics.stale_results += 1
-        elif not checks.asks(frame):
-            self._statistics.refused += 1
-        else:
-            self._statistics.asked += 1
-            self._flight.go_around(np.array([slot]), now)
-
-    def _unexpected(self, slots: NDArray[np.intp], wire: NDArray[np.int64]) -> None:
-        """Results of nothing in flight: late copies, or the answer to a hand-over."""
-        self._statistics.stale_results += len(slots)
-        if self._handing_due != NEVER:
-            self._handed(slots[self._results.has(slots, wire)])
-
-    # -- time
-
-    def tick(self, now: float) -> None:
-        """Send again what has waited too long."""
-        if self._handing_due <= now:
-            self._hand_over(now)
-        flight = self._flight
-        if self.failure is not None or not flight.open:
-            return
-        overdue = flight.tick(now)
-        if overdue is not None:
-            self._fail(
-                overdue,
-                f"no result for {now - flight.first_sent_at[overdue]:.3g} s after "
-                f"{flight.tries[overdue]} tries ({flight.open} of the window's {self._window} "
-                f"fragments are in flight); some worker's part has not reached the server, or the "
-                f"server does not answer: ask the server which workers are missing, and look at "
-                f"the switches between",
+        def matchers(
+            header: Header, hops: tuple[Hop, ...], unusual: int, **options: bool
+        ) -> tuple[Matcher, Matcher]:
+            """Return the matchers of frames that come here, with lanes and without."""
+            whole = Form(there, here, header, hops, plan.lanes)
+            bare = Form(there, here, replace(header, reduction=Reduction.NONE), hops, 0)
+            return (
+                Matcher(whole.template, unusual_flags=unusual, **options),
+                Matcher(bare.template, unusual_flags=unusual, **options),
             )
 
-    def postpone(self, now: float) -> None:
-        """Let the deadlines of what is in flight, or handed over, count from now."""
-        self._flight.postpone(now)
-        self._handing_since = now
+        self.results = matchers(result, (), UNUSUAL_DOWNWARD, either_result=True, weighed=True)
+        self.requests = matchers(request, stack, 0)
 
-    def resume(self, now: float) -> None:
-        """Send what is in flight again at once."""
-        self._flight.resume(now)
-
-    def _fail(self, slot: int, why: str) -> None:
-        """End the job over the fragment in flight in a slot."""
-        fragment = int(self._flight.fragment[slot])
-        [(segment, _)] = self._segments.of(np.array([fragment]))
-        self._fail_with(
-            int(self._flight.wire[slot]),
-            f"{segment.call.name} ({segment.elements(fragment)}), worker "
-            f"{self._worker}, server {self.tree.server}, epoch {self.plan.epoch}: {why}",
-        )
-
-    def _fail_with(self, wire: int, message: str) -> None:
-        if self.failure is None:
-            self.failure = JobFailed(self.plan.job, self.tree.tree, wire, message)
-        self._flight.stop()
-        self._handing_due = NEVER
-
-    # -- epochs
-
-    def adopt(
-        self,
-        plan: JobPlan,
-        tree: TreePlan,
-        worker: int,
-        network: Network,
-        now: float,
-    ) -> None:
-        """Go on under a new epoch: send again what is in flight, hand over the last results."""
-        flight, former = self._flight, self._flight.frames
-        lanes = self._up.raw(former)
-        integrity = None if self._checks is None else self._checks.integrity
-        before = self._worker
-        self._bind(plan, tree, worker, network)
-        self._fast.unbind()
-        frames = self._up.make(np.maximum(flight.wire, 0), exponents_of(former), self._flags)
-        self._up.raw(frames)[...] = lanes
-        reductions_of(frames)[...] = reductions_of(former)
-        flight.frames = frames
-        slots = flight.slots
-        if integrity is not None and self._checks is not None and len(slots):
-            lane_values = self._up.values(frames)[slots]
-            wire = flight.wire[slots]
-            self._checks.integrity.protect_again(lane_values, wire, worker, integrity, before)
-            self._up.values(frames)[slots] = lane_values
-        flight.send_all_again(now)
-        kept = self._results.filled
-        # A server at a worker's host has lost its state only if that worker is lost, too.
-        if len(kept) and tree.server not in plan.workers:
-            self._handing[kept] = True
-            self._handing_since = now
-            self._handing_timeout = flight.round_trip.timeout
-            self._hand_over(now)
-
-    def _hand_over(self, now: float) -> None:
-        """Send the last results that the new server has not answered yet."""
-        slots = np.flatnonzero(self._handing)
-        latest = self._handing_since + self._options.deadline
-        if latest <= now:
-            wire = int(self._results.fragment[slots[0]])
-            self._fail_with(
-                wire,
-                f"server {self.tree.server} has not taken over the last results for "
-                f"{self._options.deadline:.3g} s (epoch {self.plan.epoch}): is it running?",
-            )
-            return
-        frames = self._results.make(self._total, slots)
-        flags_of(frames)[...] = Flag.BYPASS
-        self._output.append(frames)
-        self._statistics.handed_over += len(slots)
-        self._handing_due = min(now + self._handing_timeout, latest)
-        self._handing_timeout = min(2 * self._handing_timeout, self._options.max_timeout)
-
-    def _handed(self, slots: NDArray[np.intp]) -> None:
-        """Take in that the new server knows the last results of these slots, or newer ones."""
-        self._handing[slots] = False
-        if not self._handing.any():
-            self._handing_due = NEVER
+    def prefix(self, form: Form, tos: int) -> Frames:
+        """Return the part of a form's frames before the lanes, with an IP ToS byte."""
+        prefix = form.prefix.copy()
+        mark(prefix[None], tos)
+        return prefix

@@ -24,9 +24,9 @@ from hopsum.host_agent.segment import Remark, Tensor
 from hopsum.protocol.wire import Reduction
 
 _EXPECTED = np.dtype(
-    [(name, np.dtype(kind)) for name, kind in c_fields("sure_calls.c", "expected")], align=True
+    [(name, np.dtype(kind)) for name, kind in c_fields("datapath/calls.c", "expected")], align=True
 )
-"""`struct expected` of sure_calls.c."""
+"""`struct expected` of calls.c."""
 
 
 class ExpectedCall(NamedTuple):
@@ -76,9 +76,9 @@ class AnsweredCall(NamedTuple):
 
 
 class _Calls(ctypes.Structure):
-    """`struct calls` of sure_calls.c."""
+    """`struct calls` of calls.c."""
 
-    _fields_ = c_fields("sure_calls.c", "calls")
+    _fields_ = c_fields("datapath/calls.c", "calls")
 
 
 class SureCalls:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import zip_longest
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
 
 from hopsum.collectives.operation import Ranges
-from hopsum.collectives.plan import JobPlan, PlanError, tensor_ranges
-from hopsum.host_agent.bare_frames import with_lanes, without_lanes
-from hopsum.host_agent.codec import Frames, by_tree
+from hopsum.collectives.plan import JobPlan, PlanError, TreePlan, tensor_ranges
+from hopsum.host_agent.codec import STACK_START, Frames, by_tree
 from hopsum.host_agent.failure import CallError, JobFailed
 from hopsum.host_agent.numbers import exponent_codes, worker_bits
 from hopsum.host_agent.plan_checks import check_job, check_same_job
-from hopsum.host_agent.recovery import Progress
 from hopsum.host_agent.segment import Call, Remark, Segment, Tensor
 from hopsum.host_agent.stream import Stream, WorkerOptions, WorkerStatistics
 from hopsum.host_agent.sure_calls import AnsweredCall, InFlightCall, SureCalls
@@ -26,7 +26,6 @@ from hopsum.protocol.wire import (
     LANE_REDUCTIONS,
     ROOT_REDUCTIONS,
     Reduction,
-    frame_bytes,
     serial_newer,
 )
 
@@ -85,7 +84,7 @@ class Worker:
         self._next_call = 0
         self._taken = FlowCalls([], None)
         bits = worker_bits(self._scale_workers)
-        progress = Progress()
+        progress = ctypes.c_double(-inf)
         self._streams = {
             tree.tree: Stream(
                 plan,
@@ -98,11 +97,15 @@ class Worker:
                 self.statistics,
                 progress,
                 key=key,
+                whole=self._has_server(tree),
             )
             for tree in plan.trees
         }
         [*self._all] = self._streams.values()
-        self._length = frame_bytes(plan.lanes, 0)
+
+    def _has_server(self, tree: TreePlan) -> bool:
+        """Return whether a tree's server is part of this worker: it has none."""
+        return False
 
     # -- calls
 
@@ -171,7 +174,7 @@ class Worker:
             exponent_codes(flat[start:stop], lanes, name, start) if scaled else no_codes
             for start, stop in ranges
         ]
-        call = Call(number, name, out, 0, remark=remark)
+        call = Call(number, name, out, 0, remark)
         parts = []
         for stream, (start, stop), own in zip(self._all, ranges, codes, strict=True):
             if start < stop:
@@ -255,45 +258,31 @@ class Worker:
 
     def receive(self, frames: Frames, now: float) -> None:
         """Process frames (n, length) of any kind and content."""
-        for batch in with_lanes(frames, self.plan.lanes):
-            self.receive_whole(batch, now)
-
-    def receive_whole(self, frames: Frames, now: float) -> None:
-        """Process frames that all have lanes, whether or not the wire has any."""
         if not len(frames) or self.failure is not None:
             return
-        if frames.shape[1] != self._length:
-            self._answer_requests(frames)
+        if frames.shape[1] < STACK_START:
+            self.statistics.foreign += len(frames)
             return
         for tree, batch in by_tree(frames):
             self._receive_tree(tree, batch, now)
 
-    def _receive_tree(self, tree: int, frames: Frames, now: float) -> None:
+    def _receive_tree(
+        self, tree: int, frames: Frames, now: float, *, internal: bool = False
+    ) -> None:
+        """Process frames of one tree; `internal`: of this host's server, with lanes."""
         stream = self._streams.get(tree)
         if stream is None:
             self.statistics.foreign += len(frames)
         else:
-            stream.receive(frames, now)
+            stream.receive(frames, now, internal=internal)
             self._release(now)
 
     def _release(self, now: float) -> None:
         """Send the first windows of calls whose prologues are all answered."""
-        if not all(call.prologues for call in self._held):
-            self._held = [call for call in self._held if call.prologues]
+        if not all(call.waits for call in self._held):
+            self._held = [call for call in self._held if call.waits]
             for each in self._all:
                 each.fill_window(now)
-
-    def _answer_requests(self, frames: Frames) -> None:
-        """Answer neighbours' requests, which have a stack; what else has one is foreign."""
-        if frames.shape[1] < self._length:
-            self.statistics.foreign += len(frames)
-            return
-        for tree, batch in by_tree(frames):
-            stream = self._streams.get(tree)
-            if stream is None:
-                self.statistics.foreign += len(batch)
-            else:
-                stream.answer_requests(batch)
 
     # -- as flows
 
@@ -342,7 +331,7 @@ class Worker:
         number = self._next_call
         self._next_call += 1
         self._calls[number] = call = Call(
-            number, f"tensor of call {number}", begun.values, 1, remark=begun.remark
+            number, f"tensor of call {number}", begun.values, 1, begun.remark
         )
         self._taken = FlowCalls(self._taken.done, (number, begun))
         self._all[calls.tree].take_over(call, begun.expected.combined)
@@ -369,18 +358,14 @@ class Worker:
 
         Trees take turns, so that none waits for the whole windows of the others.
         """
-        waiting = [
-            without_lanes(self.take_whole(tree), self.plan.lanes)
-            for tree, output in self._outputs.items()
-            if output
-        ]
+        waiting = [self._take_tree(tree) for tree, output in self._outputs.items() if output]
         if len(waiting) == 1:
             return waiting[0]
         turns = [_pieces(batches) for batches in waiting]
         return [piece for turn in zip_longest(*turns) for piece in turn if piece is not None]
 
-    def take_whole(self, tree: int) -> list[Frames]:
-        """Return a tree's frames to send, with lanes, whether or not the wire has any."""
+    def _take_tree(self, tree: int) -> list[Frames]:
+        """Return a tree's frames to send."""
         output = self._outputs[tree]
         taken = output[:]
         output.clear()

@@ -2,7 +2,6 @@
  * the bytes of reductions such as NONE, the kinds of packets such as RESULT, and BARE_UP and BARE_DOWN: by
  * reduction, whether contributions and results have no lanes on the wire. */
 #include <math.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,6 +39,16 @@ static inline void put32(uint8_t *p, uint32_t v)
 {
     v = __builtin_bswap32(v);
     memcpy(p, &v, 4);
+}
+
+static inline double earlier(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+static inline double later(double a, double b)
+{
+    return a > b ? a : b;
 }
 
 static inline uint32_t kind_of(const uint8_t *frame)
@@ -105,20 +114,6 @@ static void resize(uint8_t *frame, int64_t change)
     put16(frame + TOTAL_LENGTH, after);
     put16(frame + CHECKSUM, sum);
     put16(frame + UDP_LENGTH, udp);
-}
-
-/* Room for frames to send: `made` of `room` so far, `stride` bytes apart. Frames that have no lanes on the wire keep
- * lanes of zeros if `whole`: worker and server of one host exchange them so. */
-struct output {
-    uint8_t *frames;
-    uint32_t *lengths;
-    uint64_t stride, room, made;
-    int64_t whole;
-};
-
-static inline uint64_t room_left(const struct output *out)
-{
-    return out->room - out->made;
 }
 
 /* Begin a frame: its constant part, with lanes; `finish_frame` ends it. The caller has seen to the room. */

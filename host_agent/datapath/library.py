@@ -6,13 +6,16 @@ import ctypes
 import threading
 from functools import cache
 from importlib import resources
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from hopsum.host_agent import codec
 from hopsum.host_agent.c_structures import c_fields
 from hopsum.host_agent.codec import Frames, Matcher, group_by_length
+from hopsum.host_agent.congestion import LEAST_WINDOW, NO_QUEUE
+from hopsum.host_agent.options import STEADY_PROBES
+from hopsum.host_agent.process_calls import BARRIER, DONE, MOST_MEMORIES
 from hopsum.protocol.tos import URGENT
 from hopsum.protocol.wire import (
     CHECK_LANES,
@@ -69,13 +72,23 @@ _CONSTANTS = {
     "IP_BYTES": codec.IP_BYTES,
     "KNOWN_REDUCTIONS": sum([1 << each for each in Reduction]),
     "CHECK_LANES": CHECK_LANES,
+    "LEAST_WINDOW": LEAST_WINDOW,
+    "NO_QUEUE": NO_QUEUE,
+    "STEADY_PROBES": STEADY_PROBES,
+    "MOST_MEMORIES": MOST_MEMORIES,
+    "BARRIER": BARRIER,
+    "DONE": DONE,
     "BARE_UP": _bare(up=True),
     "BARE_DOWN": _bare(up=False),
     **{each.name: int(each) for each in Kind},
     **{str(each.name): int(each) for each in Flag},
     **{each.name: codec.reduction_byte(each) for each in Reduction},
 }
-_TEXTS = ("frames.h", "links.h", "check_lanes.h", "../flow.h", "server.c")
+_TEXTS = (
+    *("flow.h", "frames.h", "links.h", "check_lanes.h", "numbers.h"),
+    *("round_trip.h", "congestion.h"),
+    *("server.c", "stream.c", "calls.c", "stream_flow.c"),
+)
 """One program, in this order."""
 _EXACT = ("-fno-math-errno", "-ffp-contract=off")
 """Flags with which numbers are the same with every compiler, to the last bit."""
@@ -89,10 +102,55 @@ def program() -> str:
     return text + "".join([here.joinpath(name).read_text() for name in _TEXTS])
 
 
+_AT, _NUMBER, _TIME, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double, ctypes.c_int
+_U32, _U64 = ctypes.c_uint32, ctypes.c_uint64
+_RECEIVE = (_U32, _AT, _AT, _U32, _U32, _U64, _TIME, _INT, _AT)
+_SEND = (None, _AT, _TIME, _AT)
+_FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "check_restart": (None, _AT, ctypes.c_char_p, _NUMBER, _NUMBER, _NUMBER),
+    "exponent_codes": (_NUMBER, _AT, _NUMBER, _NUMBER, _AT),
+    "quantise_values": (None, _AT, _AT, _NUMBER, ctypes.c_uint8, _AT),
+    "dequantise_values": (None, _AT, _AT, _NUMBER, ctypes.c_uint8, _AT),
+    "round_trip_start": (None, _AT),
+    "round_trip_sample": (None, _AT, _TIME),
+    "round_trip_back_off": (_INT, _AT, _TIME, _TIME),
+    "congestion_start": (None, _AT),
+    "congestion_move": (None, _AT),
+    "congestion_overtaken": (None, _AT, _NUMBER),
+    "congestion_answered": (None, _AT, _NUMBER, _NUMBER, _NUMBER, _TIME, _INT),
+    "server_layout": (_U64, _AT, _AT),
+    "server_restart": (None, _AT),
+    "server_adopt": (None, _AT, _AT, _INT),
+    "server_receive": _RECEIVE,
+    "server_send_history": (_NUMBER, _AT, _NUMBER, _AT),
+    "server_oldest": (_NUMBER, _AT, _AT, _AT),
+    "server_heard": (_INT, _AT, _NUMBER, _NUMBER),
+    "server_state": (_U64, _AT, _AT),
+    "stream_layout": (_U64, _AT, _AT),
+    "stream_start": (None, _AT, _NUMBER),
+    "stream_receive": _RECEIVE,
+    "stream_adopt": _SEND,
+    "stream_fill": _SEND,
+    "stream_tick": _SEND,
+    "stream_resume": _SEND,
+    "stream_hand_over": _SEND,
+    "stream_retry": (None, _AT, _NUMBER, _INT, _TIME, _AT),
+    "stream_postpone": (None, _AT, _TIME),
+    "stream_deadline": (_TIME, _AT),
+    "stream_deferrable": (_NUMBER, _AT),
+    "stream_enter": (None, _AT, _AT),
+}
+"""Types of the result of each function, and of its arguments."""
+
+
 def compiled(text: str) -> ctypes.PyDLL:
     """Return a program of this kind, compiled. Raises NoCompilerError."""
     path = compile_shared("datapath", text, (*FLAGS, "-O3", *_EXACT, *_STRICT))
-    return ctypes.PyDLL(str(path))  # calls are too short to let other threads run
+    loaded = ctypes.PyDLL(str(path))  # calls are too short to let other threads run
+    for name, (result, *arguments) in _FUNCTIONS.items():
+        function = getattr(loaded, name)
+        function.restype, function.argtypes = result, arguments
+    return loaded
 
 
 @cache
@@ -101,10 +159,16 @@ def library() -> ctypes.PyDLL:
     return compiled(program())
 
 
+class OutputRows(ctypes.Structure):
+    """`struct output` of flow.h."""
+
+    _fields_ = c_fields("datapath/flow.h", "output")
+
+
 class Flow(ctypes.Structure):
     """`struct flow` of flow.h."""
 
-    _fields_ = c_fields("flow.h", "flow")
+    _fields_ = c_fields("datapath/flow.h", "flow")
 
 
 class Matching(ctypes.Structure):
@@ -125,48 +189,80 @@ class SentLog(ctypes.Structure):
     _fields_ = c_fields("datapath/links.h", "sent_log")
 
 
+class Arrivals(ctypes.Structure):
+    """`struct arrivals` of links.h."""
+
+    _fields_ = c_fields("datapath/links.h", "arrivals")
+
+
 class CheckLanes(ctypes.Structure):
     """`struct check_lanes` of check_lanes.h."""
 
     _fields_ = c_fields("datapath/check_lanes.h", "check_lanes")
 
 
-NESTED = {"flow": Flow, "matcher": Matching, "sent_log": SentLog, "check_lanes": CheckLanes}
+class ScaleFactors(ctypes.Structure):
+    """`struct factors` of numbers.h."""
+
+    _fields_ = c_fields("datapath/numbers.h", "factors")
+
+
+class RoundTrip(ctypes.Structure):
+    """`struct round_trip` of round_trip.h."""
+
+    _fields_ = c_fields("datapath/round_trip.h", "round_trip")
+
+
+class Congestion(ctypes.Structure):
+    """`struct congestion` of congestion.h."""
+
+    _fields_ = c_fields("datapath/congestion.h", "congestion")
+
+
+NESTED: dict[str, type[ctypes.Structure]] = {
+    "flow": Flow,
+    "matcher": Matching,
+    "sent_log": SentLog,
+    "arrivals": Arrivals,
+    "check_lanes": CheckLanes,
+    "factors": ScaleFactors,
+    "round_trip": RoundTrip,
+    "congestion": Congestion,
+}
 """Structures that are parts of others."""
 
 
-class _Output(ctypes.Structure):
-    """`struct output` of frames.h."""
-
-    _fields_ = c_fields("datapath/frames.h", "output")
-
-
 class Output:
-    """Room for frames that the data path makes: `room` rows of STRIDE bytes."""
+    """Room for frames that the data path makes: `room` rows of STRIDE bytes, in `rows` for C."""
 
     def __init__(self, room: int) -> None:
         self.room = room
-        self._rows = np.empty((room, STRIDE), np.uint8)
+        self._frames = np.empty((room, STRIDE), np.uint8)
         self._lengths = np.empty(room, np.uint32)
-        self._state = _Output(
-            frames=self._rows.ctypes.data,
+        self.rows = OutputRows(
+            frames=self._frames.ctypes.data,
             lengths=self._lengths.ctypes.data,
             stride=STRIDE,
             room=room,
         )
+        self._address = ctypes.addressof(self.rows)
 
     def begin(self, *, whole: bool) -> int:
         """Empty it; return its address.
 
         `whole`: frames without lanes on the wire keep lanes of zeros, for the same host's use.
         """
-        self._state.made, self._state.whole = 0, whole
-        return ctypes.addressof(self._state)
+        self.rows.made, self.rows.whole = 0, whole
+        return self._address
 
     def take(self) -> list[Frames]:
         """Return copies of the frames made since `begin`, in order; each batch has one length."""
-        made = self._state.made
-        return [batch.copy() for batch in group_by_length(self._rows[:made], self._lengths[:made])]
+        return self.copies(0, self.rows.made)
+
+    def copies(self, start: int, stop: int) -> list[Frames]:
+        """Return copies of rows with frames, in order; each batch has one length."""
+        rows, lengths = self._frames[start:stop], self._lengths[start:stop]
+        return [batch.copy() for batch in group_by_length(rows, lengths)]
 
 
 class _Local(threading.local):

@@ -651,14 +651,11 @@ uint32_t server_receive(struct server *s, const uint8_t *frames, uint32_t n, uin
     return i;
 }
 
-/* `process`, see flow.h. */
-static uint32_t process_sums(struct flow *flow, uint8_t *frames, uint32_t n, uint32_t length, uint64_t stride,
-                             double now, uint8_t *out, uint32_t *out_lengths, uint32_t room, uint32_t *made)
+/* As a flow. */
+static uint32_t receive_sums(struct flow *flow, const uint8_t *frames, uint32_t n, uint32_t length, uint64_t stride,
+                             double now, struct output *out)
 {
-    struct output output = {.frames = out, .lengths = out_lengths, .stride = stride, .room = room};
-    uint32_t taken = server_receive((struct server *)flow, frames, n, length, stride, now, 0, &output);
-    *made = (uint32_t)output.made;
-    return taken;
+    return server_receive((struct server *)flow, frames, n, length, stride, now, 0, out);
 }
 
 /* -- state */
@@ -695,7 +692,8 @@ uint64_t server_layout(struct server *s, uint8_t *memory)
 /* Begin, empty, with memory of zeros that is laid out. */
 void server_restart(struct server *s)
 {
-    s->flow.process = process_sums;
+    s->flow.receive = receive_sums;
+    s->flow.most_output = s->most_output;
     s->flow.key = s->job << 8 | s->tree;
     s->flow.due = INFINITY;
     s->sent.next = 0;

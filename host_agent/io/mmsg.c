@@ -146,15 +146,16 @@ struct run {
     int64_t fd, others;
     const struct links *links;
     struct flow **flows;
-    uint8_t *rows, *out;
-    uint32_t *lengths, *out_lengths;
-    int64_t count, limit, room, stride;
+    uint8_t *rows;
+    uint32_t *lengths;
+    int64_t count, limit, stride;
     /* `deferrable`: as in a flow, for frames of none. */
     double until, deferrable;
     /* When frames were received last, and the pause until they are received again. */
     double taken_at, pause;
-    /* Frames of the last batch; of these, processed; to send; and sent. */
-    int64_t received, processed, made, sent;
+    /* Frames of the last batch; of these, processed; and of those in `out`, sent. */
+    int64_t received, processed, sent;
+    struct output out;
 };
 
 static double seconds(void)
@@ -175,34 +176,35 @@ static struct flow *flow_of(const struct run *r, const uint8_t *frame, uint32_t 
     return NULL;
 }
 
-static void count_made(struct run *r, struct flow *flow, uint32_t made)
+/* Count what a flow has made since there were `before` frames. */
+static void count_bytes(const struct run *r, struct flow *flow, uint64_t before)
 {
-    for (uint32_t i = 0; i < made; i++)
-        flow->sent_bytes += r->out_lengths[r->made + i];
-    r->made += made;
+    for (uint64_t i = before; i < r->out.made; i++)
+        flow->sent_bytes += r->out.lengths[i];
 }
 
-/* Process the received frames, in order, up to the first that is not ordinary. Returns whether Python
- * has something to do now. */
+static int has_room(const struct run *r, const struct flow *flow)
+{
+    return room_left(&r->out) >= (uint64_t)flow->most_output;
+}
+
+/* Take in the received frames, in order, up to the first of no flow, or as far as there is room. Returns whether
+ * Python has something to do now. */
 static int process(struct run *r, double now)
 {
     int64_t finished = 0;
-    while (r->processed < r->received && r->made < r->room) {
-        uint8_t *frame = r->rows + r->processed * r->stride;
-        uint32_t length = r->lengths[r->processed], n = 1, made = 0;
+    while (r->processed < r->received) {
+        const uint8_t *frame = r->rows + r->processed * r->stride;
+        uint32_t length = r->lengths[r->processed], n = 1;
         struct flow *flow = flow_of(r, frame, length);
-        if (!flow)
+        uint64_t before = r->out.made;
+        if (!flow || !has_room(r, flow))
             break;
         while (r->processed + n < r->received && r->lengths[r->processed + n] == length
                && !memcmp(frame + n * r->stride + KEY, frame + KEY, 3))
             n++;
-        uint32_t taken = flow->process(flow, frame, n, length, (uint64_t)r->stride, now,
-                                       r->out + r->made * r->stride, r->out_lengths + r->made,
-                                       (uint32_t)(r->room - r->made), &made);
-        if (!taken)
-            break;
-        count_made(r, flow, made);
-        r->processed += taken;
+        r->processed += flow->receive(flow, frame, n, length, (uint64_t)r->stride, now, &r->out);
+        count_bytes(r, flow, before);
         finished |= flow->finished;
     }
     return finished != 0;
@@ -214,16 +216,28 @@ static int take_calls(struct run *r, double now, int *finished)
     int taken = 0;
     for (int64_t i = 0; i < r->count; i++) {
         struct flow *flow = r->flows[i];
-        uint32_t made = 0;
-        if (!flow->call
-            || !flow->call(flow, now, r->out + r->made * r->stride, (uint64_t)r->stride, r->out_lengths + r->made,
-                           (uint32_t)(r->room - r->made), &made))
+        uint64_t before = r->out.made;
+        if (!flow->call || !has_room(r, flow) || !flow->call(flow, now, &r->out))
             continue;
-        count_made(r, flow, made);
+        count_bytes(r, flow, before);
         *finished |= flow->finished != 0;
         taken = 1;
     }
     return taken;
+}
+
+/* Let flows do what is due. `finished`: as of `process`. */
+static void expire(struct run *r, double now, int *finished)
+{
+    for (int64_t i = 0; i < r->count; i++) {
+        struct flow *flow = r->flows[i];
+        uint64_t before = r->out.made;
+        if (flow->due > now || !flow->tick || !has_room(r, flow))
+            continue;
+        flow->tick(flow, now, &r->out);
+        count_bytes(r, flow, before);
+        *finished |= flow->finished != 0;
+    }
 }
 
 /* Choose the pause until the next reception from the number of frames received now. */
@@ -254,16 +268,6 @@ static double next_due(const struct run *r)
     return due;
 }
 
-/* Let flows do what is due; returns whether that is all. */
-static int expire(struct run *r, double now)
-{
-    int done = now < r->until;
-    for (int64_t i = 0; i < r->count; i++)
-        if (r->flows[i]->due <= now)
-            done &= r->flows[i]->expire && r->flows[i]->expire(r->flows[i], now);
-    return done;
-}
-
 /* Sleep until one of the descriptors is readable; returns as ppoll. */
 static int wait_for(struct pollfd *ready, nfds_t count, double wait)
 {
@@ -271,49 +275,57 @@ static int wait_for(struct pollfd *ready, nfds_t count, double wait)
     return ppoll(ready, count, &timeout, NULL);
 }
 
-/* Receive frames, process those of the flows while they are ordinary, and send what these give, until
- * `until` or a timer of a flow, until the descriptor `others` is readable but for calls that flows take,
- * Python has something to do, a frame is not ordinary, or the kernel does not take all: DUE to UNSENT, or
- * -errno. */
+/* Receive frames, give those of flows to these, and send what they make, until `until`, until the descriptor `others`
+ * is readable but for calls that flows take, until Python has something to do, at a frame of no flow, or when the
+ * kernel does not take all: DUE to UNSENT, or -errno. */
 int packet_run(struct run *r)
 {
     struct pollfd ready[2] = {{.fd = (int)r->others, .events = POLLIN}, {.fd = (int)r->fd, .events = POLLIN}};
+    r->received = r->processed = 0;
     for (;;) {
-        r->received = r->processed = r->made = r->sent = 0;
-        int events = wait_for(ready, 2, next_due(r) - seconds());
-        if (events < 0)
-            return errno == EINTR ? OTHERS : -errno;
-        if (ready[1].revents) {
-            double early = r->taken_at + r->pause - seconds();
-            if (early > 0)
-                wait_for(ready, 1, early);
-            int n = packet_receive((int)r->fd, r->rows, (uint32_t)r->limit, (uint32_t)r->stride, r->lengths);
-            if (n < 0 && n != -ENETDOWN)
-                return n;
-            r->received = n > 0 ? n : 0;
+        int others = 0, n = 0;
+        r->out.made = 0;
+        r->sent = 0;
+        if (r->processed == r->received) {
+            int events = wait_for(ready, 2, next_due(r) - seconds());
+            r->received = r->processed = 0;
+            if (events < 0)
+                return errno == EINTR ? OTHERS : -errno;
+            others = ready[0].revents != 0;
+            if (ready[1].revents) {
+                double early = r->taken_at + r->pause - seconds();
+                if (early > 0)
+                    wait_for(ready, 1, early);
+                n = packet_receive((int)r->fd, r->rows, (uint32_t)r->limit, (uint32_t)r->stride, r->lengths);
+                if (n < 0 && n != -ENETDOWN)
+                    return n;
+                r->received = n > 0 ? n : 0;
+            }
         }
         double now = seconds();
-        int finished = process(r, now), others = ready[0].revents != 0;
-        if (r->received)
+        int finished = process(r, now);
+        if (n > 0)
             packet_moderate(r, now);
         /* What else may be readable there is seen at the next poll. */
         if (others && take_calls(r, now, &finished))
             others = 0;
-        if (r->made) {
-            int n = send_frames((int)r->fd, r->links, r->out, (uint32_t)r->made, (uint32_t)r->stride, r->out_lengths);
+        expire(r, now, &finished);
+        if (r->out.made) {
+            n = send_frames((int)r->fd, r->links, r->out.frames, (uint32_t)r->out.made, (uint32_t)r->out.stride,
+                            r->out.lengths);
             if (n < 0)
                 return n;
             r->sent = n;
-            if (r->sent < r->made)
+            if ((uint64_t)n < r->out.made)
                 return UNSENT;
         }
-        if (r->processed < r->received)
+        if (r->processed < r->received && !flow_of(r, r->rows + r->processed * r->stride, r->lengths[r->processed]))
             return LEFT;
         if (others)
             return OTHERS;
         if (finished)
             return FINISHED;
-        if (next_due(r) <= now && !expire(r, now))
+        if (now >= r->until && r->processed == r->received)
             return DUE;
     }
 }

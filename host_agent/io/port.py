@@ -17,11 +17,9 @@ from numpy.typing import NDArray
 
 from hopsum.host_agent.c_structures import c_fields
 from hopsum.host_agent.codec import JOB_START, TREE_AT, group_by_length
+from hopsum.host_agent.datapath.library import ROOM, STRIDE, Flow, Output, OutputRows
 from p4switch.packet_io.compile import FLAGS, NoCompilerError, compile_shared
 from p4switch.packet_io.sockets import InterfaceError, attach_filter, open_packet_socket
-
-STRIDE = 2048
-"""Bytes kept of a frame: above the 1514 of a full Ethernet frame."""
 
 ETH_P_IP = 0x0800
 Frames = NDArray[np.uint8]
@@ -73,7 +71,7 @@ class LinksPort(FramePort, Protocol):
 
 @runtime_checkable
 class FlowPort(FramePort, Protocol):
-    """Interface of a port that processes ordinary frames of flows by itself.
+    """Interface of a port that drives flows by itself.
 
     `native`: whether there is the C compiler that this takes; else there is no `run`.
     """
@@ -84,9 +82,9 @@ class FlowPort(FramePort, Protocol):
         """Move frames of flows (flow.h, by address) until something else is to be done.
 
         In a steady stream frames are received together; of those of no flow, `deferrable` may wait
-        for one another. It ends at `until` (time.monotonic, seconds) or when a flow's timer is due,
-        when the descriptor `others` is readable but for calls that flows take, when a flow has
-        finished something, at a frame that is not ordinary, or when a queue is full.
+        for one another. It ends at `until` (time.monotonic, seconds), when the descriptor `others`
+        is readable but for calls that flows take, when a flow has finished something, at a frame of
+        no flow, or when a queue is full.
         """
 
 
@@ -152,11 +150,9 @@ class _Links(ctypes.Structure):
 class _Run(ctypes.Structure):
     """`struct run` of mmsg.c."""
 
-    _fields_ = c_fields("io/mmsg.c", "run")
+    _fields_ = c_fields("io/mmsg.c", "run", {"output": OutputRows})
 
 
-_ROOM = 512
-"""Frames that flows may send at once."""
 _OTHERS = 1
 """packet_run has returned since the other descriptor is readable, or at a signal."""
 
@@ -165,7 +161,7 @@ _OTHERS = 1
 def _native() -> ctypes.CDLL | None:
     """Return the batched system calls, or None without a compiler."""
     try:
-        flow = resources.files("hopsum.host_agent").joinpath("flow.h").read_text()
+        flow = resources.files("hopsum.host_agent.datapath").joinpath("flow.h").read_text()
         text = resources.files("hopsum.host_agent.io").joinpath("mmsg.c").read_text()
         flags = (*FLAGS, "-D_GNU_SOURCE", f"-DKEY={JOB_START}")
         library = ctypes.CDLL(str(compile_shared("mmsg", flow + text, flags)))
@@ -303,35 +299,33 @@ class PacketPort:
     def run(self, flows: Sequence[int], until: float, others: int, deferrable: float) -> RunOutcome:
         """Move frames of flows, see `FlowPort.run`; the caller owns the arrays."""
         assert self._library is not None
-        run = self._run = self._run or self._make_run()
+        need = max([ROOM, *(Flow.from_address(each).most_output for each in flows)])
+        if self._run is None or self._output.room < need:
+            self._run = self._make_run(need)
+        run = self._run
         addresses = (ctypes.c_void_p * len(flows))(*flows)
         run.flows, run.count = ctypes.addressof(addresses), len(flows)
         run.until, run.others, run.deferrable = until, others, deferrable
         why: int = self._library.packet_run(ctypes.addressof(run))
         if why < 0:
             raise OSError(-why, f"moving frames: {os.strerror(-why)}")
-        unsent = slice(run.sent, run.made)
-        frames = group_by_length(self._out[unsent], self._out_lengths[unsent])
         return RunOutcome(
             self._taken(run.processed, run.received),
-            [group.copy() for group in frames],
+            self._output.copies(run.sent, run.out.made),
             why == _OTHERS,
         )
 
-    def _make_run(self) -> _Run:
-        self._out = np.empty((_ROOM, STRIDE), dtype=np.uint8)
-        self._out_lengths = np.empty(_ROOM, dtype=np.uint32)
+    def _make_run(self, room: int) -> _Run:
+        self._output = Output(room)
         rows, lengths_at = self._addresses
         return _Run(
             fd=self._socket.fileno(),
             links=ctypes.addressof(self._links),
             rows=rows,
             lengths=lengths_at,
-            out=self._out.ctypes.data,
-            out_lengths=self._out_lengths.ctypes.data,
             limit=len(self._rows),
-            room=_ROOM,
             stride=STRIDE,
+            out=self._output.rows,
         )
 
     def _send_plain(self, frames: Frames) -> int:

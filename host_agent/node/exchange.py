@@ -88,7 +88,7 @@ class TreeExchange:
     @property
     def retransmissions(self) -> int:
         """Retransmitted fragments."""
-        return self._worker.statistics.retransmissions
+        return int(self._worker.statistics.retransmissions)
 
 
 class ScheduleExchange:

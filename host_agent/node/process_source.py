@@ -529,8 +529,7 @@ class ProcessSource:
         """Return each rank's values of a call as integers to add."""
         if call.wanted.code != SUM_FLOAT:
             return call.tensors
-        codes = np.array([code], np.uint8)
-        return [quantise(each.reshape(1, -1), codes, self._bits)[0] for each in call.tensors]
+        return [quantise(each, code, self._bits) for each in call.tensors]
 
     def _unpack(self, pack: _Pack, result: Tensor) -> None:
         start = 0
@@ -538,8 +537,7 @@ class ProcessSource:
             total = result[start : start + call.wanted.elements]
             start += call.wanted.elements
             if call.wanted.code == SUM_FLOAT:
-                codes = np.array([code], np.uint8)
-                total = dequantise(total.reshape(1, -1), codes, self._bits)[0]
+                total = dequantise(total, code, self._bits)
             self._copy(call, total)
 
     def _conclude(self, call: _Call, words: NDArray[Any]) -> bool:

@@ -10,8 +10,7 @@ from typing import Any
 
 from hopsum.collectives.plan import JobPlan
 from hopsum.host_agent.congestion import most_flows, most_in_flight
-from hopsum.host_agent.options import WorkerOptions
-from hopsum.host_agent.recovery import STEADY_PROBES
+from hopsum.host_agent.options import STEADY_PROBES, WorkerOptions
 from hopsum.network.model import Network
 from hopsum.protocol.wire import HOPS_DEFAULT, frame_bytes
 
@@ -25,7 +24,7 @@ SLACK = 0.25
 LAST_RESORT = STEADY_PROBES + 1 + 4 + 16 + 64
 """Timeouts, of the length of the first, until a fragment has bypassed the switches and has been
 answered: the probes, three timeouts, each four times as long as the one before
-(`RoundTrip.back_off`), and the next."""
+(`back_off` in datapath/stream.c), and the next."""
 QUIET_TURNS = 4
 """Results of each worker in a row that are lost, or wait for repairs, before silence shows it."""
 GIVEN_ATTEMPTS = 8

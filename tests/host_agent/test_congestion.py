@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import replace
 
 import numpy as np
@@ -13,12 +14,12 @@ from hopsum.host_agent.congestion import (
     LEAST_WINDOW,
     QUEUE_FRAMES,
     SEGMENT_FRAME_BYTES,
-    CongestionWindow,
     StreamPath,
     most_flows,
     most_in_flight,
     stream_path,
 )
+from hopsum.host_agent.datapath.library import Congestion, library
 from hopsum.host_agent.stream import WorkerOptions
 from hopsum.host_agent.worker import Worker
 from hopsum.network.model import Network
@@ -28,14 +29,43 @@ from tests.support.protocol_world import result, star_plan, tree_plan
 PATH = StreamPath(round_trip=0.01, step=1.5)
 
 
-def window(size: int = 64, path: StreamPath | None = PATH, *, most: int = 512) -> CongestionWindow:
-    made = CongestionWindow(size)
-    made.move(path, most)
-    return made
+class Window:
+    """`struct congestion` of a stream with `size` slots."""
+
+    def __init__(self, size: int = 64, path: StreamPath | None = PATH, *, most: int = 512) -> None:
+        self.state = Congestion(window=size)
+        self._at = ctypes.addressof(self.state)
+        self._set(path, most)
+        library().congestion_start(self._at)
+
+    def _set(self, path: StreamPath | None, most: int) -> None:
+        self.state.queues = path is not None
+        self.state.path_round_trip, self.state.path_step = path or (0.0, 0.0)
+        self.state.most = min(most, self.state.window)
+
+    def move(self, path: StreamPath | None, most: int) -> None:
+        self._set(path, most)
+        library().congestion_move(self._at)
+
+    def overtaken(self, *, following: int) -> None:
+        library().congestion_overtaken(self._at, following)
+
+    def answered(
+        self, newest: int, following: int, in_flight: int, round_trip: float, *, marked: bool
+    ) -> None:
+        library().congestion_answered(self._at, newest, following, in_flight, round_trip, marked)
+
+    @property
+    def limit(self) -> int:
+        return int(self.state.size)
+
+    @property
+    def limited(self) -> bool:
+        return bool(self.state.size < self.state.window)
 
 
 def answer(
-    of: CongestionWindow, newest: int, *, marked: bool = False, wait: float = 0.1, sent: int = 0
+    of: Window, newest: int, *, marked: bool = False, wait: float = 0.1, sent: int = 0
 ) -> int:
     """Answer up to `newest` of `sent` (or a window more) with the window full; the new limit."""
     of.answered(newest, sent or newest + of.limit, of.limit, wait, marked=marked)
@@ -43,45 +73,45 @@ def answer(
 
 
 def test_a_window_without_marks_stays_as_it_is() -> None:
-    of = window()
+    of = Window()
     assert [answer(of, 64 * n) for n in range(5)] == [64] * 5
     assert not of.limited
 
 
 def test_marks_halve_it_once_a_round_trip() -> None:
-    of = window()
+    of = Window()
     assert answer(of, 10, marked=True, sent=74) == 32
     assert of.limited
     assert answer(of, 20, marked=True, sent=84) == 32, "sent before the window was made smaller"
     assert answer(of, 73, marked=True, sent=90) == 32
     assert answer(of, 74, marked=True, sent=106) == 16
     for _ in range(5):
-        answer(of, of.reacted, marked=True)
+        answer(of, of.state.reacted, marked=True)
     assert of.limit == LEAST_WINDOW
 
 
 def test_a_mark_in_the_middle_of_a_round_trip_counts() -> None:
-    of = window()
+    of = Window()
     answer(of, 10, marked=True, sent=74)
     assert answer(of, 80, sent=110) == 33, "a round trip without a mark"
     assert answer(of, 90, marked=True, sent=120) == 16
 
 
 def test_a_mark_halves_the_fragments_in_flight() -> None:
-    of = window()
+    of = Window()
     of.answered(3, 20, 12, 0.1, marked=True)
     assert of.limit == 6
 
 
 def test_marks_of_what_was_sent_before_a_result_overtook_another_do_not_count() -> None:
-    of = window()
+    of = Window()
     of.overtaken(following=80)
     assert answer(of, 79, marked=True, sent=143) == 64
     assert answer(of, 80, marked=True, sent=144) == 32
 
 
 def test_the_window_grows_by_a_segment_per_round_trip_with_queues() -> None:
-    of = window()
+    of = Window()
     answer(of, 0, marked=True, sent=64)
     sizes = []
     newest = 64
@@ -93,7 +123,7 @@ def test_the_window_grows_by_a_segment_per_round_trip_with_queues() -> None:
 
 
 def test_the_window_doubles_while_queues_are_empty() -> None:
-    of = window()
+    of = Window()
     for n in range(3):
         answer(of, 64 * n, marked=True, sent=64 * n + 64)
     assert of.limit == 8
@@ -102,23 +132,23 @@ def test_the_window_doubles_while_queues_are_empty() -> None:
 
 
 def test_the_shortest_round_trip_says_whether_frames_wait() -> None:
-    of = window()
+    of = Window()
     answer(of, 0, marked=True, sent=64)
     answer(of, 10, wait=0.012, sent=70)
     assert answer(of, 64, wait=0.03, sent=99) == 64
 
 
 def test_the_window_grows_only_while_it_is_full() -> None:
-    of = window()
+    of = Window()
     answer(of, 0, marked=True, sent=64)
     of.answered(64, 100, 20, 0.1, marked=False)
     assert of.limit == 32
 
 
 def test_marks_do_not_count_where_links_have_no_rate() -> None:
-    of = window(path=None)
+    of = Window(path=None)
     assert answer(of, 10, marked=True) == 64
-    of = window()
+    of = Window()
     answer(of, 10, marked=True)
     of.move(None, 512)
     assert answer(of, 1000) == 64
@@ -126,11 +156,11 @@ def test_marks_do_not_count_where_links_have_no_rate() -> None:
 
 @pytest.mark.parametrize("path", [None, PATH])
 def test_it_never_exceeds_what_fits_the_queues(path: StreamPath | None) -> None:
-    of = window(path=path, most=7)
+    of = Window(path=path, most=7)
     assert of.limit == 7
     assert of.limited
     assert [answer(of, 7 * n, wait=0.01) for n in range(5)] == [7] * 5
-    answer(of, of.reacted, marked=True)
+    answer(of, of.state.reacted, marked=True)
     assert of.limit == (7 if path is None else LEAST_WINDOW)
     assert [answer(of, 100 * n, wait=0.01) for n in range(1, 4)][-1] == 7
     of.move(path, 2)
@@ -208,7 +238,7 @@ def test_a_marked_result_lets_fewer_fragments_follow() -> None:
     assert (worker.statistics.ecn, worker.statistics.sent) == (1, 12)
 
 
-def test_a_queue_behind_a_lost_fragment_shrinks_no_window() -> None:
+def test_a_queue_behind_a_lost_fragment_shrinks_no_Window() -> None:
     """Sums wait for the lost one, and queue when they leave together."""
     worker, plan, network = busy_worker()
     for f in (1, 2, 3, 0, 4):

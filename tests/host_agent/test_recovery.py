@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from hopsum.collectives.plan import JobPlan
-from hopsum.host_agent.options import WorkerOptions
-from hopsum.host_agent.recovery import STEADY_PROBES
+from hopsum.host_agent.options import STEADY_PROBES, WorkerOptions
 from hopsum.host_agent.worker import Worker
 from hopsum.network.model import Network
 from hopsum.protocol.wire import Flag

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hopsum.host_agent import ordinary
 from hopsum.host_agent.io.process_socket import ProcessGone
 from hopsum.host_agent.node.expected_calls import MOST_AHEAD
 from hopsum.host_agent.node.guesses import SURE
@@ -23,8 +22,6 @@ from hopsum.protocol.tos import tos_of_level
 from tests.support.process_hosts import ProcessHosts
 from tests.support.protocol_world import LANES
 from tests.support.search import examples
-
-pytestmark = pytest.mark.skipif(ordinary.library() is None, reason="no C compiler")
 
 FLOAT32, INT32 = range(len(TYPES))
 WAYS = [

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hopsum.collectives.plan import JobPlan, PlanError
-from hopsum.host_agent.codec import TREE_AT, tos_of
+from hopsum.collectives.plan import JobPlan, PlanError, Results
+from hopsum.host_agent.codec import TREE_AT, reduction_byte, reductions_of, tos_of
 from hopsum.host_agent.failure import CallError, JobFailed
 from hopsum.host_agent.numbers import NumbersError, exponent_codes
 from hopsum.host_agent.server import Server
@@ -609,3 +609,33 @@ def test_a_priority_is_in_all_frames_from_then_on() -> None:
     worker.tick(3.0)
     assert priorities() == {0}
     assert worker.failure is None
+
+
+def test_a_result_that_comes_twice_in_a_batch_fills_no_gap() -> None:
+    """Of three in flight the first comes twice and the third once: the second is still missing."""
+    plan, network = star_plan(1, window=4, results=Results.UNICAST)
+    worker, server = Worker(plan, 0, network), Server(plan, 0, network)
+    worker.submit(np.arange(3 * LANES, dtype=np.int32), 0.0)
+    [batch] = worker.take_output()
+    server.receive(at_server(batch), 0.0)
+    [results] = map(at_worker, server.take_output())
+    worker.receive(results[[0, 0, 2]], 0.0)
+    assert worker.statistics.accepted == 2
+    assert not worker.idle
+    worker.receive(results[[1]], 0.0)
+    assert worker.idle
+
+
+def test_a_result_of_another_reduction_is_not_taken() -> None:
+    plan, network = star_plan(1, window=4, results=Results.UNICAST)
+    worker, server = Worker(plan, 0, network), Server(plan, 0, network)
+    worker.submit(np.arange(LANES, dtype=np.int32), 0.0, reduction=Reduction.MAX)
+    [batch] = worker.take_output()
+    server.receive(at_server(batch), 0.0)
+    [result] = map(at_worker, server.take_output())
+    forged = result.copy()
+    reductions_of(forged)[...] = reduction_byte(Reduction.XOR)
+    worker.receive(forged, 0.0)
+    assert worker.statistics.accepted == 0
+    worker.receive(result, 0.0)
+    assert worker.idle

@@ -14,15 +14,10 @@ from typing import Any
 import numpy as np
 
 from hopsum.collectives.plan import JobPlan
-from hopsum.host_agent import sequencing
-from hopsum.host_agent.check_lanes import ResultChecks
 from hopsum.host_agent.codec import Frames
-from hopsum.host_agent.flight import Flight
-from hopsum.host_agent.history import History
-from hopsum.host_agent.link_repairs import LinkRepairs
 from hopsum.host_agent.options import WorkerOptions
 from hopsum.host_agent.root_worker import RootWorker
-from hopsum.host_agent.segment import Call, OpenSegments, Segment
+from hopsum.host_agent.segment import Call
 from hopsum.host_agent.server import Server
 from hopsum.host_agent.server_set import ServerSet
 from hopsum.host_agent.stream import Stream
@@ -39,21 +34,12 @@ Event = tuple[Hashable, ...]
 Sent = tuple[tuple[int, bytes], ...]
 """Port and frame of what a component sends; a host has port 0."""
 
-TIMING = {
-    "statistics", "_statistics", "recovery", "round_trip", "first_sent_at", "due", "next_due",
-    "_last", "since", "tries", "timeouts", "_handing_due", "_handing_since", "_handing_timeout",
-}  # fmt: skip
-"""When something happened, how often, and when it is due: the model decides that."""
 FIXED = {
-    "_network", "plan", "tree", "_cut", "_options", "_up", "_down", "_total", "_request", "_asked",
-    "_matcher", "_all", "source", "_whole_source", "_fast", "_ordinary", "build",
-    "admission", "replication", "groups", "routes", "l2", "counts",
+    "statistics", "_network", "plan", "_cut", "_all", "build", "admission", "replication", "groups",
+    "routes", "l2", "counts",
 }  # fmt: skip
-"""Attributes that follow from the plans held so far, which are part of a state themselves."""
-OPEN = (
-    Worker, Stream, Flight, Segment, OpenSegments, Call, History, LinkRepairs,
-    ResultChecks, ServerSet, sequencing.SentLog, sequencing.Arrivals,
-)  # fmt: skip
+"""Counters, and attributes that follow from the plans held so far, which are part of a state."""
+OPEN = (Worker, Call, ServerSet)
 """Objects whose attributes are state; those of the reference are recognised by their module."""
 REFERENCE = (reference_switch.__name__, reference_state.__name__)
 
@@ -74,14 +60,14 @@ def key_of(value: Any) -> Hashable:
         return tuple(sorted(value))
     if isinstance(value, Server):
         return value.plan.epoch, value.state_bytes()
+    if isinstance(value, Stream):
+        return value.plan.epoch, value.state_key()
     if isinstance(value, OPEN) or type(value).__module__ in REFERENCE:
         names = getattr(value, "__dict__", None) or {
             name: getattr(value, name) for name in type(value).__slots__
         }
         return tuple(
-            (name, key_of(each))
-            for name, each in sorted(names.items())
-            if name not in TIMING and name not in FIXED
+            (name, key_of(each)) for name, each in sorted(names.items()) if name not in FIXED
         )
     if value is None or isinstance(value, (int, float, str, bytes)):
         return value
@@ -123,20 +109,9 @@ class Automaton:
         known = self._known.get((state, event))
         if known is None:
             component = copy.deepcopy(self._objects[state], dict(self._shared))
-            if isinstance(component, Worker):
-                _join_results(component)
             sent = act(component)
             known = self._known[state, event] = self.add(component), sent
         return known
-
-
-def _join_results(worker: Worker) -> None:
-    """Let a copy's segments write into the copy's results: they are views, which copies are not."""
-    for segment in stream_of(worker)._segments:
-        part = np.asarray(segment.call.result).reshape(-1)[segment.start : segment.stop]
-        whole = segment._full * segment._lanes
-        segment.result = part
-        segment._whole_result = part[:whole].reshape(segment._full, segment._lanes)
 
 
 # -- Switches
@@ -216,22 +191,19 @@ def stream_of(worker: Worker) -> Stream:
 
 def in_flight(worker: Worker) -> list[int]:
     """The slots of fragments whose result is missing."""
-    return [int(slot) for slot in stream_of(worker)._flight.slots]
+    return stream_of(worker).slots_in_flight
 
 
 def send_again(worker: Worker, slot: int, how: str) -> None:
     """Time out (`again`), the last time before bypass (`bypass`), or probe the server (`ask`)."""
-    stream = stream_of(worker)
-    if how == "bypass":
-        stream._flight.timeouts[slot] = 1 << 20
-    stream._flight.try_again(np.array([slot]), 0.0, quiet=True, ask=how == "ask")
+    stream_of(worker).retry(slot, 0.0, bypass=how == "bypass", ask=how == "ask")
     if isinstance(worker, RootWorker):
         worker._hand_over(0.0)
 
 
 def hand_over(worker: Worker) -> None:
     """Send the results again that a new server may lack."""
-    stream_of(worker)._hand_over(0.0)
+    stream_of(worker).hand_over(0.0)
 
 
 def check_worker(worker: Worker, tensors: Tensors) -> None:
@@ -243,8 +215,8 @@ def check_worker(worker: Worker, tensors: Tensors) -> None:
         for server in worker.servers:
             check_server(server, tensors)
     stream = stream_of(worker)
-    for slot, fragment in enumerate(stream._flight.fragment.tolist()):
-        for done in range(slot, fragment, stream._window):
+    for slot, fragment in enumerate(stream.next_fragments):
+        for done in range(slot, fragment, len(stream.next_fragments)):
             if tensors.reduction_of(done) in ROOT_REDUCTIONS and not is_root:
                 continue
             number, part = divmod(done, tensors.fragments)

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from hopsum.host_agent import server
+from hopsum.host_agent import server, stream
 from hopsum.host_agent.datapath.library import compiled, program
-from hopsum.host_agent.stream import Stream
 from tests.model.components import Automaton, new_switch, set_plan
 from tests.model.explore import Violated, breadth_first, random_walks
 from tests.model.p4_traces import follow
@@ -98,13 +97,14 @@ def clears_name_no_fragment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def change(monkeypatch: pytest.MonkeyPatch, *changes: tuple[str, str]) -> None:
-    """Compile the server with other text in some places."""
+    """Compile the data path with other text in some places."""
     text = program()
     for before, after in changes:
         assert text.count(before) == 1, before
         text = text.replace(before, after)
-    functions = server.functions_of(compiled(text))
-    monkeypatch.setattr(server, "_functions", lambda: functions)
+    changed = compiled(text)
+    for module in (server, stream):
+        monkeypatch.setattr(module, "library", lambda: changed)
 
 
 def partial_sums_outlive_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,16 +124,18 @@ def finished_fragments_are_not_answered(monkeypatch: pytest.MonkeyPatch) -> None
     change(monkeypatch, (head, head + "    return;\n"), (repeat, "    if (!s)\n" + repeat))
 
 
+NO_HANDOVER = "    if (!kept)\n        return;\n", "    return;\n"
+
+
 def results_are_not_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hazard L3."""
-    monkeypatch.setattr(Stream, "_hand_over", lambda self, now: self._handing.fill(False))
+    change(monkeypatch, NO_HANDOVER)
 
 
 def history_ends_with_its_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hazard L2. Workers' last results would make up for it, but they may be lost."""
-    results_are_not_handed_over(monkeypatch)
     kept = "        s->finished[slot] = before->finished[slot];\n"
-    change(monkeypatch, (kept, ""))
+    change(monkeypatch, NO_HANDOVER, (kept, ""))
 
 
 FEWER_SUMS = setting("fewer sums", TWO_LEVELS, {"a": "r"}, [["a"], []], Budget(), 1)

@@ -31,11 +31,12 @@ from hopsum.host_agent.codec import (
     weights_of,
     workers_of,
 )
+from hopsum.host_agent.counters import ServerStatistics
 from hopsum.host_agent.history import EMPTY, History
 from hopsum.host_agent.integrity import make_integrity
 from hopsum.host_agent.link_repairs import REPAIR, SEQUENCED, LinkRepairs
 from hopsum.host_agent.plan_checks import check_job, check_same_job
-from hopsum.host_agent.server_statistics import Missing, ServerStatistics
+from hopsum.host_agent.server import Missing
 from hopsum.network.model import Network
 from hopsum.protocol.tos import URGENT
 from hopsum.protocol.wire import MAX_CHILDREN, QUESTION, Flag, Kind, Reduction, serial_newer

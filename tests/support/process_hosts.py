@@ -6,7 +6,6 @@ does with flows (`tests.support.flows`).
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import json
 import os
@@ -27,11 +26,11 @@ from hopsum.collectives.plan import Results
 from hopsum.collectives.task_messages import workload_message
 from hopsum.collectives.workload import PROCESS, WorkloadSpec
 from hopsum.host_agent.codec import Frames
+from hopsum.host_agent.datapath.library import Flow
 from hopsum.host_agent.io.process_socket import ProcessSocket
 from hopsum.host_agent.node.member import Member
 from hopsum.host_agent.node.work import Work
 from hopsum.host_agent.numbers import exponent_codes
-from hopsum.host_agent.ordinary import Flow
 from hopsum.host_agent.process_calls import BARRIER, CALL, DONE, CallPacket
 from hopsum.host_agent.server import Server
 from hopsum.host_agent.session import AgentSession
@@ -44,7 +43,6 @@ from tests.support.protocol_world import SERVER, at_server, at_worker, star_plan
 MEMORY_BYTES = 1 << 14
 WAIT_SECONDS = 0.001
 """Longest wait for processes: timers of the protocol are looked at as often."""
-_STRIDE, _ROOM = 2048, 512
 _DESTINATION = slice(30, 34)
 """IPv4 destination of a frame."""
 
@@ -252,30 +250,19 @@ class ProcessHosts:
         for address in self._entered[host]:
             flow = Flow.from_address(address)
             for each in frames:
-                done, made = flows.process(address, each, self.now, _ROOM)
-                output += made
-                if not done:
-                    break
+                output += flows.receive(address, each, self.now)
                 taken += 1
-            called, made = self._take_call(address) if flow.call else (False, [])
+            called, made = flows.call(address, self.now) if flow.call else (False, [])
             self.by_flow += called
             output += made
             self._send(output)
             # A port may go on, or anything else may end its run.
-            more = not flow.finished and flow.due > self.now and taken == len(frames)
+            more = not flow.finished and flow.due > self.now
             if more and (called or taken) and self._random.random() < self.steadiness:
                 return [], True
         machine.leave(self.now)
         del self._entered[host]
         return frames[taken:], False
-
-    def _take_call(self, address: int) -> tuple[bool, list[Frames]]:
-        out, lengths = np.zeros((_ROOM, _STRIDE), np.uint8), np.zeros(_ROOM, np.uint32)
-        made = ctypes.c_uint32()
-        where = lengths.ctypes.data, _ROOM, ctypes.addressof(made)
-        take = flows.CALL(Flow.from_address(address).call)
-        taken = take(address, self.now, out.ctypes.data, _STRIDE, *where)
-        return bool(taken), [out[row : row + 1, : lengths[row]] for row in range(made.value)]
 
     def _send(self, batches: list[Frames]) -> None:
         """Frames to the server, and its answers on their way."""

@@ -12,15 +12,12 @@ from math import inf
 import numpy as np
 import pytest
 
-from hopsum.host_agent import ordinary
 from hopsum.host_agent.codec import JOB_START
-from hopsum.host_agent.datapath.library import Flow
+from hopsum.host_agent.datapath.library import ROOM, Flow, OutputRows
 from hopsum.host_agent.io import port as port_module
 from hopsum.host_agent.io.port import FlowPort, Frames, PacketPort, RunOutcome
-from tests.support.flows import CALL, EXPIRE, PROCESS
+from tests.support.flows import CALL, RECEIVE, TICK
 from tests.support.machine import PATIENCE
-
-pytestmark = pytest.mark.skipif(ordinary.library() is None, reason="no C compiler")
 
 KEY = 0x000107
 LENGTH = 100
@@ -34,57 +31,50 @@ def frame(number: int, key: int = KEY, length: int = LENGTH) -> bytes:
 
 
 class Echo:
-    """A flow that sends back what it takes: all frames but those whose number is in `odd`."""
+    """A flow that sends back what it takes."""
 
-    def __init__(self, *, odd: tuple[int, ...] = (), last: int = -1) -> None:
+    def __init__(self, *, last: int = -1, most_output: int = 1) -> None:
         """`last`: the number of the frame that finishes something."""
-        self.odd = odd
         self.last = last
         self.taken: list[int] = []
         self.expired: list[float] = []
         self.postpone: Callable[[float], float] | None = None
-        self._process = PROCESS(self.process)
-        self._expire = EXPIRE(self.expire)
+        self._receive = RECEIVE(self.receive)
+        self._tick = TICK(self.tick)
         self.flow = Flow(
-            process=ctypes.cast(self._process, ctypes.c_void_p).value,
-            expire=ctypes.cast(self._expire, ctypes.c_void_p).value,
+            receive=ctypes.cast(self._receive, ctypes.c_void_p).value,
+            tick=ctypes.cast(self._tick, ctypes.c_void_p).value,
             key=KEY,
+            most_output=most_output,
             due=inf,
         )
         self.address = ctypes.addressof(self.flow)
 
-    def process(
-        self,
-        address: int,
-        frames: int,
-        count: int,
-        length: int,
-        stride: int,
-        now: float,
-        out: int,
-        lengths: int,
-        room: int,
-        made: int,
+    def receive(
+        self, address: int, frames: int, count: int, length: int, stride: int, now: float, to: int
     ) -> int:
         assert address == self.address
-        for row in range(min(count, room)):
-            at = frames + row * stride
-            number = ctypes.string_at(at, length)[-1]
-            if number in self.odd:
+        output = OutputRows.from_address(to)
+        for row in range(count):
+            if output.room - output.made < self.flow.most_output:
                 return row
-            self.taken.append(number)
-            ctypes.memmove(out + row * stride, at, length)
-            ctypes.c_uint32.from_address(lengths + 4 * row).value = length
-            ctypes.c_uint32.from_address(made).value = row + 1
-            self.flow.finished |= number == self.last
-        return min(count, room)
+            made = ctypes.string_at(frames + row * stride, length)
+            self.taken.append(made[-1])
+            send(output, made)
+            self.flow.finished |= made[-1] == self.last
+        return count
 
-    def expire(self, address: int, now: float) -> int:
+    def tick(self, address: int, now: float, to: int) -> None:
         self.expired.append(now)
-        if self.postpone is None:
-            return 0
-        self.flow.due = self.postpone(now)
-        return self.flow.due > now
+        self.flow.due = inf if self.postpone is None else self.postpone(now)
+        self.flow.finished |= self.flow.due == inf
+
+
+def send(output: OutputRows, made: bytes) -> None:
+    """Add a frame to an output."""
+    ctypes.memmove(output.frames + output.made * output.stride, made, len(made))
+    ctypes.c_uint32.from_address(output.lengths + 4 * output.made).value = len(made)
+    output.made += 1
 
 
 @pytest.fixture
@@ -136,8 +126,8 @@ def test_what_no_flow_takes_is_left_with_all_that_came_after_it(
     pair: tuple[PacketPort, socket.socket],
 ) -> None:
     port, far = pair
-    flow = Echo(odd=(3,))
-    sent = [frame(1), frame(2), frame(3), frame(4, length=LENGTH + 8), frame(5)]
+    flow = Echo()
+    sent = [frame(1), frame(2), frame(3, key=KEY + 1), frame(4, length=LENGTH + 8), frame(5)]
     for each in sent:
         far.send(each)
     ran = run(port, flow)
@@ -163,10 +153,10 @@ def test_it_returns_in_time(pair: tuple[PacketPort, socket.socket]) -> None:
     flow = Echo()
     run(port, flow, until=time.monotonic() + 0.01)
     assert not flow.expired, "nothing of the flow was due"
-    flow.flow.due = time.monotonic() + 0.01
+    flow.flow.due = due = time.monotonic() + 0.01
     run(port, flow)
     assert len(flow.expired) == 1
-    assert flow.expired[0] >= flow.flow.due
+    assert flow.expired[0] >= due
 
 
 def test_a_flow_may_put_its_timer_off(pair: tuple[PacketPort, socket.socket]) -> None:
@@ -174,7 +164,7 @@ def test_a_flow_may_put_its_timer_off(pair: tuple[PacketPort, socket.socket]) ->
     flow = Echo()
     end = time.monotonic() + 0.03
     flow.flow.due = 0.0
-    flow.postpone = lambda now: min(now + 0.01, end) if now < end else 0.0
+    flow.postpone = lambda now: min(now + 0.01, end) if now < end else inf
     run(port, flow)
     assert len(flow.expired) > 1
     assert time.monotonic() >= end
@@ -203,17 +193,12 @@ class Caller(Echo):
         self._call = CALL(self.call)
         self.flow.call = ctypes.cast(self._call, ctypes.c_void_p).value
 
-    def call(
-        self, address: int, now: float, out: int, stride: int, lengths: int, room: int, made: int
-    ) -> int:
+    def call(self, address: int, now: float, to: int) -> int:
         assert address == self.address
-        assert ctypes.c_uint32.from_address(made).value == 0
         number = b"" if self.refused else os.read(self._pipe, 1)
         if not number:
             return 0
-        ctypes.memmove(out, frame(number[0]), LENGTH)
-        ctypes.c_uint32.from_address(lengths).value = LENGTH
-        ctypes.c_uint32.from_address(made).value = 1
+        send(OutputRows.from_address(to), frame(number[0]))
         self.flow.finished = number[0] == self.last
         return 1
 
@@ -239,6 +224,17 @@ def test_a_call_that_no_flow_takes_ends_it(
     os.write(others[1], b"!")
     assert run(port, Echo(), flow, others=others[0]).others
     assert not flow.flow.sent_bytes
+
+
+def test_frames_for_whose_answers_there_is_no_room_wait_for_the_others_to_leave(
+    pair: tuple[PacketPort, socket.socket],
+) -> None:
+    port, far = pair
+    flow = Echo(last=9, most_output=ROOM - 2)
+    for number in range(10):
+        far.send(frame(number))
+    assert not run(port, flow).received
+    assert [far.recv(2048)[-1] for _ in range(10)] == flow.taken == [*range(10)]
 
 
 def test_frames_that_a_full_queue_rejects_are_handed_back_in_order(
