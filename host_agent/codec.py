@@ -275,8 +275,9 @@ class Matcher:
             plain[WEIGHT_AT : WEIGHT_AT + 2] = 0xFF
         self._length = template.shape[-1]
         self.expected = template[..., FIRST:LAST].copy().view(np.uint64)
-        self.belongs = belongs[FIRST:].view(np.uint64)
-        self.plain = plain[FIRST:].view(np.uint64)
+        # Copies: words of C begin at multiples of their size.
+        self.belongs = belongs[FIRST:].copy().view(np.uint64)
+        self.plain = plain[FIRST:].copy().view(np.uint64)
         # One frame is compared as one long number, in a fifth of the time.
         self._plain_bits = int.from_bytes(plain[FIRST:].tobytes(), "big")
         self._expected_bits = int.from_bytes(self.expected.tobytes(), "big") & self._plain_bits

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopsum.host_agent.codec import TREE_AT, by_tree, common_number
+from hopsum.host_agent.codec import TREE_AT, Matcher, by_tree, common_number
 
 
 @given(st.lists(st.integers(0, 255), min_size=1, max_size=20))
@@ -27,3 +27,9 @@ def test_a_number_is_common_if_all_frames_have_it(numbers: list[bytes]) -> None:
     frames = np.array([[9, *number, 9] for number in numbers], dtype=np.uint8)
     only = int.from_bytes(numbers[0], "big") if len(set(numbers)) == 1 else None
     assert common_number(frames, 1, 3) == only
+
+
+def test_words_that_c_compares_are_aligned() -> None:
+    matcher = Matcher(np.zeros(100, dtype=np.uint8))
+    for words in (matcher.expected, matcher.belongs, matcher.plain):
+        assert words.flags.aligned
