@@ -11,9 +11,9 @@ import pytest
 
 from hopsum.host_agent import c_structures
 from hopsum.host_agent.c_structures import c_fields
-from hopsum.host_agent.datapath.library import NESTED, Flow, compiled, program
+from hopsum.host_agent.counters import ServerStatistics
+from hopsum.host_agent.datapath.library import NESTED, OutputRows, compiled, program
 from hopsum.host_agent.process_calls import CALL, CallPacket
-from hopsum.host_agent.server_statistics import ServerStatistics
 from p4switch.packet_io.compile import NoCompilerError, compile_shared
 
 STRUCTURE = re.compile(r"^struct \w+ \{$.*?^\};$", re.DOTALL | re.MULTILINE)
@@ -65,63 +65,61 @@ def test_what_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
             c_fields("x.c", "a")
 
 
-@pytest.mark.parametrize(
-    ("file", "name"),
-    [
-        ("flow.h", "flow"),
-        ("ordinary_results.c", "stream"),
-        ("sure_calls.c", "calls"),
-        ("sure_calls.c", "expected"),
-        ("sure_calls.c", "packet"),
-        ("io/mmsg.c", "links"),
-        ("io/mmsg.c", "run"),
-    ],
-)
-def test_a_compiler_gives_a_structure_the_same_size(file: str, name: str) -> None:
-    fields = c_fields(file, name, {"flow": Flow})
+STRUCTURES = {
+    "flow.h": ("output", "flow"),
+    "frames.h": ("matcher",),
+    "links.h": ("sent_log", "arrivals"),
+    "check_lanes.h": ("check_lanes",),
+    "numbers.h": ("factors",),
+    "round_trip.h": ("round_trip",),
+    "congestion.h": ("congestion",),
+    "server.c": ("server_counters", "server_form", "finished", "server"),
+    "stream.c": ("worker_counters", "segment", "slot", "stream"),
+    "calls.c": ("packet", "expected", "calls"),
+}
+
+
+def test_a_compiler_lays_structures_of_the_data_path_out_alike() -> None:
+    nested = {**NESTED, "server_counters": ServerStatistics}
+    made: dict[str, type[ctypes.Structure]] = {}
+    for file, names in STRUCTURES.items():
+        for name in names:
+            fields = c_fields(f"datapath/{file}", name, nested)
+            made[name] = nested[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
+    text = program() + "#include <stddef.h>\n"
+    for name, each in made.items():
+        text += f"unsigned long size_of_{name} = sizeof(struct {name});\n"
+        for field, *_ in each._fields_:
+            text += f"unsigned long at_{name}_{field} = offsetof(struct {name}, {field});\n"
+    library = compiled(text)
+    for name, each in made.items():
+        assert ctypes.sizeof(each) == ctypes.c_ulong.in_dll(library, f"size_of_{name}").value
+        for field, *_ in each._fields_:
+            at = ctypes.c_ulong.in_dll(library, f"at_{name}_{field}").value
+            assert getattr(each, field).offset == at, f"{name}.{field}"
+
+
+@pytest.mark.parametrize("name", ["links", "run"])
+def test_a_compiler_gives_structures_of_ports_the_same_size(name: str) -> None:
+    fields = c_fields("io/mmsg.c", name, NESTED | {"output": OutputRows})
     made = type("Made", (ctypes.Structure,), {"_fields_": fields})
     here = resources.files("hopsum.host_agent")
     declarations = "\n".join(
         declaration
-        for each in dict.fromkeys(("flow.h", file))
+        for each in ("datapath/flow.h", "io/mmsg.c")
         for declaration in STRUCTURE.findall(here.joinpath(each).read_text())
     )
-    program = f"#include <stdint.h>\n{declarations}\nunsigned long size = sizeof(struct {name});\n"
+    size = f"unsigned long size = sizeof(struct {name});\n"
+    text = f"#include <stdint.h>\n{declarations}\n{size}"
     try:
-        library = ctypes.CDLL(str(compile_shared(f"size-{name}", program)))
+        library = ctypes.CDLL(str(compile_shared(f"size-{name}", text)))
     except NoCompilerError:
         pytest.skip("no C compiler")
     assert ctypes.sizeof(made) == ctypes.c_ulong.in_dll(library, "size").value
 
 
-@pytest.mark.parametrize(
-    ("file", "name"),
-    [
-        ("frames.h", "matcher"),
-        ("frames.h", "output"),
-        ("links.h", "sent_log"),
-        ("check_lanes.h", "check_lanes"),
-        ("server.c", "server_counters"),
-        ("server.c", "server_form"),
-        ("server.c", "finished"),
-        ("server.c", "server"),
-    ],
-)
-def test_structures_of_the_data_path_are_as_the_compiler_lays_them_out(
-    file: str, name: str
-) -> None:
-    nested = {**NESTED, "server_counters": ServerStatistics}
-    fields = c_fields(f"datapath/{file}", name, nested)
-    made = type("Made", (ctypes.Structure,), {"_fields_": fields})
-    size = f"unsigned long size = sizeof(struct {name});\n"
-    last = f"unsigned long last = offsetof(struct {name}, {fields[-1][0]});\n"
-    library = compiled(program() + "#include <stddef.h>\n" + size + last)
-    assert ctypes.sizeof(made) == ctypes.c_ulong.in_dll(library, "size").value
-    assert getattr(made, fields[-1][0]).offset == ctypes.c_ulong.in_dll(library, "last").value
-
-
 def test_packets_of_processes_are_those_of_c() -> None:
     """Python has them as a tuple, whose types mypy knows."""
-    packet = c_fields("sure_calls.c", "packet")
+    packet = c_fields("datapath/calls.c", "packet")
     assert [name for name, _ in packet] == [*CallPacket._fields]
     assert CALL.size == ctypes.sizeof(type("Packet", (ctypes.Structure,), {"_fields_": packet}))
