@@ -1,599 +1,645 @@
-"""The parameter server of one (job, tree): completes sums, and keeps a window of results."""
+"""The server of one (job, tree), packet by packet, in the words of docs/protocol.md (A server).
+
+It keeps what the rules speak of and nothing else, is slow, and shares with the product only the
+layout of packets. Sections are those of the page.
+"""
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, reduce
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hopsum.collectives.plan import JobPlan, PlanError, Results, TreePlan
-from hopsum.host_agent.bare_frames import with_lanes, without_lanes
-from hopsum.host_agent.check_lanes import is_result, seal_sums
-from hopsum.host_agent.codec import (
-    Form,
-    Frames,
-    children_of,
-    epochs_of,
-    every,
-    exponents_of,
-    flags_of,
-    fragments_of,
-    known_reductions,
-    mark,
-    number,
-    reduction_byte,
-    reductions_of,
-    sent_back,
-    sequences_of,
-    some,
-    tos_of,
-    weights_of,
-    workers_of,
-)
+from hopsum.collectives.plan import JobPlan, Results
+from hopsum.host_agent.codec import Frames
 from hopsum.host_agent.counters import ServerStatistics
-from hopsum.host_agent.history import EMPTY, History
-from hopsum.host_agent.integrity import make_integrity
-from hopsum.host_agent.link_repairs import REPAIR, SEQUENCED, LinkRepairs
-from hopsum.host_agent.plan_checks import check_job, check_same_job
 from hopsum.host_agent.server import Missing
 from hopsum.network.model import Network
 from hopsum.protocol.tos import URGENT
-from hopsum.protocol.wire import MAX_CHILDREN, QUESTION, Flag, Kind, Reduction, serial_newer
-from tests.oracles.reference_open_sums import OpenSums
-from tests.oracles.reference_server_forms import ServerForms
+from hopsum.protocol.wire import (
+    LANE_BYTES,
+    REPLICATED_IP,
+    REPLICATED_MAC,
+    Address,
+    Flag,
+    Header,
+    Hop,
+    Kind,
+    Reduction,
+    carries_lanes,
+    frame_template,
+    ipv4_checksum,
+    serial_newer,
+)
+from tests.oracles.reference_check_lanes import ReferenceCheckLanes
+from tests.oracles.reference_links import Arrivals, SentNumbers
 
-_NO_WEIGHT = -1
-"""Weight of unused child numbers, which no packet has."""
-_OVERFLOW = np.uint8(Flag.OVERFLOW)
-_SUMMED = np.uint8(Flag.OVERFLOW | Flag.ECN)
-"""Flags that a sum inherits from its contributions."""
+Lanes = tuple[int, ...]
+STACK_AT = 62
+NO_FLAGS = Flag(0)
+SUMMED = Flag.OVERFLOW | Flag.ECN
+IDENTITY = (
+    *(slice(12, 15), slice(16, 18), slice(20, 22), slice(23, 24), slice(34, 40)),
+    *(slice(42, 43), slice(46, 50)),
+)
+"""What a packet of a stream has as expected: types and versions, lengths, ports, kind, job, tree
+and hops."""
+
+
+def wrapped(value: int) -> int:
+    """A number as 32 bits in two's complement."""
+    return (value + 2**31) % 2**32 - 2**31
+
+
+COMBINED_BY: dict[Reduction, Callable[[int, int], int]] = {
+    Reduction.SUM: lambda a, b: wrapped(a + b),
+    Reduction.AND: lambda a, b: a & b,
+    Reduction.MAX: max,
+    Reduction.XOR: lambda a, b: a ^ b,
+    Reduction.NONE: lambda a, b: a | b,
+    Reduction.BROADCAST: lambda a, b: a | b,
+}
+
+
+def combine(a: Lanes, b: Lanes, reduction: Reduction) -> tuple[Lanes, Flag]:
+    """Combine lanes; also return OVERFLOW if one wraps around."""
+    kind = Reduction(reduction & 7) if reduction & 8 else reduction
+    pairs = list(zip(a, b, strict=True))
+    total = tuple(COMBINED_BY[kind](x, y) for x, y in pairs)
+    over = kind is Reduction.SUM and any(x + y != z for (x, y), z in zip(pairs, total, strict=True))
+    return total, Flag.OVERFLOW if over else NO_FLAGS
+
+
+@lru_cache
+def _template(header: Header, stack: tuple[Hop, ...], lanes: int) -> bytes:
+    """A frame between any hosts."""
+    nowhere = Address(bytes(6), bytes(4))
+    return frame_template(nowhere, nowhere, header, stack, lanes).tobytes()
+
+
+@dataclass(frozen=True)
+class Packet:
+    """A contribution or request as it arrived, with lanes of zeros if it had none."""
+
+    frame: bytes
+    lanes: Lanes
+
+    def _number(self, at: int, size: int) -> int:
+        return int.from_bytes(self.frame[at : at + size], "big")
+
+    @property
+    def tos(self) -> int:
+        return self.frame[15]
+
+    @property
+    def flags(self) -> Flag:
+        return Flag(self.frame[43])
+
+    @property
+    def reduction(self) -> Reduction:
+        return Reduction(self.frame[44] >> 4)
+
+    @property
+    def exponent(self) -> int:
+        return self.frame[45]
+
+    @property
+    def epoch(self) -> int:
+        return self._number(50, 2)
+
+    @property
+    def worker(self) -> int:
+        return self._number(52, 2)
+
+    @property
+    def weight(self) -> int:
+        return self._number(54, 2)
+
+    @property
+    def sequence(self) -> int:
+        return self._number(56, 2)
+
+    @property
+    def fragment(self) -> int:
+        return self._number(58, 4)
+
+    @property
+    def child(self) -> int:
+        return Hop.unpack(self._number(STACK_AT, 4)).child
+
+
+@dataclass
+class Sum:
+    """The fragment that is being summed in a slot."""
+
+    fragment: int
+    reduction: Reduction
+    since: float
+    sums: dict[int, None] = field(default_factory=dict)
+    """Children whose sums are in."""
+    total: Lanes | None = None
+    """Their sum."""
+    singles: dict[int, Lanes] = field(default_factory=dict)
+    """Of workers that bypass the switches."""
+    flags: Flag = NO_FLAGS
+    exponent: int = 0
+    doubted: bool = False
+    """Whether check lanes have shown the sum to be wrong: only singles count."""
+
+    def empty(self) -> None:
+        """Drop what is in."""
+        self.sums, self.total, self.singles = {}, None, {}
+        self.flags, self.exponent = Flag(0), 0
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The last finished fragment of a slot, with its total."""
+
+    fragment: int
+    lanes: Lanes
+    exponent: int
+    flags: Flag
+    reduction: Reduction
+    own: bool
+    """Whether this server summed it: it was not handed over."""
+    number: int | None = None
+    """Under which it was sent to all in this epoch."""
 
 
 class ReferenceServer:
-    """The server of one tree of a job: frames in, frames out; it has no timers of its own.
-
-    Results carry the IP ToS byte of the sums that come in: their job's priority.
-    Per slot it holds the fragment that is being summed (which children's sums are in, and
-    singles of workers that bypassed the switches) and the last one finished, its history.
-    """
+    """The server of tree `tree` of a job; `key`: of check lanes."""
 
     def __init__(
         self, plan: JobPlan, tree: int, network: Network, key: bytes | None = None
     ) -> None:
-        """`key`: for a plan with integrity."""
-        check_job(plan)
-        self._key = key
-        self._network = network
         self.statistics = ServerStatistics()
-        window = plan.in_flight
-        self._window = window
-        self._output: list[Frames] = []
+        self._network = network
+        self._key = key
+        self._number = tree
+        self._output: list[bytes] = []
         self._tos = 0
-        self._last = np.zeros(window, dtype=np.intp)
+        self._window = plan.in_flight
+        self._history: dict[int, Finished] = {}
+        self._begin(plan)
 
-        self._sums = OpenSums(window, plan.lanes)
-        self._history = History(window, plan.lanes)
-        self._own = np.zeros(window, dtype=np.bool_)  # summed here, not handed over
-        self._numbers = np.full(window, EMPTY, dtype=np.int64)
-        """Link sequence numbers of results in the history; EMPTY: not sent to all in this epoch."""
-        self._links = LinkRepairs(window, MAX_CHILDREN, self._output, self.statistics)
-        self._bind(plan, tree)
+    # -- Epochs
 
-    def _bind(self, plan: JobPlan, tree_number: int) -> None:
-        """Set children, stacks and epoch from a plan."""
-        trees = {tree.tree: tree for tree in plan.trees}
-        if tree_number not in trees:
-            raise PlanError(f"job {plan.job} has no tree {tree_number}; its trees: {sorted(trees)}")
-        tree: TreePlan = trees[tree_number]
+    def _begin(self, plan: JobPlan) -> None:
+        """Begin a plan's epoch: unfinished fragments are dropped, the history is kept."""
         self.plan = plan
-        self.tree = tree
-        self._workers = workers = len(plan.workers)
-        self._integrity = make_integrity(plan, tree.tree, self._key)
-        groups = [len(group) for group in tree.server_children]
-        self._sizes = np.full(max(MAX_CHILDREN, len(groups)), _NO_WEIGHT, dtype=np.int64)
-        self._sizes[: len(groups)] = [size or _NO_WEIGHT for size in groups]
-        self._all_single = tree.singles
-        self._summed = any(hop.aggregate for stack in tree.up for hop in stack[:-1])
-        self._numbers[:] = EMPTY
+        [self.tree] = [tree for tree in plan.trees if tree.tree == self._number]
+        self._workers = len(plan.workers)
         self._replicates = plan.results is Results.REPLICATED
-        self._child_of = np.full(workers, EMPTY, dtype=np.int64)
-        for child, covered in enumerate(tree.server_children):
-            self._child_of[list(covered)] = child
-        if (self._child_of == EMPTY).any() or sum(groups) != workers:
-            raise PlanError(
-                f"job {plan.job}, tree {tree.tree}: the server's children "
-                f"{tree.server_children} do not cover its {workers} workers exactly once"
-            )
-
-        self._forms = ServerForms(plan, tree, self._network, self._tos)
-        self._forms_to_all = [self._forms.replicated] if self._replicates else self._forms.unicast
-        self._matcher, self._up = self._forms.matcher, self._forms.up
-        self._links.restart(self._forms.request)
-        self._sums.restart(tree.server_children)
-
-    # -- frames and time
-
-    def receive(self, frames: Frames, now: float) -> None:
-        """Process frames (n, length) of any kind and content."""
-        for batch in with_lanes(frames, self.plan.lanes):
-            self.receive_whole(batch, now)
-
-    def receive_whole(self, frames: Frames, now: float) -> None:
-        """Process frames that all have lanes, whether or not the wire has any."""
-        statistics = self.statistics
-        if frames.shape[1] == self._forms.replicated.length:
-            self._answer_requests(frames)
-            return
-        known = known_reductions(frames)
-        if not every(known):
-            statistics.foreign += len(frames) - int(np.count_nonzero(known))
-            frames = frames[known]
-            if not len(frames):
-                return
-        if not self._matcher.all_plain(frames):
-            frames = self._sift(frames, now)
-            if not len(frames):
-                return
-        else:
-            statistics.received += len(frames)
-        self.mark(int(tos_of(frames)[-1]) & ~URGENT)
-        copies = self._ask_for_gaps(frames)
-        fragments = fragments_of(frames)
-        slots = fragments & (self._window - 1)
-        finished = self._history.has(slots, fragments)
-        if some(finished):
-            flags = flags_of(frames)
-            again = finished & ((flags & REPAIR) == 0)
-            again[copies] = False
-            by_links = again & ((flags & SEQUENCED) != 0) & self._replicates
-            if some(by_links):
-                self._repeat(self._forms.replicated, np.unique(slots[by_links]))
-                again &= ~by_links
-            self._answer(slots[again], workers_of(frames)[again])
-            rest = ~finished
-            frames, fragments, slots = frames[rest], fragments[rest], slots[rest]
-            if not len(frames):
-                return
-        weights = weights_of(frames)
-        if self._all_single:
-            speakers = workers_of(frames)
-            fits = speakers < self._workers
-            children = self._child_of[np.minimum(speakers, self._workers - 1)]
-        else:
-            children = children_of(frames)
-            fits = self._sizes[children] == weights
-        if not every(fits):
-            statistics.refused += int((~fits).sum())
-            frames, fragments, slots = frames[fits], fragments[fits], slots[fits]
-            children, weights = children[fits], weights[fits]
-        while len(frames) > 1:
-            # A step takes each slot once, so that its array operations do not collide.
-            rows = np.arange(len(frames))
-            self._last[slots[::-1]] = rows[::-1]
-            first = self._last[slots] == rows
-            if every(first):
-                break
-            self._add(
-                frames[first], fragments[first], slots[first], children[first], weights[first], now
-            )
-            rest = ~first
-            frames, fragments, slots = frames[rest], fragments[rest], slots[rest]
-            children, weights = children[rest], weights[rest]
-        if len(frames):
-            self._add(frames, fragments, slots, children, weights, now)
-
-    def mark(self, tos: int) -> None:
-        """Set the IP ToS byte of results, until contributions arrive with another one."""
-        if tos != self._tos:
-            self._tos = tos
-            self._forms.mark(tos)
-
-    def tick(self, now: float) -> None:
-        """Do nothing: a server only answers."""
-
-    @property
-    def deadline(self) -> float | None:
-        """None: a server only answers."""
-        return None
-
-    @property
-    def deferrable(self) -> int:
-        """0: each answer is awaited."""
-        return 0
-
-    def take_output(self) -> list[Frames]:
-        """Return the frames to send, in order; each batch has one length."""
-        return without_lanes(self.take_whole(), self.plan.lanes)
-
-    def take_whole(self) -> list[Frames]:
-        """Return the frames to send, with lanes, whether or not the wire has any."""
-        taken = self._output[:]
-        self._output.clear()
-        return taken
-
-    # -- sums
-
-    def _add(
-        self,
-        frames: Frames,
-        fragments: NDArray[np.int64],
-        slots: NDArray[np.int64],
-        children: NDArray[np.int64],
-        weights: NDArray[np.int64],
-        now: float,
-    ) -> None:
-        """Add sums of unfinished fragments, each slot once."""
-        sums = self._sums
-        usable = self._open(fragments, slots, reductions_of(frames), now)
-        if self._integrity is not None:
-            doubted = usable & sums.doubted[slots]
-            if some(doubted):
-                usable &= ~doubted | self._alone_and_right(frames, fragments, slots, doubted)
-        new = usable & ~sums.held[slots, children]
-        if not every(new):
-            self.statistics.repeats += int((usable & ~new).sum())
-            frames, fragments, slots = frames[new], fragments[new], slots[new]
-            children, weights = children[new], weights[new]
-            if not len(frames):
-                return
-        self.statistics.sums += len(frames)
-        flags = flags_of(frames) & _SUMMED
-        codes = exponents_of(frames)
-        if sums.singles:
-            sums.drop_covered(slots, children)
-        alone = weights == self._workers
-        if every(alone):
-            reductions = reductions_of(frames)
-            self._finish_sums(slots, fragments, self._up.raw(frames), codes, flags, reductions)
-            return
-        sums.add(slots, children, weights, self._up.values(frames), flags, codes)
-        complete = sums.covered[slots] == self._workers
-        if some(complete):
-            self._complete(slots[complete])
-
-    def _open(
-        self,
-        fragments: NDArray[np.int64],
-        slots: NDArray[np.int64],
-        reductions: NDArray[np.uint8],
-        now: float,
-    ) -> NDArray[np.bool_]:
-        """Open slots for newer fragments; return which fragments are those of their slots now.
-
-        Older ones are ignored; one of another reduction than its slot's is refused.
-        """
-        usable, refused = self._sums.open(fragments, slots, reductions, self._history, now)
-        self.statistics.refused += refused
-        self.statistics.older += len(slots) - int(np.count_nonzero(usable)) - refused
-        return usable
-
-    def _complete(self, slots: NDArray[np.int64]) -> None:
-        """Finish slots whose fragments are covered."""
-        sums = self._sums
-        sums.take_singles(slots)
-        self._finish_sums(
-            slots,
-            sums.fragment[slots],
-            sums.raw(slots),
-            sums.code[slots],
-            sums.flags[slots],
-            sums.reduction[slots],
-        )
-
-    def _finish_sums(
-        self,
-        slots: NDArray[np.int64],
-        fragments: NDArray[np.int64],
-        raw: Frames,
-        codes: NDArray[np.uint8],
-        flags: NDArray[np.uint8],
-        reductions: NDArray[np.uint8],
-    ) -> None:
-        """Finish fragments with complete sums, if their check lanes verify.
-
-        Of the others the workers are asked for their single contributions, which each show by
-        themselves that they are right; a sum of these that does not fit has wrapped around.
-        """
-        integrity = self._integrity
-        if integrity is None:
-            self._finish(slots, fragments, raw, codes, flags, reductions)
-            return
-        doubted = self._sums.doubted[slots]
-        sealed, wrong = seal_sums(integrity, fragments, raw, codes, flags, doubted)
-        for each in sealed:
-            rows = each.rows
-            self._finish(
-                slots[rows], fragments[rows], each.raw, codes[rows], each.flags, reductions[rows]
-            )
-        self._sums.doubt(slots[wrong])
-        for slot in slots[wrong].tolist():
-            self.statistics.corrupt += 1
-            self._ask_for_singles(slot)
-
-    def _ask_for_singles(self, slot: int) -> None:
-        """Ask workers whose contributions to a slot's fragment are missing to send them as singles.
-
-        A RESULT flagged BYPASS, whose lanes show that it is the server's.
-        """
-        assert self._integrity is not None
-        wire = int(self._sums.fragment[slot])
-        heard = self._sums.heard(slot)
-        for worker, form in enumerate(self._forms.questions):
-            if worker not in heard:
-                question = form.make(np.array([wire]), 0, Flag.BYPASS)
-                self._integrity.question(wire, form.values(question))
-                self._output.append(question)
-                self.statistics.asked += 1
-
-    def _alone_and_right(
-        self,
-        frames: Frames,
-        fragments: NDArray[np.int64],
-        slots: NDArray[np.int64],
-        doubted: NDArray[np.bool_],
-    ) -> NDArray[np.bool_]:
-        """Return which doubted frames are valid single contributions; ask workers without one
-        again."""
-        assert self._integrity is not None
-        right = np.zeros(len(frames), dtype=np.bool_)
-        for row in np.flatnonzero(doubted).tolist():
-            if self._all_single:
-                one, number = frames[row : row + 1], fragments[row : row + 1]
-                worker = int(workers_of(one)[0])
-                right[row] = self._integrity.fits_single(self._up.values(one), number, worker)[0]
-                self.statistics.corrupt += int(not right[row])
-            else:
-                self.statistics.repeats += 1
-            if not right[row]:
-                self._ask_for_singles(int(slots[row]))
-        return right
-
-    def _finish(
-        self,
-        slots: NDArray[np.int64],
-        fragments: NDArray[np.int64],
-        raw: Frames,
-        codes: NDArray[np.uint8],
-        flags: NDArray[np.uint8],
-        reductions: NDArray[np.uint8],
-    ) -> None:
-        """Finish fragments: they replace the history of their slots and are sent to all."""
-        self._history.keep(slots, fragments, raw, codes, reductions)
-        self._history.flags[slots] = flags
-        self._own[slots] = True
-        self._sums.close(slots, fragments)
-        self.statistics.results += len(slots)
-        self.statistics.overflowed += int(np.count_nonzero(flags & _OVERFLOW))
-        self._numbers[slots] = numbers = self._links.sent.number(fragments)
-        for form in self._forms_to_all:
-            frames = form.make(fragments, codes, flags)
-            form.raw(frames)[...] = raw
-            reductions_of(frames)[...] = reductions
-            number(frames, numbers, SEQUENCED)
-            self._output.append(frames)
-            self.statistics.result_frames += len(frames)
-
-    # -- losses on the link
-
-    def _ask_for_gaps(self, frames: Frames) -> list[int]:
-        """Request sums that were lost on the link from children.
-
-        Returns the rows of frames that had come before, under the same number.
-        """
-        flags = flags_of(frames)
-        children = children_of(frames)
-        sequenced = ((flags & SEQUENCED) != 0) & (children < self._sums.children)
-        if not some(sequenced):
-            return []
-        if every(sequenced) and every(children == children[0]):
-            return self._take_numbers(frames, flags, int(children[0]))
-        copies: list[int] = []
-        for child in np.unique(children[sequenced]).tolist():
-            rows = np.flatnonzero(sequenced & (children == child))
-            copies += rows[self._take_numbers(frames[rows], flags[rows], child)].tolist()
-        return copies
-
-    def _take_numbers(self, frames: Frames, flags: NDArray[np.uint8], child: int) -> list[int]:
-        """Process the numbers of a child's frames, and request missing ones.
-
-        Returns the rows of frames that had come before.
-        """
-        make_requests = partial(_requests_back, frames[-1:], self._tos)
-        return self._links.take(frames, flags, child, make_requests)
-
-    def _answer_requests(self, frames: Frames) -> None:
-        """Retransmit results that were lost on the link to the requesting neighbour."""
-        _, fragments = self._links.requested(frames)
-        self._repair(self._forms.replicated, fragments)
-
-    def _answer_question(self, frame: Frames) -> None:
-        """Retransmit the unicast result whose number a worker misses."""
-        worker = int(workers_of(frame)[0])
-        if self._replicates or worker >= self._workers:
-            self.statistics.refused += 1
-            return
-        _, fragments = self._links.sent.find(sequences_of(frame))
-        self._repair(self._forms.unicast[worker], fragments)
-
-    def _repair(self, form: Form, fragments: NDArray[np.int64]) -> None:
-        """Retransmit those results of fragments (n,) that the history has."""
-        slots = fragments & (self._window - 1)
-        held = self._history.has(slots, fragments)
-        if some(held):
-            self._repeat(form, slots[held])
-
-    def _repeat(self, form: Form, slots: NDArray[np.int64]) -> None:
-        """Retransmit finished fragments, urgently; switches that keep replicated ones drop them."""
-        self._links.repair(self._history.make(form, slots), self._numbers_of(slots), self._tos)
-
-    def _numbers_of(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers (n,) under which results of the history are sent in this epoch."""
-        first = self._numbers[slots] == EMPTY
-        if some(first):  # finished in an earlier epoch
-            late = slots[first]
-            self._numbers[late] = self._links.sent.number(self._history.fragment[late])
-        return self._numbers[slots]
-
-    def _send_history(self) -> None:
-        """Send the history to all, under a new epoch: some workers may have missed it.
-
-        Their contributions would wait in the switches for those of others, who have the result
-        and send none.
-        """
-        slots = self._history.oldest_first()
-        if not len(slots):
-            return
-        for form in self._forms_to_all:
-            frames = self._history.make(form, slots)
-            number(frames, self._numbers_of(slots), SEQUENCED)
-            self._output.append(frames)
-            self.statistics.answered += len(slots)
-
-    # -- the rest
-
-    def _sift(self, frames: Frames, now: float) -> Frames:
-        """Process frames that are not all plain; return the sums to add.
-
-        What else there is, is done.
-        """
-        plain, unusual = self._matcher.sift(frames)
-        belongs = int(plain.sum()) + int(unusual.sum())
-        self.statistics.received += belongs
-        self.statistics.foreign += len(frames) - belongs
-        for row in np.flatnonzero(unusual):
-            self._receive_unusual(frames[row : row + 1], now)
-        return frames[plain]
-
-    def _receive_unusual(self, frame: Frames, now: float) -> None:
-        """Process a packet of another epoch, a question, a single, or a total handed over."""
-        statistics = self.statistics
-        epoch, fragment = int(epochs_of(frame)[0]), int(fragments_of(frame)[0])
-        slot = fragment & (self._window - 1)
-        if serial_newer(epoch, self.plan.epoch, 16):
-            statistics.newer += 1
-        elif int(flags_of(frame)[0]) & QUESTION == QUESTION:
-            if epoch == self.plan.epoch:
-                self._answer_question(frame)
-            else:
-                statistics.older += 1
-        elif int(self._history.fragment[slot]) == fragment:
-            self._answer(np.array([slot]), workers_of(frame))
-        elif epoch != self.plan.epoch:
-            statistics.older += 1
-        elif int(flags_of(frame)[0]) & Flag.STALE:
-            statistics.stale += 1
-        else:
-            self._receive_bypassed(frame, fragment, slot, now)
-
-    def _receive_bypassed(self, frame: Frames, fragment: int, slot: int, now: float) -> None:
-        statistics = self.statistics
-        worker, weight = int(workers_of(frame)[0]), int(weights_of(frame)[0])
-        bypasses = int(flags_of(frame)[0]) & Flag.BYPASS
-        if not bypasses or worker >= self._workers or weight not in (1, self._workers):
-            statistics.refused += 1
-            return
-        fragments, slots = np.array([fragment]), np.array([slot])
-        flags = flags_of(frame) & _SUMMED
-        codes = exponents_of(frame)
-        total = weight == self._workers
-        if self._integrity is not None and weight == 1:
-            right = self._integrity.fits_single(self._up.values(frame), fragments, worker)[0]
-            if self._workers > 1 and not right:
-                statistics.corrupt += 1
-                if self._sums.doubted[slot] and int(self._sums.fragment[slot]) == fragment:
-                    self._ask_for_singles(slot)
-                return
-            total = not right
-        if total:
-            if not self._history.is_older(slots, fragments)[0]:
-                statistics.older += 1
-            elif not self._within_window(fragment, slot) or not self._is_result(frame):
-                statistics.refused += 1
-            else:
-                statistics.handed_over += 1
-                reductions = reductions_of(frame)
-                self._finish(slots, fragments, self._up.raw(frame), codes, flags, reductions)
-                self._own[slot] = False
-            return
-        sums = self._sums
-        if not self._open(fragments, slots, reductions_of(frame), now)[0]:
-            return
-        if worker in sums.heard(slot):
-            statistics.repeats += 1
-            return
-        statistics.singles += 1
-        values = self._up.values(frame)[0].astype(np.int32)
-        sums.add_single(slot, worker, values, int(flags[0]), int(codes[0]))
-        if int(sums.covered[slot]) == self._workers:
-            self._complete(slots)
-
-    def _is_result(self, frame: Frames) -> bool:
-        """Return whether a total handed over is a server's result."""
-        if self._integrity is None:
-            return True
-        genuine = is_result(self._integrity, self._up, frame)
-        self.statistics.corrupt += int(not genuine)
-        return genuine
-
-    def _within_window(self, fragment: int, slot: int) -> bool:
-        """Return whether a total newer than the history can be a result that some worker has.
-
-        A worker that sends f has the result of f - W, so all workers have sent f - W. Hence no
-        worker is more than a window ahead of a fragment that this server has summed, none is ahead
-        of the one that is open in its slot, and none is more than two windows behind that one.
-        """
-        if self._own[slot]:
-            return (fragment - int(self._history.fragment[slot])) & 0xFFFFFFFF <= self._window
-        opened = int(self._sums.fragment[slot])
-        return opened == EMPTY or (opened - fragment) & 0xFFFFFFFF <= 2 * self._window
-
-    def _answer(self, slots: NDArray[np.int64], workers: NDArray[np.int64]) -> None:
-        """Answer requests for finished fragments, under this server's epoch and paths."""
-        for worker in np.unique(workers):
-            if worker >= self._workers:
-                self.statistics.refused += int((workers == worker).sum())
-                continue
-            asked = slots[workers == worker]
-            frames = self._history.make(self._forms.unicast[int(worker)], asked)
-            if not self._replicates:
-                number(frames, self._numbers_of(asked), SEQUENCED)
-            self._output.append(frames)
-            self.statistics.answered += len(asked)
+        groups = self.tree.server_children
+        self._child_of = {w: child for child, group in enumerate(groups) for w in group}
+        self._sums: dict[int, Sum] = {}
+        self._sent = SentNumbers(2 * self._window)
+        self._arrivals = [Arrivals() for _ in groups]
+        self._history = {slot: replace(f, number=None) for slot, f in self._history.items()}
+        self._checks = None
+        if plan.integrity and self._key is not None:
+            self._checks = ReferenceCheckLanes(self._workers, self._key, self._number, plan.lanes)
 
     def adopt(self, plan: JobPlan) -> None:
-        """Continue under a newer epoch: drop unfinished fragments, and send the history again.
-
-        An older or the same epoch is ignored. Raises PlanError for a plan that changes what is
-        fixed for a job's life.
-        """
+        """Go on under a newer epoch."""
         if not serial_newer(plan.epoch, self.plan.epoch, 16):
             return
-        check_same_job(self.plan, plan)
-        if (plan.epoch - self.plan.epoch) & 0xFFFF != 1:
-            self._own[:] = False  # another server may have been at work in between
-        self._bind(plan, self.tree.tree)
-        if self._replicates or self._summed:
+        if (plan.epoch - self.plan.epoch) % 2**16 != 1:
+            # Another server may have been at work in between.
+            self._history = {slot: replace(f, own=False) for slot, f in self._history.items()}
+        self._begin(plan)
+        if self._replicates or self._is_summed_below:
             self._send_history()
 
-    def missing(self) -> Missing | None:
-        """Return the missing workers of the oldest unfinished fragment; None if there is none."""
-        sums = self._sums
-        slot = sums.oldest()
-        if slot is None:
-            return None
-        heard = sums.heard(slot)
-        return Missing(
-            int(sums.fragment[slot]),
-            float(sums.since[slot]),
-            tuple(name for w, name in enumerate(self.plan.workers) if w not in heard),
+    @property
+    def _is_summed_below(self) -> bool:
+        return any(hop.aggregate for stack in self.tree.up for hop in stack[:-1])
+
+    def _send_history(self) -> None:
+        """Send the whole history to all, oldest first."""
+
+        def is_older(slot: int, other: int) -> bool:
+            a, b = self._history[slot].fragment, self._history[other].fragment
+            return serial_newer(b, a, 32)
+
+        slots = sorted(
+            self._history, key=lambda s: sum(is_older(other, s) for other in self._history)
+        )
+        for worker in self._recipients():
+            for slot in slots:
+                self._send_result(slot, worker, Flag.SEQUENCED)
+                self.statistics.answered += 1
+
+    # -- Packets
+
+    def receive(self, frames: Frames, now: float) -> None:
+        """Process packets as they are on the wire, (n, length)."""
+        for frame in frames:
+            self._receive(frame.tobytes(), now, whole=False)
+
+    def receive_whole(self, frames: Frames, now: float) -> None:
+        """Process packets of a worker at this host, which have lanes whatever their reduction."""
+        for frame in frames:
+            self._receive(frame.tobytes(), now, whole=True)
+
+    def take_output(self) -> list[Frames]:
+        """What is to be sent, each a batch of one."""
+        sent, self._output = self._output, []
+        return [np.frombuffer(frame, np.uint8)[None] for frame in sent]
+
+    def _receive(self, frame: bytes, now: float, *, whole: bool) -> None:
+        lanes = self.plan.lanes if whole else self._lanes_of(frame)
+        known = len(frame) > STACK_AT and frame[44] >> 4 in Reduction.__members__.values()
+        if self._is_like(frame, Kind.REQUEST, (), lanes):
+            request = Packet(frame, ())
+            if request.epoch == self.plan.epoch:
+                self._send_again(request.sequence, None)
+            else:
+                self.statistics.foreign += 1
+        elif known and self._is_like(frame, Kind.CONTRIBUTION, (Hop(),), lanes):
+            self.statistics.received += 1
+            values = np.frombuffer(frame, ">i4", lanes, len(frame) - LANE_BYTES * lanes)
+            packet = Packet(frame, tuple(values.tolist()) or (0,) * self.plan.lanes)
+            if self._is_sum(packet):
+                self._receive_sum(packet, now)
+            else:
+                self._receive_other(packet, now)
+        else:
+            self.statistics.foreign += 1
+
+    def _lanes_of(self, frame: bytes) -> int:
+        """The lanes that a packet should have on the wire."""
+        if len(frame) < STACK_AT:
+            return 0
+        up = frame[42] & 15 == Kind.CONTRIBUTION or (
+            frame[42] & 15 == Kind.REQUEST and frame[49] > 0
+        )
+        known = frame[44] >> 4 in Reduction.__members__.values()
+        carries = not known or carries_lanes(Reduction(frame[44] >> 4), up=up)
+        return self.plan.lanes if carries else 0
+
+    def _is_like(self, frame: bytes, kind: Kind, stack: tuple[Hop, ...], lanes: int) -> bool:
+        """Whether a frame's lengths, ports, kind, job and tree are those of this stream."""
+        reduction = Reduction.SUM if lanes else Reduction.NONE
+        header = Header(kind, self.plan.job, self._number, 1, 0, reduction=reduction)
+        like = _template(header, stack, lanes)
+        return (
+            len(frame) == len(like)
+            and all(frame[part] == like[part] for part in IDENTITY)
+            and not frame[44] & 0x0F
         )
 
+    def _is_sum(self, packet: Packet) -> bool:
+        """Whether it is of this epoch, and what this tree's children send while all is well."""
+        flags = packet.flags & (Flag.STALE | Flag.BYPASS)
+        if self.tree.singles:
+            usual = flags == Flag.BYPASS and packet.weight == 1
+        else:
+            usual = not flags
+        return usual and packet.epoch == self.plan.epoch
 
-def _requests_back(frame: Frames, tos: int, count: int) -> Frames:
-    """Return requests to the sender of a frame (1, length)."""
-    requests = sent_back(np.repeat(frame, count, 0), Kind.REQUEST)
-    flags_of(requests)[...] = 0
-    reductions_of(requests)[...] = reduction_byte(Reduction.SUM)  # they have lanes
-    mark(requests, tos | URGENT)
-    return requests
+    # -- Results and answers
+
+    def _recipients(self) -> Iterator[int | None]:
+        """To whom a result for all goes; None: to all at once, by the switches."""
+        yield from [None] if self._replicates else range(self._workers)
+
+    def _header(self, kind: Kind, fragment: int, worker: int | None) -> Header:
+        return Header(
+            kind,
+            self.plan.job,
+            self._number,
+            self.plan.epoch,
+            fragment,
+            worker=worker or 0,
+            weight=self._workers,
+            reduction=self.plan.reduction,
+        )
+
+    def _stack_to(self, worker: int, *, clears: bool) -> tuple[Hop, ...]:
+        stack = self.tree.down[worker]
+        return stack if clears else tuple(replace(hop, clear=False) for hop in stack)
+
+    def _address(self, host: str) -> Address:
+        found = self._network.hosts[host]
+        return Address(found.mac_bytes, found.ip_bytes)
+
+    def _send(
+        self, header: Header, stack: tuple[Hop, ...], to: Address, lanes: Lanes, tos: int
+    ) -> None:
+        count = len(lanes) if carries_lanes(header.reduction, up=False) else 0
+        own = self._address(self.tree.server)
+        frame = frame_template(own, to, header, stack, count, tos).tobytes()
+        if count:
+            frame = frame[: -LANE_BYTES * count] + np.array(lanes, ">i4").tobytes()
+        self._output.append(frame)
+
+    def _send_result(self, slot: int, worker: int | None, flags: Flag) -> None:
+        """Send a finished fragment to a worker or all; with SEQUENCED under its number."""
+        done = self._history[slot]
+        if flags and done.number is None:
+            done = replace(done, number=self._sent.number(done.fragment))
+            self._history[slot] = done
+        header = replace(
+            self._header(Kind.REPLICATED if worker is None else Kind.RESULT, done.fragment, worker),
+            flags=int(done.flags | flags),
+            exponent=done.exponent,
+            reduction=done.reduction,
+            sequence=done.number or 0 if flags else 0,
+        )
+        tos = self._tos | (URGENT if flags & Flag.REPAIR else 0)
+        if worker is None:
+            self._send(header, (), Address(REPLICATED_MAC, REPLICATED_IP), done.lanes, tos)
+            return
+        stack = self._stack_to(worker, clears=not self._replicates)
+        self._send(header, stack, self._address(self.plan.workers[worker]), done.lanes, tos)
+
+    def _repeat(self, slot: int, worker: int | None) -> None:
+        self._send_result(slot, worker, Flag.SEQUENCED | Flag.REPAIR)
+        self.statistics.repaired += 1
+
+    def _send_again(self, number: int, worker: int | None) -> None:
+        """Send the result again that was sent under a number, if the history has it."""
+        fragment = self._sent.find(number)
+        if fragment is not None and self._has(fragment):
+            self._repeat(fragment % self._window, worker)
+
+    def _has(self, fragment: int) -> bool:
+        done = self._history.get(fragment % self._window)
+        return done is not None and done.fragment == fragment
+
+    def _answer(self, packet: Packet) -> None:
+        """Answer the packet's worker, who asks for a finished fragment."""
+        if packet.worker >= self._workers:
+            self.statistics.refused += 1
+            return
+        flags = NO_FLAGS if self._replicates else Flag.SEQUENCED
+        self._send_result(packet.fragment % self._window, packet.worker, flags)
+        self.statistics.answered += 1
+
+    # -- Losses on a link
+
+    def _is_copy(self, packet: Packet) -> bool:
+        """Take a child's number, and request what is missing; return whether it had come before."""
+        if not packet.flags & Flag.SEQUENCED or packet.child >= len(self._arrivals):
+            return False
+        copy, missing = self._arrivals[packet.child].take(
+            packet.sequence, repair=bool(packet.flags & Flag.REPAIR)
+        )
+        for number in missing:
+            self._request(packet, number)
+        return copy
+
+    def _request(self, packet: Packet, number: int) -> None:
+        """Send a copy of the packet back, with lanes, as a request for a number."""
+        like = _template(Header(Kind.REQUEST, self.plan.job, 0, 1, 0), (Hop(),), self.plan.lanes)
+        frame = bytearray(packet.frame[: STACK_AT + 4])
+        frame[0:6], frame[6:12] = packet.frame[6:12], packet.frame[0:6]
+        frame[26:30], frame[30:34] = packet.frame[30:34], packet.frame[26:30]
+        frame[15] = self._tos | URGENT
+        frame[16:18], frame[38:40] = like[16:18], like[38:40]
+        frame[42:45] = like[42], Flag.SEQUENCED, Reduction.SUM << 4
+        frame[56:58] = number.to_bytes(2, "big")
+        frame[24:26] = bytes(2)
+        frame[24:26] = ipv4_checksum(bytes(frame[14:34])).to_bytes(2, "big")
+        self._output.append(bytes(frame) + np.array(packet.lanes, ">i4").tobytes())
+        self.statistics.requests += 1
+
+    # -- A server: sums of children
+
+    def _receive_sum(self, packet: Packet, now: float) -> None:
+        self._tos = packet.tos & ~URGENT
+        copy = self._is_copy(packet)
+        if self._has(packet.fragment):
+            if copy or packet.flags & Flag.REPAIR:
+                return
+            if packet.flags & Flag.SEQUENCED and self._replicates:
+                self._repeat(packet.fragment % self._window, None)
+            else:
+                self._answer(packet)
+            return
+        groups = self.tree.server_children
+        child: int | None = packet.child
+        if self.tree.singles:
+            child = self._child_of.get(packet.worker)
+        elif packet.child >= len(groups) or len(groups[packet.child]) != packet.weight:
+            child = None
+        if child is None or not packet.weight:
+            self.statistics.refused += 1
+            return
+        self._add(packet, child, now)
+
+    def _open(self, packet: Packet, now: float) -> Sum | None:
+        """The sum of the packet's fragment, opened if it is newer than its slot's."""
+        slot = packet.fragment % self._window
+        opened, done = self._sums.get(slot), self._history.get(slot)
+        if opened is not None and opened.fragment == packet.fragment:
+            if opened.reduction is packet.reduction:
+                return opened
+            self.statistics.refused += 1
+            return None
+        for other in (opened, done):
+            if other is not None and not serial_newer(packet.fragment, other.fragment, 32):
+                self.statistics.older += 1
+                return None
+        self._sums[slot] = Sum(packet.fragment, packet.reduction, now)
+        return self._sums[slot]
+
+    def _heard(self, opened: Sum) -> set[int]:
+        """The workers whose contributions are in."""
+        groups = self.tree.server_children
+        return set(opened.singles).union(*[groups[child] for child in opened.sums])
+
+    def _add(self, packet: Packet, child: int, now: float) -> None:
+        opened = self._open(packet, now)
+        if opened is None or (opened.doubted and not self._is_alone_and_right(packet, opened)):
+            return
+        if child in opened.sums:
+            self.statistics.repeats += 1
+            return
+        self.statistics.sums += 1
+        for worker in self.tree.server_children[child]:
+            opened.singles.pop(worker, None)
+        flags = packet.flags & SUMMED
+        if packet.weight == self._workers:
+            self._finish_sum(opened, packet.lanes, packet.exponent, flags)
+            return
+        lanes, over = packet.lanes, NO_FLAGS
+        if opened.total is not None:
+            lanes, over = combine(opened.total, lanes, opened.reduction)
+        opened.sums[child], opened.total = None, lanes
+        opened.flags |= flags | over
+        opened.exponent = max(opened.exponent, packet.exponent)
+        self._finish_if_complete(opened)
+
+    def _finish_if_complete(self, opened: Sum) -> None:
+        if len(self._heard(opened)) < self._workers:
+            return
+        parts = [lanes for _, lanes in sorted(opened.singles.items())]
+        if opened.total is not None:
+            parts.insert(0, opened.total)
+
+        def add(total: Lanes, lanes: Lanes) -> Lanes:
+            combined, over = combine(total, lanes, opened.reduction)
+            opened.flags |= over
+            return combined
+
+        self._finish_sum(opened, reduce(add, parts), opened.exponent, opened.flags)
+
+    def _finish(self, done: Finished) -> None:
+        slot = done.fragment % self._window
+        self._history[slot] = done
+        opened = self._sums.get(slot)
+        if opened is not None and not serial_newer(opened.fragment, done.fragment, 32):
+            del self._sums[slot]
+        elif opened is not None:
+            opened.doubted = False
+        self.statistics.results += 1
+        self.statistics.overflowed += bool(done.flags & Flag.OVERFLOW)
+        for worker in self._recipients():
+            self._send_result(slot, worker, Flag.SEQUENCED)
+            self.statistics.result_frames += 1
+
+    # -- Check lanes
+
+    def _finish_sum(self, opened: Sum, lanes: Lanes, exponent: int, flags: Flag) -> None:
+        """Finish a fragment with a complete sum, if its check lanes fit."""
+        checks = self._checks
+        if checks is not None:
+            needing = checks.sum(lanes, opened.fragment)
+            if needing is not None:
+                needed, over = needing > 0, False
+                flags &= ~Flag.OVERFLOW
+            elif opened.doubted and flags & Flag.OVERFLOW:
+                needed, over = True, True
+            else:
+                opened.doubted = True
+                opened.empty()
+                self.statistics.corrupt += 1
+                self._ask_for_singles(opened)
+                return
+            lanes = checks.sealed(lanes, opened.fragment, exponent, needed=needed, over=over)
+        self._finish(Finished(opened.fragment, lanes, exponent, flags, opened.reduction, own=True))
+
+    def _ask_for_singles(self, opened: Sum) -> None:
+        """Ask workers whose contributions are missing to send them as singles."""
+        assert self._checks is not None
+        for worker in sorted(set(range(self._workers)) - self._heard(opened)):
+            header = replace(
+                self._header(Kind.RESULT, opened.fragment, worker), flags=int(Flag.BYPASS)
+            )
+            to = self._address(self.plan.workers[worker])
+            stack = self._stack_to(worker, clears=False)
+            self._send(header, stack, to, self._checks.question(opened.fragment), self._tos)
+            self.statistics.asked += 1
+
+    def _is_alone_and_right(self, packet: Packet, opened: Sum) -> bool:
+        """Whether a packet to a slot in doubt is a worker's own and fits."""
+        assert self._checks is not None
+        if not self.tree.singles:
+            self.statistics.repeats += 1
+        elif self._checks.is_single(packet.lanes, packet.fragment, packet.worker):
+            return True
+        else:
+            self.statistics.corrupt += 1
+        self._ask_for_singles(opened)
+        return False
+
+    # -- A server: all else
+
+    def _receive_other(self, packet: Packet, now: float) -> None:
+        """Process a packet of another epoch, a question, a single, or a total handed over."""
+        statistics, flags = self.statistics, packet.flags
+        question = flags & Flag.STALE and flags & Flag.BYPASS
+        if serial_newer(packet.epoch, self.plan.epoch, 16):
+            statistics.newer += 1
+        elif question and packet.epoch == self.plan.epoch:
+            if self._replicates or packet.worker >= self._workers:
+                statistics.refused += 1
+            else:
+                self._send_again(packet.sequence, packet.worker)
+        elif not question and self._has(packet.fragment):
+            self._answer(packet)
+        elif packet.epoch != self.plan.epoch:
+            statistics.older += 1
+        elif flags & Flag.STALE:
+            statistics.stale += 1
+        elif (
+            not flags & Flag.BYPASS
+            or packet.worker >= self._workers
+            or packet.weight not in (1, self._workers)
+        ):
+            statistics.refused += 1
+        elif self._is_total(packet):
+            self._take_total(packet)
+        elif self._is_single(packet):
+            self._take_single(packet, now)
+
+    def _fits_alone(self, packet: Packet) -> bool:
+        return self._checks is None or self._checks.is_single(
+            packet.lanes, packet.fragment, packet.worker
+        )
+
+    def _is_total(self, packet: Packet) -> bool:
+        """Whether it is of all workers; of a single worker's job check lanes tell."""
+        if packet.weight != self._workers:
+            return False
+        return self._checks is None or packet.weight > 1 or not self._fits_alone(packet)
+
+    def _is_single(self, packet: Packet) -> bool:
+        if self._fits_alone(packet):
+            return True
+        self.statistics.corrupt += 1
+        opened = self._sums.get(packet.fragment % self._window)
+        if opened is not None and opened.doubted and opened.fragment == packet.fragment:
+            self._ask_for_singles(opened)
+        return False
+
+    def _take_single(self, packet: Packet, now: float) -> None:
+        opened = self._open(packet, now)
+        if opened is None:
+            return
+        if packet.worker in self._heard(opened):
+            self.statistics.repeats += 1
+            return
+        self.statistics.singles += 1
+        opened.singles[packet.worker] = packet.lanes
+        opened.flags |= packet.flags & SUMMED
+        opened.exponent = max(opened.exponent, packet.exponent)
+        self._finish_if_complete(opened)
+
+    def _take_total(self, packet: Packet) -> None:
+        done = self._history.get(packet.fragment % self._window)
+        flags = packet.flags & SUMMED
+        if done is not None and not serial_newer(packet.fragment, done.fragment, 32):
+            self.statistics.older += 1
+        elif not self._is_within_window(packet):
+            self.statistics.refused += 1
+        elif self._checks is not None and not self._checks.is_result(
+            packet.lanes, packet.fragment, packet.exponent, over=bool(flags & Flag.OVERFLOW)
+        ):
+            self.statistics.corrupt += 1
+            self.statistics.refused += 1
+        else:
+            self.statistics.handed_over += 1
+            of = packet.fragment, packet.lanes, packet.exponent, flags, packet.reduction
+            self._finish(Finished(*of, own=False))
+
+    def _is_within_window(self, packet: Packet) -> bool:
+        slot = packet.fragment % self._window
+        done, opened = self._history.get(slot), self._sums.get(slot)
+        if done is not None and done.own:
+            return (packet.fragment - done.fragment) % 2**32 <= self._window
+        return opened is None or (opened.fragment - packet.fragment) % 2**32 <= 2 * self._window
+
+    def missing(self) -> Missing | None:
+        """The missing workers of the fragment that was opened first."""
+        if not self._sums:
+            return None
+        _, opened = min(self._sums.items(), key=lambda item: (item[1].since, item[0]))
+        heard = self._heard(opened)
+        missing = [name for worker, name in enumerate(self.plan.workers) if worker not in heard]
+        return Missing(opened.fragment, opened.since, tuple(missing))

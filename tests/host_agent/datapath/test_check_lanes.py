@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from hopsum.host_agent.c_structures import c_fields
 from hopsum.host_agent.datapath.library import library
 from hopsum.protocol.wire import CHECK_LANES
+from tests.oracles.reference_check_lanes import ReferenceCheckLanes
 from tests.support.search import examples
 
-P = (1 << 45) - 55
 LANES = 32
 VALUES = LANES - CHECK_LANES
 KEY = bytes(range(32))
@@ -70,47 +70,6 @@ def _function(name: str, result: Any) -> Any:
     return function
 
 
-class Reference:
-    """The formulas of check_lanes.h, word by word."""
-
-    def __init__(self, workers: int, key: bytes = KEY, tree: int = 0, lanes: int = LANES) -> None:
-        self.workers, self.key, self.tree, self.values = workers, key, tree, lanes - CHECK_LANES
-        self.z, self.c, self.v, *self.r = self.draw("coefficients", 0, 0, self.values + 3)
-
-    def draw(self, use: str, first: int, second: int, count: int) -> list[int]:
-        """Numbers derived from the key."""
-        name = f"{use} {self.tree} {first} {second}".encode()
-        drawn = hashlib.shake_128(self.key + name).digest(8 * count)
-        return [int.from_bytes(drawn[at : at + 8], "little") % P for at in range(0, 8 * count, 8)]
-
-    def pad(self, use: str, number: int, wire: int) -> int:
-        """F, R, or a question's."""
-        return self.draw(use, number, wire >> 6, 64)[wire & 63]
-
-    def of_workers(self, first: int, last: int, wire: int) -> int:
-        """F(f, first) - F(f, last)."""
-        use = f"of {self.workers}"
-        return self.pad(use, first, wire) - self.pad(use, last, wire)
-
-    def dot(self, lanes: list[int]) -> int:
-        """Return r . x."""
-        return sum(r * x for r, x in zip(self.r, lanes, strict=False))
-
-    def protected(self, lanes: list[int], wire: int, worker: int, needed: bool) -> list[int]:
-        """The lanes with their limbs."""
-        number = self.dot(lanes) + self.z * needed + self.of_workers(worker, worker + 1, wire)
-        return self.put(lanes, number)
-
-    def sealed(self, lanes: list[int], wire: int, code: int, needed: bool, over: bool) -> list[int]:
-        """A result."""
-        number = self.dot(lanes) + self.z * needed + self.c * code + self.v * over
-        return self.put(lanes, number + self.pad("result", 0, wire))
-
-    def put(self, lanes: list[int], number: int) -> list[int]:
-        """The lanes with a number in their limbs."""
-        return lanes[: self.values] + [number % P >> at & 0x7FFF for at in (0, 15, 30)]
-
-
 def array(lanes: list[int]) -> NDArray[np.int32]:
     return np.array(lanes, np.int64).astype(np.int32)
 
@@ -134,10 +93,10 @@ def test_workers_fill_in_what_the_formula_says(
 ) -> None:
     worker = data.draw(st.integers(0, workers - 1))
     values = data.draw(st.lists(INT32, min_size=lanes, max_size=lanes))
-    check, reference = CheckLanes(workers, lanes=lanes), Reference(workers, lanes=lanes)
+    check, reference = CheckLanes(workers, lanes=lanes), ReferenceCheckLanes(workers, KEY, 0, lanes)
     got = array(values)
     check.of("protect", got, wire, worker, needed)
-    assert got.tolist() == reference.protected(values, wire, worker, needed)
+    assert got.tolist() == [*reference.protected(values, wire, worker, needed=needed)]
     assert check.of("single", got, wire, worker)
     got.view(np.uint32)[data.draw(st.integers(0, lanes - 1))] ^= np.uint32(
         1 << data.draw(st.integers(0, 31))
@@ -151,7 +110,7 @@ def test_sums_fit_and_open_as_what_they_are_sealed_as(
     seed: int, workers: int, wire: int, code: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    check, reference = CheckLanes(workers), Reference(workers)
+    check, reference = CheckLanes(workers), ReferenceCheckLanes(workers, KEY, 0, LANES)
     most = (2**31 - 1) // workers
     total = np.zeros(LANES, np.int32)
     values = np.zeros(VALUES, np.int64)
@@ -165,8 +124,10 @@ def test_sums_fit_and_open_as_what_they_are_sealed_as(
         total += own
     assert check.of("sum", total, wire) == needing
     check.of("seal", total, wire, code, needing)
-    sealed = reference.sealed([*values.tolist(), 0, 0, 0], wire, code, needing > 0, False)
-    assert total.tolist() == sealed
+    sealed = reference.sealed(
+        [*values.tolist(), 0, 0, 0], wire, code, needed=needing > 0, over=False
+    )
+    assert total.tolist() == [*sealed]
     assert check.result(total, wire, code) == (True, needing == 0)
     assert check.of("sum", total, wire) == -1
     assert not check.result(total, wire, code ^ 1)[0]
@@ -181,16 +142,16 @@ def test_sums_fit_and_open_as_what_they_are_sealed_as(
 def test_lanes_of_any_content_are_no_sum_and_no_result(
     values: list[int], workers: int, wire: int
 ) -> None:
-    check, reference = CheckLanes(workers), Reference(workers)
+    check, reference = CheckLanes(workers), ReferenceCheckLanes(workers, KEY, 0, LANES)
     lanes = array(values)
     assert check.of("sum", lanes, wire) == -1
     assert not check.result(lanes, wire, 0)[0]
     assert not check.of("question", lanes, wire)
     check.of("seal_overflow", lanes, wire, 7)
-    assert lanes.tolist() == reference.sealed(values, wire, 7, True, True)
+    assert lanes.tolist() == [*reference.sealed(values, wire, 7, needed=True, over=True)]
     assert check.result(lanes, wire, 7, overflow=True) == (True, False)
     check.of("ask", lanes, wire)
-    assert lanes.tolist() == reference.put([0] * LANES, reference.pad("question", 0, wire))
+    assert lanes.tolist() == [*reference.question(wire)]
     assert check.of("question", lanes, wire)
 
 
@@ -208,14 +169,14 @@ def test_lanes_made_among_other_workers_are_adapted() -> None:
 
 def test_pads_are_right_whatever_was_derived_before() -> None:
     """Lines are shared: by blocks, by workers, by results and questions."""
-    check, reference = CheckLanes(70), Reference(70)
+    check, reference = CheckLanes(70), ReferenceCheckLanes(70, KEY, 0, LANES)
     rng = np.random.default_rng(3)
     for _ in range(300):
         wire, worker = int(rng.integers(0, 300)), int(rng.integers(0, 70))
         lanes = np.zeros(LANES, np.int32)
         check.of("protect", lanes, wire, worker, False)
         number = reference.of_workers(worker, worker + 1, wire)
-        assert lanes.tolist() == reference.put([0] * LANES, number)
+        assert lanes.tolist() == [*reference.put([0] * LANES, number)]
         check.of("ask", lanes, wire)
         assert check.of("question", lanes, wire)
         check.of("seal_overflow", lanes, wire, 0)
@@ -224,7 +185,7 @@ def test_pads_are_right_whatever_was_derived_before() -> None:
 
 def test_most_workers_and_extreme_lanes() -> None:
     workers = 65535
-    check, reference = CheckLanes(workers, lanes=352), Reference(workers, lanes=352)
+    check, reference = CheckLanes(workers, lanes=352), ReferenceCheckLanes(workers, KEY, 0, 352)
     for value in (-(2**31), 2**31 - 1):
         lanes = np.full(352, value, np.int32)
         number = reference.z * workers + reference.of_workers(0, workers, 5)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hopsum.collectives.plan import JobPlan, Results
-from hopsum.host_agent.codec import Frames, tos_of
+from hopsum.host_agent.codec import Frames
 from hopsum.host_agent.datapath.library import Flow
 from hopsum.host_agent.server import Server
 from hopsum.network.model import Network
@@ -30,7 +30,7 @@ from hopsum.protocol.wire import (
     frame_template,
     ipv4_checksum,
 )
-from tests.host_agent.datapath.test_check_lanes import CheckLanes
+from tests.oracles.reference_check_lanes import ReferenceCheckLanes
 from tests.oracles.reference_server import ReferenceServer
 from tests.support import flows
 from tests.support.protocol_world import LANES, star_plan, tree_plan
@@ -89,14 +89,14 @@ class History:
         self.results: deque[Frames] = deque(maxlen=10)
         self.asked: deque[tuple[int, int]] = deque(maxlen=10)
         """Single contributions that the server asks for."""
-        self._checks: dict[int, CheckLanes] = {}
+        self._checks: dict[int, ReferenceCheckLanes] = {}
 
     @property
-    def checks(self) -> CheckLanes:
+    def checks(self) -> ReferenceCheckLanes:
         """Of this plan's workers."""
         workers = len(self.plan.workers)
         if workers not in self._checks:
-            self._checks[workers] = CheckLanes(workers, KEY, 0)
+            self._checks[workers] = ReferenceCheckLanes(workers, KEY, 0, LANES)
         return self._checks[workers]
 
     def chance(self, of: float) -> bool:
@@ -144,7 +144,7 @@ class History:
             if self.plan.integrity:
                 own[LANES - CHECK_LANES :] = 0
                 needed = bool((fragment + worker) % 2)
-                self.checks.of("protect", own, fragment, worker, needed)
+                own = np.int32(self.checks.protected(own.tolist(), fragment, worker, needed=needed))
             total += own
         if self.plan.integrity and self.chance(0.06):
             at = self.random.randrange(LANES)
@@ -324,11 +324,8 @@ class History:
 
 
 def outputs(server: Server | ReferenceServer) -> list[bytes]:
-    """What a server sends, frame by frame: urgent ones are sent first, in any order."""
-    rows = [row for batch in server.take_output() for row in batch]
-    urgent = any(int(tos_of(row[None])[0]) & URGENT for row in rows)
-    frames = [row.tobytes() for row in rows]
-    return sorted(frames) if urgent else frames
+    """What a server sends, frame by frame, in order."""
+    return [row.tobytes() for batch in server.take_output() for row in batch]
 
 
 def compare(made: Made, seed: int, steps: int) -> Counter[str]:
@@ -399,18 +396,13 @@ def test_batches_and_flows_do_what_frames_one_by_one_do(name: str) -> None:
                 one.receive(row[None], float(step))
             batches.receive(np.asfortranarray(frames) if step % 2 else frames, float(step))
             sent += by_flow(flow, frames, float(step))
-        expected = rows_of(one)
-        assert rows_of(batches) == expected
+        expected = outputs(one)
+        assert outputs(batches) == expected
         assert sent == expected
         assert one.state_bytes() == batches.state_bytes() == flow.state_bytes()
         assert one.statistics.counts() == batches.statistics.counts() == flow.statistics.counts()
         for each in expected:
             history.observe(each)
-
-
-def rows_of(server: Server) -> list[bytes]:
-    """What a server sends, with the lanes that the wire has."""
-    return [row.tobytes() for batch in server.take_output() for row in batch]
 
 
 def by_flow(server: Server, frames: Frames, now: float) -> list[bytes]:
