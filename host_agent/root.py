@@ -45,13 +45,24 @@ class Root:
         )
         self._address = ctypes.addressof(self._state)
         self.stream.root = self.server.root = self
-        self.follow()
+        self._number()
 
-    def follow(self) -> None:
+    def _number(self) -> None:
         """Take the worker's numbers from the plan of its stream."""
         stream = self.stream
         self._state.worker = stream.worker
         self._state.child = stream.tree.up[stream.worker][0].child
+
+    def adopt(self, now: float) -> list[Frames]:
+        """Go on under a new epoch, which stream and server have; return frames to send."""
+        self._number()
+        sent: list[Frames] = []
+        position = 0 if self.server.repeats_history else -1
+        while position >= 0:
+            position = library().server_send_history(self.server.address, position, self.down)
+            sent += self.exchange(now)
+        self.stream.settle()
+        return sent
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         copied = object.__new__(type(self))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hopsum.collectives.plan import JobPlan, PlanError, Results, TreePlan
-from hopsum.host_agent.bare_frames import with_lanes, without_lanes
 from hopsum.host_agent.c_structures import c_fields
 from hopsum.host_agent.codec import Form, Frames
 from hopsum.host_agent.counters import ServerStatistics as ServerStatistics
@@ -19,6 +18,9 @@ from hopsum.host_agent.plan_checks import check_job, check_key, check_same_job
 from hopsum.host_agent.server_forms import ServerForms
 from hopsum.network.model import Network
 from hopsum.protocol.wire import serial_newer
+
+if TYPE_CHECKING:
+    from hopsum.host_agent.root import Root
 
 _MOST_SINGLES = 4096
 """Bypassed contributions that a server keeps, or one of each worker."""
@@ -136,24 +138,31 @@ class Server:
         self._network = network
         self._output: list[Frames] = []
         self._bound = _bind(plan, self.tree, network, key)
+        self.root: Root | None = None
+        """Where the worker of this host is joined to it."""
+        self.repeats_history = False
+        """Whether its last epoch began with sending the history to all, as some may miss it."""
         self._take_view()
 
     def _take_view(self) -> None:
-        self._address = ctypes.addressof(self._bound.state)
+        self.address = ctypes.addressof(self._bound.state)
         self.statistics: ServerStatistics = self._bound.state.counters
-        self._whole = self.tree.server in self.plan.workers
-        """Whether frames in the output have lanes even where the wire has none: a worker at the
-        same host takes them."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         copied = type(self).__new__(type(self))
         copied.__dict__.update(self.__dict__)
         copied._output = [batch.copy() for batch in self._output]
+        copied.root = None
         state, memory, kept = self._bound
         copied._bound = _Bound(_State.from_buffer_copy(state), memory.copy(), kept)
         copied._take_view()
-        library().server_layout(copied._address, copied._bound.memory.ctypes.data)
+        library().server_layout(copied.address, copied._bound.memory.ctypes.data)
         return copied
+
+    @property
+    def most_output(self) -> int:
+        """The most frames that one received frame makes."""
+        return int(self._bound.state.most_output)
 
     @property
     def state(self) -> Any:
@@ -162,38 +171,31 @@ class Server:
 
     def state_bytes(self) -> bytes:
         """Return what tells states under one plan apart: neither times nor counters do."""
-        size = library().server_state(self._address, None)
+        size = library().server_state(self.address, None)
         state = np.empty(size, np.uint8)
-        library().server_state(self._address, state.ctypes.data)
+        library().server_state(self.address, state.ctypes.data)
         return state.tobytes()
 
     # -- frames and time
 
     def receive(self, frames: Frames, now: float) -> None:
         """Process frames (n, length) of any kind and content."""
-        self._receive(frames, now, internal=False)
-
-    def receive_whole(self, frames: Frames, now: float) -> None:
-        """Process frames of this host's worker, which have lanes whether or not the wire has."""
-        self._receive(frames, now, internal=True)
-
-    def _receive(self, frames: Frames, now: float, *, internal: bool) -> None:
         count, length = frames.shape
         if frames.strides[1] != 1:
             frames = np.ascontiguousarray(frames)
         stride, at = frames.strides[0], frames.ctypes.data
-        output = shared_output(self._bound.state.most_output)
+        output = shared_output(self.most_output)
         receive = library().server_receive
         while count > 0:
-            into = output.begin(whole=self._whole)
-            taken = receive(self._address, at, count, length, stride, now, internal, into)
+            into = output.begin(whole=False)
+            taken = receive(self.address, at, count, length, stride, now, False, into)
             self._output += output.take()
             count -= taken
             at += taken * stride
 
     def enter(self) -> list[int]:
         """Leave frames to a flow (flow.h) until `leave`; return its address."""
-        return [self._address]
+        return [self.address]
 
     def leave(self, now: float) -> int:
         """Return the bytes that the flow has sent."""
@@ -221,17 +223,6 @@ class Server:
 
     def take_output(self) -> list[Frames]:
         """Return the frames to send, in order; each batch has one length."""
-        taken = self._take()
-        return without_lanes(taken, self.plan.lanes) if self._whole else taken
-
-    def take_whole(self) -> list[Frames]:
-        """Return the frames to send, with lanes, whether or not the wire has any."""
-        taken = self._take()
-        if self._whole:
-            return taken
-        return [whole for batch in taken for whole in with_lanes(batch, self.plan.lanes)]
-
-    def _take(self) -> list[Frames]:
         taken, self._output = self._output, []
         return taken
 
@@ -250,34 +241,31 @@ class Server:
         state, memory, kept = _bind(plan, tree, self._network, self._key)
         # Another server may have been at work in epochs between.
         same = (plan.epoch - self.plan.epoch) & 0xFFFF == 1
-        library().server_adopt(ctypes.addressof(state), self._address, same)
+        library().server_adopt(ctypes.addressof(state), self.address, same)
         # The state stays where it is, for statistics and flow.
-        ctypes.memmove(self._address, ctypes.addressof(state), ctypes.sizeof(state))
+        ctypes.memmove(self.address, ctypes.addressof(state), ctypes.sizeof(state))
         self._bound = self._bound._replace(memory=memory, kept=kept)
         self.plan, self.tree = plan, tree
-        self._whole = tree.server in plan.workers
         summed = any(hop.aggregate for stack in tree.up for hop in stack[:-1])
-        if summed or plan.results is Results.REPLICATED:
-            self._send_history()
-
-    def _send_history(self) -> None:
-        output = shared_output(self._bound.state.most_output)
-        position = 0
-        while position >= 0:
-            into = output.begin(whole=self._whole)
-            position = library().server_send_history(self._address, position, into)
-            self._output += output.take()
+        self.repeats_history = summed or plan.results is Results.REPLICATED
+        if self.root is None and self.repeats_history:
+            position = 0
+            while position >= 0:
+                output = shared_output(self.most_output)
+                into = output.begin(whole=False)
+                position = library().server_send_history(self.address, position, into)
+                self._output += output.take()
 
     def missing(self) -> Missing | None:
         """Return the missing workers of the oldest unfinished fragment; None if there is none."""
         fragment, since = ctypes.c_int64(), ctypes.c_double()
         references = ctypes.addressof(fragment), ctypes.addressof(since)
-        slot = library().server_oldest(self._address, *references)
+        slot = library().server_oldest(self.address, *references)
         if slot < 0:
             return None
         heard = library().server_heard
         names = enumerate(self.plan.workers)
-        missing = tuple([name for w, name in names if not heard(self._address, slot, w)])
+        missing = tuple([name for w, name in names if not heard(self.address, slot, w)])
         return Missing(fragment.value, since.value, missing)
 
 

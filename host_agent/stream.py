@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import ctypes
 from dataclasses import replace
+from functools import partial
 from math import inf
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -40,6 +41,9 @@ from hopsum.network.model import Network
 from hopsum.protocol.tos import URGENT
 from hopsum.protocol.wire import QUESTION, Flag, Header, Hop, Kind, Reduction
 
+if TYPE_CHECKING:
+    from hopsum.host_agent.root import Root
+
 NO_CODE = -1
 """UNKNOWN of frames.h: the exponent byte of a first window before the prologue's result."""
 _LEAST_SEGMENTS = 16
@@ -72,7 +76,7 @@ class Stream:
     Slot f mod W sends f + W once it has the result of f, independently of other slots, so that a
     loss delays one slot only. `statistics` and `progress` (the time of the last result on any tree,
     in seconds) are shared by a worker's streams. Frames to send are appended to `output`, each
-    batch of one length; `whole`: with lanes, whether or not the wire has any, for the server here.
+    batch of one length.
     """
 
     def __init__(
@@ -87,13 +91,12 @@ class Stream:
         statistics: WorkerStatistics,
         progress: ctypes.c_double,
         key: bytes | None = None,
-        *,
-        whole: bool = False,
     ) -> None:
         self._key = key
         self._options = options
         self._output = output
-        self._whole = whole
+        self.root: Root | None = None
+        """Where the tree's server is at this host."""
         self._tos = 0
         self._statistics = statistics
         self._progress = progress
@@ -118,19 +121,25 @@ class Stream:
             deadline=options.deadline,
             min_probe=options.min_probe,
         )
-        self._find_arrays(np.zeros(library().stream_layout(self._address, None), np.uint8))
+        self._find_arrays(np.zeros(library().stream_layout(self.address, None), np.uint8))
         self._set_ring(np.zeros(_LEAST_SEGMENTS, _SEGMENT))
         self._bind(plan, tree, worker, network)
-        library().stream_start(self._address, options.first_fragment)
+        library().stream_start(self.address, options.first_fragment)
 
     @property
-    def _address(self) -> int:
+    def address(self) -> int:
+        """The address of `struct stream`, which stays where it is."""
         return ctypes.addressof(self._state)
+
+    @property
+    def most_output(self) -> int:
+        """The most frames that one call makes."""
+        return int(self._state.most_output)
 
     def _find_arrays(self, memory: Frames) -> None:
         """Divide the memory of the state's arrays."""
         self._memory = memory
-        library().stream_layout(self._address, memory.ctypes.data)
+        library().stream_layout(self.address, memory.ctypes.data)
         self._state.counters = ctypes.addressof(self._statistics)
         self._state.progress = ctypes.addressof(self._progress)
 
@@ -157,6 +166,7 @@ class Stream:
         for number, segment in zip(copied._numbers, copied._segments, strict=True):
             copied._point(number, segment)
         copied._set_frames()
+        copied.root = copy.deepcopy(self.root, memo)
         return copied
 
     def state_key(self) -> tuple[Any, ...]:
@@ -192,7 +202,7 @@ class Stream:
         self.plan = plan
         self.tree = tree
         self.is_root = tree.server == plan.workers[worker]
-        self._worker = worker
+        self.worker = worker
         self._forms = _Forms(plan, tree, worker, network)
         state, options = self._state, self._options
         state.flow.key = plan.job << 8 | tree.tree
@@ -217,7 +227,7 @@ class Stream:
         self._set_frames()
         if plan.integrity:
             library().check_restart(
-                self._address + StreamState.checks.offset,
+                self.address + StreamState.checks.offset,
                 *(check_key(plan, self._key), tree.tree, len(plan.workers), plan.lanes),
             )
 
@@ -246,7 +256,7 @@ class Stream:
     ) -> None:
         """Go on under a new epoch: send again what is in flight, hand over the last results."""
         self._bind(plan, tree, worker, network)
-        self._send(library().stream_adopt, now)
+        self._send(partial(library().stream_adopt, self.address, now), now)
 
     # -- calls
 
@@ -315,13 +325,21 @@ class Stream:
 
     def fill_window(self, now: float) -> None:
         """Send the next fragments of all idle slots, if possible."""
-        self._send(library().stream_fill, now)
+        self._send(partial(library().stream_fill, self.address, now), now)
 
     def _send(self, act: Any, now: float) -> None:
-        """Call a function of the stream that may send."""
-        output = shared_output(self._state.most_output)
-        act(self._address, now, output.begin(whole=self._whole))
-        self._output += output.take()
+        """Call a function of the stream that may send, with an output."""
+        if self.root is not None:
+            act(self.root.up)
+            self._output += self.root.exchange(now)
+        else:
+            output = shared_output(self.most_output)
+            act(output.begin(whole=False))
+            self._output += output.take()
+        self.settle()
+
+    def settle(self) -> None:
+        """Finish segments whose results are all in place, and look why the stream has failed."""
         if self._state.news:
             self._settle()
 
@@ -346,33 +364,28 @@ class Stream:
 
     # -- frames and time
 
-    def receive(self, frames: Frames, now: float, *, internal: bool = False) -> None:
-        """Take in frames (n, length) of any content, of this job and tree.
-
-        `internal`: of this host's server, which have lanes whether or not the wire has any.
-        """
+    def receive(self, frames: Frames, now: float) -> None:
+        """Take in frames (n, length) of any content, of this job and tree."""
         if frames.strides[1] != 1:
             frames = np.ascontiguousarray(frames)
-        state = self._state
         (n, length), stride, address = frames.shape, frames.strides[0], frames.ctypes.data
         taken = 0
         while taken < n:
-            output = shared_output(state.most_output)
+            output = shared_output(self.most_output)
             taken += library().stream_receive(
-                self._address,
-                *(address + taken * stride, n - taken, length, stride, now, internal),
-                output.begin(whole=self._whole),
+                self.address,
+                *(address + taken * stride, n - taken, length, stride, now, False),
+                output.begin(whole=False),
             )
             self._output += output.take()
-        if state.news:
-            self._settle()
+        self.settle()
 
     @property
     def deadline(self) -> float | None:
         """When `tick` has something to do, at the latest; None: nothing waits."""
         if self._entered:
             return None
-        due: float = library().stream_deadline(self._address)
+        due: float = library().stream_deadline(self.address)
         return None if due == inf else due
 
     @property
@@ -381,19 +394,19 @@ class Stream:
 
         A flow sees to its own.
         """
-        return inf if self._entered else int(library().stream_deferrable(self._address))
+        return inf if self._entered else int(library().stream_deferrable(self.address))
 
     def tick(self, now: float) -> None:
         """Send again what has waited too long, or give up."""
-        self._send(library().stream_tick, now)
+        self._send(partial(library().stream_tick, self.address, now), now)
 
     def postpone(self, now: float) -> None:
         """Let the deadlines of what is in flight, or handed over, count from now."""
-        library().stream_postpone(self._address, now)
+        library().stream_postpone(self.address, now)
 
     def resume(self, now: float) -> None:
         """Send what is in flight again at once."""
-        self._send(library().stream_resume, now)
+        self._send(partial(library().stream_resume, self.address, now), now)
 
     # -- as a flow
 
@@ -407,16 +420,15 @@ class Stream:
             return []
         self._make_room()
         self._entered = True
-        library().stream_enter(self._address, None if calls is None else calls.address)
-        return [self._address]
+        library().stream_enter(self.address, None if calls is None else calls.address)
+        return [self.address]
 
     def leave(self, now: float) -> int:
         """Take over what the flow has done; return the bytes that it has sent."""
         if not self._entered:
             return 0
         self._entered = False
-        if self._state.news:
-            self._settle()
+        self.settle()
         return int(self._state.flow.sent_bytes)
 
     # -- failure
@@ -455,7 +467,7 @@ class Stream:
         [segment] = [each for each in self._segments if each.first <= fragment < each.end]
         self._fail(
             fragment & 0xFFFFFFFF,
-            f"{segment.call.name} ({segment.elements(fragment)}), worker {self._worker}, server "
+            f"{segment.call.name} ({segment.elements(fragment)}), worker {self.worker}, server "
             f"{self.tree.server}, epoch {self.plan.epoch}: {why}",
         )
 
@@ -470,6 +482,11 @@ class Stream:
         return [int(slot) for slot in np.flatnonzero(self._slots["in_flight"])]
 
     @property
+    def hands_over(self) -> bool:
+        """Whether there are results that a new server may lack."""
+        return bool(self._slots["handing"].any())
+
+    @property
     def next_fragments(self) -> list[int]:
         """The fragment in flight, or the next one, by slot."""
         return [int(fragment) for fragment in self._slots["fragment"]]
@@ -478,14 +495,11 @@ class Stream:
         """Retransmit a slot's fragment: past the switches from now on, or this once (`ask`)."""
         if bypass:
             self._slots["timeouts"][slot] = self._state.most_timeouts
-        output = shared_output(self._state.most_output)
-        at = output.begin(whole=self._whole)
-        library().stream_retry(self._address, slot, ask, now, at)
-        self._output += output.take()
+        self._send(partial(library().stream_retry, self.address, slot, ask, now), now)
 
     def hand_over(self, now: float) -> None:
         """Send the results again that a new server may lack."""
-        self._send(library().stream_hand_over, now)
+        self._send(partial(library().stream_hand_over, self.address, now), now)
 
 
 class _Forms:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hopsum.collectives.operation import Ranges
-from hopsum.collectives.plan import JobPlan, PlanError, TreePlan, tensor_ranges
+from hopsum.collectives.plan import JobPlan, PlanError, tensor_ranges
 from hopsum.host_agent.codec import STACK_START, Frames, by_tree
 from hopsum.host_agent.failure import CallError, JobFailed
 from hopsum.host_agent.numbers import exponent_codes, worker_bits
@@ -97,15 +97,10 @@ class Worker:
                 self.statistics,
                 progress,
                 key=key,
-                whole=self._has_server(tree),
             )
             for tree in plan.trees
         }
         [*self._all] = self._streams.values()
-
-    def _has_server(self, tree: TreePlan) -> bool:
-        """Return whether a tree's server is part of this worker: it has none."""
-        return False
 
     # -- calls
 
@@ -266,15 +261,12 @@ class Worker:
         for tree, batch in by_tree(frames):
             self._receive_tree(tree, batch, now)
 
-    def _receive_tree(
-        self, tree: int, frames: Frames, now: float, *, internal: bool = False
-    ) -> None:
-        """Process frames of one tree; `internal`: of this host's server, with lanes."""
+    def _receive_tree(self, tree: int, frames: Frames, now: float) -> None:
         stream = self._streams.get(tree)
         if stream is None:
             self.statistics.foreign += len(frames)
         else:
-            stream.receive(frames, now, internal=internal)
+            stream.receive(frames, now)
             self._release(now)
 
     def _release(self, now: float) -> None:

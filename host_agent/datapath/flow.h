@@ -18,7 +18,7 @@ static inline uint64_t room_left(const struct output *out)
 
 struct flow {
     /* Take in n frames of this flow's job and tree, of any content, of `length` bytes and `stride` apart, while `out`
-     * has room for `most_output` frames. Returns how many were taken in. */
+     * has room for `most_output` frames. Returns how many were taken in, 0 only if `out` has frames of earlier ones. */
     uint32_t (*receive)(struct flow *, const uint8_t *frames, uint32_t n, uint32_t length, uint64_t stride, double now,
                         struct output *out);
     /* At `due`: do what is due; there is room for `most_output` frames. NULL: no timers. */

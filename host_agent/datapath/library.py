@@ -87,7 +87,7 @@ _CONSTANTS = {
 _TEXTS = (
     *("flow.h", "frames.h", "links.h", "check_lanes.h", "numbers.h"),
     *("round_trip.h", "congestion.h"),
-    *("server.c", "stream.c", "calls.c", "stream_flow.c"),
+    *("server.c", "stream.c", "calls.c", "stream_flow.c", "root.c"),
 )
 """One program, in this order."""
 _EXACT = ("-fno-math-errno", "-ffp-contract=off")
@@ -139,6 +139,9 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "stream_deadline": (_TIME, _AT),
     "stream_deferrable": (_NUMBER, _AT),
     "stream_enter": (None, _AT, _AT),
+    "root_exchange": (_INT, _AT, _TIME, _AT),
+    "root_receive": (_U32, _AT, _AT, _U32, _U32, _U64, _TIME, _AT),
+    "root_enter": (None, _AT, _AT),
 }
 """Types of the result of each function, and of its arguments."""
 

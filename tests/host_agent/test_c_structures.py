@@ -76,6 +76,7 @@ STRUCTURES = {
     "server.c": ("server_counters", "server_form", "finished", "server"),
     "stream.c": ("worker_counters", "segment", "slot", "stream"),
     "calls.c": ("packet", "expected", "calls"),
+    "root.c": ("root",),
 }
 
 

@@ -271,13 +271,13 @@ def test_fragments_go_in_order_again_when_the_window_is_whole() -> None:
 def test_the_oldest_fragments_go_however_many_others_are_in_flight() -> None:
     """All workers' windows would wait for one another otherwise, full of different fragments."""
     worker, plan, network = busy_worker()
-    congestion = worker._streams[0]._flight.congestion  # noqa: SLF001
+    congestion = worker._streams[0]._state.congestion  # noqa: SLF001
     for f in range(1, 8):
         worker.receive(result(plan, network, f, 0), 0.1)
     assert sent(worker) == list(range(9, 16))
     # As after marks, which do not count while the oldest is overtaken.
-    congestion.answered(99, 100, 4, 1.0, marked=True)
-    assert congestion.limit == 4
+    library().congestion_answered(ctypes.addressof(congestion), 99, 100, 4, 1.0, True)
+    assert int(congestion.size) == 4
     # Nothing newer, but what comes next after the oldest.
     worker.receive(result(plan, network, 0, 0), 0.1)
     assert sent(worker) == [8]

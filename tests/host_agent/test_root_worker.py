@@ -7,6 +7,8 @@ import pytest
 
 from hopsum.collectives.plan import JobPlan
 from hopsum.host_agent.codec import Frames, address_of
+from hopsum.host_agent.datapath.library import Flow
+from hopsum.host_agent.io.port import tree_key
 from hopsum.host_agent.root_worker import RootWorker
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
@@ -75,7 +77,13 @@ def test_no_packet_passes_as_the_roots(
         flags = fields.get("flags", 0) | Flag.SEQUENCED
         frames = from_other(plan, network, reduction, **{**fields, "flags": flags})
         if by_flow:
-            flows.receive(root, frames, 0.1 * number, [])
+            (flow,) = [
+                each
+                for each in root.enter()
+                if Flow.from_address(each).key == tree_key(frames[0].tobytes())
+            ]
+            flows.receive(flow, frames, 0.1 * number)
+            root.leave(0.1 * number)
         else:
             root.receive(frames, 0.1 * number)
     values = np.arange(1, LANES + 1, dtype=np.int32)

@@ -197,8 +197,6 @@ def in_flight(worker: Worker) -> list[int]:
 def send_again(worker: Worker, slot: int, how: str) -> None:
     """Time out (`again`), the last time before bypass (`bypass`), or probe the server (`ask`)."""
     stream_of(worker).retry(slot, 0.0, bypass=how == "bypass", ask=how == "ask")
-    if isinstance(worker, RootWorker):
-        worker._hand_over(0.0)
 
 
 def hand_over(worker: Worker) -> None:

@@ -319,7 +319,7 @@ class Model:
             how = ("again", "ask", "bypass")[min(turn, 2)]
             for index, automaton in enumerate(self._workers):
                 worker = automaton[state.workers[index]]
-                if stream_of(worker)._handing.any():
+                if stream_of(worker).hands_over:
                     state = self._worker_step(state, index, ("hand",))
                 for slot in in_flight(worker):
                     state = self._worker_step(state, index, (how, slot))

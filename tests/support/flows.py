@@ -32,7 +32,7 @@ def receive(address: int, frames: Frames, now: float) -> list[Frames]:
         more = RECEIVE(flow.receive)(
             address, at, count - taken, length, STRIDE, now, output.begin(whole=False)
         )
-        assert more
+        assert more or output.rows.made
         taken += more
         sent += output.take()
     return sent
