@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.agent_rate import LANES, WINDOW, lone_plan, wire_network
 from hopsum.collectives.plan import DataType
-from hopsum.host_agent.integrity import KEY_BYTES
+from hopsum.host_agent.plan_checks import KEY_BYTES
 from hopsum.host_agent.server import Server
 from hopsum.host_agent.stream import WorkerOptions
 from hopsum.host_agent.worker import Worker

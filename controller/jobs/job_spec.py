@@ -28,9 +28,8 @@ class JobSpec:
     agree on an order of tensors, if the task's workload needs that; `coordination_limits`: of the
     tree by which they do.
     `owner`: name of the caller who submitted it; "": unknown. `limited`: the owner's jobs together
-    have a quota of slots. `integrity`: its sums have check
-    lanes, with a key in its task (`hopsum.host_agent.integrity`). `immediate`: it starts on free
-    slots at once or is refused; it neither waits for other jobs nor preempts them.
+    have a quota of slots. `integrity`: its sums have check lanes, with a key in its task
+    (`host_agent/datapath/check_lanes.h`). `immediate`: it starts on free slots at once or is refused; it neither waits for other jobs nor preempts them.
     """
 
     name: str

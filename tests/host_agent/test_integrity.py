@@ -1,25 +1,23 @@
-"""Check lanes: what fits, what does not, and what worker and server do about it."""
+"""Jobs with check lanes: what worker and server do about lanes that were altered."""
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hopsum.collectives.plan import JobPlan, PlanError, Results
 from hopsum.host_agent.codec import Frames, exponents_of, flags_of, fragments_of
 from hopsum.host_agent.failure import JobFailed
-from hopsum.host_agent.integrity import KEY_BYTES, Integrity, P
+from hopsum.host_agent.plan_checks import KEY_BYTES
 from hopsum.host_agent.server import Server
 from hopsum.host_agent.stream import WorkerOptions
 from hopsum.host_agent.worker import Worker
 from hopsum.network.model import Network
 from hopsum.protocol.wire import CHECK_LANES, Flag, Reduction
+from tests.oracles.reference_check_lanes import ReferenceCheckLanes
 from tests.support.protocol_world import (
     LANES,
     SERVER,
@@ -31,161 +29,9 @@ from tests.support.protocol_world import (
     star_plan,
     tree_plan,
 )
-from tests.support.search import examples
 
 KEY = bytes(range(KEY_BYTES))
 VALUES = LANES - CHECK_LANES
-INT32 = st.integers(-(2**31), 2**31 - 1)
-WIRE = np.array([0, 63, 64, 2**32 - 1])
-NOT_LAST = np.zeros(4, np.uint8)
-
-
-def sums(workers: int, values: NDArray[np.int64], needed: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """The sums of values (workers, fragments, VALUES) in switches, with check lanes."""
-    total = np.zeros((values.shape[1], LANES), dtype=np.int32)
-    for worker in range(workers):
-        lanes = np.zeros_like(total)
-        lanes[:, :VALUES] = values[worker]
-        Integrity(KEY, 0, workers, LANES).protect(lanes, WIRE, worker, needed[worker])
-        total += lanes
-    return total
-
-
-def drawn(seed: int, workers: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Values whose sums do not wrap, and who needs the exponents: somebody does."""
-    rng = np.random.default_rng(seed)
-    most = (2**31 - 1) // workers
-    values = rng.integers(-most, most + 1, (workers, len(WIRE), VALUES))
-    needed = rng.integers(0, 2, (workers, len(WIRE))).astype(bool)
-    needed[rng.integers(workers)] = True
-    return values, needed
-
-
-def test_p_is_a_prime_between_what_a_lane_changes_by_and_what_limbs_hold() -> None:
-    assert 2**33 < P < 2**45
-    assert all(pow(base, P - 1, P) == 1 for base in (2, 3, 5, 7, 11))
-    assert all(P % divisor for divisor in range(3, 5_931_642, 2))
-
-
-@settings(max_examples=examples(10, of=300), deadline=None)
-@given(st.integers(0, 2**32), st.sampled_from([1, 2, 3, 8, 300]))
-def test_sums_fit_and_open_as_what_they_are_sealed_as(seed: int, workers: int) -> None:
-    check = Integrity(KEY, 0, workers, LANES)
-    total = sums(workers, *drawn(seed, workers))
-    assert (total[:, VALUES:] >= 0).all()
-    assert check.fits(total, WIRE)[0].all()
-    codes = np.array([0, 1, 128, 255], np.uint8)
-    check.seal(total, WIRE, codes, check.fits(total, WIRE)[1])
-    genuine, useless = check.opened(total, WIRE, codes)
-    assert genuine.all()
-    assert not useless.any()
-    assert not check.fits(total, WIRE)[0].any()
-
-
-@settings(max_examples=examples(30, of=2000), deadline=None)
-@given(st.integers(0, 2**32), st.integers(0, LANES - 1), st.integers(0, 31), st.integers(0, 3))
-def test_a_bit_that_flips_is_found(seed: int, lane: int, bit: int, row: int) -> None:
-    check = Integrity(KEY, 0, 3, LANES)
-    total = sums(3, *drawn(seed, 3))
-    others = np.arange(4) != row
-    flip = np.uint32(1 << bit)
-
-    def flipped(lanes: NDArray[np.int32]) -> NDArray[np.int32]:
-        changed = lanes.copy()
-        changed.view(np.uint32)[row, lane] ^= flip
-        return changed
-
-    assert (check.fits(flipped(total), WIRE)[0] == others).all()
-    check.seal(total, WIRE, NOT_LAST, check.fits(total, WIRE)[1])
-    assert (check.opened(flipped(total), WIRE, NOT_LAST)[0] == others).all()
-
-
-@pytest.mark.parametrize("change", [P, 2**32 - 2 * P % 2**32, 1 << 15, 1, 2**31])
-def test_lanes_that_are_changed_together_are_found(change: int) -> None:
-    """Nothing public (P, the limbs' weights) makes changes cancel."""
-    check = Integrity(KEY, 0, 3, LANES)
-    total = sums(3, *drawn(1, 3))
-    for lane, other in [(0, 1), (0, VALUES), (3, VALUES + 1), (VALUES, VALUES + 1)]:
-        changed = total.copy()
-        changed.view(np.uint32)[:, lane] += np.uint32(change % 2**32)
-        changed.view(np.uint32)[:, other] -= np.uint32(change % 2**32)
-        assert not check.fits(changed, WIRE)[0].any()
-
-
-def test_a_sum_that_wrapped_around_does_not_fit() -> None:
-    values = np.zeros((2, 4, VALUES), dtype=np.int64)
-    values[:, 2, 5] = 2**31 - 1
-    total = sums(2, values, np.ones((2, 4), dtype=bool))
-    check = Integrity(KEY, 0, 2, LANES)
-    assert check.fits(total, WIRE)[0].tolist() == [True, True, False, True]
-    check.seal_overflow(total, WIRE, NOT_LAST)
-    assert not check.opened(total, WIRE, NOT_LAST)[0].any()
-    assert check.opened(total, WIRE, NOT_LAST, overflow=True)[0].all()
-
-
-def test_a_result_is_of_its_fragment_tree_job_and_exponent_alone() -> None:
-    check = Integrity(KEY, 0, 3, LANES)
-    total = sums(3, *drawn(2, 3))
-    codes = np.array([0, 1, 128, 255], np.uint8)
-    check.seal(total, WIRE, codes, check.fits(total, WIRE)[1])
-    assert not check.opened(total, WIRE[::-1].copy(), codes)[0].any()
-    assert not check.opened(total, WIRE, codes ^ np.uint8(1))[0].any()
-    for other in (Integrity(KEY, 1, 3, LANES), Integrity(KEY[::-1], 0, 3, LANES)):
-        assert not other.opened(total, WIRE, codes)[0].any()
-
-
-def test_unneeded_exponents_are_recognized() -> None:
-    values, needed = drawn(3, 3)
-    needed[:, 1] = False
-    total = sums(3, values, needed)
-    check = Integrity(KEY, 0, 3, LANES)
-    assert check.fits(total, WIRE)[0].all()
-    check.seal(total, WIRE, NOT_LAST, check.fits(total, WIRE)[1])
-    genuine, useless = check.opened(total, WIRE, NOT_LAST)
-    assert genuine.all()
-    assert useless.tolist() == [False, True, False, False]
-
-
-def test_single_contributions_and_questions_show_whose_they_are() -> None:
-    check = Integrity(KEY, 0, 3, LANES)
-    lanes = np.zeros((4, LANES), dtype=np.int32)
-    check.protect(lanes, WIRE, 1, np.array([True, False, True, False]))
-    assert check.fits_single(lanes, WIRE, 1).all()
-    assert not check.fits_single(lanes, WIRE, 0).any()
-    assert not check.fits(lanes, WIRE)[0].any()
-    question = np.ones((1, LANES), dtype=np.int32)
-    check.question(63, question)
-    assert check.asked(question, np.array([63])).all()
-    assert not check.asked(question, np.array([64])).any()
-    assert not check.opened(question, np.array([63]), NOT_LAST[:1])[0].any()
-
-
-def test_pads_hide_what_the_lanes_would_tell_of_the_key() -> None:
-    """A total's check number is not a known function of its values: else r follows from many."""
-    lanes = np.zeros((4, LANES), dtype=np.int32)
-    for workers in (1, 2):
-        total = np.zeros_like(lanes)
-        for worker in range(workers):
-            one = lanes.copy()
-            Integrity(KEY, 0, workers, LANES).protect(one, WIRE, worker, np.zeros(4, dtype=bool))
-            total += one
-        assert len({tuple(row) for row in total[:, VALUES:].tolist()}) == 4
-
-
-def test_a_worker_that_has_another_number_now_protects_again() -> None:
-    before, after = Integrity(KEY, 0, 3, LANES), Integrity(KEY, 0, 2, LANES)
-    values, needed = drawn(4, 3)
-    total = np.zeros((4, LANES), dtype=np.int32)
-    for was, worker in ((0, 0), (2, 1)):
-        lanes = np.zeros_like(total)
-        lanes[:, :VALUES] = values[was]
-        before.protect(lanes, WIRE, was, needed[was] | True)
-        after.protect_again(lanes, WIRE, worker, before, was)
-        total += lanes
-    assert after.fits(total, WIRE)[0].all()
-
-
-# -- worker and server
 
 
 def chain(**changes: object) -> tuple[JobPlan, Network]:
@@ -402,14 +248,12 @@ def test_a_question_is_answered_by_the_fragment_alone_and_a_forged_one_is_not() 
     worker = Worker(plan, 0, network, None, KEY)
     worker.submit(np.arange(100, dtype=np.int32), 0.0)
     [sent] = worker.take_output()
-    check = Integrity(KEY, 0, 3, LANES)
-    lanes = np.zeros((1, LANES), dtype=np.int32)
-    check.question(0, lanes)
+    lanes = ReferenceCheckLanes(3, KEY, 0, LANES).question(0)
     server = Server(plan, 0, network, KEY)
     forged = result(plan, network, 0, 3, flags=int(Flag.BYPASS))
     worker.receive(forged, 0.001)
     assert not worker.take_output()
-    asked = result(plan, network, 0, lanes[0].tolist(), flags=int(Flag.BYPASS))
+    asked = result(plan, network, 0, [*lanes], flags=int(Flag.BYPASS))
     worker.receive(asked, 0.001)
     [alone] = seen(worker.take_output())
     assert (alone.fragment, alone.flags) == (0, Flag.BYPASS)
@@ -438,23 +282,3 @@ def test_what_is_not_of_the_fragment_in_doubt_asks_for_nothing(late: str) -> Non
     assert server.statistics.older + server.statistics.refused == 1
     server.receive(contribution(plan, network, 0, 8, 7), 0.0)
     assert server.take_output(), "one of the fragment does"
-
-
-def test_the_numbers_are_those_of_the_protocol_page() -> None:
-    """docs/protocol.md, Check lanes, in plain integers."""
-
-    def secret(name: str, number: int) -> int:
-        drawn = hashlib.shake_128(KEY + name.encode()).digest(8 * (number + 1))
-        return int.from_bytes(drawn[-8:], "little") % P
-
-    values = np.arange(-14, 15).astype(np.int32)
-    for wire in (0, 200):
-        lanes = np.zeros((1, LANES), dtype=np.int32)
-        lanes[0, :VALUES] = values
-        Integrity(KEY, 5, 3, LANES).protect(lanes, np.array([wire]), 1, np.array([True]))
-        z, *coefficients = (secret("coefficients 5 0 0", n) for n in (0, *range(3, LANES)))
-        number = sum(r * int(x) for r, x in zip(coefficients, values, strict=True)) + z
-        number += secret(f"of 3 5 1 {wire // 64}", wire % 64)
-        number -= secret(f"of 3 5 2 {wire // 64}", wire % 64)
-        limbs = lanes[0, VALUES:].tolist()
-        assert limbs == [number % P >> 15 * limb & 0x7FFF for limb in range(CHECK_LANES)]

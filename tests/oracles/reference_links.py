@@ -31,9 +31,13 @@ class SentNumbers:
 
 
 class Arrivals:
-    """Numbers received from a neighbour that may start over, and does so within an epoch."""
+    """Numbers received from a neighbour, which may start over within an epoch.
 
-    def __init__(self) -> None:
+    `end_to_end`: from a host past all switches, which does not (Losses of unicast results).
+    """
+
+    def __init__(self, *, end_to_end: bool = False) -> None:
+        self._end_to_end = end_to_end
         self._newest = -1
         """Extended beyond 16 bits."""
         self._missing: dict[int, int] = {}
@@ -46,7 +50,7 @@ class Arrivals:
         if back < min(KEPT, newest + 1) and newest - back not in self._missing:
             return True, []
         lead = (number - newest + NUMBERS // 2) % NUMBERS - NUMBERS // 2
-        if repair or -KEPT < lead <= 0:
+        if repair or -KEPT < lead <= 0 or (lead < 0 and self._end_to_end):
             self._missing.pop(newest + lead, None)
             return False, []
         self._newest += lead

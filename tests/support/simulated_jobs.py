@@ -12,10 +12,10 @@ from hopsum.collectives.schedule import Schedule
 from hopsum.collectives.workload import RANDOM, VECTORS, WorkloadSpec
 from hopsum.controller.dataplane.rules import SwitchRules, rules_for
 from hopsum.coordination.tree import CoordinationTree
-from hopsum.host_agent.integrity import KEY_BYTES
 from hopsum.host_agent.node.work import Work
 from hopsum.host_agent.operator_training import OperatorTraining
 from hopsum.host_agent.options import WorkerOptions
+from hopsum.host_agent.plan_checks import KEY_BYTES
 from hopsum.host_agent.session import Assignment
 from hopsum.host_agent.task import Task
 from hopsum.host_agent.workload import (

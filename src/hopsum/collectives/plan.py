@@ -137,7 +137,7 @@ class JobPlan:
     hosts sum among themselves, with trees or without. These and the trees' shares are the partition
     of tensors, which is fixed too, except at boundaries after every `period` tensors (2 or more; 0:
     none), where the agents ask the controller (`hopsum.controller.jobs.reoptimization`).
-    `integrity`: `CHECK_LANES` of the lanes verify sums (`hopsum.host_agent.integrity`).
+    `integrity`: `CHECK_LANES` of the lanes verify sums (`host_agent/datapath/check_lanes.h`).
     """
 
     job: int

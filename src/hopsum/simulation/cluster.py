@@ -26,8 +26,8 @@ from hopsum.controller.dataplane.pipeline import Pipeline
 from hopsum.controller.jobs.cluster import Cluster
 from hopsum.controller.jobs.journal import FileJournal
 from hopsum.controller.jobs.settings import ClusterSettings
-from hopsum.host_agent.integrity import KEY_BYTES
 from hopsum.host_agent.node.environment import Stream
+from hopsum.host_agent.plan_checks import KEY_BYTES
 from hopsum.host_agent.session import AgentSession, NodeSession
 from hopsum.network.model import Network
 from hopsum.protocol import hopsum_pb2_grpc as pb_grpc

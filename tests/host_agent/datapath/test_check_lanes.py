@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hopsum.host_agent.c_structures import c_fields
 from hopsum.host_agent.datapath.library import library
 from hopsum.protocol.wire import CHECK_LANES
-from tests.oracles.reference_check_lanes import ReferenceCheckLanes
+from tests.oracles.reference_check_lanes import P, ReferenceCheckLanes
 from tests.support.search import examples
 
 LANES = 32
@@ -135,6 +135,65 @@ def test_sums_fit_and_open_as_what_they_are_sealed_as(
     assert not check.result(total, wire, code, overflow=True)[0]
     for other in (CheckLanes(workers, tree=1), CheckLanes(workers, KEY[::-1])):
         assert not other.result(total, wire, code)[0]
+
+
+def total_of(check: CheckLanes, workers: int, wire: int, values: int = 5) -> NDArray[np.int32]:
+    """The sum of what workers contribute, of whom the first needs the exponent."""
+    total = np.zeros(LANES, np.int32)
+    for worker in range(workers):
+        own = np.full(LANES, values * (worker + 1), np.int32)
+        check.of("protect", own, wire, worker, worker == 0)
+        total += own
+    return total
+
+
+def test_p_is_a_prime_between_what_a_lane_changes_by_and_what_limbs_hold() -> None:
+    assert 2**33 < P < 2**45
+    assert all(pow(base, P - 1, P) == 1 for base in (2, 3, 5, 7, 11))
+    assert all(P % divisor for divisor in range(3, 5_931_642, 2))
+
+
+def test_any_bit_that_flips_is_found() -> None:
+    check = CheckLanes(3)
+    total = total_of(check, 3, 63)
+    sealed = total.copy()
+    check.of("seal", sealed, 63, 0, check.of("sum", total, 63))
+    for lane in range(LANES):
+        for bit in range(32):
+            for lanes in (total, sealed):
+                lanes.view(np.uint32)[lane] ^= np.uint32(1 << bit)
+            assert check.of("sum", total, 63) == -1
+            assert not check.result(sealed, 63, 0)[0]
+            for lanes in (total, sealed):
+                lanes.view(np.uint32)[lane] ^= np.uint32(1 << bit)
+    assert check.of("sum", total, 63) == 1
+
+
+@pytest.mark.parametrize("change", [P, 2**32 - 2 * P % 2**32, 1 << 15, 1, 2**31])
+def test_lanes_that_are_changed_together_are_found(change: int) -> None:
+    """Nothing public (P, the limbs' weights) makes changes cancel."""
+    check = CheckLanes(3)
+    total = total_of(check, 3, 64)
+    for lane, other in [(0, 1), (0, VALUES), (3, VALUES + 1), (VALUES, VALUES + 1)]:
+        changed = total.copy()
+        changed.view(np.uint32)[[lane, other]] += np.array(
+            [change % 2**32, -change % 2**32], np.uint32
+        )
+        assert check.of("sum", changed, 64) == -1
+
+
+def test_a_sum_that_wrapped_around_does_not_fit() -> None:
+    check = CheckLanes(2)
+    total = total_of(check, 2, 7, values=2**30 - 1)
+    assert check.of("sum", total, 7) == -1
+    assert check.of("sum", total_of(check, 2, 7), 7) == 1
+
+
+def test_pads_hide_what_the_lanes_would_tell_of_the_key() -> None:
+    """A total's check number is not a known function of its values: else r follows from many."""
+    for workers in (1, 2):
+        totals = [total_of(CheckLanes(workers), workers, wire) for wire in (0, 63, 64, 2**32 - 1)]
+        assert len({tuple(total[VALUES:].tolist()) for total in totals}) == 4
 
 
 @settings(max_examples=examples(25, of=1000), deadline=None)
