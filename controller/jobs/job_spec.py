@@ -29,7 +29,8 @@ class JobSpec:
     tree by which they do.
     `owner`: name of the caller who submitted it; "": unknown. `limited`: the owner's jobs together
     have a quota of slots. `integrity`: its sums have check lanes, with a key in its task
-    (`host_agent/datapath/check_lanes.h`). `immediate`: it starts on free slots at once or is refused; it neither waits for other jobs nor preempts them.
+    (`host_agent/datapath/check_lanes.h`). `immediate`: it starts on free slots at once or is
+    refused; it neither waits for other jobs nor preempts them.
     """
 
     name: str
