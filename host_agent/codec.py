@@ -1,33 +1,26 @@
-"""Batches of hopsum frames: recognition of a stream's frames, and frames from header and lanes."""
+"""Batches of hopsum frames, what tells a stream's from others, and their constant parts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
 from operator import or_
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hopsum.network.model import Network
 from hopsum.protocol.wire import (
-    CHILD_MASK,
-    CHILD_SHIFT,
     ETHERNET_BYTES,
     HEADER_BYTES,
     HOP_BYTES,
     IPV4_BYTES,
-    LANE_BYTES,
     UDP_BYTES,
-    VERSION,
     Address,
     Flag,
     Header,
     Hop,
-    Kind,
     Reduction,
-    frame_bytes,
     frame_template,
     ipv4_checksum,
 )
@@ -83,16 +76,6 @@ WEIGHT_AT = HEADER_START + 12
 SEQUENCE_AT = HEADER_START + 14
 
 
-def some(mask: NDArray[np.bool_]) -> bool:
-    """Return whether any is true; four times as fast as `any` on a frame's worth."""
-    return bool(np.count_nonzero(mask))
-
-
-def every(mask: NDArray[np.bool_]) -> bool:
-    """Return whether all are true."""
-    return bool(np.count_nonzero(mask) == len(mask))
-
-
 def common_number(frames: Frames, start: int, stop: int) -> int | None:
     """Return the number in bytes start..stop that all frames (n, length) share; None: they differ.
 
@@ -118,85 +101,9 @@ def by_tree(frames: Frames) -> list[tuple[int, Frames]]:
     return groups
 
 
-# Columns of frames. (A view as records costs three times as much on one frame.)
-
-
-def fragments_of(frames: Frames) -> NDArray[np.int64]:
-    """Fragment numbers, modulo 2^32."""
-    return frames[:, FRAGMENT_AT : FRAGMENT_AT + 4].view(_U32)[:, 0].astype(np.int64)
-
-
-def flags_of(frames: Frames) -> NDArray[np.uint8]:
-    """Return flags, sharing memory."""
-    return frames[:, FLAGS_AT]
-
-
-def kinds_of(frames: Frames) -> NDArray[np.uint8]:
-    """Kinds of packet."""
-    kinds: NDArray[np.uint8] = np.bitwise_and(frames[:, KIND_AT], 0x0F)
-    return kinds
-
-
-def exponents_of(frames: Frames) -> NDArray[np.uint8]:
-    """Exponent bytes, sharing memory."""
-    return frames[:, EXPONENT_AT]
-
-
-def reductions_of(frames: Frames) -> NDArray[np.uint8]:
-    """Return the bytes that hold the reductions, sharing memory (`reduction_byte`)."""
-    return frames[:, REDUCTION_AT]
-
-
 def reduction_byte(reduction: Reduction) -> int:
     """Return the byte of a reduction in frames."""
     return reduction << 4
-
-
-NO_LANES = np.uint8(reduction_byte(Reduction.NONE))
-"""The reduction byte of frames without lanes on the wire, in both directions."""
-
-
-_KNOWN = np.zeros(256, dtype=np.bool_)
-_KNOWN[[reduction_byte(each) for each in Reduction]] = True
-
-
-def known_reductions(frames: Frames) -> NDArray[np.bool_]:
-    """Return which frames (n, length) have a reduction that exists, or are too short for any."""
-    if frames.shape[1] <= REDUCTION_AT:
-        return np.ones(len(frames), dtype=np.bool_)
-    known: NDArray[np.bool_] = _KNOWN[frames[:, REDUCTION_AT]]
-    return known
-
-
-def epochs_of(frames: Frames) -> NDArray[np.int64]:
-    """Epochs."""
-    return frames[:, EPOCH_AT : EPOCH_AT + 2].view(_U16)[:, 0].astype(np.int64)
-
-
-def workers_of(frames: Frames) -> NDArray[np.int64]:
-    """Worker numbers."""
-    return frames[:, WORKER_AT : WORKER_AT + 2].view(_U16)[:, 0].astype(np.int64)
-
-
-def weights_of(frames: Frames) -> NDArray[np.int64]:
-    """Weights: workers summed."""
-    return frames[:, WEIGHT_AT : WEIGHT_AT + 2].view(_U16)[:, 0].astype(np.int64)
-
-
-def sequences_of(frames: Frames) -> NDArray[np.int64]:
-    """Sequence numbers on the link."""
-    return frames[:, SEQUENCE_AT : SEQUENCE_AT + 2].view(_U16)[:, 0].astype(np.int64)
-
-
-def children_of(frames: Frames) -> NDArray[np.int64]:
-    """Child indices in the first stack entry."""
-    entries = frames[:, STACK_START : STACK_START + HOP_BYTES].view(_U32)[:, 0]
-    return (entries >> CHILD_SHIFT & CHILD_MASK).astype(np.int64)
-
-
-def tos_of(frames: Frames) -> NDArray[np.uint8]:
-    """IP ToS bytes, sharing memory. To change them, see `mark`."""
-    return frames[:, TOS_AT]
 
 
 def mark(frames: Frames, tos: int) -> None:
@@ -216,21 +123,6 @@ def mark(frames: Frames, tos: int) -> None:
     frames[..., CHECKSUM_AT + 1] = checksum & 0xFF
 
 
-def number(frames: Frames, sequences: NDArray[np.int64], flags: np.uint8) -> None:
-    """Give frames sequence numbers (n,), and flags in addition to those that they have."""
-    frames[:, SEQUENCE_AT : SEQUENCE_AT + 2].view(_U16)[:, 0] = sequences
-    frames[:, FLAGS_AT] |= flags
-
-
-def sent_back(frames: Frames, kind: Kind) -> Frames:
-    """Return copies of frames as another kind, with source and destination swapped."""
-    back = frames.copy()
-    back[:, 0:6], back[:, 6:12] = frames[:, 6:12], frames[:, 0:6]
-    back[:, 26:30], back[:, 30:34] = frames[:, 30:34], frames[:, 26:30]
-    back[:, KIND_AT] = VERSION << 4 | kind
-    return back
-
-
 def group_by_length(rows: Frames, lengths: NDArray[np.uint32]) -> list[Frames]:
     """Split rows of frames into runs of equal length, each (n, length)."""
     if not len(rows):
@@ -246,7 +138,7 @@ def group_by_length(rows: Frames, lengths: NDArray[np.uint32]) -> list[Frames]:
 
 
 class Matcher:
-    """Separates a stream's frames from others, and plain ones from those that need a closer look.
+    """What `struct matcher` of datapath/frames.h compares frames with: a stream's, plain or not.
 
     A frame belongs when its lengths, ports, version, number of hops, job and tree are those of
     `template` and its kind is the template's (with `either_result`: RESULT or REPLICATED). It is
@@ -273,43 +165,14 @@ class Matcher:
         plain[EPOCH_AT : EPOCH_AT + 2] = 0xFF
         if weighed:
             plain[WEIGHT_AT : WEIGHT_AT + 2] = 0xFF
-        self._length = template.shape[-1]
         self.expected = template[..., FIRST:LAST].copy().view(np.uint64)
         # Copies: words of C begin at multiples of their size.
         self.belongs = belongs[FIRST:].copy().view(np.uint64)
         self.plain = plain[FIRST:].copy().view(np.uint64)
-        # One frame is compared as one long number, in a fifth of the time.
-        self._plain_bits = int.from_bytes(plain[FIRST:].tobytes(), "big")
-        self._expected_bits = int.from_bytes(self.expected.tobytes(), "big") & self._plain_bits
-
-    def all_plain(self, frames: Frames) -> bool:
-        """Return whether every frame of a batch is a plain one of the stream."""
-        if frames.shape[1] != self._length:
-            return False
-        if len(frames) == 1:
-            bits = int.from_bytes(frames[0, FIRST:LAST].tobytes(), "big")
-            return bits & self._plain_bits == self._expected_bits
-        difference = frames[:, FIRST:LAST].view(np.uint64) ^ self.expected
-        difference &= self.plain
-        return not np.count_nonzero(difference)
-
-    def sift(self, frames: Frames) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return which frames are plain, and which belong without being plain: two masks (n,)."""
-        if frames.shape[1] != self._length:
-            none = np.zeros(len(frames), dtype=np.bool_)
-            return none, none
-        difference = frames[:, FIRST:LAST].view(np.uint64) ^ self.expected
-        belongs: NDArray[np.bool_] = np.logical_not(np.any(difference & self.belongs, axis=1))
-        plain: NDArray[np.bool_] = np.logical_not(np.any(difference & self.plain, axis=1))
-        return plain, belongs & ~plain
 
 
 class Form:
-    """One form of frame: everything fixed but fragment, flags, exponent and lanes.
-
-    `tos`: the IP ToS byte, see `hopsum.protocol.tos.tos_of_level`; `mark` changes that of frames to
-    come.
-    """
+    """One form of frame: everything fixed but fragment, flags, exponent and lanes."""
 
     def __init__(
         self,
@@ -318,45 +181,10 @@ class Form:
         header: Header,
         stack: Sequence[Hop],
         lanes: int,
-        tos: int = 0,
     ) -> None:
-        self.template = frame_template(source, destination, header, stack, lanes, tos)
-        self.length = frame_bytes(lanes, len(stack))
+        self.template = frame_template(source, destination, header, stack, lanes)
         self.lanes_start = STACK_START + HOP_BYTES * len(stack)
         self.prefix = self.template[: self.lanes_start]
-
-    def mark(self, tos: int) -> None:
-        """Give the frames made from now on another ToS byte."""
-        mark(self.template, tos)
-
-    def make(self, fragments: Any, exponents: Any, flags: Any = 0) -> Frames:
-        """Return new frames of this form, whose lanes the caller fills in.
-
-        `fragments`: numbers (n,), modulo 2^32; `exponents`, `flags`: (n,) or one for all.
-        """
-        frames = np.empty((len(fragments), self.length), dtype=np.uint8)
-        frames[:, : self.lanes_start] = self.prefix
-        frames[:, FRAGMENT_AT : FRAGMENT_AT + 4].view(_U32)[:, 0] = fragments
-        frames[:, EXPONENT_AT] = exponents
-        frames[:, FLAGS_AT] = flags
-        return frames
-
-    def values(self, frames: Frames) -> NDArray[np.int32]:
-        """Return the lanes of frames as big-endian numbers (n, lanes), sharing memory."""
-        values: NDArray[np.int32] = frames[:, self.lanes_start :].view(_I32)
-        return values
-
-    def raw(self, frames: Frames) -> Frames:
-        """Return the lanes of frames as they are on the wire.
-
-        Bytes (n, 4 * lanes), sharing memory.
-        """
-        return frames[:, self.lanes_start :]
-
-
-def raw_lanes(lanes: int, rows: int) -> Frames:
-    """Allocate the lanes of `rows` fragments as on the wire."""
-    return np.zeros((rows, LANE_BYTES * lanes), dtype=np.uint8)
 
 
 def address_of(network: Network, host: str) -> Address:

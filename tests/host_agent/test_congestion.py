@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from hopsum.collectives.plan import JobPlan, Results
-from hopsum.host_agent.codec import fragments_of
 from hopsum.host_agent.congestion import (
     LEAST_WINDOW,
     QUEUE_FRAMES,
@@ -24,6 +23,7 @@ from hopsum.host_agent.stream import WorkerOptions
 from hopsum.host_agent.worker import Worker
 from hopsum.network.model import Network
 from hopsum.protocol.wire import Flag, frame_bytes
+from tests.support.columns import fragments_of
 from tests.support.protocol_world import result, star_plan, tree_plan
 
 PATH = StreamPath(round_trip=0.01, step=1.5)

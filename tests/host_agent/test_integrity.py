@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from hopsum.collectives.plan import JobPlan, PlanError, Results
-from hopsum.host_agent.codec import Frames, exponents_of, flags_of, fragments_of
+from hopsum.host_agent.codec import Frames
 from hopsum.host_agent.failure import JobFailed
 from hopsum.host_agent.plan_checks import KEY_BYTES
 from hopsum.host_agent.server import Server
@@ -18,6 +18,7 @@ from hopsum.host_agent.worker import Worker
 from hopsum.network.model import Network
 from hopsum.protocol.wire import CHECK_LANES, Flag, Reduction
 from tests.oracles.reference_check_lanes import ReferenceCheckLanes
+from tests.support.columns import exponents_of, flags_of, fragments_of
 from tests.support.protocol_world import (
     LANES,
     SERVER,

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from hopsum.collectives.plan import JobPlan, Results
-from hopsum.host_agent.codec import Frames, flags_of, sequences_of
+from hopsum.host_agent.codec import Frames
 from hopsum.host_agent.options import WorkerOptions
 from hopsum.host_agent.server import Server
 from hopsum.host_agent.worker import Worker
 from hopsum.network.model import Network
 from hopsum.protocol.tos import URGENT
 from hopsum.protocol.wire import QUESTION, REPLICATED_IP, Flag, Kind, Reduction, frame_view
+from tests.support.columns import flags_of, sequences_of
 from tests.support.protocol_world import (
     LANES,
     Faults,

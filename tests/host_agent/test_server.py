@@ -11,7 +11,7 @@ import pytest
 
 from hopsum.collectives.plan import JobPlan, PlanError, Results
 from hopsum.host_agent import server as server_module
-from hopsum.host_agent.codec import REDUCTION_AT, mark, tos_of
+from hopsum.host_agent.codec import REDUCTION_AT, mark
 from hopsum.host_agent.server import Server
 from hopsum.host_agent.server_set import ServerSet
 from hopsum.network.model import Network
@@ -25,6 +25,7 @@ from hopsum.protocol.wire import (
     frame_view,
     ipv4_checksum,
 )
+from tests.support.columns import tos_of
 from tests.support.protocol_world import (
     LANES,
     Seen,

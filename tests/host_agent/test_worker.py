@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from hopsum.collectives.plan import JobPlan, PlanError, Results
-from hopsum.host_agent.codec import TREE_AT, reduction_byte, reductions_of, tos_of
+from hopsum.host_agent.codec import TREE_AT, reduction_byte
 from hopsum.host_agent.failure import CallError, JobFailed
 from hopsum.host_agent.numbers import NumbersError, exponent_codes
 from hopsum.host_agent.server import Server
@@ -18,6 +18,7 @@ from hopsum.host_agent.stream import WorkerOptions
 from hopsum.host_agent.worker import Worker
 from hopsum.network.model import Network
 from hopsum.protocol.wire import Flag, Kind, Reduction, frame_view, ipv4_checksum
+from tests.support.columns import reductions_of, tos_of
 from tests.support.protocol_world import (
     LANES,
     Faults,

@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hopsum.collectives.plan import JobPlan, SwitchPart, TreePlan
-from hopsum.host_agent.bare_frames import are_bare
-from hopsum.host_agent.codec import Frames, flags_of, kinds_of
+from hopsum.host_agent.codec import Frames
 from hopsum.host_agent.server import Server
 from hopsum.host_agent.worker import Worker
 from hopsum.network.model import Host, Link, Network
@@ -38,6 +37,7 @@ from hopsum.protocol.wire import (
 )
 from tests.oracles.reference_switch import ReferenceSwitch
 from tests.packet.hopsum.switches import Build, Switch
+from tests.support.columns import are_bare, flags_of, kinds_of
 
 LANES = 32
 SLOTS = 1024
