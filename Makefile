@@ -16,7 +16,7 @@ MINUTES ?= 10
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help conformance setup system torch test-tools images wheels docs build run test test-fast test-acceptance test-slow search fuzz soak model-check fuzz-switch bench bench-switch bench-collectives bench-planning bench-jobs lint format stop clean
+.PHONY: help conformance setup system torch test-tools images wheels docs build run test test-fast test-acceptance test-slow search sanitize fuzz soak model-check fuzz-switch bench bench-switch bench-collectives bench-planning bench-jobs lint format stop clean
 
 help:  ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -43,6 +43,7 @@ $(READY): requirements.lock pyproject.toml p4switch/pyproject.toml src/hopsum/pr
 	$(PIP) -c requirements.lock setuptools grpcio-tools
 	$(PIP) -c requirements.lock --no-build-isolation -e ./p4switch -e '.[demo]'
 	$(BIN)/python -m hopsum.protocol.generate
+	@$(BIN)/python -c 'from hopsum.host_agent.datapath import library; library.library()' 2>&1 | tail -1
 	@touch $@
 
 # What tests, documents and the other extras need besides: all of the lock.
@@ -111,6 +112,14 @@ test-slow: setup  ## the long ones: whole systems
 
 search: setup  ## random searches with all their examples, of which `make test` tries a few
 	@$(RUN_TESTS) --processes 2 -m 'slow and not network and not long' --all-examples
+
+SANITIZED = tests/host_agent/datapath tests/host_agent/test_worker.py tests/host_agent/test_server.py \
+	tests/host_agent/test_root_worker.py tests/host_agent/test_frame_fuzz.py tests/host_agent/test_sure_calls.py
+
+sanitize: setup  ## tests of the compiled data path under AddressSanitizer and UndefinedBehaviorSanitizer
+	ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libubsan.so)" \
+		P4SWITCH_CFLAGS='-g -fsanitize=address,undefined -fno-sanitize-recover=undefined' \
+		$(BIN)/python -m pytest -q -n 2 $(SANITIZED)
 
 fuzz: setup  ## agents against mutated frames; FRAMES of each kind of agent and job
 	$(BIN)/python -m pytest -n 2 tests/host_agent/test_frame_fuzz.py --fuzz-frames $(FRAMES)

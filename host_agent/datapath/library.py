@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import threading
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -146,9 +148,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 """Types of the result of each function, and of its arguments."""
 
 
-def compiled(text: str) -> ctypes.PyDLL:
-    """Return a program of this kind, compiled. Raises NoCompilerError."""
-    path = compile_shared("datapath", text, (*FLAGS, "-O3", *_EXACT, *_STRICT))
+def _load(path: Path) -> ctypes.PyDLL:
     loaded = ctypes.PyDLL(str(path))  # calls are too short to let other threads run
     for name, (result, *arguments) in _FUNCTIONS.items():
         function = getattr(loaded, name)
@@ -156,10 +156,30 @@ def compiled(text: str) -> ctypes.PyDLL:
     return loaded
 
 
+def compile_program(text: str) -> Path:
+    """Return the shared object of a program of this kind. Raises NoCompilerError."""
+    return compile_shared("datapath", text, (*FLAGS, "-O3", *_EXACT, *_STRICT))
+
+
+def compiled(text: str) -> ctypes.PyDLL:
+    """Return a program of this kind, compiled. Raises NoCompilerError."""
+    return _load(compile_program(text))
+
+
+def packaged() -> Path:
+    """Return where a wheel has the shared object of this program, if it has one (setup.py)."""
+    digest = hashlib.sha256(program().encode()).hexdigest()[:16]
+    return Path(str(resources.files("hopsum.host_agent.datapath"))) / f"datapath-{digest}.so"
+
+
 @cache
 def library() -> ctypes.PyDLL:
-    """Return the compiled data path. Raises NoCompilerError."""
-    return compiled(program())
+    """Return the compiled data path: a wheel's own, or one that is compiled for this machine.
+
+    Raises NoCompilerError.
+    """
+    path = packaged()
+    return _load(path) if path.exists() else compiled(program())
 
 
 class OutputRows(ctypes.Structure):

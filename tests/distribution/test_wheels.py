@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -88,13 +89,20 @@ def _dependencies(name: str, extra: str = "") -> list[metadata.Distribution]:
     return list(found.values())
 
 
-def run(binaries: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The result of a command of the environment, in a folder; nothing refers to the checkout."""
+def run(
+    binaries: Path, folder: Path, *arguments: str, path: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """The result of a command of the environment, in a folder; nothing refers to the checkout.
+
+    `path`: instead of this environment's PATH.
+    """
     environment = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith("PYTHON") and name != "VIRTUAL_ENV"
     }
+    if path is not None:
+        environment["PATH"] = path
     return subprocess.run(
         [binaries / arguments[0], *arguments[1:]],
         capture_output=True,
@@ -104,6 +112,19 @@ def run(binaries: Path, folder: Path, *arguments: str) -> subprocess.CompletedPr
         env=environment,
         timeout=PATIENCE,
     )
+
+
+def test_the_data_path_is_compiled_and_the_tag_says_for_what(
+    wheels: list[Path], binaries: Path, tmp_path: Path
+) -> None:
+    """A machine without a compiler runs agents, too."""
+    _, libc = platform.libc_ver()
+    tag = f"py3-none-manylinux_{libc.replace('.', '_')}_{platform.machine()}.whl"
+    assert wheels[0].name.endswith(tag)
+    code = "from hopsum.host_agent.datapath.library import library; print(library()._name)"
+    done = run(binaries, tmp_path, "python", "-c", code, path="")
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()).is_relative_to(binaries.parent)
 
 
 def test_all_sources_are_in_the_wheel(wheels: list[Path]) -> None:
