@@ -40,10 +40,13 @@ def all_reduce(tensors: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArr
     padded[:, : tensors.shape[1]] = tensors
     total = np.zeros((len(codes), LANES), dtype=np.int64)
     for tensor in padded:
-        total += quantise(tensor.reshape(len(codes), LANES), codes, bits)
+        fragments = tensor.reshape(len(codes), LANES)
+        for row, values, code in zip(total, fragments, codes.tolist(), strict=True):
+            row += quantise(values, code, bits)
     assert np.abs(total).max(initial=0) < 1 << 31
-    sums = dequantise(total.astype(np.int32).astype(">i4"), codes, bits)
-    return sums.reshape(-1)[: tensors.shape[1]], codes
+    rows = zip(total.astype(np.int32), codes.tolist(), strict=True)
+    sums = [dequantise(row, code, bits) for row, code in rows]
+    return np.concatenate([*sums, np.zeros(0, np.float32)])[: tensors.shape[1]], codes
 
 
 def check_bound(tensors: NDArray[np.float32]) -> None:
