@@ -44,7 +44,8 @@ class Root:
             down=self._down.begin(whole=True),
         )
         self._address = ctypes.addressof(self._state)
-        self.stream.root = self.server.root = self
+        self.stream.junction = self
+        self.server.joined = True
         self._number()
 
     def _number(self) -> None:

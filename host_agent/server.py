@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,6 @@ from hopsum.host_agent.plan_checks import check_job, check_key, check_same_job
 from hopsum.host_agent.server_forms import ServerForms
 from hopsum.network.model import Network
 from hopsum.protocol.wire import serial_newer
-
-if TYPE_CHECKING:
-    from hopsum.host_agent.root import Root
 
 _MOST_SINGLES = 4096
 """Bypassed contributions that a server keeps, or one of each worker."""
@@ -138,8 +135,8 @@ class Server:
         self._network = network
         self._output: list[Frames] = []
         self._bound = _bind(plan, self.tree, network, key)
-        self.root: Root | None = None
-        """Where the worker of this host is joined to it."""
+        self.joined = False
+        """Whether the worker of this host is joined to it (`hopsum.host_agent.root`)."""
         self.repeats_history = False
         """Whether its last epoch began with sending the history to all, as some may miss it."""
         self._take_view()
@@ -152,7 +149,7 @@ class Server:
         copied = type(self).__new__(type(self))
         copied.__dict__.update(self.__dict__)
         copied._output = [batch.copy() for batch in self._output]
-        copied.root = None
+        copied.joined = False
         state, memory, kept = self._bound
         copied._bound = _Bound(_State.from_buffer_copy(state), memory.copy(), kept)
         copied._take_view()
@@ -248,7 +245,7 @@ class Server:
         self.plan, self.tree = plan, tree
         summed = any(hop.aggregate for stack in tree.up for hop in stack[:-1])
         self.repeats_history = summed or plan.results is Results.REPLICATED
-        if self.root is None and self.repeats_history:
+        if not self.joined and self.repeats_history:
             position = 0
             while position >= 0:
                 output = shared_output(self.most_output)

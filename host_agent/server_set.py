@@ -86,7 +86,7 @@ class ServerSet:
             server.receive(frames, now)
 
     def enter(self) -> list[int]:
-        """Leave ordinary sums to flows until `leave`; return their addresses (flow.h)."""
+        """Leave frames to flows until `leave`; return their addresses (flow.h)."""
         return [flow for server in self for flow in server.enter()]
 
     def leave(self, now: float) -> int:

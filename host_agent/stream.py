@@ -7,7 +7,7 @@ import ctypes
 from dataclasses import replace
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -41,9 +41,6 @@ from hopsum.network.model import Network
 from hopsum.protocol.tos import URGENT
 from hopsum.protocol.wire import QUESTION, Flag, Header, Hop, Kind, Reduction
 
-if TYPE_CHECKING:
-    from hopsum.host_agent.root import Root
-
 NO_CODE = -1
 """UNKNOWN of frames.h: the exponent byte of a first window before the prologue's result."""
 _LEAST_SEGMENTS = 16
@@ -68,6 +65,17 @@ _TIMED = {
     "asked_at",
 }
 """Fields of a slot that say when, or how often."""
+
+
+class Junction(Protocol):
+    """The joint of a stream with the server of its tree at the same host."""
+
+    @property
+    def up(self) -> int:
+        """The address of the output for frames of the stream."""
+
+    def exchange(self, now: float) -> list[Frames]:
+        """Deliver what waits; return the frames to send, each batch of one length."""
 
 
 class Stream:
@@ -95,7 +103,7 @@ class Stream:
         self._key = key
         self._options = options
         self._output = output
-        self.root: Root | None = None
+        self.junction: Junction | None = None
         """Where the tree's server is at this host."""
         self._tos = 0
         self._statistics = statistics
@@ -166,7 +174,7 @@ class Stream:
         for number, segment in zip(copied._numbers, copied._segments, strict=True):
             copied._point(number, segment)
         copied._set_frames()
-        copied.root = copy.deepcopy(self.root, memo)
+        copied.junction = copy.deepcopy(self.junction, memo)
         return copied
 
     def state_key(self) -> tuple[Any, ...]:
@@ -329,9 +337,9 @@ class Stream:
 
     def _send(self, act: Any, now: float) -> None:
         """Call a function of the stream that may send, with an output."""
-        if self.root is not None:
-            act(self.root.up)
-            self._output += self.root.exchange(now)
+        if self.junction is not None:
+            act(self.junction.up)
+            self._output += self.junction.exchange(now)
         else:
             output = shared_output(self.most_output)
             act(output.begin(whole=False))

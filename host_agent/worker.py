@@ -279,7 +279,7 @@ class Worker:
     # -- as flows
 
     def enter(self) -> list[int]:
-        """Leave ordinary results to flows until `leave`; return their addresses (flow.h)."""
+        """Leave frames and timers to flows until `leave`; return their addresses (flow.h)."""
         pairs = zip(self._all, self._calls_by_tree(), strict=True)
         return [flow for stream, calls in pairs for flow in stream.enter(calls)]
 

@@ -36,7 +36,7 @@ class Machine(Protocol):
         """Number of frames that may be batched; 0 if each is awaited, infinite if none can come."""
 
     def enter(self) -> list[int]:
-        """Leave ordinary frames, and the timers of these streams, to flows until `leave`.
+        """Leave frames, and the timers of their streams, to flows until `leave`.
 
         Returns the addresses of the flows (flow.h).
         """

@@ -109,7 +109,7 @@ class TrafficPriority:
             queue.machine.receive(frames, now)
 
     def enter(self) -> list[int]:
-        """Leave ordinary frames to flows until `leave`; return their addresses (flow.h)."""
+        """Leave frames and timers to flows until `leave`; return their addresses (flow.h)."""
         return [flow for queue in self._queues.values() for flow in queue.machine.enter()]
 
     def leave(self, now: float) -> int:
