@@ -190,15 +190,15 @@ def test_the_numbers_of_the_example() -> None:
     tensors = {n: np.array(fields[n].split(), dtype=np.float32) for n in names}
     codes = [int(exponent_codes(tensors[n], LANES, n)[0]) for n in names]
     assert codes == [int(code) for code in fields["exponent bytes"].split()]
-    common = np.array([max(codes)], dtype=np.uint8)
-    assert int(fields["common"]) == max(codes)
+    common = max(codes)
+    assert int(fields["common"]) == common
     total = np.zeros(4, dtype=np.int32)
     for n in names:
-        [values] = quantise(tensors[n][None, :], common, bits)
+        values = quantise(tensors[n], common, bits)
         assert values.tolist() == [int(v) for v in fields[f"quantised {n}"].split()]
         total += values
     assert total.tolist() == [int(v) for v in fields["sum"].split()]
-    [result] = dequantise(total[None, :], common, bits)
+    result = dequantise(total, common, bits)
     assert result.tolist() == [float(v) for v in fields["result"].split()]
 
 
