@@ -96,7 +96,7 @@ def test_a_waiting_job_reports_its_reason_and_continues_without_its_spine(run: R
     leaf = ask_while_a_worker_stands_still(run)
     spine = replan_around_a_spine(run)
     report = run.finish()
-    assert report["switches"][leaf]["inspected"] >= 256
+    assert report["switches"][leaf]["inspected"] > 0
     assert report["retransmissions"] > 0
     assert f"switch {spine} failed: job 1 continues in epoch 2" in run.log.read_text()
 
@@ -116,7 +116,8 @@ def ask_while_a_worker_stands_still(run: Run) -> str:
         leaf, fragment = waiting[0]["switch"], waiting[0]["fragment"]
         assert waiting[0]["neighbour"] == "h2"
         slots = hopsum("slots", leaf, "--job", "1")
-        assert len(slots) == 256
+        _, plan = ControllerClient().describe(1)
+        assert len(slots) == 2 * plan.in_flight
         (slot,) = [s for s in slots if s["fragment"] == fragment and s["state"] == "waiting"]
         assert slot["count"] == slot["fan_in"] - 1
         (job,) = hopsum("status")

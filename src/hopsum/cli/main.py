@@ -227,7 +227,7 @@ def main() -> None:
         # The latter before a subcommand runs, while Typer reads its options.
         notes = getattr(interrupted, "__notes__", ())
         typer.echo("; ".join(("interrupted", *notes)), err=True)
-        sys.exit(128 + signal.SIGINT)
+        sys.exit(getattr(interrupted, "exit_code", 128 + signal.SIGINT))
     except Exception as error:
         # Rooms that know nothing of hopsum's base class name their exit code alone.
         code = getattr(error, "exit_code", None)
