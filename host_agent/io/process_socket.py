@@ -15,7 +15,7 @@ import socket
 import stat
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -118,7 +118,8 @@ class Request:
 
 
 class ProcessSocket:
-    """Listens at `name` for the processes of `host`, which `submit` and attend jobs.
+    """Listens at `name` for the processes of `host`, which `submit` and attend jobs; where that
+    is empty, all that come are passed to `accept`.
 
     It never waits: `turn` is called when a descriptor that it had watched is readable; then there
     may be something for `Attendance.take`. Raises SocketTaken.
@@ -150,32 +151,56 @@ class ProcessSocket:
         """Users who have submitted jobs here."""
         self._answers: deque[tuple[_Connection, int | str]] = deque()
         """Answers to submissions: the job's number, or why there is none."""
-        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._server.setblocking(False)
+        self._server = self._listen(name) if name else None
+        self._answered = Wakeup()
+        self._full_sockets = select.epoll()
+        """Watches for room in those that messages wait for."""
+        own = (self._server, self._answered, self._full_sockets)
+        self._own = [each.fileno() for each in own if each is not None]
+        for descriptor in self._own:
+            watch(descriptor)
+
+    def _listen(self, name: str) -> socket.socket:
+        server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        server.setblocking(False)
         try:
-            _bind(self._server, name)
-            self._server.listen()
+            _bind(server, name)
+            server.listen()
         except OSError as error:
-            self._server.close()
+            server.close()
             holder = listener_at(_address(name)) or "another process"
             raise SocketTaken(
-                f"host {host}: cannot listen for processes at {name}: {error.strerror}"
+                f"host {self._host}: cannot listen for processes at {name}: {error.strerror}"
                 + (f", by {holder}" if error.errno == errno.EADDRINUSE else "")
                 + "; end that, or give this agent and its processes another address (--socket, "
                 "HOPSUM_AGENT)"
             ) from None
-        self._answered = Wakeup()
-        self._full_sockets = select.epoll()
-        """Watches for room in those that messages wait for."""
-        self._own = [each.fileno() for each in (self._server, self._answered, self._full_sockets)]
-        for descriptor in self._own:
-            watch(descriptor)
+        return server
+
+    @property
+    def connected(self) -> int:
+        """Number of processes."""
+        return len(self._connections)
+
+    @property
+    def attended(self) -> Collection[int]:
+        """Jobs that processes attend, have attended, or are awaited for."""
+        return self._attendances.keys()
 
     def attendance(self, job: int) -> Attendance:
         """Return the attendance of a job, by a process that has connected or will."""
         if job not in self._attendances:
             self._attendances[job] = Attendance(job, self._host, self._forget)
         return self._attendances[job]
+
+    def end(self, job: int) -> None:
+        """End the attendance of a job that is over here, if it is not closed already.
+
+        It may have failed before its processes were to be told that it has begun.
+        """
+        attendance = self._attendances.get(job)
+        if attendance is not None:
+            attendance.close(f"job {job} is over on host {self._host}")
 
     def _forget(self, attendance: Attendance) -> None:
         if self._attendances.get(attendance.job) is attendance:
@@ -184,9 +209,9 @@ class ProcessSocket:
 
     def turn(self, ready: set[int]) -> None:
         """Process readable descriptors."""
-        if self._server.fileno() in ready:
+        if self._server is not None and self._server.fileno() in ready:
             try:
-                self._accept(self._server.accept()[0])
+                self.accept(self._server.accept()[0])
                 self._full = False
             except (BlockingIOError, ConnectionError):
                 pass
@@ -221,7 +246,8 @@ class ProcessSocket:
                 connection.say({"kind": "ended", "why": str(refusal)})
                 self._drop(descriptor)
 
-    def _accept(self, accepted: socket.socket) -> None:
+    def accept(self, accepted: socket.socket) -> None:
+        """Take in a process that is connected, or say why not and close."""
         accepted.setblocking(False)
         connection = _Connection(accepted, self._full_sockets)
         users = Counter(known.user for known in self._connections.values())
@@ -250,6 +276,10 @@ class ProcessSocket:
             del self._exits[connection.exit]
             self._unwatch(connection.exit)
         connection.close()
+        # A job that begins later learns of those that are gone, but many never do.
+        abandoned = [each for each in self._attendances.values() if each.abandoned]
+        for attendance in abandoned[:-MOST_OF_USER]:
+            self._forget(attendance)
 
     def _obey(self, connection: _Connection, message: Message | CallPacket) -> None:
         if connection.ending:
@@ -302,7 +332,7 @@ class ProcessSocket:
         if owner is not None and user not in (0, owner):
             raise _Refused(_not_yours(job, owner, user))
         early = sum(
-            attendance.unknown and attendance.user == user
+            attendance.unknown and not attendance.abandoned and attendance.user == user
             for attendance in self._attendances.values()
         )
         if user and early >= MOST_OF_USER:
@@ -356,10 +386,11 @@ class ProcessSocket:
             self._drop(descriptor)
         for descriptor in self._own:
             self._unwatch(descriptor)
-        self._server.close()
+        if self._server is not None:
+            self._server.close()
         self._full_sockets.close()
         self._answered.close()
-        if not self.name.startswith("@"):
+        if self.name and not self.name.startswith("@"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.name)  # noqa: PTH108 - as bound
 
@@ -386,6 +417,11 @@ class Attendance:
     def unknown(self) -> bool:
         """Whether a process attends it, and the job has not started here."""
         return bool(self._connections) and self._ranks is None
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether all that attended it are gone, and the job has not started here."""
+        return self.unknown and all(each.gone for each in self._connections.values())
 
     @property
     def user(self) -> int | None:

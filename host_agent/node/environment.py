@@ -322,7 +322,7 @@ class Environment(Protocol):
         """Open the stream of a job."""
 
     def leave(self, stream: Stream) -> None:
-        """Forget a job's operations, and end its stream after the last messages."""
+        """Forget a job's operations and processes, and end its stream after the last messages."""
 
     def counters(self, now: float) -> Mapping[int, Counted]:
         """Return the counters of the host's interfaces by port (`hopsum.host_agent.interfaces`)."""

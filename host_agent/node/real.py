@@ -162,6 +162,8 @@ class RealEnvironment:
     def leave(self, stream: Stream) -> None:
         """Forget a job's operations, and end its stream."""
         self.pool.drop(stream.job)
+        if self.processes is not None:
+            self.processes.end(stream.job)
         if isinstance(self._port, LinksPort) and self._port.interfaces:
             self._port.use_links(stream.job, {})
         client: Any = stream

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from hopsum.host_agent.io.process_socket import (
     SocketTaken,
 )
 from hopsum.host_agent.io.socket_peers import peer_of
+from hopsum.host_agent.node.real import RealEnvironment
 from hopsum.host_agent.process_calls import (
     ALL,
     BARRIER,
@@ -557,6 +559,36 @@ def test_a_job_is_attended_by_the_user_who_handed_it_in(
     for job in (100, 101, 102):
         third.say({"kind": "attend", "job": job, "rank": 0})
     assert "job 102: user 1003 attends 2 jobs that this host does not know" in third.hear()["why"]
+
+
+def test_jobs_that_never_begin_here_count_as_long_as_their_processes_are_there(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user whose jobs fail before they begin on this host can go on."""
+    monkeypatch.setattr(process_socket, "MOST_OF_USER", 2)
+    for job in range(100, 106):
+        process = as_user(host, 1003)
+        process.say({"kind": "attend", "job": job, "rank": 0})
+        process.socket.close()
+        host.turn()
+    assert len(host.socket.attended) <= 2
+    last = as_user(host, 1003)
+    last.say({"kind": "attend", "job": JOB, "rank": 0})
+    host.socket.attendance(JOB).start(["h1"], rooted=False)
+    assert last.hear()["kind"] == "started"
+
+
+def test_a_process_is_told_that_its_job_is_over_before_it_began_here(host: Host) -> None:
+    process = Process(host)
+    process.say({"kind": "attend", "job": JOB, "rank": 0})
+    environment = RealEnvironment("h1", lambda descriptor: None, lambda descriptor: None)
+    environment.processes = host.socket
+    stream: Any = SimpleNamespace(job=JOB, fileno=lambda: 0, close=lambda: None)
+    environment.leave(stream)
+    assert process.hear() == {"kind": "ended", "why": f"job {JOB} is over on host h1"}
+    assert not host.socket.attended
+    environment.leave(stream)
+    environment.close()
 
 
 def as_user(host: Host, user: int) -> Process:
