@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 from hopsum.host_agent import codec
 from hopsum.host_agent.c_structures import c_fields
+from hopsum.host_agent.datapath.library import NESTED
+from hopsum.host_agent.numbers import c_factors, worker_bits
 from hopsum.host_agent.process_calls import REDUCTIONS, SUM, TYPES, CallPacket, Mailbox
 from hopsum.host_agent.segment import Remark, Tensor
 from hopsum.protocol.wire import Reduction
@@ -78,7 +80,7 @@ class AnsweredCall(NamedTuple):
 class _Calls(ctypes.Structure):
     """`struct calls` of calls.c."""
 
-    _fields_ = c_fields("datapath/calls.c", "calls")
+    _fields_ = c_fields("datapath/calls.c", "calls", NESTED)
 
 
 class SureCalls:
@@ -98,11 +100,13 @@ class SureCalls:
         self._began: NDArray[np.float64] = np.zeros(len(expected))
         self._ended: NDArray[np.float64] = np.zeros(len(expected))
         self._collected = 0
+        self._factors = c_factors(worker_bits(ranks))
         self._state = _Calls(
             expected=self._rows.ctypes.data,
             memories=mailbox.addresses.ctypes.data,
             bytes=mailbox.sizes.ctypes.data,
             values=self._values.ctypes.data,
+            factors=self._factors,
             began=self._began.ctypes.data,
             ended=self._ended.ctypes.data,
             socket=mailbox.descriptor,

@@ -34,6 +34,8 @@ struct calls {
     const int64_t *bytes;
     /* Values of the call under way, which become its result. */
     int32_t *values;
+    /* Of the ranks, which may be more than the stream's workers. */
+    struct factors factors;
     /* When calls began and ended, by place in `expected`. */
     double *began, *ended;
     int64_t socket, count, ranks, next;
@@ -70,7 +72,7 @@ static int take_values(struct stream *s, const struct packet *p, const void *mem
         c->own = exponent_code(memory, e->elements);
         if (c->own == UNKNOWN || c->own > e->code)
             return 0;
-        quantise(&s->factors, memory, e->elements, e->code, c->values);
+        quantise(&c->factors, memory, e->elements, e->code, c->values);
         return 1;
     }
     if ((int64_t)p->magnitude * c->ranks > INT32_MAX)
@@ -89,7 +91,7 @@ static void give_values(const struct stream *s, void *memory)
     const struct expected *e = &s->calls->expected[s->calls->next];
     const int32_t *values = s->calls->values;
     if (e->scaled) {
-        dequantise(&s->factors, values, e->elements, e->code, memory);
+        dequantise(&s->calls->factors, values, e->elements, e->code, memory);
         return;
     }
     for (uint32_t i = 0; i < e->elements; i++) {
