@@ -15,7 +15,7 @@ from hopsum.network.model import Network
 from hopsum.planning.model.request import PlanRequest
 from hopsum.planning.registry import plan_job
 from hopsum.protocol.wire import Flag, Header, Hop, Kind, Reduction, carries_lanes, frame_template
-from tests.support import flows
+from hopsum.simulation import flows
 
 LANES = 32
 ROOT, OTHER = 0, 1

@@ -19,7 +19,7 @@ from hopsum.host_agent.numbers import NumbersError
 from hopsum.host_agent.process_calls import ALL, BARRIER, PARTS, REDUCTIONS, SUM, TYPES, CallPacket
 from hopsum.host_agent.sure_calls import AnsweredCall, SureCalls
 from hopsum.protocol.tos import tos_of_level
-from tests.support.process_hosts import ProcessHosts
+from tests.support.process_hosts import MEMORY_BYTES, ProcessHosts
 from tests.support.protocol_world import LANES
 from tests.support.search import examples
 
@@ -260,7 +260,7 @@ def test_magnitudes_of_which_no_word_was_sent_are_seen(sure: ProcessHosts) -> No
 
 def test_memory_that_comes_later_is_used(sure: ProcessHosts) -> None:
     for process in sure.processes:
-        process.share()
+        process.share(MEMORY_BYTES)
     sure.settle()
     assert (call(sure, [ONES] * 2, packet(memory=1))[0] == 2).all()
     assert sure.by_flow

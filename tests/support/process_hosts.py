@@ -1,14 +1,11 @@
 """Hosts whose processes call for sums at real sockets, with members and a server, in virtual time.
 
 Frames go from worker to server and back, some get lost. With `as_flow` the hosts do what a port
-does with flows (`tests.support.flows`).
+does with flows (`hopsum.simulation.flows`).
 """
 
 from __future__ import annotations
 
-import fcntl
-import json
-import os
 import select
 import socket
 import time
@@ -16,9 +13,6 @@ from collections.abc import Callable
 from random import Random
 from types import SimpleNamespace
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from hopsum.collectives.choices import DataType
 from hopsum.collectives.messages import network_message, plan_message
@@ -30,13 +24,12 @@ from hopsum.host_agent.datapath.library import Flow
 from hopsum.host_agent.io.process_socket import ProcessSocket
 from hopsum.host_agent.node.member import Member
 from hopsum.host_agent.node.work import Work
-from hopsum.host_agent.numbers import exponent_codes
-from hopsum.host_agent.process_calls import BARRIER, CALL, DONE, CallPacket
 from hopsum.host_agent.server import Server
 from hopsum.host_agent.session import AgentSession
 from hopsum.host_agent.task import task_from
 from hopsum.protocol import hopsum_pb2 as pb
-from tests.support import flows
+from hopsum.simulation import flows
+from hopsum.simulation.processes import Process
 from tests.support.machine import unique
 from tests.support.protocol_world import SERVER, at_server, at_worker, star_plan
 
@@ -47,71 +40,11 @@ _DESTINATION = slice(30, 34)
 """IPv4 destination of a frame."""
 
 
-class Process:
-    """A rank, which has one memory a call."""
-
-    def __init__(self, name: str) -> None:
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.socket.connect(f"\0{name[1:]}")
-        self.socket.setblocking(False)
-        self.ends: dict[int, str] = {}
-        self.memories: list[NDArray[np.uint8]] = []
-        self._number = 0
-
-    def say(self, message: dict[str, Any], *descriptors: int) -> None:
-        socket.send_fds(self.socket, [json.dumps(message).encode()], descriptors)
-
-    def share(self) -> None:
-        """Share another memory."""
-        descriptor = os.memfd_create("test", os.MFD_ALLOW_SEALING)
-        os.ftruncate(descriptor, MEMORY_BYTES)
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
-        self.say(
-            {"kind": "memory", "memory": len(self.memories), "bytes": MEMORY_BYTES}, descriptor
-        )
-        self.memories.append(np.memmap(os.fdopen(descriptor, "r+b"), np.uint8))
-
-    def barrier(self) -> int:
-        """Call for a barrier; return the call's number."""
-        return self._send(CallPacket(BARRIER, *[0] * 9))
-
-    def call(self, packet: CallPacket, values: NDArray[Any]) -> int:
-        """Make a call of values, in the memory of its packet; return its number."""
-        self.memories[packet.memory][: values.nbytes] = values.view(np.uint8)
-        if values.dtype == np.float32 and not packet.reduction:
-            finite = np.where(np.isfinite(values), values, np.float32(0))
-            magnitude = int(exponent_codes(finite, len(values), "")[0])
-        elif values.dtype == np.int32 and not packet.reduction:
-            magnitude = int(np.abs(values.astype(np.int64)).max())
-        else:
-            magnitude = 0
-        return self._send(packet._replace(elements=len(values), magnitude=magnitude))
-
-    def _send(self, packet: CallPacket) -> int:
-        number, self._number = self._number, self._number + 1
-        self.socket.send(CALL.pack(*packet._replace(number=number)))
-        return number
-
-    @property
-    def all_ended(self) -> bool:
-        """Whether all its calls have ended."""
-        return len(self.ends) == self._number
-
-    def hear(self) -> None:
-        """Take the agent's messages in."""
-        while True:
-            try:
-                data = self.socket.recv(1 << 17)
-            except BlockingIOError:
-                return
-            if not data:
-                return
-            if data[0] == DONE:
-                self.ends[int.from_bytes(data[8:], "little")] = "done"
-                continue
-            message = json.loads(data)
-            if message["kind"] == "failed":
-                self.ends[message["call"]] = f"{message['why']} {message['whose']}"
+def connected(name: str) -> Process:
+    """A process that is connected to an agent's socket."""
+    end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    end.connect(f"\0{name[1:]}")
+    return Process(end)
 
 
 class ProcessHosts:
@@ -155,10 +88,10 @@ class ProcessHosts:
         self._watched: dict[str, set[int]] = {host: set() for host in self.plan.workers}
         self.sockets = {host: self._listen(host) for host in self.plan.workers}
         names = [] if elsewhere else [each.name for each in self.sockets.values()]
-        self.processes = [Process(name) for name in names]
+        self.processes = [connected(name) for name in names]
         for rank, process in enumerate(self.processes):
             process.say({"kind": "attend", "job": self.plan.job, "rank": rank})
-            process.share()
+            process.share(MEMORY_BYTES)
         for host in self.plan.workers:
             self._start(host)
 

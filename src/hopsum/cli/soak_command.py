@@ -165,6 +165,7 @@ def _show(summary: Summary, output: Path) -> None:
         ("jobs", _counts(summary.jobs)),
         ("schedules with", _counts(summary.faults)),
         ("injected", _counts(summary.injected)),
+        ("process calls", _counts(summary.calls)),
         ("failures", str(len(summary.failures))),
         *(
             [("interrupted", f"after {summary.schedules:,} schedules")]
@@ -192,6 +193,7 @@ def _summary_dict(summary: Summary, output: Path) -> dict[str, Any]:
         "jobs": dict(sorted(summary.jobs.items())),
         "schedules_with": dict(sorted(summary.faults.items())),
         "injected": dict(sorted(summary.injected.items())),
+        "calls": dict(sorted(summary.calls.items())),
         "failures": [
             {
                 "seed": failure.schedule.seed,

@@ -121,7 +121,7 @@ class _Host:
             stream.kill()
         self.streams.clear()
         self.cluster.exchange.end_client(self.name)
-        self.agent.agent.close()
+        self.agent.close()
 
     def _news(self) -> None:
         if not self._advancing:

@@ -11,7 +11,10 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf, nextafter
+from socket import socket
 from typing import Any
+
+import numpy as np
 
 from hopsum.collectives.execution import Execution
 from hopsum.coordination.encoding import framed
@@ -29,16 +32,19 @@ from hopsum.host_agent.node.host import HostAgent
 from hopsum.host_agent.node.operation_pool import Completed
 from hopsum.host_agent.node.work import Work
 from hopsum.host_agent.session import Assignment
-from hopsum.host_agent.task import TaskError, task_from
+from hopsum.host_agent.task import task_from
 from hopsum.host_agent.timeout import earliest
 from hopsum.network.model import Network
 from hopsum.network.paths import PlainRoutes
 from hopsum.protocol.wire import Address
+from hopsum.simulation.flows import VirtualPort
+from hopsum.simulation.processes import Door
 from hopsum.simulation.stream import BASE_PORT, PROTOCOL, RECEIVE_BUFFER, TCP_PROTOCOL, StreamMember
 from hopsum.simulation.world import Frames, World
 
 GRADIENT_SECONDS = 1e-4
 """Seconds between two gradients of a step that become ready at one worker."""
+NO_FRAMES = np.empty((0, 0), np.uint8)
 TCP_HEADERS = 66
 """Ethernet, IPv4 and TCP with timestamps, bytes."""
 _PORTS = 1 << 16
@@ -61,6 +67,8 @@ class VirtualHosts:
         self.work = work or (lambda assignment: Work(task_from(assignment.task)))
         self.groups: dict[int, Group] = {}
         """Coordination groups, by job."""
+        self.calls_by_flows = 0
+        """Calls of processes that flows took, on hosts that have ended."""
         self.clocks: defaultdict[str, HostClock] = defaultdict(HostClock)
         """Clocks of the hosts' machines, which outlive their agents."""
         self._ports: dict[tuple[int, int], int] = {}
@@ -128,6 +136,9 @@ class VirtualHost:
         """Transports by job, including closed ones, which may still have to retransmit."""
         self._coordinations: dict[int, VirtualCoordination] = {}
         self.agent = HostAgent(self, node)
+        self._port = VirtualPort(self.agent.traffic)
+        self.door: Door | None = None
+        """Where processes meet the agent, once the first of them or a job of theirs has come."""
 
     @property
     def now(self) -> float:
@@ -142,19 +153,40 @@ class VirtualHost:
     def receive(self, frames: Frames, now: float) -> None:
         """Receive frames: TCP, and frames for the agent."""
         now = self.now
+        others = False
         streams = self._streams()
         if streams:
             tcp = frames[:, PROTOCOL] == TCP_PROTOCOL
             for stream in streams:
                 stream.receive(frames[tcp], now)
+            others = bool(tcp.any())
             frames = frames[~tcp]
-        if len(frames):
-            self.agent.traffic.receive(frames, now)
-        self.advance()
+        if not self._goes_on(frames, now) or others:
+            self.advance()
+
+    def _goes_on(self, frames: Frames, now: float, *, calls: bool = False) -> bool:
+        """Process frames; return whether flows go on, and the agent has nothing to do.
+
+        They run at hosts with processes, which alone hand them `calls`.
+        """
+        left: Frames | None = frames
+        if self.door is not None:
+            left = self._port.run(frames, now, calls=calls)
+        if left is None:
+            self._wake_processes()
+            return True
+        if len(left):
+            self.agent.traffic.receive(left, now)
+        return False
 
     def tick(self, now: float) -> None:
         """Run due timers."""
         now = self.now
+        if self._port.runs and self._goes_on(NO_FRAMES, now):
+            others = self._others_due
+            if others is None or others > now:
+                return
+            self._port.leave(now)
         for stream in self._streams():
             stream.tick(now)
         self.agent.tick(now)
@@ -164,7 +196,7 @@ class VirtualHost:
 
     def take_output(self) -> list[Frames]:
         """Return the frames to send."""
-        output = self.agent.take_output()
+        output = self._port.take_output() + self.agent.take_output()
         for stream in self._streams():
             output += stream.take_output()
         return output
@@ -177,21 +209,64 @@ class VirtualHost:
 
     @property
     def _due(self) -> float | None:
+        return earliest(self._port.deadline, self._others_due)
+
+    @property
+    def _others_due(self) -> float | None:
+        """Return when something is due but timers of flows."""
         dues = [stream.deadline for stream in self._streams()]
         dues += [coordination.deadline for coordination in self._coordinations.values()]
         return earliest(self.agent.deadline, *dues)
 
     def advance(self) -> None:
         """Let the agent advance as far as possible at this instant."""
+        self._port.leave(self.now)
         self._awake = True
         while self._awake:
             self._awake = False
             self.agent.advance(self.now)
+            if self.door is not None and self.door.turn():
+                self._awake = True
+        self._wake_processes()
+
+    def _wake_processes(self) -> None:
+        if self.door is not None:
+            self.door.wake()
 
     def go_on(self) -> None:
         """Let the agent process an event other than a frame, and send the resulting frames."""
         self.advance()
         self._hosts.world.flush(self.name)
+
+    # -- for processes
+
+    def connect(self, wake: Callable[[], None]) -> socket:
+        """Connect a process; return its end. `wake`: called when it may have news.
+
+        After it has said something, or closed its end (`Door.disconnect`), call `hear`.
+        """
+        return self._opened().connect(wake)
+
+    def hear(self) -> None:
+        """Take in what processes have said."""
+        if self._goes_on(NO_FRAMES, self.now, calls=True) and not self._opened().turn():
+            self._hosts.world.flush(self.name)
+        else:
+            self.go_on()
+
+    def _opened(self) -> Door:
+        if self.door is None:
+            self.door = Door(self.name)
+        return self.door
+
+    def close(self) -> None:
+        """End as a process that is killed: no connection says why."""
+        self._port.leave(self.now)
+        self._hosts.calls_by_flows += self._port.called
+        if self.door is not None:
+            self.door.socket.close()
+        self.agent.close()
+        self._wake_processes()
 
     # -- for the agent
 
@@ -250,8 +325,8 @@ class VirtualHost:
         return made
 
     def process_tensors(self, job: int) -> Handover:
-        """Raise: only agents run in virtual time."""
-        raise TaskError(f"job {job}: tensors of processes: expected Mininet, or real hosts")
+        """Return the attendance for processes that `connect`."""
+        return self._opened().socket.attendance(job)
 
     def attend(self, job: int) -> Stream:
         """Open the stream of a job."""
@@ -263,6 +338,8 @@ class VirtualHost:
         self._completed = [done for done in self._completed if done.job != stream.job]
         self._hosts.world.use_links(self.name, stream.job, {})
         self._transports.pop(stream.job, None)
+        if self.door is not None:
+            self.door.socket.end(stream.job)
         self._coordinations.pop(stream.job, None)
         self._leave(stream)
 

@@ -31,9 +31,9 @@ from hopsum.protocol.wire import (
     frame_template,
     ipv4_checksum,
 )
+from hopsum.simulation import flows
 from tests.oracles.reference_check_lanes import ReferenceCheckLanes
 from tests.oracles.reference_server import ReferenceServer
-from tests.support import flows
 from tests.support.protocol_world import LANES, star_plan, tree_plan
 from tests.support.search import examples
 

@@ -16,7 +16,7 @@ from hopsum.host_agent.codec import JOB_START
 from hopsum.host_agent.datapath.library import ROOM, Flow, OutputRows
 from hopsum.host_agent.io import port as port_module
 from hopsum.host_agent.io.port import FlowPort, Frames, PacketPort, RunOutcome
-from tests.support.flows import CALL, RECEIVE, TICK
+from hopsum.simulation.flows import CALL, RECEIVE, TICK
 from tests.support.machine import PATIENCE
 
 KEY = 0x000107

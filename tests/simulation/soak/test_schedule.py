@@ -33,7 +33,7 @@ def test_seeds_give_all_that_is_tried() -> None:
     assert sum(kind.startswith("forged") for kind in kinds) == 8
     jobs = [job for schedule in schedules for job in schedule.jobs]
     assert len({job.algorithm for job in jobs}) >= 6
-    assert {job.kind for job in jobs} == {"random", "digits"}
+    assert {job.kind for job in jobs} == {"random", "digits", "process"}
     assert {bool(network_of(s.network).switches) for s in schedules[:200]} == {True, False}
 
 

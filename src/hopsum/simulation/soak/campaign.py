@@ -47,12 +47,16 @@ class Failure:
 
 @dataclass(slots=True)
 class Summary:
-    """Summary of schedules. `faults`: number of schedules with each kind of fault."""
+    """Summary of schedules. `faults`: number of schedules with each kind of fault.
+
+    `calls`: of processes, by how they ended.
+    """
 
     schedules: int = 0
     jobs: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     injected: Counter[str] = field(default_factory=Counter)
+    calls: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
     events: int = 0
     failures: list[Failure] = field(default_factory=list)
@@ -64,6 +68,7 @@ class Summary:
         self.jobs.update(outcome for outcome, _ in result.jobs.values())
         self.faults.update({kind_of(fault) for fault in result.schedule.faults} or {"none"})
         self.injected.update(result.injected)
+        self.calls.update(result.calls)
         self.seconds += result.seconds
         self.events += result.events
 

@@ -14,7 +14,7 @@ from hopsum.collectives.choices import (
     DataType,
     Results,
 )
-from hopsum.collectives.workload import DIGITS, RANDOM
+from hopsum.collectives.workload import DIGITS, PROCESS, RANDOM
 from hopsum.network.model import Network
 from hopsum.protocol.wire import HOPS_DEFAULT, frame_bytes
 from hopsum.simulation.faults import Outage, Trouble, outage_targets
@@ -31,8 +31,10 @@ from hopsum.simulation.soak.schedule import (
     Forgery,
     JobEntry,
     LinkEntry,
+    Mishap,
     NetworkEntry,
     Noise,
+    RankFault,
 )
 
 FRAGMENTS = (10, 30, 100)
@@ -40,6 +42,8 @@ FRAGMENTS = (10, 30, 100)
 REORDERED = 16
 """Packets by which some noise reorders frames, at the rate of the fastest link."""
 LANES = 32
+PROCESSES = 0.3
+"""Fraction of jobs whose tensors come from processes, among those that allow it."""
 SPAN = 3.0
 """Seconds in which jobs and faults begin."""
 STOPS = (0.02, 0.3, 1.0, 3.5, 6.0, 12.0)
@@ -55,6 +59,9 @@ def make_schedule(seed: int) -> FaultSchedule:
     built = network_of(network)
     jobs = tuple(_job(rng, built, number) for number in range(rng.choice([1, 1, 2, 2, 3, 5])))
     faults = _faults(rng, built)
+    # Of their own, so that all else of a seed stays as it was.
+    own = random.Random(f"soak/{seed}/processes")
+    jobs = tuple(_of_processes(own, job) if own.random() < PROCESSES else job for job in jobs)
     if rng.random() < 0.2:
         jobs = tuple(
             replace(
@@ -174,6 +181,39 @@ def _job(rng: random.Random, network: Network, number: int) -> JobEntry:
         seed=rng.randrange(1 << 16),
         cancel=round(start + 3 * rng.random(), 3) if rng.random() < 0.08 else 0.0,
         collective=collective,
+    )
+
+
+def _of_processes(rng: random.Random, job: JobEntry) -> JobEntry:
+    """Return a job whose tensors come from processes, if switches or a server can sum them."""
+    if job.algorithm not in (Algorithm.IN_NETWORK, Algorithm.SERVER):
+        return job
+    if job.planner == "embedding":
+        # Its plans may have parts among hosts, which such jobs refuse.
+        return job
+    ranks: list[str] = []
+    if rng.random() < 0.6:
+        most = rng.choice([2, 3])
+        ranks = [host for host in job.workers for _ in range(rng.randint(1, most))]
+        if rng.random() < 0.2:
+            rng.shuffle(ranks)
+    calls = rng.choice([3, 12, 30, 60])
+    longest = [1, 32, 100] if calls > 12 else [1, 32, 100, 600, 1500]
+    number = len(ranks or job.workers)
+    mishaps = [
+        RankFault(rng.randrange(number), rng.randrange(calls), rng.choice([*Mishap]))
+        for _ in range(rng.choice([0, 0, 1, 3]))
+    ]
+    return replace(
+        job,
+        kind=PROCESS,
+        servers=() if job.rooted and rng.random() < 0.5 else job.servers,
+        ranks=tuple(ranks),
+        elements=rng.choice(longest),
+        rounds=calls,
+        outstanding=rng.choice([1, 1, 1, 4]),
+        mishaps=tuple(mishaps),
+        collective=Collective.ALL_REDUCE,
     )
 
 

@@ -102,7 +102,14 @@ def _simpler_jobs(job: JobEntry) -> Iterator[JobEntry]:
         for worker in job.workers:
             left = tuple(w for w in job.workers if w != worker)
             if not job.rooted or len(left) > 1:
-                yield replace(job, workers=left, servers=left if job.rooted else job.servers)
+                servers = left if job.rooted else job.servers
+                ranks = tuple(rank for rank in job.ranks if rank != worker)
+                yield replace(job, workers=left, servers=servers, ranks=ranks)
+    for at, rank in enumerate(job.ranks):
+        if job.ranks.count(rank) > 1:
+            yield replace(job, ranks=job.ranks[:at] + job.ranks[at + 1 :])
+    for mishap in job.mishaps:
+        yield replace(job, mishaps=tuple(each for each in job.mishaps if each != mishap))
     if job.collective is not Collective.ALL_REDUCE:
         yield replace(job, collective=Collective.ALL_REDUCE)
     elif len(job.servers) > 1:
@@ -119,6 +126,7 @@ def _simpler_jobs(job: JobEntry) -> Iterator[JobEntry]:
         "results",
         "first_fragment",
         "integrity",
+        "outstanding",
     ):
         if getattr(job, name) != getattr(usual, name):
             yield replace(job, **{name: getattr(usual, name)})

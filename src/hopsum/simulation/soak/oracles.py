@@ -8,7 +8,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
 
-from hopsum.collectives.workload import WorkloadSpec
+from hopsum.collectives.workload import PROCESS, WorkloadSpec
 from hopsum.controller.dataplane.rules import SwitchRules, rules_for
 from hopsum.controller.jobs.cluster import Cluster
 from hopsum.controller.jobs.job import Job
@@ -149,4 +149,5 @@ def predictable(job: Job) -> bool:
         and bool(plan.trees)
         and not plan.host_parts
         and not job.spec.task.vectors
+        and job.spec.task.workload.kind != PROCESS
     )

@@ -17,7 +17,7 @@ import grpc
 
 from hopsum.collectives.choices import LEVEL_WISE, SCHEDULE_NAMES, DataType
 from hopsum.collectives.task_messages import workload_message
-from hopsum.collectives.workload import WorkloadSpec
+from hopsum.collectives.workload import PROCESS, WorkloadSpec
 from hopsum.controller.dataplane.driver import State
 from hopsum.controller.dataplane.pipeline import Pipeline
 from hopsum.controller.jobs.cluster import Cluster
@@ -52,6 +52,7 @@ from hopsum.simulation.soak.oracles import (
     predictable,
     unpredicted_bytes,
 )
+from hopsum.simulation.soak.processes import Ranks
 from hopsum.simulation.soak.schedule import (
     Attack,
     ClockDrift,
@@ -75,6 +76,8 @@ LOOK_SECONDS = 0.25
 """Seconds between checks of the invariants that must hold all the time."""
 END_SECONDS = 300.0
 """Seconds after the last fault for jobs to end."""
+ATTEND_SECONDS = 60.0
+"""Seconds from a job's start within which its ranks must attend: outages are shorter."""
 SETTLE_SECONDS = 40.0
 """Seconds after the last job's end for switches, agents and journal to return to their initial
 state."""
@@ -97,13 +100,17 @@ class Kit:
 
 @dataclass(slots=True)
 class SoakResult:
-    """Result of a schedule. `digest`: of its whole history. `jobs`: outcome and reason by name."""
+    """Result of a schedule. `digest`: of its whole history. `jobs`: outcome and reason by name.
+
+    `calls`: of processes, by how they ended; some of them flows have taken.
+    """
 
     schedule: FaultSchedule
     violations: tuple[Violation, ...]
     digest: str
     jobs: dict[str, tuple[str, str]]
     injected: Counter[str] = field(default_factory=Counter)
+    calls: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
     events: int = 0
 
@@ -175,6 +182,8 @@ def submission_of(job: JobEntry) -> pb.Submission:
         submission.task.schedule = job.algorithm
     if job.algorithm == LEVEL_WISE:
         submission.task.level_wise.SetInParent()
+    if job.kind == PROCESS and not job.servers:
+        submission.server_count = 0
     if job.results is not None:
         submission.MergeFrom(pb.Submission(results=job.results.name))
     if job.trees:
@@ -186,6 +195,8 @@ def submission_of(job: JobEntry) -> pb.Submission:
 
 def workload_of(job: JobEntry) -> WorkloadSpec:
     """Return the workload of a job."""
+    if job.kind == PROCESS:
+        return WorkloadSpec(PROCESS, len(job.workers), 0, 0, DataType.INT32, 0, ranks=job.ranks)
     return WorkloadSpec(
         job.kind,
         len(job.workers),
@@ -224,6 +235,7 @@ class _Run:
             sharing=SharingPolicy(Fraction(str(schedule.quota))),
             priorities=None if schedule.levels else ONE_LEVEL,
             replanning=ReplanningPolicy(every=schedule.every),
+            attend_limit=ATTEND_SECONDS,
             journal=JOURNAL,
         )
         options = ClusterOptions(
@@ -238,6 +250,7 @@ class _Run:
         self.cluster = VirtualCluster(self.network, options, self.queue)
         self.attacker.world = self.cluster.world
         self.cluster.common.work = self.ledger.work
+        self.ranks = Ranks(self.cluster, schedule.jobs)
         self.injection = Injection(self.cluster, self.attacker)
         self._people: Any = self.cluster.people
         self._began = 0.0
@@ -251,9 +264,10 @@ class _Run:
             self._violate(Oracle.DEFECT, str(error))
         finally:
             logging.getLogger().removeHandler(defects)
+            self.ranks.close()
         for found in defects.found:
             self._violate(Oracle.DEFECT, found)
-        for wrong in self.ledger.wrong():
+        for wrong in (*self.ledger.wrong(), *self.ranks.wrong()):
             self._violate(Oracle.SUMS, wrong)
         return SoakResult(
             self.schedule,
@@ -261,6 +275,7 @@ class _Run:
             self._digest(),
             self.outcomes,
             self.injection.injected,
+            self.ranks.calls(),
             self.queue.now,
             self.queue.processed,
         )
@@ -276,6 +291,8 @@ class _Run:
             history.update(f"{job} {number}".encode())
             for each in given:
                 history.update(each.result.tobytes())
+        for content in self.ranks.content():
+            history.update(content)
         return history.hexdigest()[:16]
 
     # -- the course of a run
@@ -362,9 +379,10 @@ class _Run:
                 )
                 over_since = min(over_since, now) if over else math.inf
                 if over:
-                    left = [Violation(Oracle.LEAK, text) for text in leaks(cluster, controller)]
-                    texts = journal_differs(cluster, controller)
-                    left += [Violation(Oracle.JOURNAL, text) for text in texts]
+                    texts = [*leaks(cluster, controller), *self.ranks.leaks()]
+                    left = [Violation(Oracle.LEAK, text) for text in texts]
+                    differences = journal_differs(cluster, controller)
+                    left += [Violation(Oracle.JOURNAL, text) for text in differences]
                     if not left:
                         break
             if now - over_since > SETTLE_SECONDS:
@@ -390,6 +408,7 @@ class _Run:
     def _look(self, controller: Cluster) -> None:
         for job in controller.jobs:
             self._hosts[job.number] = () if job.state.over else job.hosts
+        self.ranks.attend(controller)
         for text in overlapping_slots(controller, [*self.network.switches]):
             self._violate(Oracle.LEAK, text)
 
@@ -425,6 +444,9 @@ class _Run:
         self._compare_bytes([*controller.jobs], entries)
 
     def _check_finished(self, job: Job, entry: JobEntry) -> None:
+        if entry.all_ranks:
+            for text in self.ranks.incomplete(job):
+                self._violate(Oracle.SUMS, text)
         if entry.kind != "random" or entry.coordinate:
             return
         for number in range(entry.rounds):
@@ -444,10 +466,13 @@ class _Run:
     def _excused(self, job: Job) -> bool:
         """Return whether the schedule may end a job.
 
-        An agent's state is lost for good; or frames of a part over TCP are lost, whose timeout
-        doubles with each loss in a row until nothing moves for PROGRESS_SECONDS. After an outage
-        it is up to twice that long, and more by a clock that runs fast.
+        A rank has died; or an agent's state is lost for good; or frames of a part over TCP are
+        lost, whose timeout doubles with each loss in a row until nothing moves for
+        PROGRESS_SECONDS. After an outage it is up to twice that long, and more by a clock that runs
+        fast.
         """
+        if self.ranks.died(job):
+            return True
         over_tcp = job.spec.among_hosts or (job.plan is not None and bool(job.plan.host_parts))
         faults = self.schedule.faults
         pace = max([1.0, *(fault.pace for fault in faults if isinstance(fault, ClockDrift))])
@@ -499,7 +524,7 @@ def check(schedule: FaultSchedule) -> None:
     """Raise InputError for a schedule whose jobs or faults name something its network lacks."""
     network = network_of(schedule.network)
     for job in schedule.jobs:
-        for host in (*job.workers, *job.servers):
+        for host in (*job.workers, *job.servers, *job.ranks):
             network.access_switch(host)
     for fault in schedule.faults:
         if isinstance(fault, (Attack, ClockDrift)):

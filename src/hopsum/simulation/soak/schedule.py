@@ -21,7 +21,7 @@ from hopsum.collectives.choices import (
     DataType,
     Results,
 )
-from hopsum.collectives.workload import RANDOM
+from hopsum.collectives.workload import PROCESS, RANDOM
 from hopsum.files.json_text import parse_json
 from hopsum.protocol.errors import InputError
 from hopsum.simulation.faults import Outage
@@ -64,6 +64,34 @@ class DiskTrouble(StrEnum):
     """A crash of the controller cuts the next record short; it restarts at the end of the fault."""
 
 
+class Mishap(StrEnum):
+    """What goes wrong at a rank of a job of processes, where its call allows it."""
+
+    DIES = "dies"
+    """It ends before the call, without a word."""
+    LEAVES = "leaves"
+    """It leaves before the call."""
+    DIFFERS = "differs"
+    """It calls for more elements."""
+    NAN = "nan"
+    """A value is NaN, which must not be summed or compared."""
+    INFINITY = "infinity"
+    """A value is infinite, which must not be summed."""
+    PASSES = "passes"
+    """A value is not finite, and goes into the sum."""
+    OVERFLOWS = "overflows"
+    """An int32 value is as great as possible."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankFault:
+    """A rank has a mishap at a call."""
+
+    rank: int
+    call: int
+    what: Mishap
+
+
 @dataclass(frozen=True, slots=True)
 class LinkEntry:
     """A link of a network given by its links. None: no limit."""
@@ -97,7 +125,9 @@ class JobEntry:
 
     `window` 0 and `trees` 0: the cluster's choice. `integrity`: with check lanes.
     `first_fragment`: of each tree, 0 or near the wrap of fragment numbers. `collective`: all but an
-    all-reduce take the workers as servers.
+    all-reduce take the workers as servers. Of kind `process`: `ranks` has the host of each, empty:
+    one a worker; each makes `rounds` calls of up to about `elements`, at most `outstanding` at a
+    time (`hopsum.simulation.soak.processes`). Without `servers` each worker is one, twice.
     """
 
     name: str
@@ -120,11 +150,19 @@ class JobEntry:
     cancel: float = 0.0
     integrity: bool = False
     collective: Collective = Collective.ALL_REDUCE
+    ranks: tuple[str, ...] = ()
+    outstanding: int = 1
+    mishaps: tuple[RankFault, ...] = ()
 
     @property
     def rooted(self) -> bool:
         """Whether its workers are its servers."""
         return self.servers == self.workers
+
+    @property
+    def all_ranks(self) -> tuple[str, ...]:
+        """The host of each rank; empty: its tensors do not come from processes."""
+        return (self.ranks or self.workers) if self.kind == PROCESS else ()
 
 
 @dataclass(frozen=True, slots=True)
