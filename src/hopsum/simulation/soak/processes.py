@@ -291,16 +291,16 @@ class Ranks:
     def attend(self, controller: Cluster) -> None:
         """Start the ranks of jobs that have been accepted, where an agent runs.
 
-        Of a job that is over, those that still wait for its start give up. A real rank has a
-        timeout for that.
+        Those that still wait for the start of a job that is over, or that was refused after all,
+        give up. A real rank has a timeout for that.
         """
+        going = {job.number for job in controller.jobs if not job.state.over}
+        for each in self._going:
+            if each.job not in going:
+                each.give_up()
         for job in controller.jobs:
             entry = self._entries.get(job.spec.name)
-            if entry is None:
-                continue
-            if job.state.over:
-                for going in self._going:
-                    going.give_up(job.number)
+            if entry is None or job.state.over:
                 continue
             self._jobs[job.number] = entry
             histories = self.histories.setdefault(
@@ -406,7 +406,8 @@ class _Rank:
         cluster: VirtualCluster,
         host: VirtualHost,
     ) -> None:
-        self._job, self._rank, self._entry, self._history = job, rank, entry, history
+        self.job = job
+        self._rank, self._entry, self._history = rank, entry, history
         self._cluster, self._queue = cluster, cluster.queue
         self._host = host
         self._rng = random.Random(f"rank/{entry.seed}/{rank}")
@@ -450,7 +451,7 @@ class _Rank:
         assert self._process is not None
         match message["kind"]:
             case "hello":
-                self._process.say({"kind": "attend", "job": self._job, "rank": self._rank})
+                self._process.say({"kind": "attend", "job": self.job, "rank": self._rank})
                 for _ in self._memories:
                     self._process.share(MOST_BYTES)
                 return True
@@ -514,9 +515,9 @@ class _Rank:
             packet = packet._replace(fault=FAULTS.index(call.fault) + 1, element=wrong)
         self._process.call(packet, values)
 
-    def give_up(self, job: int) -> None:
-        """End if this waits for the start of a job."""
-        if job == self._job and self._process is not None and not self._started:
+    def give_up(self) -> None:
+        """End if this waits for the start of its job."""
+        if self._process is not None and not self._started:
             self._history.over = self._history.over or "it has waited long enough"
             self.close()
             self._tell()
