@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -288,24 +288,28 @@ class Ranks:
         self._jobs: dict[int, JobEntry] = {}
         self._going: list[_Rank] = []
 
-    def attend(self, controller: Cluster) -> None:
+    def attend(self, controller: Cluster, refused: Collection[str]) -> None:
         """Start the ranks of jobs that have been accepted, where an agent runs.
 
-        Those that still wait for the start of a job that is over, or that was refused after all,
+        Those that still wait for the start of a job that is over, or that was `refused` after all,
         give up. A real rank has a timeout for that.
         """
-        going = {job.number for job in controller.jobs if not job.state.over}
+        over = {job.number for job in controller.jobs if job.state.over}
+        # One that was not taken at first has another number.
+        numbers = {job.spec.name: job.number for job in controller.jobs}
         for each in self._going:
-            if each.job not in going:
+            another = numbers.get(each.name, each.job) != each.job
+            if another or each.job in over or each.name in refused:
                 each.give_up()
         for job in controller.jobs:
             entry = self._entries.get(job.spec.name)
             if entry is None or job.state.over:
                 continue
-            self._jobs[job.number] = entry
-            histories = self.histories.setdefault(
-                job.number, [RankHistory() for _ in entry.all_ranks]
-            )
+            if self._jobs.get(job.number) != entry:
+                # The number may have been that of a job that was refused.
+                self._jobs[job.number] = entry
+                self.histories[job.number] = [RankHistory() for _ in entry.all_ranks]
+            histories = self.histories[job.number]
             for rank, (name, history) in enumerate(zip(entry.all_ranks, histories, strict=True)):
                 host = self._cluster.hosts.get(name)
                 if host is not None and not history.connected:
@@ -406,7 +410,7 @@ class _Rank:
         cluster: VirtualCluster,
         host: VirtualHost,
     ) -> None:
-        self.job = job
+        self.job, self.name = job, entry.name
         self._rank, self._entry, self._history = rank, entry, history
         self._cluster, self._queue = cluster, cluster.queue
         self._host = host

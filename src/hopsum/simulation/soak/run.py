@@ -408,7 +408,8 @@ class _Run:
     def _look(self, controller: Cluster) -> None:
         for job in controller.jobs:
             self._hosts[job.number] = () if job.state.over else job.hosts
-        self.ranks.attend(controller)
+        refused = {name for name, (outcome, _) in self.outcomes.items() if outcome == "refused"}
+        self.ranks.attend(controller, refused)
         for text in overlapping_slots(controller, [*self.network.switches]):
             self._violate(Oracle.LEAK, text)
 
