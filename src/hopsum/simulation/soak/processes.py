@@ -299,7 +299,8 @@ class Ranks:
         numbers = {job.spec.name: job.number for job in controller.jobs}
         for each in self._going:
             another = numbers.get(each.name, each.job) != each.job
-            if another or each.job in over or each.name in refused:
+            gone = each.name in refused and each.name not in numbers
+            if another or each.job in over or gone:
                 each.give_up()
         for job in controller.jobs:
             entry = self._entries.get(job.spec.name)
