@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import ctypes
 from dataclasses import replace
-from functools import partial
 from math import inf
 from typing import Any, Protocol, Self
 
@@ -264,7 +263,7 @@ class Stream:
     ) -> None:
         """Go on under a new epoch: send again what is in flight, hand over the last results."""
         self._bind(plan, tree, worker, network)
-        self._send(partial(library().stream_adopt, self.address, now), now)
+        self._send(library().stream_adopt, now)
 
     # -- calls
 
@@ -333,27 +332,24 @@ class Stream:
 
     def fill_window(self, now: float) -> None:
         """Send the next fragments of all idle slots, if possible."""
-        self._send(partial(library().stream_fill, self.address, now), now)
+        self._send(library().stream_fill, now)
 
-    def _send(self, act: Any, now: float) -> None:
-        """Call a function of the stream that may send, with an output."""
+    def _send(self, function: Any, now: float, *arguments: Any) -> None:
+        """Call a function of the compiled stream that may send; `arguments` precede the time."""
         if self.junction is not None:
-            act(self.junction.up)
+            function(self.address, *arguments, now, self.junction.up)
             self._output += self.junction.exchange(now)
         else:
             output = shared_output(self.most_output)
-            act(output.begin(whole=False))
+            function(self.address, *arguments, now, output.begin(whole=False))
             self._output += output.take()
         self.settle()
 
     def settle(self) -> None:
         """Finish segments whose results are all in place, and look why the stream has failed."""
-        if self._state.news:
-            self._settle()
-
-    def _settle(self) -> None:
-        """Finish segments whose results are all in place; look why the stream has failed."""
         state = self._state
+        if not state.news:
+            return
         state.news = 0
         finished = [not self._ring[place]["open"] for place in self._places(self._numbers)]
         for done, number, segment in zip(finished, self._numbers, self._segments, strict=True):
@@ -406,7 +402,7 @@ class Stream:
 
     def tick(self, now: float) -> None:
         """Send again what has waited too long, or give up."""
-        self._send(partial(library().stream_tick, self.address, now), now)
+        self._send(library().stream_tick, now)
 
     def postpone(self, now: float) -> None:
         """Let the deadlines of what is in flight, or handed over, count from now."""
@@ -414,7 +410,7 @@ class Stream:
 
     def resume(self, now: float) -> None:
         """Send what is in flight again at once."""
-        self._send(partial(library().stream_resume, self.address, now), now)
+        self._send(library().stream_resume, now)
 
     # -- as a flow
 
@@ -503,11 +499,11 @@ class Stream:
         """Retransmit a slot's fragment: past the switches from now on, or this once (`ask`)."""
         if bypass:
             self._slots["timeouts"][slot] = self._state.most_timeouts
-        self._send(partial(library().stream_retry, self.address, slot, ask, now), now)
+        self._send(library().stream_retry, now, slot, ask)
 
     def hand_over(self, now: float) -> None:
         """Send the results again that a new server may lack."""
-        self._send(partial(library().stream_hand_over, self.address, now), now)
+        self._send(library().stream_hand_over, now)
 
 
 class _Forms:
