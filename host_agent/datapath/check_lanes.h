@@ -251,14 +251,6 @@ void check_protect(struct check_lanes *c, int32_t *lanes, int64_t wire, int64_t 
     put_number(c, lanes, hash(c, lanes) + (needed ? c->need : 0) + pads_between(c, worker, worker + 1, wire));
 }
 
-/* Adapt the check lanes of a fragment that worker number `was` made among `before`'s workers. */
-void check_protect_again(struct check_lanes *c, int32_t *lanes, int64_t wire, int64_t worker,
-                         struct check_lanes *before, int64_t was)
-{
-    int64_t own = check_rest(before, lanes) - pads_between(before, was, was + 1, wire);
-    put_number(c, lanes, hash(c, lanes) + own + pads_between(c, worker, worker + 1, wire));
-}
-
 /* Whether a result is genuine, and whether no worker needed its exponent. */
 int check_result(struct check_lanes *c, const int32_t *lanes, int64_t wire, uint8_t code, int overflow, int *useless)
 {

@@ -214,18 +214,6 @@ def test_lanes_of_any_content_are_no_sum_and_no_result(
     assert check.of("question", lanes, wire)
 
 
-def test_lanes_made_among_other_workers_are_adapted() -> None:
-    before, now = CheckLanes(3), CheckLanes(2)
-    for needed in (False, True):
-        again, anew = (array(list(range(-20, LANES - 20))) for _ in range(2))
-        before.of("protect", again, 70, 2, needed)
-        at = ctypes.c_void_p(again.ctypes.data)
-        number = ctypes.c_int64
-        now("protect_again", at, number(70), number(1), before.address, number(2), result=None)
-        now.of("protect", anew, 70, 1, needed)
-        assert again.tolist() == anew.tolist()
-
-
 def test_pads_are_right_whatever_was_derived_before() -> None:
     """Lines are shared: by blocks, by workers, by results and questions."""
     check, reference = CheckLanes(70), ReferenceCheckLanes(70, KEY, 0, LANES)
