@@ -21,6 +21,7 @@ from hopsum.protocol.wire import (
     Header,
     Hop,
     Reduction,
+    Width,
     frame_template,
     ipv4_checksum,
 )
@@ -69,8 +70,8 @@ _IDENTITY = {
     "hops": (49, 1),
 }
 """Offset and size of the fields that identify a stream."""
-_NO_REDUCTION = 0xFF & ~reduce(or_, (each << 4 for each in Reduction))
-"""Bits that no reduction has."""
+_NO_REDUCTION = 0xFF & ~reduce(or_, [*(each << 4 for each in Reduction), *Width])
+"""Bits that neither a reduction nor a width has."""
 EPOCH_AT = HEADER_START + 8
 WEIGHT_AT = HEADER_START + 12
 SEQUENCE_AT = HEADER_START + 14
@@ -101,9 +102,9 @@ def by_tree(frames: Frames) -> list[tuple[int, Frames]]:
     return groups
 
 
-def reduction_byte(reduction: Reduction) -> int:
-    """Return the byte of a reduction in frames."""
-    return reduction << 4
+def reduction_byte(reduction: Reduction, width: Width = Width.WIDTH_32) -> int:
+    """Return the byte of a reduction and a width in frames."""
+    return reduction << 4 | width
 
 
 def mark(frames: Frames, tos: int) -> None:
@@ -143,7 +144,7 @@ class Matcher:
     A frame belongs when its lengths, ports, version, number of hops, job and tree are those of
     `template` and its kind is the template's (with `either_result`: RESULT or REPLICATED). It is
     plain when, on top, it is of the template's epoch, has no flag of `unusual_flags`, and (with
-    `weighed`) the template's weight. It may have any reduction, as each call has its own.
+    `weighed`) the template's weight. It may have any reduction and width, as each call has its own.
     """
 
     def __init__(

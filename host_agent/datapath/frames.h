@@ -1,6 +1,7 @@
 /* Frames: their fields, and room for frames to send. library.py defines offsets such as FRAGMENT, flags such as ECN,
  * the bytes of reductions such as NONE, the kinds of packets such as RESULT, and BARE_UP and BARE_DOWN: by
- * reduction, whether contributions and results have no lanes on the wire. */
+ * reduction, whether contributions and results have no lanes on the wire. A variable `reduction` is the byte of a
+ * frame, with the width of values. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,6 +80,13 @@ static int is_bare(const uint8_t *frame)
     return bare >> (frame[REDUCTION] >> 4) & 1;
 }
 
+/* Whether a byte is a reduction with a width that it can have. */
+static int is_reduction(uint8_t reduction)
+{
+    uint32_t width = reduction & 0x0F, known = width ? VALUE_REDUCTIONS : KNOWN_REDUCTIONS;
+    return width <= WIDTH_8 && known >> (reduction >> 4) & 1;
+}
+
 /* What frames of one stream have in common, by words from FIRST on: `belongs` and `plain` are masks of the fields
  * that identify the stream, and of those that plain frames share on top (hopsum.host_agent.codec.Matcher).
  * `expected` is for frames with lanes, `expected_bare` for those without. */
@@ -135,39 +143,71 @@ static void finish_frame(struct output *out, uint8_t *frame, int64_t prefix_byte
     out->lengths[out->made++] = (uint32_t)length;
 }
 
-/* Combine lanes into a sum as switches do; returns OVERFLOW if one wrapped around, else 0. */
+/* Values of 16 bits in lanes, whose order does not matter. */
+typedef int16_t __attribute__((may_alias)) half_lane;
+typedef uint16_t __attribute__((may_alias)) unsigned_half_lane;
+
+/* Add n values of a type to a sum; returns OVERFLOW from the function if one wrapped around, else 0. */
+#define ADD_VALUES(type, sum, values, n) \
+    do { \
+        type *into = (type *)(sum), wrapped = 0; \
+        const type *from = (const type *)(values); \
+        for (int64_t i = 0; i < (n); i++) { \
+            type a = into[i], b = from[i], total = (type)(a + b); \
+            wrapped |= (type)((a ^ total) & (b ^ total)); \
+            into[i] = total; \
+        } \
+        return wrapped >> (8 * sizeof(type) - 1) ? OVERFLOW : 0; \
+    } while (0)
+
+#define TAKE_MAXIMA(type, sum, values, n) \
+    do { \
+        type *into = (type *)(sum); \
+        const type *from = (const type *)(values); \
+        for (int64_t i = 0; i < (n); i++) \
+            into[i] = into[i] > from[i] ? into[i] : from[i]; \
+    } while (0)
+
+/* Combine n lanes into a sum as switches do; returns OVERFLOW if a value wrapped around, else 0. */
 OVER_LANES static uint8_t combine(int32_t *sum, const int32_t *values, int64_t n, uint8_t reduction)
 {
-    uint32_t wrapped = 0;
     switch (reduction) {
     case AND:
     case REDUCE_AND:
         for (int64_t i = 0; i < n; i++)
             sum[i] &= values[i];
-        break;
+        return 0;
     case MAX:
     case REDUCE_MAX:
-        for (int64_t i = 0; i < n; i++)
-            sum[i] = sum[i] > values[i] ? sum[i] : values[i];
-        break;
+        TAKE_MAXIMA(int32_t, sum, values, n);
+        return 0;
+    case MAX | WIDTH_16:
+    case REDUCE_MAX | WIDTH_16:
+        TAKE_MAXIMA(half_lane, sum, values, 2 * n);
+        return 0;
+    case MAX | WIDTH_8:
+    case REDUCE_MAX | WIDTH_8:
+        TAKE_MAXIMA(int8_t, sum, values, 4 * n);
+        return 0;
     case XOR:
     case REDUCE_XOR:
         for (int64_t i = 0; i < n; i++)
             sum[i] ^= values[i];
-        break;
+        return 0;
     case NONE:
     case BROADCAST: /* of zeros, and the root's */
         for (int64_t i = 0; i < n; i++)
             sum[i] |= values[i];
-        break;
+        return 0;
+    case SUM | WIDTH_16:
+    case REDUCE_SUM | WIDTH_16:
+        ADD_VALUES(unsigned_half_lane, sum, values, 2 * n);
+    case SUM | WIDTH_8:
+    case REDUCE_SUM | WIDTH_8:
+        ADD_VALUES(uint8_t, sum, values, 4 * n);
     default:
-        for (int64_t i = 0; i < n; i++) {
-            uint32_t a = (uint32_t)sum[i], b = (uint32_t)values[i], total = a + b;
-            wrapped |= (a ^ total) & (b ^ total);
-            sum[i] = (int32_t)total;
-        }
+        ADD_VALUES(uint32_t, sum, values, n);
     }
-    return wrapped >> 31 ? OVERFLOW : 0;
 }
 
 OVER_LANES static void read_lanes(int32_t *values, const uint8_t *lanes, int64_t n)

@@ -26,9 +26,11 @@ from hopsum.protocol.wire import (
     ETHERNET_BYTES,
     HOP_BYTES,
     IPV4_BYTES,
+    VALUE_REDUCTIONS,
     Flag,
     Kind,
     Reduction,
+    Width,
     carries_lanes,
 )
 from p4switch.packet_io.compile import FLAGS, compile_shared
@@ -73,6 +75,7 @@ _CONSTANTS = {
     "DESTINATION_IP": codec.DESTINATION_IP_AT,
     "IP_BYTES": codec.IP_BYTES,
     "KNOWN_REDUCTIONS": sum([1 << each for each in Reduction]),
+    "VALUE_REDUCTIONS": sum([1 << each for each in VALUE_REDUCTIONS]),
     "CHECK_LANES": CHECK_LANES,
     "LEAST_WINDOW": LEAST_WINDOW,
     "NO_QUEUE": NO_QUEUE,
@@ -85,6 +88,7 @@ _CONSTANTS = {
     **{each.name: int(each) for each in Kind},
     **{str(each.name): int(each) for each in Flag},
     **{each.name: codec.reduction_byte(each) for each in Reduction},
+    **{each.name: int(each) for each in Width},
 }
 _TEXTS = (
     *("flow.h", "frames.h", "links.h", "check_lanes.h", "numbers.h"),

@@ -258,7 +258,7 @@ static void empty_sum(struct server *s, int64_t slot)
 /* Open a contribution's slot for its fragment if that is newer; returns whether it is the slot's now.
  *
  * An older one is ignored, and so is one that is not newer than the history, whose result some worker has. One of
- * another reduction than its slot's is refused. */
+ * another reduction or width than its slot's is refused. */
 static int open_sum(struct server *s, const struct contribution *c)
 {
     struct sum *sum = &s->sums[c->slot];
@@ -612,7 +612,7 @@ static void receive_at_server(struct server *s, const uint8_t *frame, int64_t le
         return;
     }
     enum match belongs = FOREIGN;
-    if (length > HOPS && whole == s->lanes_at + 4 * s->lanes && KNOWN_REDUCTIONS >> (frame[REDUCTION] >> 4) & 1)
+    if (length > HOPS && whole == s->lanes_at + 4 * s->lanes && is_reduction(frame[REDUCTION]))
         belongs = match(&s->contributions, frame, bare);
     if (belongs == FOREIGN) {
         s->counters.foreign++;

@@ -22,6 +22,7 @@ from hopsum.protocol.wire import (
     Hop,
     Kind,
     Reduction,
+    Width,
     frame_view,
     ipv4_checksum,
 )
@@ -436,6 +437,47 @@ def test_unknown_reductions_are_foreign(code: int, singles: bool) -> None:
     assert server.missing() is None
     for worker in (0, 1):
         server.receive(contribution(plan, network, worker, 0, 7, flags=flags), 0.0)
+    assert [answer.value for answer in answers(server)] == [14]
+
+
+@pytest.mark.parametrize("reduction", list(Reduction))
+@pytest.mark.parametrize("code", range(16))
+def test_only_numbers_have_widths_and_only_three(reduction: Reduction, code: int) -> None:
+    server, plan, network = star(2)
+    packet = contribution(plan, network, 0, 0, 7, reduction=reduction)
+    packet[:, REDUCTION_AT] |= code
+    server.receive(packet, 0.0)
+    values = reduction.name in ("SUM", "MAX", "REDUCE_SUM", "REDUCE_MAX")
+    assert server.statistics.foreign == (code > (2 if values else 0))
+
+
+@pytest.mark.parametrize(
+    ("width", "other", "total", "over"),
+    [
+        (Width.WIDTH_32, 0x0001FFFF, 0x00020001, False),
+        (Width.WIDTH_16, 0x0001FFFF, 0x00010001, False),
+        (Width.WIDTH_16, 0x00017FFE, 0x00018000, True),
+        (Width.WIDTH_8, 0x7F01FFFF, 0x7F01FF01, False),
+        (Width.WIDTH_8, 0x00FF017E, 0x00FF0180, True),
+    ],
+)
+def test_values_are_added_by_their_width(width: Width, other: int, total: int, over: bool) -> None:
+    server, plan, network = star(2)
+    server.receive(contribution(plan, network, 0, 0, 2, width=width), 0.0)
+    server.receive(contribution(plan, network, 1, 0, other, width=width), 0.0)
+    [frame_] = server.take_output()
+    assert frame_[0, REDUCTION_AT] == width
+    [packet] = seen([frame_])
+    assert (packet.value, packet.flags) == (total, Flag.OVERFLOW if over else Flag(0))
+
+
+def test_another_width_than_that_of_the_fragment_is_refused() -> None:
+    server, plan, network = pair_and_one()
+    server.receive(contribution(plan, network, 2, 0, 7, width=Width.WIDTH_16), 0.0)
+    for width in (Width.WIDTH_8, Width.WIDTH_32):
+        server.receive(contribution(plan, network, 0, 0, 7, weight=2, width=width), 0.0)
+    assert server.statistics.refused == 2
+    server.receive(contribution(plan, network, 0, 0, 7, weight=2, width=Width.WIDTH_16), 0.0)
     assert [answer.value for answer in answers(server)] == [14]
 
 

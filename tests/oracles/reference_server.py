@@ -6,7 +6,7 @@ layout of packets. Sections are those of the page.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
 
@@ -28,6 +28,7 @@ from hopsum.protocol.wire import (
     Hop,
     Kind,
     Reduction,
+    Width,
     carries_lanes,
     frame_template,
     ipv4_checksum,
@@ -35,8 +36,8 @@ from hopsum.protocol.wire import (
 )
 from tests.oracles.reference_check_lanes import ReferenceCheckLanes
 from tests.oracles.reference_links import Arrivals, SentNumbers
+from tests.oracles.reference_values import Lanes, combine, is_known
 
-Lanes = tuple[int, ...]
 STACK_AT = 62
 NO_FLAGS = Flag(0)
 SUMMED = Flag.OVERFLOW | Flag.ECN
@@ -46,30 +47,6 @@ IDENTITY = (
 )
 """What a packet of a stream has as expected: types and versions, lengths, ports, kind, job, tree
 and hops."""
-
-
-def wrapped(value: int) -> int:
-    """A number as 32 bits in two's complement."""
-    return (value + 2**31) % 2**32 - 2**31
-
-
-COMBINED_BY: dict[Reduction, Callable[[int, int], int]] = {
-    Reduction.SUM: lambda a, b: wrapped(a + b),
-    Reduction.AND: lambda a, b: a & b,
-    Reduction.MAX: max,
-    Reduction.XOR: lambda a, b: a ^ b,
-    Reduction.NONE: lambda a, b: a | b,
-    Reduction.BROADCAST: lambda a, b: a | b,
-}
-
-
-def combine(a: Lanes, b: Lanes, reduction: Reduction) -> tuple[Lanes, Flag]:
-    """Combine lanes; also return OVERFLOW if one wraps around."""
-    kind = Reduction(reduction & 7) if reduction & 8 else reduction
-    pairs = list(zip(a, b, strict=True))
-    total = tuple(COMBINED_BY[kind](x, y) for x, y in pairs)
-    over = kind is Reduction.SUM and any(x + y != z for (x, y), z in zip(pairs, total, strict=True))
-    return total, Flag.OVERFLOW if over else NO_FLAGS
 
 
 @lru_cache
@@ -100,6 +77,10 @@ class Packet:
     @property
     def reduction(self) -> Reduction:
         return Reduction(self.frame[44] >> 4)
+
+    @property
+    def width(self) -> Width:
+        return Width(self.frame[44] & 15)
 
     @property
     def exponent(self) -> int:
@@ -136,6 +117,7 @@ class Sum:
 
     fragment: int
     reduction: Reduction
+    width: Width
     since: float
     sums: dict[int, None] = field(default_factory=dict)
     """Children whose sums are in."""
@@ -163,6 +145,7 @@ class Finished:
     exponent: int
     flags: Flag
     reduction: Reduction
+    width: Width
     own: bool
     """Whether this server summed it: it was not handed over."""
     number: int | None = None
@@ -252,14 +235,13 @@ class ReferenceServer:
 
     def _receive(self, frame: bytes, now: float, *, whole: bool) -> None:
         lanes = self.plan.lanes if whole else self._lanes_of(frame)
-        known = len(frame) > STACK_AT and frame[44] >> 4 in Reduction.__members__.values()
         if self._is_like(frame, Kind.REQUEST, (), lanes):
             request = Packet(frame, ())
             if request.epoch == self.plan.epoch:
                 self._send_again(request.sequence, None)
             else:
                 self.statistics.foreign += 1
-        elif known and self._is_like(frame, Kind.CONTRIBUTION, (Hop(),), lanes):
+        elif self._is_like(frame, Kind.CONTRIBUTION, (Hop(),), lanes):
             self.statistics.received += 1
             values = np.frombuffer(frame, ">i4", lanes, len(frame) - LANE_BYTES * lanes)
             packet = Packet(frame, tuple(values.tolist()) or (0,) * self.plan.lanes)
@@ -289,7 +271,7 @@ class ReferenceServer:
         return (
             len(frame) == len(like)
             and all(frame[part] == like[part] for part in IDENTITY)
-            and not frame[44] & 0x0F
+            and is_known(frame[44])
         )
 
     def _is_sum(self, packet: Packet) -> bool:
@@ -348,6 +330,7 @@ class ReferenceServer:
             flags=int(done.flags | flags),
             exponent=done.exponent,
             reduction=done.reduction,
+            width=done.width,
             sequence=done.number or 0 if flags else 0,
         )
         tos = self._tos | (URGENT if flags & Flag.REPAIR else 0)
@@ -437,7 +420,7 @@ class ReferenceServer:
         slot = packet.fragment % self._window
         opened, done = self._sums.get(slot), self._history.get(slot)
         if opened is not None and opened.fragment == packet.fragment:
-            if opened.reduction is packet.reduction:
+            if (opened.reduction, opened.width) == (packet.reduction, packet.width):
                 return opened
             self.statistics.refused += 1
             return None
@@ -445,7 +428,7 @@ class ReferenceServer:
             if other is not None and not serial_newer(packet.fragment, other.fragment, 32):
                 self.statistics.older += 1
                 return None
-        self._sums[slot] = Sum(packet.fragment, packet.reduction, now)
+        self._sums[slot] = Sum(packet.fragment, packet.reduction, packet.width, now)
         return self._sums[slot]
 
     def _heard(self, opened: Sum) -> set[int]:
@@ -469,7 +452,8 @@ class ReferenceServer:
             return
         lanes, over = packet.lanes, NO_FLAGS
         if opened.total is not None:
-            lanes, over = combine(opened.total, lanes, opened.reduction)
+            lanes, wraps = combine(opened.total, lanes, opened.reduction, opened.width)
+            over |= Flag.OVERFLOW if wraps else NO_FLAGS
         opened.sums[child], opened.total = None, lanes
         opened.flags |= flags | over
         opened.exponent = max(opened.exponent, packet.exponent)
@@ -483,8 +467,8 @@ class ReferenceServer:
             parts.insert(0, opened.total)
 
         def add(total: Lanes, lanes: Lanes) -> Lanes:
-            combined, over = combine(total, lanes, opened.reduction)
-            opened.flags |= over
+            combined, wraps = combine(total, lanes, opened.reduction, opened.width)
+            opened.flags |= Flag.OVERFLOW if wraps else NO_FLAGS
             return combined
 
         self._finish_sum(opened, reduce(add, parts), opened.exponent, opened.flags)
@@ -522,7 +506,8 @@ class ReferenceServer:
                 self._ask_for_singles(opened)
                 return
             lanes = checks.sealed(lanes, opened.fragment, exponent, needed=needed, over=over)
-        self._finish(Finished(opened.fragment, lanes, exponent, flags, opened.reduction, own=True))
+        of = opened.fragment, lanes, exponent, flags, opened.reduction, opened.width
+        self._finish(Finished(*of, own=True))
 
     def _ask_for_singles(self, opened: Sum) -> None:
         """Ask workers whose contributions are missing to send them as singles."""
@@ -625,7 +610,8 @@ class ReferenceServer:
             self.statistics.refused += 1
         else:
             self.statistics.handed_over += 1
-            of = packet.fragment, packet.lanes, packet.exponent, flags, packet.reduction
+            lanes, exponent = packet.lanes, packet.exponent
+            of = packet.fragment, lanes, exponent, flags, packet.reduction, packet.width
             self._finish(Finished(*of, own=False))
 
     def _is_within_window(self, packet: Packet) -> bool:

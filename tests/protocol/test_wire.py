@@ -55,6 +55,13 @@ def test_stacks_have_an_end() -> None:
         wire.pack_stack([wire.Hop()] * (wire.MAX_HOPS + 1))
 
 
+@pytest.mark.parametrize("reduction", sorted({*wire.Reduction} - {*wire.VALUE_REDUCTIONS}))
+def test_words_have_no_narrow_values(reduction: wire.Reduction) -> None:
+    header = replace(HEADER, reduction=reduction, width=wire.Width.WIDTH_16)
+    with pytest.raises(wire.LayoutError, match=f"{reduction.name} with values of 16 bits"):
+        wire.frame_template(HERE, THERE, header, [], 32)
+
+
 @pytest.mark.parametrize(
     "changes", [{"child": 512}, {"child": -1}, {"fan_in": 513}, {"port": 511}, {"port": -1}]
 )

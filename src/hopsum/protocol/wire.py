@@ -74,7 +74,7 @@ class Flag(IntFlag):
     """Flags of the header."""
 
     OVERFLOW = 0x01
-    """A lane of the sum wrapped around: the values are invalid."""
+    """A value of the sum wrapped around: of 8 bits it is valid modulo 2^8, else it is invalid."""
     STALE = 0x02
     """A switch found its slot cleared or newer: a question to the server, not a contribution."""
     BYPASS = 0x04
@@ -92,14 +92,14 @@ QUESTION = Flag.STALE | Flag.BYPASS
 
 
 class Reduction(IntEnum):
-    """How lanes combine."""
+    """How lanes combine, as words or by the values in them (`Width`)."""
 
     SUM = 0
-    """Two's complement 32-bit addition, modulo 2^32."""
+    """Two's complement addition of values, modulo 2^32, 2^16 or 2^8."""
     AND = 1
     """Bitwise and."""
     MAX = 2
-    """Maximum, in two's complement."""
+    """Maximum of values, in two's complement."""
     XOR = 3
     """Bitwise exclusive or."""
     NONE = 4
@@ -122,6 +122,29 @@ LANE_REDUCTIONS = (Reduction.SUM, Reduction.AND, Reduction.MAX, Reduction.XOR)
 """The reductions of packets that have lanes in both directions."""
 ROOT_REDUCTIONS = tuple(each.to_root for each in LANE_REDUCTIONS)
 """The reductions of packets whose sum is for the root alone."""
+VALUE_REDUCTIONS = (Reduction.SUM, Reduction.MAX, Reduction.REDUCE_SUM, Reduction.REDUCE_MAX)
+"""The reductions that depend on the width of values; packets of all others have WIDTH_32."""
+
+
+class Width(IntEnum):
+    """Width of the values in the lanes: a lane of 32 bits has one, two or four.
+
+    On the wire the values of a fragment are an array of big-endian two's complement integers.
+    """
+
+    WIDTH_32 = 0
+    WIDTH_16 = 1
+    WIDTH_8 = 2
+
+    @property
+    def bits(self) -> int:
+        """Bits of a value."""
+        return 32 >> self
+
+    @property
+    def per_lane(self) -> int:
+        """Number of values in a lane."""
+        return 1 << self
 
 
 def carries_lanes(reduction: Reduction, *, up: bool) -> bool:
@@ -307,6 +330,7 @@ class Header:
     reduction: Reduction = Reduction.SUM
     exponent: int = 0
     sequence: int = 0
+    width: Width = Width.WIDTH_32
 
 
 def frame_template(
@@ -325,6 +349,11 @@ def frame_template(
     up = header.kind is Kind.CONTRIBUTION or (header.kind is Kind.REQUEST and bool(stack))
     if lanes or carries_lanes(header.reduction, up=up):
         check_lanes(lanes)
+    if header.width and header.reduction not in VALUE_REDUCTIONS:
+        raise LayoutError(
+            f"{header.reduction.name} with values of {header.width.bits} bits: "
+            f"expected {Width.WIDTH_32.bits}, as it does not depend on their width"
+        )
     raw_stack = pack_stack(stack)
     if len(stack) > most_hops(lanes):
         raise LayoutError(
@@ -349,7 +378,7 @@ def frame_template(
         [
             VERSION << 4 | header.kind,
             header.flags,
-            header.reduction << 4,
+            header.reduction << 4 | header.width,
             header.exponent,
         ]
     )

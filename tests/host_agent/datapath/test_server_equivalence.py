@@ -21,12 +21,14 @@ from hopsum.host_agent.server import Server
 from hopsum.network.model import Network
 from hopsum.protocol.tos import URGENT
 from hopsum.protocol.wire import (
+    VALUE_REDUCTIONS,
     Address,
     Flag,
     Header,
     Hop,
     Kind,
     Reduction,
+    Width,
     carries_lanes,
     frame_template,
     ipv4_checksum,
@@ -142,6 +144,13 @@ class History:
         choice = fragment if self.chance(0.97) else self.random.randrange(100)
         return list(Reduction)[choice * 7 % len(Reduction)]
 
+    def width(self, fragment: int, reduction: Reduction) -> Width:
+        """That of a fragment's values, mostly."""
+        if self.plan.integrity or reduction not in VALUE_REDUCTIONS:
+            return Width.WIDTH_32
+        choice = fragment if self.chance(0.97) else self.random.randrange(100)
+        return list(Width)[choice % len(Width)]
+
     def lanes(self, fragment: int, workers: list[int]) -> np.ndarray:
         """The sum of what workers contribute to a fragment."""
         total = np.zeros(LANES, np.int32)
@@ -218,6 +227,7 @@ class History:
             weight = self.random.choice((0, 1, workers, workers + 1, 0xFFFF))
         if self.chance(0.02):
             child = self.random.choice((0, 1, 5, 511))
+        reduction = self.reduction(fragment)
         header = Header(
             Kind.CONTRIBUTION,
             plan.job,
@@ -227,7 +237,8 @@ class History:
             flags=int(flags),
             worker=worker,
             weight=weight,
-            reduction=self.reduction(fragment),
+            reduction=reduction,
+            width=self.width(fragment, reduction),
             exponent=self.random.choice((0, 0, 120, 255)),
             sequence=sequence & 0xFFFF,
         )

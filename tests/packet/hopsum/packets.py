@@ -10,6 +10,7 @@ import numpy as np
 
 from hopsum.protocol import wire
 from hopsum.protocol.wire import Flag, Hop, Kind, Reduction
+from tests.oracles.reference_values import wrapped as wrapped
 
 SERVER = wire.Address(bytes.fromhex("02000a000063"), bytes([10, 0, 0, 99]))
 LINK_FLAGS = Flag.SEQUENCED | Flag.REPAIR
@@ -143,11 +144,6 @@ def is_hopsum(frame: bytes) -> bool:
 def lanes_of(lanes: int, seed: int) -> tuple[int, ...]:
     """Values that differ from lane to lane and from seed to seed, small enough for sums."""
     return tuple((seed * 1009 + lane * 31) % 20011 - 10005 for lane in range(lanes))
-
-
-def wrapped(value: int) -> int:
-    """A number modulo 2^32, as a signed 32-bit number."""
-    return (value + 2**31) % 2**32 - 2**31
 
 
 def add(*vectors: Sequence[int]) -> tuple[int, ...]:
