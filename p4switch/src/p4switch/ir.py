@@ -650,6 +650,25 @@ class Key:
             return kind.max_width
         return 1
 
+    @property
+    def mask(self) -> int | None:
+        """Return the constant of a key `field & constant`, None for any other key.
+
+        p4c gives it to BMv2 as the mask of the field (backends/bmv2/common/control.h) unless it
+        is 0, and BMv2 lays it over the values of entries, too (`apply_big_mask`, match_units.cpp).
+        """
+        found = self.expression
+        if not isinstance(found, Binary) or found.operator != "&":
+            return None
+        field, constant = found.left, found.right
+        if not isinstance(constant, Const):
+            field, constant = constant, field
+        while isinstance(field, Field):
+            field = field.base
+        if not isinstance(field, Read) or not isinstance(constant, Const):
+            return None
+        return int(constant.value) & ((1 << self.width) - 1) or None
+
 
 @dataclass(slots=True, eq=False)
 class TableAction:

@@ -11,7 +11,16 @@ from p4switch.device.bundle import make_bundle
 from p4switch.frontend.program import compile_program
 from p4switch.frontend.syntax.parser import parse_text
 from p4switch.p4runtime.p4info import p4info
-from tests.support.p4runtime_world import Client, World, frame, refused, served
+from tests.support.p4runtime_world import (
+    INSERT,
+    MODIFY,
+    CallError,
+    Client,
+    World,
+    frame,
+    refused,
+    served,
+)
 
 world = pytest.fixture(served)
 
@@ -52,7 +61,11 @@ control I(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {
         actions = { forward; drop; }
         implementation = paths;
     }
-    apply { ports.apply(); initial.apply(); path.apply(); count.apply(); }
+    table masked {
+        key = { h.ethernet.kind & 0x0f: exact @name("low"); }
+        actions = { forward; drop; }
+    }
+    apply { ports.apply(); initial.apply(); path.apply(); count.apply(); masked.apply(); }
 }
 control E(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) { apply { } }
 control D(packet_out p, in headers_t h) { apply { p.emit(h.ethernet); } }
@@ -94,6 +107,24 @@ def test_other_initial_entries_are_as_a_controller_s(world: World, client: Clien
     client.delete(client.entry("initial", exact={"kind": 2}))
     client.insert(client.entry("initial", client.action("drop"), exact={"kind": 3}))
     assert len(client.read(client.entry("initial"))) == 2
+
+
+# --- keys with a mask --------------------------------------------------------------------------
+
+
+def test_a_key_s_mask_is_laid_over_entries_as_in_bmv2(world: World, client: Client) -> None:
+    client.insert(client.entry("masked", client.action("forward", port=7), exact={"low": 0x31}))
+    packet = frame(1, 2, 0xAB1)
+    assert world.plane.process([(3, packet)]) == [(7, packet)]
+    same = client.entry("masked", client.action("forward", port=8), exact={"low": 0x51})
+    assert refused(client, same) == "ALREADY_EXISTS"
+    (installed,) = client.read(client.entry("masked"))
+    assert client.read(client.entry("masked", exact={"low": 0x61})) == [installed]
+    with pytest.raises(CallError):
+        client.write((MODIFY, same), (INSERT, same), atomicity="ROLLBACK_ON_ERROR")
+    assert client.read(client.entry("masked")) == [installed]
+    client.delete(client.entry("masked", exact={"low": 0xF1}))
+    assert client.read(client.entry("masked")) == []
 
 
 # --- translated types --------------------------------------------------------------------------

@@ -19,7 +19,12 @@ from p4switch.p4runtime.ids import IdKind
 from p4switch.p4runtime.names import EXTERN_KINDS, Names, field_ids, value_set_ids
 from p4switch.proto import p4r
 from p4switch.targets.v1model.engine import ControlError, KeyMatch, TableEntry
-from p4switch.targets.v1model.matches import match_keys, prefix_mask, scalar_width
+from p4switch.targets.v1model.matches import (
+    canonical_matches,
+    match_keys,
+    prefix_mask,
+    scalar_width,
+)
 from p4switch.targets.v1model.state import value_set_widths
 
 ANY = KeyMatch(any=True)
@@ -83,6 +88,7 @@ class Entities:
         self._table_fields = {
             table.name: (f"table {table.name!r}", _table_fields(table)) for table in names.tables
         }
+        self._masked = {t.name for t in names.tables if any(key.mask for key in match_keys(t))}
         self._value_set_fields = {v.name: _value_set_fields(v) for v in names.value_sets}
 
     # --- look-ups by id
@@ -134,7 +140,9 @@ class Entities:
 
     def matches(self, table: Table, fields: Iterable[p4r.FieldMatch]) -> tuple[KeyMatch, ...]:
         """Return the engine's matches of a message's fields; an absent field is don't-care."""
-        return _matches(*self._table_fields[table.name], fields)
+        found = _matches(*self._table_fields[table.name], fields)
+        # Entries are also compared by these, before an engine has laid a key's mask over them.
+        return canonical_matches(table, found) if table.name in self._masked else found
 
     def match_messages(self, table: Table, matches: Sequence[KeyMatch]) -> list[p4r.FieldMatch]:
         """Return the message form of an entry's matches; don't-care fields are left out."""

@@ -51,8 +51,16 @@ def ternary_form(match: KeyMatch, match_kind: str, width: int) -> tuple[int, int
     return match.value, (1 << width) - 1
 
 
-def canonical_match(match: KeyMatch, match_kind: str, width: int, where: str) -> KeyMatch:
-    """Return the canonical form of a match, unused parts zero; INVALID_ARGUMENT if not legal."""
+def canonical_match(
+    match: KeyMatch, match_kind: str, width: int, where: str, key_mask: int | None = None
+) -> KeyMatch:
+    """Return the canonical form of a match, unused parts zero; INVALID_ARGUMENT if not legal.
+
+    `key_mask`: `Key.mask`.
+    """
+    if key_mask is not None:
+        legal = canonical_match(match, match_kind, width, where)
+        match = legal._replace(value=legal.value & key_mask)
     value, mask, prefix_length, high, any_value = match
     full = (1 << width) - 1
     if not (0 <= value <= full and 0 <= mask <= full and 0 <= high <= full):
@@ -103,12 +111,13 @@ class _KeyForm(NamedTuple):
     match_kind: str
     width: int
     where: str
+    mask: int | None
 
 
 @lru_cache(maxsize=256)
 def _key_forms(table: Table) -> tuple[_KeyForm, ...]:
     return tuple(
-        _KeyForm(key.match_kind, key.width, f"table {table.name!r} key {key.name!r}")
+        _KeyForm(key.match_kind, key.width, f"table {table.name!r} key {key.name!r}", key.mask)
         for key in match_keys(table)
     )
 
@@ -247,4 +256,4 @@ def _from_constant(constant: ir.ConstKey, key: Key) -> KeyMatch:
         if key.match_kind == "range"
         else 0,
     )
-    return canonical_match(match, key.match_kind, key.width, where)
+    return canonical_match(match, key.match_kind, key.width, where, key.mask)
