@@ -195,5 +195,5 @@ def address_of(network: Network, host: str) -> Address:
 
 UNUSUAL_UPWARD = int(Flag.STALE | Flag.BYPASS)
 """Flags of contributions that are not plain sums."""
-UNUSUAL_DOWNWARD = 0xFF & ~int(Flag.ECN | Flag.SEQUENCED | Flag.REPAIR)
-"""Flags of results that are not plain."""
+UNUSUAL_DOWNWARD = 0xFF & ~int(Flag.ECN | Flag.SEQUENCED | Flag.REPAIR | Flag.OVERFLOW)
+"""Flags of results that are not plain; OVERFLOW only is one of values of 8 bits."""

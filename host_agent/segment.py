@@ -8,11 +8,15 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from hopsum.collectives.plan import exponent_group, prologue_count
 from hopsum.host_agent.codec import reduction_byte
-from hopsum.protocol.wire import Reduction
+from hopsum.host_agent.elements import Element, element_of
+from hopsum.protocol.wire import VALUE_REDUCTIONS, Reduction, Width
 
 Tensor = NDArray[Any]
-"""float32 or int32."""
+"""Of a type of `hopsum.host_agent.elements`."""
+NO_CODE = -1
+"""UNKNOWN of frames.h: the exponent byte of a prologue without a result."""
 
 
 @dataclass(slots=True)
@@ -48,11 +52,12 @@ class Call:
 class Segment:
     """The range start..stop of a call's flat tensor, as fragments `first` to `end` of a stream.
 
-    `source` and `result` are of this range alone, of one length: what is sent, and where results
-    go. The first fragment of a float32 tensor is its prologue, all others are data of `lanes`
-    values. A fragment's exponent byte on the wire speaks of the data fragment one window later, the
-    prologue's of the first window (docs/protocol.md). `codes`: the exponent bytes of the data
-    fragments (`numbers.exponent_codes`; not read for int32).
+    `source` and `result` are of this range alone, of one length and type: what is sent, and where
+    results go. `width`: of its values in packets; `lanes`: of a fragment, for values. The first
+    fragments of a tensor of floats are its prologues, all others are data. A fragment's exponent
+    byte on the wire speaks of the data fragment one window later, a prologue's of its group of the
+    first window (docs/protocol.md). `codes`: the exponent bytes of the data fragments
+    (`numbers.exponent_codes`; not read for integers).
     """
 
     def __init__(
@@ -66,6 +71,7 @@ class Segment:
         window: int,
         codes: NDArray[np.uint8],
         reduction: Reduction,
+        width: Width = Width.WIDTH_32,
     ) -> None:
         self.call = call
         self.start = start
@@ -73,31 +79,42 @@ class Segment:
         self.first = first
         self.source = source
         self.result = result
-        self.reduction = reduction_byte(reduction)
+        element = element_of(source.dtype)
+        assert element is not None
+        self.element: Element = element
+        self.width = width
+        self.reduction = reduction_byte(
+            reduction, width if reduction in VALUE_REDUCTIONS else Width.WIDTH_32
+        )
         """Reduction byte in frames."""
-        self.scaled = source.dtype == np.float32
-        self._lanes = lanes
-        data = -(-len(source) // lanes)
-        self.end = first + data + self.scaled
-        self.exponents = np.zeros(data + 1 if self.scaled else 0, dtype=np.uint8)
-        """Exponent bytes to send with each fragment of float32."""
-        if self.scaled:
+        self.values = lanes * width.per_lane
+        data = -(-len(source) // self.values)
+        self.group = exponent_group(window, width)
+        self.prologues = prologue_count(data, window, width) if element.scaled else 0
+        self.end = first + self.prologues + data
+        self.exponents = np.zeros(data + self.prologues, dtype=np.uint8)
+        """Exponent bytes to send with each fragment of floats."""
+        self.codes = np.full(self.prologues, NO_CODE, dtype=np.int64)
+        """The prologues' results."""
+        if self.prologues:
             call.prologues += 1
-            self.exponents[0] = codes[:window].max()
-            self.exponents[1 : 1 + len(codes[window:])] = codes[window:]
+            groups = np.arange(0, min(window, data), self.group)
+            self.exponents[: self.prologues] = np.maximum.reduceat(codes[:window], groups)
+            later = codes[window:]
+            self.exponents[self.prologues : self.prologues + len(later)] = later
 
     def elements(self, fragment: int) -> str:
         """Return the elements of the tensor in a fragment of the stream, for messages."""
-        data = fragment - self.first - self.scaled
+        data = fragment - self.first - self.prologues
         if data < 0:
             return "the exponents of its first window"
-        low = self.start + data * self._lanes
-        return f"elements {low} to {min(self.stop, low + self._lanes) - 1}"
+        low = self.start + data * self.values
+        return f"elements {low} to {min(self.stop, low + self.values) - 1}"
 
     def copy_for(self, call: Call) -> Self:
         """Return a copy whose results go to a copy of its call."""
         copied = object.__new__(type(self))
-        copied.__dict__.update(self.__dict__, call=call)
+        copied.__dict__.update(self.__dict__, call=call, codes=self.codes.copy())
         part = call.result.reshape(-1)[self.start : self.stop]
         shared = np.shares_memory(self.result, self.call.result)
         copied.result = part if shared else self.result.copy()

@@ -40,8 +40,6 @@ from hopsum.network.model import Network
 from hopsum.protocol.tos import URGENT
 from hopsum.protocol.wire import QUESTION, Flag, Header, Hop, Kind, Reduction
 
-NO_CODE = -1
-"""UNKNOWN of frames.h: the exponent byte of a first window before the prologue's result."""
 _LEAST_SEGMENTS = 16
 _FAILURES = ("", "overflow", "exponent", "no result", "no hand-over")
 """`enum failure` of stream.c."""
@@ -186,9 +184,8 @@ class Stream:
             ctypes.string_at(state.sent.fragments, 8 * state.sent.size),
             ctypes.string_at(state.arrivals.asked, 8 * 64),
             *(state.sent.next, state.arrivals.newest, state.arrivals.missing, state.end),
-            *(self._ring[name][self._places(numbers)].tobytes() for name in ("open", "code")),
-            self._ring["greatest"][self._places(numbers)].tobytes(),
-            tuple(each.result.tobytes() for each in self._segments),
+            *(self._ring[name][self._places(numbers)].tobytes() for name in ("open", "greatest")),
+            tuple(each.codes.tobytes() + each.result.tobytes() for each in self._segments),
             None if self.failure is None else str(self.failure),
         )
 
@@ -286,10 +283,14 @@ class Stream:
         row = self._ring[number % len(self._ring)]
         remark = segment.call.remark
         row["trees"] = segment.call.open_parts
-        row["first"], row["end"], row["scaled"] = segment.first, segment.end, segment.scaled
-        row["elements"], row["reduction"] = len(segment.source), segment.reduction
+        row["first"], row["end"], row["elements"] = segment.first, segment.end, len(segment.source)
+        row["type"], row["width"], row["reduction"] = (
+            *(segment.element, segment.width, segment.reduction),
+        )
+        row["prologues"] = row["unanswered"] = segment.prologues
+        row["group"] = segment.group
         row["remark"] = 0 if remark is None else remark.own
-        row["open"], row["code"] = segment.end - segment.first, NO_CODE
+        row["open"] = segment.end - segment.first
         self._append(number, segment)
         state.next_segment = number + 1
         state.end = segment.end
@@ -314,8 +315,8 @@ class Stream:
         """Let the ring point to a segment's values."""
         row = self._ring[number % len(self._ring)]
         row["source"], row["result"] = segment.source.ctypes.data, segment.result.ctypes.data
-        row["exponents"] = segment.exponents.ctypes.data
-        row["prologues"] = segment.call.prologues.ctypes.data
+        row["exponents"], row["codes"] = segment.exponents.ctypes.data, segment.codes.ctypes.data
+        row["waiting"] = segment.call.prologues.ctypes.data
 
     def take_over(self, call: Call, reduction: Reduction) -> None:
         """Go on with a process's call that the flow has begun; `leave` follows.
@@ -444,7 +445,7 @@ class Stream:
         match _FAILURES[state.failure]:
             case "overflow":
                 why = (
-                    "the sum of its int32 values wrapped around at a switch or the server "
+                    "the sum of its integers wrapped around at a switch or the server "
                     "(overflow flag); send smaller values, or float32, which is scaled to fit"
                 )
             case "exponent":

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from hopsum.collectives.operation import Ranges
-from hopsum.collectives.plan import JobPlan, PlanError, tensor_ranges
+from hopsum.collectives.plan import JobPlan, PlanError, tensor_ranges, wire_width
 from hopsum.host_agent.codec import STACK_START, Frames, by_tree
+from hopsum.host_agent.elements import TYPES, Element, element_of, widths_of
 from hopsum.host_agent.failure import CallError, JobFailed
 from hopsum.host_agent.numbers import exponent_codes, worker_bits
 from hopsum.host_agent.plan_checks import check_job, check_same_job
@@ -26,6 +27,7 @@ from hopsum.protocol.wire import (
     LANE_REDUCTIONS,
     ROOT_REDUCTIONS,
     Reduction,
+    Width,
     serial_newer,
 )
 
@@ -114,26 +116,34 @@ class Worker:
         reduction: Reduction | None = None,
         remark: Remark | None = None,
         ranges: Ranges | None = None,
+        width: Width | None = None,
     ) -> int:
-        """Start summing a tensor (float32 or int32, any shape); return the number of the call.
+        """Start summing a tensor (any shape); return the number of the call.
 
-        `reduction`: how values combine, float32 by SUM or REDUCE_SUM alone; None: as the plan says.
+        It is of float32, float16, int32, int16, int8, uint8, or uint16, which are the bits of
+        bfloat16. `width`: of its values in packets, float32 and int32 in 32 bits, others as wide as
+        they are unless it says otherwise (`elements.widths_of`); where that would not do, 32
+        (`wire_width`). Sums of 8 bits are modulo 256; of 16 or 32 they fail the job if they wrap.
+        `reduction`: how values combine, floats by SUM or REDUCE_SUM alone; None: as the plan says.
         The tensor is read until the call is done and must not change before. `out` (C-contiguous,
         same shape and type) takes the result; it may be the tensor itself. `ranges`: the elements
         of the flat tensor that each tree takes, disjoint; None: all, by the trees' shares. Of a
         reduction to the root only the ranges of trees whose root is here are written, of
-        a BROADCAST only these are read. `remark`: of an int32 tensor without check lanes. Raises
+        a BROADCAST only these are read. `remark`: of integers without check lanes. Raises
         CallError for a tensor that cannot be sent, NumbersError at a NaN or infinity (nothing is
         sent then).
         """
         number = self._next_call
         name = name or f"tensor of call {number}"
-        if tensor.dtype not in (np.float32, np.int32):
-            raise CallError(f"{name}: type {tensor.dtype}; expected float32 or int32")
-        scaled = tensor.dtype == np.float32
+        element = element_of(tensor.dtype)
+        if element is None:
+            raise CallError(f"{name}: type {tensor.dtype}; expected {TYPES}")
+        scaled = element.scaled
         reduction = self.plan.reduction if reduction is None else reduction
         if scaled and reduction not in (Reduction.SUM, Reduction.REDUCE_SUM):
-            raise CallError(f"{name}: float32 by {reduction.name}; expected int32, or SUM")
+            raise CallError(f"{name}: floats by {reduction.name}; expected integers, or SUM")
+        if tensor.dtype == np.uint8 and reduction in (Reduction.MAX, Reduction.REDUCE_MAX):
+            raise CallError(f"{name}: uint8 by {reduction.name}; expected int8 in the same order")
         if reduction not in OPERATIONS:
             raise CallError(
                 f"{name}: reduction {reduction!r}; expected one of "
@@ -159,14 +169,16 @@ class Worker:
                 f"tensor, {tensor.dtype} {tensor.shape}"
             )
         flat = np.ascontiguousarray(tensor).reshape(-1)
-        lanes = self.plan.values
+        lanes, width = self.plan.values, self._width(name, element, width)
         if ranges is None:
-            ranges = self._cut(len(flat))
+            ranges = self._cut(len(flat), width)
         else:
             _check_ranges(name, ranges, len(flat), len(self._all))
         no_codes = np.zeros(0, dtype=np.uint8)
         codes = [
-            exponent_codes(flat[start:stop], lanes, name, start) if scaled else no_codes
+            exponent_codes(flat[start:stop], lanes * width.per_lane, name, start)
+            if scaled
+            else no_codes
             for start, stop in ranges
         ]
         call = Call(number, name, out, 0, remark)
@@ -189,6 +201,7 @@ class Worker:
                     self.plan.in_flight,
                     own,
                     reduction,
+                    width,
                 )
                 parts.append((stream, segment))
         call.open_parts = len(parts)
@@ -199,6 +212,22 @@ class Worker:
         for stream, segment in parts:
             stream.submit(segment, now)
         return number
+
+    def _width(self, name: str, element: Element, wanted: Width | None) -> Width:
+        """Return the width of elements in packets."""
+        possible = widths_of(element)
+        if wanted is None:
+            wanted = possible[0]
+        width = wire_width(
+            wanted, self._scale_workers, scaled=element.scaled, integrity=self.plan.integrity
+        )
+        for each in (wanted, width):
+            if each not in possible:
+                raise CallError(
+                    f"{name}: {element.name.removeprefix('OF_').lower()} in {each.bits} bits; "
+                    f"expected {' or '.join(str(one.bits) for one in possible)}"
+                )
+        return width
 
     def done(self, call: int) -> bool:
         """Whether a call's result is complete. Raises JobFailed once the job has failed."""

@@ -18,16 +18,18 @@ from numpy.typing import NDArray
 from hopsum.collectives.choices import Collective
 from hopsum.collectives.decomposition import decompose
 from hopsum.collectives.operation import Ranges, worker_parts
-from hopsum.collectives.plan import DataType, JobPlan, tensor_ranges
+from hopsum.collectives.plan import DataType, JobPlan, exponent_group, tensor_ranges
 from hopsum.collectives.schedule import part
 from hopsum.collectives.workload import DIGITS, KEPT_BYTES
 from hopsum.collectives.workload import PROCESS as PROCESS
 from hopsum.collectives.workload import VECTORS as VECTORS
 from hopsum.collectives.workload import WorkloadSpec as WorkloadSpec
 from hopsum.host_agent.digits import Digits, DigitsTraining
+from hopsum.host_agent.elements import Element
 from hopsum.host_agent.numbers import error_bound, exponent_codes
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.errors import OperationError
+from hopsum.protocol.wire import Width
 
 Tensor = NDArray[Any]
 
@@ -348,15 +350,24 @@ def verify_sum(
 class SwitchBounds:
     """The error bound of every element that a plan's trees sum, as `numbers.error_bound`.
 
-    It takes one worker's tensor after the other. A fragment's exponent is the largest of all
-    workers'; the first window of a tree's range shares one (docs/protocol.md).
+    It takes one worker's tensor of an `element` after the other, which have a `width` in packets.
+    A fragment's exponent is the largest of all workers'; fragments of the first window of a tree's
+    range share some (docs/protocol.md).
     """
 
-    def __init__(self, plan: JobPlan, ranges: Ranges) -> None:
-        self._plan = plan
+    def __init__(
+        self,
+        plan: JobPlan,
+        ranges: Ranges,
+        element: Element = Element.OF_FLOAT32,
+        width: Width = Width.WIDTH_32,
+    ) -> None:
         self._ranges = ranges
+        self._element, self._width = element, width
+        self._values = plan.values * width.per_lane
+        self._window, self._group = plan.in_flight, exponent_group(plan.in_flight, width)
         self._codes = [
-            np.zeros(-(-(stop - start) // plan.values), np.uint8) for start, stop in self._ranges
+            np.zeros(-(-(stop - start) // self._values), np.uint8) for start, stop in self._ranges
         ]
         self._workers = 0
 
@@ -364,20 +375,23 @@ class SwitchBounds:
         """Take a worker's tensor in."""
         self._workers += 1
         for (start, stop), codes in zip(self._ranges, self._codes, strict=True):
-            found = exponent_codes(tensor[start:stop], self._plan.values, "tensor")
+            found = exponent_codes(tensor[start:stop], self._values, "tensor")
             np.maximum(codes, found, out=codes)
 
     def bounds(self, exact: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the bounds, given the sum in float64."""
-        lanes, window = self._plan.values, self._plan.in_flight
         bounds = np.zeros(len(exact))
         for (start, stop), own in zip(self._ranges, self._codes, strict=True):
             if start == stop:
                 continue
             codes = own.copy()
-            codes[:window] = codes[:window].max()
+            for first in range(0, self._window, self._group):
+                group = codes[first : min(first + self._group, self._window)]
+                group[...] = group.max(initial=0)
             for code in np.unique(codes):
-                chosen = np.repeat(codes == code, lanes)[: stop - start]
+                chosen = np.repeat(codes == code, self._values)[: stop - start]
                 where = np.flatnonzero(chosen) + start
-                bounds[where] = error_bound(int(code), self._workers, exact[where])
+                bounds[where] = error_bound(
+                    int(code), self._workers, exact[where], self._element, self._width
+                )
         return bounds

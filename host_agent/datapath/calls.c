@@ -129,7 +129,6 @@ static int begin_call(struct stream *s, double now, struct output *out)
     t->reduction = c->expected[c->next].combined;
     t->remark = c->own;
     t->open = (t->elements + s->values - 1) / s->values;
-    t->code = UNKNOWN;
     t->first = s->end;
     t->end = s->end = t->first + t->open;
     fill_window(s, now, out);

@@ -16,6 +16,7 @@ from hopsum.host_agent import codec
 from hopsum.host_agent.c_structures import c_fields
 from hopsum.host_agent.codec import Frames, Matcher, group_by_length
 from hopsum.host_agent.congestion import LEAST_WINDOW, NO_QUEUE
+from hopsum.host_agent.elements import Element
 from hopsum.host_agent.options import STEADY_PROBES
 from hopsum.host_agent.process_calls import BARRIER, DONE, MOST_MEMORIES
 from hopsum.protocol.tos import URGENT
@@ -88,7 +89,7 @@ _CONSTANTS = {
     **{each.name: int(each) for each in Kind},
     **{str(each.name): int(each) for each in Flag},
     **{each.name: codec.reduction_byte(each) for each in Reduction},
-    **{each.name: int(each) for each in Width},
+    **{each.name: int(each) for each in (*Width, *Element)},
 }
 _TEXTS = (
     *("flow.h", "frames.h", "links.h", "check_lanes.h", "numbers.h"),
@@ -112,11 +113,14 @@ _AT, _NUMBER, _TIME, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double, ct
 _U32, _U64 = ctypes.c_uint32, ctypes.c_uint64
 _RECEIVE = (_U32, _AT, _AT, _U32, _U32, _U64, _TIME, _INT, _AT)
 _SEND = (None, _AT, _TIME, _AT)
+_CONVERT = (None, _AT, _NUMBER, _AT, _NUMBER, ctypes.c_uint8, _AT)
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "check_restart": (None, _AT, ctypes.c_char_p, _NUMBER, _NUMBER, _NUMBER),
-    "exponent_codes": (_NUMBER, _AT, _NUMBER, _NUMBER, _AT),
-    "quantise_values": (None, _AT, _AT, _NUMBER, ctypes.c_uint8, _AT),
-    "dequantise_values": (None, _AT, _AT, _NUMBER, ctypes.c_uint8, _AT),
+    "exponent_codes": (_NUMBER, _NUMBER, _AT, _NUMBER, _NUMBER, _AT),
+    "quantise_values": _CONVERT,
+    "dequantise_values": _CONVERT,
+    "quantise_narrow": _CONVERT,
+    "dequantise_narrow": _CONVERT,
     "round_trip_start": (None, _AT),
     "round_trip_sample": (None, _AT, _TIME),
     "round_trip_back_off": (_INT, _AT, _TIME, _TIME),

@@ -62,21 +62,26 @@ struct worker_counters {
     int64_t ecn;
 };
 
-/* A tensor's part on this tree, as fragments `first` to `end` of the stream: if it is float32 (`scaled`), the first is
- * its prologue. Values are read until their result is here, so the result may take their place. */
+/* A tensor's part on this tree, as fragments `first` to `end` of the stream: the first ones are its `prologues` if it is
+ * of floats. Values are read until their result is here, so the result may take their place. */
 struct segment {
     const void *source;
     void *result;
-    /* Exponent bytes to send with each fragment of float32 (docs/protocol.md, Exponents). */
+    /* Exponent bytes to send with each fragment of floats (docs/protocol.md, Exponents), and those that the prologues
+     * have brought; how many have not. Each is for `group` data fragments of the first window. */
     const uint8_t *exponents;
-    /* The call's trees, and those whose prologue has no result: the first windows of all wait for these, since
-     * whichever tree began alone would keep the links from the host to itself for a window. */
-    int64_t trees, *prologues;
-    int64_t first, end, scaled, elements, reduction;
-    /* Exponent byte to send with each fragment of int32; and the greatest one of all workers. */
+    int64_t *codes;
+    int64_t prologues, unanswered, group;
+    /* The call's trees, and those some of whose prologues have no result: the first windows of all wait for these,
+     * since whichever tree began alone would keep the links from the host to itself for a window. */
+    int64_t trees, *waiting;
+    /* Type of the elements (elements.py), and width of values in packets: a lane has 2^width of them. */
+    int64_t type, width;
+    int64_t first, end, elements, reduction;
+    /* Exponent byte to send with each fragment of integers; and the greatest one of all workers. */
     int64_t remark, greatest;
-    /* Fragments without a result; and the exponent byte of the first window, the prologue's result. */
-    int64_t open, code;
+    /* Fragments without a result. */
+    int64_t open;
 };
 
 struct slot {
@@ -201,52 +206,74 @@ static struct segment *segment_of(const struct stream *s, int64_t fragment)
 
 static int64_t data_of(const struct segment *t, int64_t fragment)
 {
-    return fragment - t->first - t->scaled;
+    return fragment - t->first - t->prologues;
+}
+
+/* Elements in fragments before data fragment `data`. */
+static int64_t elements_before(const struct stream *s, const struct segment *t, int64_t data)
+{
+    return data * (s->values << t->width);
 }
 
 static int64_t elements_in(const struct stream *s, const struct segment *t, int64_t data)
 {
-    int64_t left = t->elements - data * s->values;
-    return left < s->values ? left : s->values;
+    int64_t left = t->elements - elements_before(s, t, data), most = s->values << t->width;
+    return left < most ? left : most;
+}
+
+static int64_t bytes_before(const struct stream *s, const struct segment *t, int64_t data)
+{
+    return elements_before(s, t, data) * element_bytes(t->type);
 }
 
 /* Write the lanes of a contribution. */
 static void load(struct stream *s, const struct segment *t, const struct slot *slot, uint8_t *lanes)
 {
-    int64_t data = data_of(t, slot->fragment), n = data < 0 ? 0 : elements_in(s, t, data);
+    int64_t data = data_of(t, slot->fragment), n = data < 0 ? 0 : elements_in(s, t, data), filled = 4 * n >> t->width;
+    const uint8_t *from = data < 0 ? NULL : (const uint8_t *)t->source + bytes_before(s, t, data);
     uint8_t code = (uint8_t)slot->code;
     int32_t made[s->lanes];
     const int32_t *values = made;
-    if (n && t->scaled)
-        quantise(&s->factors, (const float *)t->source + data * s->values, n, code, made);
-    else if (n && s->checked)
-        memcpy(made, (const int32_t *)t->source + data * s->values, (size_t)(4 * n));
+    if (t->width) {
+        if (n)
+            write_narrow(&s->factors, t->type, from, n, code, lanes);
+        memset(lanes + filled, 0, (size_t)(4 * s->lanes - filled));
+        return;
+    }
+    if (n && t->type == OF_INT32 && !s->checked)
+        values = (const int32_t *)from;
     else if (n)
-        values = (const int32_t *)t->source + data * s->values;
+        make_wide(&s->factors, t->type, from, n, code, made);
     if (!s->checked) {
         write_lanes(lanes, values, n);
-        memset(lanes + 4 * n, 0, (size_t)(4 * (s->lanes - n)));
+        memset(lanes + filled, 0, (size_t)(4 * s->lanes - filled));
         return;
     }
     memset(made + n, 0, (size_t)(4 * (s->lanes - n)));
     int needed = 1;
-    if (t->scaled && data >= 0) {
+    if (t->prologues && data >= 0) {
         /* The byte that this fragment's own values need went along a window earlier. */
-        int64_t own = data - s->window + 1;
-        needed = t->exponents[own > 0 ? own : 0] == code;
+        int64_t at = data < s->window ? data / t->group : data - s->window + t->prologues;
+        needed = t->exponents[at] == code;
     }
     check_protect(&s->checks, made, wire_of(slot), s->worker, needed);
     write_lanes(lanes, made, s->lanes);
 }
 
-/* Put a result of int32 or float32 in place. */
+/* Put a result in place. */
 static void store(const struct stream *s, const struct segment *t, int64_t data, const uint8_t *lanes, uint8_t code)
 {
     int64_t n = elements_in(s, t, data);
-    int32_t sums[s->lanes], *to = t->scaled ? sums : (int32_t *)t->result + data * s->values;
-    read_lanes(to, lanes, n);
-    if (t->scaled)
-        dequantise(&s->factors, sums, n, code, (float *)t->result + data * s->values);
+    uint8_t *to = (uint8_t *)t->result + bytes_before(s, t, data);
+    int32_t sums[s->lanes];
+    if (t->width) {
+        read_narrow(&s->factors, t->type, lanes, n, code, to);
+    } else if (t->type == OF_INT32) {
+        read_lanes((int32_t *)to, lanes, n);
+    } else {
+        read_lanes(sums, lanes, n);
+        take_wide(&s->factors, t->type, sums, n, code, to);
+    }
 }
 
 /* -- sending */
@@ -283,12 +310,12 @@ static void send_next(struct stream *s, struct slot *slot, double now, struct ou
 {
     const struct segment *t = segment_of(s, slot->fragment);
     int64_t data = data_of(t, slot->fragment);
-    if (t->scaled && data >= 0 && data < s->window) {
-        if (t->code == UNKNOWN || *t->prologues)
+    if (t->prologues && data >= 0 && data < s->window) {
+        if (*t->waiting)
             return;
-        slot->code = t->code;
+        slot->code = t->codes[data / t->group];
     }
-    slot->exponent = t->scaled ? t->exponents[slot->fragment - t->first] : t->remark;
+    slot->exponent = t->prologues ? t->exponents[slot->fragment - t->first] : t->remark;
     slot->reduction = data < 0 && !s->checked ? NONE : t->reduction;
     slot->in_flight = slot->tries = 1;
     slot->timeouts = slot->bypass = 0;
@@ -579,14 +606,17 @@ static void accept_result(struct stream *s, struct slot *slot, const uint8_t *fr
     struct segment *t = segment_of(s, slot->fragment);
     int64_t data = data_of(t, slot->fragment);
     uint8_t code = frame[EXPONENT];
-    if (data >= 0)
+    if (data >= 0) {
         store(s, t, data, lanes, (uint8_t)slot->code);
-    if (t->scaled && t->code == UNKNOWN) {
-        /* Data of the first window waits for the prologue, so it is alone. */
-        t->code = code;
-        s->opened = 1;
-        s->news += !--*t->prologues && t->trees > 1;
-    } else if (!t->scaled && code > t->greatest) {
+    } else {
+        t->codes[data + t->prologues] = code;
+        if (!--t->unanswered) {
+            /* Data of the first window waits for this. */
+            s->opened = 1;
+            s->news += !--*t->waiting && t->trees > 1;
+        }
+    }
+    if (!t->prologues && code > t->greatest) {
         t->greatest = code;
     }
     slot->result = wire_of(slot);
@@ -695,6 +725,12 @@ static void answer_question(struct stream *s, struct slot *slot, uint32_t wire, 
     }
 }
 
+/* Whether a frame has values that may wrap around: of 8 bits. */
+static int wraps(const uint8_t *frame)
+{
+    return (frame[REDUCTION] & 0x0F) == WIDTH_8;
+}
+
 /* Whether a result of another epoch, flags or weight than usual is one to look at. `values`: with check lanes. */
 static int is_usable(struct stream *s, struct slot *slot, const uint8_t *frame, const int32_t *values, double now,
                      struct output *out)
@@ -708,7 +744,7 @@ static int is_usable(struct stream *s, struct slot *slot, const uint8_t *frame, 
         s->counters->refused++;
     } else if (s->checked && flags & BYPASS) {
         answer_question(s, slot, wire, values, now, out);
-    } else if (flags & OVERFLOW && (!s->checked || check_result(&s->checks, values, wire, frame[EXPONENT], 1, &useless))) {
+    } else if (flags & OVERFLOW && !wraps(frame) && (!s->checked || check_result(&s->checks, values, wire, frame[EXPONENT], 1, &useless))) {
         s->counters->refused++;
         if (slot->in_flight && wire_of(slot) == wire)
             fail(s, LANE_OVERFLOW, slot - s->slots, now);
@@ -760,7 +796,7 @@ static void take_result(struct stream *s, const uint8_t *frame, uint32_t length,
         read_lanes(values, lanes, s->lanes);
     uint32_t wire = big32(frame + FRAGMENT);
     struct slot *slot = slot_of(s, wire);
-    if (found == PLAIN)
+    if (found == PLAIN && (!(frame[FLAGS] & OVERFLOW) || wraps(frame)))
         ask_for_gaps(s, frame, out);
     else if (!is_usable(s, slot, frame, values, now, out))
         return;

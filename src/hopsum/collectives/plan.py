@@ -12,10 +12,15 @@ from fractions import Fraction
 from hopsum.collectives.choices import DataType as DataType
 from hopsum.collectives.choices import Results as Results
 from hopsum.protocol.errors import InputError
-from hopsum.protocol.wire import CHECK_LANES, Hop, Reduction
+from hopsum.protocol.wire import CHECK_LANES, Hop, Reduction, Width
 
 WINDOW_EMBEDDED = 256
 WINDOW_BMV2 = 32
+MOST_NARROW_WORKERS = 16
+"""Most workers whose floats travel in 16 bits: their sums are at least as exact as those of a ring
+in bfloat16 (`hopsum.host_agent.numbers`)."""
+EXPONENT_FRAGMENTS = 16
+"""Fragments of values of 16 bits in a tensor's first window that share an exponent."""
 
 
 class PlanError(InputError):
@@ -199,11 +204,13 @@ class JobPlan:
         return tuple(dict.fromkeys((*servers, *relays)))
 
 
-def tensor_ranges(plan: JobPlan, length: int) -> tuple[tuple[int, int], ...]:
+def tensor_ranges(
+    plan: JobPlan, length: int, width: Width = Width.WIDTH_32
+) -> tuple[tuple[int, int], ...]:
     """Return the elements (start, stop) that each tree of the plan sums, in tree order.
 
-    `length`: of what all trees sum together. Whole fragments, in proportion to the trees' shares;
-    the last tree gets the broken fragment.
+    `length`: of what all trees sum together, in values of a `width`. Whole fragments, in proportion
+    to the trees' shares; the last tree gets the broken fragment.
     Raises PlanError if a share is negative, or all are 0.
     """
     total = sum(tree.share for tree in plan.trees)
@@ -212,7 +219,8 @@ def tensor_ranges(plan: JobPlan, length: int) -> tuple[tuple[int, int], ...]:
             f"job {plan.job}: shares {[tree.share for tree in plan.trees]} of its trees: "
             f"expected none below 0 and a sum above 0"
         )
-    fragments = -(-length // plan.values)
+    values = plan.values * width.per_lane
+    fragments = -(-length // values)
     ranges = []
     start = 0
     taken = 0.0
@@ -220,7 +228,7 @@ def tensor_ranges(plan: JobPlan, length: int) -> tuple[tuple[int, int], ...]:
         taken += tree.share
         stop = length
         if tree is not plan.trees[-1]:
-            stop = min(length, round(fragments * taken / total) * plan.values)
+            stop = min(length, round(fragments * taken / total) * values)
         ranges.append((start, stop))
         start = stop
     return tuple(ranges)
@@ -235,6 +243,29 @@ def fragment_count(length: int, values: int, data_type: DataType) -> int:
     if fragments and data_type is DataType.FLOAT32:
         fragments += 1
     return fragments
+
+
+def wire_width(wanted: Width, workers: int, *, scaled: bool, integrity: bool) -> Width:
+    """Return the width in packets of values that are to have a width: that, or 32 bits.
+
+    Check values are sums of words; and floats, which are `scaled` to integers, of too many workers
+    would be less exact. `workers`: for which the scale is made.
+    """
+    too_many = scaled and workers > MOST_NARROW_WORKERS
+    return Width.WIDTH_32 if integrity or too_many else wanted
+
+
+def exponent_group(in_flight: int, width: Width) -> int:
+    """Return how many data fragments of a tensor's first window share an exponent, at most."""
+    return in_flight if width is Width.WIDTH_32 else min(in_flight, EXPONENT_FRAGMENTS)
+
+
+def prologue_count(fragments: int, in_flight: int, width: Width) -> int:
+    """Return the prologues of so many data fragments of floats on a tree.
+
+    Each carries the exponent of a group of fragments of the first window.
+    """
+    return -(-min(fragments, in_flight) // exponent_group(in_flight, width))
 
 
 def prologue_lanes(plan: JobPlan) -> int:
