@@ -11,11 +11,13 @@ import pytest
 from p4switch.backends.reference.interpreter import Interpreter
 from p4switch.frontend.program import compile_file
 from p4switch.stf import prepare
-from p4switch.targets.v1model.engine import Engine, Packet
+from p4switch.targets.v1model.engine import Engine, EngineOptions, Packet
 from tests.support.paths import PROGRAMS
 
 ROUNDS = 40
 BATCH = 6
+OPTIONS = EngineOptions(packet_budget=2000)
+"""Packets that go round end soon: by default they may take the interpreter 131,072 steps."""
 
 
 @pytest.fixture
@@ -26,7 +28,7 @@ def two_engines(
 
     def make(path: Path) -> tuple[Engine, Engine]:
         program = compile_file(path)
-        return Interpreter(program), make_engine(program)
+        return Interpreter(program, OPTIONS), make_engine(program, OPTIONS)
 
     return make
 

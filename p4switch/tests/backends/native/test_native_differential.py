@@ -31,7 +31,7 @@ from tests.support.paths import PROGRAMS
 
 NAMES = sorted(p.stem for p in PROGRAMS.glob("*.p4") if ") main;" in p.read_text("utf-8"))
 CELLS = 64
-OPTIONS = EngineOptions(seed=3)
+OPTIONS = EngineOptions(seed=3, packet_budget=2000)
 
 
 @cache
