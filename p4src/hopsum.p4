@@ -132,7 +132,7 @@ control HopsumIngress(inout headers_t hdr,
                 if (hdr.lanes.isValid()
                     && (meta.slot_has_lanes || meta.lanes_operation != lanes_operation_t.LOAD)) {
                     lanes.apply(hdr.lanes, meta.lanes_operation, meta.slot.reduction,
-                                meta.slot_index, meta.wrapped);
+                                meta.slot.width, meta.slot_index, meta.wrapped);
                 }
                 if (meta.task == task_t.AGGREGATE) {
                     conclusion.apply(hdr, meta);

@@ -1,7 +1,7 @@
 /*
  * Compile-time options of the program.
  *
- *   -DLANES=256           32-bit values in a packet: 32 to 352, a multiple of 32
+ *   -DLANES=256           lanes of 32 bits in a packet: 32 to 352, a multiple of 32
  *   -DSLOTS=4096          aggregation slots: a power of two
  *   -DMAX_HOPS=10         entries of a hop stack: 2 to 255, and as many as LANES leave room for
  *   -DCPU_PORT=510        the controller's port, as given to the switch

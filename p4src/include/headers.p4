@@ -87,9 +87,9 @@ header hopsum_t {
     bit<1>      ecn;       // it met a long queue
     bit<1>      bypass;    // no switch may aggregate it
     bit<1>      stale;     // a question to the server, not a contribution
-    bit<1>      overflow;  // a lane of the sum wrapped around
+    bit<1>      overflow;  // a value of the sum wrapped around
     reduction_t reduction;
-    bit<4>      reserved;
+    width_t     width;     // of the values in the lanes
     exponent_t  exponent;
     job_t       job;
     tree_t      tree;

@@ -34,6 +34,7 @@ control Inspector(inout headers_t hdr,
         hdr.hopsum.weight = meta.slot.weight;
         hdr.hopsum.exponent = meta.slot.exponent;
         hdr.hopsum.reduction = meta.slot.reduction;
+        hdr.hopsum.width = meta.slot.width;
         hdr.hopsum.overflow = meta.slot.overflow;
         hdr.hopsum.ecn = meta.slot.ecn;
 

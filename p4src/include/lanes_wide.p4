@@ -1,17 +1,18 @@
 /*
  * The lanes, 64 per word: operations on the lanes of slot and packet.
  *
- * A word is bit<2048>, the widest that p4c accepts; 32 remaining lanes make half a word. All lanes
- * of a word are added at once. The sign bits are excluded from the addition, so that no carry
- * leaves its lane, and are added by exclusive or:
+ * A word is bit<2048>, the widest that p4c accepts; 32 remaining lanes make half a word. A lane has
+ * one value of 32 bits, two of 16 or four of 8. All values of a word are added at once. Their sign
+ * bits are excluded from the addition, so that no carry leaves its value, and are added by
+ * exclusive or:
  *
  *     sum = ((a & rest) + (b & rest)) ^ ((a ^ b) & sign)
  *
- * A lane wrapped around if both operands have one sign and the sum has the other.
+ * A value wrapped around if both operands have one sign and the sum has the other.
  *
- * Likewise all lanes of a word are compared at once. With equal signs, the other bits decide: a
+ * Likewise all values of a word are compared at once. With equal signs, the other bits decide: a
  * sign bit set in front of those of `a` survives the subtraction of `b`'s unless a < b.
- * No borrow leaves its lane.
+ * No borrow leaves its value.
  */
 #ifndef HOPSUM_LANES_P4_
 #define HOPSUM_LANES_P4_
@@ -38,11 +39,16 @@
 #define WORDS_OF(lanes) PASTE(WORDS_OF_, lanes)
 #define FOR_EACH_WORD(X) WORDS_OF(LANES)(X)
 
-// The sign bit of each lane of a word.
-const bit<32>   SIGN = 0x80000000;
-const bit<128>  SIGN_X4 = SIGN ++ SIGN ++ SIGN ++ SIGN;
-const bit<512>  SIGN_X16 = SIGN_X4 ++ SIGN_X4 ++ SIGN_X4 ++ SIGN_X4;
-const bit<2048> SIGN_X64 = SIGN_X16 ++ SIGN_X16 ++ SIGN_X16 ++ SIGN_X16;
+// The sign bits of the values of a word, which are 32, 16 or 8 bits wide.
+
+#define FOUR(bits) (bits ++ bits ++ bits ++ bits)
+
+const bit<512>  SIGNS_32_X16 = FOUR(FOUR(32w0x80000000));
+const bit<512>  SIGNS_16_X32 = FOUR(FOUR(32w0x80008000));
+const bit<512>  SIGNS_8_X64 = FOUR(FOUR(32w0x80808080));
+const bit<2048> SIGNS_32 = FOUR(SIGNS_32_X16);
+const bit<2048> SIGNS_16 = FOUR(SIGNS_16_X32);
+const bit<2048> SIGNS_8 = FOUR(SIGNS_8_X64);
 
 #define WORD_FIELD(word, width) bit<width> word;
 
@@ -56,9 +62,9 @@ header lanes_t {
 
 #define LOAD_WORD(word, width) word##_cells.read(lanes.word, slot);
 
-#define ADD_WORD(word, width)                                            \
+#define ADD_VALUES(word, width, signs)                                   \
     {                                                                    \
-        const bit<width> sign = (bit<width>)SIGN_X64;                    \
+        const bit<width> sign = (bit<width>)signs;                       \
         const bit<width> rest = ~sign;                                   \
         bit<width> a;                                                    \
         bit<width> b = lanes.word;                                       \
@@ -69,6 +75,10 @@ header lanes_t {
             || (~(a ^ b) & (a ^ lanes.word) & sign) != 0;                \
     }
 
+#define ADD_WORD_32(word, width) ADD_VALUES(word, width, SIGNS_32)
+#define ADD_WORD_16(word, width) ADD_VALUES(word, width, SIGNS_16)
+#define ADD_WORD_8(word, width)  ADD_VALUES(word, width, SIGNS_8)
+
 #define AND_WORD(word, width)                                            \
     {                                                                    \
         bit<width> a;                                                    \
@@ -77,21 +87,25 @@ header lanes_t {
         word##_cells.write(slot, lanes.word);                            \
     }
 
-#define MAX_WORD(word, width)                                            \
+#define KEEP_GREATER_VALUES(word, width, signs, bits)                    \
     {                                                                    \
-        const bit<width> sign = (bit<width>)SIGN_X64;                    \
+        const bit<width> sign = (bit<width>)signs;                       \
         const bit<width> rest = ~sign;                                   \
         bit<width> a;                                                    \
         bit<width> b = lanes.word;                                       \
         word##_cells.read(a, slot);                                      \
         bit<width> differs = a ^ b;                                      \
         bit<width> more = (a | sign) - (b & rest);                       \
-        /* The sign bit of lanes in which a >= b, then all their bits. */ \
+        /* The sign bits of values with a >= b, then all their bits. */  \
         bit<width> holds = ((~differs & more) | (differs & b)) & sign;   \
-        holds = holds | (holds - (holds >> 31));                         \
+        holds = holds | (holds - (holds >> (bits - 1)));                 \
         lanes.word = (a & holds) | (b & ~holds);                         \
         word##_cells.write(slot, lanes.word);                            \
     }
+
+#define MAX_WORD_32(word, width) KEEP_GREATER_VALUES(word, width, SIGNS_32, 32)
+#define MAX_WORD_16(word, width) KEEP_GREATER_VALUES(word, width, SIGNS_16, 16)
+#define MAX_WORD_8(word, width)  KEEP_GREATER_VALUES(word, width, SIGNS_8, 8)
 
 #define XOR_WORD(word, width)                                            \
     {                                                                    \
@@ -104,6 +118,7 @@ header lanes_t {
 control Lanes(inout lanes_t lanes,
               in lanes_operation_t operation,
               in reduction_t reduction,
+              in width_t width,
               in slot_index_t slot,
               inout bool wrapped) {
     FOR_EACH_WORD(WORD_REGISTER)
@@ -116,16 +131,32 @@ control Lanes(inout lanes_t lanes,
         FOR_EACH_WORD(LOAD_WORD)
     }
 
-    action add() {
-        FOR_EACH_WORD(ADD_WORD)
+    action add_32() {
+        FOR_EACH_WORD(ADD_WORD_32)
+    }
+
+    action add_16() {
+        FOR_EACH_WORD(ADD_WORD_16)
+    }
+
+    action add_8() {
+        FOR_EACH_WORD(ADD_WORD_8)
     }
 
     action bitwise_and() {
         FOR_EACH_WORD(AND_WORD)
     }
 
-    action keep_greater() {
-        FOR_EACH_WORD(MAX_WORD)
+    action keep_greater_32() {
+        FOR_EACH_WORD(MAX_WORD_32)
+    }
+
+    action keep_greater_16() {
+        FOR_EACH_WORD(MAX_WORD_16)
+    }
+
+    action keep_greater_8() {
+        FOR_EACH_WORD(MAX_WORD_8)
     }
 
     action bitwise_xor() {
@@ -139,11 +170,23 @@ control Lanes(inout lanes_t lanes,
             load();
         } else if (operation == lanes_operation_t.COMBINE) {
             if (reduction == reduction_t.SUM || reduction == reduction_t.REDUCE_SUM) {
-                add();
+                if (width == width_t.WIDTH_32) {
+                    add_32();
+                } else if (width == width_t.WIDTH_16) {
+                    add_16();
+                } else {
+                    add_8();
+                }
             } else if (reduction == reduction_t.AND || reduction == reduction_t.REDUCE_AND) {
                 bitwise_and();
             } else if (reduction == reduction_t.MAX || reduction == reduction_t.REDUCE_MAX) {
-                keep_greater();
+                if (width == width_t.WIDTH_32) {
+                    keep_greater_32();
+                } else if (width == width_t.WIDTH_16) {
+                    keep_greater_16();
+                } else {
+                    keep_greater_8();
+                }
             } else {
                 bitwise_xor();
             }

@@ -22,6 +22,7 @@ struct slot_t {
     weight_t    weight;
     exponent_t  exponent;
     reduction_t reduction;
+    width_t     width;
     bit<1>      cleared;
     bit<1>      overflow;
     bit<1>      ecn;
@@ -51,7 +52,7 @@ struct metadata_t {
     age_t             age;            // of the packet, relative to the slot as read
     bool              slot_changed;
     lanes_operation_t lanes_operation;
-    bool              wrapped;        // a lane wrapped around in this addition
+    bool              wrapped;        // a value wrapped around in this addition
     bool              sum_goes_on;    // the packet becomes the slot's sum
     bool              follows_stack;  // the packet leaves where its stack says
     bool              sums_here;      // this switch sums for the tree of this result

@@ -20,6 +20,7 @@ error {
     UdpPort,
     HopsumVersion,
     HopsumReduction,
+    HopsumWidth,
     HopsumOwner,
     Length,
     Lanes,
@@ -148,6 +149,13 @@ parser HopsumParser(packet_in packet,
                || ((bit<4>)hdr.hopsum.reduction >= (bit<4>)reduction_t.REDUCE_SUM
                    && (bit<4>)hdr.hopsum.reduction <= (bit<4>)reduction_t.REDUCE_XOR),
                error.HopsumReduction);
+        verify(hdr.hopsum.width == width_t.WIDTH_32
+               || ((hdr.hopsum.width == width_t.WIDTH_16 || hdr.hopsum.width == width_t.WIDTH_8)
+                   && (hdr.hopsum.reduction == reduction_t.SUM
+                       || hdr.hopsum.reduction == reduction_t.MAX
+                       || hdr.hopsum.reduction == reduction_t.REDUCE_SUM
+                       || hdr.hopsum.reduction == reduction_t.REDUCE_MAX)),
+               error.HopsumWidth);
 
         ipv4_bytes = IPV4_BYTES + UDP_BYTES + HEADER_BYTES + HOP_BYTES * (bit<16>)hdr.hopsum.hops;
         // A request is like the frame that showed the loss: with a stack if that was a sum.

@@ -56,6 +56,7 @@ control BecomeTheSlot(inout headers_t hdr, in metadata_t meta) {
         hdr.hopsum.weight = meta.slot.weight;
         hdr.hopsum.exponent = meta.slot.exponent;
         hdr.hopsum.reduction = meta.slot.reduction;
+        hdr.hopsum.width = meta.slot.width;
         hdr.hopsum.overflow = meta.slot.overflow;
         hdr.hopsum.ecn = meta.slot.ecn;
     }

@@ -57,6 +57,7 @@ control Results(inout headers_t hdr,
     action keep_result() {
         meta.slot.kept = 1;
         meta.slot.reduction = hdr.hopsum.reduction;
+        meta.slot.width = hdr.hopsum.width;
         meta.slot.weight = hdr.hopsum.weight;
         meta.slot.exponent = hdr.hopsum.exponent;
         meta.slot.overflow = hdr.hopsum.overflow;

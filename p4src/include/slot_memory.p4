@@ -5,10 +5,10 @@
  * BMv2 runs in one thread, packet by packet. An all-zero cell is an empty slot: jobs are
  * numbered from 1.
  *
- *     635      619    611     595        563     553      543      527        519         515
- *     | job 16 | tree | epoch | fragment | count | fan-in | weight | exponent | reduction |
- *                                             | cleared | overflow | ecn | kept | children |
- *                                             515       514        513   512    511        0
+ *     639     635      619    611     595        563     553      543      527        519
+ *     | width | job 16 | tree | epoch | fragment | count | fan-in | weight | exponent |
+ *                                 | reduction | cleared | overflow | ecn | kept | children |
+ *                                 519         515       514        513   512    511        0
  *
  * The children lie on whole 64-bit words, which engines in software copy fastest.
  */
@@ -26,6 +26,7 @@ control ReadSlot(inout metadata_t meta) {
         slot_cell_t cell;
         slot_cells.read(cell, meta.slot_index);
         meta.slot.children = cell[511:0];
+        meta.slot.width = (width_t)cell[639:636];
         meta.slot.job = cell[635:620];
         meta.slot.tree = cell[619:612];
         meta.slot.epoch = cell[611:596];
@@ -54,7 +55,8 @@ control ReadSlot(inout metadata_t meta) {
 control WriteSlot(in metadata_t meta) {
     action write_slot() {
         slot_cells.write(meta.slot_index,
-            4w0 ++ meta.slot.job ++ meta.slot.tree ++ meta.slot.epoch ++ meta.slot.fragment
+            (bit<4>)meta.slot.width
+            ++ meta.slot.job ++ meta.slot.tree ++ meta.slot.epoch ++ meta.slot.fragment
             ++ meta.slot.count ++ meta.slot.fan_in
             ++ meta.slot.weight ++ meta.slot.exponent ++ (bit<4>)meta.slot.reduction
             ++ meta.slot.cleared ++ meta.slot.overflow ++ meta.slot.ecn ++ meta.slot.kept

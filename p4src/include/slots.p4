@@ -93,6 +93,7 @@ control SlotTransition(inout headers_t hdr, inout metadata_t meta) {
         meta.slot.weight = hdr.hopsum.weight;
         meta.slot.exponent = hdr.hopsum.exponent;
         meta.slot.reduction = hdr.hopsum.reduction;
+        meta.slot.width = hdr.hopsum.width;
         meta.slot.cleared = 0;
         meta.slot.overflow = hdr.hopsum.overflow;
         meta.slot.ecn = hdr.hopsum.ecn;
@@ -189,8 +190,9 @@ control SlotTransition(inout headers_t hdr, inout metadata_t meta) {
         look();
         if (meta.age == age_t.SAME
             && (meta.slot.reduction != hdr.hopsum.reduction
+                || meta.slot.width != hdr.hopsum.width
                 || (meta.slot.cleared == 0 && meta.slot.fan_in != hdr.hops[0].fan_in))) {
-            // Siblings whose fan-ins differ.
+            // Siblings that disagree.
             discard(OUTCOME_MALFORMED);
         } else if (meta.age == age_t.SAME && seen == 1 && meta.again) {
             // Delayed or duplicated on the link: a retransmission has another number.

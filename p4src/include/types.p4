@@ -48,9 +48,9 @@ enum bit<4> kind_t {
 }
 
 enum bit<4> reduction_t {
-    SUM = 0,  // two's complement, modulo 2^32
+    SUM = 0,  // of values: two's complement, modulo 2^32, 2^16 or 2^8
     AND = 1,  // bitwise
-    MAX = 2,  // the greater, as signed numbers
+    MAX = 2,  // of values: the greater, as signed numbers
     XOR = 3,  // bitwise
     NONE = 4,  // packets have no lanes
     BROADCAST = 5,  // only results have lanes: the root's
@@ -59,6 +59,13 @@ enum bit<4> reduction_t {
     REDUCE_AND = 9,
     REDUCE_MAX = 10,
     REDUCE_XOR = 11
+}
+
+// Of the values in a lane of 32 bits: one, two or four.
+enum bit<4> width_t {
+    WIDTH_32 = 0,
+    WIDTH_16 = 1,  // of values that are added or compared, as the next
+    WIDTH_8 = 2
 }
 
 enum bit<8> opcode_t {

@@ -33,6 +33,7 @@ class Slot:
     flags: int = 0
     exponent: int = 0
     reduction: int = 0
+    width: int = 0
     values: tuple[int, ...] = ()
 
     @property
@@ -71,7 +72,7 @@ class Slot:
     def keep(self, packet: Packet) -> None:
         """Hold the result until the slot is used again."""
         self.kept = True
-        self.reduction = packet.reduction
+        self.reduction, self.width = packet.reduction, packet.width
         self.weight, self.exponent = packet.weight, packet.exponent
         self.flags, self.values = packet.flags & SUMMED_FLAGS, packet.values
 

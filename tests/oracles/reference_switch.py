@@ -6,7 +6,6 @@ lose packets on purpose and knows nothing of queues.
 
 from __future__ import annotations
 
-import operator
 import struct
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -15,9 +14,10 @@ from dataclasses import dataclass, replace
 from hopsum.protocol import wire
 from hopsum.protocol.outcomes import Outcome
 from hopsum.protocol.tos import URGENT
-from hopsum.protocol.wire import Flag, Kind, Reduction
+from hopsum.protocol.wire import Flag, Kind, Reduction, Width
 from tests.oracles.reference_state import SUMMED_FLAGS, Arrivals, SentLog, Slot
-from tests.packet.hopsum.packets import LAST_HOP, Packet, wrapped
+from tests.oracles.reference_values import combine, is_known
+from tests.packet.hopsum.packets import LAST_HOP, Packet
 from tests.packet.hopsum.switches import CPU_PORT, Build, Frame, Match, Switch
 
 DROP = 511
@@ -27,15 +27,6 @@ TAGS = (b"\x81\x00", b"\x88\xa8")
 GROUP_MAC, GROUP_IP = wire.REPLICATED_MAC, wire.REPLICATED_IP
 SWITCH_MAC = bytes.fromhex("020048530000")
 """Source of requests for results."""
-COMBINED_BY = {
-    Reduction.AND: operator.and_,
-    Reduction.MAX: max,
-    Reduction.XOR: operator.xor,
-}
-COMBINED_BY |= {plain.to_root: combine for plain, combine in COMBINED_BY.items()}
-"""How lanes combine, of reductions in which nothing can wrap around."""
-SUMS = Reduction.SUM, Reduction.REDUCE_SUM
-"""Those in which lanes can."""
 
 
 @dataclass(frozen=True)
@@ -220,7 +211,7 @@ class ReferenceSwitch(Switch):
     ) -> list[Frame]:
         hop = packet.hops[0]
         agrees = slot.cleared or slot.fan_in == hop.fan_in
-        agrees = agrees and slot.reduction == packet.reduction
+        agrees = agrees and (slot.reduction, slot.width) == (packet.reduction, packet.width)
         if slot.gives_way_to(packet):
             if slot.job and not slot.cleared and not slot.complete:
                 self.counts[Outcome.TAKEN_OVER] += 1
@@ -264,7 +255,7 @@ class ReferenceSwitch(Switch):
         slot.weight = packet.weight
         slot.flags = packet.flags & SUMMED_FLAGS
         slot.exponent = packet.exponent
-        slot.reduction = packet.reduction
+        slot.reduction, slot.width = packet.reduction, packet.width
         slot.values = packet.values
 
     def _add(self, slot: Slot, packet: Packet) -> None:
@@ -272,15 +263,9 @@ class ReferenceSwitch(Switch):
         slot.weight = (slot.weight + packet.weight) % 2**16
         slot.flags |= packet.flags & SUMMED_FLAGS
         slot.exponent = max(slot.exponent, packet.exponent)
-        pairs = list(zip(slot.values, packet.values, strict=True))
-        if not pairs:
-            return
-        if packet.reduction not in SUMS:
-            combine = COMBINED_BY[Reduction(packet.reduction)]
-            slot.values = tuple(combine(a, b) for a, b in pairs)
-            return
-        slot.values = tuple(wrapped(a + b) for a, b in pairs)
-        if any(wrapped(a + b) != a + b for a, b in pairs):
+        reduction, width = Reduction(packet.reduction), Width(packet.width)
+        slot.values, wraps = combine(slot.values, packet.values, reduction, width)
+        if wraps:
             self.counts[Outcome.OVERFLOW] += 1
             slot.flags |= Flag.OVERFLOW
 
@@ -369,7 +354,7 @@ class ReferenceSwitch(Switch):
         header += struct.pack(">HH??", len(slot.children), slot.fan_in, slot.cleared, slot.job != 0)
         shown = _sum(slot, packet)
         shown = replace(shown, job=slot.job, tree=slot.tree, epoch=slot.epoch)
-        shown = replace(shown, fragment=slot.fragment, reduction=slot.reduction)
+        shown = replace(shown, fragment=slot.fragment)
         if not slot.values:
             shown = replace(shown, values=(0,) * self.build.lanes)
         return [(CPU_PORT, header + _rewritten(frame[PACKET_OUT_BYTES:], shown))]
@@ -418,10 +403,11 @@ class ReferenceSwitch(Switch):
         """The packet, or None if this switch cannot take it."""
         if self._kind_of(frame) != "hopsum" or len(frame) < 62 or frame[42] >> 4 != wire.VERSION:
             return None
-        kind, reduction, hops = frame[42] & 15, frame[44] >> 4, frame[49]
+        kind, hops = frame[42] & 15, frame[49]
         fewest = dict.fromkeys(Kind, 0) | {Kind.CONTRIBUTION: 2, Kind.RESULT: 1}
-        if kind not in fewest or reduction not in list(Reduction):
+        if kind not in fewest or not is_known(frame[44]):
             return None
+        reduction = Reduction(frame[44] >> 4)
         stacked = kind in (Kind.CONTRIBUTION, Kind.RESULT, Kind.REQUEST)
         if not fewest[Kind(kind)] <= hops <= (self.build.max_hops if stacked else 0):
             return None
@@ -432,7 +418,7 @@ class ReferenceSwitch(Switch):
             return None
         # A request is as long as the packet that showed the loss.
         of_sum = kind == Kind.CONTRIBUTION or (kind == Kind.REQUEST and hops > 0)
-        carries = wire.carries_lanes(Reduction(reduction), up=of_sum)
+        carries = wire.carries_lanes(reduction, up=of_sum)
         if len(packet.values) != (self.build.lanes if carries else 0):
             return None
         if kind == Kind.REQUEST and reduction == Reduction.NONE:
@@ -507,6 +493,7 @@ def _sum(slot: Slot, packet: Packet) -> Packet:
         exponent=slot.exponent,
         flags=flags,
         reduction=slot.reduction,
+        width=slot.width,
         values=slot.values,
     )
 
@@ -515,7 +502,6 @@ def _rewritten(frame: bytes, packet: Packet) -> bytes:
     """The frame with the header fields and lanes of `packet` (the stack stays)."""
     stack_end = 62 + 4 * len(packet.hops)
     made = bytearray(replace(packet, hops=(LAST_HOP,) * len(packet.hops)).frame())
-    made[44] |= frame[44] & 15  # reserved
     head = frame[:40] + bytes(2) + bytes(made[42:62]) + frame[62:stack_end]
     return _fitted(bytearray(head + made[stack_end:]))
 

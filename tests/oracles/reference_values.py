@@ -32,7 +32,7 @@ def wrapped(value: int, bits: int = 32) -> int:
     return (value + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
 
 
-def values_in(lanes: Iterable[int], width: Width) -> Lanes:
+def unpacked(lanes: Iterable[int], width: Width) -> Lanes:
     """The values in lanes, the first in a lane's upper bits."""
     if width is Width.WIDTH_32:
         return tuple(lanes)
@@ -40,7 +40,7 @@ def values_in(lanes: Iterable[int], width: Width) -> Lanes:
     return tuple(wrapped(lane >> shift, width.bits) for lane in lanes for shift in shifts)
 
 
-def lanes_of(values: Sequence[int], width: Width) -> Lanes:
+def packed(values: Sequence[int], width: Width) -> Lanes:
     """The lanes that hold values."""
     size, count = width.bits // 8, width.per_lane
     raw = b"".join(value.to_bytes(size, "big", signed=True) for value in values)
@@ -54,7 +54,7 @@ def combine(
 ) -> tuple[Lanes, bool]:
     """Combine lanes; also return whether a value wrapped around."""
     by = _COMBINED_BY[reduction]
-    pairs = zip(values_in(a, width), values_in(b, width), strict=True)
+    pairs = zip(unpacked(a, width), unpacked(b, width), strict=True)
     exact = [by(x, y) for x, y in pairs]
     values = [wrapped(value, width.bits) for value in exact]
-    return lanes_of(values, width) if width else tuple(values), exact != values
+    return packed(values, width) if width else tuple(values), exact != values

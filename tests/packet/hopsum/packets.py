@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from hopsum.protocol import wire
-from hopsum.protocol.wire import Flag, Hop, Kind, Reduction
-from tests.oracles.reference_values import wrapped as wrapped
+from hopsum.protocol.wire import Flag, Hop, Kind, Reduction, Width
+from tests.oracles.reference_values import wrapped
 
 SERVER = wire.Address(bytes.fromhex("02000a000063"), bytes([10, 0, 0, 99]))
 LINK_FLAGS = Flag.SEQUENCED | Flag.REPAIR
@@ -39,6 +39,7 @@ class Packet:
     weight: int = 1
     flags: int = 0
     reduction: int = Reduction.SUM
+    width: int = Width.WIDTH_32
     exponent: int = 0
     hops: tuple[Hop, ...] = ()
     tos: int = 0
@@ -64,6 +65,7 @@ class Packet:
             weight=self.weight,
             flags=self.flags | Flag.SEQUENCED * self.sequenced | Flag.REPAIR * self.repair,
             reduction=Reduction(self.reduction),
+            width=Width(self.width),
             exponent=self.exponent,
             sequence=self.sequence,
         )
@@ -102,6 +104,7 @@ class Packet:
             sequenced=bool(flags & Flag.SEQUENCED),
             repair=bool(flags & Flag.REPAIR),
             reduction=int(view["reduction"]) >> 4,
+            width=int(view["reduction"]) & 15,
             exponent=int(view["exponent"]),
             hops=tuple(Hop.unpack(word) for word in view["stack"].tolist()),
             tos=int(view["tos"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from enum import IntEnum
 
 import pytest
 
@@ -82,9 +83,10 @@ def test_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "members"), [("kind_t", wire.Kind), ("reduction_t", wire.Reduction)]
+    ("name", "members"),
+    [("kind_t", wire.Kind), ("reduction_t", wire.Reduction), ("width_t", wire.Width)],
 )
-def test_codes(name: str, members: type[wire.Kind] | type[wire.Reduction]) -> None:
+def test_codes(name: str, members: type[IntEnum]) -> None:
     assert enumeration(name) == {member.name: member.value for member in members}
 
 

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from hopsum.protocol.outcomes import Outcome
 from hopsum.protocol.tos import URGENT
-from hopsum.protocol.wire import Flag, Hop, Kind, Reduction, carries_lanes
+from hopsum.protocol.wire import (
+    VALUE_REDUCTIONS,
+    Flag,
+    Hop,
+    Kind,
+    Reduction,
+    Width,
+    carries_lanes,
+)
 from tests.oracles.reference_switch import ReferenceSwitch
 from tests.packet.hopsum.packets import Packet, raw_ipv4
 from tests.packet.hopsum.switches import CPU_PORT, Build, Frame, Switch
@@ -37,10 +45,17 @@ REDUCTIONS = {
     2**31 - 2: Reduction.XOR,
 }
 """By fragment; all others are summed."""
+WIDTHS = {
+    1: Width.WIDTH_16,
+    2: Width.WIDTH_8,
+    2**31: Width.WIDTH_8,
+    2**32 - 2: Width.WIDTH_16,
+}
+"""By fragment; all others have values of 32 bits."""
 FRAGMENTS = (0, 0, 0, 0, 1, 2, 2, 2, 4, 5, 5, 6, 6, 8, 2**31 - 2, 2**31, 2**32 - 2)
 """With a window of 2 nearly all of them meet in one slot."""
 SEQUENCES = (0, 0, 0, 1, 1, 2, 3, 4, 12, 66, 130, 2**15 + 3, 2**16 - 1)
-LANE_VALUES = (0, 1, -1, 2**31 - 1, -(2**31), 0x1234567)
+LANE_VALUES = (0, 1, -1, 2**31 - 1, -(2**31), 0x1234567, 0x7FFF7F80, -0x7F008080)
 HOST_MAC = 0x02000A000002
 
 
@@ -99,6 +114,11 @@ def hopsum_frame(rng: random.Random, lane_count: int) -> Frame:
     reduction = REDUCTIONS.get(fragment, Reduction.SUM)
     if rng.random() < 0.05:
         reduction = rng.choice(list(Reduction))
+    width = WIDTHS.get(fragment, Width.WIDTH_32)
+    if rng.random() < 0.05:
+        width = rng.choice(list(Width))
+    if reduction not in VALUE_REDUCTIONS:
+        width = Width.WIDTH_32
     of_sum = kind == Kind.CONTRIBUTION or (kind == Kind.REQUEST and not bare)
     # Some have lanes where none belong.
     no_lanes = not carries_lanes(reduction, up=of_sum) and rng.random() < 0.95
@@ -113,6 +133,7 @@ def hopsum_frame(rng: random.Random, lane_count: int) -> Frame:
         weight=rng.choice((1, 2, 0xFFFF)),
         flags=rng.choice([0] * 4 + [Flag.STALE, Flag.BYPASS, Flag.ECN, 0xC9]),
         reduction=reduction,
+        width=width,
         exponent=rng.randrange(256),
         hops=() if bare else (first, *rest),
         tos=rng.choice((0, 0x28, URGENT)),

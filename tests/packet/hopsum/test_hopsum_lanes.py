@@ -1,4 +1,4 @@
-"""The arithmetic of the lanes: both forms, every size of packet, all edges."""
+"""The arithmetic of the lanes: both forms, all sizes of packets, all widths, all edges."""
 
 from __future__ import annotations
 
@@ -9,16 +9,28 @@ from functools import reduce
 import pytest
 
 from hopsum.protocol.outcomes import Outcome
-from hopsum.protocol.wire import LANE_REDUCTIONS, ROOT_REDUCTIONS, Flag, Reduction
-from tests.oracles.reference_switch import COMBINED_BY
-from tests.packet.hopsum.packets import add, wrapped
+from hopsum.protocol.wire import (
+    LANE_REDUCTIONS,
+    ROOT_REDUCTIONS,
+    VALUE_REDUCTIONS,
+    Flag,
+    Reduction,
+    Width,
+)
+from tests.oracles.reference_values import combine, packed, wrapped
 from tests.packet.hopsum.star import contribution, star, up
 from tests.packet.hopsum.switches import Build, Switch
 
 BUILDS = [Build(lanes, per_lane) for per_lane in (False, True) for lanes in (32, 64, 96, 256, 352)]
-MAX, MIN = 2**31 - 1, -(2**31)
-EDGES = (0, 1, -1, 2, -2, MAX, MIN, MAX - 1, MIN + 1, 0x5555_5555, -0x5555_5556, 1 << 30, 1 << 16)
-PAIRS = [(a, b) for a in EDGES for b in EDGES]
+REDUCTIONS = (*LANE_REDUCTIONS, *ROOT_REDUCTIONS)
+SUMS = Reduction.SUM, Reduction.REDUCE_SUM
+COMBINATIONS = [
+    (reduction, width)
+    for reduction in REDUCTIONS
+    for width in Width
+    if width is Width.WIDTH_32 or reduction in VALUE_REDUCTIONS
+]
+Values = tuple[int, ...]
 
 
 @pytest.fixture(params=BUILDS, ids=str)
@@ -27,77 +39,87 @@ def built(request: pytest.FixtureRequest, make_switch: Callable[[Build], Switch]
     return make_switch(request.param)
 
 
-def rows_of_pairs(lanes: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """All pairs of edge values, spread over packets so that neighbours differ."""
+def largest(width: Width) -> int:
+    """The largest value."""
+    return (1 << width.bits - 1) - 1
+
+
+def pairs_of_edges(width: Width) -> list[tuple[int, int]]:
+    """All pairs of values near the ends of their range, near 0, and with other patterns."""
+    most = largest(width)
+    pattern = 0x5555_5555 & most
+    edges = (0, 1, -1, 2, -2, most, -most - 1, most - 1, -most, pattern, -pattern - 1)
+    edges += ((most + 1) // 2, 1 << width.bits // 2)
+    return [(a, b) for a in edges for b in edges]
+
+
+def rows_of_edges(lanes: int, width: Width) -> list[tuple[Values, Values]]:
+    """These pairs as lanes, spread over packets so that neighbours differ."""
+    pairs, count = pairs_of_edges(width), lanes * width.per_lane
     rows = []
-    for start in range(0, len(PAIRS), lanes):
-        chunk = PAIRS[start : start + lanes]
-        chunk += PAIRS[: lanes - len(chunk)] * (lanes // len(PAIRS) + 1)
-        chunk = chunk[:lanes]
-        rows.append((tuple(a for a, _ in chunk), tuple(b for _, b in chunk)))
+    for start in range(0, len(pairs), count):
+        chunk = pairs[start : start + count]
+        chunk += pairs * (count // len(pairs) + 1)
+        a, b = zip(*chunk[:count], strict=True)
+        rows.append((packed(a, width), packed(b, width)))
     return rows
 
 
 @pytest.mark.slow
-def test_edges_add_up_modulo_2_32(built: Switch) -> None:
-    """No carry leaves its lane, and the flag comes when some lane wrapped (H11)."""
+@pytest.mark.parametrize(("reduction", "width"), COMBINATIONS)
+def test_edges_combine_value_by_value(built: Switch, reduction: Reduction, width: Width) -> None:
+    """No carry or borrow leaves its value, and the flag comes when some value wrapped (H11)."""
     star(built)
-    for turn, (left, right) in enumerate(rows_of_pairs(built.build.lanes)):
+    wraps = 0
+    for turn, rows in enumerate(rows_of_edges(built.build.lanes, width)):
         parts = [
-            contribution(built, child, 4 * turn, values=values)
-            for child, values in enumerate((left, right))
+            contribution(built, child, 4 * turn, values=lanes, reduction=reduction, width=width)
+            for child, lanes in enumerate(rows)
         ]
-        wraps = any(wrapped(a + b) != a + b for a, b in zip(left, right, strict=True))
-        flags = Flag.OVERFLOW if wraps else 0
-        total = add(left, right)
+        total, over = combine(*rows, reduction, width)
+        flags = Flag.OVERFLOW if over else 0
         assert up(built, *parts) == [parts[1].popped(values=total, weight=2, flags=flags)]
+        wraps += over
+    assert built.counted().get(Outcome.OVERFLOW, 0) == wraps
+    assert (wraps > 0) == (reduction in SUMS)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("width", Width)
 @pytest.mark.parametrize("sign", [1, -1])
-def test_one_wrapping_lane_is_found_wherever_it_is(built: Switch, sign: int) -> None:
-    lanes = built.build.lanes
+def test_one_wrapping_value_is_found_wherever_it_is(built: Switch, sign: int, width: Width) -> None:
+    count = built.build.lanes * width.per_lane
+    most = largest(width)
     star(built)
-    places = sorted({0, 1, 31, 32, 63, 64, 65, lanes - 33, lanes - 32, lanes - 2, lanes - 1})
-    counted = 0
-    for turn, place in enumerate(p for p in places if 0 <= p < lanes):
-        rows = [[sign * -5] * lanes, [sign * 3] * lanes]
-        rows[0][place] = MAX if sign > 0 else MIN
+    places = {0, 1, 2, 3, 31, 32, 63, 64, 65, count - 33, count - 32, count - 2, count - 1}
+    places &= {*range(count)}
+    for turn, place in enumerate(sorted(places)):
+        rows = [[sign * -5] * count, [sign * 3] * count]
+        rows[0][place] = most if sign > 0 else -most - 1
         rows[1][place] = sign
         parts = [
-            contribution(built, child, 4 * turn, values=tuple(row))
+            contribution(built, child, 4 * turn, values=packed(row, width), width=width)
             for child, row in enumerate(rows)
         ]
-        expected = parts[1].popped(values=add(*rows), weight=2, flags=Flag.OVERFLOW)
-        assert expected.values[place] == (MIN if sign > 0 else MAX)
+        total = [sign * -2] * count
+        total[place] = -most - 1 if sign > 0 else most
+        expected = parts[1].popped(values=packed(total, width), weight=2, flags=Flag.OVERFLOW)
         assert up(built, *parts) == [expected]
-        counted += 1
-    assert built.counted()[Outcome.OVERFLOW] == counted
+    assert built.counted()[Outcome.OVERFLOW] == len(places)
 
 
 @pytest.mark.slow
-def test_sums_one_below_the_limit_do_not_overflow(built: Switch) -> None:
+@pytest.mark.parametrize("width", Width)
+def test_sums_one_below_the_limit_do_not_overflow(built: Switch, width: Width) -> None:
     star(built)
-    lanes = built.build.lanes
-    rows = [[MAX - 1, MIN + 1] * (lanes // 2), [1, -1] * (lanes // 2)]
-    parts = [contribution(built, child, values=tuple(row)) for child, row in enumerate(rows)]
-    assert up(built, *parts) == [parts[1].popped(values=(MAX, MIN) * (lanes // 2), weight=2)]
-    assert Outcome.OVERFLOW not in built.counted()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("reduction", COMBINED_BY)
-def test_edges_combine_lane_by_lane(built: Switch, reduction: Reduction) -> None:
-    """No borrow leaves its lane, and nothing is an overflow."""
-    star(built)
-    combine = COMBINED_BY[reduction]
-    for turn, (left, right) in enumerate(rows_of_pairs(built.build.lanes)):
-        parts = [
-            contribution(built, child, 4 * turn, values=values, reduction=reduction)
-            for child, values in enumerate((left, right))
-        ]
-        total = tuple(map(combine, left, right))
-        assert up(built, *parts) == [parts[1].popped(values=total, weight=2)]
+    most, half = largest(width), built.build.lanes * width.per_lane // 2
+    rows = [(most - 1, -most) * half, (1, -1) * half]
+    parts = [
+        contribution(built, child, values=packed(row, width), width=width)
+        for child, row in enumerate(rows)
+    ]
+    total = packed((most, -most - 1) * half, width)
+    assert up(built, *parts) == [parts[1].popped(values=total, weight=2)]
     assert Outcome.OVERFLOW not in built.counted()
 
 
@@ -105,18 +127,17 @@ def test_edges_combine_lane_by_lane(built: Switch, reduction: Reduction) -> None
 def test_random_values_of_seven(built: Switch) -> None:
     star(built, 7)
     rng = random.Random(built.build.lanes)
-    for turn, reduction in enumerate((*LANE_REDUCTIONS, *ROOT_REDUCTIONS, Reduction.SUM)):
+    for turn, (reduction, width) in enumerate((*COMBINATIONS, (Reduction.SUM, Width.WIDTH_32))):
         rows = [
             tuple(wrapped(rng.getrandbits(32)) for _ in range(built.build.lanes)) for _ in range(7)
         ]
         parts = [
-            contribution(built, c, 4 * turn, fan_in=7, values=row, reduction=reduction)
+            contribution(built, c, 4 * turn, fan_in=7, values=row, reduction=reduction, width=width)
             for c, row in enumerate(rows)
         ]
-        total = add(*rows)
-        if reduction in COMBINED_BY:
-            total = tuple(reduce(COMBINED_BY[reduction], lane) for lane in zip(*rows, strict=True))
+        total = reduce(lambda a, b: combine(a, b, reduction, width)[0], rows)
         (arrived, again) = up(built, *parts, parts[3])
         assert arrived.values == total
         assert again.values == total
-        assert arrived.flags == (0 if reduction in COMBINED_BY else Flag.OVERFLOW)
+        assert (arrived.reduction, arrived.width) == (reduction, width)
+        assert arrived.flags == (Flag.OVERFLOW if reduction in SUMS else 0)

@@ -10,7 +10,15 @@ import pytest
 
 from hopsum.protocol import wire
 from hopsum.protocol.outcomes import Outcome
-from hopsum.protocol.wire import Flag, Hop, Kind, Reduction, carries_lanes
+from hopsum.protocol.wire import (
+    VALUE_REDUCTIONS,
+    Flag,
+    Hop,
+    Kind,
+    Reduction,
+    Width,
+    carries_lanes,
+)
 from tests.packet.hopsum.packets import LAST_HOP, Packet, lanes_of
 from tests.packet.hopsum.star import SERVER_PORT, contribution, result, send, star, up
 from tests.packet.hopsum.switches import Build, Switch
@@ -254,9 +262,10 @@ def test_fuzzed_headers_never_leave_wrong_or_unseen(switch: Switch, seed: int) -
     for _ in range(150):
         packet = contribution(switch, 0) if rng.random() < 0.7 else result(switch)
         reduction = rng.choice((Reduction.SUM, Reduction.SUM, *Reduction))
+        width = rng.choice(list(Width)) if reduction in VALUE_REDUCTIONS else Width.WIDTH_32
         if not carries_lanes(reduction, up=packet.kind == Kind.CONTRIBUTION):
             packet = replace(packet, values=())
-        packet = replace(packet, reduction=reduction)
+        packet = replace(packet, reduction=reduction, width=width)
         frame = bytearray(packet.frame())
         for _ in range(rng.choice((1, 1, 2, 5))):
             frame[rng.randrange(42, min(70, len(frame)))] = rng.getrandbits(8)
