@@ -12,6 +12,7 @@ from hopsum.host_agent.numbers import dequantise, exponent_codes, quantise, work
 from hopsum.protocol import wire
 from hopsum_scapy import Hopsum, build, parse
 from tests.oracles.reference_switch import ReferenceSwitch
+from tests.oracles.reference_values import packed
 from tests.packet.hopsum.packets import Packet
 from tests.packet.hopsum.switches import Build
 from tests.support.paths import ROOT
@@ -45,17 +46,19 @@ def test_the_layout_table_is_the_layout() -> None:
         ("kind | name", {kind.name: kind.value for kind in wire.Kind}),
         ("flag | name", {flag.name: flag.value for flag in wire.Flag}),
         ("reduction | name", {reduction.name: reduction.value for reduction in wire.Reduction}),
+        ("width | name", {width.name: width.value for width in wire.Width}),
     ],
 )
 def test_names_and_numbers(heading: str, names: dict[str, int]) -> None:
     assert {row[1]: int(row[0], 0) for row in table(heading)} == names
 
 
-def test_every_kind_flag_and_reduction_of_the_network_has_a_vector() -> None:
+def test_every_kind_flag_reduction_and_width_of_the_network_has_a_vector() -> None:
     headers = [vector.header for vector in VECTORS.values()]
     assert {header.kind for header in headers} == set(wire.Kind) - {wire.Kind.INSPECT}
     one_of_four = set(wire.ROOT_REDUCTIONS) - {wire.Reduction.REDUCE_SUM}
     assert {header.reduction for header in headers} == set(wire.Reduction) - one_of_four
+    assert {header.width for header in headers} == set(wire.Width)
     flags = wire.Flag(0)
     for header in headers:
         flags |= wire.Flag(header.flags)
@@ -69,10 +72,10 @@ def test_the_frame_is_what_the_fields_make(vector: Vector) -> None:
         vector.destination,
         vector.header,
         vector.stack,
-        len(vector.values),
+        len(vector.lanes),
         vector.tos,
     )[None, :]
-    wire.frame_view(row, len(vector.values), len(vector.stack))["lanes"] = vector.values
+    wire.frame_view(row, len(vector.lanes), len(vector.stack))["lanes"] = vector.lanes
     assert row.tobytes().hex() == vector.frame.hex()
 
 
@@ -80,10 +83,10 @@ def test_the_frame_is_what_the_fields_make(vector: Vector) -> None:
 def test_the_fields_are_what_the_frame_holds(vector: Vector) -> None:
     row = np.frombuffer(vector.frame, dtype=np.uint8)[None, :]
     assert wire.is_hopsum(row).all()
-    record = wire.frame_view(row, len(vector.values), len(vector.stack))[0]
+    record = wire.frame_view(row, len(vector.lanes), len(vector.stack))[0]
     header = vector.header
     assert int(record["version_kind"]) == wire.VERSION << 4 | header.kind
-    assert int(record["reduction"]) == header.reduction << 4
+    assert int(record["reduction"]) == header.reduction << 4 | header.width
     assert int(record["hops"]) == len(vector.stack)
     for name in (
         *("flags", "exponent", "job", "tree", "epoch", "worker", "weight", "sequence"),
@@ -91,7 +94,7 @@ def test_the_fields_are_what_the_frame_holds(vector: Vector) -> None:
     ):
         assert int(record[name]) == getattr(header, name), name
     assert tuple(wire.Hop.unpack(int(word)) for word in record["stack"]) == vector.stack
-    assert tuple(int(value) for value in record["lanes"]) == vector.values
+    assert tuple(int(value) for value in record["lanes"]) == vector.lanes
     checksum = int(record["ipv4_checksum"])
     bare = vector.frame[14:24] + bytes(2) + vector.frame[26:34]
     assert wire.ipv4_checksum(bare) == checksum
@@ -114,6 +117,7 @@ def test_scapy_agrees(vector: Vector) -> None:
         header.epoch,
     ]
     assert tuple(layer.lanes) == vector.values
+    assert layer.width == header.width
 
 
 def frames(switch: ReferenceSwitch, port: int, name: str) -> list[tuple[int, str]]:
@@ -166,6 +170,17 @@ def test_lanes_go_one_way_on_rooted_trees_as_the_page_says() -> None:
             assert (port, late.kind, late.values) == (5, wire.Kind.REPLICATED, ())
         else:
             assert (port, late) == (3, ours.popped(flags=wire.Flag.STALE))
+
+
+def test_narrow_values_are_added_as_the_page_says() -> None:
+    leaf = replicating_leaf()
+    ours = Packet.read(VECTORS["narrow"].frame)
+    hops = replace(ours.hops[0], child=0), ours.hops[1]
+    values = packed((-1, 4, 32767, *[0] * (2 * LANES - 3)), wire.Width.WIDTH_16)
+    leaf.send(4, replace(ours, worker=0, hops=hops, values=values).frame())
+    [(port, sent)] = leaf.send(5, VECTORS["narrow"].frame)
+    expected = Packet.read(VECTORS["narrow-sum"].frame)
+    assert (port, Packet.read(sent)) == (3, expected)
 
 
 def test_losses_are_repaired_as_the_page_says() -> None:

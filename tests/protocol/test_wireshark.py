@@ -15,7 +15,7 @@ from tests.support.protocol_vectors import read_vectors
 from tests.support.wireshark import assert_captured, dissect
 
 FIELDS = ("kind", "flags", "reduction", "hops", "exponent", "job", "tree", "epoch", "worker")
-MORE = ("weight", "sequence", "fragment", "hop.child", "hop.fan_in", "hop.port", "lane")
+MORE = ("width", "weight", "sequence", "fragment", "hop.child", "hop.fan_in", "hop.port", "lane")
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_every_field_is_found(capture: Path) -> None:
     for vector, line in zip(read_vectors().values(), lines, strict=True):
         header, stack = vector.header, vector.stack
         found = dict(zip((*FIELDS, *MORE), line.split("\t"), strict=True))
-        numbers = {name: int(found[name], 0) for name in (*FIELDS, *MORE[:3])}
+        numbers = {name: int(found[name], 0) for name in (*FIELDS, *MORE[:4])}
         assert numbers == {
             "kind": header.kind,
             "flags": header.flags,
@@ -46,6 +46,7 @@ def test_every_field_is_found(capture: Path) -> None:
             "tree": header.tree,
             "epoch": header.epoch,
             "worker": header.worker,
+            "width": header.width,
             "weight": header.weight,
             "sequence": header.sequence,
             "fragment": header.fragment,
@@ -154,6 +155,8 @@ def test_what_every_switch_drops_is_malformed(capture: Path, tmp_path: Path) -> 
         "Version 2: unknown version": changed((0, 0x21)),
         "Kind 0: unknown kind": changed((0, version)),
         "Reduction 6: unknown reduction": changed((2, 0x60)),
+        "Width 3: unknown width": changed((2, 0x03)),
+        "Reduction and with values of 16 bits": changed((2, 0x11)),
         "Job 0": changed((4, 0), (5, 0)),
         "Epoch 0": changed((8, 0), (9, 0)),
         "Weight 0": changed((12, 0), (13, 0)),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from hopsum.protocol.wire import Address, Flag, Header, Hop, Kind, Reduction, carries_lanes
+from hopsum.protocol.wire import Address, Flag, Header, Hop, Kind, Reduction, Width, carries_lanes
+from tests.oracles.reference_values import packed
 from tests.support.paths import ROOT
 
 DOCUMENT = ROOT / "docs" / "protocol.md"
@@ -21,7 +22,9 @@ class Vector:
     destination: Address
     header: Header
     stack: tuple[Hop, ...]
+    lanes: tuple[int, ...]
     values: tuple[int, ...]
+    """What is in the lanes."""
     tos: int
     frame: bytes
 
@@ -61,11 +64,13 @@ def _vector(name: str, lines: list[str]) -> Vector:
         for key in ("exponent", "job", "tree", "epoch", "worker", "weight", "fragment")
     }
     numbers["sequence"] = int(fields.get("sequence", 0))
-    values = [int(value) for value in fields["lanes"].split()] if "lanes" in fields else []
+    width = Width[f"WIDTH_{fields.get('width', '32')}"]
     kind, reduction = Kind[fields["kind"]], Reduction[fields["reduction"]]
     stack = tuple(_hop(line) for line in lines if line.startswith("hop: "))
     of_sum = kind is Kind.CONTRIBUTION or (kind is Kind.REQUEST and bool(stack))
-    lanes = LANES if carries_lanes(reduction, up=of_sum) else 0
+    count = LANES * width.per_lane if carries_lanes(reduction, up=of_sum) else 0
+    given = tuple(int(value) for value in fields.get("lanes", "").split())
+    values = given + (0,) * (count - len(given))
     return Vector(
         name,
         _address(fields["source"]),
@@ -74,10 +79,12 @@ def _vector(name: str, lines: list[str]) -> Vector:
             kind=kind,
             flags=flags,
             reduction=reduction,
+            width=width,
             **numbers,
         ),
         stack,
-        tuple(values + [0] * (lanes - len(values))),
+        packed(values, width),
+        values,
         int(fields.get("tos", "0"), 0),
         bytes.fromhex("".join(line.strip() for line in lines if line.startswith("  "))),
     )

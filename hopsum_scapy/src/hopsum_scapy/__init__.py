@@ -21,12 +21,16 @@ from scapy.fields import (
     BitEnumField,
     BitField,
     ByteField,
+    Field,
     FieldListField,
     FlagsField,
     IntField,
+    MultipleTypeField,
     PacketListField,
     ShortField,
+    SignedByteField,
     SignedIntField,
+    SignedShortField,
 )
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
@@ -42,6 +46,7 @@ __all__ = [
     "UDP",
     "UDP_PORT",
     "VERSION",
+    "WIDTHS",
     "Ether",
     "Hop",
     "Hopsum",
@@ -77,6 +82,7 @@ REDUCTIONS = {
     10: "reduce_max",
     11: "reduce_xor",
 }
+WIDTHS = {0: "width_32", 1: "width_16", 2: "width_8"}
 
 
 class Hop(Packet):
@@ -97,9 +103,14 @@ class Hop(Packet):
         return b"", s
 
 
-class Hopsum(Packet):
-    """A hopsum packet. `hops` is computed if omitted; lanes are the rest of the packet.
+def _values(value: Field[int, int], per_lane: int) -> FieldListField:
+    return FieldListField("lanes", [], value, max_count=LANES_MAX * per_lane)
 
+
+class Hopsum(Packet):
+    """A hopsum packet. `hops` is computed if omitted; the values in the lanes are the rest of it.
+
+    `lanes`: values of 32 bits, or as wide as `width` says.
     With the reduction `none` there are none, with `broadcast` and `reduce_...` in one direction.
 
     The fragment is called `fragment_number` here: `Packet.fragment` is Scapy's.
@@ -111,7 +122,7 @@ class Hopsum(Packet):
         BitEnumField("kind", 1, 4, KINDS),
         FlagsField("flags", 0, 8, FLAGS),
         BitEnumField("reduction", 0, 4, REDUCTIONS),
-        BitField("reserved", 0, 4),
+        BitEnumField("width", 0, 4, WIDTHS),
         ByteField("exponent", 0),
         ShortField("job", 1),
         ByteField("tree", 0),
@@ -122,11 +133,12 @@ class Hopsum(Packet):
         ShortField("sequence", 0),
         IntField("fragment_number", 0),
         PacketListField("stack", [], Hop, count_from=lambda packet: packet.hops),
-        FieldListField(
-            "lanes",
-            [],
-            SignedIntField("lane", 0),
-            max_count=LANES_MAX,
+        MultipleTypeField(
+            [
+                (_values(SignedShortField("lane", 0), 2), lambda packet: packet.width == 1),
+                (_values(SignedByteField("lane", 0), 4), lambda packet: packet.width == 2),
+            ],
+            _values(SignedIntField("lane", 0), 1),
         ),
     ]
 

@@ -34,9 +34,14 @@ local REDUCTIONS = {
     [10] = "reduce max",
     [11] = "reduce xor",
 }
+-- Bits of a value, and the reductions that have other widths than 32.
+local WIDTHS = { [0] = 32, [1] = 16, [2] = 8 }
+local OF_VALUES = { [0] = true, [2] = true, [8] = true, [10] = true }
 -- Reductions whose packets have no lanes: contributions (and requests with a stack), and the others.
 local BARE_UP = { [4] = true, [5] = true }
 local BARE_DOWN = { [4] = true, [8] = true, [9] = true, [10] = true, [11] = true }
+
+local WIDTH_NAMES = { [0] = "32 bits", [1] = "16 bits", [2] = "8 bits" }
 
 local f = {
     version = ProtoField.uint8("hopsum.version", "Version", base.DEC, nil, 0xF0),
@@ -53,7 +58,7 @@ local f = {
     exponent = ProtoField.uint8("hopsum.exponent", "Exponent byte", base.DEC),
     job = ProtoField.uint16("hopsum.job", "Job", base.DEC),
     tree = ProtoField.uint8("hopsum.tree", "Tree", base.DEC),
-    reserved = ProtoField.uint8("hopsum.reserved", "Reserved", base.HEX, nil, 0x0F),
+    width = ProtoField.uint8("hopsum.width", "Width", base.DEC, WIDTH_NAMES, 0x0F),
     epoch = ProtoField.uint16("hopsum.epoch", "Epoch", base.DEC),
     worker = ProtoField.uint16("hopsum.worker", "Worker", base.DEC),
     weight = ProtoField.uint16("hopsum.weight", "Weight", base.DEC),
@@ -69,7 +74,7 @@ local f = {
     key = ProtoField.string("hopsum.key", "Key", base.ASCII, "Job, tree and fragment"),
     first_copy = ProtoField.framenum(
         "hopsum.first_copy", "First copy in", base.NONE, frametype.DUP_ACK),
-    lane = ProtoField.int32("hopsum.lane", "Lane", base.DEC),
+    value = ProtoField.int32("hopsum.lane", "Value", base.DEC),
 }
 local all_fields = {}
 for _, field in pairs(f) do
@@ -78,7 +83,7 @@ end
 hopsum.fields = all_fields
 
 local overflowed = ProtoExpert.new(
-    "hopsum.overflowed", "A lane of the sum wrapped around", expert.group.SEQUENCE, expert.severity.WARN)
+    "hopsum.overflowed", "A value of the sum wrapped around", expert.group.SEQUENCE, expert.severity.WARN)
 local truncated = ProtoExpert.new(
     "hopsum.truncated", "Not a whole number of lanes", expert.group.MALFORMED, expert.severity.ERROR)
 local stale = ProtoExpert.new(
@@ -167,7 +172,7 @@ local function is_bare(kind, hops, reduction)
 end
 
 -- Add what switches of any number of lanes and entries drop, as p4src/include/parser.p4 does.
-local function add_malformed(tree, packet, kind, reduction, hops, owner)
+local function add_malformed(tree, packet, kind, reduction, width, hops, owner)
     local name = KINDS[kind]
     local wrong = {}
     if packet.src_port ~= UDP_PORT then
@@ -178,6 +183,11 @@ local function add_malformed(tree, packet, kind, reduction, hops, owner)
     end
     if REDUCTIONS[reduction] == nil then
         wrong[#wrong + 1] = string.format("Reduction %d: unknown reduction", reduction)
+    end
+    if WIDTHS[width] == nil then
+        wrong[#wrong + 1] = string.format("Width %d: unknown width", width)
+    elseif width > 0 and REDUCTIONS[reduction] ~= nil and not OF_VALUES[reduction] then
+        wrong[#wrong + 1] = string.format("Reduction %s with values of %d bits", REDUCTIONS[reduction], WIDTHS[width])
     end
     if name == "contribution" and hops == 0 then
         wrong[#wrong + 1] = "Contribution without stack entries"
@@ -196,13 +206,16 @@ local function add_malformed(tree, packet, kind, reduction, hops, owner)
     end
 end
 
-local function add_lanes(tree, buffer, start, count)
-    local block = buffer(start, count * LANE_BYTES)
+local function add_lanes(tree, buffer, start, lanes, bits)
+    local block = buffer(start, lanes * LANE_BYTES)
+    local bytes = bits / 8
+    local count = block:len() / bytes
     local item = tree:add(f.lanes, block)
-    item:set_text(string.format("Lanes: %d values", count))
+    item:set_text(string.format("Lanes: %d values of %d bits", count, bits))
     if hopsum.prefs.lanes then
         for i = 0, count - 1 do
-            item:add(f.lane, block(i * LANE_BYTES, LANE_BYTES)):prepend_text(string.format("[%d] ", i))
+            local value = block(i * bytes, bytes)
+            item:add(f.value, value, value:int()):prepend_text(string.format("[%d] ", i))
         end
     end
 end
@@ -236,10 +249,11 @@ function hopsum.dissector(buffer, packet, root)
         end
     end
     local reduction = buffer(2, 1):bitfield(0, 4)
-    add_malformed(tree, packet, kind, reduction, hops,
+    local width = buffer(2, 1):bitfield(4, 4)
+    add_malformed(tree, packet, kind, reduction, width, hops,
         { Job = buffer(4, 2):uint(), Epoch = buffer(8, 2):uint(), Weight = buffer(12, 2):uint() })
     tree:add(f.reduction, buffer(2, 1))
-    tree:add(f.reserved, buffer(2, 1))
+    tree:add(f.width, buffer(2, 1))
     local exponent_item = tree:add(f.exponent, buffer(3, 1))
     if exponent > 0 then
         exponent_item:append_text(string.format(" (below 2^%d)", exponent - EXPONENT_BIAS))
@@ -280,7 +294,7 @@ function hopsum.dissector(buffer, packet, root)
         return buffer:len()
     end
     add_stack(tree, buffer, hops)
-    add_lanes(tree, buffer, start, lanes)
+    add_lanes(tree, buffer, start, lanes, WIDTHS[width] or 32)
     return start + lanes * LANE_BYTES
 end
 

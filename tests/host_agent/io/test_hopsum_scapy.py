@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 import hopsum_scapy
 from hopsum.protocol import wire
 from hopsum_scapy import IP, UDP, Ether, Hop, Hopsum, build, parse
+from tests.oracles.reference_values import unpacked
 
 MAC = st.binary(min_size=6, max_size=6)
 ADDRESS = st.builds(wire.Address, mac=MAC, ip=st.binary(min_size=4, max_size=4))
@@ -70,8 +73,11 @@ def test_both_make_the_same_bytes(
     lanes: int,
     seed: int,
 ) -> None:
-    values = np.random.default_rng(seed).integers(-(1 << 31), 1 << 31, lanes).tolist()
-    frame = made_by_wire(source, destination, header, stack, values)
+    frame_lanes = np.random.default_rng(seed).integers(-(1 << 31), 1 << 31, lanes).tolist()
+    width = wire.Width(seed % 3) if header.reduction in wire.VALUE_REDUCTIONS else header.width
+    header = replace(header, width=width)
+    values = list(unpacked(frame_lanes, width))
+    frame = made_by_wire(source, destination, header, stack, frame_lanes)
     packet = (
         Ether(src=source.mac.hex(":"), dst=destination.mac.hex(":"))
         / IP(
@@ -85,6 +91,7 @@ def test_both_make_the_same_bytes(
             kind=header.kind.value,
             flags=header.flags,
             reduction=header.reduction.value,
+            width=width.value,
             exponent=header.exponent,
             job=header.job,
             tree=header.tree,
@@ -145,6 +152,7 @@ def test_numbers_and_names_are_those_of_wire() -> None:
         (hopsum_scapy.KINDS, wire.Kind),
         (hopsum_scapy.FLAGS, wire.Flag),
         (hopsum_scapy.REDUCTIONS, wire.Reduction),
+        (hopsum_scapy.WIDTHS, wire.Width),
     ):
         assert ours == {member.value: str(member.name).lower() for member in theirs}
     for name in ("VERSION", "UDP_PORT", "LANES_MAX"):
