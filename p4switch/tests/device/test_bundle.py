@@ -43,6 +43,15 @@ def test_columns_survive_where_no_macro_is() -> None:
         assert before.sources.position(old) == after.sources.position(new)
 
 
+def test_strings_of_several_lines_survive() -> None:
+    text = '@a("x\n  // it\'s 2\n#if 1\n  y;\n#endif\n" "z\\"\n") const bit<8> c = 1;\n"1\n" end'
+    before = preprocess_text(text, "t.p4")
+    after = from_text(to_text(before))
+    assert (after.kinds, after.texts) == (before.kinds, before.texts)
+    for old, new in list(zip(before.marks, after.marks, strict=True))[-3:-1]:
+        assert before.sources.position(old) == after.sources.position(new)
+
+
 def test_defines_are_in_the_bundle(tmp_path: Path) -> None:
     source = tmp_path / "width.p4"
     source.write_text("#include <core.p4>\nconst bit<32> width = WIDTH;\n")
@@ -76,6 +85,7 @@ def test_errors_name_the_source(tmp_path: Path) -> None:
         '# 1 "x" junk',
         "/* open",
         '"open',
+        '"open\n#define X 1\n"',
     ],
 )
 def test_other_directives_are_refused(line: str) -> None:

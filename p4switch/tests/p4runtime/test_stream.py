@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from p4switch.ir import Annotation, Bits, FieldType, Header
 from p4switch.p4runtime.idle import IdleEntries
 from p4switch.p4runtime.packets import ControllerHeader
+from p4switch.p4runtime.string_types import StringTypes
 from tests.support.p4runtime_world import Client, World, encoded, frame, running, served
 
 started = pytest.fixture(running)
@@ -136,7 +137,7 @@ def test_headers_of_any_widths_go_both_ways(
         FieldType(f"f{i}", Bits(width), (Annotation("hidden"),) if is_hidden else ())
         for i, (width, is_hidden) in enumerate(fields)
     )
-    header = ControllerHeader(Header("h", kinds))
+    header = ControllerHeader(Header("h", kinds), StringTypes())
     metadata = []
     bits = ""
     for number, (width, is_hidden) in enumerate(fields, start=1):

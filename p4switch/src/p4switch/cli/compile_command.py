@@ -57,6 +57,7 @@ def compile_files(
     from p4switch.device.bmv2_document import bmv2_document
     from p4switch.device.loading import checked_program
     from p4switch.p4runtime.p4info import p4info_file
+    from p4switch.p4runtime.restrictions import Restrictions
     from p4switch.position import P4Error
     from p4switch.programs import is_bmv2_json
 
@@ -66,6 +67,7 @@ def compile_files(
             checked = checked_program(config)
         else:
             checked = _checked_source(config)
+        Restrictions(checked)
         files = {
             path: p4info_file(checked, path.suffix if p4info_form is None else p4info_form)
             for path in p4runtime_files

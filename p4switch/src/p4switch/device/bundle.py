@@ -12,8 +12,13 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from p4switch.frontend.source.lexer import END, END_PRAGMA, OTHER, WORD_KIND, scan
-from p4switch.frontend.source.preprocessor import SYSTEM_INCLUDES, Preprocessed, preprocess
+from p4switch.frontend.source.lexer import END, END_PRAGMA, OTHER, STRING, WORD_KIND, scan
+from p4switch.frontend.source.preprocessor import (
+    DIRECTIVE_IN_STRING,
+    SYSTEM_INCLUDES,
+    Preprocessed,
+    preprocess,
+)
 from p4switch.position import P4Error, Position
 from p4switch.programs import BUNDLE_HEADER
 
@@ -21,6 +26,7 @@ MARKER = re.compile(r'#[ \t]*(\d+)[ \t]+"((?:[^"\\\n]|\\.)*)"[ \t\d]*\Z')
 LARGEST_LINE = 1_000_000
 BLANK_LINES = 8
 """Maximum number of lines that are skipped by newlines rather than by a line marker."""
+STRING_OVER_LINES = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 MERGE = re.compile(r"\w\w|[^\w\s()\[\];,:?]{2}")
 """Adjacent characters of two tokens that could be read as one token."""
 
@@ -57,8 +63,11 @@ def to_text(tokens: Preprocessed) -> str:
         if space <= 0:
             space = 1 if MERGE.match(last + text[0]) else 0
         parts.append(" " * space + text)
-        column += space + len(text)
-        line += text.count("\n")
+        before, newline, rest = text.rpartition("\n")
+        if newline:
+            line, column = line + before.count("\n") + 1, len(rest) + 1
+        else:
+            column += space + len(text)
         last = text[-1]
     parts.append("\n")
     return "".join(parts)
@@ -95,12 +104,27 @@ def from_text(text: str) -> Preprocessed:
             index = _marker(tokens, scanned, index, text, base)
             continue
         at_line_start = False
-        if kind == OTHER and word.startswith(("/*", '"')):
+        if kind == OTHER and word == '"':
+            word = _string(tokens, text, offset, mark)
+            kind = STRING
+            scanned[index + 1 :] = scan(text, offset + len(word))
+        if kind == OTHER and word.startswith("/*"):
             raise P4Error(_position(tokens, mark), f"unterminated text {word[:20]!r}")
         in_pragma = in_pragma or kind == "@pragma"
         _add(tokens, WORD_KIND.get(word, kind) if kind == "IDENTIFIER" else kind, word, mark)
         index += 1
     return tokens
+
+
+def _string(tokens: Preprocessed, text: str, offset: int, mark: int) -> str:
+    """Return a string of several lines, in which the preprocessor would find directives."""
+    found = STRING_OVER_LINES.match(text, offset)
+    if found is None:
+        raise P4Error(_position(tokens, mark), "unterminated string")
+    for line in found[0].split("\n")[1:]:
+        if DIRECTIVE_IN_STRING.match(line):
+            raise P4Error(_position(tokens, mark), f"a directive within a string: {line[:20]!r}")
+    return found[0]
 
 
 def _marker(

@@ -12,11 +12,14 @@ from p4switch.ir import (
     Program,
     Table,
     TableAction,
+    TypeName,
     ValueSet,
 )
 from p4switch.p4runtime.bytestrings import decode, encode
 from p4switch.p4runtime.ids import IdKind
 from p4switch.p4runtime.names import EXTERN_KINDS, Names, field_ids, value_set_ids
+from p4switch.p4runtime.restrictions import Restrictions
+from p4switch.p4runtime.string_types import StringType, StringTypes
 from p4switch.proto import p4r
 from p4switch.targets.v1model.engine import ControlError, KeyMatch, TableEntry
 from p4switch.targets.v1model.matches import (
@@ -59,6 +62,8 @@ class Field(NamedTuple):
     width: int
     what: str
     """In messages of errors."""
+    strings: StringType | None
+    """Of a type that the controller knows as strings."""
 
 
 Fields = dict[int, Field]
@@ -72,24 +77,29 @@ class Parameter(NamedTuple):
     width: int
     what: str
     """In messages of errors."""
+    strings: StringType | None
 
 
 class Entities:
     """Conversions for one program."""
 
     def __init__(self, program: Program) -> None:
+        """Raise P4Error for a restriction of a table or an action that is not well-formed."""
+        self.restrictions = Restrictions(program)
+        self.strings = strings = StringTypes()
         self.names = names = Names(program)
         self.tables = {names.id(IdKind.TABLE, t.name): t for t in names.tables}
         self.actions = {names.id(IdKind.ACTION, a.name): a for a in names.actions}
         self.externs = {names.extern_id(e): e for e in names.externs}
         self.value_sets = {names.id(IdKind.VALUE_SET, v.name): v for v in names.value_sets}
         self.digests = {names.id(IdKind.DIGEST, d.name): d for d in names.digests}
-        self._parameters = {a.name: _parameters(a) for a in names.actions}
+        self._parameters = {a.name: _parameters(a, strings) for a in names.actions}
         self._table_fields = {
-            table.name: (f"table {table.name!r}", _table_fields(table)) for table in names.tables
+            table.name: (f"table {table.name!r}", _table_fields(table, strings))
+            for table in names.tables
         }
         self._masked = {t.name for t in names.tables if any(key.mask for key in match_keys(t))}
-        self._value_set_fields = {v.name: _value_set_fields(v) for v in names.value_sets}
+        self._value_set_fields = {v.name: _value_set_fields(v, strings) for v in names.value_sets}
 
     # --- look-ups by id
 
@@ -183,14 +193,22 @@ class Entities:
                 f"action {action.name!r}: parameters {sorted(p.param_id for p in message.params)} "
                 f"are given; expected {list(parameters)}, each once"
             )
-        return tuple([decode(given[id], width, what) for id, width, what in parameters.values()])
+        arguments = tuple(
+            [
+                _number(given[id], width, what, strings)
+                for id, width, what, strings in parameters.values()
+            ]
+        )
+        self.restrictions.check_action(action, arguments)
+        return arguments
 
     def action_message(self, actions: Sequence[TableAction], choice: ActionChoice) -> p4r.Action:
         """Return the message form of an action with its parameters."""
         action = actions[choice.index].action
         message = p4r.Action(action_id=self.names.id(IdKind.ACTION, action.name))
-        for param_id, value in zip(field_ids(action.data), choice.arguments, strict=True):
-            message.params.add(param_id=param_id, value=encode(value))
+        parameters = self._parameters[action.name].values()
+        for parameter, value in zip(parameters, choice.arguments, strict=True):
+            message.params.add(param_id=parameter.id, value=_data(value, parameter.strings))
         return message
 
     # --- entries
@@ -215,8 +233,10 @@ class Entities:
             group = table_action.action_profile_group_id
         else:
             raise bad(f"{owner}: the entry has no action")
+        matches = _matches(owner, fields, message.match)
+        self.restrictions.check_entry(table, matches, message.priority)
         return TableEntry(
-            _matches(owner, fields, message.match),
+            matches,
             action,
             message.priority,
             member,
@@ -242,18 +262,19 @@ class Entities:
         return message
 
 
-def _parameters(action: Callable) -> dict[int, Parameter]:
+def _parameters(action: Callable, strings: StringTypes) -> dict[int, Parameter]:
     return {
         param_id: Parameter(
             param_id,
-            scalar_width(parameter.variable.type),
+            width := scalar_width(parameter.variable.type),
             f"action {action.name!r} parameter {parameter.name!r}",
+            strings.of(parameter.type_name, width),
         )
         for param_id, parameter in zip(field_ids(action.data), action.data, strict=True)
     }
 
 
-def _table_fields(table: Table) -> Fields:
+def _table_fields(table: Table, strings: StringTypes) -> Fields:
     keys = match_keys(table)
     return {
         number: Field(
@@ -262,20 +283,42 @@ def _table_fields(table: Table) -> Fields:
             key.match_kind,
             key.width,
             f"table {table.name!r} key {key.name!r}",
+            strings.of(key.type_name, key.width),
         )
         for number, key in zip(field_ids(keys), keys, strict=True)
     }
 
 
-def _value_set_fields(value_set: ValueSet) -> Fields:
+def _value_set_fields(value_set: ValueSet, strings: StringTypes) -> Fields:
     widths = value_set_widths(value_set)
     names = value_set.field_names or ("",) * len(widths)
+    type_names = value_set.type_names or (TypeName(),) * len(widths)
     return {
-        number: Field(number, name, kind, width, f"value set {value_set.name!r} key {name!r}")
-        for number, name, kind, width in zip(
-            value_set_ids(value_set), names, value_set.match_kinds, widths, strict=True
+        number: Field(
+            number,
+            name,
+            kind,
+            width,
+            f"value set {value_set.name!r} key {name!r}",
+            strings.of(type_name, width),
+        )
+        for number, name, kind, width, type_name in zip(
+            value_set_ids(value_set),
+            names,
+            value_set.match_kinds,
+            widths,
+            type_names,
+            strict=True,
         )
     }
+
+
+def _number(data: bytes, width: int, what: str, strings: StringType | None) -> int:
+    return decode(data, width, what) if strings is None else strings.number(data)
+
+
+def _data(value: int, strings: StringType | None) -> bytes:
+    return encode(value) if strings is None else strings.string(value)
 
 
 def _matches(owner: str, known: Fields, messages: Iterable[p4r.FieldMatch]) -> tuple[KeyMatch, ...]:
@@ -298,11 +341,15 @@ def _matches(owner: str, known: Fields, messages: Iterable[p4r.FieldMatch]) -> t
 
 def _match(message: p4r.FieldMatch, field: Field) -> KeyMatch:
     kind = message.WhichOneof("field_match_type")
-    _, _, expected, width, what = field
+    _, _, expected, width, what, strings = field
     if kind != expected:
         raise bad(f"{what}: expected a match of kind {expected}, not {kind}")
     if kind == "exact":
-        return KeyMatch(decode(message.exact.value, width, what))
+        return KeyMatch(_number(message.exact.value, width, what, strings))
+    if kind == "optional":
+        return KeyMatch(_number(message.optional.value, width, what, strings))
+    if strings is not None:
+        raise bad(f"{what}: its values are strings, which have no {kind} matches")
     if kind == "lpm":
         length = message.lpm.prefix_len
         if not 0 < length <= width:
@@ -313,13 +360,11 @@ def _match(message: p4r.FieldMatch, field: Field) -> KeyMatch:
         if mask == 0:
             raise bad(f"{what}: a mask of 0 is don't-care: leave the field out")
         return KeyMatch(decode(message.ternary.value, width, what), mask=mask)
-    if kind == "range":
-        low = decode(message.range.low, width, what)
-        high = decode(message.range.high, width, what)
-        if low == 0 and high == (1 << width) - 1:
-            raise bad(f"{what}: a range of all values is don't-care: leave the field out")
-        return KeyMatch(low, high=high)
-    return KeyMatch(decode(message.optional.value, width, what))
+    low = decode(message.range.low, width, what)
+    high = decode(message.range.high, width, what)
+    if low == 0 and high == (1 << width) - 1:
+        raise bad(f"{what}: a range of all values is don't-care: leave the field out")
+    return KeyMatch(low, high=high)
 
 
 def _match_messages(known: Fields, matches: Sequence[KeyMatch]) -> list[p4r.FieldMatch]:
@@ -328,7 +373,7 @@ def _match_messages(known: Fields, matches: Sequence[KeyMatch]) -> list[p4r.Fiel
         if match.any:
             continue
         message = p4r.FieldMatch(field_id=field.id)
-        value = encode(match.value)
+        value = _data(match.value, field.strings)
         if field.match_kind == "exact":
             message.exact.value = value
         elif field.match_kind == "lpm":

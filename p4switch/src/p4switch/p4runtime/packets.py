@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from p4switch.ir import Header, Program
 from p4switch.p4runtime.bytestrings import decode, encode
 from p4switch.p4runtime.names import controller_headers, controller_name, header_fields
+from p4switch.p4runtime.string_types import StringType, StringTypes
 from p4switch.proto import p4r
 from p4switch.targets.v1model.engine import ControlError
 from p4switch.targets.v1model.matches import scalar_width
@@ -19,15 +20,21 @@ class _Field:
     width: int
     metadata_id: int | None
     """None for a field that is not in P4Info."""
+    strings: StringType | None
 
 
 class ControllerHeader:
     """A header before frames that cross the CPU port; without a type it is empty."""
 
-    def __init__(self, header: Header | None) -> None:
+    def __init__(self, header: Header | None, strings: StringTypes) -> None:
         self.name = controller_name(header) if header is not None else ""
         self._fields = [
-            _Field(item.field.name, scalar_width(item.field.type), item.id)
+            _Field(
+                item.field.name,
+                width := scalar_width(item.field.type),
+                item.id,
+                strings.of(item.field.type_name, width),
+            )
             for item in (header_fields(header) if header is not None else ())
         ]
         self.width = sum(field.width for field in self._fields)
@@ -51,7 +58,11 @@ class ControllerHeader:
             value = 0
             if field.metadata_id is not None:
                 what = f"packet-out metadata {field.name!r}"
-                value = decode(given[field.metadata_id], field.width, what)
+                data = given[field.metadata_id]
+                if field.strings is None:
+                    value = decode(data, field.width, what)
+                else:
+                    value = field.strings.number(data)
             bits = bits << field.width | value
         return (bits << (self.size * 8 - self.width)).to_bytes(self.size, "big")
 
@@ -66,14 +77,15 @@ class ControllerHeader:
             left -= field.width
             if field.metadata_id is not None:
                 value = bits >> left & (1 << field.width) - 1
-                message.metadata.add(metadata_id=field.metadata_id, value=encode(value))
+                data = encode(value) if field.strings is None else field.strings.string(value)
+                message.metadata.add(metadata_id=field.metadata_id, value=data)
         return message
 
 
 class PacketHeaders:
     """A program's packet-in and packet-out headers."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, strings: StringTypes) -> None:
         found = {controller_name(header): header for header in controller_headers(program)}
-        self.packet_in = ControllerHeader(found.get("packet_in"))
-        self.packet_out = ControllerHeader(found.get("packet_out"))
+        self.packet_in = ControllerHeader(found.get("packet_in"), strings)
+        self.packet_out = ControllerHeader(found.get("packet_out"), strings)

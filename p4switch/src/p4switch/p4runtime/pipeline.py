@@ -102,7 +102,7 @@ class Pipeline:
     ) -> None:
         """`config`: as given by a client, for GetForwardingPipelineConfig.
 
-        `down`: ports without a link, kept up to date by the owner.
+        `down`: ports without a link, kept up to date by the owner. Raises P4Error.
         """
         self.down = down
         self.watched: dict[tuple[str, int], tuple[Share, ...]] = {}
@@ -111,7 +111,7 @@ class Pipeline:
         program: Program = engine.program
         self.program = program
         self.entities = Entities(program)
-        self.headers = PacketHeaders(program)
+        self.headers = PacketHeaders(program, self.entities.strings)
         self.digests = Digests(self.entities.digests)
         self.p4info: p4i.P4Info = p4info(program)
         if config is None:

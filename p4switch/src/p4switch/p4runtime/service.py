@@ -123,13 +123,12 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
 
     def _verified(self, config: p4r.ForwardingPipelineConfig) -> Running:
         """Return a pipeline for a client's configuration; INVALID_ARGUMENT if it is invalid."""
-        try:
-            engine = self._load(device_config(config))
-        except P4Error as error:
-            raise ControlError("INVALID_ARGUMENT", str(error)) from error
         kept = p4r.ForwardingPipelineConfig()
         kept.CopyFrom(config)
-        made = self._make(engine, kept)
+        try:
+            made = self._make(self._load(device_config(config)), kept)
+        except P4Error as error:
+            raise ControlError("INVALID_ARGUMENT", str(error)) from error
         problem = difference(config.p4info, made.pipeline.p4info)
         if problem is not None:
             raise ControlError(

@@ -159,6 +159,7 @@ class Writer:
                 self._profiles.check_style(table.implementation, one_shot=False)
             return entry, note
         key = self._entities.key(table, message)
+        self._entities.restrictions.check_entry(table, key.matches, key.priority)
         made = self._profiles.make_one_shot(table, message.action.action_profile_action_set)
         return (
             TableEntry(

@@ -11,10 +11,10 @@ from p4switch.frontend.source.lexer import (
     OTHER,
     WORD_KIND,
     decode_integer,
-    decode_string,
     describe,
     scan,
 )
+from p4switch.literals import decode_string
 
 
 def words(text: str) -> list[str]:

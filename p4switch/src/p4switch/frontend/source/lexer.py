@@ -73,9 +73,6 @@ _INTEGER = re.compile(
 )
 _BASES = {"x": 16, "o": 8, "d": 10, "b": 2}
 
-_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
-_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\"}
-
 
 def scan(text: str, start: int = 0) -> list[Token]:
     """Split `text` from offset `start` on into tokens, ending with one of kind `END`.
@@ -135,15 +132,6 @@ def decode_integer(text: str) -> tuple[int, int | None, bool]:
     if len(width) > 9:
         raise ValueError(f"width {width} of integer literal is too large")
     return value, int(width), match["sign"] == "s"
-
-
-def decode_string(text: str) -> str:
-    r"""Return the value of a string literal (with its quotes).
-
-    The specification leaves escapes to the tools: `\n`, `\t`, `\r`, `\"` and `\\` are
-    resolved here, any other stays as written.
-    """
-    return _ESCAPE.sub(lambda match: _ESCAPED.get(match[1], match[0]), text[1:-1])
 
 
 def describe(kind: str, text: str) -> str:

@@ -44,7 +44,7 @@ SYSTEM_INCLUDES = Path(__file__).resolve().parents[2] / "targets" / "v1model" / 
 
 _MAX_INCLUDE_DEPTH = 100
 
-_DIRECTIVE_IN_STRING = re.compile(
+DIRECTIVE_IN_STRING = re.compile(
     r"[ \t]*#[ \t]*(if|ifdef|ifndef|elif|else|endif|define|undef|error|warning|include)\b"
 )
 _LINE_OF_STRING = re.compile(r'(?:[^"\\\n]|\\[^\n])*\\?')
@@ -287,7 +287,7 @@ class _Preprocessor:
         written = ""
         at = start + 1
         while True:
-            directive = _DIRECTIVE_IN_STRING.match(text, at) if written else None
+            directive = DIRECTIVE_IN_STRING.match(text, at) if written else None
             if directive is not None:
                 if directive[1] == "include":
                     mark = file.base + directive.start(1)

@@ -7,10 +7,10 @@ from p4switch.frontend.source.lexer import (
     INTEGER,
     STRING,
     decode_integer,
-    decode_string,
 )
 from p4switch.frontend.syntax import ast
 from p4switch.frontend.syntax.cursor import NAME_KINDS, Cursor
+from p4switch.literals import decode_string
 from p4switch.nesting import MOST_TERMS
 
 # The grammar's precedences. Unlike in C, bitwise operators bind more tightly than comparisons.

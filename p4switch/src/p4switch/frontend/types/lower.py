@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from p4switch import ir
-from p4switch.frontend.source.lexer import decode_string
 from p4switch.frontend.types import types
+from p4switch.literals import decode_string
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
