@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hopsum.collectives.choices import DataType
 from hopsum.protocol.wire import Width
 
 
@@ -41,6 +42,14 @@ _ELEMENTS: dict[np.dtype[Any], Element] = {
     np.dtype(np.uint8): Element.OF_INT8,
 }
 """By type of numpy, which has none for bfloat16: its bits stand for it."""
+DTYPES: dict[DataType, np.dtype[Any]] = {
+    DataType.FLOAT32: np.dtype(np.float32),
+    DataType.INT32: np.dtype(np.int32),
+    DataType.FLOAT16: np.dtype(np.float16),
+    DataType.BFLOAT16: np.dtype(np.uint16),
+    DataType.INT8: np.dtype(np.int8),
+}
+"""Types of numpy by those of workloads."""
 TYPES = "float32, int32, float16, uint16 (the bits of bfloat16), int16, int8 or uint8"
 """Types of tensors, for messages."""
 

@@ -202,6 +202,12 @@ def as_float32(values: NDArray[Any]) -> NDArray[np.float32]:
     return values.astype(np.float32)
 
 
+def as_bfloat16(values: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """Return the bits of finite float32 values rounded to bfloat16, to nearest even."""
+    bits = values.view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
 def error_bound(
     code: int,
     workers: int,

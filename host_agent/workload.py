@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from hopsum.collectives.choices import Collective
 from hopsum.collectives.decomposition import decompose
-from hopsum.collectives.operation import Ranges, worker_parts
+from hopsum.collectives.operation import Ranges, width_of, worker_parts
 from hopsum.collectives.plan import DataType, JobPlan, exponent_group, tensor_ranges
 from hopsum.collectives.schedule import part
 from hopsum.collectives.workload import DIGITS, KEPT_BYTES
@@ -25,8 +25,8 @@ from hopsum.collectives.workload import PROCESS as PROCESS
 from hopsum.collectives.workload import VECTORS as VECTORS
 from hopsum.collectives.workload import WorkloadSpec as WorkloadSpec
 from hopsum.host_agent.digits import Digits, DigitsTraining
-from hopsum.host_agent.elements import Element
-from hopsum.host_agent.numbers import error_bound, exponent_codes
+from hopsum.host_agent.elements import DTYPES, Element, element_of
+from hopsum.host_agent.numbers import as_bfloat16, as_float32, error_bound, exponent_codes
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.errors import OperationError
 from hopsum.protocol.wire import Width
@@ -101,9 +101,13 @@ class CheckedWorkload(ABC):
 
 
 class Workload(CheckedWorkload):
-    """One worker's side of a workload in lock step. `collective`: what happens to its tensors."""
+    """One worker's side of a workload in lock step.
+
+    `collective`: what happens to its tensors; `width`: that their values are to have in packets.
+    """
 
     collective = Collective.ALL_REDUCE
+    width: Width | None = None
 
     @abstractmethod
     def next_tensor(self) -> Tensor | None:
@@ -117,17 +121,21 @@ class Workload(CheckedWorkload):
 def random_tensor(spec: WorkloadSpec, worker: int, number: int) -> Tensor:
     """Worker `worker`'s tensor of round `number`: the same wherever it is computed.
 
-    int32: uniform over a range whose sum over all workers cannot overflow. float32: normal,
-    with a scale that varies from block to block over some orders of magnitude.
+    int32: uniform over a range whose sum over all workers cannot overflow; int8: over all numbers.
+    Floats: normal, with a scale that varies from block to block over some orders of magnitude.
     """
     generator = np.random.default_rng([spec.seed, worker, number])
     if spec.dtype is DataType.INT32:
         limit = INT32_LIMIT // spec.workers
         return generator.integers(-limit + 1, limit, spec.elements, dtype=np.int32)
+    if spec.dtype is DataType.INT8:
+        return generator.integers(-128, 128, spec.elements, dtype=np.int8)
     values = generator.standard_normal(spec.elements, dtype=np.float32)
     scales = generator.integers(-12, 8, (spec.elements + 999) // 1000)
     values *= np.repeat(np.ldexp(np.float32(1), scales), 1000)[: spec.elements]
-    return values
+    if spec.dtype is DataType.BFLOAT16:
+        return as_bfloat16(values)
+    return values.astype(DTYPES[spec.dtype], copy=False)
 
 
 class _CheckedLater(Workload):
@@ -211,6 +219,7 @@ class TrainingWorkload(_CheckedLater):
         self._training = DigitsTraining(seed=spec.seed, epochs=spec.rounds)
         self._checked = DigitsTraining(seed=spec.seed, epochs=spec.rounds)
         self._parts = [part(0, Digits.BATCH, spec.workers, w) for w in range(spec.workers)]
+        self._wire_bits = spec.wire_bits
         self._worker = worker
 
     def next_tensor(self) -> Tensor | None:
@@ -226,7 +235,7 @@ class TrainingWorkload(_CheckedLater):
 
     def _check(self, result: Tensor, plan: JobPlan | None) -> Verdict:
         """Compare a summed gradient with all workers' parts."""
-        verdict = verify_sum(self._gradients(), result, plan)
+        verdict = verify_sum(self._gradients(), result, plan, wire_bits=self._wire_bits)
         self._checked.step(result)
         return verdict
 
@@ -279,9 +288,10 @@ def reduce_seconds(*jobs: Sequence[Sequence[Interval]]) -> float:
 
 def make_workload(spec: WorkloadSpec, worker: int, plan: JobPlan | None) -> Workload:
     """Worker `worker`'s side of a workload; without a plan hosts sum, none of it the switches."""
-    if spec.kind == DIGITS:
-        return TrainingWorkload(spec, worker, plan)
-    return RandomTensors(spec, worker, plan)
+    made = (TrainingWorkload if spec.kind == DIGITS else RandomTensors)(spec, worker, plan)
+    if spec.wire_bits:
+        [made.width] = [each for each in Width if each.bits == spec.wire_bits]
+    return made
 
 
 def verify_result(
@@ -293,17 +303,22 @@ def verify_result(
 ) -> Verdict:
     """Compare what a worker got from a collective with what it is to get, see `verify_sum`."""
     if spec.collective is Collective.ALL_REDUCE:
-        return verify_sum(tensors, result, plan)
+        return verify_sum(tensors, result, plan, wire_bits=spec.wire_bits)
     parts = worker_parts(spec.collective, spec.workers, len(result))
     if not spec.collective.sums:
         verdict = Verdict()
         for tensor, (start, stop) in zip(tensors, parts, strict=True):
-            got, sent = (each[start:stop].view(np.int32) for each in (result, tensor))
+            got, sent = (bits_of(each[start:stop]) for each in (result, tensor))
             verdict.merge(Verdict(stop - start, int(np.count_nonzero(got != sent))))
         return verdict
     start, stop = parts[worker]
     own = (tensor[start:stop] for tensor in tensors)
-    return verify_sum(own, result[start:stop], plan, ((0, stop - start),))
+    return verify_sum(own, result[start:stop], plan, ((0, stop - start),), spec.wire_bits)
+
+
+def bits_of(tensor: Tensor) -> Tensor:
+    """View the elements of a tensor as integers, to compare or copy them."""
+    return tensor.view(f"i{tensor.itemsize}")
 
 
 def verify_sum(
@@ -311,16 +326,19 @@ def verify_sum(
     result: Tensor,
     plan: JobPlan | None,
     ranges: Ranges | None = None,
+    wire_bits: int = 0,
 ) -> Verdict:
     """Compare a sum with that of the workers' tensors, all flat, of which one is held at a time.
 
-    `ranges`: the elements that each tree has summed; None: by the plan's shares. See `Verdict`. The
-    bound of a float32 sum is that of block exponents for what the plan's trees sum, and for all
-    else (None: everything) that of n - 1 float32 additions in any order (Higham, Accuracy and
-    Stability of Numerical Algorithms, 4.2).
+    `ranges`: the elements that each tree has summed; None: by the plan's shares. `wire_bits`: of
+    the workload. See `Verdict`. The bound of a sum of floats is that of block exponents for what
+    the plan's trees sum, and for all else (None: everything) that of n - 1 float32 additions in any
+    order (Higham, Accuracy and Stability of Numerical Algorithms, 4.2).
     """
-    if result.dtype == np.int32:
-        expected = np.zeros(len(result), np.int32)
+    element = element_of(result.dtype)
+    assert element is not None
+    if not element.scaled:
+        expected = np.zeros(len(result), result.dtype)
         for tensor in tensors:
             # Wraps around as the switches' sums do.
             expected += tensor
@@ -329,19 +347,24 @@ def verify_sum(
     trees = None
     if plan is not None and plan.trees:
         _, start, stop = decompose(plan, len(result))[0]
-        trees = SwitchBounds(plan, ranges or tensor_ranges(plan, stop - start))
+        [data_type] = [each for each, dtype in DTYPES.items() if dtype == result.dtype]
+        width = width_of(plan, Collective.ALL_REDUCE, data_type, wire_bits)
+        trees = SwitchBounds(
+            plan, ranges or tensor_ranges(plan, stop - start, width), element, width
+        )
     workers = 0
     for tensor in tensors:
         workers += 1
-        exact += tensor
-        magnitude += np.abs(tensor)
+        values = as_float32(tensor)
+        exact += values
+        magnitude += np.abs(values)
         if trees is not None:
             trees.take(tensor[start:stop])
     bound: NDArray[np.float64] = magnitude
     bound *= (workers - 1) * 2.0**-24 * (1 + 2.0**-20)
     if trees is not None:
         bound[start:stop] = trees.bounds(exact[start:stop])
-    error = np.abs(result.astype(np.float64) - exact)
+    error = np.abs(as_float32(result).astype(np.float64) - exact)
     # Written so that a NaN counts as wrong.
     wrong = int(np.count_nonzero(~(error <= bound)))
     return Verdict(len(result), wrong, float(error.max(initial=0.0)), float(bound.max(initial=0.0)))

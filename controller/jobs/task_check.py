@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from hopsum.collectives.algorithms.catalogue import MULTI_TREE, SCHEDULES
+from hopsum.collectives.choices import EMBEDDING
 from hopsum.collectives.task_messages import workload_from
 from hopsum.collectives.workload import WorkloadSpec
 from hopsum.controller.jobs.job_spec import JobSpec
@@ -45,6 +46,14 @@ def check_task(spec: JobSpec) -> None:
         raise JobError(
             f"job {spec.name}: its task has no workload; expected one with kind, workers, "
             "elements, rounds, dtype and seed"
+        )
+    workload = workload_of(spec)
+    by_hosts = spec.among_hosts or spec.planner == EMBEDDING
+    if by_hosts and workload is not None and workload.for_trees:
+        raise JobError(
+            f"job {spec.name}: {workload.dtype}, wire_bits {workload.wire_bits}: only switches and "
+            "servers can sum that; expected algorithm in-network or server, or float32 or int32 as "
+            "they are"
         )
     schedule, known = spec.task.schedule, (MULTI_TREE, *SCHEDULES)
     if schedule and schedule not in known:

@@ -28,13 +28,14 @@ from hopsum.host_agent.session import Assignment, Event
 from hopsum.host_agent.workload import CheckedWorkload
 from hopsum.network.model import Host, Network
 from hopsum.protocol import hopsum_pb2 as pb
-from hopsum.protocol.wire import Reduction
+from hopsum.protocol.wire import Reduction, Width
 
 
 class NamedTensor(NamedTuple):
     """A flat tensor to sum, and its name; `reduction` None: that of its job's plan.
 
-    `remark`: goes with all of it, so over trees alone, as do `ranges` (`Worker.submit`).
+    `remark`: goes with all of it, so over trees alone, as do `ranges`; `width`: of values in their
+    packets (`Worker.submit`).
     """
 
     name: str
@@ -42,6 +43,7 @@ class NamedTensor(NamedTuple):
     reduction: Reduction | None = None
     remark: Remark | None = None
     ranges: Ranges | None = None
+    width: Width | None = None
 
 
 Then = Callable[[Any, float], None]

@@ -17,7 +17,7 @@ from hopsum.host_agent.segment import Remark, Tensor
 from hopsum.host_agent.sure_calls import SureCalls
 from hopsum.host_agent.worker import FlowCalls, Worker
 from hopsum.network.model import Network
-from hopsum.protocol.wire import Reduction
+from hopsum.protocol.wire import Reduction, Width
 
 
 class Exchange(Protocol):
@@ -33,10 +33,11 @@ class Exchange(Protocol):
         reduction: Reduction | None = None,
         remark: Remark | None = None,
         ranges: Ranges | None = None,
+        width: Width | None = None,
     ) -> int:
         """Start summing `tensor` (flat) into `out`, an array like it; return the call's number.
 
-        `reduction`: instead of the plan's, `remark`, `ranges`: over trees, see `Worker.submit`.
+        `reduction`: instead of the plan's, and the others: over trees, see `Worker.submit`.
         """
 
     def done(self, call: int) -> bool:
@@ -63,10 +64,11 @@ class TreeExchange:
         reduction: Reduction | None = None,
         remark: Remark | None = None,
         ranges: Ranges | None = None,
+        width: Width | None = None,
     ) -> int:
         """Submit a call."""
         return self._worker.submit(
-            tensor, now, out=out, reduction=reduction, remark=remark, ranges=ranges
+            tensor, now, out=out, reduction=reduction, remark=remark, ranges=ranges, width=width
         )
 
     def expect(self, calls: SureCalls | None) -> None:
@@ -143,6 +145,7 @@ class ScheduleExchange:
         reduction: Reduction | None = None,
         remark: Remark | None = None,
         ranges: Ranges | None = None,
+        width: Width | None = None,
     ) -> int:
         """Run the schedule in place, on a copy in `out`; a relay's tensor is of zeros."""
         assert reduction is None, "hosts can only add"

@@ -43,7 +43,7 @@ from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.channel import ControllerError
 from hopsum.protocol.errors import OperationError
 from hopsum.protocol.tos import tos_of_level
-from hopsum.protocol.wire import Reduction
+from hopsum.protocol.wire import Reduction, Width
 
 Script = Generator[None, None, None]
 
@@ -544,6 +544,7 @@ class Member:
         reduction: Reduction | None = None,
         remark: Remark | None = None,
         ranges: Ranges | None = None,
+        width: Width | None = None,
     ) -> None:
         """Submit every part of a tensor to its exchange ([002][], decomposition)."""
         in_place = self._source is not None and self._source.in_place
@@ -553,12 +554,11 @@ class Member:
             # What is not in a range of this host's stays as it was.
             result = like(tensor) if ranges is None else np.array(tensor)
         self.elements = len(tensor)
+        kind = reduction, remark, ranges, width
         parts = [
             (
                 exchange,
-                exchange.begin(
-                    tensor[start:stop], result[start:stop], self._now, reduction, remark, ranges
-                ),
+                exchange.begin(tensor[start:stop], result[start:stop], self._now, *kind),
             )
             for place, (_, start, stop) in enumerate(decompose(plan, len(tensor)))
             if (exchange := self._exchanges.get(place)) is not None

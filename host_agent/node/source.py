@@ -15,7 +15,7 @@ from hopsum.host_agent.node.environment import Coordination, NamedTensor, Operat
 from hopsum.host_agent.node.vectors import VectorQueue
 from hopsum.host_agent.operator_training import OperatorTraining
 from hopsum.host_agent.segment import Tensor
-from hopsum.host_agent.workload import Workload
+from hopsum.host_agent.workload import Workload, bits_of
 
 
 class LockStep:
@@ -53,11 +53,13 @@ class LockStep:
             return None
         collective = self.workload.collective
         if collective is Collective.ALL_REDUCE:
-            return NamedTensor("", tensor)
+            return NamedTensor("", tensor, width=self.workload.width)
         self._type = tensor.dtype
         ranges = tree_ranges(self._plan, collective, len(tensor))
-        sent = tensor if collective.sums else tensor.view(np.int32)
-        return NamedTensor("", sent, reduction_of(self._plan, collective), ranges=ranges)
+        reduction = reduction_of(self._plan, collective)
+        if not collective.sums:
+            return NamedTensor("", bits_of(tensor), reduction, ranges=ranges)
+        return NamedTensor("", tensor, reduction, ranges=ranges, width=self.workload.width)
 
     def finish(self, name: str, result: Tensor, now: float) -> None:
         """Process the sum, and make the next tensor."""

@@ -9,7 +9,7 @@ import pytest
 
 from hopsum.cli.demo import ALGORITHMS, run_demo
 from hopsum.cli.main import main
-from hopsum.collectives.choices import Algorithm
+from hopsum.collectives.choices import Algorithm, Collective
 from hopsum.collectives.plan import DataType, Results
 from hopsum.experiment.description import (
     Engine,
@@ -34,6 +34,8 @@ SMALL = Experiment(topology="star:3", workers=3, elements=3000, rounds=2, lanes=
         ({"window": 48}, "window 48: expected a power of two"),
         ({"lanes": 100}, "lanes: 100 is not possible; expected a multiple of 32 from 32 to 352"),
         ({"integrity": True, "algorithm": Algorithm.RING}, "hosts sum among themselves over TCP"),
+        ({"dtype": DataType.BFLOAT16, "algorithm": Algorithm.RING}, "only switches and servers"),
+        ({"dtype": DataType.INT8, "planner": "embedding"}, "only switches and servers can sum"),
         ({"train": "mnist"}, "expected `digits`"),
         ({"train": "digits", "dtype": DataType.INT32}, "gradients are float32"),
         ({"engine": Engine.BMV2}, "BMv2 runs in real time only"),
@@ -103,7 +105,7 @@ def test_windows_that_meet_fit_the_queue(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [Algorithm.IN_NETWORK, Algorithm.SERVER, Algorithm.EMBEDDING])
-@pytest.mark.parametrize("dtype", list(DataType))
+@pytest.mark.parametrize("dtype", [DataType.INT32, DataType.FLOAT32])
 def test_check_lanes_cost_the_bytes_that_are_predicted(
     algorithm: Algorithm, dtype: DataType
 ) -> None:
@@ -117,8 +119,41 @@ def test_check_lanes_cost_the_bytes_that_are_predicted(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("algorithm", [Algorithm.IN_NETWORK, Algorithm.SERVER])
+@pytest.mark.parametrize("dtype", [DataType.BFLOAT16, DataType.FLOAT16, DataType.INT8])
+@pytest.mark.parametrize("integrity", [False, True])
+def test_narrow_values_cost_the_bytes_that_are_predicted(
+    algorithm: Algorithm, dtype: DataType, integrity: bool
+) -> None:
+    """Fewer than 32 bits each, except with check lanes."""
+    experiment = replace(SMALL, algorithm=algorithm, dtype=dtype, integrity=integrity)
+    report = run_experiment(experiment)
+    assert report.problems == []
+    assert report.exact_bytes_expected
+    words = run_experiment(replace(experiment, dtype=DataType.INT32))
+    ratio = sum(report.predicted.links.values()) / sum(words.predicted.links.values())
+    assert ratio == pytest.approx(1.0 if integrity else dtype.bits / 32, rel=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "collective",
+    [Collective.REDUCE_SCATTER, Collective.ALL_GATHER, Collective.REDUCE, Collective.BROADCAST],
+)
+@pytest.mark.parametrize("dtype", [DataType.BFLOAT16, DataType.INT8])
+def test_narrow_values_go_over_rooted_trees(collective: Collective, dtype: DataType) -> None:
+    """An odd number of them."""
+    experiment = Experiment(
+        topology="star:3", servers=0, collective=collective, elements=3001, rounds=2, dtype=dtype
+    )
+    report = run_experiment(experiment)
+    assert report.problems == []
+    assert report.exact_bytes_expected
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", list(Algorithm))
-@pytest.mark.parametrize("dtype", list(DataType))
+@pytest.mark.parametrize("dtype", [DataType.INT32, DataType.FLOAT32])
 def test_a_run_is_checked_and_repeats_to_the_byte(
     algorithm: Algorithm, dtype: DataType, tmp_path: Path
 ) -> None:

@@ -8,8 +8,10 @@ import pytest
 from hopsum.collectives.plan import DataType
 from hopsum.collectives.schedule import part
 from hopsum.collectives.task_messages import workload_from, workload_message
-from hopsum.collectives.workload import KEPT_BYTES
+from hopsum.collectives.workload import KEPT_BYTES, WIRE_BITS, WorkloadError
 from hopsum.host_agent.digits import Digits, DigitsTraining, train_alone
+from hopsum.host_agent.elements import DTYPES, element_of, widths_of
+from hopsum.host_agent.numbers import as_float32
 from hopsum.host_agent.workload import (
     TrainingWorkload,
     WorkloadSpec,
@@ -18,12 +20,15 @@ from hopsum.host_agent.workload import (
     reduce_seconds,
     verify_sum,
 )
+from tests.host_agent.test_numbers import rounded
+from tests.support.protocol_world import star_plan
 
 
 def test_a_spec_crosses_as_a_message() -> None:
     spec = WorkloadSpec("random", 4, 10, 2, DataType.INT32, 7)
     process = WorkloadSpec("process", 2, 0, 0, DataType.FLOAT32, 0, coordinate=True)
-    for each in (spec, process, replace(process, ranks=("h1", "h2", "h1"))):
+    narrow = replace(spec, dtype=DataType.FLOAT32, wire_bits=16)
+    for each in (spec, process, replace(process, ranks=("h1", "h2", "h1")), narrow):
         assert workload_from(workload_message(each)) == each
     assert spec.tensor_sizes() == [10, 10]
 
@@ -53,6 +58,39 @@ def test_a_wrong_element_is_counted() -> None:
         assert workload.next_tensor() is None
         assert workload.verdict().wrong == 1
         assert workload.verdict().checked == 100
+
+
+@pytest.mark.parametrize("dtype", list(DataType))
+def test_sums_of_every_type_are_checked(dtype: DataType) -> None:
+    """An element that is off by one in 64 is found, or by one."""
+    spec = WorkloadSpec("random", 2, 100, 1, dtype, 7)
+    tensors = [random_tensor(spec, w, 0) for w in range(2)]
+    assert all(tensor.dtype == DTYPES[dtype] for tensor in tensors)
+    if not dtype.scaled:
+        result = tensors[0] + tensors[1]
+        result[17] += 1
+        assert (verify_sum(tensors, result, star_plan(2)[0]).wrong) == 1
+        return
+    exact = sum(as_float32(tensor).astype(np.float64) for tensor in tensors)
+    result = rounded(exact, DTYPES[dtype])
+    assert verify_sum(tensors, result, star_plan(2)[0]).wrong == 0
+    exact[17] += np.abs(exact).max() / 64
+    assert verify_sum(tensors, rounded(exact, DTYPES[dtype]), star_plan(2)[0]).wrong == 1
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bits"), [(DataType.INT32, 16), (DataType.FLOAT32, 8), (DataType.INT8, 16)]
+)
+def test_types_have_no_other_widths(dtype: DataType, bits: int) -> None:
+    with pytest.raises(WorkloadError, match=f"wire_bits {bits} of {dtype}"):
+        WorkloadSpec("random", 2, 100, 1, dtype, 7, wire_bits=bits)
+
+
+def test_widths_are_those_of_workers() -> None:
+    for dtype, bits in WIRE_BITS.items():
+        element = element_of(DTYPES[dtype])
+        assert element is not None
+        assert [each.bits for each in widths_of(element)] == list(bits)
 
 
 def test_a_nan_is_wrong() -> None:

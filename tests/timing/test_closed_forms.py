@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from hopsum.collectives.algorithms.catalogue import MULTI_TREE, SCHEDULES, make_schedule
 from hopsum.collectives.algorithms.rooted import network_tree
 from hopsum.collectives.algorithms.trees import SharedTree, server_all_reduce
+from hopsum.collectives.choices import Collective
 from hopsum.collectives.link_volumes import link_volumes
-from hopsum.collectives.plan import DataType, fragment_count
+from hopsum.collectives.operation import fragments_of
+from hopsum.collectives.plan import DataType
 from hopsum.collectives.schedule import Schedule
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
@@ -165,8 +167,7 @@ def test_in_network(spec: str, fabric: Fabric, data_type: DataType) -> None:
     for elements in ODD:
         prediction = estimate(network, PlanWork(plan, [(elements, data_type)]))
         found = Load(prediction.total_bytes, max(prediction.links.values(), default=0))
-        data = fragment_count(elements, plan.lanes, DataType.INT32)
-        prologues = fragment_count(elements, plan.lanes, data_type) - data
+        [(prologues, data)] = fragments_of(plan, Collective.ALL_REDUCE, elements, data_type)
 
         def load(fragments: int, lanes: int) -> Load:
             return closed_forms.in_network(

@@ -28,9 +28,12 @@ def planned(network: Network, servers: int = 1, **fields: object) -> JobPlan:
 
 
 def packets_one_by_one(
-    network: Network, plan: JobPlan, fragments: int, prologue: bool
+    network: Network, plan: JobPlan, fragments: int, prologues: int
 ) -> tuple[dict[tuple[str, str], int], float]:
-    """Follow every packet of one tensor on one tree by its stack: bytes on links, and the time."""
+    """Follow every packet of one tensor on one tree by its stack: bytes on links, and the time.
+
+    `prologues`: how many of the fragments are.
+    """
     tree = plan.trees[0]
     links: dict[tuple[str, str], int] = defaultdict(int)
     free: dict[tuple[str, str], float] = defaultdict(float)
@@ -38,8 +41,9 @@ def packets_one_by_one(
     counter = iter(range(10**9))
 
     def send(now: float, u: str, v: str, hops: int, packet: tuple[object, ...]) -> None:
-        link = network.link(u, v)
-        size = frame_bytes(0 if prologue and packet[2] == 0 else plan.lanes, hops)
+        link, f = network.link(u, v), packet[2]
+        assert isinstance(f, int)
+        size = frame_bytes(0 if f < prologues else plan.lanes, hops)
         links[u, v] += size
         spent = size * 8 / link.bandwidth if link.bandwidth else 0.0
         free[u, v] = max(free[u, v], now) + spent
@@ -53,7 +57,7 @@ def packets_one_by_one(
     finished = 0.0
     first = min(plan.in_flight, fragments)
     for w in range(len(plan.workers)):
-        for f in range(1 if prologue else first):
+        for f in range(prologues or first):
             contribute(0.0, w, f)
     while events:
         now, _, node, (what, w, f, at) = heapq.heappop(events)
@@ -81,11 +85,11 @@ def packets_one_by_one(
             w = plan.workers.index(node)
             done[w].add(f)
             finished = max(finished, now)
-            if prologue and f == 0:
-                for g in range(1, min(1 + plan.in_flight, fragments)):
-                    if g < plan.in_flight or g - plan.in_flight in done[w]:
+            if f < prologues:
+                if len(done[w]) == prologues:
+                    for g in range(prologues, min(prologues + plan.in_flight, fragments)):
                         contribute(now, w, g)
-            elif f + plan.in_flight < fragments and (not prologue or 0 in done[w]):
+            elif f + plan.in_flight < fragments:
                 contribute(now, w, f + plan.in_flight)
         elif what == "down":
             entry = tree.down[w][at]
@@ -104,7 +108,7 @@ def packets_one_by_one(
     spec=st.sampled_from(["star:1", "star:3", "line:3x1", "leaf-spine:2x2", "fat-tree:2"]),
     algorithm=st.sampled_from(SwitchRole),
     results=st.sampled_from(Results),
-    window=st.sampled_from([1, 4, 16]),
+    window=st.sampled_from([1, 4, 16, 64]),
     lanes=st.sampled_from([32, 256]),
     elements=st.integers(0, 5000),
     data_type=st.sampled_from(DataType),
@@ -123,9 +127,11 @@ def test_against_packets_followed_one_by_one(
     network = load_network(spec, link_rate="10M", latency=latency)
     plan = planned(network, algorithm=algorithm, results=results, window=window, lanes=lanes)
     prediction = estimate(network, PlanWork(plan, [(elements, data_type)]))
-    fragments = -(-elements // lanes)
-    prologue = data_type is DataType.FLOAT32 and elements > 0
-    links, seconds = packets_one_by_one(network, plan, fragments + prologue, prologue)
+    fragments = -(-elements * data_type.bits // (32 * lanes))
+    prologues = 0 if data_type in (DataType.INT32, DataType.INT8) else min(1, fragments)
+    if data_type in (DataType.FLOAT16, DataType.BFLOAT16):
+        prologues = -(-min(fragments, plan.in_flight) // 16)
+    links, seconds = packets_one_by_one(network, plan, fragments + prologues, prologues)
     assert prediction.links == links
     assert prediction.seconds == pytest.approx(seconds, rel=0.08)
 
@@ -152,6 +158,33 @@ def test_a_float_tensor_costs_one_packet_without_lanes_more() -> None:
     floats = estimate(network, PlanWork(plan, [(2560, DataType.FLOAT32)])).links
     bare = LANE_BYTES * plan.lanes
     assert {link: size * 11 // 10 - bare for link, size in ints.items()} == floats
+
+
+@pytest.mark.parametrize(
+    ("data_type", "wire_bits", "per_lane"),
+    [
+        (DataType.FLOAT32, 16, 2),
+        (DataType.BFLOAT16, 0, 2),
+        (DataType.FLOAT16, 32, 1),
+        (DataType.INT8, 0, 4),
+    ],
+)
+def test_narrow_values_take_as_many_packets_fewer(
+    data_type: DataType, wire_bits: int, per_lane: int
+) -> None:
+    network = load_network("star:2")
+    plan = planned(network)
+    elements = 100 * plan.lanes
+    work = PlanWork(plan, [(elements, data_type)], wire_bits=wire_bits)
+    words = estimate(network, PlanWork(plan, [(elements // per_lane, DataType.INT32)])).links
+    fragment = {link: size * per_lane // 100 for link, size in words.items()}
+    bare = LANE_BYTES * plan.lanes
+    prologues = 0
+    if data_type is not DataType.INT8:
+        prologues = -(-100 // per_lane // 16) if per_lane == 2 else 1
+    assert estimate(network, work).links == {
+        link: size + prologues * (fragment[link] - bare) for link, size in words.items()
+    }
 
 
 def test_the_prologue_of_a_tensor_with_check_lanes_has_lanes() -> None:
@@ -193,7 +226,7 @@ def test_skipping_ahead_changes_nothing() -> None:
     network = load_network("leaf-spine:2x2", link_rate="10M", latency="50us")
     plan = planned(network, window=16, lanes=32, algorithm=SwitchRole.SERVER)
     fragments = 403
-    links, seconds = packets_one_by_one(network, plan, fragments, prologue=False)
+    links, seconds = packets_one_by_one(network, plan, fragments, prologues=0)
     prediction = estimate(network, PlanWork(plan, [(fragments * 32, DataType.INT32)]))
     assert prediction.links == links
     assert prediction.seconds == pytest.approx(seconds, rel=0.01)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from string import ascii_lowercase
 
 LEVEL_WISE = "level-wise"
 SCHEDULE_NAMES = ("ring", "halving-doubling", "tree", "double-tree", LEVEL_WISE)
@@ -81,6 +82,20 @@ class DataType(StrEnum):
 
     FLOAT32 = "float32"
     INT32 = "int32"
+    FLOAT16 = "float16"
+    BFLOAT16 = "bfloat16"
+    INT8 = "int8"
+    """Sums are modulo 256."""
+
+    @property
+    def bits(self) -> int:
+        """Bits of an element."""
+        return int(self.strip(ascii_lowercase))
+
+    @property
+    def scaled(self) -> bool:
+        """Whether sums in switches are of integers to which values are scaled."""
+        return "float" in self
 
 
 class Results(StrEnum):

@@ -13,12 +13,13 @@ from hopsum.collectives.choices import Collective, DataType
 from hopsum.collectives.plan import (
     JobPlan,
     PlanError,
-    fragment_count,
+    prologue_count,
     prologue_lanes,
     tensor_ranges,
+    wire_width,
 )
 from hopsum.collectives.schedule import part
-from hopsum.protocol.wire import Reduction, carries_lanes
+from hopsum.protocol.wire import Reduction, Width, carries_lanes
 
 Ranges = Sequence[tuple[int, int]]
 """Elements (start, stop) of a flat tensor for each tree of a plan."""
@@ -31,13 +32,27 @@ class Lanes(NamedTuple):
     down: int
 
 
-def tree_ranges(plan: JobPlan, collective: Collective, length: int) -> Ranges:
+class Fragments(NamedTuple):
+    """Fragments of a tensor on a tree."""
+
+    prologues: int
+    data: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.prologues + self.data
+
+
+def tree_ranges(
+    plan: JobPlan, collective: Collective, length: int, width: Width = Width.WIDTH_32
+) -> Ranges:
     """Return the elements (start, stop) of a flat tensor that each tree takes.
 
-    Raises PlanError for a plan without such trees.
+    `width`: of its values in packets. Raises PlanError for a plan without such trees.
     """
     if collective is Collective.ALL_REDUCE:
-        return tensor_ranges(plan, length)
+        return tensor_ranges(plan, length, width)
     return root_ranges(plan, collective, worker_parts(collective, len(plan.workers), length))
 
 
@@ -85,17 +100,35 @@ def prologue_lanes_of(plan: JobPlan) -> Lanes:
     return Lanes(prologue_lanes(plan), prologue_lanes(plan))
 
 
-def sent_as(collective: Collective, data_type: DataType) -> DataType:
-    """Return the type of elements in packets: bits travel as they are where nothing is added."""
-    return data_type if collective.sums else DataType.INT32
+def width_of(
+    plan: JobPlan, collective: Collective, data_type: DataType, wire_bits: int = 0
+) -> Width:
+    """Return the width of values in packets.
+
+    `wire_bits`: that it is to have, if sums can have it (`wire_width`); 0: the type's own. Where
+    nothing is added values travel as they are.
+    """
+    widths = {each.bits: each for each in Width}
+    own = widths[data_type.bits]
+    if not collective.sums:
+        return own
+    return wire_width(
+        widths[wire_bits] if wire_bits else own,
+        len(plan.workers),
+        scaled=data_type.scaled,
+        integrity=plan.integrity,
+    )
 
 
 def fragments_of(
-    plan: JobPlan, collective: Collective, length: int, data_type: DataType
-) -> tuple[int, ...]:
-    """Return the fragments of a tensor on each tree, with prologues."""
-    sent = sent_as(collective, data_type)
-    return tuple(
-        fragment_count(stop - start, plan.values, sent)
-        for start, stop in tree_ranges(plan, collective, length)
-    )
+    plan: JobPlan, collective: Collective, length: int, data_type: DataType, wire_bits: int = 0
+) -> tuple[Fragments, ...]:
+    """Return the fragments of a tensor on each tree; `wire_bits`: see `width_of`."""
+    width = width_of(plan, collective, data_type, wire_bits)
+    scaled = data_type.scaled and collective.sums
+    found = []
+    for start, stop in tree_ranges(plan, collective, length, width):
+        data = -(-(stop - start) // (plan.values * width.per_lane))
+        prologues = prologue_count(data, plan.in_flight, width) if scaled else 0
+        found.append(Fragments(prologues, data))
+    return tuple(found)

@@ -234,17 +234,6 @@ def tensor_ranges(
     return tuple(ranges)
 
 
-def fragment_count(length: int, values: int, data_type: DataType) -> int:
-    """Return the fragments of an all-reduce of `length` elements on one tree, `values` in each.
-
-    Of float32 tensors one more: the prologue, which carries the first exponents.
-    """
-    fragments = -(-length // values)
-    if fragments and data_type is DataType.FLOAT32:
-        fragments += 1
-    return fragments
-
-
 def wire_width(wanted: Width, workers: int, *, scaled: bool, integrity: bool) -> Width:
     """Return the width in packets of values that are to have a width: that, or 32 bits.
 

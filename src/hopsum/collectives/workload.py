@@ -31,9 +31,18 @@ MOST_TENSORS = 1_000_000
 """Maximum tensors of a job: an agent reports all their times in one message."""
 MOST_SEED = (1 << 64) - 1
 
-ELEMENT_BYTES = 4
-VERDICT_BYTES = {DataType.INT32: 24, DataType.FLOAT32: 80}
-"""Bytes per element while a tensor is made and its sum is checked (float32 in float64)."""
+FLOAT_VERDICT_BYTES = 80
+"""Bytes per element while a tensor of floats is made and its sum is checked, in float64."""
+INTEGER_VERDICT_FACTOR = 6
+"""Bytes of that per byte of a tensor of integers."""
+WIRE_BITS = {
+    DataType.FLOAT32: (32, 16),
+    DataType.INT32: (32,),
+    DataType.FLOAT16: (16, 32),
+    DataType.BFLOAT16: (16, 32),
+    DataType.INT8: (8, 32),
+}
+"""Bits that values of each type can have in packets."""
 TENSOR_BYTES = 250
 """Overhead per tensor, regardless of its length."""
 KEPT_BYTES = 1 << 28
@@ -67,7 +76,7 @@ class WorkloadSpec:
     `coordinate`: training sums a tensor a layer's parameters, in an order that the workers agree on
     (`operator_training`), else all in one. `ranks`: of PROCESS, the host of each rank, where a
     worker has several; empty: each worker has one, in the plan's order. `collective`: of random
-    tensors.
+    tensors. `wire_bits`: of a value in the switches' packets, 0: as the type has it.
     """
 
     kind: str
@@ -79,6 +88,7 @@ class WorkloadSpec:
     coordinate: bool = False
     ranks: tuple[str, ...] = ()
     collective: Collective = Collective.ALL_REDUCE
+    wire_bits: int = 0
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -100,6 +110,11 @@ class WorkloadSpec:
             raise WorkloadError(
                 f"workload: {self.collective} of {self.kind}: expected {Collective.ALL_REDUCE}; "
                 f"others are of {RANDOM} tensors"
+            )
+        if self.wire_bits and self.wire_bits not in WIRE_BITS[self.dtype]:
+            raise WorkloadError(
+                f"workload: wire_bits {self.wire_bits} of {self.dtype}: expected "
+                f"{' or '.join(map(str, WIRE_BITS[self.dtype]))}"
             )
         if self.ranks:
             self._check_ranks()
@@ -128,6 +143,11 @@ class WorkloadSpec:
             )
 
     @property
+    def for_trees(self) -> bool:
+        """Whether only switches and servers can sum its tensors: hosts add numpy's, as they are."""
+        return self.dtype.bits < 32 or self.wire_bits not in (0, 32)
+
+    @property
     def steps(self) -> int:
         """Rounds of the same tensors."""
         return self.rounds * (Digits.STEPS_PER_EPOCH if self.kind == DIGITS else 1)
@@ -148,18 +168,24 @@ class WorkloadSpec:
         return self.step_sizes() * self.steps
 
     @property
+    def _element_bytes(self) -> int:
+        return self.dtype.bits // 8
+
+    @property
     def worker_bytes(self) -> int:
         """Approximate memory that a worker needs for its tensors and to check their sums."""
         match self.kind:
             case "random":
-                each = self.elements * ELEMENT_BYTES
+                each = self.elements * self._element_bytes
                 kept = min(self.rounds * each, KEPT_BYTES + each)
-                checked = self.elements * VERDICT_BYTES[self.dtype]
+                checked = INTEGER_VERDICT_FACTOR * each
+                if self.dtype.scaled:
+                    checked = FLOAT_VERDICT_BYTES * self.elements
                 return kept + checked + TENSOR_BYTES * self.rounds
             case "digits":
                 # Sums are kept to be checked; those of several operators are checked at once, with
                 # the gradients of all.
-                each = ELEMENT_BYTES * Digits.PARAMETERS
+                each = self._element_bytes * Digits.PARAMETERS
                 kept = min(self.steps * each, KEPT_BYTES + each)
                 if self.coordinate:
                     kept = self.workers * each
@@ -170,4 +196,4 @@ class WorkloadSpec:
     @property
     def relay_bytes(self) -> int:
         """Approximate memory of a host that adds to the sums and has no tensors of its own."""
-        return 4 * ELEMENT_BYTES * max(self.step_sizes(), default=0) + 8 * self.tensors
+        return 4 * self._element_bytes * max(self.step_sizes(), default=0) + 8 * self.tensors

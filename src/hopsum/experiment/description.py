@@ -166,6 +166,12 @@ class Experiment:
                 f"collective {self.collective}: takes a tree for each worker, with its root there; "
                 "use --servers 0, and algorithm in-network or server without --planner"
             )
+        by_hosts = self.algorithm.among_hosts or EMBEDDING in (self.algorithm, self.planner)
+        if self.dtype.bits < 32 and by_hosts:
+            raise ExperimentError(
+                f"dtype {self.dtype} with algorithm {self.algorithm}: only switches and servers "
+                "can sum that; use algorithm in-network or server, or float32 or int32"
+            )
         if self.form != DEFAULT_FORM and self.algorithm is not Algorithm.LEVEL_WISE:
             raise ExperimentError(
                 f"level-wise-form and siblings with algorithm {self.algorithm}: options of "

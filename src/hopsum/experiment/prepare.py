@@ -137,7 +137,8 @@ def prepare(experiment: Experiment, network: Network | None = None) -> PreparedE
             vectors = plan_job(network, request, allocator)
             check_plans(network, [plan, vectors])
         tensors = [(size, workload.dtype) for size in workload.step_sizes()]
-        work = PlanWork(plan, tensors, workload.steps, workload.collective)
+        kind = workload.collective, workload.wire_bits
+        work = PlanWork(plan, tensors, workload.steps, *kind)
     estimated = estimate(network, work)
     links: dict[DirectedLink, int] = {
         link: estimated.links.get(link, 0) for link in network.directed_links()

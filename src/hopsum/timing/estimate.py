@@ -89,7 +89,7 @@ def estimate(
     if fidelity is Fidelity.FLOWS:
         links, seconds = _flows(network, work, background, resolution)
     elif isinstance(work, PlanWork) and closed:
-        links, seconds = pipeline(network, work.plan, work.tensors, work.collective)
+        links, seconds = pipeline(network, work)
         links = {link: work.rounds * size for link, size in links.items()}
         switches = switch_loads(network, work)
     else:
@@ -140,7 +140,8 @@ def _scenarios(links: LinkArrays, work: Work) -> Iterator[Scenario]:
         scenario = Scenario(links)
         for part, start, stop in decompose(work.plan, elements):
             if part is None:
-                add_plan(scenario, work.plan, stop - start, data_type, work.collective)
+                kind = data_type, work.collective, work.wire_bits
+                add_plan(scenario, work.plan, stop - start, *kind)
             else:
                 schedule = host_part_all_reduce(part, work.plan.workers, stop - start)
                 add(scenario, schedule, None, 0.0)

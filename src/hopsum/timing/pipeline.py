@@ -17,40 +17,40 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from hopsum.collectives.choices import Collective
 from hopsum.collectives.flows import Flow, TreeFlows, tree_flows
-from hopsum.collectives.operation import Lanes, fragments_of, lanes_of, prologue_lanes_of, sent_as
-from hopsum.collectives.plan import DataType, JobPlan, Results, TreePlan
+from hopsum.collectives.operation import (
+    Fragments,
+    Lanes,
+    fragments_of,
+    lanes_of,
+    prologue_lanes_of,
+)
+from hopsum.collectives.plan import JobPlan, Results, TreePlan
 from hopsum.network.model import Network
 from hopsum.protocol.wire import frame_bytes
-from hopsum.timing.work import DirectedLink, PlanWork, SwitchLoad, Tensor
+from hopsum.timing.work import DirectedLink, PlanWork, SwitchLoad
 
 Times = NDArray[np.float64]
 
 _SAME = 1e-9
 
 
-def pipeline(
-    network: Network,
-    plan: JobPlan,
-    tensors: Sequence[Tensor],
-    collective: Collective = Collective.ALL_REDUCE,
-) -> tuple[dict[DirectedLink, int], float]:
+def pipeline(network: Network, work: PlanWork) -> tuple[dict[DirectedLink, int], float]:
     """Return bytes on each directed link, and seconds, of one round of a plan's trees.
 
     The tensors of a round are submitted together. Links without any bytes are left out.
     """
+    plan = work.plan
     flows = [tree_flows(network, plan, tree) for tree in plan.trees]
-    counts = _fragments(plan, tensors, collective)
-    prologues = [sent_as(collective, each) is DataType.FLOAT32 for _, each in tensors]
-    whole, bare_lanes = lanes_of(plan, collective), prologue_lanes_of(plan)
+    counts = _fragments(work)
+    whole, bare_lanes = lanes_of(plan, work.collective), prologue_lanes_of(plan)
     by_tree: list[dict[DirectedLink, int]] = []
     for tree, fragments in zip(flows, counts, strict=True):
         links: dict[DirectedLink, int] = {}
-        bare = sum(1 for count, first in zip(fragments, prologues, strict=True) if count and first)
+        bare, full = (sum(counts) for counts in zip(*fragments, strict=True))
         for groups, lanes, few in zip((tree.up, tree.down), whole, bare_lanes, strict=True):
             for flow in (flow for flows in groups.values() for flow in flows):
-                size = frame_bytes(lanes, flow.hops) * (sum(fragments) - bare)
+                size = frame_bytes(lanes, flow.hops) * full
                 size += frame_bytes(few, flow.hops) * bare
                 links[flow.u, flow.v] = links.get((flow.u, flow.v), 0) + size
         by_tree.append(links)
@@ -63,7 +63,7 @@ def pipeline(
     for tree, tree_plan, fragments, links in zip(flows, plan.trees, counts, by_tree, strict=True):
         shares = {link: size / total[link] for link, size in links.items() if size}
         packets = _Pipeline(network, plan, tree_plan, tree, shares, whole)
-        seconds = max(seconds, packets.run(fragments, prologues))
+        seconds = max(seconds, packets.run(fragments))
     return total, seconds
 
 
@@ -73,9 +73,9 @@ def switch_loads(network: Network, work: PlanWork) -> dict[str, SwitchLoad]:
     Exact for a run without retransmissions, as the bytes of `pipeline`.
     """
     plan, loads = work.plan, dict[str, SwitchLoad]()
-    counts = _fragments(plan, work.tensors, work.collective)
-    for tree, fragments in zip(plan.trees, counts, strict=True):
-        flows, count = tree_flows(network, plan, tree), work.rounds * sum(fragments)
+    for tree, fragments in zip(plan.trees, _fragments(work), strict=True):
+        flows = tree_flows(network, plan, tree)
+        count = work.rounds * sum(each.total for each in fragments)
         entering = Counter(flow.v for flow in flows.all())
         for name, part in tree.parts.items():
             before = loads.get(name, SwitchLoad())
@@ -87,10 +87,12 @@ def switch_loads(network: Network, work: PlanWork) -> dict[str, SwitchLoad]:
     return loads
 
 
-def _fragments(plan: JobPlan, tensors: Sequence[Tensor], collective: Collective) -> list[list[int]]:
+def _fragments(work: PlanWork) -> list[list[Fragments]]:
     """Return the fragments of each tensor, by tree."""
-    of_tensors = [fragments_of(plan, collective, *tensor) for tensor in tensors]
-    return [[counts[number] for counts in of_tensors] for number in range(len(plan.trees))]
+    of_tensors = [
+        fragments_of(work.plan, work.collective, *tensor, work.wire_bits) for tensor in work.tensors
+    ]
+    return [[counts[number] for counts in of_tensors] for number in range(len(work.plan.trees))]
 
 
 def round_trips(
@@ -154,24 +156,23 @@ class _Pipeline:
             byte = 8 / (link.bandwidth * self.shares[u, v]) if link.bandwidth else 0.0
             self.wires[u, v] = _Wire(byte, link.latency)
 
-    def run(self, fragments: Sequence[int], prologues: Sequence[bool]) -> float:
+    def run(self, fragments: Sequence[Fragments]) -> float:
         """Return the seconds until all workers have the results of tensors of some fragments."""
         workers, window = len(self.plan.workers), self.plan.in_flight
         done = np.zeros((workers, window))
         first = 0
-        for count, prologue in zip(fragments, prologues, strict=True):
-            if prologue and count:
-                slot = np.array([first % window])
-                done[:, slot] = self.send(done[:, slot], prologue_lanes_of(self.plan))
-                scale = done[:, slot[0]].copy()
-                head = min(window, count - 1)
-                if head:
-                    slots = (first + 1 + np.arange(head)) % window
-                    done[:, slots] = self.send(np.maximum(done[:, slots], scale[:, None]))
-                self._many(done, first + 1 + head, count - 1 - head)
-            else:
-                self._many(done, first, count)
-            first += count
+        for prologues, data in fragments:
+            if prologues:
+                slots = (first + np.arange(prologues)) % window
+                done[:, slots] = self.send(done[:, slots], prologue_lanes_of(self.plan))
+                scale = done[:, slots].max(axis=1)
+                first += prologues
+                head = min(window, data)
+                slots = (first + np.arange(head)) % window
+                done[:, slots] = self.send(np.maximum(done[:, slots], scale[:, None]))
+                first, data = first + head, data - head
+            self._many(done, first, data)
+            first += data
         return float(done.max())
 
     def _many(self, done: Times, first: int, count: int) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from hopsum.collectives.choices import Collective
 from hopsum.collectives.flows import TreeFlows, tree_flows
-from hopsum.collectives.operation import Lanes, fragments_of, lanes_of, prologue_lanes_of, sent_as
+from hopsum.collectives.operation import Lanes, fragments_of, lanes_of, prologue_lanes_of
 from hopsum.collectives.plan import DataType, JobPlan
 from hopsum.protocol.wire import LANE_BYTES, frame_bytes
 from hopsum.timing.flows import Routes
@@ -72,21 +72,22 @@ def add_plan(
     elements: int,
     data_type: DataType,
     collective: Collective = Collective.ALL_REDUCE,
+    wire_bits: int = 0,
 ) -> None:
-    """Add one collective of a tensor through a plan's trees."""
+    """Add one collective of a tensor through a plan's trees; `wire_bits`: see `width_of`."""
     first = scenario.add_routes(tree_routes(scenario.links, plan, collective))
     fragment = plan.values * LANE_BYTES
-    for number, count in enumerate(fragments_of(plan, collective, elements, data_type)):
+    counts = fragments_of(plan, collective, elements, data_type, wire_bits)
+    for number, (prologues, count) in enumerate(counts):
         if not count:
             continue
         row = first + _KINDS * number
         before: list[int] = []
         last = row + _TRIP
-        if sent_as(collective, data_type) is DataType.FLOAT32:
-            # The prologue: no worker sends data before it has the first exponents.
-            before = [scenario.flows.add(row + _PROLOGUE, fragment)]
+        if prologues:
+            # No worker sends data before it has the first exponents.
+            before = [scenario.flows.add(row + _PROLOGUE, prologues * fragment)]
             last = row + _AFTER_PROLOGUE
-            count -= 1
         full = (count - 1) // plan.in_flight * plan.in_flight
         bulk = scenario.flows.add(row + _BULK, full * fragment, delivered=before)
         rest = scenario.flows.add(row + _REST, (count - 1 - full) * fragment, sent=[bulk])

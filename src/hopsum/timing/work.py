@@ -21,13 +21,14 @@ class PlanWork:
 
     `tensors`: of each round. The trees' tensors are submitted together; if hosts sum parts in
     addition to the trees, tensors follow each other, with all parts of one at once. A round starts
-    when the previous one is over.
+    when the previous one is over. `wire_bits`: of a value in packets, 0: as the type has it.
     """
 
     plan: JobPlan
     tensors: Sequence[Tensor]
     rounds: int = 1
     collective: Collective = Collective.ALL_REDUCE
+    wire_bits: int = 0
 
 
 @dataclass(frozen=True, slots=True)

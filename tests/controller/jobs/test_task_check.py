@@ -295,6 +295,8 @@ def task_of(
     elements: int = 10,
     rounds: int = 3,
     ranks: Sequence[str] = (),
+    dtype: DataType = DataType.INT32,
+    wire_bits: int = 0,
     **fields: Any,
 ) -> pb.Task:
     workload = pb.Workload(
@@ -302,9 +304,10 @@ def task_of(
         workers=workers,
         elements=elements,
         rounds=rounds,
-        dtype=pb.INT32,
+        dtype=dtype.name,
         seed=1,
         ranks=ranks,
+        wire_bits=wire_bits,
     )
     return pb.Task(workload=workload, **fields)
 
@@ -420,6 +423,15 @@ def test_a_job_needs_the_memory_of_its_hosts() -> None:
         ({"task": task_of(kind="nope")}, "kind 'nope': expected one of"),
         ({"task": task_of(elements=2**64 - 1)}, "elements 18446744073709551615: expected a whole"),
         ({"task": task_of(rounds=0)}, "rounds 0: expected a whole number from 1"),
+        (
+            {"task": task_of(dtype=DataType.BFLOAT16), "algorithm": "ring"},
+            "bfloat16, wire_bits 0: only switches and servers can sum that",
+        ),
+        (
+            {"task": task_of(dtype=DataType.FLOAT32, wire_bits=16), "algorithm": "embedding"},
+            "float32, wire_bits 16: only switches and servers can sum that",
+        ),
+        ({"task": task_of(wire_bits=16)}, "wire_bits 16 of int32: expected 32"),
         ({"task": pb.Task()}, "its task has no workload; expected one with kind, workers"),
         ({"task": pb.Task(workload=pb.Workload())}, "workload: kind is missing"),
         (

@@ -128,11 +128,8 @@ def unpredicted_bytes(
     for job, spec in jobs:
         assert job.plan is not None
         tensors = [(size, spec.dtype) for size in spec.step_sizes()]
-        predicted.update(
-            estimate(
-                cluster.network, PlanWork(job.plan, tensors, spec.steps, spec.collective)
-            ).links
-        )
+        work = PlanWork(job.plan, tensors, spec.steps, spec.collective, spec.wire_bits)
+        predicted.update(estimate(cluster.network, work).links)
     for link, carried in cluster.link_bytes().items():
         if carried != predicted[link]:
             wanted = predicted[link]
