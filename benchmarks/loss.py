@@ -9,7 +9,8 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from hopsum.collectives.plan import DataType
+from hopsum.collectives.choices import Algorithm
+from hopsum.collectives.plan import DataType, Results
 from hopsum.experiment.description import Experiment
 from hopsum.experiment.prepare import prepare
 from hopsum.experiment.simulated import run_simulated
@@ -28,25 +29,43 @@ OTHER = (
 )
 LATENCY = 0.002
 """Maximum of unequal latencies, in seconds: uniform up to this; a frame takes 0.35 ms."""
-CASES: tuple[tuple[str, int, int, tuple[Faults, ...], float], ...] = (
-    ("star:8", 8, 2_000_000, RANDOM, 0.0),
-    ("fat-tree:4", 8, 2_000_000, (*RANDOM, *OTHER), 0.0),
-    ("fat-tree:4", 8, 2_000_000, RANDOM[1:3], LATENCY),
-    ("line:16x1", 16, 500_000, RANDOM[:2], 0.0),
+WAYS: dict[str, dict[str, Any]] = {
+    "replicated": {},
+    "unicast": {"results": Results.UNICAST},
+    "server": {"algorithm": Algorithm.SERVER},
+}
+"""Switches sum and copy results, sum only, or do neither; fields of an `Experiment`."""
+FEW = tuple(Faults(loss=loss) for loss in (0.001, 0.01, 0.03))
+CASES: tuple[tuple[str, int, int, tuple[Faults, ...], float, str], ...] = (
+    ("star:8", 8, 2_000_000, RANDOM, 0.0, "replicated"),
+    ("fat-tree:4", 8, 2_000_000, (*RANDOM, *OTHER), 0.0, "replicated"),
+    ("fat-tree:4", 8, 2_000_000, RANDOM[1:3], LATENCY, "replicated"),
+    ("line:16x1", 16, 500_000, RANDOM[:2], 0.0, "replicated"),
+    *(("fat-tree:4", 8, 200_000, FEW, 0.0, way) for way in WAYS),
 )
 
 
 def measure(
-    topology: str, workers: int, elements: int, faults: tuple[Faults, ...], latency: float
+    topology: str,
+    workers: int,
+    elements: int,
+    faults: tuple[Faults, ...],
+    latency: float,
+    way: str = "replicated",
 ) -> Iterator[dict[str, Any]]:
     """Time one all-reduce on 25 Mbit/s links, and compare it with the lossless time.
 
-    `latency`: maximum of a link in seconds; each draws its own between 0 and this.
+    `latency`: maximum of a link in seconds; each draws its own between 0 and this. `way`: of WAYS.
     """
     with TemporaryDirectory() as folder:
         network = topology if not latency else _save_uneven(topology, latency, Path(folder))
         base = Experiment(
-            network, workers=workers, elements=elements, rounds=1, dtype=DataType.INT32
+            network,
+            workers=workers,
+            elements=elements,
+            rounds=1,
+            dtype=DataType.INT32,
+            **WAYS[way],
         )
         prepared = prepare(base)
     lossless = run_simulated(prepared, lambda done, of: None).seconds
@@ -54,6 +73,7 @@ def measure(
         outcome = run_simulated(prepared, lambda done, of: None, faults=each)
         yield {
             "topology": topology,
+            "way": way,
             "elements": elements,
             "loss": each.loss,
             "burst": each.burst,

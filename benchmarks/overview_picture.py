@@ -89,7 +89,7 @@ def _goodput_bars(rows: Sequence[dict[str, Any]]) -> Iterator[Bar]:
 def _loss_bars(rows: Sequence[dict[str, Any]]) -> Iterator[Bar]:
     for row in rows:
         plain = (row["burst"], row["reorder"], row["latency"]) == (1.0, 0.0, 0.0)
-        if row["topology"] == TOPOLOGY and plain:
+        if row["topology"] == TOPOLOGY and row["way"] == "replicated" and plain:
             name = f"{100 * row['loss']:g} % lost"
             yield Bar(
                 name, row["ratio"], f"{row['ratio']:.2f}", COLOURS["in-network"], row["limit"]

@@ -76,6 +76,7 @@ def _loss(rows: Sequence[Row]) -> Iterator[Bar]:
         words += [f"in bursts of {row['burst']:g}"] if row["burst"] != 1 else []
         words += [f"{100 * row['reorder']:g} % reordered"] if row["reorder"] else []
         words += [f"{1000 * row['latency']:g} ms a link"] if row["latency"] else []
+        words += [row["way"]] if row["way"] != "replicated" else []
         yield Bar(
             f"{row['topology']}: {', '.join(words)}", row["ratio"], f"{row['ratio']:.2f}", OURS,
             row["limit"],

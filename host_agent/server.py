@@ -70,6 +70,7 @@ def _bind(plan: JobPlan, tree: TreePlan, network: Network, key: bytes | None) ->
             f"job {plan.job}, tree {tree.tree}: the server's children "
             f"{tree.server_children} do not cover its {workers} workers exactly once"
         )
+    direct = np.array([tree.direct(worker) for worker in range(workers)], dtype=np.int64)
     forms = ServerForms(plan, tree, network)
     replicated = _c_forms([forms.replicated])
     unicast, questions = _c_forms(forms.unicast), _c_forms(forms.questions)
@@ -101,6 +102,7 @@ def _bind(plan: JobPlan, tree: TreePlan, network: Network, key: bytes | None) ->
         to_all_count=len(to_all),
         sizes=sizes.ctypes.data,
         child_of=child_of.ctypes.data,
+        direct=direct.ctypes.data,
         key=key_bytes.ctypes.data,
     )
     address = ctypes.addressof(state)
@@ -108,7 +110,7 @@ def _bind(plan: JobPlan, tree: TreePlan, network: Network, key: bytes | None) ->
     library().server_layout(address, memory.ctypes.data)
     library().server_restart(address)
     return _Bound(
-        state, memory, (forms, replicated, unicast, questions, sizes, child_of, key_bytes)
+        state, memory, (forms, replicated, unicast, questions, sizes, child_of, direct, key_bytes)
     )
 
 

@@ -212,15 +212,14 @@ class Stream:
         state.flow.key = plan.job << 8 | tree.tree
         state.worker, state.workers, state.epoch = worker, len(plan.workers), plan.epoch
         state.flags = int(Flag.BYPASS) if tree.singles else 0
-        # No numbers on the link where no switch sums.
-        state.numbered = not tree.singles
-        state.hop_by_hop = state.round_trip.patient = tree.hop_by_hop
+        state.direct = tree.direct(worker)
+        state.repaired = state.round_trip.patient = tree.repaired(plan.results)
         state.request_flags = int(QUESTION) if self._forms.end_to_end else 0
         state.end_to_end = self._forms.end_to_end
         # A server at a worker's host has lost its state only if that worker is lost, too.
         state.hands_over = tree.server not in plan.workers
-        # Where links repair losses, each timeout is four times as long as the one before it.
-        state.most_timeouts = -(-options.bypass_after // (2 if tree.hop_by_hop else 1))
+        # Where losses are repaired, each timeout is four times as long as the one before it.
+        state.most_timeouts = -(-options.bypass_after // (2 if state.repaired else 1))
         state.most_tries = 4 * options.bypass_after
         state.most_output = 4 * state.window + 128
         path = stream_path(network, plan, tree)

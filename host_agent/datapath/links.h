@@ -1,11 +1,11 @@
 /* Sequence numbers between neighbours: the host's half of p4src/include/sequencing.p4. The rules are in
- * docs/protocol.md, Losses on a link and Losses of unicast results. */
+ * docs/protocol.md, Losses on a link and Losses past all switches. */
 
 enum {
     NUMBERS = 1 << 16,
     /* Numbers after which a missing frame is no longer requested. */
     GAPS = 64,
-    /* Numbers after which a request is repeated. */
+    /* Numbers after which a request to a neighbour on a link is repeated. */
     RETRY = 8,
 };
 
@@ -62,19 +62,21 @@ static void forget_missing(struct arrivals *a, int64_t number)
     *asked = NOT_MISSING;
 }
 
-/* Take the number of a frame; `repair`: it was sent again under its old number. `end_to_end`: frames come past
- * switches, which remove REPAIR, from a host that does not start over within an epoch: what is old is a repair.
+/* Take the number of a frame; `repair`: it was sent again under its old number. `past`: 0, or the window of a host whose
+ * frames come past switches. These remove REPAIR, but the host does not start over within an epoch, so what is old is a
+ * repair. Requests are repeated later, as a round trip covers more frames: a window, less what waits in queues, which
+ * requests and repairs pass.
  * Missing numbers to request now go to `requests` (GAPS of them at most), their count to `count`. Returns whether the
  * number had come before. */
-static int take_number(struct arrivals *a, int64_t number, int repair, int end_to_end, int64_t *requests, int *count)
+static int take_number(struct arrivals *a, int64_t number, int repair, int64_t past, int64_t *requests, int *count)
 {
-    int64_t newest = a->newest, back = (newest - number) & (NUMBERS - 1);
+    int64_t newest = a->newest, back = (newest - number) & (NUMBERS - 1), retry = past / 4 > RETRY ? past / 4 : RETRY;
     int64_t known = newest + 1 < GAPS ? newest + 1 : GAPS;
     *count = 0;
     if (back < known && a->asked[(newest - back) & (GAPS - 1)] == NOT_MISSING)
         return 1;
     int64_t lead = ((number - newest + NUMBERS / 2) & (NUMBERS - 1)) - NUMBERS / 2;
-    if (repair || (-GAPS < lead && lead <= 0) || (lead < 0 && end_to_end)) {
+    if (repair || (-GAPS < lead && lead <= 0) || (lead < 0 && past)) {
         if (-GAPS < lead && lead <= 0)
             forget_missing(a, newest + lead);
         return 0;
@@ -93,12 +95,12 @@ static int take_number(struct arrivals *a, int64_t number, int repair, int end_t
     forget_missing(a, a->newest);
     for (int64_t late = newest + 1 > oldest ? newest + 1 : oldest; late < a->newest; late++) {
         forget_missing(a, late);
-        a->asked[late & (GAPS - 1)] = newest - RETRY;
+        a->asked[late & (GAPS - 1)] = newest - retry;
         a->missing++;
     }
     for (int64_t late = oldest; a->missing && late < a->newest; late++) {
         int64_t *asked = &a->asked[late & (GAPS - 1)];
-        if (*asked == NOT_MISSING || a->newest - *asked < RETRY)
+        if (*asked == NOT_MISSING || a->newest - *asked < retry)
             continue;
         *asked = a->newest;
         requests[(*count)++] = late & (NUMBERS - 1);

@@ -17,7 +17,7 @@ struct server_counters {
     int64_t results;       /* fragments finished */
     int64_t result_frames; /* result frames sent at their completion */
     int64_t answered;      /* packets of finished fragments answered from the history */
-    int64_t requests;      /* sums requested again: lost on the link from the neighbour */
+    int64_t requests;      /* sums requested again: lost on the way from the neighbour */
     int64_t repaired;      /* results retransmitted on a neighbour's request: lost on the link to it */
     int64_t stale;         /* questions about fragments that are not finished: ignored */
     int64_t older;         /* of an older epoch, or of a fragment older than the history: ignored */
@@ -65,14 +65,13 @@ struct server {
     /* Results: replicated, by worker, and what is sent to all when a fragment is finished; questions by worker. */
     const struct server_form *replicated, *unicast, *questions, *to_all;
     int64_t to_all_count;
-    /* By child: how many workers it covers; by worker: its child. */
-    const int64_t *sizes, *child_of;
+    /* By child: how many workers it covers; by worker: its child, and whether no switch sums what it sends. */
+    const int64_t *sizes, *child_of, *direct;
     const uint8_t *key;
     /* The IP ToS byte of results, without URGENT. */
     int64_t tos;
     struct sent_log sent;
-    /* By child that has numbers: see struct arrivals. */
-    int64_t numbered;
+    /* By child: see struct arrivals. */
     int64_t *newest, *missing, *asked;
     /* By slot; `held` by slot and child: whether its sum is in. */
     struct finished *finished;
@@ -213,6 +212,20 @@ static void request_sum(struct server *s, struct output *out, const struct contr
     put_checksum(frame);
     memcpy(frame + s->lanes_at, c->lanes, lane_bytes(s));
     finish_frame(out, frame, s->lanes_at, s->lanes);
+    s->counters.requests++;
+}
+
+/* Ask a worker for the contribution that it sent under a number, past all switches. */
+static void request_contribution(struct server *s, struct output *out, int64_t worker, int64_t number)
+{
+    const struct server_form *form = &s->unicast[worker];
+    uint8_t *frame = begin_frame(out, form->prefix, form->bytes);
+    put_tos(frame, s->tos | URGENT);
+    frame[FLAGS] = STALE | BYPASS;
+    frame[REDUCTION] = NONE;
+    set_number(frame, number, SEQUENCED);
+    memset(frame + form->bytes, 0, lane_bytes(s));
+    finish_frame(out, frame, form->bytes, s->lanes);
     s->counters.requests++;
 }
 
@@ -507,19 +520,30 @@ static void take_total(struct server *s, struct output *out, const struct contri
 
 /* -- frames received */
 
-/* Process the number of a child's frame, and request what is missing before it. Returns whether it had come before. */
-static int take_link_number(struct server *s, struct output *out, const struct contribution *c)
+/* Whether no switch sums what a worker sends. */
+static int is_direct(const struct server *s, int64_t worker)
 {
-    int64_t child = child_of(c->frame), requests[GAPS];
-    int count;
-    if (!(c->flags & SEQUENCED) || child >= s->numbered)
+    return worker < s->workers && s->direct[worker];
+}
+
+/* Process the number of a child's frame, and request what is missing before it: from the neighbour on the link, or past
+ * all switches, which remove SEQUENCED, from the worker. Returns whether it had come before. */
+static int take_number_of(struct server *s, struct output *out, const struct contribution *c)
+{
+    int direct = is_direct(s, c->worker), count;
+    int64_t child = direct ? s->child_of[c->worker] : child_of(c->frame), requests[GAPS];
+    if (child >= s->children || !(direct || c->flags & SEQUENCED))
         return 0;
     struct arrivals arrivals = {s->asked + child * GAPS, s->newest[child], s->missing[child]};
-    int copy = take_number(&arrivals, big16(c->frame + SEQUENCE), c->flags & REPAIR, 0, requests, &count);
+    int copy = take_number(&arrivals, big16(c->frame + SEQUENCE), c->flags & REPAIR, direct ? s->window : 0, requests,
+                           &count);
     s->newest[child] = arrivals.newest;
     s->missing[child] = arrivals.missing;
     for (int i = 0; i < count; i++)
-        request_sum(s, out, c, requests[i]);
+        if (direct)
+            request_contribution(s, out, c->worker, requests[i]);
+        else
+            request_sum(s, out, c, requests[i]);
     return copy;
 }
 
@@ -527,7 +551,7 @@ static int take_link_number(struct server *s, struct output *out, const struct c
 static void receive_sum(struct server *s, struct output *out, const struct contribution *c)
 {
     s->tos = c->frame[TOS] & ~URGENT;
-    int copy = take_link_number(s, out, c);
+    int copy = take_number_of(s, out, c);
     if (s->finished[c->slot].fragment == c->fragment) {
         if (copy || c->flags & REPAIR)
             return;
@@ -581,14 +605,20 @@ static void receive_unusual_up(struct server *s, struct output *out, const struc
     int64_t epoch = big16(c->frame + EPOCH);
     if (is_newer(epoch, s->epoch, 16)) {
         s->counters.newer++;
-    } else if ((c->flags & (STALE | BYPASS)) == (STALE | BYPASS)) {
+        return;
+    }
+    if ((c->flags & (STALE | BYPASS)) == (STALE | BYPASS)) {
         if (epoch != s->epoch)
             s->counters.older++;
         else if (s->replicates || c->worker >= s->workers)
             s->counters.refused++;
         else
             repair_number(s, out, &s->unicast[c->worker], big16(c->frame + SEQUENCE));
-    } else if (s->finished[c->slot].fragment == c->fragment) {
+        return;
+    }
+    if (epoch == s->epoch && c->flags & BYPASS && is_direct(s, c->worker))
+        take_number_of(s, out, c);
+    if (s->finished[c->slot].fragment == c->fragment) {
         answer_worker(s, out, c);
     } else if (epoch != s->epoch) {
         s->counters.older++;
@@ -667,11 +697,10 @@ uint64_t server_layout(struct server *s, uint8_t *memory)
     size_t slots = (size_t)s->window, lanes = (size_t)s->lanes;
     size_t singles = (size_t)s->most_singles;
     s->sent.size = 2 * s->window > 2 * GAPS ? 2 * s->window : 2 * GAPS;
-    s->numbered = s->children <= CHILD_MASK ? s->children : CHILD_MASK + 1;
     PLACE(&at, s->sent.fragments, s->sent.size);
-    PLACE(&at, s->newest, s->numbered);
-    PLACE(&at, s->missing, s->numbered);
-    PLACE(&at, s->asked, s->numbered * GAPS);
+    PLACE(&at, s->newest, s->children);
+    PLACE(&at, s->missing, s->children);
+    PLACE(&at, s->asked, s->children * GAPS);
     PLACE(&at, s->finished, slots);
     PLACE(&at, s->finished_lanes, 4 * slots * lanes);
     PLACE(&at, s->sums, slots);
@@ -697,7 +726,7 @@ void server_restart(struct server *s)
     s->flow.key = s->job << 8 | s->tree;
     s->flow.due = INFINITY;
     s->sent.next = 0;
-    for (int64_t child = 0; child < s->numbered; child++) {
+    for (int64_t child = 0; child < s->children; child++) {
         struct arrivals arrivals = {s->asked + child * GAPS, 0, 0};
         restart_arrivals(&arrivals);
         s->newest[child] = arrivals.newest;

@@ -16,8 +16,8 @@ enum {
 #define LEAST_PATIENCE 1e-4
 /* Fraction of a round trip over which the workers' retransmissions of one fragment are spread. */
 #define SPREAD 0.25
-/* Smoothed round trips to wait for an overtaken fragment where links repair their losses: by then requests between
- * neighbours have failed. */
+/* Smoothed round trips to wait for an overtaken fragment where losses are repaired where they occur: by then requests
+ * between neighbours have failed. */
 #define LINK_PATIENCE 2.0
 /* Least time from which the intervals of further probes grow, unless the first came sooner: a process may be off the
  * processor for tenths of a second. */
@@ -132,9 +132,10 @@ struct stream {
     int64_t checked;
     struct check_lanes checks;
     int64_t window, lanes, values, worker, workers, epoch;
-    /* Flags of all contributions; whether these have numbers on the link; flags of requests; whether results are
-     * numbered by the server; whether links repair their losses; whether a new epoch's server may be a new one. */
-    int64_t flags, numbered, request_flags, end_to_end, hop_by_hop, hands_over;
+    /* Flags of all contributions; whether no switch sums these, so that their numbers are for the server; flags of
+     * requests; whether results are numbered by the server; whether losses are repaired where they occur; whether a
+     * new epoch's server may be a new one. */
+    int64_t flags, direct, request_flags, end_to_end, repaired, hands_over;
     /* Timeouts of a fragment after which it bypasses the switches, and retransmissions. */
     int64_t most_timeouts, most_tries;
     double deadline, min_probe;
@@ -293,6 +294,13 @@ static uint8_t *make_contribution(struct stream *s, const struct slot *slot, con
     return frame;
 }
 
+/* Number a contribution whose flags are set, unless switches pass it on to a server that numbers mean nothing to. */
+static void number_contribution(struct stream *s, int64_t wire, uint8_t *frame)
+{
+    if (s->direct || !(frame[FLAGS] & BYPASS))
+        set_number(frame, next_number(&s->sent, wire), SEQUENCED);
+}
+
 /* Return when fragments that are sent now time out. */
 static double due_after(const struct stream *s, double now)
 {
@@ -322,8 +330,7 @@ static void send_next(struct stream *s, struct slot *slot, double now, struct ou
     slot->first_sent_at = now;
     slot->due = due_after(s, now);
     uint8_t *frame = make_contribution(s, slot, s->prefix, out);
-    if (s->numbered)
-        set_number(frame, next_number(&s->sent, wire_of(slot)), SEQUENCED);
+    number_contribution(s, wire_of(slot), frame);
     finish_frame(out, frame, s->prefix_bytes, s->lanes);
     note_sending(s, slot, now);
     s->next_due = earlier(s->next_due, slot->due);
@@ -386,8 +393,7 @@ static void send_again(struct stream *s, int64_t count, double now, int quiet, i
         uint8_t *frame = make_contribution(s, slot, s->prefix, out);
         if (ask)
             frame[FLAGS] |= BYPASS;
-        if (s->numbered && !(frame[FLAGS] & BYPASS))
-            set_number(frame, next_number(&s->sent, wire_of(slot)), SEQUENCED);
+        number_contribution(s, wire_of(slot), frame);
         finish_frame(out, frame, s->prefix_bytes, s->lanes);
         note_sending(s, slot, now);
         slot->overtaken_at = INFINITY;
@@ -450,7 +456,7 @@ static void repair_losses(struct stream *s, double now, struct output *out)
             continue;
         double share = SPREAD * (double)((i + s->worker) % s->workers) / (double)s->workers;
         double patience = (behind >= REORDERING_DEGREE ? 0.25 : 1.0) * s->shortest;
-        patience += (share + (s->hop_by_hop ? LINK_PATIENCE : 0)) * known_round_trip(&s->round_trip);
+        patience += (share + (s->repaired ? LINK_PATIENCE : 0)) * known_round_trip(&s->round_trip);
         slot->overtaken_at = earlier(slot->overtaken_at, now);
         double until = slot->overtaken_at + later(patience, LEAST_PATIENCE);
         if (until <= now)
@@ -466,7 +472,7 @@ static void repair_losses(struct stream *s, double now, struct output *out)
 /* Longest silence before a probe. A probe puts the timeout off, and must not come again and again before it. */
 static double most_patience(const struct stream *s)
 {
-    return s->hop_by_hop ? 8 * s->round_trip.most : s->round_trip.most;
+    return s->repaired ? 8 * s->round_trip.most : s->round_trip.most;
 }
 
 /* Return when the next probe is due, if anything is in flight. The first comes when a silence exceeds the longest
@@ -476,11 +482,11 @@ static double probe_due(const struct stream *s)
 {
     double shortest = s->shortest;
     if (shortest == INFINITY) {
-        if (!s->hop_by_hop)
+        if (!s->repaired)
             return INFINITY;
         shortest = s->round_trip.initial / 2;
     }
-    int64_t doublings = s->hop_by_hop ? s->probes - STEADY_PROBES : s->probes;
+    int64_t doublings = s->repaired ? s->probes - STEADY_PROBES : s->probes;
     double patience = later(s->min_probe, 2 * shortest);
     /* Queues were empty at the first probe, so its answer was due after a round trip. */
     if (s->probes && known_round_trip(&s->round_trip) > 0)
@@ -561,7 +567,7 @@ static void expire(struct stream *s, int64_t count, double now, struct output *o
  * silence then, and so no probe. */
 static int probes_steadily(const struct stream *s)
 {
-    return s->hop_by_hop && s->probes < STEADY_PROBES && *s->progress <= later(s->answered_at, s->last_sent_at);
+    return s->repaired && s->probes < STEADY_PROBES && *s->progress <= later(s->answered_at, s->last_sent_at);
 }
 
 /* Do what timeouts that have passed ask for. While results arrive, fragments that are not overtaken are queued. */
@@ -697,8 +703,8 @@ static void ask_for_gaps(struct stream *s, const uint8_t *frame, struct output *
     int count;
     if (!s->end_to_end && !(frame[FLAGS] & SEQUENCED))
         return;
-    take_number(&s->arrivals, big16(frame + SEQUENCE), (frame[FLAGS] & REPAIR) != 0, (int)s->end_to_end, missing,
-                &count);
+    take_number(&s->arrivals, big16(frame + SEQUENCE), (frame[FLAGS] & REPAIR) != 0,
+                s->end_to_end ? s->window : 0, missing, &count);
     for (int i = 0; i < count; i++) {
         uint8_t *request = begin_frame(out, s->request, s->request_bytes);
         memset(request + s->request_bytes, 0, (size_t)(4 * s->lanes));
@@ -731,6 +737,20 @@ static int wraps(const uint8_t *frame)
     return (frame[REDUCTION] & 0x0F) == WIDTH_8;
 }
 
+/* Send again, under its number, what a neighbour asks for: a fragment lost on the way to it. */
+static void repair_number_of(struct stream *s, int64_t number, struct output *out)
+{
+    int64_t wire = find_number(&s->sent, number);
+    const struct slot *slot = slot_of(s, wire);
+    if (wire == UNKNOWN || !slot->in_flight || wire_of(slot) != wire || (slot->bypass && !s->direct))
+        return;
+    uint8_t *repair = make_contribution(s, slot, s->urgent, out);
+    set_number(repair, number, SEQUENCED | REPAIR);
+    finish_frame(out, repair, s->prefix_bytes, s->lanes);
+    s->counters->repaired++;
+    s->counters->retransmissions++;
+}
+
 /* Whether a result of another epoch, flags or weight than usual is one to look at. `values`: with check lanes. */
 static int is_usable(struct stream *s, struct slot *slot, const uint8_t *frame, const int32_t *values, double now,
                      struct output *out)
@@ -742,6 +762,11 @@ static int is_usable(struct stream *s, struct slot *slot, const uint8_t *frame, 
         s->counters->stale_results++;
     } else if (big16(frame + WEIGHT) != s->workers) {
         s->counters->refused++;
+    } else if ((flags & (STALE | BYPASS)) == (STALE | BYPASS)) {
+        if (s->direct && big16(frame + EPOCH) == s->epoch)
+            repair_number_of(s, big16(frame + SEQUENCE), out);
+        else
+            s->counters->refused++;
     } else if (s->checked && flags & BYPASS) {
         answer_question(s, slot, wire, values, now, out);
     } else if (flags & OVERFLOW && !wraps(frame) && (!s->checked || check_result(&s->checks, values, wire, frame[EXPONENT], 1, &useless))) {
@@ -812,7 +837,7 @@ static void take_result(struct stream *s, const uint8_t *frame, uint32_t length,
         accept_result(s, slot, frame, lanes);
 }
 
-/* Send again what the neighbour asks for: a fragment lost on the link to it. */
+/* Answer a switch's request. */
 static void answer_request(struct stream *s, const uint8_t *frame, uint32_t length, struct output *out)
 {
     int bare = is_bare(frame);
@@ -820,15 +845,7 @@ static void answer_request(struct stream *s, const uint8_t *frame, uint32_t leng
         s->counters->foreign++;
         return;
     }
-    int64_t number = big16(frame + SEQUENCE), wire = find_number(&s->sent, number);
-    const struct slot *slot = slot_of(s, wire);
-    if (wire == UNKNOWN || !slot->in_flight || wire_of(slot) != wire || slot->bypass || s->flags & BYPASS)
-        return;
-    uint8_t *repair = make_contribution(s, slot, s->urgent, out);
-    set_number(repair, number, SEQUENCED | REPAIR);
-    finish_frame(out, repair, s->prefix_bytes, s->lanes);
-    s->counters->repaired++;
-    s->counters->retransmissions++;
+    repair_number_of(s, big16(frame + SEQUENCE), out);
 }
 
 /* Take in frames of any content, of `length` bytes and `stride` apart, as far as `out` has room for what may follow.
@@ -871,6 +888,7 @@ static void hand_over(struct stream *s, double now, struct output *out)
         frame[EXPONENT] = (uint8_t)slot->result_code;
         frame[REDUCTION] = (uint8_t)slot->result_reduction;
         frame[FLAGS] = BYPASS;
+        number_contribution(s, slot->result, frame);
         memcpy(frame + s->prefix_bytes, s->result_lanes + i * 4 * s->lanes, (size_t)(4 * s->lanes));
         finish_frame(out, frame, s->prefix_bytes, s->lanes);
         s->counters->handed_over++;

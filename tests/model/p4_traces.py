@@ -49,6 +49,10 @@ def _follow(model: Model, name: str, automaton: Automaton, executor: str) -> int
             at = after_it
         for what, frames in staying.pop(at, ()):
             assert switch.take(what) == sorted(frames), f"{name}: {what}"
+    switch = _P4Switch(model, name, executor)
+    for what, frames in staying.pop(FIRST, ()):
+        # It has no other state.
+        assert switch.take(what) == sorted(frames), f"{name}: {what}"
     assert not staying
     return len(transitions)
 

@@ -78,6 +78,23 @@ def exhaustive() -> Iterator[Setting]:
             name = f"star of 2, {results}: {what}"
             yield setting(name, STAR, {}, ["r"], budget, fragments, results=results)
     yield setting("star of 2, window 2: a loss", STAR, {}, ["r"], Budget(1), 3, 2)
+    for what, budget, fragments in (
+        ("two losses", Budget(2), 2),
+        ("a loss, a copy, sent again", Budget(1, 1, 1), 1),
+        ("a loss, bypass and a question", Budget(1, 0, 0, 1, 1), 1),
+    ):
+        name = f"star of 2, no sums, unicast: {what}"
+        yield setting(name, STAR, {}, [""], budget, fragments, results=Results.UNICAST)
+    yield setting(
+        "star of 2, no sums, window 2: a loss",
+        STAR,
+        {},
+        [""],
+        Budget(1),
+        2,
+        2,
+        results=Results.UNICAST,
+    )
     yield setting("star of 2: a plan without sums", STAR, {}, ["r", ""], Budget(1), 1)
     yield setting("star of 2: a plan, a loss", STAR, {}, ["r", "r"], Budget(1), 1)
     yield setting(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hopsum.collectives.plan import Results
 from hopsum.host_agent import server, stream
 from hopsum.host_agent.datapath.library import compiled, program
 from tests.model.components import Automaton, new_switch, set_plan
@@ -21,6 +22,7 @@ from tests.support.search import examples
 SMALL = [
     setting("star: loss, reboot", STAR, {}, ["r"], Budget(1, reboots=1)),
     setting("star: loss, copy", STAR, {}, ["r"], Budget(1, 1)),
+    setting("no sums: loss, copy", STAR, {}, [""], Budget(1, 1), 2, results=Results.UNICAST),
     setting("star: new server", STAR, {}, ["r", "r"], Budget(), 1, new_servers=[2]),
     setting("two levels: loss", TWO_LEVELS, {"a": "r"}, [["a", "r"]], Budget(1)),
     setting("two levels: reboot", TWO_LEVELS, {"a": "r"}, [["a", "r"]], Budget(reboots=1)),
@@ -153,7 +155,7 @@ LATE = setting("late", STAR, {}, ["r"], Budget(0, 1), 3)
         (partial_sums_outlive_an_epoch, FEWER_SUMS),
         (finished_fragments_are_not_answered, SMALL[0]),
         (history_ends_with_its_epoch, setting("new", STAR, {}, ["r", "r"], Budget(1), 1)),
-        (results_are_not_handed_over, SMALL[2]),
+        (results_are_not_handed_over, SMALL[3]),
     ],
     ids=lambda value: value.__name__ if callable(value) else value.name,
 )

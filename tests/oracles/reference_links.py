@@ -6,7 +6,7 @@ NUMBERS = 1 << 16
 KEPT = 64
 """The newest number and the 63 before it: which of these came is known."""
 AGAIN = 8
-"""Numbers after which a request is repeated."""
+"""Numbers after which a request on a link is repeated."""
 
 
 class SentNumbers:
@@ -31,36 +31,35 @@ class SentNumbers:
 
 
 class Arrivals:
-    """Numbers received from a neighbour, which may start over within an epoch.
+    """Numbers received from a neighbour, which may start over within an epoch."""
 
-    `end_to_end`: from a host past all switches, which does not (Losses of unicast results).
-    """
-
-    def __init__(self, *, end_to_end: bool = False) -> None:
-        self._end_to_end = end_to_end
+    def __init__(self) -> None:
         self._newest = -1
         """Extended beyond 16 bits."""
         self._missing: dict[int, int] = {}
         """By missing number: the newest one when it was last requested."""
 
-    def take(self, number: int, *, repair: bool) -> tuple[bool, list[int]]:
-        """Take a number in; return whether it had come before, and which to request now."""
+    def take(self, number: int, *, repair: bool, window: int = 0) -> tuple[bool, list[int]]:
+        """Take a number in; return whether it had come before, and which to request now.
+
+        `window`: that of a host past all switches (Losses past all switches).
+        """
         newest = self._newest
         back = (newest - number) % NUMBERS
         if back < min(KEPT, newest + 1) and newest - back not in self._missing:
             return True, []
         lead = (number - newest + NUMBERS // 2) % NUMBERS - NUMBERS // 2
-        if repair or -KEPT < lead <= 0 or (lead < 0 and self._end_to_end):
+        if repair or -KEPT < lead <= 0 or (lead < 0 and window):
             self._missing.pop(newest + lead, None)
             return False, []
         self._newest += lead
         if lead <= -KEPT:  # it has started over
             self._missing.clear()
             return False, []
-        oldest = self._newest - KEPT + 1
+        oldest, again = self._newest - KEPT + 1, max(AGAIN, window // 4)
         for late in range(max(newest + 1, oldest), self._newest):
-            self._missing[late] = newest - AGAIN
+            self._missing[late] = newest - again
         self._missing = {late: at for late, at in self._missing.items() if late >= oldest}
-        due = [late for late, at in self._missing.items() if self._newest - at >= AGAIN]
+        due = [late for late, at in self._missing.items() if self._newest - at >= again]
         self._missing.update(dict.fromkeys(due, self._newest))
         return False, [late % NUMBERS for late in due]

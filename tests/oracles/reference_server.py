@@ -20,6 +20,7 @@ from hopsum.network.model import Network
 from hopsum.protocol.tos import URGENT
 from hopsum.protocol.wire import (
     LANE_BYTES,
+    QUESTION,
     REPLICATED_IP,
     REPLICATED_MAC,
     Address,
@@ -363,18 +364,46 @@ class ReferenceServer:
         self._send_result(packet.fragment % self._window, packet.worker, flags)
         self.statistics.answered += 1
 
-    # -- Losses on a link
+    # -- Losses on a link, and past all switches
+
+    def _is_direct(self, packet: Packet) -> bool:
+        """Whether no switch sums what the packet's worker sends."""
+        return packet.worker < self._workers and not any(
+            hop.aggregate for hop in self.tree.up[packet.worker][:-1]
+        )
 
     def _is_copy(self, packet: Packet) -> bool:
-        """Take a child's number, and request what is missing; return whether it had come before."""
-        if not packet.flags & Flag.SEQUENCED or packet.child >= len(self._arrivals):
+        """Take a neighbour's number, and request what is missing.
+
+        Returns whether it had come before.
+        """
+        direct = self._is_direct(packet)
+        child = self._child_of[packet.worker] if direct else packet.child
+        if child >= len(self._arrivals) or not (direct or packet.flags & Flag.SEQUENCED):
             return False
-        copy, missing = self._arrivals[packet.child].take(
-            packet.sequence, repair=bool(packet.flags & Flag.REPAIR)
+        repair = bool(packet.flags & Flag.REPAIR)
+        copy, missing = self._arrivals[child].take(
+            packet.sequence, repair=repair, window=self._window if direct else 0
         )
         for number in missing:
-            self._request(packet, number)
+            if direct:
+                self._request_of_worker(packet.worker, number)
+            else:
+                self._request(packet, number)
         return copy
+
+    def _request_of_worker(self, worker: int, number: int) -> None:
+        """Send a question, without lanes, for the contribution sent under a number."""
+        header = replace(
+            self._header(Kind.RESULT, 0, worker),
+            flags=int(QUESTION | Flag.SEQUENCED),
+            reduction=Reduction.NONE,
+            sequence=number,
+        )
+        stack = self._stack_to(worker, clears=not self._replicates)
+        to = self._address(self.plan.workers[worker])
+        self._send(header, stack, to, (), self._tos | URGENT)
+        self.statistics.requests += 1
 
     def _request(self, packet: Packet, number: int) -> None:
         """Send a copy of the packet back, with lanes, as a request for a number."""
@@ -539,6 +568,9 @@ class ReferenceServer:
         """Process a packet of another epoch, a question, a single, or a total handed over."""
         statistics, flags = self.statistics, packet.flags
         question = flags & Flag.STALE and flags & Flag.BYPASS
+        ours = packet.epoch == self.plan.epoch
+        if ours and not question and flags & Flag.BYPASS and self._is_direct(packet):
+            self._is_copy(packet)
         if serial_newer(packet.epoch, self.plan.epoch, 16):
             statistics.newer += 1
         elif question and packet.epoch == self.plan.epoch:

@@ -101,10 +101,20 @@ class TreePlan:
         """Whether workers flag every contribution bypass."""
         return bool(self.up) and self.up[0][-1].fan_in == 0
 
-    @property
-    def hop_by_hop(self) -> bool:
-        """Whether every switch on the workers' paths sums, so that each link repairs its losses."""
-        return not self.singles and all(hop.aggregate for stack in self.up for hop in stack[:-1])
+    def direct(self, worker: int) -> bool:
+        """Whether no switch sums what a worker sends: the server is its neighbour."""
+        return not any(hop.aggregate for hop in self.up[worker][:-1])
+
+    def repaired(self, results: Results) -> bool:
+        """Whether neighbours repair all losses.
+
+        They do on each link where every switch on the workers' paths sums. Where results are
+        unicast, so do a worker and the server at the ends of a path on which none does.
+        """
+        summing = [{hop.aggregate for hop in stack[:-1]} for stack in self.up]
+        if results is Results.REPLICATED:
+            return not self.singles and all(False not in each for each in summing)
+        return all(len(each) < 2 for each in summing)
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,8 @@ class Flag(IntFlag):
 
 
 QUESTION = Flag.STALE | Flag.BYPASS
-"""Flags of a worker's question for a unicast result by its sequence number; it has no lanes."""
+"""Flags of a question past all switches, without lanes, for what was sent under its number: a
+worker's for a unicast result, a server's for a contribution that no switch sums."""
 
 
 class Reduction(IntEnum):

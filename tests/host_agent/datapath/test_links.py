@@ -18,10 +18,10 @@ from tests.oracles.reference_links import AGAIN, KEPT, NUMBERS
 
 EXPORTED = """
 void restart_numbers(struct arrivals *a) { restart_arrivals(a); }
-int take_one(struct arrivals *a, int64_t number, int repair, int end_to_end, int64_t *requests,
+int take_one(struct arrivals *a, int64_t number, int repair, int64_t past, int64_t *requests,
              int *count)
 {
-    return take_number(a, number, repair, end_to_end, requests, count);
+    return take_number(a, number, repair, past, requests, count);
 }
 int64_t number_one(struct sent_log *log, int64_t fragment) { return next_number(log, fragment); }
 int64_t find_one(struct sent_log *log, int64_t number) { return find_number(log, number); }
@@ -39,10 +39,10 @@ def links() -> Any:
 class Taken:
     """`struct arrivals`."""
 
-    def __init__(self, *, end_to_end: bool = False) -> None:
+    def __init__(self, *, window: int = 0) -> None:
         self._asked = np.zeros(KEPT, np.int64)
         self._state = Arrivals(asked=self._asked.ctypes.data)
-        self._end_to_end = end_to_end
+        self._window = ctypes.c_int64(window)
         self.restart()
 
     def restart(self) -> None:
@@ -52,7 +52,7 @@ class Taken:
         """Whether a number had come before, and which to request."""
         requests, count = (ctypes.c_int64 * KEPT)(), ctypes.c_int()
         copy = links().take_one(
-            *(ctypes.byref(self._state), ctypes.c_int64(number), repair, self._end_to_end),
+            *(ctypes.byref(self._state), ctypes.c_int64(number), repair, self._window),
             *(requests, ctypes.byref(count)),
         )
         return bool(copy), list(requests[: count.value])
@@ -134,12 +134,24 @@ def test_a_neighbour_that_has_started_again_is_followed() -> None:
 
 
 def test_a_host_does_not_start_again_within_an_epoch() -> None:
-    take = Taken(end_to_end=True)
+    take = Taken(window=4)
     take(*range(1000))
     assert take(0) == take(1000, 1001) == []
     assert take(1003) == [1002]
     take.restart()
     assert take(0, 1) == []
+
+
+@pytest.mark.parametrize(("window", "after"), [(4, AGAIN), (64, 16), (4096, 1024)])
+def test_requests_past_switches_are_repeated_after_a_quarter_of_a_window(
+    window: int, after: int
+) -> None:
+    take = Taken(window=window)
+    take(0)
+    assert take(2) == [1]
+    again = min(after, KEPT)
+    assert take(*range(3, 2 + again)) == []
+    assert take(2 + again) == ([1] if after < KEPT else [])
 
 
 def test_numbers_wrap_around() -> None:
@@ -150,11 +162,11 @@ def test_numbers_wrap_around() -> None:
     assert take(1) == [0]
 
 
-@given(st.integers(0, 2**32), st.booleans())
-def test_numbers_in_any_order_are_taken_as_the_rules_say(seed: int, end_to_end: bool) -> None:
+@given(st.integers(0, 2**32), st.sampled_from([0, 1, 64, 256]))
+def test_numbers_in_any_order_are_taken_as_the_rules_say(seed: int, window: int) -> None:
     rng = random.Random(seed)
-    take = Taken(end_to_end=end_to_end)
-    reference = reference_links.Arrivals(end_to_end=end_to_end)
+    take = Taken(window=window)
+    reference = reference_links.Arrivals()
     number = rng.choice((0, 0, NUMBERS - 100, rng.randrange(NUMBERS)))
     for _ in range(300):
         number += rng.choice((1,) * 20 + (0, 2, 3, 8, -1, -5, 30, 64, 65, -63, -64, -65))
@@ -162,7 +174,8 @@ def test_numbers_in_any_order_are_taken_as_the_rules_say(seed: int, end_to_end: 
             number += rng.choice((1000, -1000, NUMBERS // 2, NUMBERS // 2 - 1, -NUMBERS // 2))
         repair = rng.random() < 0.1
         sent = number % NUMBERS
-        assert take.take(sent, repair=repair) == reference.take(sent, repair=repair)
+        expected = reference.take(sent, repair=repair, window=window)
+        assert take.take(sent, repair=repair) == expected
 
 
 @pytest.mark.slow

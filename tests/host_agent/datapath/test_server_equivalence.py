@@ -202,17 +202,10 @@ class History:
         if self.chance(0.02):
             flags |= Flag.BYPASS
             group, weight = list(range(workers)), workers
-        if not flags and self.chance(0.8):
-            flags |= Flag.SEQUENCED
-            sequence = self.sequences.get(child, -1) + self.random.choice(
-                (1,) * 60 + (2, 2, 3, 9, 40)
-            )
-            if self.chance(0.06):
-                sequence -= self.random.randint(1, 70)
-                flags |= Flag.REPAIR if self.chance(0.7) else 0
-            elif self.chance(0.01):
-                sequence += self.random.choice((100, 30000, 33000))
-            self.sequences[child] = max(sequence, self.sequences.get(child, -1))
+        direct = tree.direct(worker)
+        if direct or (not flags and self.chance(0.8)):
+            flags |= Flag.SEQUENCED if not direct or self.chance(0.1) else 0
+            sequence, flags = self.numbered(worker if direct else workers + child, flags)
         lanes = self.lanes(fragment, group)
         for flag, chance in (
             (Flag.ECN, 0.1),
@@ -243,6 +236,18 @@ class History:
             sequence=sequence & 0xFFFF,
         )
         return self.frame(header, (Hop(child=child),), lanes, self.random.choice(MARKS))
+
+    def numbered(self, sender: int, flags: Flag) -> tuple[int, Flag]:
+        """A sender's next number, mostly; flags of a repair if it is one."""
+        newest = self.sequences.get(sender, -1)
+        number = newest + self.random.choice(STEPS)
+        if self.chance(0.06):
+            number -= self.random.randint(1, 70)
+            flags |= Flag.REPAIR if self.chance(0.7) else 0
+        elif self.chance(0.01):
+            number += self.random.choice((100, 30000, 33000))
+        self.sequences[sender] = max(number, newest)
+        return number, flags
 
     def epoch(self) -> int:
         """This one, mostly."""

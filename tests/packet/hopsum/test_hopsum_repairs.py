@@ -397,6 +397,29 @@ def test_a_question_for_a_unicast_result_passes_slots_of_any_state(switch: Switc
         assert (sent.on_link, sent.sequence) == ((None, False), 300)
 
 
+def test_a_question_for_a_contribution_passes_slots_of_any_state(switch: Switch) -> None:
+    """It clears nothing, and a contribution past all switches keeps its number."""
+    star(switch)
+    asks = replace(
+        result(switch),
+        flags=QUESTION,
+        reduction=Reduction.NONE,
+        values=(),
+        tos=URGENT,
+        sequence=300,
+    )
+    asks = replace(asks, hops=tuple(replace(hop, clear=False) for hop in asks.hops))
+    for before in ((), (contribution(switch, 0),), (contribution(switch, 1),)):
+        up(switch, *before)
+        [(port, sent)] = send(switch, SERVER_PORT, asks)
+        assert (port, sent) == (1, asks.popped())
+        assert (sent.on_link, sent.sequence) == ((None, False), 300)
+    first = replace(contribution(switch).hops[0], aggregate=False)
+    direct = contribution(switch, hops=(first, *contribution(switch).hops[1:]))
+    [sent] = up(switch, numbered(direct, 300, repair=True, tos=URGENT))
+    assert (sent.on_link, sent.sequence) == ((None, False), 300)
+
+
 def test_a_reused_slot_answers_for_its_own_fragment_only(switch: Switch) -> None:
     star(switch)
     total(switch, 0)
