@@ -13,7 +13,7 @@ from hopsum.cli.main import app
 from hopsum.collectives.algorithms.level_wise_form import FormOptions, Shape
 from hopsum.collectives.choices import Algorithm
 from hopsum.collectives.plan import PlanError
-from hopsum.experiment.comparison import ALGORITHMS, Comparison, compare, parse_background
+from hopsum.experiment.comparison import ALGORITHMS, USUAL, Comparison, compare, parse_background
 from hopsum.experiment.description import Experiment, ExperimentError
 from hopsum.experiment.prepare import prepare
 from hopsum.network.model import NetworkError
@@ -24,7 +24,7 @@ from hopsum.timing.work import Background
 
 def test_every_algorithm_on_a_network_of_switches() -> None:
     compared = list(compare(Comparison("leaf-spine:2x4", (1_000_000,), (8,), link_rate=1e8)))
-    assert [case.algorithm for case in compared] == list(ALGORITHMS)
+    assert [case.algorithm for case in compared] == list(USUAL)
     seconds = {case.algorithm: case.seconds for case in compared}
     assert min(seconds, key=lambda name: seconds[name]) == "in-network"
     assert max(seconds, key=lambda name: seconds[name]) == "server"
@@ -48,6 +48,22 @@ def test_hosts_that_forward_need_no_switch() -> None:
     assert [case.algorithm for case in some] == names[:-1]
     (trees,) = compare(Comparison("torus:3x3", (100_000,), (8,), ("multi-tree",), link_rate=1e8))
     assert trees.seconds < min(case.seconds for case in compared[:-1])
+
+
+def test_an_embedding_is_compared_by_its_options() -> None:
+    """Both trees over the two spines at once, or the first of them ([002])."""
+    asked = Comparison(
+        *("leaf-spine:2x2", (1_000_000,), (), ("embedding", "in-network")),
+        link_rate=4e7,
+        uplink_rate=1e7,
+        planner="embedding",
+    )
+    embedded, in_network = compare(asked)
+    assert embedded.seconds == in_network.seconds
+    one, _ = compare(replace(asked, planner_options={"penalty": "64"}))
+    assert one.seconds > 1.5 * embedded.seconds
+    other, _ = compare(replace(asked, planner="multi-hop"))
+    assert other.seconds == embedded.seconds
 
 
 def test_trees_of_hosts_by_document_000() -> None:

@@ -56,7 +56,8 @@ def simulate(
     network: NetworkGroup,
     trees: PlannerGroup,
     algorithm: Annotated[
-        str | None, typer.Option(help=f"Any of {', '.join(ALGORITHMS)}; default: all.")
+        str | None,
+        typer.Option(help=f"Any of {', '.join(ALGORITHMS)}; default: all but embedding."),
     ] = None,
     size: Annotated[str, typer.Option(help="Bytes of the tensor, such as 1GB or 1MB,1GB.")] = "1MB",
     workers: Annotated[

@@ -10,7 +10,14 @@ from typing import Any
 from hopsum.collectives.algorithms.catalogue import LEVEL_WISE, MULTI_TREE, SCHEDULES, make_schedule
 from hopsum.collectives.algorithms.level_wise_form import forms_of
 from hopsum.collectives.algorithms.trees import SharedTree
-from hopsum.collectives.choices import DEFAULT_FORM, MTREE, Algorithm, DataType, FormOptions
+from hopsum.collectives.choices import (
+    DEFAULT_FORM,
+    EMBEDDING,
+    MTREE,
+    Algorithm,
+    DataType,
+    FormOptions,
+)
 from hopsum.collectives.plan import JobPlan
 from hopsum.controller.jobs.job_request import complete_task
 from hopsum.experiment.description import Experiment, ExperimentError
@@ -29,8 +36,10 @@ ELEMENT_BYTES = 4
 
 PLANS = (Algorithm.IN_NETWORK.value, Algorithm.SERVER.value)
 """Algorithms over hopsum's protocol, with servers."""
-ALGORITHMS = (*PLANS, *SCHEDULES, MULTI_TREE)
-"""All algorithms: those above, schedules over TCP among the workers, and the planner's trees."""
+USUAL = (*PLANS, *SCHEDULES, MULTI_TREE)
+"""Those above, schedules over TCP among the workers, and the planner's trees."""
+ALGORITHMS = (*USUAL, EMBEDDING)
+"""All algorithms: those above, and a mix of them, which takes long to plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +47,10 @@ class Comparison:
     """A comparison of algorithms, for numbers of workers and sizes in bytes.
 
     Rates in bit/s, times in s. `workers` empty: as many as fit into the network. `algorithms`
-    empty: all that the network allows. `block`: bytes that an agent forwards at a time, None: as
-    agents do (`agents_transport`). `overhead`: of every message over TCP. `planner`: for trees of
-    switches or of hosts, with `planner_options` of its own. The rest as in `Experiment`.
+    empty: all that the network allows, but embedding. `block`: bytes that an agent forwards at a
+    time, None: as agents do (`agents_transport`). `overhead`: of every message over TCP. `planner`:
+    for trees of switches or of hosts, with `planner_options` of its own. The rest as in
+    `Experiment`.
     """
 
     topology: str
@@ -169,12 +179,12 @@ def compare_on(
 
 
 def _possible(network: Network, workers: int | None) -> tuple[str, ...]:
-    """Return all algorithms; where hosts forward, those that need no switches or workers' links."""
+    """Return the usual ones; where hosts forward, those that need no switches or workers' links."""
     if network.switches:
-        return ALGORITHMS
+        return USUAL
     idle = workers is not None and workers < len(network.hosts)
     needing = (*PLANS, *([MULTI_TREE] if idle else ()))
-    return tuple(name for name in ALGORITHMS if name not in needing)
+    return tuple(name for name in USUAL if name not in needing)
 
 
 def _block(size: int | None) -> int | None:
@@ -183,7 +193,8 @@ def _block(size: int | None) -> int | None:
 
 def _experiment(comparison: Comparison, workers: int, name: str) -> Experiment:
     """Return the experiment that `hopsum run` would run with this algorithm."""
-    planned = name == Algorithm.IN_NETWORK or (name == MULTI_TREE and comparison.planner == MTREE)
+    planner = EMBEDDING if name == EMBEDDING else comparison.planner
+    planned = name in (Algorithm.IN_NETWORK, EMBEDDING) or (name == MULTI_TREE and planner == MTREE)
     return Experiment(
         topology=comparison.topology,
         workers=workers,
@@ -191,8 +202,10 @@ def _experiment(comparison: Comparison, workers: int, name: str) -> Experiment:
         lanes=comparison.lanes,
         window=comparison.window,
         servers=comparison.servers,
-        planner=comparison.planner if planned else "multi-hop",
-        planner_options=comparison.planner_options if planned else {},
+        planner=planner if planned else "multi-hop",
+        planner_options=(
+            comparison.planner_options if planned and planner == comparison.planner else {}
+        ),
     )
 
 

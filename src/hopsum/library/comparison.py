@@ -35,7 +35,7 @@ class Comparisons(Records):
 
 
 def algorithms() -> tuple[str, ...]:
-    """Return the names of the algorithms that `compare` takes; `run` takes `embedding` too."""
+    """Return the names of the algorithms that `compare` and `run` take."""
     return ALGORITHMS
 
 
@@ -52,8 +52,8 @@ def compare(
     """Time all-reduces by several algorithms at flow level: max-min fair rates and latency.
 
     `sizes`: of a tensor in bytes, or as text (`"100MB"`). `algorithms` empty: all that the network
-    allows. `options`: of the planner. Links need rates. Raises NetworkError, PlanError,
-    ScheduleError, ExperimentError.
+    allows, but embedding. `options`: of the planner. Links need rates. Raises NetworkError,
+    PlanError, ScheduleError, ExperimentError.
     """
     comparison = Comparison(
         network.name,

@@ -12,7 +12,10 @@ from hopsum.reports.plotting import png
 COLOURS = dict(
     zip(
         ALGORITHMS,
-        ("#0b7285", "#e8590c", "#5f3dc4", "#2b8a3e", "#c92a2a", "#1864ab", "#a61e4d", "#5c940d"),
+        (
+            *("#0b7285", "#e8590c", "#5f3dc4", "#2b8a3e", "#c92a2a", "#1864ab", "#a61e4d"),
+            *("#5c940d", "#495057"),
+        ),
         strict=True,
     )
 )
