@@ -87,9 +87,11 @@ def _goodput_bars(rows: Sequence[dict[str, Any]]) -> Iterator[Bar]:
 
 
 def _loss_bars(rows: Sequence[dict[str, Any]]) -> Iterator[Bar]:
-    for row in rows:
+    here = [row for row in rows if row["topology"] == TOPOLOGY]
+    elements = max(row["elements"] for row in here)
+    for row in here:
         plain = (row["burst"], row["reorder"], row["latency"]) == (1.0, 0.0, 0.0)
-        if row["topology"] == TOPOLOGY and row["way"] == "replicated" and plain:
+        if row["elements"] == elements and plain:
             name = f"{100 * row['loss']:g} % lost"
             yield Bar(
                 name, row["ratio"], f"{row['ratio']:.2f}", COLOURS["in-network"], row["limit"]

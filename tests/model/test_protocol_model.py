@@ -42,7 +42,7 @@ def test_nothing_breaks_within_a_small_budget(small: Setting) -> None:
     explored = breadth_first(small)
     assert explored.complete
     assert explored.states > 100
-    assert follow(explored.model) > 20
+    assert follow(explored.model) > 10
 
 
 @pytest.mark.slow
