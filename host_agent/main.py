@@ -165,6 +165,7 @@ def send(
     exponent: Annotated[int, typer.Option(min=0, max=0xFF)] = 0,
     kind: Annotated[str, typer.Option(help="contribution, result, replicated.")] = "contribution",
     reduction: Annotated[str, typer.Option(help="sum, and, max, xor.")] = "sum",
+    wire_bits: Annotated[int, typer.Option(help="Bits of a value: 32, 16, 8.")] = 32,
     flags: Annotated[
         list[str] | None, typer.Option(help="overflow, stale, bypass, ecn; can be repeated.")
     ] = None,
@@ -176,7 +177,7 @@ def send(
         int, typer.Option(help="Number of lanes that the switches were compiled for.")
     ] = 32,
     values: Annotated[
-        str, typer.Option(help="Values of the first lanes, as 1,2,3; the rest are 0.")
+        str, typer.Option(help="First values in the lanes, as 1,2,3; the rest are 0.")
     ] = "",
     src_mac: Annotated[str | None, typer.Option(help="Default: the interface's address.")] = None,
     dst_mac: Annotated[str, typer.Option()] = "01:00:5e:00:48:53",
@@ -203,12 +204,13 @@ def send(
             flags=packets.parse_flags(flags or []),
             reduction=packets.parse_choice("reduction", reduction, Reduction),
             exponent=exponent,
+            width=packets.parse_width(wire_bits),
         )
         mac = src_mac or packets.interface_mac(interface)
         packet = packets.make_packet(
             header,
             [packets.parse_hop(text) for text in hop or []],
-            packets.parse_values(values, lanes),
+            packets.parse_values(values, lanes, header.width),
             {"src_mac": mac, "dst_mac": dst_mac, "src_ip": src_ip, "dst_ip": dst_ip},
         )
         packets.send_packet(interface, packet, count)

@@ -14,6 +14,7 @@ from hopsum.protocol.wire import (
     Address,
     Header,
     Kind,
+    Width,
     frame_bytes,
     frame_template,
     frame_view,
@@ -26,7 +27,10 @@ _NOWHERE = Address(bytes(6), bytes(4))
 
 @dataclass(frozen=True)
 class SlotState:
-    """A slot's owner and progress. `bitmap`: children seen; `valid` False: never used."""
+    """A slot's owner and progress. `bitmap`: children seen; `valid` False: never used.
+
+    `lanes`: the values in them, each of `width`.
+    """
 
     slot: int
     valid: bool
@@ -41,6 +45,7 @@ class SlotState:
     weight: int
     flags: int
     exponent: int
+    width: Width
     lanes: NDArray[np.int32]
 
     @property
@@ -66,6 +71,7 @@ def slot_state(metadata: Mapping[str, int], payload: bytes, lanes: int) -> SlotS
         raise ValueError(f"a slot's answer of {len(payload)} bytes; expected {size}")
     raw = np.frombuffer(payload, dtype=np.uint8)[:size][None, :]
     record = frame_view(raw, lanes, 0)[0]
+    width = Width(int(record["reduction"]) & 0x0F)
     return SlotState(
         slot=metadata["slot"],
         valid=bool(metadata["valid"]),
@@ -80,7 +86,8 @@ def slot_state(metadata: Mapping[str, int], payload: bytes, lanes: int) -> SlotS
         weight=int(record["weight"]),
         flags=int(record["flags"]),
         exponent=int(record["exponent"]),
-        lanes=record["lanes"].astype(np.int32),
+        width=width,
+        lanes=record["lanes"].view(f">i{width.bits // 8}").astype(np.int32),
     )
 
 
@@ -100,6 +107,7 @@ def slot_message(state: SlotState, lanes: bool) -> pb.Slot:
         weight=state.weight,
         flags=state.flags,
         exponent=state.exponent,
+        width=state.width.bits,
         lanes=state.lanes.tolist() if lanes else (),
     )
 
@@ -120,5 +128,6 @@ def slot_from(message: pb.Slot) -> SlotState:
         weight=message.weight,
         flags=message.flags,
         exponent=message.exponent,
+        width=next(width for width in Width if width.bits == message.width),
         lanes=np.array(message.lanes, dtype=np.int32),
     )

@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hopsum.protocol.errors import InputError
-from hopsum.protocol.wire import LANES_MAX, MAX_CHILDREN, UDP_PORT, Flag, Header, most_hops
+from hopsum.protocol.wire import (
+    LANES_MAX,
+    MAX_CHILDREN,
+    UDP_PORT,
+    VALUE_REDUCTIONS,
+    Flag,
+    Header,
+    Width,
+    most_hops,
+)
 from hopsum_scapy import (
     IP,
     UDP,
@@ -79,15 +88,24 @@ def parse_flags(names: Sequence[str]) -> int:
     return sum({int(parse_choice("flag", name, Flag)) for name in names})
 
 
-def parse_values(text: str, lanes: int) -> list[int]:
-    """Parse lane values separated by commas, padded with zeros. Raises CommandError."""
+def parse_width(bits: int) -> Width:
+    """Return the width of values of some bits. Raises CommandError."""
+    widths = {width.bits: width for width in Width}
+    if bits not in widths:
+        raise CommandError(f"wire-bits {bits}: expected {', '.join(map(str, widths))}")
+    return widths[bits]
+
+
+def parse_values(text: str, lanes: int, width: Width = Width.WIDTH_32) -> list[int]:
+    """Parse values separated by commas, padded with zeros to fill lanes. Raises CommandError."""
     if not 1 <= lanes <= LANES_MAX:
         raise CommandError(f"lanes {lanes}: expected 1 to {LANES_MAX}")
     parts = [part for part in text.split(",") if part.strip()]
-    if len(parts) > lanes:
-        raise CommandError(f"values: {len(parts)} of them; expected at most {lanes}, see --lanes")
-    values = [_number(f"value {i}", part, -(2**31), 2**31 - 1) for i, part in enumerate(parts)]
-    return values + [0] * (lanes - len(values))
+    most, limit = lanes * width.per_lane, 1 << width.bits - 1
+    if len(parts) > most:
+        raise CommandError(f"values: {len(parts)} of them; expected at most {most}, see --lanes")
+    values = [_number(f"value {i}", part, -limit, limit - 1) for i, part in enumerate(parts)]
+    return values + [0] * (most - len(values))
 
 
 def _number(what: str, text: str, least: int, most: int) -> int:
@@ -101,15 +119,21 @@ def _number(what: str, text: str, least: int, most: int) -> int:
 
 
 def make_packet(
-    header: Header, hops: Sequence[Hop], lanes: Sequence[int], addresses: dict[str, str]
+    header: Header, hops: Sequence[Hop], values: Sequence[int], addresses: dict[str, str]
 ) -> Packet:
     """Return a packet as an agent would send it; `addresses`: src_mac, dst_mac, src_ip, dst_ip.
 
     Raises CommandError.
     """
-    most = most_hops(len(lanes))
+    lanes = len(values) // header.width.per_lane
+    most = most_hops(lanes)
     if len(hops) > most:
-        raise CommandError(f"{len(hops)} hops: expected at most {most} with {len(lanes)} lanes")
+        raise CommandError(f"{len(hops)} hops: expected at most {most} with {lanes} lanes")
+    if header.width and header.reduction not in VALUE_REDUCTIONS:
+        raise CommandError(
+            f"wire-bits {header.width.bits} with reduction {header.reduction.name.lower()}: "
+            f"expected {Width.WIDTH_32.bits}; only sum and max depend on the width"
+        )
     for name, address in addresses.items():
         _check_address(name, address)
     packet = (
@@ -120,6 +144,7 @@ def make_packet(
             kind=header.kind,
             flags=header.flags,
             reduction=header.reduction,
+            width=header.width,
             exponent=header.exponent,
             job=header.job,
             tree=header.tree,
@@ -128,7 +153,7 @@ def make_packet(
             weight=header.weight,
             fragment_number=header.fragment,
             stack=list(hops),
-            lanes=list(lanes),
+            lanes=list(values),
         )
     )
     return parse(bytes(packet))
@@ -218,14 +243,17 @@ def _cannot_open(interface: str, error: Exception) -> InterfaceError:
 
 
 def one_line(packet: Packet) -> str:
-    """Return a summary: kind, source, destination, stack, first lanes."""
+    """Return a summary: kind, source, destination, stack, first values."""
     hopsum = packet[Hopsum]
     shown = " ".join(str(lane) for lane in hopsum.lanes[:LANES_SHOWN])
     more = " ..." if len(hopsum.lanes) > LANES_SHOWN else ""
+    bits = 32 >> hopsum.width
+    if hopsum.width:
+        more += f" (of {bits} bits)"
     stack = " ".join(f"({_hop_text(hop)})" for hop in hopsum.stack) or "none"
     return (
         f"{packet[IP].src} > {packet[IP].dst} {hopsum.mysummary()} hops {stack} "
-        f"lanes {len(hopsum.lanes)}: {shown}{more}"
+        f"lanes {len(hopsum.lanes) * bits // 32}: {shown}{more}"
     )
 
 
@@ -238,7 +266,10 @@ def _hop_text(hop: Hop) -> str:
 def as_json(seconds: float, packet: Packet) -> str:
     """Return the packet's fields as one line of JSON."""
     hopsum = packet[Hopsum]
-    names = ("version", "kind", "reduction", "exponent", "job", "tree", "epoch", "worker", "weight")
+    names = (
+        *("version", "kind", "reduction", "width", "exponent", "job", "tree", "epoch", "worker"),
+        "weight",
+    )
     fields: dict[str, Any] = {name: getattr(hopsum, name) for name in names}
     return json.dumps(
         {

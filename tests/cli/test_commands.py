@@ -37,6 +37,7 @@ from hopsum.planning.registry import plan_job
 from hopsum.protocol.channel import ControllerError
 from hopsum.protocol.extras import install_command
 from hopsum.protocol.outcomes import Outcome
+from hopsum.protocol.wire import Width
 from hopsum.reports.network_drawing import TREE_COLOURS, network_svg
 from tests.support.machine import PATIENCE as WAIT
 
@@ -237,7 +238,8 @@ class FakeSwitches:
             weight=1,
             flags=0,
             exponent=0,
-            lanes=np.array([-7] * 32, dtype=np.int32),
+            width=Width.WIDTH_16,
+            lanes=np.array([-7] * 64, dtype=np.int32),
         )
 
 
@@ -301,7 +303,7 @@ def test_slots(controller: str) -> None:
     arguments = ("--controller", controller)
     found = json.loads(run("slots", "s1", "--count", "2", "--values", "--json", *arguments))
     assert [slot["state"] for slot in found] == ["empty", "waiting"]
-    assert found[1]["lanes"] == [-7] * 32
+    assert (found[1]["width"], found[1]["lanes"]) == (16, [-7] * 64)
     assert len(json.loads(run("slots", "s1", "--job", "1", "--json", *arguments))) == 256
     assert "waiting" in run("slots", "s1", *arguments)
     with pytest.raises(ControllerError, match="switch s1: slot 256: no"):

@@ -231,6 +231,7 @@ def _slot_dict(state: SlotState, values: bool) -> Mapping[str, Any]:
         "exponent": state.exponent,
     }
     if values:
+        shown["width"] = state.width.bits
         shown["lanes"] = state.lanes.tolist()
     return shown
 

@@ -39,12 +39,18 @@ from hopsum.controller.dataplane.entries import (
 from hopsum.controller.dataplane.pipeline import Pipeline, PipelineError, load_pipeline
 from hopsum.controller.dataplane.rule_text import describe
 from hopsum.controller.dataplane.rules import Loss, SwitchRules, TableEntry, rules_for
-from hopsum.controller.dataplane.slots import inspect_frame, slot_state
+from hopsum.controller.dataplane.slots import (
+    inspect_frame,
+    slot_from,
+    slot_message,
+    slot_state,
+)
 from hopsum.network.loaders import load_network
 from hopsum.planning.model.placement import place
 from hopsum.planning.model.request import PlanRequest
 from hopsum.planning.registry import plan_job
 from hopsum.protocol.outcomes import Outcome
+from hopsum.protocol.wire import Width
 from tests.support.fake_p4runtime import FakeSwitch
 from tests.support.machine import PATIENCE as WAIT
 from tests.support.machine import loopback
@@ -541,5 +547,8 @@ def test_numbers_of_a_slot_are_signed() -> None:
     state = slot_state(metadata, bytes(frame), 32)
     assert state.lanes[-1] == -5
     assert (state.valid, state.cleared) == (False, True)
+    frame[44] |= Width.WIDTH_16
+    narrow = slot_from(slot_message(slot_state(metadata, bytes(frame), 32), lanes=True))
+    assert (narrow.width, narrow.lanes.tolist()) == (Width.WIDTH_16, [0] * 62 + [-1, -5])
     with pytest.raises(ValueError, match="a slot's answer of 10 bytes; expected 190"):
         slot_state(metadata, bytes(10), 32)

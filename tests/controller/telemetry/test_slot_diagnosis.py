@@ -11,6 +11,7 @@ from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
 from hopsum.planning.model.request import PlanRequest
 from hopsum.planning.registry import plan_job
+from hopsum.protocol.wire import Width
 
 
 def planned(plain: tuple[str, ...] = ()) -> tuple[Network, JobPlan]:
@@ -35,7 +36,11 @@ def state(fragment: int, bitmap: int, fan_in: int, **change: int | bool) -> Slot
         "flags": 0,
         "exponent": 0,
     }
-    return SlotState(lanes=np.zeros(32, dtype=np.int32), **{**fields, **change})  # type: ignore[arg-type]
+    return SlotState(
+        width=Width.WIDTH_32,
+        lanes=np.zeros(32, dtype=np.int32),
+        **{**fields, **change},  # type: ignore[arg-type]
+    )
 
 
 def missing(

@@ -6,15 +6,26 @@ import json
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from hopsum.host_agent.io import scapy_commands
 from hopsum.host_agent.main import app
-from hopsum.protocol.wire import Address, Header, Hop, Kind, frame_template
+from hopsum.protocol.wire import (
+    Address,
+    Header,
+    Hop,
+    Kind,
+    Reduction,
+    Width,
+    frame_template,
+    frame_view,
+)
 from hopsum.protocol.wire import Flag as WireFlag
 from hopsum_scapy import Hopsum
 from p4switch.packet_io.pcap import PcapWriter
+from tests.oracles.reference_values import unpacked
 from tests.support.protocol_world import LANES, result, star_plan
 
 ADDRESSES = {
@@ -50,6 +61,19 @@ def test_a_packet_by_hand_is_the_one_an_agent_sends() -> None:
 
 def test_values_are_padded_and_may_be_negative() -> None:
     assert scapy_commands.parse_values("1,-2,0x10", 4) == [1, -2, 16, 0]
+    assert scapy_commands.parse_values("1,-2", 2, Width.WIDTH_16) == [1, -2, 0, 0]
+
+
+@pytest.mark.parametrize("width", [Width.WIDTH_16, Width.WIDTH_8])
+def test_values_by_hand_may_be_narrow(width: Width) -> None:
+    header = Header(Kind.RESULT, 7, 1, 2, 260, width=width)
+    values = scapy_commands.parse_values("1,-2,127", LANES, width)
+    packet = scapy_commands.make_packet(header, [scapy_commands.parse_hop("")], values, ADDRESSES)
+    raw = frame_view(np.frombuffer(bytes(packet), np.uint8)[None], LANES, 1)[0]
+    assert int(raw["reduction"]) == width
+    assert unpacked(raw["lanes"].tolist(), width) == tuple(values)
+    shown = scapy_commands.one_line(packet)
+    assert shown.endswith(f"lanes 32: 1 -2 127 0 0 0 0 0 ... (of {width.bits} bits)")
 
 
 @pytest.mark.parametrize(
@@ -76,6 +100,13 @@ def test_bad_values_flags_and_addresses() -> None:
         scapy_commands.parse_values("1", 353)
     with pytest.raises(scapy_commands.CommandError, match="flag 'loud': expected one of overflow"):
         scapy_commands.parse_flags(["bypass", "loud"])
+    with pytest.raises(scapy_commands.CommandError, match="value 0: '128'; expected a whole number from -128"):
+        scapy_commands.parse_values("128", 2, Width.WIDTH_8)
+    with pytest.raises(scapy_commands.CommandError, match="wire-bits 4: expected 32, 16, 8"):
+        scapy_commands.parse_width(4)
+    header = Header(Kind.RESULT, 1, 0, 1, 0, reduction=Reduction.AND, width=Width.WIDTH_8)
+    with pytest.raises(scapy_commands.CommandError, match="wire-bits 8 with reduction and"):
+        scapy_commands.make_packet(header, [], [1] * 4, ADDRESSES)
     header = Header(Kind.RESULT, 1, 0, 1, 0)
     with pytest.raises(scapy_commands.CommandError, match="dst_mac 'nonsense': expected"):
         scapy_commands.make_packet(header, [], [1], {**ADDRESSES, "dst_mac": "nonsense"})
