@@ -144,8 +144,11 @@ class _CheckedLater(Workload):
     They are checked earlier if more than KEPT_BYTES would be kept.
     """
 
-    def __init__(self, plan: JobPlan | None) -> None:
+    def __init__(self, spec: WorkloadSpec, plan: JobPlan | None) -> None:
         self._plan = plan
+        for width in Width:
+            if width.bits == spec.wire_bits:
+                self.width = width
         self._results: list[tuple[Tensor, JobPlan | None]] = []
         self._kept_bytes = 0
         self._verdict = Verdict()
@@ -181,7 +184,7 @@ class RandomTensors(_CheckedLater):
     """Random tensors; every element of every result of this worker is checked."""
 
     def __init__(self, spec: WorkloadSpec, worker: int, plan: JobPlan | None) -> None:
-        super().__init__(plan)
+        super().__init__(spec, plan)
         self.collective = spec.collective
         self._spec = spec
         self._worker = worker
@@ -215,7 +218,7 @@ class TrainingWorkload(_CheckedLater):
     """
 
     def __init__(self, spec: WorkloadSpec, worker: int, plan: JobPlan | None) -> None:
-        super().__init__(plan)
+        super().__init__(spec, plan)
         self._training = DigitsTraining(seed=spec.seed, epochs=spec.rounds)
         self._checked = DigitsTraining(seed=spec.seed, epochs=spec.rounds)
         self._parts = [part(0, Digits.BATCH, spec.workers, w) for w in range(spec.workers)]
@@ -288,10 +291,9 @@ def reduce_seconds(*jobs: Sequence[Sequence[Interval]]) -> float:
 
 def make_workload(spec: WorkloadSpec, worker: int, plan: JobPlan | None) -> Workload:
     """Worker `worker`'s side of a workload; without a plan hosts sum, none of it the switches."""
-    made = (TrainingWorkload if spec.kind == DIGITS else RandomTensors)(spec, worker, plan)
-    if spec.wire_bits:
-        [made.width] = [each for each in Width if each.bits == spec.wire_bits]
-    return made
+    if spec.kind == DIGITS:
+        return TrainingWorkload(spec, worker, plan)
+    return RandomTensors(spec, worker, plan)
 
 
 def verify_result(

@@ -139,24 +139,42 @@ def set_plan(switch: ReferenceSwitch, plan: JobPlan, name: str) -> None:
 
 @dataclass(frozen=True)
 class Tensors:
-    """The tensors of a job's workers, one after the other: fragments of each, and reductions."""
+    """The tensors of a job's workers, one after the other: fragments of each, and reductions.
+
+    Of integers of some `bits`; sums of 8, of two workers at most, wrap around.
+    """
 
     fragments: int
     reductions: tuple[Reduction, ...] = (Reduction.SUM,)
+    bits: int = 32
 
-    def of(self, worker: int) -> Iterator[tuple[np.ndarray[Any, np.dtype[np.int32]], Reduction]]:
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the elements."""
+        return np.dtype(f"int{self.bits}")
+
+    @property
+    def values(self) -> int:
+        """Values of a fragment."""
+        return LANES * 32 // self.bits
+
+    def of(self, worker: int) -> Iterator[tuple[np.ndarray[Any, Any], Reduction]]:
         """A worker's, of values of which any that is missing, or there twice, shows in a total."""
         for number, reduction in enumerate(self.reductions):
             first = number * self.fragments
-            values = 16**worker * np.arange(first + 1, first + self.fragments + 1, dtype=np.int32)
-            yield np.repeat(values, LANES).astype(np.int32), reduction
+            values = self._factor(worker) * np.arange(first + 1, first + self.fragments + 1)
+            yield np.repeat(values, self.values).astype(self.dtype), reduction
+
+    def _factor(self, worker: int) -> int:
+        return 70 + 5 * worker if self.bits == 8 else 16**worker
 
     def total(self, plan: JobPlan, fragment: int) -> int:
-        """What each lane of all workers comes to: their sum, or the root's in a broadcast."""
+        """What each value of all workers comes to: their sum, or the root's in a broadcast."""
         workers: Iterable[int] = range(len(plan.workers))
         if self.reduction_of(fragment) is Reduction.BROADCAST:
             workers = [plan.workers.index(plan.trees[0].server)]
-        return sum(16**worker * (fragment + 1) for worker in workers)
+        total = sum(self._factor(worker) * (fragment + 1) for worker in workers)
+        return int(np.array(total).astype(self.dtype))
 
     def reduction_of(self, fragment: int) -> Reduction:
         """How a fragment is combined."""
@@ -218,14 +236,15 @@ def check_worker(worker: Worker, tensors: Tensors) -> None:
             if tensors.reduction_of(done) in ROOT_REDUCTIONS and not is_root:
                 continue
             number, part = divmod(done, tensors.fragments)
-            got = np.asarray(worker._calls[number].result).reshape(-1, LANES)[part]
+            got = np.asarray(worker._calls[number].result).reshape(-1, tensors.values)[part]
             _check(f"worker {worker.host}", got, worker.plan, tensors, done)
 
 
 def check_server(server: Server, tensors: Tensors) -> None:
     """Raise Unsafe for a finished fragment whose total is not that of the tensors."""
     for fragment, got in finished_at(server):
-        _check("the server", got, server.plan, tensors, fragment)
+        values = np.asarray(got, np.int32).view(tensors.dtype)
+        _check("the server", values, server.plan, tensors, fragment)
 
 
 def _check(

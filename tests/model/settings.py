@@ -57,10 +57,11 @@ def setting(
     new_servers: Sequence[int] = (),
     results: Results = Results.REPLICATED,
     reductions: Sequence[Reduction] = (Reduction.SUM,),
+    bits: int = 32,
 ) -> Setting:
     """Return a setting by its parts. `fragments`: of a tensor by each of the reductions."""
     network, made = plans(access, parents, sums, window, results)
-    tensors = Tensors(fragments, tuple(reductions))
+    tensors = Tensors(fragments, tuple(reductions), bits)
     return Setting(name, network, made, tensors, budget, frozenset(new_servers))
 
 
@@ -123,6 +124,14 @@ def exhaustive() -> Iterator[Setting]:
         sums = [["a", "b", "r"]]
         yield setting(f"two pairs: {what}", TWO_PAIRS, {"a": "r", "b": "r"}, sums, budget)
     yield setting("star of 4: a loss, sent again", STAR_OF_4, {}, ["r"], Budget(1, 0, 1), 1)
+    for bits in (16, 8):
+        for what, budget in (
+            ("a loss, a copy and a reboot", Budget(1, 1, 0, reboots=1)),
+            ("bypass and a question", Budget(0, 0, 0, 1, 1)),
+        ):
+            yield setting(f"star of 2, {bits} bits: {what}", STAR, {}, ["r"], budget, bits=bits)
+        name = f"star of 2, {bits} bits: a new server"
+        yield setting(name, STAR, {}, ["r", "r"], Budget(), 1, 1, [2], bits=bits)
     yield from rooted()
 
 
@@ -205,4 +214,5 @@ def beyond() -> Iterator[Setting]:
             results=results,
             reductions=(*ONE_WAY, Reduction.SUM, *ONE_WAY),
         )
+    yield setting("two levels, 16 bits", TWO_LEVELS, {"a": "r"}, [["a", "r"]], much, bits=16)
     yield setting("two levels, 4 fragments", TWO_LEVELS, {"a": "r"}, [["a", "r"]], much, 4)

@@ -27,6 +27,10 @@ SMALL = [
     setting("two levels: loss", TWO_LEVELS, {"a": "r"}, [["a", "r"]], Budget(1)),
     setting("two levels: reboot", TWO_LEVELS, {"a": "r"}, [["a", "r"]], Budget(reboots=1)),
     *(
+        setting(f"star: loss, copy, {bits} bits", STAR, {}, ["r"], Budget(1, 1), bits=bits)
+        for bits in (16, 8)
+    ),
+    *(
         setting(f"rooted star: {what}", ROOTED_STAR, {}, ["r"], budget, 1, reductions=ONE_WAY)
         for what, budget in (
             ("loss, reboot", Budget(1, reboots=1)),

@@ -6,8 +6,14 @@ import pytest
 
 from hopsum.cli.soak_command import make_kit
 from hopsum.simulation.soak.campaign import soak
+from hopsum.simulation.soak.generator import WIDTHS, make_schedule
 
 SCHEDULES, PART = 200, 50
+
+
+def test_schedules_have_narrow_jobs_of_every_type() -> None:
+    jobs = [job for seed in range(1, SCHEDULES) for job in make_schedule(seed).jobs]
+    assert {(job.dtype, job.wire_bits) for job in jobs} >= {*WIDTHS}
 
 
 @pytest.mark.slow

@@ -44,6 +44,13 @@ REORDERED = 16
 LANES = 32
 PROCESSES = 0.3
 """Fraction of jobs whose tensors come from processes, among those that allow it."""
+NARROW = 0.4
+"""Fraction of jobs whose values are narrow, or were, among those that allow it."""
+WIDTHS = (
+    *((each, 0) for each in (DataType.BFLOAT16, DataType.FLOAT16, DataType.INT8)),
+    *((DataType.FLOAT32, 16), (DataType.BFLOAT16, 32), (DataType.INT8, 32)),
+)
+"""Types of these, and bits of their values in packets (0: their own)."""
 SPAN = 3.0
 """Seconds in which jobs and faults begin."""
 STOPS = (0.02, 0.3, 1.0, 3.5, 6.0, 12.0)
@@ -62,6 +69,8 @@ def make_schedule(seed: int) -> FaultSchedule:
     # Of their own, so that all else of a seed stays as it was.
     own = random.Random(f"soak/{seed}/processes")
     jobs = tuple(_of_processes(own, job) if own.random() < PROCESSES else job for job in jobs)
+    own = random.Random(f"soak/{seed}/widths")
+    jobs = tuple(_narrow(own, job) if own.random() < NARROW else job for job in jobs)
     if rng.random() < 0.2:
         jobs = tuple(
             replace(
@@ -215,6 +224,17 @@ def _of_processes(rng: random.Random, job: JobEntry) -> JobEntry:
         mishaps=tuple(mishaps),
         collective=Collective.ALL_REDUCE,
     )
+
+
+def _narrow(rng: random.Random, job: JobEntry) -> JobEntry:
+    """Return a job of other types, of as many packets, if switches or a server sum its tensors."""
+    if job.kind != RANDOM or job.algorithm not in (Algorithm.IN_NETWORK, Algorithm.SERVER):
+        return job
+    if job.planner == "embedding":
+        return job
+    dtype, wire_bits = rng.choice(WIDTHS)
+    elements = job.elements * 32 // (wire_bits or dtype.bits) - rng.randrange(2)
+    return replace(job, dtype=dtype, wire_bits=wire_bits, elements=max(1, elements))
 
 
 def _algorithm(rng: random.Random, network: Network, workers: int) -> tuple[Algorithm, str]:

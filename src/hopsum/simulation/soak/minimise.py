@@ -120,6 +120,7 @@ def _simpler_jobs(job: JobEntry) -> Iterator[JobEntry]:
     for name in (
         "planner",
         "algorithm",
+        "wire_bits",
         "dtype",
         "window",
         "trees",

@@ -206,6 +206,7 @@ def workload_of(job: JobEntry) -> WorkloadSpec:
         job.seed,
         job.coordinate,
         collective=job.collective,
+        wire_bits=job.wire_bits,
     )
 
 

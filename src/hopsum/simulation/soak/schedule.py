@@ -124,10 +124,11 @@ class JobEntry:
     """A job that is submitted at `start`; `cancel`: time at which its owner cancels it, 0: never.
 
     `window` 0 and `trees` 0: the cluster's choice. `integrity`: with check lanes.
-    `first_fragment`: of each tree, 0 or near the wrap of fragment numbers. `collective`: all but an
-    all-reduce take the workers as servers. Of kind `process`: `ranks` has the host of each, empty:
-    one a worker; each makes `rounds` calls of up to about `elements`, at most `outstanding` at a
-    time (`hopsum.simulation.soak.processes`). Without `servers` each worker is one, twice.
+    `wire_bits`: of a value in packets, 0: as the type has it. `first_fragment`: of each tree, 0 or
+    near the wrap of fragment numbers. `collective`: all but an all-reduce take the workers as
+    servers. Of kind `process`: `ranks` has the host of each, empty: one a worker; each makes
+    `rounds` calls of up to about `elements`, at most `outstanding` at a time
+    (`hopsum.simulation.soak.processes`). Without `servers` each worker is one, twice.
     """
 
     name: str
@@ -153,6 +154,7 @@ class JobEntry:
     ranks: tuple[str, ...] = ()
     outstanding: int = 1
     mishaps: tuple[RankFault, ...] = ()
+    wire_bits: int = 0
 
     @property
     def rooted(self) -> bool:
