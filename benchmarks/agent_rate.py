@@ -20,6 +20,7 @@ from hopsum.collectives.plan import DataType, JobPlan, Results, TreePlan
 from hopsum.host_agent.io.port import FramePort, Frames, PacketPort
 from hopsum.host_agent.stream import WorkerOptions
 from hopsum.host_agent.worker import Worker
+from hopsum.host_agent.workload import WorkloadSpec, random_tensor
 from hopsum.network.model import Host, Link, Network
 from hopsum.protocol.wire import (
     HOP_BYTES,
@@ -76,13 +77,8 @@ def measure(
     network, plan = wire_network(), lone_plan()
     headers = result_headers(network, plan)
     worker = Worker(plan, 0, network, WorkerOptions(deadline=1e6, initial_timeout=60.0))
-    generator = np.random.default_rng(1)
-    elements = 64 * WINDOW * LANES
-    tensor: Any = (
-        generator.standard_normal(elements, dtype=np.float32)
-        if dtype is DataType.FLOAT32
-        else generator.integers(-(2**30), 2**30, elements, dtype=np.int32)
-    )
+    elements = 64 * WINDOW * LANES * 32 // dtype.bits
+    tensor = random_tensor(WorkloadSpec("random", 1, elements, 1, dtype, 1), 0, 0)
     out = np.empty_like(tensor)
     with veth_pairs("hsa", 1) as [(a, b)]:
         sender, receiver = open_port(a), open_port(b)
@@ -119,7 +115,7 @@ def sum_through(
     """Sum the tensor (of one worker: a copy) over the wire; return the fragments done by `stop`."""
     before = worker.statistics.accepted
     call = worker.submit(tensor, 0.0, out=out)
-    exponent_at, fragment_at = 45, slice(58, 62)
+    combined_at, fragment_at = slice(44, 46), slice(58, 62)
     while not worker.done(call) and time.perf_counter() < stop:
         for frames in worker.take_output():
             sent = 0
@@ -128,14 +124,14 @@ def sum_through(
         for frames in receiver.receive():
             results = frames if frames.flags.writeable else frames.copy()
             results = results[:, HOP_BYTES:]
-            kept = frames[:, exponent_at].copy(), frames[:, fragment_at].copy()
+            kept = frames[:, combined_at].copy(), frames[:, fragment_at].copy()
             start = headers[results.shape[1]]
             results[:, : len(start)] = start
-            results[:, exponent_at], results[:, fragment_at] = kept
+            results[:, combined_at], results[:, fragment_at] = kept
             worker.receive(results, 0.0)
     if worker.done(call):
         worker.result(call)
-        if tensor.dtype == np.int32 and not np.array_equal(tensor, out):
+        if tensor.dtype in (np.int32, np.int8) and not np.array_equal(tensor, out):
             raise RuntimeError("the result differs from the tensor that was sent")
     return worker.statistics.accepted - before
 

@@ -68,7 +68,7 @@ def measure_check_lanes(seconds: float, folder: Path) -> Rows:
     """Measure the cost of check lanes to agents."""
     return [
         integrity_rate.measure(dtype, seconds, integrity=integrity)
-        for dtype, integrity in product(DataType, (False, True))
+        for dtype, integrity in product((DataType.FLOAT32, DataType.INT32), (False, True))
     ]
 
 

@@ -26,13 +26,16 @@ class Wire:
         return frames
 
 
-@pytest.mark.parametrize(("dtype", "prologues"), [(np.int32, 0), (np.float32, 1)])
-def test_every_fragment_is_counted(dtype: type, prologues: int) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "fragments"),
+    [(np.int32, 300), (np.float32, 300 + 1), (np.int16, 150), (np.float16, 150 + 8)],
+)
+def test_every_fragment_is_counted(dtype: type, fragments: int) -> None:
     network, plan = wire_network(), lone_plan()
     worker, wire = Worker(plan, 0, network), Wire()
-    tensor = np.arange(300 * LANES).astype(dtype)
+    tensor = (np.arange(300 * LANES) % 1024).astype(dtype)
     out = np.empty_like(tensor)
     sent: Any = wire
     done = sum_through(worker, tensor, out, sent, sent, result_headers(network, plan), float("inf"))
-    assert done == 300 + prologues
+    assert done == fragments
     np.testing.assert_array_equal(out, tensor)
