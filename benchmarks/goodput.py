@@ -71,7 +71,7 @@ def rows(reports: Sequence[Report]) -> list[dict[str, Any]]:
     for report in reports:
         measured = report.measured
         assert measured is not None
-        goodput = 32 * report.tensor_elements / measured.seconds
+        goodput = report.tensor_bits / measured.seconds
         found.append(
             {
                 "topology": report.experiment.topology,

@@ -27,6 +27,7 @@ class SubmissionOptions(TypedDict, total=False):
     elements: int
     rounds: int
     dtype: DataType
+    wire_bits: int
     kind: str
     seed: int
     coordinate: bool
@@ -44,6 +45,7 @@ def submission_of(
     elements: int = 100_000,
     rounds: int = 3,
     dtype: DataType = DataType.INT32,
+    wire_bits: int = 0,
     kind: str = "random",
     seed: int = 1,
     coordinate: bool = False,
@@ -54,7 +56,7 @@ def submission_of(
 
     `kind`: `random` tensors of `elements`, a data set to train on, or `process`: what processes on
     the workers' hosts hand to their agents, `ranks_per_host` of them on each named host, which are
-    numbered host by host. Raises JobError, WorkloadError.
+    numbered host by host. `wire_bits`: see `WorkloadSpec`. Raises JobError, WorkloadError.
     """
     submission = pb.Submission(name=name, algorithm=algorithm)
     if isinstance(workers, int):
@@ -82,6 +84,7 @@ def submission_of(
         if ranks_per_host > 1
         else (),
         collective=collective,
+        wire_bits=wire_bits,
     )
     submission.task.workload.CopyFrom(workload_message(workload))
     if algorithm in SCHEDULE_NAMES:

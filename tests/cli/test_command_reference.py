@@ -20,7 +20,7 @@ def test_every_command_and_option_is_there() -> None:
     assert {words.split()[1] for words in commands} == set(COMMANDS)
     assert {"hopsum controller serve", "hopsum schedule make"} <= set(commands)
     run = {name: p for p in commands["hopsum run"].parameters for name in p.names}
-    assert run["--dtype"].kind == "float32|int32"
+    assert run["--dtype"].kind == "float32|int32|float16|bfloat16|int8"
     assert run["--dtype"].default == "float32"
     assert run["--rounds"].kind == "N"
     assert run["--json"].kind == ""

@@ -122,6 +122,21 @@ def test_a_task_says_for_how_many_workers_it_is(tmp_path: Path) -> None:
     assert SUBMITTED[-1].worker_count == 2
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--dtype", "bfloat16"], (pb.BFLOAT16, 0)),
+        (["--dtype", "float32", "--wire-bits", "16"], (pb.FLOAT32, 16)),
+    ],
+)
+def test_a_job_has_the_type_and_width_that_are_asked_for(
+    options: list[str], expected: tuple[int, int]
+) -> None:
+    assert CliRunner().invoke(app, ["submit", "narrow", *options]).exit_code == 0
+    workload = SUBMITTED[-1].task.workload
+    assert (workload.dtype, workload.wire_bits) == expected
+
+
 def test_the_seed_is_the_planners_too() -> None:
     said("submit", "mine", "--seed", "7")
     assert (SUBMITTED[-1].seed, SUBMITTED[-1].task.workload.seed) == (7, 7)

@@ -113,6 +113,20 @@ def test_numbers_are_read_as_people_write_them() -> None:
     assert experiment["loss"] == 0.01
 
 
+def test_runs_and_plans_have_the_width_that_is_asked_for() -> None:
+    shared = ["--topology", "star:2", "--elements", "3000", "--rounds", "1", "--json"]
+    narrow = [*shared, "--wire-bits", "16"]
+    ran = CliRunner().invoke(app, ["run", *narrow])
+    assert ran.exit_code == 0, ran.output
+    report = json.loads(ran.stdout)
+    assert (report["dtype"], report["wire_bits"], report["problems"]) == ("float32", 16, [])
+    plans = [CliRunner().invoke(app, ["plan", *asked]) for asked in (narrow, shared)]
+    sizes = [json.loads(each.stdout)["prediction"]["total_bytes"] for each in plans]
+    assert sizes[0] < 0.6 * sizes[1]
+    refused = CliRunner().invoke(app, ["plan", *shared, "--dtype", "int8", "--wire-bits", "16"])
+    assert "wire-bits 16 of int8: expected 8 or 32" in str(refused.exception)
+
+
 @pytest.mark.parametrize("penalty", [1, 64])
 def test_a_run_is_planned_with_the_penalty_that_is_asked_for(penalty: int) -> None:
     shared = ["--topology", "leaf-spine:2x2", "--uplink-rate", "10M", "--elements", "2000"]

@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 
 from hopsum.cli.main import app
 from hopsum.collectives.algorithms.level_wise_form import FormOptions, Shape
-from hopsum.collectives.choices import Algorithm
+from hopsum.collectives.choices import Algorithm, DataType
 from hopsum.collectives.plan import PlanError
+from hopsum.collectives.workload import WorkloadError
 from hopsum.experiment.comparison import ALGORITHMS, USUAL, Comparison, compare, parse_background
 from hopsum.experiment.description import Experiment, ExperimentError
 from hopsum.experiment.prepare import prepare
@@ -97,6 +98,25 @@ def test_a_run_predicts_what_a_comparison_says(algorithm: str, topology: str) ->
     assert compared.hottest_bytes == pytest.approx(max(predicted.links.values()), rel=1e-3)
 
 
+def test_sizes_are_bytes_of_any_type_and_wire_bits_are_those_of_switches() -> None:
+    """A ring moves the bytes that there are; the switches' packets have room for fewer or more."""
+
+    def total(algorithm: str, dtype: DataType, wire_bits: int = 0) -> int:
+        sizes, algorithms = (1_000_000,), (algorithm,)
+        (case,) = compare(
+            Comparison("star:5", sizes, algorithms=algorithms, dtype=dtype, wire_bits=wire_bits)
+        )
+        return case.total_bytes
+
+    usual = total("in-network", DataType.FLOAT32)
+    for dtype in (DataType.BFLOAT16, DataType.INT8):
+        assert total("in-network", dtype) == pytest.approx(usual, rel=0.01)
+        wide = total("in-network", dtype, 32)
+        assert wide == pytest.approx(32 / dtype.bits * usual, rel=0.01)
+        assert total("ring", dtype) == total("ring", DataType.FLOAT32)
+    assert total("in-network", DataType.FLOAT32, 16) == pytest.approx(usual / 2, rel=0.01)
+
+
 def test_cases_are_in_order_of_workers_size_and_algorithm() -> None:
     comparison = Comparison("star:6", (1000, 2000), (2, 6), ("ring", "server"), link_rate=1e8)
     cases = [(case.workers, case.size, case.algorithm) for case in compare(comparison)]
@@ -151,6 +171,10 @@ def test_wrong_comparisons() -> None:
         Comparison("star:4", ())
     with pytest.raises(ExperimentError, match="workers 0"):
         Comparison("star:4", (1,), (0,))
+    with pytest.raises(WorkloadError, match="wire-bits 16 of int8: expected 8 or 32"):
+        Comparison("star:4", (1,), dtype=DataType.INT8, wire_bits=16)
+    with pytest.raises(ExperimentError, match="embedding: only switches and servers can sum"):
+        Comparison("star:4", (1,), algorithms=("embedding",), wire_bits=16)
     with pytest.raises(NetworkError, match="'h9'"):
         list(compare(Comparison("star:4", (1,), background=(Background("h1", "h9"),))))
 

@@ -22,6 +22,7 @@ from hopsum.experiment.prepare import prepare
 from hopsum.experiment.result import Report, RunFailed
 from hopsum.experiment.runner import run_experiment
 from hopsum.network.loaders import load_network, save_network
+from hopsum.reports.summary import setting
 
 SMALL = Experiment(topology="star:3", workers=3, elements=3000, rounds=2, lanes=64)
 
@@ -36,6 +37,7 @@ SMALL = Experiment(topology="star:3", workers=3, elements=3000, rounds=2, lanes=
         ({"integrity": True, "algorithm": Algorithm.RING}, "hosts sum among themselves over TCP"),
         ({"dtype": DataType.BFLOAT16, "algorithm": Algorithm.RING}, "only switches and servers"),
         ({"dtype": DataType.INT8, "planner": "embedding"}, "only switches and servers can sum"),
+        ({"wire_bits": 16, "algorithm": Algorithm.RING}, "16 bits of float32 with algorithm ring"),
         ({"train": "mnist"}, "expected `digits`"),
         ({"train": "digits", "dtype": DataType.INT32}, "gradients are float32"),
         ({"engine": Engine.BMV2}, "BMv2 runs in real time only"),
@@ -133,6 +135,22 @@ def test_narrow_values_cost_the_bytes_that_are_predicted(
     words = run_experiment(replace(experiment, dtype=DataType.INT32))
     ratio = sum(report.predicted.links.values()) / sum(words.predicted.links.values())
     assert ratio == pytest.approx(1.0 if integrity else dtype.bits / 32, rel=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("dtype", "wire_bits"), [(DataType.FLOAT32, 16), (DataType.BFLOAT16, 32), (DataType.INT8, 32)]
+)
+def test_values_are_as_wide_in_packets_as_is_asked_for(dtype: DataType, wire_bits: int) -> None:
+    report = run_experiment(replace(SMALL, dtype=dtype, wire_bits=wire_bits))
+    assert report.problems == []
+    assert report.exact_bytes_expected
+    words = prepare(replace(SMALL, dtype=DataType.INT32)).predicted
+    ratio = sum(report.predicted.links.values()) / sum(words.links.values())
+    assert ratio == pytest.approx(wire_bits / 32, rel=0.1)
+    assert report.tensor_bits == dtype.bits * 2 * 3000
+    named = f"{dtype} in {wire_bits} bits, in virtual time"
+    assert setting(report.experiment).endswith(named)
 
 
 @pytest.mark.slow

@@ -82,7 +82,7 @@ def test_sums_of_every_type_are_checked(dtype: DataType) -> None:
     ("dtype", "bits"), [(DataType.INT32, 16), (DataType.FLOAT32, 8), (DataType.INT8, 16)]
 )
 def test_types_have_no_other_widths(dtype: DataType, bits: int) -> None:
-    with pytest.raises(WorkloadError, match=f"wire_bits {bits} of {dtype}"):
+    with pytest.raises(WorkloadError, match=f"wire-bits {bits} of {dtype}"):
         WorkloadSpec("random", 2, 100, 1, dtype, 7, wire_bits=bits)
 
 

@@ -8,6 +8,7 @@ import networkx as nx
 import pytest
 
 import hopsum
+from hopsum.collectives.plan import PlanError
 from hopsum.planning.steiner.multi_hop import plan_multi_hop
 
 NETWORK = hopsum.leaf_spine(2, 2, link_rate="10Mbit")
@@ -30,6 +31,22 @@ def test_a_plan_says_who_sums_what() -> None:
     assert plan.seconds == pytest.approx(32 * 100_000 / 10e6, rel=0.1)
     assert "multi-hop on leaf-spine:2x2" in str(plan)
     assert "<svg" in plan._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wire_bits", "bits"),
+    [("bfloat16", 0, 16), ("int8", 0, 8), ("float32", 16, 16), ("int8", 32, 32)],
+)
+def test_a_plan_predicts_values_as_wide_as_they_are(dtype: str, wire_bits: int, bits: int) -> None:
+    usual = hopsum.plan(NETWORK, elements=100_000, dtype="int32")
+    plan = hopsum.plan(NETWORK, elements=100_000, dtype=dtype, wire_bits=wire_bits)
+    for link, size in plan.bytes.items():
+        assert size == pytest.approx(bits / 32 * usual.bytes[link], rel=0.01)
+
+
+def test_values_that_hosts_cannot_sum_take_no_embedding() -> None:
+    with pytest.raises(PlanError, match="embedding: only switches and servers can sum"):
+        hopsum.plan(NETWORK, planner="embedding", dtype="int8")
 
 
 def test_every_planner_by_name() -> None:

@@ -211,6 +211,12 @@ ElementsOption = Annotated[
 ]
 RoundsOption = Annotated[int, typer.Option(min=1, help="All-reduces, or epochs with --train.")]
 DataTypeOption = Annotated[DataType, typer.Option(help="Element type.")]
+WireBitsOption = Annotated[
+    int | None,
+    typer.Option(
+        help="Bits of a value in the switches' packets: 32, 16 or 8; default: those of the type."
+    ),
+]
 TrainOption = Annotated[str | None, typer.Option(help="Train on a data set (`digits`) instead.")]
 SeedOption = Annotated[int, typer.Option(help="Seed of all random choices.")]
 RanksPerHostOption = Annotated[

@@ -15,9 +15,9 @@ GROUPS = {
         *("plain", "hosts-per-switch", "largest-piece", "outage"),
     ),
     "Job": (
-        *("algorithm", "collective", "elements", "rounds", "dtype", "results", "lanes", "window"),
-        *("max-hops", "integrity", "train", "coordinate", "coordination", "ranks-per-host"),
-        *("coordination-height", "coordination-fan-out", "coordination-distance"),
+        *("algorithm", "collective", "elements", "rounds", "dtype", "wire-bits", "results"),
+        *("lanes", "window", "max-hops", "integrity", "train", "coordinate", "coordination"),
+        *("ranks-per-host", "coordination-height", "coordination-fan-out", "coordination-distance"),
     ),
     "Trees and schedules": (*("planner", "planner-option", "level-wise-form", "siblings"),),
     "World": ("world", "engine", "packet-io", "seed", "limit"),

@@ -125,6 +125,7 @@ def _submission(
         elements=work.elements,
         rounds=work.rounds,
         dtype=DataType.FLOAT32 if training.train else work.dtype,
+        wire_bits=work.wire_bits or 0,
         kind=kind,
         seed=work.seed,
         coordinate=training.coordinate and training.train is not None,

@@ -43,6 +43,7 @@ from hopsum.cli.command_options import (
     TrainOption,
     UplinkOption,
     WindowOption,
+    WireBitsOption,
     link_rate_of,
     parse_assignments,
     rate,
@@ -144,6 +145,7 @@ class JobGroup:
     elements: ElementsOption = ELEMENTS
     rounds: RoundsOption = ROUNDS
     dtype: DataTypeOption = DataType.FLOAT32
+    wire_bits: WireBitsOption = None
     results: ResultsOption = None
     window: WindowOption = None
     seed: SeedOption = SEED

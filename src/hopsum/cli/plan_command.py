@@ -21,6 +21,7 @@ from hopsum.cli.option_groups import (
     ShapeGroup,
     with_groups,
 )
+from hopsum.collectives.operation import width_of
 from hopsum.collectives.plan import JobPlan, PlanError
 from hopsum.collectives.workload import MOST_ELEMENTS, MOST_TENSORS
 from hopsum.controller.dataplane.rule_text import rule_lines, rules_dict, shell_commands
@@ -107,10 +108,11 @@ def plan(
         seed=job.seed,
     )
     tensors = [(job.elements, job.dtype)]
-    found = plan_request(loaded, request, chosen, tensors, job.rounds, job.collective)
+    wire_bits = job.wire_bits or 0
+    found = plan_request(loaded, request, chosen, tensors, job.rounds, job.collective, wire_bits)
     if draw is not None:
         write_file(draw, found.svg())
-    reasons = found.explain(job.elements) if explain else None
+    reasons = found.explain(_words(found, job)) if explain else None
     installed = None if rules is None else found.switch_rules()
     if as_json:
         values = _values(found, reasons)
@@ -121,6 +123,14 @@ def plan(
         _show_rules(installed, rules)
     else:
         _show(found, reasons, top)
+
+
+def _words(found: Plan, job: JobGroup) -> int:
+    """Return the words of 32 bits in which a tensor's values are sent."""
+    bits = job.wire_bits or job.dtype.bits
+    if found.job is not None:
+        bits = width_of(found.job, job.collective, job.dtype, job.wire_bits or 0).bits
+    return -(-job.elements * bits // 32)
 
 
 def _values(found: Plan, reasons: list[str] | None) -> dict[str, Any]:

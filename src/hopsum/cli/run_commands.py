@@ -112,6 +112,7 @@ def run(
         world=world,
         engine=engine,
         dtype=work.dtype,
+        wire_bits=work.wire_bits or 0,
         results=work.results,
         link_rate=network.link,
         uplink_rate=network.uplink,

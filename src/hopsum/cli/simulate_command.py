@@ -18,6 +18,7 @@ from hopsum.cli.command_options import (
     ServersOption,
     SiblingsOption,
     WindowOption,
+    WireBitsOption,
     parsed,
     print_json,
     seconds,
@@ -69,6 +70,7 @@ def simulate(
     lanes: LanesOption = 256,
     window: WindowOption = None,
     dtype: DataTypeOption = DataType.FLOAT32,
+    wire_bits: WireBitsOption = None,
     block: Annotated[
         str | None, typer.Option(help="Bytes that agents forward at once; default: a TCP segment.")
     ] = None,
@@ -97,6 +99,7 @@ def simulate(
         lanes=lanes,
         window=window,
         dtype=dtype,
+        wire_bits=wire_bits or 0,
         block=parsed("block", block, parse_size),
         overhead=seconds("overhead", overhead) or 0.0,
         background=tuple(parse_background(text) for text in background or ()),

@@ -66,6 +66,19 @@ class Digits:
     PARAMETERS: ClassVar = INPUTS * HIDDEN + HIDDEN + HIDDEN * CLASSES + CLASSES
 
 
+def check_wire_bits(dtype: DataType, wire_bits: int) -> None:
+    """Raise WorkloadError unless values of a type can have these bits in packets; 0: as it has."""
+    if wire_bits and wire_bits not in WIRE_BITS[dtype]:
+        raise WorkloadError(
+            f"wire-bits {wire_bits} of {dtype}: expected {' or '.join(map(str, WIRE_BITS[dtype]))}"
+        )
+
+
+def is_for_trees(dtype: DataType, wire_bits: int) -> bool:
+    """Return whether only switches and servers can sum it: hosts add numpy's, as they are."""
+    return dtype.bits < 32 or wire_bits not in (0, 32)
+
+
 @dataclass(frozen=True, slots=True)
 class WorkloadSpec:
     """A workload, the same for all workers. Raises WorkloadError if it is invalid.
@@ -111,11 +124,7 @@ class WorkloadSpec:
                 f"workload: {self.collective} of {self.kind}: expected {Collective.ALL_REDUCE}; "
                 f"others are of {RANDOM} tensors"
             )
-        if self.wire_bits and self.wire_bits not in WIRE_BITS[self.dtype]:
-            raise WorkloadError(
-                f"workload: wire_bits {self.wire_bits} of {self.dtype}: expected "
-                f"{' or '.join(map(str, WIRE_BITS[self.dtype]))}"
-            )
+        check_wire_bits(self.dtype, self.wire_bits)
         if self.ranks:
             self._check_ranks()
         if self.tensors > MOST_TENSORS:
@@ -144,8 +153,8 @@ class WorkloadSpec:
 
     @property
     def for_trees(self) -> bool:
-        """Whether only switches and servers can sum its tensors: hosts add numpy's, as they are."""
-        return self.dtype.bits < 32 or self.wire_bits not in (0, 32)
+        """See `is_for_trees`."""
+        return is_for_trees(self.dtype, self.wire_bits)
 
     @property
     def steps(self) -> int:

@@ -19,6 +19,7 @@ from hopsum.collectives.choices import (
     FormOptions,
 )
 from hopsum.collectives.plan import JobPlan
+from hopsum.collectives.workload import check_wire_bits, is_for_trees
 from hopsum.controller.jobs.job_request import complete_task
 from hopsum.experiment.description import Experiment, ExperimentError
 from hopsum.experiment.prepare import job_on, plan_of, task_of
@@ -33,6 +34,7 @@ from hopsum.timing.estimate import Estimate, Fidelity, estimate
 from hopsum.timing.work import Background, PlanWork, ScheduleWork, Work
 
 ELEMENT_BYTES = 4
+"""Of schedules, which send as many bytes of any type."""
 
 PLANS = (Algorithm.IN_NETWORK.value, Algorithm.SERVER.value)
 """Algorithms over hopsum's protocol, with servers."""
@@ -68,6 +70,7 @@ class Comparison:
     lanes: int = LANES_DEFAULT
     window: int | None = None
     dtype: DataType = DataType.FLOAT32
+    wire_bits: int = 0
     block: int | None = None
     overhead: float = 0.0
     background: tuple[Background, ...] = ()
@@ -79,6 +82,12 @@ class Comparison:
                     f"algorithm {name!r}: expected some of {', '.join(ALGORITHMS)}"
                 )
         with_options(PlanRequest(1, 1, (), ()), self.planner, self.planner_options)
+        check_wire_bits(self.dtype, self.wire_bits)
+        if EMBEDDING in self.algorithms and is_for_trees(self.dtype, self.wire_bits):
+            raise ExperimentError(
+                f"algorithm {EMBEDDING}: only switches and servers can sum values of less than 32 "
+                "bits; omit it, or use float32 or int32 as they are"
+            )
         for what, values in (("size", self.sizes), ("workers", self.workers)):
             if any(value < 1 for value in values):
                 raise ExperimentError(f"{what} {min(values)}: expected at least 1")
@@ -162,11 +171,12 @@ def compare_on(
             trees = task_of(complete_task(job, network, placement.workers)).trees
     for size in comparison.sizes:
         for name in algorithms:
-            elements = -(-size // ELEMENT_BYTES)
             forms: tuple[str, ...] = ()
             if name in plans:
-                work: Work = PlanWork(plans[name], [(elements, comparison.dtype)])
+                tensor = -(-8 * size // comparison.dtype.bits), comparison.dtype
+                work: Work = PlanWork(plans[name], [tensor], wire_bits=comparison.wire_bits)
             else:
+                elements = -(-size // ELEMENT_BYTES)
                 ranks = placement.workers
                 schedule = make_schedule(name, network, ranks, elements, trees, comparison.form)
                 if name == LEVEL_WISE:

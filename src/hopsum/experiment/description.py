@@ -19,7 +19,13 @@ from hopsum.collectives.choices import (
     FormOptions,
     Results,
 )
-from hopsum.collectives.workload import MOST_ELEMENTS, MOST_TENSORS, MOST_WORKERS
+from hopsum.collectives.workload import (
+    MOST_ELEMENTS,
+    MOST_TENSORS,
+    MOST_WORKERS,
+    check_wire_bits,
+    is_for_trees,
+)
 from hopsum.coordination.tree import DEFAULT_LIMITS, TreeLimits
 from hopsum.planning.model.forest import MOST_SEED
 from hopsum.planning.registry import HOST_PLANNERS, find_planner
@@ -83,6 +89,7 @@ class Experiment:
     world: WorldKind = WorldKind.SIMULATION
     engine: Engine = Engine.EMBEDDED
     dtype: DataType = DataType.FLOAT32
+    wire_bits: int = 0
     results: Results | None = None
     link_rate: float | None = 25e6
     uplink_rate: float | None = None
@@ -167,10 +174,12 @@ class Experiment:
                 "use --servers 0, and algorithm in-network or server without --planner"
             )
         by_hosts = self.algorithm.among_hosts or EMBEDDING in (self.algorithm, self.planner)
-        if self.dtype.bits < 32 and by_hosts:
+        check_wire_bits(self.dtype, self.wire_bits)
+        if by_hosts and is_for_trees(self.dtype, self.wire_bits):
+            values = f"{self.wire_bits} bits of" if self.wire_bits else "dtype"
             raise ExperimentError(
-                f"dtype {self.dtype} with algorithm {self.algorithm}: only switches and servers "
-                "can sum that; use algorithm in-network or server, or float32 or int32"
+                f"{values} {self.dtype} with algorithm {self.algorithm}: only switches and servers "
+                "can sum that; use algorithm in-network or server, or float32 or int32 as they are"
             )
         if self.form != DEFAULT_FORM and self.algorithm is not Algorithm.LEVEL_WISE:
             raise ExperimentError(

@@ -279,6 +279,7 @@ def _workload(experiment: Experiment) -> WorkloadSpec:
         seed=experiment.seed,
         coordinate=experiment.coordinated,
         collective=experiment.collective,
+        wire_bits=experiment.wire_bits,
     )
 
 

@@ -89,6 +89,11 @@ class Report:
     """Rounds of the same tensors: of a training its steps."""
 
     @property
+    def tensor_bits(self) -> int:
+        """Bits that a worker submits over all rounds, as its elements are in memory."""
+        return self.experiment.dtype.bits * self.tensor_elements
+
+    @property
     def differing_links(self) -> list[DirectedLink]:
         """Return the links whose measured bytes differ from the prediction."""
         if self.measured is None:
@@ -215,6 +220,7 @@ class Report:
             "rounds": e.rounds,
             "tensor_elements": self.tensor_elements,
             "dtype": e.dtype.value,
+            "wire_bits": e.wire_bits,
             "results": None if e.results is None else e.results.value,
             "lanes": e.lanes,
             "integrity": e.integrity,
@@ -247,7 +253,7 @@ class Report:
             names = ("seconds", "goodput_bits_per_second", "checked_elements", "wrong_elements")
             more = ("max_error", "error_bound", "retransmissions", "events")
             return dict.fromkeys((*names, *more))
-        bits = 32 * self.tensor_elements
+        bits = self.tensor_bits
         return {
             "seconds": measured.seconds,
             "goodput_bits_per_second": bits / measured.seconds if measured.seconds else 0.0,

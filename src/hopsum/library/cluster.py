@@ -86,6 +86,7 @@ class Cluster:
         elements: int = 100_000,
         rounds: int = 3,
         dtype: str = "int32",
+        wire_bits: int = 0,
         algorithm: str = "in-network",
         planner: str = "",
         options: Mapping[str, object] | None = None,
@@ -103,6 +104,7 @@ class Cluster:
             elements=elements,
             rounds=rounds,
             dtype=choice(DataType, "dtype", dtype),
+            wire_bits=wire_bits,
             algorithm=algorithm,
             seed=seed,
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from hopsum.collectives.choices import EMBEDDING, Collective, DataType, Results
 from hopsum.collectives.plan import JobPlan, PlanError
+from hopsum.collectives.workload import check_wire_bits, is_for_trees
 from hopsum.controller.dataplane.rule_text import shell_commands
 from hopsum.controller.dataplane.rules import SwitchRules, rules_for
 from hopsum.library.choices import choice
@@ -200,7 +201,7 @@ class Plan:
     def explain(self, elements: int | None = None) -> list[str]:
         """Return what limits the rate, in sentences: cuts, links, switches, and other bounds.
 
-        `elements`: of a tensor, for bounds on its time.
+        `elements`: of a tensor, for bounds on its time; in 32 bits each.
         """
         from hopsum.reports.plan_report import explanation
 
@@ -381,20 +382,21 @@ def plan(
     planner: str | Planner | None = None,
     elements: int = 1_000_000,
     dtype: str = "float32",
+    wire_bits: int = 0,
     rounds: int = 1,
     **options: Unpack[RequestOptions],
 ) -> Plan:
     """Plan the all-reduce of `rounds` tensors of `elements` elements.
 
+    `wire_bits`: of a value in packets, 0: as `dtype` has it.
     `workers`: how many, or their names; None: all hosts but the servers. `planner`: a name of
     `planners`, a function of your own (see `Planner`), or None for multi-hop (among hosts alone:
     multi-tree). `options`: see `RequestOptions`. Every plan is checked: each contribution reaches
     its server exactly once. Raises PlanError, NetworkError.
     """
     tensors = [(elements, choice(DataType, "dtype", dtype))]
-    return plan_request(
-        network, request_of(network, workers, planner, **options), planner, tensors, rounds
-    )
+    request = request_of(network, workers, planner, **options)
+    return plan_request(network, request, planner, tensors, rounds, wire_bits=wire_bits)
 
 
 def plan_request(
@@ -404,18 +406,27 @@ def plan_request(
     tensors: Sequence[tuple[int, DataType]],
     rounds: int = 1,
     collective: Collective = Collective.ALL_REDUCE,
+    wire_bits: int = 0,
 ) -> Plan:
     """Return the plan for a request, as `plan`; the prediction is of `rounds` of `tensors`."""
+    for _, dtype in tensors:
+        check_wire_bits(dtype, wire_bits)
     if planner is None:
         planner = default_planner(network)
     if planner == EMBEDDING:
+        if any(is_for_trees(dtype, wire_bits) for _, dtype in tensors):
+            raise PlanError(
+                f"planner {EMBEDDING}: only switches and servers can sum values of less than 32 "
+                "bits; use another planner, or float32 or int32 as they are"
+            )
         size = max(1, sum(elements for elements, _ in tensors) * LANE_BYTES)
         request = replace(request, embedding=replace(request.embedding, tensor_bytes=size))
     found = make_plan(with_rates(network), request, planner)
     name = EMBEDDING if found.embedding is not None else found.forest.planner
     prediction = None
     if found.job is not None:
-        prediction = estimate(network, PlanWork(found.job, list(tensors), rounds, collective))
+        work = PlanWork(found.job, list(tensors), rounds, collective, wire_bits)
+        prediction = estimate(network, work)
     return Plan(network, request, name, found, prediction)
 
 

@@ -61,7 +61,7 @@ class Result:
     @property
     def goodput(self) -> float:
         """Bits of each worker's tensors summed per second."""
-        return 32 * self.report.tensor_elements / self.seconds if self.seconds else 0.0
+        return self.report.tensor_bits / self.seconds if self.seconds else 0.0
 
     @property
     def exact(self) -> bool:
@@ -181,14 +181,15 @@ class RunOptions(TypedDict, total=False):
 
     `servers`: how many, or their names; 0: each worker is one. `world`: `simulation` (in virtual
     time, the same each time) or `mininet` (real processes, as root). `engine`: `embedded` or
-    `bmv2`; `packet_io`: `fast` or `scapy`. `options`: of the planner by name, as
-    `{"max-trees": 3}` (see `planner_options`). `window`: slots of a tree at a switch, None: as a
-    job gets of an idle cluster. `train`: train on this data set (`digits`); `rounds` are then
-    epochs, `coordinate`: gradients are summed one by one, in an order that workers agree on by
-    `coordination` and a tree of `coordination_limits`. `form`: of level-wise. `loss`: share of
-    frames lost on each link. `outages`: such as `"link-cut:l1-s1@0.5-3"`, in virtual time.
-    `limit`: seconds after which a run is given up. `link_rate`, `uplink_rate` (bit/s), `latency`
-    (s), `largest_piece`: of a network by name or from a file, as `load` takes them.
+    `bmv2`; `packet_io`: `fast` or `scapy`. `wire_bits`: of a value in packets, 0: as `dtype` has
+    it. `options`: of the planner by name, as `{"max-trees": 3}` (see `planner_options`). `window`:
+    slots of a tree at a switch, None: as a job gets of an idle cluster. `train`: train on this data
+    set (`digits`); `rounds` are then epochs, `coordinate`: gradients are summed one by one, in an
+    order that workers agree on by `coordination` and a tree of `coordination_limits`. `form`: of
+    level-wise. `loss`: share of frames lost on each link. `outages`: such as
+    `"link-cut:l1-s1@0.5-3"`, in virtual time. `limit`: seconds after which a run is given up.
+    `link_rate`, `uplink_rate` (bit/s), `latency` (s), `largest_piece`: of a network by name or from
+    a file, as `load` takes them.
     """
 
     elements: int
@@ -199,6 +200,7 @@ class RunOptions(TypedDict, total=False):
     options: Mapping[str, object]
     servers: int | Sequence[str]
     dtype: str
+    wire_bits: int
     collective: str
     results: str | None
     loss: float

@@ -203,7 +203,7 @@ def goodput_plot(runs: Sequence[Run]) -> bytes:
             each.plot(across, (mean, mean), color=run.colour, lw=1.5)
         seconds = run.report.predicted.seconds
         if seconds:
-            predicted = 32 * run.report.tensor_elements / seconds / 1e6
+            predicted = run.report.tensor_bits / seconds / 1e6
             each.axhline(predicted, **PREDICTED_LINE)
         each.set(xlabel="seconds since the first step", title=run.name)
     axes[0].set_ylim(0, 1.1 * axes[0].get_ylim()[1])

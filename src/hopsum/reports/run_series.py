@@ -28,7 +28,7 @@ def goodput(report: Report) -> list[StepGoodput]:
         return []
     workers = report.measured.intervals
     tensors = len(workers[0]) // report.steps
-    bits = 32 * report.tensor_elements / report.steps
+    bits = report.tensor_bits / report.steps
     found: list[StepGoodput] = []
     for first in range(0, tensors * report.steps, tensors or 1):
         step = [intervals[first : first + tensors] for intervals in workers]

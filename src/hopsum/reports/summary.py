@@ -29,6 +29,8 @@ def setting(experiment: Experiment) -> str:
         parts.append(f"{si(e.link_rate, 'bit/s')} a link")
     if e.uplink_rate is not None:
         parts.append(f"{si(e.uplink_rate, 'bit/s')} between switches")
+    if e.wire_bits or e.dtype.bits < 32:
+        parts.append(f"{e.dtype} in {e.wire_bits} bits" if e.wire_bits else str(e.dtype))
     if e.loss:
         parts.append(f"{100 * e.loss:g} % loss on every link")
     if e.outages:
@@ -44,8 +46,7 @@ def reservation(experiments: Sequence[Experiment]) -> str:
 
 
 def _goodput(report: Report, seconds: float) -> str:
-    bits = 32 * report.tensor_elements
-    return si(bits / seconds if seconds else 0.0, "bit/s")
+    return si(report.tensor_bits / seconds if seconds else 0.0, "bit/s")
 
 
 def _as_predicted(report: Report, measured: RunMeasurement) -> str:

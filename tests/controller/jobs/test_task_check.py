@@ -431,7 +431,7 @@ def test_a_job_needs_the_memory_of_its_hosts() -> None:
             {"task": task_of(dtype=DataType.FLOAT32, wire_bits=16), "algorithm": "embedding"},
             "float32, wire_bits 16: only switches and servers can sum that",
         ),
-        ({"task": task_of(wire_bits=16)}, "wire_bits 16 of int32: expected 32"),
+        ({"task": task_of(wire_bits=16)}, "wire-bits 16 of int32: expected 32"),
         ({"task": pb.Task()}, "its task has no workload; expected one with kind, workers"),
         ({"task": pb.Task(workload=pb.Workload())}, "workload: kind is missing"),
         (
