@@ -326,7 +326,7 @@ static void send_next(struct stream *s, struct slot *slot, double now, struct ou
     slot->exponent = t->prologues ? t->exponents[slot->fragment - t->first] : t->remark;
     slot->reduction = data < 0 && !s->checked ? NONE : t->reduction;
     slot->in_flight = slot->tries = 1;
-    slot->timeouts = slot->bypass = 0;
+    slot->timeouts = slot->bypass = slot->quiet = 0;
     slot->first_sent_at = now;
     slot->due = due_after(s, now);
     uint8_t *frame = make_contribution(s, slot, s->prefix, out);

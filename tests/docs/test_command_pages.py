@@ -16,7 +16,7 @@ def test_pages_show_every_command_and_option() -> None:
     for line in page.splitlines():
         if line.startswith("| `"):
             assert len(re.findall(r"(?<!\\)\|", line)) == 5, line
-    assert "| `--dtype` | `float32`, `int32` |" in page
+    assert "| `--results` | `replicated`, `unicast` |" in page
     keys = configuration_page()
     assert "| `tls-key` | a path in quotes |" in keys
     assert "| `lanes` | a whole number |" in keys

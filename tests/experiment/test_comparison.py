@@ -52,7 +52,7 @@ def test_hosts_that_forward_need_no_switch() -> None:
 
 
 def test_an_embedding_is_compared_by_its_options() -> None:
-    """Both trees over the two spines at once, or the first of them ([002])."""
+    """Both trees over the two spines at once, or the first of them ([002][])."""
     asked = Comparison(
         *("leaf-spine:2x2", (1_000_000,), (), ("embedding", "in-network")),
         link_rate=4e7,
