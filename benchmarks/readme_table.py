@@ -48,7 +48,7 @@ def _lines(results: Path) -> Iterator[str]:
         "bytes on every link, compared with the prediction",
         f"different on {', '.join(differing)}" if differing else "equal, to the byte",
     )
-    switch = _only(rows("switch"), engine="embedded", lanes=256, fan_in=8)
+    switch = _only(rows("switch"), engine="embedded", lanes=256, wire_bits=32, fan_in=8)
     yield _line(
         "embedded switch, 256 values a packet, fan-in 8, one core",
         f"{_rounded(switch['packets_per_second'])} packets/s",

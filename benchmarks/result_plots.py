@@ -93,7 +93,7 @@ def _sharded(rows: Sequence[Row]) -> Iterator[Bar]:
 def _switch(rows: Sequence[Row]) -> Iterator[Bar]:
     for row in rows:
         rate = row["packets_per_second"]
-        name = f"{row['engine']}, {row['lanes']} lanes, fan-in {row['fan_in']}"
+        name = f"{row['engine']}, {row['lanes']} lanes, {row['wire_bits']} bits a value"
         yield Bar(name, rate, f"{rate:,}", _colour(row["engine"]))
 
 

@@ -37,6 +37,7 @@ from benchmarks.report import Rows, arguments, run_benchmarks
 from hopsum.collectives.plan import DataType
 from hopsum.experiment.description import Engine
 from hopsum.mininet_topos.loader import why_unavailable
+from hopsum.protocol.wire import Width
 
 Measure = Callable[[float, Path], Rows]
 """Called with the seconds of a measurement, and a folder for files."""
@@ -47,13 +48,14 @@ def _joined(parts: Iterable[Iterable[dict[str, Any]]]) -> Rows:
 
 
 def measure_switches(seconds: float, folder: Path) -> Rows:
-    """Measure the embedded switch, and BMv2 if installed, with both lane counts of the goals."""
+    """Measure the embedded switch, and BMv2 if installed, by lanes and bits of a value."""
     engines = [Engine.EMBEDDED]
     if shutil.which("simple_switch_grpc") and shutil.which("p4c"):
         engines.append(Engine.BMV2)
+    shapes = [*((256, width) for width in Width), (32, Width.WIDTH_32)]
     return [
-        switch_rate.measure(engine, lanes, seconds, folder)
-        for engine, lanes in product(engines, (256, 32))
+        switch_rate.measure(engine, *shape, seconds, folder)
+        for engine, shape in product(engines, shapes)
     ]
 
 

@@ -35,7 +35,7 @@ from hopsum.network.model import Network
 from hopsum.planning.model.placement import place
 from hopsum.planning.model.request import PlanRequest
 from hopsum.planning.registry import plan_job
-from hopsum.protocol.wire import Address, Header, Kind, frame_template, frame_view
+from hopsum.protocol.wire import Address, Header, Kind, Width, frame_template, frame_view
 
 CHILDREN = 8
 WINDOW = 256
@@ -118,10 +118,11 @@ def aggregating_switch(
     threads: int = 1,
     ring: int | None = None,
     stem: str = "hsb",
+    width: Width = Width.WIDTH_32,
 ) -> Iterator[Load]:
     """Provide a switch that runs hopsum.p4, with its rules and the sockets of its hosts.
 
-    `threads` and `ring`: see `switch_process`.
+    `threads` and `ring`: see `switch_process`. `width`: of the values in contributions.
     """
     network = load_network(f"star:{CHILDREN}")
     placement = place(network, CHILDREN)
@@ -146,15 +147,17 @@ def aggregating_switch(
         ports = {n: PacketPort(pair[1]) for n, pair in enumerate(pairs, start=1)}
         sink = ports[network.port("s1", plan.trees[0].server)]
         hops = len(plan.trees[0].up[0])
-        yield Load(switch, plan, ports, contributions(network, plan), sink, hops)
+        yield Load(switch, plan, ports, contributions(network, plan, width), sink, hops)
         for port in ports.values():
             port.close()
 
 
-def measure(engine: Engine, lanes: int, seconds: float, folder: Path) -> dict[str, Any]:
-    """Measure packets per second, with `lanes` values per packet."""
+def measure(
+    engine: Engine, lanes: int, width: Width, seconds: float, folder: Path
+) -> dict[str, Any]:
+    """Measure packets per second, of packets with values of a width in `lanes`."""
     window = WINDOW if engine is Engine.EMBEDDED else 32
-    with aggregating_switch(engine, lanes, folder, window) as load:
+    with aggregating_switch(engine, lanes, folder, window, width=width) as load:
         if engine is Engine.EMBEDDED:
             os.sched_setaffinity(0, {CPU_HOSTS})
         try:
@@ -166,6 +169,7 @@ def measure(engine: Engine, lanes: int, seconds: float, folder: Path) -> dict[st
     return {
         "engine": engine.value,
         "lanes": lanes,
+        "wire_bits": width.bits,
         "fan_in": CHILDREN,
         "packets_per_second": round(rate),
         "switch_cpu": round(busy, 2),
@@ -178,7 +182,7 @@ def cpu_seconds(pid: int) -> float:
     return time.clock_gettime(~pid << 3 | 2)
 
 
-def contributions(network: Network, plan: JobPlan) -> dict[int, Frames]:
+def contributions(network: Network, plan: JobPlan, width: Width) -> dict[int, Frames]:
     """Return a window of frames of each worker, by the switch's port."""
     tree = plan.trees[0]
     server = network.hosts[tree.server]
@@ -186,7 +190,7 @@ def contributions(network: Network, plan: JobPlan) -> dict[int, Frames]:
     frames: dict[int, Frames] = {}
     for worker, name in enumerate(plan.workers):
         host = network.hosts[name]
-        header = Header(Kind.CONTRIBUTION, plan.job, 0, plan.epoch, 0, worker=worker)
+        header = Header(Kind.CONTRIBUTION, plan.job, 0, plan.epoch, 0, worker=worker, width=width)
         template = frame_template(
             Address(host.mac_bytes, host.ip_bytes), there, header, tree.up[worker], plan.lanes
         )
