@@ -46,7 +46,7 @@ LOGGER = logging.getLogger("hopsum-agent")
 
 NAME = "@hopsum-agent"
 """Default address of a host's agent; `@`: in the abstract namespace."""
-VERSION = 7
+VERSION = 8
 MESSAGE_BYTES = 1 << 17
 MOST_CONNECTIONS = 256
 MOST_OF_USER = 64
@@ -105,7 +105,7 @@ class Request:
     higher exponent byte (`hopsum.host_agent.numbers`), of the finite ones where others are PASSED.
     `fault`: what is wrong with an element, one of FAULTS, and its index. `reduction`: one of
     REDUCTIONS. `target`: ALL, PARTS or from ROOT on, of a sum the ranks that it is for, of a copy
-    those whose values all get.
+    those whose values all get. `type`: one of TYPES; empty: that of the tensor.
     """
 
     kind: str
@@ -115,6 +115,13 @@ class Request:
     fault: tuple[str, int] | None = None
     reduction: str = "sum"
     target: int = ALL
+    type: str = ""
+
+    @property
+    def named_type(self) -> str:
+        """Name of the type of what is summed."""
+        assert self.tensor is not None
+        return self.type or self.tensor.dtype.name
 
 
 class ProcessSocket:
@@ -692,7 +699,10 @@ class _Connection:
         named = "int32" if call.kind == COPY else call.named_type
         memory = self._memories.get(call.memory)
         if named is None:
-            raise _Refused(f"call {number}: type {call.type}: expected 0 or 1: {', '.join(TYPES)}")
+            raise _Refused(
+                f"call {number}: type {call.type}: expected 0 to {len(TYPES) - 1}: "
+                f"{', '.join(TYPES)}"
+            )
         dtype = TYPES[named]
         if memory is None or call.elements * dtype.itemsize > len(memory):
             size = "none of that number" if memory is None else f"{len(memory)} bytes"
@@ -720,7 +730,8 @@ class _Connection:
                 f"{', '.join(FAULTS)}"
             )
         fault = (FAULTS[call.fault - 1], call.element) if call.fault else None
-        if fault and fault[0] == PASSED and (named, reduction) != ("float32", "sum"):
+        floats = dtype == np.float32
+        if fault and fault[0] == PASSED and not (floats and reduction == "sum"):
             raise _Refused(
                 f"call {number}: fault {call.fault} of {reduction} of {dtype}: expected a sum of "
                 "float32 where values that are not finite are to be in the result"
@@ -730,7 +741,8 @@ class _Connection:
                 f"call {number}: magnitude {call.magnitude}, element {call.element} of "
                 f"{call.elements}: expected at most 2^31, and one of the elements"
             )
-        return Request(kind, number, tensor, call.magnitude, fault, reduction, call.target)
+        request = kind, number, tensor, call.magnitude, fault, reduction, call.target
+        return Request(*request, named)
 
     def _is_target(self, kind: str, call: CallPacket) -> bool:
         """Return whether a call's elements can be whose it says."""

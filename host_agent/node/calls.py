@@ -9,9 +9,17 @@ import numpy as np
 from hopsum.host_agent import process_calls
 from hopsum.host_agent.io.process_socket import Request
 from hopsum.host_agent.node.reductions import COMBINED_BY, encoding
-from hopsum.host_agent.process_calls import ALL, PARTS, REDUCTIONS, ROOT, TYPES
+from hopsum.host_agent.process_calls import (
+    ALL,
+    MODULO,
+    NARROW,
+    PARTS,
+    REDUCTIONS,
+    ROOT,
+    TYPES,
+)
 from hopsum.host_agent.sure_calls import ExpectedCall
-from hopsum.protocol.wire import Reduction
+from hopsum.protocol.wire import Reduction, Width
 
 BARRIER, LEAVE, COPY = 1, 2, 3
 _WAYS = {
@@ -22,8 +30,9 @@ _WAYS = {
 }
 """Codes of operations, by reduction and type."""
 _NAMES = {code: way for way, code in _WAYS.items()}
-_CODES = {(reduction, TYPES[dtype]): code for (reduction, dtype), code in _WAYS.items()}
 SUM_INT, SUM_FLOAT = _WAYS["sum", "int32"], _WAYS["sum", "float32"]
+_WIDTHS = {_WAYS["sum", NARROW]: Width.WIDTH_16, _WAYS["sum", MODULO]: Width.WIDTH_8}
+_SUMS_OF_FLOATS = SUM_FLOAT, _WAYS["sum", NARROW]
 _KINDS = {BARRIER: "barrier", LEAVE: "leave"} | {
     code: f"{reduction} of {dtype}" for (reduction, dtype), code in _WAYS.items()
 }
@@ -75,6 +84,16 @@ class CallSpec(NamedTuple):
         return _SUBMITTED_AS[self.code]
 
     @property
+    def width(self) -> Width | None:
+        """Width of values in packets, if not 32 bits; there are no small calls of these."""
+        return _WIDTHS.get(self.code)
+
+    @property
+    def sums_floats(self) -> bool:
+        """Whether floats are summed, so that magnitudes are exponent bytes."""
+        return self.code in _SUMS_OF_FLOATS
+
+    @property
     def reduction(self) -> Reduction | None:
         """Reduction in the switches, if not sums: what is copied is combined with zeros."""
         return _COMBINED_BY.get(self.code)
@@ -87,7 +106,7 @@ class CallSpec(NamedTuple):
         if self.code == BARRIER:
             return ExpectedCall(process_calls.BARRIER, combined=combined)
         way = _NAMES.get(self.code)
-        if way is None or self.target != ALL:
+        if way is None or self.target != ALL or self.width is not None:
             return None
         reduction, dtype = way
         return ExpectedCall(
@@ -119,5 +138,5 @@ def wanted(request: Request) -> CallSpec:
         return CallSpec(BARRIER if request.kind == "barrier" else LEAVE, 0)
     code = COPY
     if request.kind == "sum":
-        code = _CODES[request.reduction, request.tensor.dtype]
+        code = _WAYS[request.reduction, request.named_type]
     return CallSpec(code, len(request.tensor), request.target)

@@ -67,6 +67,7 @@ class Prediction:
         integers = alone or self.wanted.elements <= small
         return (
             self.times >= SURE
+            and self.wanted.width is None
             and (self.wanted.values or self.wanted.code == BARRIER)
             and integers
             and self._is_within(GUESSED_BYTES)

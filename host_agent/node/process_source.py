@@ -81,7 +81,7 @@ from hopsum.host_agent.process_calls import FAULTS, PASSED
 from hopsum.host_agent.segment import Remark, Tensor
 from hopsum.host_agent.sure_calls import InFlightCall, SureCalls
 from hopsum.host_agent.workload import CheckedWorkload, Verdict
-from hopsum.protocol.wire import LANES_DEFAULT, Reduction
+from hopsum.protocol.wire import LANES_DEFAULT, Reduction, Width
 
 WORDS = 4
 """Words per rank and call in a check: `CallSpec.word`, elements, index of a fault, magnitude."""
@@ -235,7 +235,15 @@ class ProcessSource:
         name = self._name(kind, what)
         way = self._way(kind, what, len(tensor))
         remark = what.remark if isinstance(what, _Call) and kind == _SURE else None
-        return NamedTensor(name, tensor, way.reduction, remark, way.ranges)
+        width = self._width(kind, what)
+        if width is Width.WIDTH_8:
+            tensor = tensor.astype(np.int8)
+        return NamedTensor(name, tensor, way.reduction, remark, way.ranges, width)
+
+    def _width(self, kind: str, what: _Call | _Pack) -> Width | None:
+        """Return the width of a tensor's values in packets, if not 32 bits."""
+        agreed = self._wanted_by(kind, what) if kind in (_VALUES, _GUESS) else None
+        return None if agreed is None else agreed.width
 
     def _name(self, kind: str, what: _Call | _Pack) -> str:
         """Return the name of a tensor that is submitted now."""
@@ -377,7 +385,7 @@ class ProcessSource:
 
     def _magnitude(self, request: Request, asked: CallSpec) -> int:
         """Return the magnitude of int32 values, or the exponent byte of float32."""
-        if asked.code != SUM_FLOAT:
+        if not asked.sums_floats:
             return min(request.magnitude, MOST)
         passed = request.fault is not None and request.fault[0] == PASSED
         if request.fault is not None and not passed:
@@ -392,7 +400,7 @@ class ProcessSource:
         return int(exponent_codes(tensor, asked.elements, "tensor")[0])
 
     def _small(self, agreed: CallSpec) -> bool:
-        return 0 < agreed.elements <= self._packed_elements
+        return 0 < agreed.elements <= self._packed_elements and agreed.width is None
 
     def _is_made(self, call: _Call, guess: CallSpec) -> bool:
         """Whether all ranks here make the call guessed, with values that can be summed."""
@@ -423,15 +431,17 @@ class ProcessSource:
 
         If so of each host's, then of all.
         """
-        if agreed.code == SUM_FLOAT:
+        if agreed.sums_floats:
             return not excess_bits(magnitudes, self._most_here)
-        return max(magnitudes) * len(self._ranks) <= MOST
+        return agreed.width is not None or max(magnitudes) * len(self._ranks) <= MOST
 
     # -- what comes back
 
     def finish(self, name: str, result: Tensor, now: float) -> None:
         """Process the sum of a tensor."""
         kind, call = self._submitted.pop(name)
+        if result.dtype == np.int8:
+            result = result.astype(np.int32)
         if isinstance(call, _Pack):
             self._unpack(call, result)
             return
@@ -609,7 +619,7 @@ class ProcessSource:
         elif agreed.reduction is None and self._small(agreed):
             return True
         else:
-            if agreed.code == SUM_FLOAT:
+            if agreed.sums_floats:
                 call.excess = excess_bits(magnitudes, self._most_here)
             self._ready.append((_VALUES, call, self._combined(call, call.tensors)))
         return False

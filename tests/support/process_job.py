@@ -15,7 +15,7 @@ from hopsum.host_agent.node.process_source import MOST, ProcessSource
 from hopsum.host_agent.node.roots import roots_of
 from hopsum.host_agent.numbers import exponent_codes
 from hopsum.host_agent.process_calls import ALL, PASSED, CallPacket
-from hopsum.protocol.wire import LANES_DEFAULT, ROOT_REDUCTIONS, Reduction
+from hopsum.protocol.wire import LANES_DEFAULT, ROOT_REDUCTIONS, Reduction, Width
 
 SWITCHES: dict[Reduction | None, np.ufunc] = {
     None: np.add,
@@ -43,9 +43,16 @@ class Process:
         self._calls = 0
 
     def sum(
-        self, values: Any, reduction: str = "sum", target: int = ALL, *, passes: bool = False
+        self,
+        values: Any,
+        reduction: str = "sum",
+        target: int = ALL,
+        *,
+        passes: bool = False,
+        kind: str = "",
     ) -> int:
-        """Call for a sum; `passes`: values that are not finite go into it."""
+        """Call for a sum; `passes`: values that are not finite go into it; `kind`: type, if not
+        the tensor's."""
         tensor = np.array(values)
         finite = np.isfinite(tensor)
         fault, magnitude = None, 0
@@ -61,7 +68,8 @@ class Process:
             fault = ("nan", int(np.argmin(finite)))
         elif tensor.size:
             magnitude = int(exponent_codes(tensor, tensor.size, "")[0])
-        self.asked.append(Request("sum", self._calls, tensor, magnitude, fault, reduction, target))
+        request = self._calls, tensor, magnitude, fault, reduction, target, kind
+        self.asked.append(Request("sum", *request))
         return self._called(tensor)
 
     def copy(self, values: Any, target: int) -> int:
@@ -159,6 +167,7 @@ class Job:
         self.kinds: set[str] = set()
         """The operations that sources submit for them."""
         self.reductions: set[Reduction | None] = set()
+        self.widths: set[Width | None] = set()
         self.for_all = 0
         """How many tensors were for all hosts."""
         self.random = random or Random(0)
@@ -191,6 +200,7 @@ class Job:
                     for each in tensors
                 }
                 assert len(shapes) == 1, "they do not sum the same"
+                assert len({each.width for each in tensors}) == 1, "they do not send the same"
                 remarks = [each.remark for each in tensors if each.remark is not None]
                 assert len(remarks) in (0, len(tensors)), "they do not remark the same"
                 for remark in remarks:
@@ -199,6 +209,7 @@ class Job:
                 self.types.append((first.tensor.dtype.name, len(first.tensor)))
                 self.kinds.add(_kind(first))
                 self.reductions.add(first.reduction)
+                self.widths.add(first.width)
                 self.for_all += first.reduction not in ROOT_REDUCTIONS
                 self._combine(tensors)
                 for source, each in zip(self._sources, tensors, strict=True):
@@ -243,6 +254,8 @@ def combine(arrays: Sequence[Any], results: Sequence[Any], reduction: Reduction 
     exact = SWITCHES[reduction or None].reduce([array.astype(wide) for array in arrays])
     if reduction:
         assert arrays[0].dtype == np.int32
+    elif arrays[0].dtype == np.int8:
+        exact = np.add.reduce(arrays, dtype=np.int8)
     elif arrays[0].dtype == np.int32:
         assert np.abs(exact).max(initial=0) <= MOST + 1, "the switches overflow"
     for result in results:

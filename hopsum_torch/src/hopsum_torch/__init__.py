@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from hopsum_torch.names import DEVICES, NAME
 
 if TYPE_CHECKING:
+    from hopsum_torch.compression import compress_hook
     from hopsum_torch.options import Options
 
-__all__ = ["Options", "register"]
+__all__ = ["Options", "compress_hook", "register"]
 
 
 def register() -> None:
@@ -26,11 +27,15 @@ def register() -> None:
 
 def __getattr__(name: str) -> Any:
     # PyTorch imports this module, and has no options of backends before it is imported itself.
-    if name != "Options":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from hopsum_torch.options import Options
+    if name == "Options":
+        from hopsum_torch.options import Options
 
-    return Options
+        return Options
+    if name == "compress_hook":
+        from hopsum_torch.compression import compress_hook
+
+        return compress_hook
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _create(options: Any, backend_options: Any) -> Any:

@@ -25,7 +25,7 @@ from hopsum_torch.turns import Turns
 
 NAME = "@hopsum-agent"
 """Default address of a host's agent, overridden by HOPSUM_AGENT; `@`: an abstract name."""
-VERSION = 7
+VERSION = 8
 MESSAGE_BYTES = 1 << 17
 HELLO_SECONDS = 10.0
 _CREDENTIALS = struct.Struct("iII")
@@ -34,7 +34,6 @@ _CREDENTIALS = struct.Struct("iII")
 ALL, PARTS = "all", "parts"
 """Targets of a call besides a rank: all ranks; equal parts of the tensor, one for each rank."""
 
-_TYPES = {np.dtype(name): code for code, name in enumerate(packets.TYPES)}
 
 LARGE_BYTES = 1 << 18
 """Results of this size or more are copied out in the background, while their rank may compute;
@@ -178,14 +177,18 @@ class AgentClient:
         drain: Callable[[NDArray[Any]], None],
         then: Then,
         prepare: Prepare | None = None,
+        *,
+        narrow: bool = False,
     ) -> None:
         """Sum a tensor of float32 or int32 over all ranks, or reduce it otherwise.
 
-        `reduction`: as the messages name it. `to`: ALL, PARTS or a rank. `drain` copies the result
-        out of shared memory, before `then`. `what`: name of the call in messages. Raises GroupLost,
-        and what `prepare` and `fill` raise.
+        `narrow`: float32 takes 16 bits in packets, int32 is summed modulo 256, in 8. `reduction`:
+        as the messages name it. `to`: ALL, PARTS or a rank. `drain` copies the result out of shared
+        memory, before `then`. `what`: name of the call in messages. Raises GroupLost, and what
+        `prepare` and `fill` raise.
         """
-        head = packets.SUM, _TYPES[dtype], packets.REDUCTIONS.index(reduction)
+        name = packets.NARROW[dtype.name] if narrow else dtype.name
+        head = packets.SUM, packets.TYPES.index(name), packets.REDUCTIONS.index(reduction)
         self._share(what, elements, dtype, head, self._of(to), fill, drain, then, prepare)
 
     def copy(

@@ -29,8 +29,11 @@ elements, the first window of them together) of all ranks, s = ceil(log2 N):
 - float32 where hosts have several ranks, R at most, and tensors of more than 8192 elements: N is
   the number of hosts, 2^e is above the magnitudes of each host's sum, and (R - 1) 2^-24
   (1 + 2^-24) times the sum of all magnitudes comes on top.
-- float16, bfloat16: the same, as they are summed as float32, and one rounding of the result:
-  2^-11 |S| + 2^-25 and 2^-8 |S|. (gloo rounds after every addition.)
+- float32 in 16 bits (`Options.wire_bits`), of more than 8192 elements and up to 16 hosts: c is 1,
+  and 15 takes the place of 31; fragments have 512 elements, and 16 of the first window count as
+  one.
+- float16, bfloat16: as float32 in 16 bits, unless the group has wire_bits 32, and one rounding of
+  the result: 2^-11 |S| + 2^-25 and 2^-8 |S| + 2^-134. (gloo rounds after every addition.)
 - int32: exact. A sum beyond 32 bits is an error at every rank; gloo's wraps.
 - int8, uint8: exact, modulo 256, as gloo's.
 - AVG: the sum's bound divided by N, and 2^-24 of the quotient.
@@ -63,10 +66,11 @@ import torch
 import torch.distributed as dist
 
 from hopsum_torch.agent import ALL, PARTS, AgentClient
+from hopsum_torch.compression import compressed_bits
 from hopsum_torch.errors import NoAgreement
 from hopsum_torch.layouts import any_layout
 from hopsum_torch.names import NAME
-from hopsum_torch.options import PASS, REFUSE, nonfinite_of
+from hopsum_torch.options import PASS, REFUSE, nonfinite_of, wire_bits_of
 from hopsum_torch.profiler import recorded
 from hopsum_torch.rendezvous import Group, attempt_prefix, listed, meet
 from hopsum_torch.tensors import (
@@ -103,8 +107,8 @@ class HopsumGroup(dist.ProcessGroup):
     """The ranks of a group; `gloo` is their gloo backend, which does all if `agent` is None.
 
     `whose`: of a sub-group, added to the names of calls in messages. `observer`: the default
-    group's agent, which names lost ranks where the group has none of its own. `nonfinite`: as of
-    Options.
+    group's agent, which names lost ranks where the group has none of its own. `nonfinite`,
+    `wire_bits`: as of Options.
     """
 
     def __init__(
@@ -116,12 +120,14 @@ class HopsumGroup(dist.ProcessGroup):
         whose: str = "",
         observer: AgentClient | None = None,
         nonfinite: str = REFUSE,
+        wire_bits: int | None = None,
     ) -> None:
         super().__init__(rank, size)
         self._agent = agent
         self._observer = agent or observer
         self._whose = whose
         self._nonfinite = nonfinite
+        self._wire_bits = wire_bits
         self._gloo = gloo
         self._numbers = itertools.count()
         # A method that is not overridden dispatches to the backend of the tensor's device.
@@ -243,8 +249,11 @@ class HopsumGroup(dist.ProcessGroup):
         for place, part in enumerate(parts):
             which = f", tensor {place}" if len(parts) > 1 else ""
             what = f"{name}{which} ({part})"
-            passes = self._nonfinite == PASS
-            reduce(agent, what, part, reduction, divisor, work.ended, passes=passes)
+            reduce(
+                *(agent, what, part, reduction, divisor, work.ended),
+                passes=self._nonfinite == PASS,
+                wire_bits=compressed_bits() or self._wire_bits,
+            )
         return work
 
     @recorded
@@ -431,6 +440,7 @@ def create(options: Any, given: Any = None) -> HopsumGroup:
     numbers, world = options.global_ranks_in_group, dist.GroupMember.WORLD
     parent = world if numbers and isinstance(world, HopsumGroup) else None
     nonfinite = nonfinite_of(given, None if parent is None else parent._nonfinite)
+    wire_bits = wire_bits_of(given, None if parent is None else parent._wire_bits)
     rank, size = options.group_rank, options.group_size
     gloo_options = dist.ProcessGroupGloo._Options()
     gloo_options._timeout = options.timeout
@@ -444,7 +454,7 @@ def create(options: Any, given: Any = None) -> HopsumGroup:
     observer = None if parent is None else parent._agent
     agent = _find_agent(store, options, observer, nonfinite)
     whose = f" of ranks {listed(numbers)}" if numbers else ""
-    return HopsumGroup(rank, size, gloo, agent, whose, observer, nonfinite)
+    return HopsumGroup(rank, size, gloo, agent, whose, observer, nonfinite, wire_bits)
 
 
 def _find_agent(

@@ -42,6 +42,9 @@ _OF_INTEGERS = (
 _NANS = {"max": 0x7FC00000, "min": 0xFFC00000 - (1 << 32)}
 """The bits of a NaN that is in every maximum, or minimum: the agent compares bits
 (docs/agent-socket.md)."""
+NARROW_ELEMENTS = 1 << 13
+"""Sums of more elements than this may take fewer bits in packets: the agents let smaller ones share
+packets, as integers of 32 bits."""
 MOST_ELEMENTS = (1 << 31) - 1
 """Maximum size of a tensor through the switches; a longer one goes over gloo."""
 LEAST_RANKS = 3
@@ -144,11 +147,12 @@ def reduce(
     then: Callable[[Exception | None], None],
     *,
     passes: bool = False,
+    wire_bits: int | None = None,
 ) -> None:
     """Start to reduce a part; its result is divided by `divisor`, if given.
 
     `reduction`: as `in_switches` returns it. `passes`: values that are not finite are in the
-    result. `then` is called in the end. Raises GroupLost.
+    result. `wire_bits`: see `is_narrow`. `then` is called in the end. Raises GroupLost.
     """
     dtype = part.sources[0].dtype
     summed = SUMMED_AS[dtype]
@@ -192,7 +196,22 @@ def reduce(
         part.take(shared)
 
     words = np.dtype(np.float32 if summed == torch.float32 else np.int32)
-    agent.sum(what, part.elements, words, reduction, part.to, fill, drain, then, pinning(sources))
+    narrow = reduction == "sum" and is_narrow(dtype, part.elements, wire_bits)
+    call = part.elements, words, reduction, part.to, fill, drain, then, pinning(sources)
+    agent.sum(what, *call, narrow=narrow)
+
+
+def is_narrow(dtype: torch.dtype, elements: int, wire_bits: int | None) -> bool:
+    """Return whether values of a sum take fewer than 32 bits in packets.
+
+    `wire_bits`: 32: those of 8 bits alone do; 16: those of float32 do, too; None: those of the
+    types of 16 and 8 bits.
+    """
+    if elements <= NARROW_ELEMENTS or dtype == torch.int32:
+        return False
+    if dtype in (torch.int8, torch.uint8):
+        return True
+    return wire_bits == 16 or (wire_bits is None and dtype != torch.float32)
 
 
 def broadcast(
