@@ -17,10 +17,12 @@ SOURCES = Path(__file__).resolve().parent / "src"
 MANUAL = "from hopsum.cli.main import main; main()"
 COMPILE = """
 import shutil
-from hopsum.host_agent.datapath.library import compile_program, packaged, program
-shutil.copy(compile_program(program()), packaged())
+from hopsum.host_agent.datapath.library import datapath, program
+from hopsum.simulation.compiled.library import network
+for each in (datapath(program()), network()):
+    shutil.copy(each.shared(), each.packaged())
 """
-COMPILED = "hopsum/host_agent/datapath/datapath-*.so"
+COMPILED = "hopsum/*/*/*.so"
 
 
 class BuildWithGenerated(build_py):

@@ -239,7 +239,7 @@ def shares(case: Case, stop: float) -> dict[str, float]:
         connect(simulation, network, number, ends)
     meter = Meter(case.link, stop)
     simulation.world.observers = (meter,)
-    simulation.world.run(lambda: simulation.world.queue.now >= stop, 2 * stop)
+    simulation.world.run_until(stop)
     capacity = RATE * (stop - START) / 8
     return {name: count / capacity for name, count in sorted(meter.bytes.items())}
 

@@ -29,15 +29,18 @@ Fields = list[tuple[str, Any]]
 
 
 def c_fields(
-    file: str, name: str, nested: Mapping[str, type[ctypes.Structure]] | None = None
+    file: str,
+    name: str,
+    nested: Mapping[str, type[ctypes.Structure]] | None = None,
+    package: str = "hopsum.host_agent",
 ) -> Fields:
     """Return names and ctypes of the fields of `struct name`, in order, for `_fields_`.
 
-    `file`: below `hopsum.host_agent`. `nested`: structures by name that are fields as a whole; of
+    `file`: below `package`. `nested`: structures by name that are fields as a whole; of
     others the fields stand in place of the structure. Pointers are addresses (`c_void_p`). Raises
     ValueError for a structure or type that is not known.
     """
-    text = _text(file)
+    text = _text(package, file)
     found = re.search(_STRUCTURE.format(name), text, re.DOTALL | re.MULTILINE)
     if found is None:
         raise ValueError(f"{file} has no struct {name}")
@@ -51,7 +54,8 @@ def c_fields(
             continue
         if whole := _NESTED.fullmatch(words):
             known = (nested or {}).get(whole[1])
-            fields += [(whole[2], known)] if known else c_fields(file, whole[1], nested)
+            inside = [(whole[2], known)] if known else c_fields(file, whole[1], nested, package)
+            fields += inside
             continue
         declared = _NAMES.fullmatch(words)
         if declared is None:
@@ -66,5 +70,5 @@ def c_fields(
 
 
 @cache
-def _text(file: str) -> str:
-    return resources.files("hopsum.host_agent").joinpath(file).read_text()
+def _text(package: str, file: str) -> str:
+    return resources.files(package).joinpath(file).read_text()

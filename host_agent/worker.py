@@ -328,6 +328,10 @@ class Worker:
         self._release(now)
         return sent
 
+    def give_back(self, tree: int, frames: Sequence[Frames]) -> None:
+        """Send frames that the flow of a tree has made, with what the worker makes next."""
+        self._outputs[tree] += frames
+
     def expect(self, calls: SureCalls | None) -> None:
         """Let flows take calls of a process while no other call is open; see `taken`."""
         self._expected = calls

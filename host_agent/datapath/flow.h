@@ -26,6 +26,8 @@ struct flow {
     /* Take a call that may wait at a process's socket, if this flow expects it. Returns whether there was one. NULL:
      * no process calls. */
     int (*call)(struct flow *, double now, struct output *out);
+    /* Say anew when timers are due: streams of one worker share when results have come. NULL: no timers. */
+    void (*publish)(struct flow *);
     /* Job << 8 | tree; frames that one call may make. */
     int64_t key, most_output;
     /* When timers are due; how many frames may wait for one another; whether Python has something to do now; and

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import threading
 from functools import cache
 from importlib import resources
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 from hopsum.host_agent import codec
+from hopsum.host_agent.c_library import CLibrary
 from hopsum.host_agent.c_structures import c_fields
 from hopsum.host_agent.codec import Frames, Matcher, group_by_length
 from hopsum.host_agent.congestion import LEAST_WINDOW, NO_QUEUE
@@ -34,7 +33,6 @@ from hopsum.protocol.wire import (
     Width,
     carries_lanes,
 )
-from p4switch.packet_io.compile import FLAGS, compile_shared
 
 STRIDE = 2048
 """Bytes of a row for a frame: above the 1514 of a full Ethernet frame."""
@@ -47,7 +45,7 @@ def _bare(*, up: bool) -> int:
     return sum([1 << each for each in Reduction if not carries_lanes(each, up=up)])
 
 
-_CONSTANTS = {
+CONSTANTS = {
     "FIRST": codec.FIRST,
     "LAST": codec.LAST,
     "KIND": codec.KIND_AT,
@@ -97,15 +95,12 @@ _TEXTS = (
     *("server.c", "stream.c", "calls.c", "stream_flow.c", "root.c"),
 )
 """One program, in this order."""
-_EXACT = ("-fno-math-errno", "-ffp-contract=off")
-"""Flags with which numbers are the same with every compiler, to the last bit."""
-_STRICT = ("-Wall", "-Wextra", "-Werror", "-Wno-unused-function")
 
 
 def program() -> str:
     """Return the text of the compiled data path."""
     here = resources.files("hopsum.host_agent.datapath")
-    text = "".join(f"#define {name} {value}\n" for name, value in _CONSTANTS.items())
+    text = "".join(f"#define {name} {value}\n" for name, value in CONSTANTS.items())
     return text + "".join([here.joinpath(name).read_text() for name in _TEXTS])
 
 
@@ -156,38 +151,20 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 """Types of the result of each function, and of its arguments."""
 
 
-def _load(path: Path) -> ctypes.PyDLL:
-    loaded = ctypes.PyDLL(str(path))  # calls are too short to let other threads run
-    for name, (result, *arguments) in _FUNCTIONS.items():
-        function = getattr(loaded, name)
-        function.restype, function.argtypes = result, arguments
-    return loaded
-
-
-def compile_program(text: str) -> Path:
-    """Return the shared object of a program of this kind. Raises NoCompilerError."""
-    return compile_shared("datapath", text, (*FLAGS, "-O3", *_EXACT, *_STRICT))
+def datapath(text: str) -> CLibrary:
+    """Return a program of this kind."""
+    return CLibrary("hopsum.host_agent.datapath", "datapath", text, _FUNCTIONS)
 
 
 def compiled(text: str) -> ctypes.PyDLL:
     """Return a program of this kind, compiled. Raises NoCompilerError."""
-    return _load(compile_program(text))
-
-
-def packaged() -> Path:
-    """Return where a wheel has the shared object of this program, if it has one (setup.py)."""
-    digest = hashlib.sha256(program().encode()).hexdigest()[:16]
-    return Path(str(resources.files("hopsum.host_agent.datapath"))) / f"datapath-{digest}.so"
+    return datapath(text).load()
 
 
 @cache
 def library() -> ctypes.PyDLL:
-    """Return the compiled data path: a wheel's own, or one that is compiled for this machine.
-
-    Raises NoCompilerError.
-    """
-    path = packaged()
-    return _load(path) if path.exists() else compiled(program())
+    """Return the compiled data path. Raises NoCompilerError."""
+    return compiled(program())
 
 
 class OutputRows(ctypes.Structure):

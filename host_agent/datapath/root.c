@@ -106,6 +106,11 @@ static void publish_root(struct root *r)
     r->flow.finished = r->stream->flow.finished;
 }
 
+static void publish_root_flow(struct flow *flow)
+{
+    publish_root((struct root *)flow);
+}
+
 static uint32_t receive_at_root(struct flow *flow, const uint8_t *frames, uint32_t n, uint32_t length, uint64_t stride,
                                 double now, struct output *out)
 {
@@ -145,6 +150,7 @@ void root_enter(struct root *r, struct calls *calls)
     stream_enter(r->stream, calls);
     r->flow.receive = receive_at_root;
     r->flow.tick = tick_at_root;
+    r->flow.publish = publish_root_flow;
     r->flow.call = calls ? call_at_root : NULL;
     r->flow.key = r->server->flow.key;
     r->flow.most_output = 1;

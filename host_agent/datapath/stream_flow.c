@@ -7,6 +7,11 @@ static void publish(struct stream *s)
     s->flow.finished = s->news;
 }
 
+static void publish_flow(struct flow *flow)
+{
+    publish((struct stream *)flow);
+}
+
 static uint32_t receive_in_flow(struct flow *flow, const uint8_t *frames, uint32_t n, uint32_t length,
                                 uint64_t stride, double now, struct output *out)
 {
@@ -39,6 +44,7 @@ void stream_enter(struct stream *s, struct calls *calls)
     s->calls = calls;
     s->flow.receive = receive_in_flow;
     s->flow.tick = tick_in_flow;
+    s->flow.publish = publish_flow;
     s->flow.call = calls ? call_in_flow : NULL;
     s->flow.most_output = s->most_output;
     s->flow.sent_bytes = 0;

@@ -8,7 +8,7 @@ whose level has been set carry it in the IP ToS byte, for the queues of switches
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Protocol, runtime_checkable
@@ -33,6 +33,14 @@ class Marking(Protocol):
         """Set the IP ToS byte of future frames."""
 
 
+@runtime_checkable
+class Streaming(Protocol):
+    """Interface of machines whose flows have news (Worker)."""
+
+    def give_back(self, tree: int, frames: Sequence[Frames]) -> None:
+        """Send frames that the flow of a tree has made."""
+
+
 @dataclass(slots=True)
 class _Queue:
     machine: Machine
@@ -49,9 +57,12 @@ class TrafficPriority:
         self._last: list[Frames] = []
         self.foreign = 0
         """Number of frames of jobs that are not here."""
+        self.changed: Callable[[], None] = _nothing
+        """Called before a machine comes or goes."""
 
     def add(self, job: int, machine: Machine) -> None:
         """Add a job's machine."""
+        self.changed()
         self._queues[job] = _Queue(machine)
         if job in self._levels:
             self.set_level(job, self._levels[job])
@@ -61,6 +72,7 @@ class TrafficPriority:
 
         Its pending frames are still sent.
         """
+        self.changed()
         queue = self._queues.pop(job, None)
         if queue is not None:
             self._last += queue.machine.take_output()
@@ -112,6 +124,12 @@ class TrafficPriority:
         """Leave frames and timers to flows until `leave`; return their addresses (flow.h)."""
         return [flow for queue in self._queues.values() for flow in queue.machine.enter()]
 
+    def give_back(self, flow: int, frames: Sequence[Frames]) -> None:
+        """Let a flow's stream, of job << 8 | tree, send frames that the flow has made."""
+        machine = self._queues[flow >> 8].machine
+        assert isinstance(machine, Streaming)
+        machine.give_back(flow & 0xFF, frames)
+
     def leave(self, now: float) -> int:
         """Take over what the flows have done; return the bytes that they have sent."""
         total = 0
@@ -146,6 +164,10 @@ class TrafficPriority:
                 queue.sent_bytes += sum(batch.nbytes for batch in batches)
                 waiting.setdefault(queue.level, []).append(batches)
         return last + [frames for level in sorted(waiting) for frames in _in_turns(waiting[level])]
+
+
+def _nothing() -> None:
+    pass
 
 
 def _in_turns(jobs: Sequence[list[Frames]]) -> Iterator[Frames]:

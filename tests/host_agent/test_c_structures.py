@@ -41,7 +41,7 @@ class Inner(ctypes.Structure):
 
 @pytest.fixture
 def text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(c_structures, "_text", lambda _: TEXT)
+    monkeypatch.setattr(c_structures, "_text", lambda *_: TEXT)
 
 
 @pytest.mark.usefixtures("text")
@@ -59,7 +59,7 @@ def test_what_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         c_fields("x.c", "other")
     for line in ("long number;", "struct inner other[3];"):
         monkeypatch.setattr(
-            c_structures, "_text", lambda _, said=line: f"struct a {{\n{said}\n}};\n"
+            c_structures, "_text", lambda *_, said=line: f"struct a {{\n{said}\n}};\n"
         )
         with pytest.raises(ValueError, match="struct a: unknown type in"):
             c_fields("x.c", "a")

@@ -264,7 +264,7 @@ def test_a_job_that_waits_for_a_switch_outlasts_the_deadline_of_its_fragments(
         await exact(cluster, "patient")
 
         # Where no switch is to blame the deadline counts.
-        cluster.world.channels["h1", "s1"].transmit = lambda frame: None  # type: ignore[method-assign]
+        cluster.world.channels["h1", "s1"].cut = True
         await cluster.people.Submit(with_deadline("unheard", 8.0))
         await cluster.until(lambda: state(cluster, "unheard") == JobState.FAILED, "the deadline")
         reason = (await details(cluster, "unheard")).reason

@@ -13,7 +13,7 @@ from hopsum.controller.jobs.sharing import SharingPolicy
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.tos import level_of_tos
 from hopsum.simulation.cluster import VirtualCluster
-from hopsum.simulation.world import Channel
+from tests.support.departures import Departures
 from tests.support.virtual_cluster import all_free, details, exact, run, running, submit
 
 TOS_AT = 15
@@ -82,20 +82,15 @@ def test_short_iterations_have_the_first_level_no_longer_than_ten(tmp_path: Path
     levels: dict[int, set[int]] = {}
 
     async def test(cluster: VirtualCluster) -> None:
-        transmit = Channel.transmit
-
-        def note(channel: Channel, frame: bytes) -> None:
-            source = channel.ends[0]
+        def note(source: str, frame: bytes) -> None:
             if source in ("h1", "h2"):
                 members = cluster.hosts[source].agent.agent.members
                 if 1 in members:
                     levels.setdefault(members[1].round, set()).add(level_of_tos(frame[TOS_AT]))
-            transmit(channel, frame)
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Channel, "transmit", note)
-            await submit(cluster, "a", "h1,h2", rounds=40)
-            await exact(cluster, "a")
+        cluster.world.observers = (Departures(note),)
+        await submit(cluster, "a", "h1,h2", rounds=40)
+        await exact(cluster, "a")
 
     run(tmp_path, "star:3", test)
     assert set().union(*(levels[summed] for summed in range(10))) == {0}

@@ -27,10 +27,11 @@ from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.tos import level_of_tos
 from hopsum.simulation.faults import Faults
 from hopsum.simulation.host import VirtualHost, VirtualHosts
-from hopsum.simulation.world import Channel, World
+from hopsum.simulation.world import World
 from tests.simulation import test_coordinated_training as training
 from tests.simulation.test_all_reduce import OPTIONS, job, make_engine
 from tests.simulation.test_parts import MAKE_ENGINE, NETWORK, WORKERS, mixed
+from tests.support.departures import Departures
 from tests.support.scripted_controller import ScriptedStream
 from tests.support.simulated_jobs import Replan, SimulatedRun, Simulation, roster
 
@@ -184,14 +185,12 @@ def two_jobs(levels: tuple[int, int]) -> tuple[list[float], list[tuple[int, int]
 
     simulation.world.queue.at(0.0, set_levels)
     sent: list[tuple[int, int]] = []
-    channel = simulation.world.channels[plan.workers[0], network.access_switch(plan.workers[0])]
-    transmit = channel.transmit
 
-    def note(frame: bytes) -> None:
-        sent.append((int.from_bytes(frame[46:48], "big"), level_of_tos(frame[TOS_AT])))
-        transmit(frame)
+    def note(source: str, frame: bytes) -> None:
+        if source == plan.workers[0]:
+            sent.append((int.from_bytes(frame[46:48], "big"), level_of_tos(frame[TOS_AT])))
 
-    channel.transmit = note  # type: ignore[method-assign]
+    simulation.world.observers = (Departures(note),)
     simulation.run()
     intervals = [simulation.result(number).intervals for number in (1, 2)]
     ends = [max(end for calls in each for _, end in calls) for each in intervals]
@@ -229,15 +228,12 @@ def test_segments_carry_the_level_of_their_job() -> None:
     # While connections are open.
     simulation.world.queue.at(0.001, set_level)
     levels: dict[str, set[int]] = {}
-    transmit = Channel.transmit
 
-    def note(channel: Channel, frame: bytes) -> None:
-        levels.setdefault(channel.ends[0], set()).add(level_of_tos(frame[TOS_AT]))
-        transmit(channel, frame)
+    def note(source: str, frame: bytes) -> None:
+        levels.setdefault(source, set()).add(level_of_tos(frame[TOS_AT]))
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Channel, "transmit", note)
-        simulation.run()
+    simulation.world.observers = (Departures(note),)
+    simulation.run()
     exact(simulation.result(1), 2 * 5000)
     assert levels[plan.workers[0]] == {level_of_tos(0), 4}
     assert 4 not in levels[plan.workers[1]]
@@ -257,17 +253,14 @@ def test_the_first_iterations_have_the_first_level_until_exactly_then(schedule: 
 
     simulation.world.queue.at(0.0, set_level)
     levels: dict[int, set[int]] = {}
-    transmit = Channel.transmit
 
-    def note(channel: Channel, frame: bytes) -> None:
-        if channel.ends[0] == worker and hosts[worker].agent.members:
+    def note(source: str, frame: bytes) -> None:
+        if source == worker and hosts[worker].agent.members:
             summed = hosts[worker].agent.members[1].round
             levels.setdefault(summed, set()).add(level_of_tos(frame[TOS_AT]))
-        transmit(channel, frame)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Channel, "transmit", note)
-        simulation.run()
+    simulation.world.observers = (Departures(note),)
+    simulation.run()
     exact(simulation.result(1), 6 * 2000)
     # A connection may still have segments of the third tensor.
     last = {0, 4} if schedule else {4}
@@ -321,7 +314,7 @@ def test_a_host_reports_each_of_its_links() -> None:
     world.channels["s2", "h1"].bytes += 500
     world.channels["h1", "s2"].cut = True
     world.queue.at(0.7, lambda: None)
-    world.run(lambda: world.queue.now >= 0.7, 1.0)
+    world.run_until(0.7)
     reports = [
         message.report
         for message in session.take_output()
@@ -363,7 +356,7 @@ def test_a_host_reports_and_obeys_in_virtual_time() -> None:
     session.receive(pb.NodeCommand(priority=pb.Priority(job=1, level=3)))
     assert attended == [1] and set(host.agent.members) == {1}
     world.queue.at(1.2, lambda: None)
-    world.run(lambda: world.queue.now >= 1.2, 2.0)
+    world.run_until(1.2)
     reports = [message.report for message in session.take_output()]
     assert [len(report.interfaces) for report in reports] == [0, 1, 1]
     assert [job_.job for job_ in reports[-1].jobs] == [1]

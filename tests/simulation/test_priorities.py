@@ -26,10 +26,11 @@ from hopsum.planning.model.request import PlanRequest
 from hopsum.planning.registry import plan_job
 from hopsum.protocol.tos import LEVELS, URGENT, tos_of_level
 from hopsum.protocol.wire import Address, Header, Kind, frame_template
+from hopsum.simulation.compiled.library import QUEUE_FRAMES
 from hopsum.simulation.faults import Faults
-from hopsum.simulation.queues import QUEUE_FRAMES, Fifo, PriorityQueues
 from hopsum.simulation.world import Frames, World
 from tests.simulation.test_all_reduce import LANES, make_engine
+from tests.support.departures import Departures
 from tests.support.installed_rules import install, read_outcomes, update
 
 RATE = 1e8
@@ -290,8 +291,11 @@ def test_the_urgent_bit_counts_for_hopsum_packets_only() -> None:
     ours = frame_template(here, here, Header(Kind.REQUEST, 1, 0, 1, 0), (), LANES, URGENT)
     plain = bytearray(ours.tobytes())
     plain[36:38] = (53).to_bytes(2, "big")
-    queues = PriorityQueues(Fifo)
-    for frame in (bytes(plain), ours.tobytes()):
-        assert queues.put(frame)
-    assert queues.take() == ours.tobytes()
-    assert queues.take() == bytes(plain)
+    world, receiver = pair([])
+    departures: list[bytes] = []
+    world.observers = (Departures(lambda source, frame: departures.append(frame)),)
+    for frame in (ours.tobytes(), bytes(plain), ours.tobytes()):
+        world.channels["h1", "h2"].transmit(frame)
+    world.run(lambda: len(receiver.came) == 3, 10.0)
+    # The first was under way when the others came.
+    assert departures == [ours.tobytes(), ours.tobytes(), bytes(plain)]

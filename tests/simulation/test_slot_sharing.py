@@ -83,9 +83,7 @@ class Live:
 
     def wait(self, seconds: float) -> None:
         """Let time pass."""
-        end = self.now + seconds
-        self.world.queue.at(end, lambda: None)
-        self.world.run(lambda: self.now >= end, LIMIT)
+        self.world.run_until(self.now + seconds)
 
     def _do(self, work: Coroutine[object, object, T]) -> T:
         return self._loop.run_until_complete(work)

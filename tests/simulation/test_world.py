@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -17,6 +15,7 @@ from hopsum.simulation.faults import Cut, FaultError, Faults, Reboot
 from hopsum.simulation.stream import StreamMember, segment
 from hopsum.simulation.world import Frames, World
 from p4switch.targets.v1model.engine import Engine
+from tests.support.departures import Departures
 from tests.support.schedules import broadcast_from
 from tests.support.simulated_jobs import simulate_schedule
 
@@ -131,23 +130,6 @@ def test_impossible_faults_are_refused() -> None:
         World(two_hosts(), {}, {}, faults=Faults(reboots=(Reboot("s9", 1.0),)))
 
 
-class Departures:
-    """Frames that h1 sends to h2, in the order in which they leave."""
-
-    def __init__(self) -> None:
-        self.frames: list[bytes] = []
-
-    def left(self, departure: float, source: str, target: str, frame: bytes, lost: Any) -> None:
-        if (source, target) == ("h1", "h2"):
-            self.frames.append(frame)
-
-    def entered(self, *_: Any) -> None:
-        pass
-
-    def handled(self, *_: Any) -> None:
-        pass
-
-
 def test_a_fair_host_serves_its_connections_in_turn() -> None:
     addresses = [Address(host.mac_bytes, host.ip_bytes) for host in two_hosts().hosts.values()]
 
@@ -156,14 +138,15 @@ def test_a_fair_host_serves_its_connections_in_turn() -> None:
 
     def arrivals(fair: bool) -> list[int]:
         agents = {"h1": Sender([]), "h2": Sender([])}
-        departures = Departures()
+        frames: list[bytes] = []
+        departures = Departures(lambda source, frame: frames.append(frame))
         world = World(two_hosts(), {}, agents, fair=fair, observers=[departures])
         channel = world.channels["h1", "h2"]
         for chain in (0, 0, 0, 1, 1, 2):
             channel.transmit(tcp(chain))
         while world.queue.step():
             pass
-        return [frame[37] - tcp(0)[37] for frame in departures.frames]
+        return [frame[37] - tcp(0)[37] for frame in frames]
 
     assert arrivals(fair=False) == [0, 0, 0, 1, 1, 2]
     # The first was under way when the others came.
@@ -190,8 +173,7 @@ def test_a_receiver_that_takes_nothing_stops_its_sender(loss: float) -> None:
     )
     members[0].start(executions[0], 0.0)
     # The other rank is still busy with something else.
-    world.queue.at(2.0, lambda: None)
-    world.run(lambda: world.queue.now >= 2.0, 10)
+    world.run_until(2.0)
     # It asks a few times a second whether there is room, with a segment; what is lost comes again.
     assert 50_000 <= world.channels["h1", "h2"].bytes <= 1.3 * 50_000 + 12 * 1514
     members[1].start(executions[1], world.queue.now)

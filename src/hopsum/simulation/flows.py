@@ -59,7 +59,11 @@ def call(address: int, now: float) -> tuple[bool, list[Frames]]:
 
 
 class VirtualPort:
-    """The flows of a machine, between one `enter` and its `leave`; what they send is kept."""
+    """The flows of a machine, between one `enter` and its `leave`; what they send is kept.
+
+    The world lets them take frames and their timers (`World.flush`); at a host with processes that
+    does `run`.
+    """
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -89,19 +93,17 @@ class VirtualPort:
 
         Return None if they go on; else they have ended, and the frames returned are left.
         """
-        if self._flows is None:
-            addresses = self._machine.enter()
-            self._flows = {Flow.from_address(at).key: at for at in addresses}
+        flows = self.enter()
         taken, finished = 0, False
         for key, count in _runs(frames):
-            if key not in self._flows:
+            if key not in flows:
                 break
-            at = self._flows[key]
+            at = flows[key]
             self._send(at, receive(at, frames[taken : taken + count], now))
             taken += count
             finished |= bool(Flow.from_address(at).finished)
         called = False
-        for at in self._flows.values():
+        for at in flows.values():
             flow = Flow.from_address(at)
             if calls and flow.call:
                 made, output = call(at, now)
@@ -116,6 +118,13 @@ class VirtualPort:
             return None
         self.leave(now)
         return frames[taken:]
+
+    def enter(self) -> dict[int, int]:
+        """Leave frames and timers to flows; return their addresses by job << 8 | tree."""
+        if self._flows is None:
+            addresses = self._machine.enter()
+            self._flows = {Flow.from_address(at).key: at for at in addresses}
+        return self._flows
 
     def leave(self, now: float) -> None:
         """End the flows, if there are any."""

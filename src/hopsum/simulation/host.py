@@ -40,7 +40,7 @@ from hopsum.protocol.wire import Address
 from hopsum.simulation.flows import VirtualPort
 from hopsum.simulation.processes import Door
 from hopsum.simulation.stream import BASE_PORT, PROTOCOL, RECEIVE_BUFFER, TCP_PROTOCOL, StreamMember
-from hopsum.simulation.world import Frames, World
+from hopsum.simulation.world import FlowAgent, Frames, World
 
 GRADIENT_SECONDS = 1e-4
 """Seconds between two gradients of a step that become ready at one worker."""
@@ -103,12 +103,16 @@ class HostClock:
             time = nextafter(time, inf)
         return time
 
+    def reading(self) -> tuple[float, float, float]:
+        """Return what it showed at a virtual time, that time, and its pace since."""
+        return self._shown, self._set_at, self._pace
+
     def drift(self, time: float, pace: float) -> None:
         """Set its rate to `pace` seconds per second from a virtual time on."""
         self._shown, self._set_at, self._pace = self.shows(time), time, pace
 
 
-class VirtualHost:
+class VirtualHost(FlowAgent):
     """Host `name` of the world, and the `Environment` of its agent.
 
     `node`: the host's stream to the controller; `attend`: opens the stream of a job.
@@ -137,6 +141,7 @@ class VirtualHost:
         self._coordinations: dict[int, VirtualCoordination] = {}
         self.agent = HostAgent(self, node)
         self._port = VirtualPort(self.agent.traffic)
+        self.agent.traffic.changed = self._end_flows
         self.door: Door | None = None
         """Where processes meet the agent, once the first of them or a job of theirs has come."""
 
@@ -147,12 +152,35 @@ class VirtualHost:
 
     # -- for the world
 
+    def enter(self) -> tuple[list[int], float | None] | None:
+        """See `FlowAgent`: hosts with processes or TCP take their frames themselves."""
+        if self.door is not None or self._transports:
+            return None
+        flows = self._port.enter()
+        return [*flows.values()], self._others_due
+
+    def reading(self) -> tuple[float, float, float]:
+        """See `FlowAgent`."""
+        return self._clock.reading()
+
+    def finish(self, flow: int, sent: list[Frames], now: float) -> None:
+        """See `FlowAgent`."""
+        self.agent.traffic.give_back(flow, sent)
+        self.advance()
+
+    def _end_flows(self) -> None:
+        """End the flows before machines come or go."""
+        self._port.leave(self.now)
+        self._hosts.world.withdraw(self.name)
+
     def _streams(self) -> list[StreamMember]:
         return [each.stream for of_job in self._transports.values() for each in of_job]
 
     def receive(self, frames: Frames, now: float) -> None:
         """Receive frames: TCP, and frames for the agent."""
         now = self.now
+        if self.door is None:
+            self._port.leave(now)
         others = False
         streams = self._streams()
         if streams:
@@ -182,6 +210,8 @@ class VirtualHost:
     def tick(self, now: float) -> None:
         """Run due timers."""
         now = self.now
+        if self.door is None:
+            self._port.leave(now)
         if self._port.runs and self._goes_on(NO_FRAMES, now):
             others = self._others_due
             if others is None or others > now:

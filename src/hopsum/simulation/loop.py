@@ -89,7 +89,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def _advance(self) -> None:
         """Execute events until one of them makes a callback ready."""
         while not self._ready:
-            if not self.queue.step():
+            if not self.queue.run(self._collect_at):
                 raise SimulationError(self._deadlock())
             if self.queue.processed >= self._collect_at:
                 self._collect_at += COLLECT_EVENTS

@@ -1,51 +1,52 @@
 """Switches, hosts and links in virtual time.
 
 Switches are engines that run the real P4 program; hosts run the real sans-I/O agents. The event
-queue and one seed determine everything, so a run repeats exactly.
+queue and one seed determine everything, so a run repeats exactly. Frames move in compiled code
+(compiled/nodes.c), from switch to switch and to the flows of agents; they are handed to Python for
+other agents and engines, for what agents decide, and for observers.
 """
 
 from __future__ import annotations
 
-import random
-from collections import deque
+import ctypes
+import weakref
+from abc import ABC, abstractmethod
+from collections import UserDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from functools import partial
+from math import inf
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hopsum.host_agent.codec import JOB_START, TREE_AT
+from hopsum.host_agent.datapath.library import Flow, Output
 from hopsum.network.model import Network
 from hopsum.network.paths import PlainRoutes, forwards
-from hopsum.protocol.wire import (
-    ETHERNET_BYTES,
-    HEADER_BYTES,
-    HOP_BYTES,
-    IPV4_BYTES,
-    UDP_BYTES,
-    is_hopsum,
+from hopsum.protocol.wire import is_hopsum
+from hopsum.simulation.channel import Channel
+from hopsum.simulation.compiled.library import (
+    COMPILED,
+    DOWN,
+    ENTERED,
+    ENTERED_DEAD,
+    HANDLED,
+    LOST,
+    OBSERVE,
+    PYTHON,
+    NodeView,
+    WorldView,
+    library,
 )
 from hopsum.simulation.events import EventQueue, SimulationError
 from hopsum.simulation.faults import Faults
-from hopsum.simulation.queues import (
-    NOTHING_WAITS,
-    QUEUE_FRAMES,
-    FairQueues,
-    Fifo,
-    PriorityQueues,
-    priority_of,
-    queue_of,
-)
+from p4switch.backends.native.engine import NativeEngine
 from p4switch.targets.v1model.engine import Engine, Packet
 
-_STACK_START = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES + HEADER_BYTES
-_HOPS_AT = 49
-"""See docs/protocol.md."""
-
 Frames = NDArray[np.uint8]
-_TREE = slice(JOB_START, TREE_AT + 1)
-_TARGET_IP = slice(ETHERNET_BYTES + 16, ETHERNET_BYTES + 20)
+_T = TypeVar("_T")
+_OUTPUT_ROWS = 1024
+"""Frames that a flow may make in one call."""
 
 
 class Agent(Protocol):
@@ -65,6 +66,28 @@ class Agent(Protocol):
         """Return when tick must be called next, in seconds; None: not at all."""
 
 
+class FlowAgent(ABC):
+    """An `Agent` that leaves frames and timers to flows (flow.h) between calls of it."""
+
+    @abstractmethod
+    def enter(self) -> tuple[list[int], float | None] | None:
+        """Return the addresses of its flows, and when anything else is due, by its own clock.
+
+        None: it takes its frames itself.
+        """
+
+    @abstractmethod
+    def finish(self, flow: int, sent: list[Frames], now: float) -> None:
+        """Go on after a flow, of job << 8 | tree, that has news, and frames to send.
+
+        The flows have ended, as with any other call of the agent.
+        """
+
+    @abstractmethod
+    def reading(self) -> tuple[float, float, float]:
+        """Return the clock: what it shows at a virtual time, that time, and its pace."""
+
+
 class Observer(Protocol):
     """Observes the frames of a world. Times are in seconds; frames must not be changed."""
 
@@ -80,165 +103,32 @@ class Observer(Protocol):
         """Note that a switch has handled the frame that entered last."""
 
 
-class Channel:
-    """One direction of a link: a queue, a rate, a latency and faults.
+class _Table(UserDict[str, _T]):
+    """A mapping by node whose changes are passed on; `changed` is called with the node."""
 
-    `discipline`: chooses the next frame where frames wait for a rate. A transmission is not
-    interrupted.
-    """
+    def __init__(self, changed: Callable[[str], None]) -> None:
+        super().__init__()
+        self._changed = changed
 
-    def __init__(
-        self,
-        world: World,
-        source: str,
-        target: str,
-        target_port: int,
-        rate: float | None,
-        latency: float,
-        rng: random.Random,
-        discipline: PriorityQueues,
-    ) -> None:
-        self.bytes = 0
-        self.frames = 0
-        self.lost = 0
-        self.delayed = 0
-        self.flipped = 0
-        self.duplicated = 0
-        self.queue_drops = 0
-        self.cut = False
-        """Whether every frame is lost at present."""
-        self.faults = world.faults
-        """Random faults of its frames at present."""
-        self._world = world
-        self.ends = (source, target)
-        self._target_port = target_port
-        self._rate = rate
-        self._latency = latency
-        self._rng = rng
-        self._discipline = None if rate is None else discipline
-        self._sending = False
-        self._bad = False
-        self._busy_until = 0.0
-        self._departures: deque[float] = deque()
-        self._cuts = [
-            (cut.start, cut.stop) for cut in world.faults.cuts if {cut.a, cut.b} == {source, target}
-        ]
-        self._lost = {
-            lost.frame for lost in world.faults.lost if (lost.source, lost.target) == self.ends
-        }
+    def __setitem__(self, node: str, value: _T) -> None:
+        super().__setitem__(node, value)
+        self._changed(node)
 
-    @property
-    def waiting(self) -> list[int]:
-        """Return the number of waiting frames by the priority of v1model."""
-        return NOTHING_WAITS if self._discipline is None else self._discipline.waiting
-
-    def transmit(self, frame: bytes) -> None:
-        """Queue a frame; it arrives later, or never."""
-        if self._discipline is None:
-            self._transmit_in_order(frame)
-        elif not self._discipline.put(frame):
-            self.queue_drops += 1
-        elif not self._sending:
-            self._send_next()
-
-    def _transmit_in_order(self, frame: bytes) -> None:
-        now = self._world.queue.now
-        departures = self._departures
-        while departures and departures[0] <= now:
-            departures.popleft()
-        if len(departures) >= QUEUE_FRAMES:
-            self.queue_drops += 1
-            return
-        departure = max(now, self._busy_until)
-        if self._rate is not None:
-            departure += len(frame) * 8 / self._rate
-        self._busy_until = departure
-        departures.append(departure)
-        self._leave(frame, departure)
-
-    def drain(self) -> None:
-        """Send what waits immediately: no further event will do so."""
-        discipline, self._discipline = self._discipline, None
-        while discipline is not None and (frame := discipline.take()) is not None:
-            self._transmit_in_order(frame)
-
-    def _send_next(self) -> None:
-        """Transmit a frame, and the next one when it has left."""
-        if self._discipline is None or self._rate is None:
-            return
-        frame = self._discipline.take()
-        self._sending = frame is not None
-        if frame is not None:
-            departure = self._world.queue.now + len(frame) * 8 / self._rate
-            self._busy_until = departure
-            self._world.queue.at(departure, self._send_next)
-            self._leave(frame, departure)
-
-    def _loses(self) -> bool:
-        """Return whether the next frame is lost at random."""
-        faults, chance = self.faults, self._rng.random()
-        if faults.burst == 1:
-            return chance < faults.loss
-        if self._bad:
-            self._bad = chance >= 1 / faults.burst
-        else:
-            self._bad = chance * faults.burst * (1 - faults.loss) < faults.loss
-        return self._bad
-
-    def _leave(self, frame: bytes, departure: float) -> None:
-        """Send a frame whose last bit departs at `departure`."""
-        self.bytes += len(frame)
-        self.frames += 1
-        arrival = departure + self._latency
-        faults = self.faults
-        lost = (
-            self.cut
-            or self.frames - 1 in self._lost
-            or any(start <= departure < stop for start, stop in self._cuts)
-        )
-        draw = self._rng.random
-        if not lost and faults.random:
-            lost = self._loses() or draw() < faults.corrupt
-        for observer in self._world.observers:
-            observer.left(departure, *self.ends, frame, lost)
-        if lost:
-            self.lost += 1
-            return
-        if faults.flip and draw() < faults.flip and _has_lanes(frame):
-            self.flipped += 1
-            frame = _with_a_bit_flipped(frame, self._rng)
-        if faults.random:
-            if draw() < faults.reorder:
-                self.delayed += 1
-                arrival += draw() * faults.hold
-            if draw() < faults.duplicate:
-                self.duplicated += 1
-                self._world.deliver(arrival, self.ends[1], self._target_port, frame)
-        self._world.deliver(arrival, self.ends[1], self._target_port, frame)
+    def __delitem__(self, node: str) -> None:
+        super().__delitem__(node)
+        self._changed(node)
 
 
-def _has_lanes(frame: bytes) -> bool:
-    """Return whether a frame is hopsum's and longer than its stack, as forged ones may not be."""
-    hopsum = bool(is_hopsum(np.frombuffer(frame, np.uint8)[None, :])[0])
-    return hopsum and len(frame) > _lanes_start(frame)
+class _Node:
+    """A switch or host: `address` is that of `struct node`."""
 
-
-def _lanes_start(frame: bytes) -> int:
-    return _STACK_START + HOP_BYTES * frame[_HOPS_AT]
-
-
-def _with_a_bit_flipped(frame: bytes, rng: random.Random) -> bytes:
-    """Return a hopsum frame with another value in one of its lanes."""
-    changed = bytearray(frame)
-    changed[rng.randrange(_lanes_start(frame), len(frame))] ^= 1 << rng.randrange(8)
-    return bytes(changed)
-
-
-@dataclass
-class _Arrivals:
-    """Frames that reach one node at the same instant."""
-
-    frames: list[tuple[int, bytes]] = field(default_factory=list)
+    def __init__(self, world: int, ports: int) -> None:
+        self.address: int = library().node_create(world, ports)
+        self.view = NodeView.from_address(self.address)
+        self.known: Engine | None = None
+        """The engine that knows the depths of queues."""
+        self.flows: object = None
+        """What the view points to."""
 
 
 class World:
@@ -270,63 +160,159 @@ class World:
         self.network = network
         self.queue = queue or EventQueue()
         self.faults = faults or Faults()
-        self.observers = tuple(observers)
-        self.packet_hops = 0
-        self.engines: dict[str, Engine | None] = dict(engines)
-        self.agents = dict(agents)
-        self.unlinked: dict[str, Callable[[list[Packet]], None]] = {}
-        """By switch, called after every step with the frames that left by ports without a link."""
+        self._c = library()
+        self._output = Output(_OUTPUT_ROWS)
+        self._address = self._c.world_create(self.queue.address, self._output.begin(whole=False))
+        self._view = WorldView.from_address(self._address)
         self._reinstall = reinstall
         self._on_reboot = on_reboot
-        self._pending: dict[tuple[float, str], _Arrivals] = {}
-        self._ticks: dict[str, float] = {}
-        self._reported: dict[str, tuple[Engine, dict[int, list[int]]]] = {}
-        """By switch, the queue depths last reported to its engine."""
+        self._names = [*network.hosts, *network.switches]
+        self._nodes = self._make_nodes()
         self.channels: dict[tuple[str, str], Channel] = {}
-        self._out: dict[str, dict[int, Channel]] = {
-            name: {} for name in (*network.hosts, *network.switches)
-        }
-        for number, (u, v) in enumerate(network.directed_links()):
-            link = network.link(u, v)
-            channel = Channel(
-                self,
-                u,
-                v,
-                network.port(v, u),
-                link.bandwidth,
-                link.latency,
-                random.Random(f"{seed}/{number}"),
-                PriorityQueues(FairQueues if fair and u in network.hosts else Fifo),
-            )
-            self.channels[u, v] = channel
-            self._out[u][network.port(u, v)] = channel
-        self._ways = self._host_routes()
-        self._homes = {
-            host: self._out[host][network.port(host, network.access_switch(host))]
-            for host in network.hosts
-            if self._out[host]
-        }
-        self._links_of_trees: dict[str, dict[int, Channel]] = {}
-        """Of each host by job << 8 | tree, where plans have said so."""
+        self._out: dict[str, dict[int, Channel]] = {name: {} for name in self._names}
+        self._make_channels(seed, fair=fair)
+        weakref.finalize(
+            self,
+            _free,
+            self._address,
+            [each.address for each in self.channels.values()],
+            [each.address for each in self._nodes.values()],
+        )
+        self._observers: tuple[Observer, ...] = ()
+        self._observe = OBSERVE(self._note)
+        self.observers = observers
+        self.unlinked: _Table[Callable[[list[Packet]], None]] = _Table(self._set_engine)
+        """By switch, called after every step with the frames that left by ports without a link."""
+        self.engines: _Table[Engine | None] = _Table(self._set_engine)
+        self.agents: _Table[Agent] = _Table(self._set_agent)
+        self._add_routes()
+        self.engines.update(engines)
+        self.agents.update(agents)
         for lost in self.faults.lost:
             network.link(lost.source, lost.target)
         for reboot in self.faults.reboots:
             self._plan_reboot(reboot.switch, reboot.time, reboot.downtime)
 
-    def _host_routes(self) -> dict[str, dict[bytes, Channel]]:
-        """Return the next hop towards each address, for every host with several links."""
-        ways: dict[str, dict[bytes, Channel]] = {
-            host: {} for host in self.network.hosts if len(self._out[host]) > 1
-        }
-        if ways:
-            routes = PlainRoutes(self.network)
-            for target in self.network.hosts.values():
-                for node, hop in routes.next_hops(target.name).items():
-                    if node in ways:
-                        ways[node][target.ip_bytes] = self.channels[node, hop]
-        return ways
+    def _make_nodes(self) -> dict[str, _Node]:
+        network, nodes = self.network, dict[str, _Node]()
+        ranks = {name: rank for rank, name in enumerate(sorted(self._names))}
+        for number, name in enumerate(self._names):
+            node = nodes[name] = _Node(self._address, max(network.ports(name), default=0) + 1)
+            view, keep = node.view, self.queue.keep
+            view.number, view.rank = number, ranks[name]
+            if name in network.switches:
+                view.is_switch = True
+                view.takes = keep(partial(self._arrive_at_engine, name))
+            else:
+                view.plain = not network.switches
+                view.takes = keep(partial(self._arrive_at_agent, name))
+                view.finishes = keep(partial(self._finish, name))
+                view.ticks = keep(partial(self._tick, name))
+        return nodes
 
-    # --- faults of switches
+    def _make_channels(self, seed: int, *, fair: bool) -> None:
+        network = self.network
+        homes = {
+            host: network.port(host, network.access_switch(host))
+            for host in network.hosts
+            if network.ports(host)
+        }
+        for number, (u, v) in enumerate(network.directed_links()):
+            link, port = network.link(u, v), network.port(u, v)
+            address = self._c.channel_create(
+                self._nodes[u].address, port, self._nodes[v].address, homes.get(u) == port
+            )
+            self.channels[u, v] = self._out[u][port] = Channel.create(
+                (u, v),
+                address,
+                number,
+                network.port(v, u),
+                link.bandwidth,
+                link.latency,
+                self.faults,
+                f"{seed}/{number}",
+                fair=fair and u in network.hosts,
+            )
+        self._by_number = [*self.channels.values()]
+
+    def _add_routes(self) -> None:
+        """Tell hosts with several links the next hop towards each address."""
+        several = [host for host in self.network.hosts if len(self._out[host]) > 1]
+        if not several:
+            return
+        routes = PlainRoutes(self.network)
+        for target in self.network.hosts.values():
+            hops = routes.next_hops(target.name)
+            for host in several:
+                if host in hops:
+                    self._c.host_add_route(
+                        self._nodes[host].address,
+                        int.from_bytes(target.ip_bytes, "big"),
+                        self.channels[host, hops[host]].address,
+                    )
+        for host in several:
+            self._nodes[host].view.forwards = forwards(self.network, host)
+
+    @property
+    def packet_hops(self) -> int:
+        """Frames that have arrived at a node."""
+        return self._view.packet_hops  # type: ignore[no-any-return]
+
+    # --- observers
+
+    @property
+    def observers(self) -> tuple[Observer, ...]:
+        """Who sees all frames."""
+        return self._observers
+
+    @observers.setter
+    def observers(self, observers: Sequence[Observer]) -> None:
+        self._observers = tuple(observers)
+        observe = ctypes.cast(self._observe, ctypes.c_void_p).value if observers else None
+        self._view.observe = observe
+
+    def _note(
+        self, what: int, time: float, where: int, port: int, content: Any, length: int
+    ) -> None:
+        """Tell observers of a frame; called by compiled code, which no error may pass."""
+        frame = ctypes.string_at(content, length)
+        try:
+            for observer in self._observers:
+                if what in (ENTERED, ENTERED_DEAD):
+                    name = self._names[where]
+                    engine = self.engines[name] if what == ENTERED else None
+                    observer.entered(time, name, port, frame, engine)
+                elif what == HANDLED:
+                    name = self._names[where]
+                    engine = self.engines[name]
+                    assert engine is not None
+                    observer.handled(time, name, frame, engine)
+                else:
+                    observer.left(time, *self._by_number[where].ends, frame, what == LOST)
+        except BaseException as error:  # noqa: BLE001 - it is raised where Python goes on
+            self.queue.fail(error)
+
+    # --- switches
+
+    def _set_engine(self, switch: str) -> None:
+        """Let compiled code use a switch's engine, if that is compiled."""
+        node, engine = self._nodes[switch], self.engines.get(switch)
+        view = node.view
+        if switch in self.unlinked and not view.unlinked:
+            view.unlinked = self.queue.keep(partial(self._hand_unlinked, switch))
+        functions = engine.functions() if isinstance(engine, NativeEngine) else None
+        if engine is None:
+            view.state = DOWN
+        elif functions is None:
+            view.state = PYTHON
+        else:
+            view.state = COMPILED
+            view.engine, view.process, view.set_waiting = functions
+            assert isinstance(engine, NativeEngine)
+            view.always_unlinked = bool(engine.layout.digests)
+        if engine is not None and engine is not node.known:
+            node.known = engine
+            self._c.switch_forget(node.address)
 
     def _plan_reboot(self, switch: str, time: float, downtime: float) -> None:
         if switch not in self.engines:
@@ -347,97 +333,70 @@ class World:
         self.queue.at(time, down)
         self.queue.at(time + downtime, up)
 
+    def _arrive_at_engine(self, switch: str) -> None:
+        """Let an engine that is not compiled process frames."""
+        frames, engine, out = self._take(), self.engines[switch], self._out[switch]
+        assert engine is not None
+        unlinked = []
+        for port, frame in self._process(switch, engine, frames):
+            if port in out:
+                out[port].transmit(frame)
+            else:
+                unlinked.append((port, frame))
+        if switch in self.unlinked:
+            self.unlinked[switch](unlinked)
+
+    def _process(self, switch: str, engine: Engine, frames: list[Packet]) -> list[Packet]:
+        """Run frames through a switch's engine, one after the other."""
+        now, channels = self.queue.now, self._out[switch]
+        waiting = {port: channel.depths() for port, channel in channels.items()}
+        for port, depths in waiting.items():
+            engine.set_waiting(port, depths)
+        if not self._observers:
+            return engine.process(frames, int(now * 1e6))
+        out: list[Packet] = []
+        for port, frame in frames:
+            for observer in self._observers:
+                observer.entered(now, switch, port, frame, engine)
+            sent = engine.process([(port, frame)], int(now * 1e6))
+            out += sent
+            # As in a batch, where the frames before it are still in the switch's queues.
+            for sent_to, each in sent:
+                if sent_to in waiting:
+                    waiting[sent_to][self._c.frame_priority(each, len(each))] += 1
+                    engine.set_waiting(sent_to, waiting[sent_to])
+            for observer in self._observers:
+                observer.handled(now, switch, frame, engine)
+        return out
+
+    def _hand_unlinked(self, switch: str) -> None:
+        self.unlinked[switch](self._take())
+
     # --- frames
 
     def deliver(self, time: float, node: str, port: int, frame: bytes) -> None:
         """Schedule a frame's arrival at a node's port at `time`."""
-        arrivals = self._pending.get((time, node))
-        if arrivals is None:
-            arrivals = self._pending[time, node] = _Arrivals()
-            self.queue.at(time, lambda: self._arrive(time, node))
-        arrivals.frames.append((port, frame))
+        address = self._nodes[node].address
+        self._c.world_deliver(self._address, time, address, port, frame, len(frame))
 
-    def _arrive(self, time: float, node: str) -> None:
-        frames = self._pending.pop((time, node)).frames
-        self.packet_hops += len(frames)
-        if node in self.engines:
-            engine = self.engines[node]
-            if engine is None:
-                self._observe(node, None, frames, time)
-            else:
-                out, unlinked = self._out[node], []
-                for port, frame in self._process(node, engine, frames, time):
-                    channel = out.get(port)
-                    if channel is not None:
-                        channel.transmit(frame)
-                    else:
-                        unlinked.append((port, frame))
-                if node in self.unlinked:
-                    self.unlinked[node](unlinked)
-            return
-        self._observe(node, None, frames, time)
-        frames = self._pass_on(node, frames)
-        agent = self.agents.get(node)
-        if agent is not None and frames:
-            for group in _by_length(frames):
-                agent.receive(group, time)
-            self.flush(node)
+    def _take(self) -> list[Packet]:
+        """Return the frames that compiled code has handed to Python."""
+        count = self._c.world_left(self._address)
+        if not count:
+            self._c.world_taken(self._address)
+            return []
+        columns = np.empty((3, count), np.uint64)
+        self._c.world_describe(self._address, *[column.ctypes.data for column in columns])
+        ports, addresses, lengths = columns.tolist()
+        frames = list(map(ctypes.string_at, addresses, lengths))
+        self._c.world_taken(self._address)
+        return list(zip(ports, frames, strict=True))
 
-    def _process(
-        self, switch: str, engine: Engine, frames: list[Packet], time: float
-    ) -> list[Packet]:
-        """Run frames through a switch's engine."""
-        now_us = int(time * 1e6)
-        waiting = self._report_waiting(switch, engine)
-        if not self.observers:
-            return engine.process(frames, now_us)
-        out: list[Packet] = []
-        for packet in frames:
-            self._observe(switch, engine, [packet], time)
-            sent = engine.process([packet], now_us)
-            out += sent
-            # As in a batch, where the frames before it are still in the switch's queues.
-            for port, frame in sent:
-                if port in self._out[switch]:
-                    waiting.setdefault(port, [*NOTHING_WAITS])[priority_of(queue_of(frame))] += 1
-                    engine.set_waiting(port, waiting[port])
-            for observer in self.observers:
-                observer.handled(time, switch, packet[1], engine)
-        return out
+    # --- hosts
 
-    def _report_waiting(self, switch: str, engine: Engine) -> dict[int, list[int]]:
-        """Report the queue depths of its links to an engine; return them by port."""
-        known, reported = self._reported.get(switch, (None, {}))
-        if known is not engine:
-            reported = {}
-            self._reported[switch] = engine, reported
-        for port, channel in self._out[switch].items():
-            waiting = channel.waiting
-            if waiting != reported.get(port, NOTHING_WAITS):
-                reported[port] = [*waiting]
-                engine.set_waiting(port, waiting)
-        return reported
-
-    def _observe(
-        self, node: str, engine: Engine | None, frames: Iterable[Packet], time: float
-    ) -> None:
-        for observer in self.observers:
-            for port, frame in frames:
-                observer.entered(time, node, port, frame, engine)
-
-    def _pass_on(self, host: str, frames: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
-        """Forward frames for others, unchanged, if the host forwards; return the rest."""
-        ways = self._ways.get(host)
-        if ways is None or not forwards(self.network, host):
-            return frames
-        own = []
-        for port, frame in frames:
-            channel = ways.get(frame[_TARGET_IP])
-            if channel is None:
-                own.append((port, frame))
-            else:
-                channel.transmit(frame)
-        return own
+    def _set_agent(self, host: str) -> None:
+        self._nodes[host].view.state = PYTHON if host in self.agents else DOWN
+        self._nodes[host].flows = None
 
     def join(self, host: str, agent: Agent) -> None:
         """Attach an agent."""
@@ -447,45 +406,69 @@ class World:
     def leave(self, host: str) -> None:
         """Detach a host's agent; frames to it are dropped."""
         self.agents.pop(host, None)
-        self._ticks.pop(host, None)
+        self._c.host_unplan(self._nodes[host].address)
 
     def use_links(self, host: str, job: int, ports: Mapping[int, int]) -> None:
         """Send a host's frames of each tree of a job from these ports; of others from its home."""
-        links = self._links_of_trees.setdefault(host, {})
-        for key in [key for key in links if key >> 8 == job]:
-            del links[key]
-        links |= {job << 8 | tree: self._out[host][port] for tree, port in ports.items()}
+        address = self._nodes[host].address
+        self._c.host_forget_trees(address, job)
+        for tree, port in ports.items():
+            self._c.host_add_tree(address, job << 8 | tree, self._out[host][port].address)
 
     def flush(self, host: str) -> None:
-        """Send the frames of a host's agent, and schedule its next tick."""
-        agent = self.agents[host]
-        home = self._homes[host]
-        ways = self._ways.get(host, {})
-        trees = self._links_of_trees.get(host, {})
+        """Send the frames of a host's agent, schedule its next tick, and let its flows go on."""
+        agent, node = self.agents[host], self._nodes[host]
+        address = node.address
         for frames in agent.take_output():
-            # The packets of a job leave by the link of their tree, regardless of plain routes.
-            own = not ways or (bool(self.network.switches) and bool(is_hopsum(frames)[0]))
-            for row in frames:
-                frame = row.tobytes()
-                if not own:
-                    channel = ways.get(frame[_TARGET_IP], home)
-                elif ways:
-                    channel = trees.get(int.from_bytes(frame[_TREE], "big"), home)
-                else:
-                    channel = home
-                channel.transmit(frame)
+            rows = np.ascontiguousarray(frames)
+            hopsum = bool(is_hopsum(rows[:1])[0]) if len(rows) else False
+            self._c.host_send(address, rows.ctypes.data, *rows.shape, rows.strides[0], hopsum)
         deadline = agent.deadline
-        if deadline is None:
-            return
-        planned = self._ticks.get(host)
-        if planned is None or deadline < planned:
-            self._ticks[host] = deadline
-            self.queue.at(deadline, lambda: self._tick(host, deadline))
+        if deadline is not None:
+            self._c.host_plan(address, deadline)
+        if isinstance(agent, FlowAgent):
+            self._enter(node, agent)
 
-    def _tick(self, host: str, planned: float) -> None:
-        if self._ticks.get(host) != planned:
+    def _enter(self, node: _Node, agent: FlowAgent) -> None:
+        """Let compiled code go on with an agent's flows, if it has any."""
+        entered, view = agent.enter(), node.view
+        if entered is None:
+            view.state = PYTHON
             return
-        del self._ticks[host]
+        addresses, others_due = entered
+        most = max([Flow.from_address(each).most_output for each in addresses], default=0)
+        if most > self._output.room:
+            self._output = Output(most)
+            self._c.world_use(self._address, self._output.begin(whole=False))
+        flows = (ctypes.c_void_p * len(addresses))(*addresses)
+        node.flows = flows
+        view.flows, view.flow_count = ctypes.addressof(flows), len(addresses)
+        view.others_due = inf if others_due is None else others_due
+        view.shown, view.set_at, view.pace = agent.reading()
+        view.state = COMPILED
+
+    def withdraw(self, host: str) -> None:
+        """Hand a host's frames to its agent, whose flows have ended."""
+        if self._nodes[host].view.state == COMPILED:
+            self._nodes[host].view.state = PYTHON
+
+    def _arrive_at_agent(self, host: str) -> None:
+        frames = self._take()
+        for group in _by_length(frames):
+            self.agents[host].receive(group, self.queue.now)
+        self.flush(host)
+
+    def _finish(self, host: str) -> None:
+        """Let an agent go on whose flow has news."""
+        sent, agent = self._output.take(), self.agents[host]
+        frames, now = self._take(), self.queue.now
+        assert isinstance(agent, FlowAgent)
+        agent.finish(self._view.finished, sent, now)
+        for group in _by_length(frames):
+            agent.receive(group, now)
+        self.flush(host)
+
+    def _tick(self, host: str) -> None:
         agent = self.agents[host]
         deadline = agent.deadline
         if deadline is not None and deadline <= self.queue.now:
@@ -495,7 +478,10 @@ class World:
     # --- running
 
     def run(self, done: Callable[[], bool], limit: float) -> float:
-        """Run until `done()`; return the time. SimulationError past `limit` virtual seconds."""
+        """Run until `done()`; return the time. SimulationError past `limit` virtual seconds.
+
+        `done` is asked after every event in which Python takes part: it cannot depend on time.
+        """
         for host in self.agents:
             self.flush(host)
         while not done():
@@ -509,25 +495,32 @@ class World:
                     f"not done after {limit} s of virtual time; see the agents' statistics for "
                     "what is missing, or raise the time limit"
                 )
-            self.queue.step()
+            self.queue.run(limit=limit)
         return self.queue.now
+
+    def run_until(self, time: float) -> None:
+        """Run until a time."""
+        passed: list[bool] = []
+        self.queue.at(time, lambda: passed.append(True))
+        self.run(lambda: bool(passed), inf)
 
     def drain(self) -> None:
         """Deliver frames in flight, without timers and the frames they would send."""
         for link in self.channels.values():
             link.drain()
-        while self._pending:
-            time, node = min(self._pending)
-            self.queue.now = time
-            frames = self._pending.pop((time, node)).frames
-            self.packet_hops += len(frames)
-            engine = self.engines.get(node)
-            if engine is not None:
-                for port, frame in self._process(node, engine, frames, time):
-                    if (channel := self._out[node].get(port)) is not None:
-                        channel.transmit(frame)
-            elif node not in self.engines:
-                self._pass_on(node, frames)
+        while wanted := self._c.world_drain(self._address):
+            self.queue.check()
+            if wanted < 0:
+                self.queue.do(wanted)
+
+
+def _free(world: int, channels: Iterable[int], nodes: Iterable[int]) -> None:
+    """Free what compiled code holds."""
+    for channel in channels:
+        library().channel_free(channel)
+    library().world_free(world)
+    for node in nodes:
+        library().node_free(node)
 
 
 def _by_length(frames: Iterable[tuple[int, bytes]]) -> list[Frames]:

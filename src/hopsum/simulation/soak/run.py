@@ -123,10 +123,10 @@ class SoakResult:
 class _BoundedQueue(EventQueue):
     """An event queue with a limited number of events."""
 
-    def step(self) -> bool:
-        if self.processed > MOST_EVENTS:
+    def run(self, most: int = MOST_EVENTS, limit: float = math.inf) -> bool:
+        if self.processed >= MOST_EVENTS:
             raise SimulationError(f"not over after {MOST_EVENTS} events, at {self.now:.3f} s")
-        return super().step()
+        return super().run(min(most, MOST_EVENTS), limit)
 
 
 class _Defects(logging.Handler):

@@ -123,6 +123,17 @@ class NativeEngine(ControlState):
 
     # --- packets
 
+    def functions(self) -> tuple[int, int, int] | None:
+        """Return the addresses of the switch, `p4_process` and `p4_set_waiting`, for callers in C.
+
+        None for a program with messages, which are logged after each batch.
+        """
+        if self.layout.messages or not self.switch:
+            return None
+        found = [self.library.process, self.library.set_waiting]
+        process, set_waiting = [ctypes.cast(each, ctypes.c_void_p).value for each in found]
+        return self.switch, process or 0, set_waiting or 0
+
     def process(self, packets: Sequence[Packet], now_us: int = 0) -> list[Packet]:
         """See `Engine`."""
         if not packets:

@@ -1,0 +1,1 @@
+"""What happens to frames between hosts and switches in virtual time, compiled."""
