@@ -8,7 +8,7 @@ simulation.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -32,6 +32,9 @@ from hopsum.protocol.errors import OperationError
 from hopsum.protocol.wire import Width
 
 Tensor = NDArray[Any]
+
+EXPECTED_BYTES = 1 << 27
+"""Bytes of expected sums that workers in one process share."""
 
 INT32_LIMIT = 1 << 31
 
@@ -183,9 +186,16 @@ class _CheckedLater(Workload):
 class RandomTensors(_CheckedLater):
     """Random tensors; every element of every result of this worker is checked."""
 
-    def __init__(self, spec: WorkloadSpec, worker: int, plan: JobPlan | None) -> None:
+    def __init__(
+        self,
+        spec: WorkloadSpec,
+        worker: int,
+        plan: JobPlan | None,
+        expected: ExpectedSums | None = None,
+    ) -> None:
         super().__init__(spec, plan)
         self.collective = spec.collective
+        self._expected = expected
         self._spec = spec
         self._worker = worker
         self._checked = 0
@@ -200,9 +210,16 @@ class RandomTensors(_CheckedLater):
 
     def _check(self, result: Tensor, plan: JobPlan | None) -> Verdict:
         """Compare a round's result with that of all workers' tensors."""
-        tensors = self._tensors(self._checked)
+        number, spec = self._checked, self._spec
         self._checked += 1
-        return verify_result(self._spec, self._worker, tensors, result, plan)
+        tensors = self._tensors(number)
+        if self._expected is None or spec.collective is not Collective.ALL_REDUCE:
+            return verify_result(spec, self._worker, tensors, result, plan)
+
+        def compute() -> ExpectedSum:
+            return expected_sum(tensors, len(result), result.dtype, plan, wire_bits=spec.wire_bits)
+
+        return self._expected.of(spec, number, plan, compute).compare(result)
 
     def _tensors(self, number: int) -> Iterator[Tensor]:
         """All workers' tensors of a round, one at a time."""
@@ -289,11 +306,16 @@ def reduce_seconds(*jobs: Sequence[Sequence[Interval]]) -> float:
     return total
 
 
-def make_workload(spec: WorkloadSpec, worker: int, plan: JobPlan | None) -> Workload:
-    """Worker `worker`'s side of a workload; without a plan hosts sum, none of it the switches."""
+def make_workload(
+    spec: WorkloadSpec, worker: int, plan: JobPlan | None, expected: ExpectedSums | None = None
+) -> Workload:
+    """Worker `worker`'s side of a workload; without a plan hosts sum, none of it the switches.
+
+    `expected`: shared by workers in one process.
+    """
     if spec.kind == DIGITS:
         return TrainingWorkload(spec, worker, plan)
-    return RandomTensors(spec, worker, plan)
+    return RandomTensors(spec, worker, plan, expected)
 
 
 def verify_result(
@@ -330,26 +352,62 @@ def verify_sum(
     ranges: Ranges | None = None,
     wire_bits: int = 0,
 ) -> Verdict:
-    """Compare a sum with that of the workers' tensors, all flat, of which one is held at a time.
+    """Compare a sum with that of the workers' tensors, see `expected_sum`."""
+    expected = expected_sum(tensors, len(result), result.dtype, plan, ranges, wire_bits)
+    return expected.compare(result)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedSum:
+    """A sum that all workers get: of integers to the bit, of floats within `bound`, in float64."""
+
+    exact: NDArray[Any]
+    bound: NDArray[np.float64] | None = None
+
+    def compare(self, result: Tensor) -> Verdict:
+        """Compare a worker's result with it."""
+        if self.bound is None:
+            return Verdict(len(result), int(np.count_nonzero(result != self.exact)))
+        error = np.abs(as_float32(result).astype(np.float64) - self.exact)
+        # Written so that a NaN counts as wrong.
+        wrong = int(np.count_nonzero(~(error <= self.bound)))
+        most, bound = (float(each.max(initial=0.0)) for each in (error, self.bound))
+        return Verdict(len(result), wrong, most, bound)
+
+    @property
+    def nbytes(self) -> int:
+        """Its size in memory."""
+        return self.exact.nbytes + (0 if self.bound is None else self.bound.nbytes)
+
+
+def expected_sum(
+    tensors: Iterable[Tensor],
+    length: int,
+    dtype: np.dtype[Any],
+    plan: JobPlan | None,
+    ranges: Ranges | None = None,
+    wire_bits: int = 0,
+) -> ExpectedSum:
+    """Return the sum of the workers' tensors, all flat, of which one is held at a time.
 
     `ranges`: the elements that each tree has summed; None: by the plan's shares. `wire_bits`: of
     the workload. See `Verdict`. The bound of a sum of floats is that of block exponents for what
     the plan's trees sum, and for all else (None: everything) that of n - 1 float32 additions in any
     order (Higham, Accuracy and Stability of Numerical Algorithms, 4.2).
     """
-    element = element_of(result.dtype)
+    element = element_of(dtype)
     assert element is not None
     if not element.scaled:
-        expected = np.zeros(len(result), result.dtype)
+        expected = np.zeros(length, dtype)
         for tensor in tensors:
             # Wraps around as the switches' sums do.
             expected += tensor
-        return Verdict(len(result), int(np.count_nonzero(result != expected)))
-    exact, magnitude = np.zeros((2, len(result)), np.float64)
+        return ExpectedSum(expected)
+    exact, magnitude = np.zeros((2, length), np.float64)
     trees = None
     if plan is not None and plan.trees:
-        _, start, stop = decompose(plan, len(result))[0]
-        [data_type] = [each for each, dtype in DTYPES.items() if dtype == result.dtype]
+        _, start, stop = decompose(plan, length)[0]
+        [data_type] = [each for each, known in DTYPES.items() if known == dtype]
         width = width_of(plan, Collective.ALL_REDUCE, data_type, wire_bits)
         trees = SwitchBounds(
             plan, ranges or tensor_ranges(plan, stop - start, width), element, width
@@ -366,10 +424,36 @@ def verify_sum(
     bound *= (workers - 1) * 2.0**-24 * (1 + 2.0**-20)
     if trees is not None:
         bound[start:stop] = trees.bounds(exact[start:stop])
-    error = np.abs(as_float32(result).astype(np.float64) - exact)
-    # Written so that a NaN counts as wrong.
-    wrong = int(np.count_nonzero(~(error <= bound)))
-    return Verdict(len(result), wrong, float(error.max(initial=0.0)), float(bound.max(initial=0.0)))
+    return ExpectedSum(exact, bound)
+
+
+class ExpectedSums:
+    """Sums that several workers in one process expect, so that each is computed once.
+
+    The last ones are kept, EXPECTED_BYTES at most.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[WorkloadSpec, int], tuple[JobPlan | None, ExpectedSum]] = {}
+
+    def of(
+        self,
+        spec: WorkloadSpec,
+        number: int,
+        plan: JobPlan | None,
+        compute: Callable[[], ExpectedSum],
+    ) -> ExpectedSum:
+        """Return what all workers expect of a round under a plan."""
+        key = spec, number
+        found = self._kept.get(key)
+        if found is not None and found[0] == plan:
+            return found[1]
+        made = compute()
+        self._kept.pop(key, None)
+        self._kept[key] = plan, made
+        while sum([each.nbytes for _, each in self._kept.values()]) > EXPECTED_BYTES:
+            del self._kept[next(iter(self._kept))]
+        return made
 
 
 class SwitchBounds:

@@ -11,21 +11,25 @@ from hopsum.collectives.plan import HostPart, JobPlan
 from hopsum.collectives.schedule import Schedule
 from hopsum.host_agent.operator_training import OperatorTraining
 from hopsum.host_agent.task import Task, TaskError
-from hopsum.host_agent.workload import Workload, make_workload
+from hopsum.host_agent.workload import ExpectedSums, Workload, make_workload
 from hopsum.network.model import Network
 
 
 class Work:
-    """Work from `task`; a simulation may substitute its own."""
+    """Work from `task`; a simulation may substitute its own.
 
-    def __init__(self, task: Task) -> None:
+    `expected`: shared by workers in one process.
+    """
+
+    def __init__(self, task: Task, expected: ExpectedSums | None = None) -> None:
         self.task = task
+        self._expected = expected
         self._schedule: Callable[[int], Schedule] | None = None
 
     def workload(self, index: int, plan: JobPlan) -> Workload | OperatorTraining:
         """Return the workload of worker number `index`."""
         if self.task.coordination is None:
-            return make_workload(self.task.workload, index, plan)
+            return make_workload(self.task.workload, index, plan, self._expected)
         return OperatorTraining(self.task.workload, index, plan)
 
     def schedule(

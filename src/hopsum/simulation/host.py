@@ -34,6 +34,7 @@ from hopsum.host_agent.node.work import Work
 from hopsum.host_agent.session import Assignment
 from hopsum.host_agent.task import task_from
 from hopsum.host_agent.timeout import earliest
+from hopsum.host_agent.workload import ExpectedSums
 from hopsum.network.model import Network
 from hopsum.network.paths import PlainRoutes
 from hopsum.protocol.wire import Address
@@ -64,7 +65,8 @@ class VirtualHosts:
     ) -> None:
         self.world = world
         self.buffer = buffer
-        self.work = work or (lambda assignment: Work(task_from(assignment.task)))
+        expected = ExpectedSums()
+        self.work = work or (lambda assignment: Work(task_from(assignment.task), expected))
         self.groups: dict[int, Group] = {}
         """Coordination groups, by job."""
         self.calls_by_flows = 0

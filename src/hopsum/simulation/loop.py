@@ -30,6 +30,8 @@ _Ts = TypeVarTuple("_Ts")
 
 COLLECT_EVENTS = 1 << 16
 """Number of events between garbage collections."""
+COLLECT_RUNS = 8
+"""Number of runs between collections of what is older than a run: it takes as long as some runs."""
 PROCESS: ContextVar[str] = ContextVar("PROCESS", default="")
 """The process that runs a coroutine."""
 
@@ -191,14 +193,21 @@ def _settle(future: asyncio.Future[Any], settle: Callable[[Any], None], value: A
         settle(value)
 
 
+_runs = count(1)
+
+
 def run_virtual(work: Coroutine[Any, Any, _T], queue: EventQueue | None = None) -> _T:
     """Run a coroutine in virtual time; SimulationError if it deadlocks."""
     collected = gc.isenabled()
-    gc.collect()
+    if next(_runs) % COLLECT_RUNS == 0:
+        gc.collect()
     gc.disable()
+    # What is there already is not looked at during the run.
+    gc.freeze()
     try:
         with asyncio.Runner(loop_factory=lambda: VirtualLoop(queue)) as runner:
             return runner.run(work)
     finally:
+        gc.unfreeze()
         if collected:
             gc.enable()
