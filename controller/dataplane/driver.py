@@ -24,6 +24,7 @@ import finsy as fy
 import grpc
 from finsy.gnmiclient import GNMIClientError
 from finsy.p4entity import P4Entity
+from finsy.p4schema import P4SchemaCache
 from finsy.proto import p4r, p4r_grpc
 
 from hopsum.controller.background import log_defect
@@ -166,6 +167,8 @@ class Driver:
         self.history = ""
         """History of the jobs whose rules are installed; set it before switches connect. A switch
         with slots of another history gets its program reinstalled."""
+        self._schemas = P4SchemaCache()  # type: ignore[no-untyped-call]
+        """What finsy makes of the P4Info, the same for all switches."""
         self._connect = connect
         self._election_id = election_id
         self._silence = silence
@@ -367,7 +370,8 @@ class Driver:
             device_id=link.target.device_id,
             initial_election_id=self._election_id,
         )
-        switch = fy.Switch(link.target.name, link.target.address, options)
+        with self._schemas:
+            switch = fy.Switch(link.target.name, link.target.address, options)
         lost = asyncio.Event()
         switch.ee.on(fy.SwitchEvent.CHANNEL_DOWN, lambda _: lost.set())
         # finsy listens to its ports without the switch, which then emits no events of them.

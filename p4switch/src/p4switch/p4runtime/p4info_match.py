@@ -26,6 +26,8 @@ COSMETIC = frozenset(
 
 def difference(given: p4i.P4Info, ours: p4i.P4Info) -> str | None:
     """Return the first difference of a P4Info from the program's own; None if they agree."""
+    if given == ours:
+        return None
     left, right = p4i.P4Info(), p4i.P4Info()
     left.CopyFrom(given)
     right.CopyFrom(ours)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
@@ -91,6 +92,10 @@ class Share:
     port: int | None = None
 
 
+_p4info = lru_cache(maxsize=4)(p4info)
+"""The switches of one process share it; none changes it."""
+
+
 class Pipeline:
     """A forwarding pipeline: engine, P4Info, conversions."""
 
@@ -113,7 +118,7 @@ class Pipeline:
         self.entities = Entities(program)
         self.headers = PacketHeaders(program, self.entities.strings)
         self.digests = Digests(self.entities.digests)
-        self.p4info: p4i.P4Info = p4info(program)
+        self.p4info: p4i.P4Info = _p4info(program)
         if config is None:
             config = p4r.ForwardingPipelineConfig(p4info=self.p4info)
         self.config = config
