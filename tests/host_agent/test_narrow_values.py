@@ -156,6 +156,17 @@ def test_floats_keep_their_bound_and_agree_to_the_bit(
         assert ((error <= bound) | overflown).all()
 
 
+@pytest.mark.parametrize("dtype", FLOATS[1:])
+def test_narrow_sums_of_float32_rounded_are_those_of_narrow_types(dtype: np.dtype[Any]) -> None:
+    """So a process may share float32, and round the result itself."""
+    generator = np.random.default_rng(1)
+    tensors = rounded(generator.standard_normal((3, 1000)), dtype)
+    [native, *_] = sums_of(world_of(3), list(tensors))
+    singles = [as_float32(tensor) for tensor in tensors]
+    [single, *_] = sums_of(world_of(3), singles, width=W16)
+    np.testing.assert_array_equal(rounded(single, dtype), native)
+
+
 def alone(**changes: Any) -> tuple[Worker, JobPlan, Any]:
     plan, network = star_plan(1, **changes)
     return Worker(plan, 0, network, OPTIONS), plan, network

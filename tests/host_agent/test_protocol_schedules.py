@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +13,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hopsum.collectives.plan import JobPlan, Results, tensor_ranges
+from hopsum.host_agent.elements import element_of
+from hopsum.host_agent.numbers import as_float32
 from hopsum.host_agent.stream import WorkerOptions
 from hopsum.host_agent.worker import Worker
 from hopsum.host_agent.workload import SwitchBounds
 from hopsum.network.model import Network
-from hopsum.protocol.wire import LANE_REDUCTIONS, Reduction
+from hopsum.protocol.wire import LANE_REDUCTIONS, Reduction, Width
+from tests.host_agent.test_numbers import FLOATS, LARGEST_OF, rounded
 from tests.support.protocol_world import (
     LANES,
     SERVER,
@@ -136,13 +140,16 @@ def test_every_worker_ends_with_the_exact_sum(seed: int) -> None:
     world = random_world(random, job)
     generator = np.random.default_rng(seed)
     lengths = random.choices([0, 1, LANES - 1, LANES, LANES + 1, 5 * LANES, 20 * LANES], k=3)
-    # Each call has a reduction of its own, or its job's.
+    # Each call has a reduction of its own, or its job's, and a type.
     reductions = random.choices([None, *LANE_REDUCTIONS], k=3)
+    limits = {np.dtype(np.int32): 1 << 28, np.dtype(np.int16): 1 << 12, np.dtype(np.int8): 1 << 7}
+    kinds = random.choices([*limits], [2, 1, 1], k=3)
     inputs = []
     calls = []
     for worker in world.workers:
         tensors = [
-            generator.integers(-(1 << 28), 1 << 28, length).astype(np.int32) for length in lengths
+            generator.integers(-limits[kind], limits[kind], length).astype(kind)
+            for length, kind in zip(lengths, kinds, strict=True)
         ]
         inputs.append(tensors)
         calls.append(
@@ -154,7 +161,7 @@ def test_every_worker_ends_with_the_exact_sum(seed: int) -> None:
     world.run()
     for number, reduction in enumerate(reductions):
         combine = COMBINED_BY[job.plans[0].reduction if reduction is None else reduction]
-        expected = combine.reduce([tensors[number] for tensors in inputs])
+        expected = combine.reduce([tensors[number] for tensors in inputs], dtype=kinds[number])
         for worker, numbers in zip(world.workers, calls, strict=True):
             total = worker.result(numbers[number])
             assert total is not None
@@ -163,27 +170,40 @@ def test_every_worker_ends_with_the_exact_sum(seed: int) -> None:
 
 @pytest.mark.slow
 @settings(max_examples=examples(8, of=60), derandomize=True)
-@given(SEEDS, st.sampled_from([1e-40, 1e-3, 1.0, 1e25]))
-@example(0, 1.0)
-def test_float_sums_agree_to_the_bit_and_keep_their_bound(seed: int, scale: float) -> None:
+@given(
+    SEEDS,
+    st.sampled_from([1e-40, 1e-3, 1.0, 1e25]),
+    st.sampled_from(FLOATS),
+    st.sampled_from([Width.WIDTH_32, Width.WIDTH_16]),
+)
+@example(0, 1.0, FLOATS[0], Width.WIDTH_32)
+@example(1, 1.0, FLOATS[2], Width.WIDTH_16)
+def test_float_sums_agree_to_the_bit_and_keep_their_bound(
+    seed: int, scale: float, dtype: np.dtype[Any], width: Width
+) -> None:
     random = Random(seed)
     job = random_job(random)
     world = random_world(random, job)
-    length = random.choice([1, LANES + 1, 10 * LANES])
+    length = random.choice([1, LANES + 1, 10 * LANES, 99 * LANES])
     generator = np.random.default_rng(seed)
     shape = (len(world.workers), length)
     spread = np.exp(generator.normal(0, 5, shape))
-    tensors = list((generator.standard_normal(shape) * spread * scale).astype(np.float32))
-    calls = [w.submit(tensor, 0.0) for w, tensor in zip(world.workers, tensors, strict=True)]
+    scale = min(scale, 1.0) if dtype == np.float16 else scale
+    tensors = list(rounded(generator.standard_normal(shape) * spread * scale, dtype))
+    pairs = zip(world.workers, tensors, strict=True)
+    calls = [worker.submit(tensor, 0.0, width=width) for worker, tensor in pairs]
     world.run()
     sums = [w.result(call) for w, call in zip(world.workers, calls, strict=True)]
-    exact = np.array(tensors, dtype=np.float64).sum(axis=0)
-    plan = job.plans[0]
-    bounds = SwitchBounds(plan, tensor_ranges(plan, length))
+    exact = np.sum([as_float32(tensor).astype(np.float64) for tensor in tensors], axis=0)
+    plan, element = job.plans[0], element_of(dtype)
+    assert element is not None
+    bounds = SwitchBounds(plan, tensor_ranges(plan, length, width), element, width)
     for tensor in tensors:
         bounds.take(tensor)
     bound = bounds.bounds(exact)
     for total in sums:
         assert total is not None
         np.testing.assert_array_equal(total, sums[0])
-        assert (np.abs(total.astype(np.float64) - exact) <= bound).all()
+        error = np.abs(as_float32(total).astype(np.float64) - exact)
+        beyond = np.abs(exact) + bound > LARGEST_OF[dtype.name]
+        assert ((error <= bound) | beyond).all()
