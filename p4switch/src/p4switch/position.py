@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 SHOWN_COLUMNS = 160
 """Maximum characters of a source line shown around an error."""
+
+
+SHOWN_ERRORS = 20
+"""Maximum number of errors of a program that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,32 @@ class P4Error(Exception):
                 line, at = line[first : first + SHOWN_COLUMNS], at - first
             text += f"\n    {line}\n    {' ' * at}^"
         return text
+
+    @property
+    def errors(self) -> tuple[P4Error, ...]:
+        """Return the errors of the program: this one, or several."""
+        return (self,)
+
+
+class P4Errors(P4Error):
+    """Several errors of one program, in the order of their places; the first one stands for all."""
+
+    def __init__(self, errors: Sequence[P4Error]) -> None:
+        first = errors[0]
+        super().__init__(
+            first.position, first.message, source_line=first.source_line, kind=first.kind
+        )
+        self._errors = tuple(errors)
+
+    @property
+    def errors(self) -> tuple[P4Error, ...]:
+        """Return all errors."""
+        return self._errors
+
+    def __str__(self) -> str:
+        shown = [str(error) for error in self._errors[:SHOWN_ERRORS]]
+        left = len(self._errors) - len(shown)
+        return "\n".join([*shown, f"and {left} more errors"] if left else shown)
 
 
 class UnsupportedError(P4Error):

@@ -83,12 +83,13 @@ def compile_files(
 
 def _checked_source(config: bytes) -> Program:
     """Return the program of a bundle of P4 source; print what p4c would warn of or refuse."""
-    from p4switch.frontend.program import compile_program
+    from p4switch.frontend.program import analyse
     from p4switch.frontend.syntax.parser import parse_text
     from p4switch.midend.portability import bmv2_limits
 
     source = parse_text(config.decode())
-    checked = compile_program(source)
-    for position, message in (*source.warnings, *bmv2_limits(checked)):
+    found = analyse(source)
+    checked = found.checked()
+    for position, message in (*source.warnings, *found.warnings, *bmv2_limits(checked)):
         typer.echo(f"{position}: warning: {message}", err=True)
     return checked

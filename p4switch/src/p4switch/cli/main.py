@@ -43,6 +43,10 @@ COMMANDS = {
         "p4switch.cli.explain_command:explain",
         "Show what a program does with one packet, step by step.",
     ),
+    "lsp": Command(
+        "p4switch.cli.lsp_command:lsp",
+        "Serve an editor over standard input and output (Language Server Protocol).",
+    ),
     "shims": Command(
         "p4switch.cli.shims_command:shims",
         "Write simple_switch_grpc, p4c and so on, which run p4switch, into a folder for PATH.",

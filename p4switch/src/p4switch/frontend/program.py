@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from p4switch import ir
 from p4switch.frontend import reach
 from p4switch.frontend.constants import constants
-from p4switch.frontend.declarations import instantiate, parameters, unreached
+from p4switch.frontend.declarations import instantiate, parameters, unreached, warnings
 from p4switch.frontend.expressions import expressions, resolve
 from p4switch.frontend.names import scope
-from p4switch.frontend.names.compilation import Body, Compiler, declare
+from p4switch.frontend.names.compilation import Body, Compiler, Symbols, declare
 from p4switch.frontend.statements import callables, statements
 from p4switch.frontend.syntax import ast
 from p4switch.frontend.syntax.parser import parse_program
 from p4switch.frontend.types import types
 from p4switch.nesting import deep_recursion
-from p4switch.position import NOWHERE
+from p4switch.position import NOWHERE, P4Error, Position
 
 
 def compile_file(
@@ -33,8 +34,40 @@ def compile_program(source: ast.SourceProgram, *, by_reference: bool = True) -> 
     Without `by_reference` every parameter is copied in and out (see `references`): the same
     results, slower, and nearer to the source.
     """
-    with deep_recursion():
-        return _Program(source).compile(by_reference)
+    return analyse(source, by_reference=by_reference).checked()
+
+
+@dataclass(slots=True)
+class Analysis:
+    """What the front end finds out about a program."""
+
+    program: ir.Program | None
+    """None if it has errors."""
+    error: P4Error | None
+    """The errors: a P4Errors if there are several."""
+    warnings: list[tuple[Position, str]]
+    """What is legal, but probably not meant; of a program with errors, those found so far."""
+    symbols: Symbols
+
+    def checked(self) -> ir.Program:
+        """Return the program. Raises P4Error."""
+        if self.error is not None:
+            raise self.error
+        assert self.program is not None
+        return self.program
+
+
+def analyse(source: ast.SourceProgram, *, by_reference: bool = True) -> Analysis:
+    """Check a program and lower it as far as possible; `by_reference`: as of `compile_program`."""
+    made = _Program(source)
+    program, error = None, None
+    try:
+        with deep_recursion():
+            program = made.compile(by_reference)
+    except P4Error as problem:
+        error = problem
+    warnings.unused(made.compiler, source)
+    return Analysis(program, error, made.compiler.warnings, made.compiler.symbols)
 
 
 class _Rules:
@@ -58,21 +91,33 @@ class _Program:
         self.body = Body(self.compiler, self.compiler.top, self.compiler.globals, "constant")
 
     def compile(self, by_reference: bool) -> ir.Program:
+        compiler = self.compiler
         for item in self.source.declarations:
-            self._declare(item)
-        main = self.compiler.globals.names.get("main")
-        if main is None:
-            unreached.check(self.compiler)
-            last = self.source.declarations[-1].position if self.source.declarations else NOWHERE
-            raise self.compiler.error(last, "the program makes no package called 'main'")
-        if not isinstance(main, scope.PackageEntity):
-            raise self.compiler.error(main.position, "'main' must be a package")
+            named = not isinstance(item, (ast.ErrorDeclaration, ast.MatchKindDeclaration))
+            with compiler.recovering(compiler.globals if named else None, item.name):
+                self._declare(item)
+        main = compiler.globals.names.get("main")
         blocks: dict[str, ir.Block] = {}
         units: list[scope.BlockUnit] = []
-        self._blocks(main, "", blocks, units)
-        program = reach.program(self.compiler, main, blocks, units, by_reference)
-        unreached.check(self.compiler)
+        if isinstance(main, scope.PackageEntity):
+            main.used = True
+            with compiler.recovering():
+                self._blocks(main, "", blocks, units)
+        program = None
+        if isinstance(main, scope.PackageEntity) and not compiler.errors_noted:
+            with compiler.recovering():
+                program = reach.program(compiler, main, blocks, units, by_reference)
+        unreached.check(compiler)
+        compiler.check()
+        if program is None:
+            raise self._no_package(main)
         return program
+
+    def _no_package(self, main: scope.Entity | None) -> P4Error:
+        if main is not None:
+            return self.compiler.error(main.position, "'main' must be a package")
+        last = self.source.declarations[-1].position if self.source.declarations else NOWHERE
+        return self.compiler.error(last, "the program makes no package called 'main'")
 
     def _blocks(
         self,

@@ -96,13 +96,25 @@ def implicit(body: Body, operand: Operand, target: types.Type) -> Value | None:
     return None
 
 
+def _fits(number: int, kind: types.Bits) -> bool:
+    """Return whether a number has a meaning in a type; a negative one may stand for its bits."""
+    half = 1 << max(kind.width, 1) - 1
+    return -half <= number < (half if kind.signed else 1 << kind.width)
+
+
 def _implicit_value(
     body: Body, value: Value, source: types.Type, target: types.Type
 ) -> Value | None:
     if isinstance(source, types.Int):
         wide = target.base if isinstance(target, types.NewType) else target
         if isinstance(wide, types.Bits) and value.constant is not None:
-            return constants.convert(value.constant, target, value.position)
+            made = constants.convert(value.constant, target, value.position)
+            if not _fits(int(value.constant), wide):
+                body.compiler.warn(
+                    value.position,
+                    f"{value.constant} does not fit '{wide}': it is {made.constant} here",
+                )
+            return made
         if isinstance(wide, types.Bits) and value.sized is not None:
             return retyped(value.sized(wide), target)
         return None
@@ -265,6 +277,14 @@ def default(body: Body, kind: types.Type, position: Position) -> ir.Expression:
 
 def cast(body: Body, value: Value, target: types.Type) -> Value | None:
     """Apply an explicit cast; None where the language does not allow it."""
+    wide = target.base if isinstance(target, types.NewType) else target
+    if (
+        isinstance(value.type, types.Int)
+        and isinstance(wide, types.Bits)
+        and value.constant is not None
+    ):
+        # Without a warning of what does not fit: it is meant.
+        return constants.convert(value.constant, target, value.position)
     converted = implicit(body, value, target)
     if converted is not None:
         return converted if converted is not value else retyped(value, target)

@@ -483,14 +483,18 @@ def _block(
                 body, names, parameter, kind, entity.name
             )
     body.scope = scope.Scope(names)
+    compiler.symbols.scopes.append((declaration.position, body.scope))
     for item in declaration.locals:
-        local(body, item)
+        with compiler.recovering(body.scope, item.name):
+            local(body, item)
     states: dict[str, ir.State] = {}
     if isinstance(declaration, ast.ParserDeclaration):
         states = parsers.states(body, declaration)
     else:
         assert declaration.body is not None
+        compiler.symbols.scopes.append((declaration.body.position, body.scope))
         bodies.block(body, declaration.body)
+        bodies.warn_of_reads(body)
     made = ir.Block(
         entity.name,
         body.kind,

@@ -26,6 +26,7 @@ _FINAL = ("accept", "reject")
 def states(body: Body, declaration: ast.ParserDeclaration) -> dict[str, ir.State]:
     """Lower all states of a parser."""
     assert declaration.states is not None
+    compiler = body.compiler
     names: set[str] = set(_FINAL)
     for state in declaration.states:
         if state.name in _FINAL:
@@ -37,8 +38,11 @@ def states(body: Body, declaration: ast.ParserDeclaration) -> dict[str, ir.State
         names.add(state.name)
     if "start" not in names:
         raise body.error(declaration.position, f"parser '{declaration.name}' has no state 'start'")
-    made = {state.name: _state(body, state, names) for state in declaration.states}
-    if not _ends(made):
+    made: dict[str, ir.State] = {}
+    for state in declaration.states:
+        with compiler.recovering():
+            made[state.name] = _state(body, state, names)
+    if len(made) == len(declaration.states) and not _ends(made):
         raise body.error(
             declaration.position,
             f"parser '{declaration.name}' never ends: no transition leads to accept or reject",
@@ -68,7 +72,8 @@ def _ends(states: dict[str, ir.State]) -> bool:
 
 
 def _state(body: Body, state: ast.ParserState, names: set[str]) -> ir.State:
-    with body.capture() as code, body.nested_scope():
+    with body.capture() as code, body.nested_scope() as inner:
+        body.compiler.symbols.scopes.append((state.position, inner))
         bodies.several(body, state.body)
         transition = state.transition
         lowered: ir.Goto | ir.Select

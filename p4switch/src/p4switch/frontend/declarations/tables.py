@@ -36,9 +36,14 @@ def table(outer: Body, node: ast.TableDeclaration) -> scope.TableEntity:
     full_name = outer.unit.qualified(node.name, annotations)
     body = Body(compiler, outer.unit, scope.Scope(outer.scope), "table", full_name)
     _refuse_itself(compiler, node)
-    keys = _keys(body, node)
+    errors = compiler.errors_noted
+    keys: list[ir.Key] = []
+    with compiler.recovering():
+        keys = _keys(body, node)
     key_code, body.code = body.code, []
     actions, listed = _actions(body, node)
+    if compiler.errors_noted > errors:
+        raise scope.FollowUpError(node.position, "the rest is not checked")
     properties = _properties(body, node, listed, actions)
     if properties.default is None:
         properties.default = _no_action(body, listed, actions, node.position)
@@ -188,22 +193,29 @@ def _actions(body: Body, node: ast.TableDeclaration) -> tuple[list[ir.TableActio
     actions: list[ir.TableAction] = []
     listed: list[Listed] = []
     for item in node.actions:
-        entity = action_named(body, item)
-        if any(other.name == item.name for other in listed):
-            raise body.error(item.position, f"action '{item.name}' is in the list twice")
-        actions.append(_bind(body, item, entity))
-        directed = sum(p.direction is not ast.Direction.NONE for p in entity.declaration.parameters)
-        forbidden = [_ONLY[a.name] for a in item.annotations if a.name in _ONLY]
-        pairs = arguments.match(
-            body,
-            entity.declaration.parameters[:directed],
-            item.arguments or [],
-            f"action '{item.name}'",
-            item.position,
-        )
-        given = {parameter.name: argument.value for parameter, argument in pairs}
-        listed.append(Listed(item.name, entity, directed, given, "".join(forbidden)))
+        with body.compiler.recovering():
+            _action(body, item, actions, listed)
     return actions, listed
+
+
+def _action(
+    body: Body, item: ast.ActionRef, actions: list[ir.TableAction], listed: list[Listed]
+) -> None:
+    entity = action_named(body, item)
+    if any(other.name == item.name for other in listed):
+        raise body.error(item.position, f"action '{item.name}' is in the list twice")
+    actions.append(_bind(body, item, entity))
+    directed = sum(p.direction is not ast.Direction.NONE for p in entity.declaration.parameters)
+    forbidden = [_ONLY[a.name] for a in item.annotations if a.name in _ONLY]
+    pairs = arguments.match(
+        body,
+        entity.declaration.parameters[:directed],
+        item.arguments or [],
+        f"action '{item.name}'",
+        item.position,
+    )
+    given = {parameter.name: argument.value for parameter, argument in pairs}
+    listed.append(Listed(item.name, entity, directed, given, "".join(forbidden)))
 
 
 def action_named(body: Body, item: ast.ActionRef) -> scope.ActionEntity:
@@ -217,6 +229,7 @@ def action_named(body: Body, item: ast.ActionRef) -> scope.ActionEntity:
         )
     if not isinstance(entity, scope.ActionEntity):
         raise body.error(item.position, f"'{item.name}' is not an action")
+    body.compiler.symbols.uses[item.position] = item.name, entity
     return entity
 
 

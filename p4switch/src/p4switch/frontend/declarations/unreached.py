@@ -30,23 +30,29 @@ _WITHOUT_VALUES = (types.Parameter, types.Unknown, types.Extern, types.BlockType
 def check(compiler: Compiler) -> None:
     """Check all declarations of the top level that were not lowered."""
     for entity in list(compiler.generics.values()):
-        declaration = entity.declaration
-        if declaration in compiler.used_declarations:
-            continue
-        opaque = tuple(types.Parameter(name) for name in declaration.type_parameters)
-        kind = resolve.specialise(compiler, entity, opaque, declaration.position)
-        names = resolve.bind(entity.scope, declaration.type_parameters, opaque)
-        if isinstance(declaration, ast.ExternDeclaration):
-            for method in declaration.methods:
-                _signature(compiler, method, names)
-        elif isinstance(kind, types.BlockType):
-            _block(compiler, kind, names)
-        elif isinstance(declaration, ast.PackageDeclaration):
-            _types(compiler, declaration.parameters, names)
+        with compiler.recovering():
+            _declaration(compiler, entity)
     for found in list(compiler.globals.names.values()):
         if isinstance(found, scope.FunctionEntity):
             for candidate in found.candidates:
-                _function(compiler, candidate)
+                with compiler.recovering():
+                    _function(compiler, candidate)
+
+
+def _declaration(compiler: Compiler, entity: scope.GenericEntity) -> None:
+    declaration = entity.declaration
+    if declaration in compiler.used_declarations:
+        return
+    opaque = tuple(types.Parameter(name) for name in declaration.type_parameters)
+    kind = resolve.specialise(compiler, entity, opaque, declaration.position)
+    names = resolve.bind(entity.scope, declaration.type_parameters, opaque)
+    if isinstance(declaration, ast.ExternDeclaration):
+        for method in declaration.methods:
+            _signature(compiler, method, names)
+    elif isinstance(kind, types.BlockType):
+        _block(compiler, kind, names)
+    elif isinstance(declaration, ast.PackageDeclaration):
+        _types(compiler, declaration.parameters, names)
 
 
 def _signature(

@@ -9,7 +9,7 @@ from p4switch.frontend.constants import constants, convert
 from p4switch.frontend.expressions import calls, evaluation, operators, resolve, slices
 from p4switch.frontend.expressions.builtins import SIZE_METHODS
 from p4switch.frontend.names import scope
-from p4switch.frontend.names.compilation import suggestion
+from p4switch.frontend.names.compilation import FieldUse, suggestion
 from p4switch.frontend.names.operands import (
     ActionRun,
     ApplyResult,
@@ -61,7 +61,10 @@ def _int(body: Body, node: ast.Expression) -> Operand:
     if node.width == 0 and node.signed:
         raise body.error(node.position, "int<0> has no room for its sign")
     kind = types.Bits(node.width, node.signed)
-    return Value(node.position, kind, None, constants.wrap(node.value, kind))
+    value = constants.wrap(node.value, kind)
+    if value != node.value:
+        body.compiler.warn(node.position, f"{node.value} does not fit '{kind}': it is {value} here")
+    return Value(node.position, kind, None, value)
 
 
 def _bool(body: Body, node: ast.Expression) -> Operand:
@@ -108,6 +111,7 @@ def _name(body: Body, node: ast.Expression) -> Operand:
             node.position,
             f"nothing is called '{node.name}' here{suggestion(node.name, where.visible())}",
         )
+    body.compiler.symbols.uses[node.position] = node.name, entity
     return of_entity(entity, node.name, node.position)
 
 
@@ -163,6 +167,7 @@ def _member_of_value(body: Body, node: ast.Member, base: Value) -> Operand:
     if isinstance(kind, types.StructLike):
         item = kind.fields.get(name)
         if item is not None:
+            body.compiler.symbols.uses[node.at] = name, FieldUse(kind, item.type)
             found = convert.part(body, base, name, item.type)
             found.position = node.position
             return found

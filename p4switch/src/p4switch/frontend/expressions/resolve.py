@@ -98,6 +98,7 @@ def _type_entity(compiler: Compiler, reference: ast.NamedType, names: Scope) -> 
             reference.position,
             f"no type is called '{reference.name}'{suggestion(reference.name, where.visible())}",
         )
+    compiler.symbols.uses[reference.position] = reference.name, entity
     return entity
 
 

@@ -6,14 +6,21 @@ import difflib
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from p4switch import ir
-from p4switch.frontend.names.scope import Entity, GenericEntity, Scope, Unit
+from p4switch.frontend.names.scope import (
+    BrokenEntity,
+    Entity,
+    FollowUpError,
+    GenericEntity,
+    Scope,
+    Unit,
+)
 from p4switch.frontend.types import types
 from p4switch.frontend.types.lower import Lowering, NoRuntimeTypeError, type_name
-from p4switch.position import P4Error, Position, UnsupportedError
+from p4switch.position import P4Error, P4Errors, Position, UnsupportedError
 
 if TYPE_CHECKING:
     from p4switch.frontend.names.operands import EntityOperand
@@ -22,6 +29,27 @@ if TYPE_CHECKING:
     from p4switch.frontend.syntax import ast
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_]+")
+
+
+@dataclass(slots=True, eq=False)
+class FieldUse:
+    """A field of a header, struct or union, and its type."""
+
+    owner: types.StructLike
+    type: types.Type
+
+
+@dataclass(slots=True, eq=False)
+class Symbols:
+    """What the names of a program mean: a table for tools, and for warnings."""
+
+    top: Scope
+    declared: list[tuple[str, Entity]] = field(default_factory=list)
+    """Names with their meanings: of each instance of a control or parser anew."""
+    uses: dict[Position, tuple[str, Entity | FieldUse]] = field(default_factory=dict)
+    """The meaning of a name that begins at a place."""
+    scopes: list[tuple[Position, Scope]] = field(default_factory=list)
+    """The names that are visible from a place on, up to the next one of these."""
 
 
 @dataclass(slots=True, eq=False)
@@ -105,7 +133,50 @@ class Compiler:
         """Declarations of functions that are being lowered, to find recursion."""
         self.used_declarations: set[object] = set()
         """Declarations of controls, parsers and functions that were lowered."""
+        self.symbols = Symbols(self.globals)
+        self.without_value: dict[ir.Variable, str] = {}
+        """Names of scalar variables that are declared without a value."""
         self._taken: dict[str, int] = {}
+        self._errors: dict[tuple[Position, str], P4Error] = {}
+        self._warnings: dict[tuple[Position, str], None] = {}
+
+    @contextmanager
+    def recovering(self, names: Scope | None = None, name: str = "") -> Iterator[None]:
+        """Note an error in the block, and go on after it.
+
+        `name` in `names`: what the block declares. Errors that only follow from its absence are not
+        noted.
+        """
+        try:
+            yield
+        except P4Error as error:
+            if not isinstance(error, FollowUpError):
+                for each in error.errors:
+                    self._errors.setdefault((each.position, each.message), each)
+            if names is not None and name not in names.names:
+                names.names[name] = BrokenEntity(position=error.position)
+
+    @property
+    def errors_noted(self) -> int:
+        """Return how many errors have been noted so far."""
+        return len(self._errors)
+
+    def check(self) -> None:
+        """Raise the errors that have been noted."""
+        errors = sorted(self._errors.values(), key=lambda e: (e.position.line, e.position.column))
+        if len(errors) == 1:
+            raise errors[0]
+        if errors:
+            raise P4Errors(errors)
+
+    def warn(self, position: Position, message: str) -> None:
+        """Note what is legal, but probably not meant."""
+        self._warnings[position, message] = None
+
+    @property
+    def warnings(self) -> list[tuple[Position, str]]:
+        """Return the warnings so far, in the order of their places."""
+        return sorted(self._warnings, key=lambda each: (each[0].file, each[0].line, each[0].column))
 
     def error(self, position: Position, message: str) -> P4Error:
         """Make an error at a position in the source."""
@@ -239,12 +310,15 @@ def declare(compiler: Compiler, scope: Scope, name: str, entity: Entity) -> None
             entity.position, f"'{name}' is declared twice; first at {known.position}"
         )
     if not entity.parameter and scope.parent is not None:
-        known = scope.parent.find(name)
+        known = scope.parent.known(name)
         if known is not None and known.parameter and name not in scope.parent.names:
             raise compiler.error(
                 entity.position, f"'{name}' would hide the parameter at {known.position}"
             )
+        if known is not None and known.position.line:
+            compiler.warn(entity.position, f"'{name}' hides the one at {known.position}")
     scope.names[name] = entity
+    compiler.symbols.declared.append((name, entity))
 
 
 def suggestion(name: str, names: Iterator[str]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from p4switch import ir
 from p4switch.frontend.names.values import Value
 from p4switch.frontend.syntax import ast
-from p4switch.position import NOWHERE, Position
+from p4switch.position import NOWHERE, P4Error, Position
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +24,17 @@ class Entity:
     position: Position = NOWHERE
     parameter: bool = False
     """A parameter, of a call or of a constructor."""
+    used: bool = False
+    """Whether something refers to it."""
+
+
+@dataclass(slots=True, eq=False)
+class BrokenEntity(Entity):
+    """A name whose declaration has an error, which has been noted."""
+
+
+class FollowUpError(P4Error):
+    """An error that would not be there without another one, which has been noted."""
 
 
 Content = ir.Table | ir.Callable | ir.ExternInstance | ir.ValueSet
@@ -196,7 +207,16 @@ class Scope:
         self.parent = parent
 
     def find(self, name: str) -> Entity | None:
-        """Find a name here or further out."""
+        """Find what a name refers to, here or further out; FollowUpError if that is broken."""
+        entity = self.known(name)
+        if entity is not None:
+            entity.used = True
+            if isinstance(entity, BrokenEntity):
+                raise FollowUpError(entity.position, f"'{name}' has an error")
+        return entity
+
+    def known(self, name: str) -> Entity | None:
+        """Find a name here or further out, without use of it."""
         scope: Scope | None = self
         while scope is not None:
             entity = scope.names.get(name)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from p4switch import ir
 from p4switch.frontend.syntax import ast
+from p4switch.midend import visit
+from p4switch.midend.initialisation import unassigned_reads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,14 +24,34 @@ def block(body: Body, node: ast.Block) -> None:
 def several(body: Body, items: Sequence[ast.Statement | ast.Declaration]) -> None:
     """Lower statements and declarations in the present scope."""
     for item in items:
-        body.compiler.rules.statement(body, item)
+        _one(body, item)
 
 
 def captured(body: Body, item: ast.Statement | ast.Declaration) -> list[ir.Statement]:
     """Lower a statement in a nested scope and return its code."""
     with body.capture() as code, body.nested_scope():
-        body.compiler.rules.statement(body, item)
+        _one(body, item)
     return code
+
+
+def _one(body: Body, item: ast.Statement | ast.Declaration) -> None:
+    """Lower one statement, and go on after an error in it."""
+    name = item.name if isinstance(item, ast.Declaration) else ""
+    with body.compiler.recovering(body.scope if name else None, name):
+        body.compiler.rules.statement(body, item)
+
+
+def warn_of_reads(body: Body) -> None:
+    """Warn of variables of the code that may be read before they have a value."""
+    declared = {
+        statement.variable
+        for statement in visit.statements(body.code)
+        if isinstance(statement, ir.Declare)
+    }
+    names = {v: n for v, n in body.compiler.without_value.items() if v in declared}
+    if names:
+        for position, name in unassigned_reads(body.code, names):
+            body.compiler.warn(position, f"'{name}' may have no value yet here")
 
 
 def always_returns(code: Sequence[ir.Statement]) -> bool:

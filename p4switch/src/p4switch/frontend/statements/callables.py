@@ -74,8 +74,15 @@ def _function(
         result = compiler.variable(f"{full_name}_result", lowered)
     body.result, body.result_type = result, returns
     body.scope = scope.Scope(inner)
+    compiler.symbols.scopes.append((declaration.position, body.scope))
+    errors = compiler.errors_noted
     bodies.block(body, declaration.body)
-    if result is not None and not bodies.always_returns(body.code):
+    bodies.warn_of_reads(body)
+    if (
+        result is not None
+        and compiler.errors_noted == errors
+        and not bodies.always_returns(body.code)
+    ):
         raise compiler.error(
             declaration.position,
             f"function '{declaration.name}' can end without returning a value",
@@ -145,7 +152,9 @@ def action(body: Body, declaration: ast.ActionDeclaration) -> scope.ActionEntity
             )
         parameters.append(parameter_of(inner, names, parameter, kind, inner.local_names))
     inner.scope = scope.Scope(names)
+    compiler.symbols.scopes.append((declaration.position, inner.scope))
     bodies.block(inner, declaration.body)
+    bodies.warn_of_reads(inner)
     made = ir.Callable(
         full_name,
         tuple(parameters),

@@ -73,6 +73,8 @@ def _variable(body: Body, item: ast.VariableDeclaration) -> None:
     place = ir.Read(variable.type, variable)
     if value is None:
         body.emit(ir.Declare(variable), item.position)
+        if isinstance(variable.type, (ir.Bits, ir.Bool)):
+            body.compiler.without_value[variable] = item.name
     else:
         body.emit(ir.Assign(place, convert.lowered(body, value)), item.position)
     entity = scope.VariableEntity(kind, place)

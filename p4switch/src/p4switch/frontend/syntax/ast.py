@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from p4switch.position import Position
+from p4switch.position import NOWHERE, Position
 
 
 class Direction(Enum):
@@ -172,10 +172,11 @@ class TypeExpression(Expression):
 
 @dataclass(slots=True, eq=False)
 class Member(Expression):
-    """`base.name`."""
+    """`base.name`; `at` is the place of the name."""
 
     base: Expression
     name: str
+    at: Position = NOWHERE
 
 
 @dataclass(slots=True, eq=False)

@@ -25,9 +25,15 @@ def parse_program(
     return _parse(preprocess(path, include_paths=include_paths, defines=defines))
 
 
-def parse_text(text: str, file: str = "<text>") -> ast.SourceProgram:
+def parse_text(
+    text: str,
+    file: str = "<text>",
+    *,
+    include_paths: Sequence[Path] = (),
+    defines: Mapping[str, str] | None = None,
+) -> ast.SourceProgram:
     """Preprocess and parse a program given as text; raises P4Error."""
-    return _parse(preprocess_text(text, file))
+    return _parse(preprocess_text(text, file, include_paths=include_paths, defines=defines))
 
 
 def _parse(source: Preprocessed) -> ast.SourceProgram:

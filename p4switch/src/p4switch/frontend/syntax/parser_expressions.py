@@ -291,7 +291,8 @@ class ExpressionParser(Cursor):
             kind = kinds[self.index]
             if kind == ".":
                 self.index += 1
-                base = ast.Member(position, base, self.name("a member's name after '.'"))
+                at = self.position()
+                base = ast.Member(position, base, self.name("a member's name after '.'"), at)
             elif kind == "(":
                 base = ast.Call(position, base, [], self.arguments())
             elif kind == "[":

@@ -28,7 +28,7 @@ def same(left: object, right: object) -> bool:
         return type(left) is type(right) and all(
             same(getattr(left, field.name), getattr(right, field.name))
             for field in fields(left)
-            if field.name != "position"
+            if field.name not in ("position", "at")
         )
     if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
         return len(left) == len(right) and all(map(same, left, right))
