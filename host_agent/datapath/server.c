@@ -553,7 +553,7 @@ static void receive_sum(struct server *s, struct output *out, const struct contr
     s->tos = c->frame[TOS] & ~URGENT;
     int copy = take_number_of(s, out, c);
     if (s->finished[c->slot].fragment == c->fragment) {
-        if (copy || c->flags & REPAIR)
+        if (c->flags & SEQUENCED && (copy || c->flags & REPAIR))
             return;
         if (c->flags & SEQUENCED && s->replicates)
             repeat_result(s, out, s->replicated, c->slot);

@@ -178,7 +178,7 @@ def test_singles_beyond_the_room_cost_the_newest_fragment_its_own(
 
 
 def test_nothing_is_asked_of_children_that_the_server_does_not_have() -> None:
-    server, plan, network = star(2)
+    server, plan, network = pair_and_one()
     for number in (0, 5):
         batch = contribution(plan, network, 0, 0, 7, sequence=number, flags=int(Flag.SEQUENCED))
         record = frame_view(batch, LANES, 1)[0]

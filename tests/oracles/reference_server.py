@@ -426,7 +426,7 @@ class ReferenceServer:
         self._tos = packet.tos & ~URGENT
         copy = self._is_copy(packet)
         if self._has(packet.fragment):
-            if copy or packet.flags & Flag.REPAIR:
+            if packet.flags & Flag.SEQUENCED and (copy or packet.flags & Flag.REPAIR):
                 return
             if packet.flags & Flag.SEQUENCED and self._replicates:
                 self._repeat(packet.fragment % self._window, None)
