@@ -101,6 +101,19 @@ def bits_of_bytes(rank: int, size: int) -> Any:
 
 
 @operation
+def long_and_narrow(rank: int, size: int) -> Any:
+    """Sums whose values take 16 or 8 bits in packets."""
+    found = []
+    for name in ("float16", "bfloat16", "int8", "uint8"):
+        mine = tensor(rank, getattr(torch, name), 10_001) * (5 if "int" in name else 1)
+        dist.all_reduce(mine)
+        part = torch.empty(6000, dtype=mine.dtype)
+        dist.reduce_scatter_tensor(part, tensor(rank, mine.dtype, size * 6000))
+        found += [mine, part]
+    return found
+
+
+@operation
 def avg(rank: int, size: int) -> Any:
     tensors = [tensor(rank, dtype) for dtype in (torch.float32, torch.float16, torch.bfloat16)]
     for mine in tensors:

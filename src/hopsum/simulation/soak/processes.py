@@ -28,6 +28,8 @@ from hopsum.host_agent.process_calls import (
     BARRIER,
     COPY,
     FAULTS,
+    MODULO,
+    NARROW,
     PARTS,
     PASSED,
     REDUCTIONS,
@@ -36,6 +38,7 @@ from hopsum.host_agent.process_calls import (
     TYPES,
     CallPacket,
 )
+from hopsum.protocol.wire import Width
 from hopsum.simulation.cluster import VirtualCluster
 from hopsum.simulation.host import VirtualHost
 from hopsum.simulation.processes import Message, Process, magnitude_of
@@ -43,6 +46,8 @@ from hopsum.simulation.soak.schedule import JobEntry, Mishap, RankFault
 
 OTHERWISE = 0.03
 """Probability that a call is not the pattern's."""
+NARROW_CALLS = 0.3
+"""Fraction of sums whose values take fewer than 32 bits in packets."""
 PAUSES = (2e-5, 2e-4, 3e-3)
 """Seconds that ranks of a job take to act on what they hear, at most."""
 MOST_BYTES = 1 << 14
@@ -113,6 +118,10 @@ def _call(rng: random.Random, entry: JobEntry) -> Call:
         return Call(COPY, elements=elements, target=target if target != ALL else ROOT)
     dtype = rng.choice(["float32", "int32"])
     reduction = rng.choice(["sum", "sum", "sum", rng.choice(REDUCTIONS[dtype])])
+    # Of their own, so that all else of a seed stays as it was.
+    own = random.Random(f"types/{entry.seed}/{dtype}/{elements}/{target}")
+    if reduction == "sum" and own.random() < NARROW_CALLS:
+        dtype = NARROW if dtype == "float32" else MODULO
     return Call(SUM, dtype, reduction, elements, target)
 
 
@@ -149,7 +158,7 @@ def values_of(entry: JobEntry, rank: int, number: int) -> NDArray[Any]:
     generator = np.random.default_rng([entry.seed, rank, number])
     if call.kind == COPY or call.reduction in ("and", "or", "xor"):
         return generator.integers(-(1 << 31), 1 << 31, call.elements).astype(np.int32)
-    if call.type == "int32":
+    if call.type in ("int32", MODULO):
         limit = 1 << (31 if call.reduction != "sum" else 20)
         values = generator.integers(-limit, limit, call.elements).astype(np.int32)
         great = RankFault(rank, number, Mishap.OVERFLOWS)
@@ -208,16 +217,18 @@ def expected(entry: JobEntry, number: int) -> Expected | Refusal:
     if first.reduction != "sum":
         reduced: NDArray[Any] = _COMBINED_BY[first.reduction].reduce(given)
         return Expected(first, reduced)
-    if first.type == "int32":
+    if first.type in ("int32", MODULO):
         total: NDArray[np.int64] = np.array(given, np.int64).sum(axis=0)
+        if first.type == MODULO:
+            return Expected(first, total.astype(np.int8).astype(np.int32))
         if (total != total.astype(np.int32)).any():
             return Refusal("overflow")
         return Expected(first, total.astype(np.int32))
-    return Expected(first, *_sum_of_floats(entry, given))
+    return Expected(first, *_sum_of_floats(entry, given, narrow=first.type == NARROW))
 
 
 def _sum_of_floats(
-    entry: JobEntry, given: Sequence[NDArray[np.float32]]
+    entry: JobEntry, given: Sequence[NDArray[np.float32]], *, narrow: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return an exact sum, and by how much a result may be off: of hosts, and before of a host."""
     with np.errstate(invalid="ignore"):
@@ -225,7 +236,9 @@ def _sum_of_floats(
     finite = np.where(np.isfinite(given), given, 0).astype(np.float64)
     most = max(Counter(entry.all_ranks).values())
     code = max(magnitude_of(values) for values in given) + (most - 1).bit_length()
-    bound = error_bound(min(code, GREATEST_CODE - 1), len(given), finite.sum(axis=0))
+    width = Width.WIDTH_16 if narrow else Width.WIDTH_32
+    exponent = min(code, GREATEST_CODE - 1)
+    bound = error_bound(exponent, len(given), finite.sum(axis=0), width=width)
     return total, bound + (most - 1) * 2.0**-24 * np.abs(finite).sum(axis=0)
 
 
