@@ -117,9 +117,7 @@ SANITIZED = tests/host_agent/datapath tests/host_agent/test_worker.py tests/host
 	tests/host_agent/test_root_worker.py tests/host_agent/test_frame_fuzz.py tests/host_agent/test_sure_calls.py
 
 sanitize: setup  ## tests of the compiled data path under AddressSanitizer and UndefinedBehaviorSanitizer
-	ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libubsan.so)" \
-		P4SWITCH_CFLAGS='-g -fsanitize=address,undefined -fno-sanitize-recover=undefined' \
-		$(BIN)/python -m pytest -q -n 2 $(SANITIZED)
+	$(BIN)/python -m tests.support.sanitizers -m pytest -q -n 2 $(SANITIZED)
 
 fuzz: setup  ## agents against mutated frames; FRAMES of each kind of agent and job
 	$(BIN)/python -m pytest -n 2 tests/host_agent/test_frame_fuzz.py --fuzz-frames $(FRAMES)
