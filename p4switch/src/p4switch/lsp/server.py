@@ -11,7 +11,8 @@ from pygls.lsp.server import LanguageServer
 from pygls.uris import from_fs_path, to_fs_path
 
 from p4switch.frontend.source.preprocessor import SYSTEM_INCLUDES
-from p4switch.lsp.document import Document
+from p4switch.lsp.document import Diagnostic, Document, Name
+from p4switch.position import Position
 
 _KINDS = {
     "variable": lsp.CompletionItemKind.Variable,
@@ -36,18 +37,7 @@ def make_server(include_paths: Sequence[Path], defines: Mapping[str, str]) -> La
         path = Path(to_fs_path(uri) or uri)
         document = documents.setdefault(uri, Document(path, include_paths, defines))
         text = server.workspace.get_text_document(uri)
-        found = [
-            lsp.Diagnostic(
-                lsp.Range(
-                    lsp.Position(each.position.line - 1, each.position.column - 1),
-                    lsp.Position(each.position.line - 1, each.end - 1),
-                ),
-                each.message,
-                lsp.DiagnosticSeverity.Error if each.is_error else lsp.DiagnosticSeverity.Warning,
-                source="p4switch",
-            )
-            for each in document.update(text.source)
-        ]
+        found = [_diagnostic(each) for each in document.update(text.source)]
         server.text_document_publish_diagnostics(
             lsp.PublishDiagnosticsParams(uri, found, text.version)
         )
@@ -78,13 +68,7 @@ def make_server(include_paths: Sequence[Path], defines: Mapping[str, str]) -> La
         document = documents.get(params.text_document.uri)
         place = params.position
         found = document.definition(place.line + 1, place.character + 1) if document else None
-        if found is None:
-            return None
-        file = Path(found.file)
-        own = SYSTEM_INCLUDES / file.name
-        uri = from_fs_path(str(own if not file.exists() and own.exists() else file.absolute()))
-        start = lsp.Position(found.line - 1, found.column - 1)
-        return None if uri is None else lsp.Location(uri, lsp.Range(start, start))
+        return None if found is None else _location(found)
 
     @server.feature(lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=["."]))
     def completion(params: lsp.CompletionParams) -> list[lsp.CompletionItem]:
@@ -92,13 +76,29 @@ def make_server(include_paths: Sequence[Path], defines: Mapping[str, str]) -> La
         if document is None:
             return []
         place = params.position
-        return [
-            lsp.CompletionItem(
-                each.name,
-                kind=_KINDS.get(each.kind, lsp.CompletionItemKind.Variable),
-                detail=each.detail,
-            )
-            for each in document.names(place.line + 1, place.character + 1)
-        ]
+        return [_item(each) for each in document.names(place.line + 1, place.character + 1)]
 
     return server
+
+
+def _diagnostic(found: Diagnostic) -> lsp.Diagnostic:
+    line = found.position.line - 1
+    return lsp.Diagnostic(
+        lsp.Range(lsp.Position(line, found.position.column - 1), lsp.Position(line, found.end - 1)),
+        found.message,
+        lsp.DiagnosticSeverity.Error if found.is_error else lsp.DiagnosticSeverity.Warning,
+        source="p4switch",
+    )
+
+
+def _location(found: Position) -> lsp.Location | None:
+    file = Path(found.file)
+    own = SYSTEM_INCLUDES / file.name
+    uri = from_fs_path(str(own if not file.exists() and own.exists() else file.absolute()))
+    start = lsp.Position(found.line - 1, found.column - 1)
+    return None if uri is None else lsp.Location(uri, lsp.Range(start, start))
+
+
+def _item(name: Name) -> lsp.CompletionItem:
+    kind = _KINDS.get(name.kind, lsp.CompletionItemKind.Variable)
+    return lsp.CompletionItem(name.name, kind=kind, detail=name.detail)
