@@ -43,7 +43,7 @@ $(READY): requirements.lock pyproject.toml p4switch/pyproject.toml src/hopsum/pr
 	$(PIP) -c requirements.lock setuptools grpcio-tools
 	$(PIP) -c requirements.lock --no-build-isolation -e ./p4switch -e '.[demo]'
 	$(BIN)/python -m hopsum.protocol.generate
-	@$(BIN)/python -c 'from hopsum.host_agent.datapath import library; library.library()' 2>&1 | tail -1
+	@$(BIN)/python -c 'from hopsum.host_agent.datapath import library as path; from hopsum.simulation.compiled import library as net; path.library(); net.library()' 2>&1 | tail -1
 	@touch $@
 
 # What tests, documents and the other extras need besides: all of the lock.
