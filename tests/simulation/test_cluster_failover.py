@@ -15,6 +15,7 @@ from hopsum.controller.jobs.replanning import ReplanningPolicy
 from hopsum.controller.telemetry.health import DampingPolicy
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.simulation.cluster import VirtualCluster
+from hopsum.simulation.faults import Faults
 from tests.support.manager import manage
 from tests.support.virtual_cluster import (
     attached,
@@ -264,7 +265,7 @@ def test_a_job_that_waits_for_a_switch_outlasts_the_deadline_of_its_fragments(
         await exact(cluster, "patient")
 
         # Where no switch is to blame the deadline counts.
-        cluster.world.channels["h1", "s1"].cut = True
+        cluster.world.channels["h1", "s1"].faults = Faults(loss=1.0)
         await cluster.people.Submit(with_deadline("unheard", 8.0))
         await cluster.until(lambda: state(cluster, "unheard") == JobState.FAILED, "the deadline")
         reason = (await details(cluster, "unheard")).reason
