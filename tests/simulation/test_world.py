@@ -183,7 +183,7 @@ def test_a_receiver_that_takes_nothing_stops_its_sender(loss: float) -> None:
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.02, 0.1])
-@pytest.mark.parametrize("dtype", list(DataType))
+@pytest.mark.parametrize("dtype", [each for each in DataType if each.bits == 32])
 def test_a_ring_over_lossy_streams_is_exact(loss: float, dtype: DataType) -> None:
     network = two_hosts()
     spec = WorkloadSpec("random", 2, 30_001, 2, dtype, seed=5)

@@ -130,6 +130,11 @@ class _Node:
         self.flows: object = None
         """What the view points to."""
 
+    def end_flows(self, state: int) -> None:
+        """Let compiled code forget a host's flows, which may go at any time."""
+        self.view.flows, self.view.flow_count, self.view.state = None, 0, state
+        self.flows = None
+
 
 class World:
     """A network in virtual time.
@@ -395,8 +400,7 @@ class World:
     # --- hosts
 
     def _set_agent(self, host: str) -> None:
-        self._nodes[host].view.state = PYTHON if host in self.agents else DOWN
-        self._nodes[host].flows = None
+        self._nodes[host].end_flows(PYTHON if host in self.agents else DOWN)
 
     def join(self, host: str, agent: Agent) -> None:
         """Attach an agent."""
@@ -433,7 +437,7 @@ class World:
         """Let compiled code go on with an agent's flows, if it has any."""
         entered, view = agent.enter(), node.view
         if entered is None:
-            view.state = PYTHON
+            node.end_flows(PYTHON)
             return
         addresses, others_due = entered
         most = max([Flow.from_address(each).most_output for each in addresses], default=0)
@@ -450,7 +454,7 @@ class World:
     def withdraw(self, host: str) -> None:
         """Hand a host's frames to its agent, whose flows have ended."""
         if self._nodes[host].view.state == COMPILED:
-            self._nodes[host].view.state = PYTHON
+            self._nodes[host].end_flows(PYTHON)
 
     def _arrive_at_agent(self, host: str) -> None:
         frames = self._take()

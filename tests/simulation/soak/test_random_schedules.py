@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from hopsum.cli.soak_command import make_kit
@@ -22,3 +26,17 @@ def test_random_schedules_pass(first: int) -> None:
     summary = soak(range(first, first + PART), make_kit, 1)
     assert [failure.violations for failure in summary.failures] == []
     assert summary.jobs["finished"] > summary.schedules / 2
+
+
+@pytest.mark.slow
+def test_compiled_code_reads_nothing_that_python_has_freed() -> None:
+    """Agents whose flows have ended still have timers; what Python frees is overwritten here."""
+    program = (
+        "from hopsum.cli.soak_command import make_kit\n"
+        "from hopsum.simulation.soak.campaign import soak\n"
+        "assert not soak(range(12, 13), make_kit, 1).failures\n"
+    )
+    command = [sys.executable, "-X", "faulthandler", "-c", program]
+    environment = os.environ | {"PYTHONMALLOC": "debug"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -391,16 +391,17 @@ static int64_t tick(void *subject, double planned)
     host->planned = 0;
     if (v->state == DOWN)
         return 0;
+    if (v->state == PYTHON)
+        return v->ticks;
     double now = clock_at(v, time), due = due_at(v);
     struct flow *flow = NULL;
-    if (v->state == COMPILED)
-        for (int64_t i = 0; i < v->flow_count; i++)
-            if (v->flows[i]->due <= now) {
-                if (flow) /* they take turns to send */
-                    return v->ticks;
-                flow = v->flows[i];
-            }
-    if (v->state == PYTHON || v->others_due <= now)
+    for (int64_t i = 0; i < v->flow_count; i++)
+        if (v->flows[i]->due <= now) {
+            if (flow) /* they take turns to send */
+                return v->ticks;
+            flow = v->flows[i];
+        }
+    if (v->others_due <= now)
         return v->ticks;
     if (flow && time_of(v, due) <= time) {
         host->world->output->made = 0;
