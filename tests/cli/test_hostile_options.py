@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import io
 import logging
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -74,6 +75,7 @@ BASES: dict[str, list[str]] = {
     "p4switch demo": ["--in-process"],
     "p4switch cli": ["show_tables"],
     "p4switch shims": ["folder"],
+    "p4switch lsp": [],
 }
 PROGRAM = """
 #include <core.p4>
@@ -123,6 +125,9 @@ ALLOWED = {
     "p4switch compile -I": ["folder", "file/below"],
     "p4switch stf -I": ["folder", "file/below"],
     "p4switch explain -I": ["folder", "file/below"],
+    # They matter once an editor opens a program, which shows what is wrong.
+    "p4switch lsp -D": ["", "\N{SNOWMAN}", LONG],
+    "p4switch lsp -I": ["folder", "file/below"],
     # A file that is made.
     "hopsum controller serve --jobs": ["\N{SNOWMAN}"],
 }
@@ -271,6 +276,7 @@ def outcome(
 
     def run(words: list[str]) -> tuple[int, str]:
         monkeypatch.setattr("sys.argv", words)
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
         capsys.readouterr()
         caplog.clear()
         try:

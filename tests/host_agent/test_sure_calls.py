@@ -23,10 +23,10 @@ from tests.support.process_hosts import MEMORY_BYTES, ProcessHosts
 from tests.support.protocol_world import LANES
 from tests.support.search import examples
 
-FLOAT32, INT32 = range(len(TYPES))
+FLOAT32, INT32 = (list(TYPES).index(name) for name in ("float32", "int32"))
 WAYS = [
     (code, REDUCTIONS["int32"].index(reduction))
-    for code, name in enumerate(TYPES)
+    for code, name in ((FLOAT32, "float32"), (INT32, "int32"))
     for reduction in REDUCTIONS[name]
 ]
 Values = NDArray[Any]

@@ -9,6 +9,7 @@ import pytest
 from hopsum.cli.job_commands import make_submission
 from hopsum.collectives.choices import SCHEDULE_NAMES, DataType
 from tests.support.emulated_cluster import RunningCluster, emulated_cluster
+from tests.support.types import OF_HOSTS
 
 pytestmark = pytest.mark.network
 
@@ -26,7 +27,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster
         yield running
 
 
-@pytest.mark.parametrize("dtype", DataType)
+@pytest.mark.parametrize("dtype", OF_HOSTS)
 @pytest.mark.parametrize("algorithm", [*SCHEDULE_NAMES, "server", "in-network"])
 @pytest.mark.parametrize("workers", WORKERS)
 def test_every_algorithm_sums_exactly(

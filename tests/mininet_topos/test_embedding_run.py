@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from hopsum.collectives.choices import Algorithm
-from hopsum.collectives.plan import DataType
 from hopsum.experiment.description import Experiment, WorldKind
 from hopsum.experiment.prepare import prepare
 from hopsum.network.loaders import save_network
 from hopsum.network.topologies import TopologyOptions, make_topology
 from hopsum.planning.model.demand import Model
 from tests.support.emulated_runs import run_together
+from tests.support.types import OF_HOSTS
 
 pytestmark = pytest.mark.network
 
@@ -44,7 +44,7 @@ def test_an_embedding_is_exact(network: str) -> None:
     assert plan is not None
     assert plan.trees and plan.host_parts, f"expected {Model.IN_NETWORK} and others in {plan}"
     aggregated = [0]
-    for report in run_together(*(replace(base, dtype=dtype) for dtype in DataType)):
+    for report in run_together(*(replace(base, dtype=dtype) for dtype in OF_HOSTS)):
         assert report.problems == []
         assert report.measured is not None
         assert report.measured.verdict.checked == 4 * 3 * 100_003

@@ -25,12 +25,11 @@ from hopsum.planning.model.request import PlanRequest
 from hopsum.planning.registry import EMBEDDING, plan_job
 from hopsum.simulation.faults import Faults
 from tests.support.simulated_jobs import Replan, SimulatedRun, simulate_plan
+from tests.support.types import OF_HOSTS
 
 pytestmark = pytest.mark.usefixtures("time_to_plan")
 
 LANES = 64
-OF_HOSTS = [each for each in DataType if each.bits == 32]
-"""Types that hosts sum among themselves; narrow ones are for trees."""
 WORKERS = ("h1", "h2", "h5", "h6")
 NETWORK = make_topology("leaf-spine:2x4x2", TopologyOptions(25e6, 25e6, slots=256))
 PARTS = (

@@ -38,12 +38,13 @@ def rooted(
 def test_bytes_of_an_all_reduce_equal_the_prediction(
     topology: str, workers: int, dtype: DataType
 ) -> None:
+    elements = ELEMENTS * 32 // dtype.bits
     network, plan = rooted(topology, workers)
     assert plan.rooted and not plan.auxiliary
-    done = run(network, plan, dtype=dtype)
-    check(done)
+    done = run(network, plan, dtype=dtype, elements=elements)
+    check(done, elements)
     assert done.retransmissions == 0
-    predicted = estimate(network, PlanWork(plan, [(ELEMENTS, dtype)], 2))
+    predicted = estimate(network, PlanWork(plan, [(elements, dtype)], 2))
     assert {link: size for link, size in done.links.items() if size} == predicted.links
     assert done.seconds == pytest.approx(predicted.seconds, rel=0.2)
 

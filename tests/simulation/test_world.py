@@ -18,6 +18,7 @@ from p4switch.targets.v1model.engine import Engine
 from tests.support.departures import Departures
 from tests.support.schedules import broadcast_from
 from tests.support.simulated_jobs import simulate_schedule
+from tests.support.types import OF_HOSTS
 
 HOPS_AT = 49
 
@@ -183,7 +184,7 @@ def test_a_receiver_that_takes_nothing_stops_its_sender(loss: float) -> None:
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.02, 0.1])
-@pytest.mark.parametrize("dtype", [each for each in DataType if each.bits == 32])
+@pytest.mark.parametrize("dtype", OF_HOSTS)
 def test_a_ring_over_lossy_streams_is_exact(loss: float, dtype: DataType) -> None:
     network = two_hosts()
     spec = WorkloadSpec("random", 2, 30_001, 2, dtype, seed=5)
