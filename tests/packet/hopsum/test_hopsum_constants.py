@@ -96,19 +96,28 @@ def header_bytes(program: Program, name: str) -> int:
     return sum(field.type.width for field in header.fields if isinstance(field.type, Bits)) // 8
 
 
+EVERY_BUILD = [Build(lanes, per_lane) for per_lane in (False, True) for lanes in range(32, 353, 32)]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("per_lane", [False, True])
-@pytest.mark.parametrize("lanes", range(32, 353, 32))
-def test_headers_have_the_lengths_of_the_wire(lanes: int, per_lane: bool) -> None:
+@pytest.mark.parametrize(
+    "build",
+    [
+        pytest.param(each, marks=pytest.mark.long if each.per_lane and each.lanes > 96 else ())
+        for each in EVERY_BUILD
+    ],
+    ids=str,
+)
+def test_headers_have_the_lengths_of_the_wire(build: Build) -> None:
     """And every number of lanes compiles, in both forms."""
-    program, _ = built(Build(lanes, per_lane))
+    program, _ = built(build)
     lengths = {
         "ethernet_t": wire.ETHERNET_BYTES,
         "ipv4_t": wire.IPV4_BYTES,
         "udp_t": wire.UDP_BYTES,
         "hopsum_t": wire.HEADER_BYTES,
         "hop_t": wire.HOP_BYTES,
-        "lanes_t": wire.LANE_BYTES * lanes,
+        "lanes_t": wire.LANE_BYTES * build.lanes,
         "packet_out_t": constants()["PACKET_OUT_BYTES"],
     }
     assert {name: header_bytes(program, name) for name in lengths} == lengths

@@ -1,4 +1,4 @@
-"""The first 200 random schedules pass; `hopsum soak` runs more."""
+"""The first 100 random schedules pass; `hopsum soak` runs more."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hopsum.cli.soak_command import make_kit
 from hopsum.simulation.soak.campaign import soak
 from hopsum.simulation.soak.generator import WIDTHS, make_schedule
 
-SCHEDULES, PART = 200, 50
+SCHEDULES, PART = 100, 25
 
 
 def test_schedules_have_narrow_jobs_of_every_type() -> None:
