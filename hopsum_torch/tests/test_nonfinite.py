@@ -98,7 +98,15 @@ class Agent:
     order = (0,)
 
     def sum(
-        self, what: str, elements: int, dtype: Any, reduction: str, to: Any, fill: Any, *rest: Any
+        self,
+        what: str,
+        elements: int,
+        dtype: Any,
+        reduction: str,
+        to: Any,
+        fill: Any,
+        *rest: Any,
+        **more: Any,
     ) -> None:
         self.values = np.zeros(elements, dtype)
         self.said = fill(self.values)

@@ -8,8 +8,8 @@ import pytest
 
 from hopsum.cli.job_commands import make_submission
 from hopsum.collectives.choices import SCHEDULE_NAMES, DataType
+from tests.support.data_types import OF_HOSTS
 from tests.support.emulated_cluster import RunningCluster, emulated_cluster
-from tests.support.types import OF_HOSTS
 
 pytestmark = pytest.mark.network
 

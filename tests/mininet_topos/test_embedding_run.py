@@ -13,8 +13,8 @@ from hopsum.experiment.prepare import prepare
 from hopsum.network.loaders import save_network
 from hopsum.network.topologies import TopologyOptions, make_topology
 from hopsum.planning.model.demand import Model
+from tests.support.data_types import OF_HOSTS
 from tests.support.emulated_runs import run_together
-from tests.support.types import OF_HOSTS
 
 pytestmark = pytest.mark.network
 

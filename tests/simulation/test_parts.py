@@ -24,8 +24,8 @@ from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.request import PlanRequest
 from hopsum.planning.registry import EMBEDDING, plan_job
 from hopsum.simulation.faults import Faults
+from tests.support.data_types import OF_HOSTS
 from tests.support.simulated_jobs import Replan, SimulatedRun, simulate_plan
-from tests.support.types import OF_HOSTS
 
 pytestmark = pytest.mark.usefixtures("time_to_plan")
 

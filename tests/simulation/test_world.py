@@ -15,10 +15,10 @@ from hopsum.simulation.faults import Cut, FaultError, Faults, Reboot
 from hopsum.simulation.stream import StreamMember, segment
 from hopsum.simulation.world import Frames, World
 from p4switch.targets.v1model.engine import Engine
+from tests.support.data_types import OF_HOSTS
 from tests.support.departures import Departures
 from tests.support.schedules import broadcast_from
 from tests.support.simulated_jobs import simulate_schedule
-from tests.support.types import OF_HOSTS
 
 HOPS_AT = 49
 

@@ -54,7 +54,7 @@ def test_one_tree_takes_the_time_of_its_packets(
     for data_type in DataType:
         predicted = estimate(network, PlanWork(plan, [(elements, data_type)]))
         timing = timed(network, plan, elements, data_type)
-        assert timing.seconds == pytest.approx(predicted.seconds, rel=0.05)
+        assert timing.seconds == pytest.approx(predicted.seconds, rel=0.06)
         assert timing.loads == pytest.approx(predicted.links)
 
 

@@ -152,7 +152,8 @@ class Agents:
                     left |= kind == "leave"
                     tensor = None
                     if kind in ("sum", "copy"):
-                        dtype = np.dtype(message.get("type", "int32"))
+                        # What follows says how it travels.
+                        dtype = np.dtype(str(message.get("type", "int32")).split()[0])
                         size = message["elements"] * dtype.itemsize
                         tensor = memories[message["memory"]][:size].view(dtype)
                     with self._changed:

@@ -23,9 +23,9 @@ from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
 from hopsum.protocol import hopsum_pb2 as pb
 from tests.support.attending import attend
+from tests.support.data_types import OF_HOSTS
 from tests.support.machine import PATIENCE, on_loopback
 from tests.support.memory_port import MemoryPort
-from tests.support.types import OF_HOSTS
 
 RANKS = 5
 
