@@ -114,6 +114,14 @@ static inline uint16_t swapped(uint16_t value)
 /* The sum of this and a number below 2^22 has it as an integer, rounded to nearest even, in its lower bits. */
 #define AS_INTEGER 0x1.8p23f
 
+/* A scaled value as an integer of at most `most`. */
+static inline uint16_t field_of(float scaled, float most)
+{
+    scaled = scaled < most ? scaled : most;
+    scaled = scaled > -most ? scaled : -most;
+    return swapped((uint16_t)bits_of(scaled + AS_INTEGER));
+}
+
 /* Scale n values of a type by an exponent byte to integers; and turn n sums back. */
 #define FIELDS_OF(type, name) \
     OVER_LANES static void quantise_##name(const struct factors *f, const type *from, int64_t n, uint8_t code, \
@@ -122,19 +130,11 @@ static inline uint16_t swapped(uint16_t value)
         float factor = f->up[code] * 0x1p-16f, most = (float)((INT32_C(1) << (15 - f->bits)) - 1); \
         double exact = 0x1p-16 / f->step[code]; \
         if (factor != 0) \
-            for (int64_t i = 0; i < n; i++) { \
-                float scaled = of_##name(from[i]) * factor; \
-                scaled = scaled < most ? scaled : most; \
-                scaled = scaled > -most ? scaled : -most; \
-                to[i] = swapped((uint16_t)bits_of(scaled + AS_INTEGER)); \
-            } \
+            for (int64_t i = 0; i < n; i++) \
+                to[i] = field_of(of_##name(from[i]) * factor, most); \
         else \
-            for (int64_t i = 0; i < n; i++) { \
-                float scaled = (float)((double)of_##name(from[i]) * exact); \
-                scaled = scaled < most ? scaled : most; \
-                scaled = scaled > -most ? scaled : -most; \
-                to[i] = swapped((uint16_t)bits_of(scaled + AS_INTEGER)); \
-            } \
+            for (int64_t i = 0; i < n; i++) \
+                to[i] = field_of((float)((double)of_##name(from[i]) * exact), most); \
     } \
     OVER_LANES static void dequantise_##name(const struct factors *f, const uint16_t *sums, int64_t n, uint8_t code, \
                                              type *to) \
@@ -147,21 +147,43 @@ static inline uint16_t swapped(uint16_t value)
         else \
             for (int64_t i = 0; i < n; i++) \
                 to[i] = to_##name((float)((double)(int16_t)swapped(sums[i]) * exact)); \
-    } \
-    OVER_LANES static void widen_##name(const type *from, int64_t n, float *to) \
-    { \
-        for (int64_t i = 0; i < n; i++) \
-            to[i] = of_##name(from[i]); \
-    } \
-    OVER_LANES static void narrow_##name(const float *from, int64_t n, type *to) \
-    { \
-        for (int64_t i = 0; i < n; i++) \
-            to[i] = to_##name(from[i]); \
     }
 
 FIELDS_OF(float, float32)
 FIELDS_OF(uint16_t, float16)
 FIELDS_OF(uint16_t, bfloat16)
+
+/* -- floats of 16 bits as integers of 32, by way of float32 */
+
+/* Values that are converted at once. */
+enum { BLOCK = 512 };
+
+#define WORDS_OF(name) \
+    OVER_LANES static void widen_##name(const struct factors *f, const uint16_t *from, int64_t n, uint8_t code, \
+                                        int32_t *to) \
+    { \
+        float floats[BLOCK]; \
+        for (int64_t at = 0; at < n; at += BLOCK) { \
+            int64_t count = n - at < BLOCK ? n - at : BLOCK; \
+            for (int64_t i = 0; i < count; i++) \
+                floats[i] = of_##name(from[at + i]); \
+            quantise(f, floats, count, code, to + at); \
+        } \
+    } \
+    OVER_LANES static void narrow_##name(const struct factors *f, const int32_t *sums, int64_t n, uint8_t code, \
+                                         uint16_t *to) \
+    { \
+        float floats[BLOCK]; \
+        for (int64_t at = 0; at < n; at += BLOCK) { \
+            int64_t count = n - at < BLOCK ? n - at : BLOCK; \
+            dequantise(f, sums + at, count, code, floats); \
+            for (int64_t i = 0; i < count; i++) \
+                to[at + i] = to_##name(floats[i]); \
+        } \
+    }
+
+WORDS_OF(float16)
+WORDS_OF(bfloat16)
 
 OVER_LANES static void swap_bytes(const uint16_t *from, int64_t n, uint16_t *to)
 {
@@ -221,18 +243,15 @@ static void read_narrow(const struct factors *f, int64_t type, const void *from,
 /* Turn n values into integers of 32 bits. */
 static void make_wide(const struct factors *f, int64_t type, const void *from, int64_t n, uint8_t code, int32_t *to)
 {
-    float floats[n];
     switch (type) {
     case OF_FLOAT32:
         quantise(f, from, n, code, to);
         break;
     case OF_FLOAT16:
-        widen_float16(from, n, floats);
-        quantise(f, floats, n, code, to);
+        widen_float16(f, from, n, code, to);
         break;
     case OF_BFLOAT16:
-        widen_bfloat16(from, n, floats);
-        quantise(f, floats, n, code, to);
+        widen_bfloat16(f, from, n, code, to);
         break;
     case OF_INT32:
         memcpy(to, from, (size_t)(4 * n));
@@ -246,18 +265,15 @@ static void make_wide(const struct factors *f, int64_t type, const void *from, i
 /* The same, back. */
 static void take_wide(const struct factors *f, int64_t type, const int32_t *from, int64_t n, uint8_t code, void *to)
 {
-    float floats[n];
     switch (type) {
     case OF_FLOAT32:
         dequantise(f, from, n, code, to);
         break;
     case OF_FLOAT16:
-        dequantise(f, from, n, code, floats);
-        narrow_float16(floats, n, to);
+        narrow_float16(f, from, n, code, to);
         break;
     case OF_BFLOAT16:
-        dequantise(f, from, n, code, floats);
-        narrow_bfloat16(floats, n, to);
+        narrow_bfloat16(f, from, n, code, to);
         break;
     case OF_INT32:
         memcpy(to, from, (size_t)(4 * n));

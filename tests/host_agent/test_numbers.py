@@ -285,3 +285,12 @@ def test_sums_near_the_top_of_float32_stay_finite() -> None:
     tensors = np.full((4, LANES), LARGEST / 8, dtype=np.float32)
     sums, _ = all_reduce(tensors)
     np.testing.assert_allclose(sums, LARGEST / 2, rtol=2.0**-24)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.uint16])
+def test_tensors_may_be_larger_than_a_stack(dtype: type[np.generic]) -> None:
+    one = 0x3F80 if dtype is np.uint16 else 1
+    values = np.full(4_000_000, one, dtype)
+    integers = quantise(values, 128, 1)
+    assert (integers == 1 << 29).all()
+    assert (dequantise(integers, 128, 1, values.dtype) == one).all()
