@@ -7,13 +7,16 @@ from hopsum.collectives.algorithms.ring import ring_all_reduce
 from hopsum.collectives.execution import Channel as StreamChannel
 from hopsum.collectives.execution import Execution
 from hopsum.collectives.plan import DataType
+from hopsum.host_agent.c_structures import c_fields
 from hopsum.host_agent.workload import WorkloadSpec, make_workload
 from hopsum.network.model import Host, Link, Network
 from hopsum.protocol.wire import Address, Header, Kind, frame_template
+from hopsum.simulation.compiled.library import PACKAGE
 from hopsum.simulation.events import EventQueue, SimulationError
 from hopsum.simulation.faults import Cut, FaultError, Faults, Reboot
 from hopsum.simulation.stream import StreamMember, segment
 from hopsum.simulation.world import Frames, World
+from p4switch.backends.native.library import BatchResult
 from p4switch.targets.v1model.engine import Engine
 from tests.support.data_types import OF_HOSTS
 from tests.support.departures import Departures
@@ -212,3 +215,8 @@ def test_a_ring_over_lossy_streams_is_exact(loss: float, dtype: DataType) -> Non
 
 def no_engine() -> Engine:
     raise AssertionError("there is no switch")
+
+
+def test_what_engines_return_lies_as_the_network_reads_it() -> None:
+    fields = c_fields("nodes.c", "batch_result", package=PACKAGE)
+    assert fields == list(BatchResult._fields_)
