@@ -283,9 +283,8 @@ class Stream:
         remark = segment.call.remark
         row["trees"] = segment.call.open_parts
         row["first"], row["end"], row["elements"] = segment.first, segment.end, len(segment.source)
-        row["type"], row["width"], row["reduction"] = (
-            *(segment.element, segment.width, segment.reduction),
-        )
+        row["type"], row["width"] = segment.element, segment.width
+        row["reduction"] = segment.reduction
         row["prologues"] = row["unanswered"] = segment.prologues
         row["group"] = segment.group
         row["remark"] = 0 if remark is None else remark.own

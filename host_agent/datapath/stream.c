@@ -622,9 +622,8 @@ static void accept_result(struct stream *s, struct slot *slot, const uint8_t *fr
             s->news += !--*t->waiting && t->trees > 1;
         }
     }
-    if (!t->prologues && code > t->greatest) {
+    if (!t->prologues && code > t->greatest)
         t->greatest = code;
-    }
     slot->result = wire_of(slot);
     slot->code = slot->result_code = code;
     slot->result_reduction = frame[REDUCTION];
@@ -769,7 +768,8 @@ static int is_usable(struct stream *s, struct slot *slot, const uint8_t *frame, 
             s->counters->refused++;
     } else if (s->checked && flags & BYPASS) {
         answer_question(s, slot, wire, values, now, out);
-    } else if (flags & OVERFLOW && !wraps(frame) && (!s->checked || check_result(&s->checks, values, wire, frame[EXPONENT], 1, &useless))) {
+    } else if (flags & OVERFLOW && !wraps(frame)
+               && (!s->checked || check_result(&s->checks, values, wire, frame[EXPONENT], 1, &useless))) {
         s->counters->refused++;
         if (slot->in_flight && wire_of(slot) == wire)
             fail(s, LANE_OVERFLOW, slot - s->slots, now);

@@ -131,7 +131,7 @@ def test_floats_keep_their_bound_and_agree_to_the_bit(
     window: int,
     seed: int,
 ) -> None:
-    """Whatever the order in which contributions come."""
+    """Contributions may arrive in any order."""
     generator = np.random.default_rng(seed)
     shape = (workers, length)
     spread = np.exp(generator.normal(0, 3, shape))

@@ -46,7 +46,7 @@ Tensor = NDArray[Any]
 PROBE = 4
 """Fragments of a probe; and of a round of timeouts, those that ask the server."""
 ASKING = 3
-"""Of probes in a row, one in so many asks the server."""
+"""Every third consecutive probe asks the server."""
 FEW = 3
 """Transmissions that overtake a fragment from which on it is retransmitted sooner."""
 SHORTEST = 1e-4

@@ -249,11 +249,9 @@ class HopsumGroup(dist.ProcessGroup):
         for place, part in enumerate(parts):
             which = f", tensor {place}" if len(parts) > 1 else ""
             what = f"{name}{which} ({part})"
-            reduce(
-                *(agent, what, part, reduction, divisor, work.ended),
-                passes=self._nonfinite == PASS,
-                wire_bits=compressed_bits() or self._wire_bits,
-            )
+            bits = compressed_bits() or self._wire_bits
+            passes = self._nonfinite == PASS
+            reduce(agent, what, part, reduction, divisor, work.ended, passes=passes, wire_bits=bits)
         return work
 
     @recorded

@@ -197,8 +197,10 @@ def reduce(
 
     words = np.dtype(np.float32 if summed == torch.float32 else np.int32)
     narrow = reduction == "sum" and is_narrow(dtype, part.elements, wire_bits)
-    call = part.elements, words, reduction, part.to, fill, drain, then, pinning(sources)
-    agent.sum(what, *call, narrow=narrow)
+    prepare = pinning(sources)
+    agent.sum(
+        what, part.elements, words, reduction, part.to, fill, drain, then, prepare, narrow=narrow
+    )
 
 
 def is_narrow(dtype: torch.dtype, elements: int, wire_bits: int | None) -> bool:

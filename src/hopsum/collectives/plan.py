@@ -260,7 +260,7 @@ def exponent_group(in_flight: int, width: Width) -> int:
 
 
 def prologue_count(fragments: int, in_flight: int, width: Width) -> int:
-    """Return the prologues of so many data fragments of floats on a tree.
+    """Return how many prologues precede a number of data fragments of floats on one tree.
 
     Each carries the exponent of a group of fragments of the first window.
     """

@@ -30,7 +30,7 @@ def values(kind: str, rank: int, turn: int, elements: int) -> Any:
 def test_sums_are_those_of_their_type(
     kind: str, elements: int, target: int, ranks: Sequence[str], sets: int
 ) -> None:
-    """Again and again; small ones too, whatever else is expected of them."""
+    """At the first call and when calls are predicted, of few elements and of many."""
     job = Job(4, ranks=ranks, sets=sets)
     for turn in range(SURE + 3):
         rows = [values(kind, rank, turn, elements) for rank in range(4)]
