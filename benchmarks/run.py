@@ -130,6 +130,7 @@ BENCHMARKS: dict[str, tuple[bool, Measure]] = {
     "torch-cpu": (True, lambda *_: torch_figures.processor_time()),
     "torch-sharded": (True, measure_sharded),
     "torch-groups": (True, lambda *_: torch_figures.sub_groups()),
+    "torch-types": (True, lambda *_: torch_figures.types()),
 }
 """Whether each needs root and Mininet, and its function; its module says what it measures."""
 

@@ -31,6 +31,8 @@ from benchmarks.torch_names import (
     RANK,
     SMALL,
     SWITCHES,
+    SWITCHES_16,
+    TYPES,
     WAKE_UP,
 )
 from hopsum.cli.job_commands import make_submission
@@ -401,9 +403,57 @@ def sub_groups(workers: int = 8, link_rate: float = 50e6, repeats: int = 7) -> R
     return _over_links("groups", workers, link_rate, repeats)
 
 
+def types(workers: int = 8, link_rate: float = 50e6, repeats: int = 3) -> Rows:
+    """Measure all-reduces of each type: time, bytes on a worker's link, errors of sums."""
+    return type_rows(workers, link_rate, _by_links("types", workers, link_rate, repeats))
+
+
+def type_rows(
+    workers: int, link_rate: float, found: Mapping[str, Mapping[str, Mapping[str, Any]]]
+) -> Rows:
+    """Return a row per type and backend; the times and errors of gloo are of the same type.
+
+    `sent`: by a worker, in units of the tensor; `error`: relative L2 norm, for floats.
+    """
+    rows = []
+    for name, ways in found.items():
+        milliseconds = median(ways[GLOO]["milliseconds"])
+        for backend, each in sorted(ways.items()):
+            taken = median(each["milliseconds"])
+            bits = {SWITCHES: TYPES[name], SWITCHES_16: 16}
+            errors = {}
+            if "errors" in each:
+                error = median(each["errors"])
+                errors["error"] = float(f"{error:.3g}")
+                errors["of_gloos_error"] = round(error / median(ways[GLOO]["errors"]), 2)
+            rows.append(
+                {
+                    "type": name,
+                    "backend": backend.partition(",")[0],
+                    "wire_bits": bits.get(backend),
+                    "ranks": workers,
+                    "link_rate": link_rate,
+                    "sent": round(median(each["sent"]), 2),
+                    "milliseconds": round(taken),
+                    "times_gloo": round(milliseconds / taken, 2),
+                    **errors,
+                    "load": round(os.getloadavg()[0], 1),
+                }
+            )
+    return rows
+
+
 def _over_links(
     kind: str, workers: int, link_rate: float, repeats: int, *, rooted: bool = False
 ) -> Rows:
+    found = _by_links(kind, workers, link_rate, repeats, rooted=rooted)
+    return link_rows(workers, link_rate, found)
+
+
+def _by_links(
+    kind: str, workers: int, link_rate: float, repeats: int, *, rooted: bool = False
+) -> dict[str, Any]:
+    """Return what ranks at a switch measure, over links of a rate in bit/s."""
     prepared = _prepared(f"star:{workers}", workers, link_rate)
 
     async def run(running: RunningCluster, emulation: Emulation) -> dict[str, dict[str, Any]]:
@@ -411,7 +461,7 @@ def _over_links(
         names = prepared.placement.workers
         return await train(running, emulation, names, [kind, str(repeats)], rooted=rooted)
 
-    return link_rows(workers, link_rate, with_cluster(prepared, run))
+    return with_cluster(prepared, run)
 
 
 def link_rows(

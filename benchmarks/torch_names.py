@@ -4,6 +4,10 @@ from __future__ import annotations
 
 SWITCHES, GLOO = "switches", "gloo"
 """The backends."""
+SWITCHES_16 = "switches, 16 bits"
+"""A group through the switches in which float32 too takes 16 bits in packets."""
+TYPES = {"bfloat16": 16, "float16": 16, "float32": 32, "int8": 8, "uint8": 8}
+"""PyTorch's types that are compared, and the bits that a value takes in packets by default."""
 LOOPBACK, CLUSTER = "loopback", "cluster"
 """Where operations are tested."""
 ALONE = "alone"

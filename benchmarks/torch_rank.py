@@ -1,7 +1,7 @@
 """One rank of a measurement of PyTorch's collectives, through the switches and over gloo.
 
-python -m benchmarks.torch_rank latency|cpu|sharded|groups|cnn|fsdp_gpt REPEATS, by torchrun. Both
-backends are in one process and take turns. Rank 0 prints `figures` and a JSON object.
+python -m benchmarks.torch_rank latency|cpu|sharded|groups|types|cnn|fsdp_gpt REPEATS, by torchrun.
+Both backends are in one process and take turns. Rank 0 prints `figures` and a JSON object.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from sklearn.datasets import load_digits
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+import hopsum_torch
 from benchmarks.torch_names import (
     ALONE,
     CPU,
@@ -37,6 +40,8 @@ from benchmarks.torch_names import (
     RANK,
     SMALL,
     SWITCHES,
+    SWITCHES_16,
+    TYPES,
     WAKE_UP,
 )
 
@@ -52,7 +57,11 @@ BATCH = 8
 """Images or lines per step of a rank."""
 TEXT, CHARACTERS = 4096, 96
 """Random text: its length and the size of its alphabet."""
-FSDP_GPT = Path(__file__).resolve().parent.parent / "examples" / "fsdp_gpt" / "train.py"
+TYPED_BYTES = 16_000_000
+"""Size of the tensors whose types are compared."""
+GRADIENTS, BETWEEN, IMAGES = 5, 3, 12
+"""Gradients whose sums' errors are measured, steps from one to the next, and a rank's images."""
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 Groups = dict[str, dist.ProcessGroup]
 
@@ -190,12 +199,12 @@ class Steps:
             images, targets = torch.randn(BATCH, 1, 8, 8), torch.randint(1000, (BATCH,))
             self._loss = lambda model: nn.functional.cross_entropy(model(images), targets)
         else:
-            Model = _example().Model
+            example = _example("fsdp_gpt")
             mesh = DeviceMesh.from_group(group, "cpu")
-            self._model, self._alone = Model(CHARACTERS), Model(CHARACTERS)
+            self._model, self._alone = example.Model(CHARACTERS), example.Model(CHARACTERS)
             for layer in (*self._model.layers, self._model):
                 fully_shard(layer, mesh=mesh)
-            context = _example().CONTEXT + 1
+            context = example.CONTEXT + 1
             lines = torch.randint(CHARACTERS, (TEXT,)).unfold(0, context, context)[:BATCH]
             self._loss = lambda model: model(lines)
         self._optimizers = {
@@ -213,9 +222,9 @@ class Steps:
         return 1e3 * (time.perf_counter() - began)
 
 
-def _example() -> Any:
-    """Return the module of the FSDP example."""
-    spec = importlib.util.spec_from_file_location("fsdp_gpt", FSDP_GPT)
+def _example(name: str) -> Any:
+    """Return the module of an example's training."""
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / name / "train.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -308,18 +317,86 @@ def _over_links(
 
     Milliseconds, and bytes over this host's link in units of the tensor; `begin` returns work.
     """
-    size = tensor.numel() * tensor.element_size()
-    found: dict[str, Any] = {"milliseconds": [], "sent": [], "received": []}
-    for _ in range(turns + 1):
-        dist.barrier(everyone)
-        before, began = _link_bytes(), time.perf_counter()
-        for work in [one() for one in begin]:
-            work.wait()
-        found["milliseconds"].append(1e3 * (time.perf_counter() - began))
-        after = _link_bytes()
-        for key, count in after.items():
-            found[key].append((count - before[key]) / size)
-    return {"bytes": size, **{name: values[1:] for name, values in found.items()}}
+    taken = [_over_link(begin, tensor, everyone) for _ in range(turns + 1)][1:]
+    return {"bytes": tensor.nbytes, **{key: [each[key] for each in taken] for key in taken[0]}}
+
+
+def _over_link(
+    begin: Sequence[Callable[[], Any]], tensor: torch.Tensor, everyone: dist.ProcessGroup
+) -> dict[str, float]:
+    """Return the figures of one turn of `_over_links`."""
+    dist.barrier(everyone)
+    before, began = _link_bytes(), time.perf_counter()
+    for work in [one() for one in begin]:
+        work.wait()
+    taken = 1e3 * (time.perf_counter() - began)
+    links = {key: (count - before[key]) / tensor.nbytes for key, count in _link_bytes().items()}
+    return {"milliseconds": taken, **links}
+
+
+def types(found: Groups, repeats: int) -> dict[str, Any]:
+    """Return milliseconds, bytes over this host's link and errors of sums, by type and backend.
+
+    Bytes as of `_over_links`. Errors: of gradients, L2 norms relative to that of the exact sum;
+    integers have none.
+    """
+    options = hopsum_torch.Options(wire_bits=16)
+    groups = {**found, SWITCHES_16: dist.new_group(backend="hopsum", pg_options=options)}
+    gradients = _gradients(found[GLOO])
+    result: dict[str, Any] = {}
+    for name in TYPES:
+        dtype = getattr(torch, name)
+        # The default group sends all other types as that of 16 bits does.
+        ways = {way: each for way, each in groups.items() if name == "float32" or way in found}
+        values = torch.ones(TYPED_BYTES // dtype.itemsize, dtype=dtype)
+        taken: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
+        for way in [*ways] * (repeats + 1):
+            values.fill_(1)
+            add = partial(dist.all_reduce, values, group=ways[way], async_op=True)
+            taken[way].append(_over_link([add], values, found[GLOO]))
+        result[name] = {
+            way: {key: [each[key] for each in taken[way][1:]] for key in taken[way][0]}
+            for way in ways
+        }
+        if dtype.is_floating_point:
+            for way, group in ways.items():
+                result[name][way]["errors"] = [
+                    _error(each.to(dtype), group, found[GLOO]) for each in gradients
+                ]
+    return result
+
+
+def _gradients(group: dist.ProcessGroup) -> list[torch.Tensor]:
+    """Return a rank's gradients from a training of the example's CNN, each as one tensor."""
+    torch.manual_seed(1)
+    digits, kept = load_digits(), []
+
+    def keep(group: dist.ProcessGroup, bucket: Any) -> Any:
+        kept.append(bucket.buffer().clone())
+        return allreduce_hook(group, bucket)
+
+    # DistributedDataParallel compares them with its types; here they are strings.
+    keep.__annotations__.clear()
+    net = DistributedDataParallel(_example("ddp_cnn").model(), process_group=group)
+    net.register_comm_hook(group, keep)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    images = torch.tensor(digits.images, dtype=torch.float32)[:, None] / 16
+    targets = torch.tensor(digits.target)
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    for batch in torch.randperm(len(images)).split(IMAGES * ranks)[: GRADIENTS * BETWEEN]:
+        mine = batch[rank::ranks]
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(net(images[mine]), targets[mine]).backward()
+        optimizer.step()
+    return kept[BETWEEN - 1 :: BETWEEN]
+
+
+def _error(values: torch.Tensor, group: dist.ProcessGroup, everyone: dist.ProcessGroup) -> float:
+    """Return the relative error of the sum of the ranks' values in a group, as an L2 norm."""
+    exact = values.double()
+    dist.all_reduce(exact, group=everyone)
+    dist.all_reduce(total := values.clone(), group=group)
+    return float((total.double() - exact).norm() / exact.norm())
 
 
 def _link_bytes() -> dict[str, int]:
@@ -352,6 +429,8 @@ def main() -> None:
                 result = sharded(found, repeats)
             case "groups":
                 result = sub_groups(found, repeats)
+            case "types":
+                result = types(found, repeats)
             case _:
                 result = steps(kind, found, repeats)
         if dist.get_rank() == 0:

@@ -13,6 +13,7 @@ from benchmarks.torch_figures import (
     link_rows,
     operation_rows,
     step_rows,
+    type_rows,
 )
 
 
@@ -52,6 +53,31 @@ def test_times_of_sharded_calls_are_next_to_what_the_link_takes() -> None:
         1.0,
         1.0,
     )
+
+
+def test_types_are_compared_with_gloo_in_the_same_type() -> None:
+    def way(milliseconds: float, *errors: float) -> dict[str, list[float]]:
+        timed = {"milliseconds": [milliseconds], "sent": [1.066], "received": [1.0]}
+        return timed | ({"errors": list(errors)} if errors else {})
+
+    found = {
+        "float32": {
+            "gloo": way(400.0, 1e-8),
+            "switches": way(200.0, 2e-8),
+            "switches, 16 bits": way(100.0, 5e-4),
+        },
+        "int8": {"gloo": way(300.0), "switches": way(150.0)},
+    }
+    rows = type_rows(8, 50e6, found)
+    assert [(row["backend"], row["wire_bits"], row["times_gloo"]) for row in rows] == [
+        ("gloo", None, 1.0),
+        ("switches", 32, 2.0),
+        ("switches", 16, 4.0),
+        ("gloo", None, 1.0),
+        ("switches", 8, 2.0),
+    ]
+    assert [row.get("of_gloos_error") for row in rows] == [1.0, 2.0, 50_000.0, None, None]
+    assert (rows[2]["error"], rows[2]["sent"], "error" in rows[4]) == (5e-4, 1.07, False)
 
 
 def test_operations_say_who_makes_them_and_where_they_differ() -> None:
