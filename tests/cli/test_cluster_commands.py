@@ -19,7 +19,7 @@ from hopsum.cli import cluster_commands
 from hopsum.cli.cluster_commands import switch_addresses
 from hopsum.cli.main import app
 from hopsum.controller.jobs.journal import JournalError
-from hopsum.controller.jobs.priorities import ONE_LEVEL, suitable_policy
+from hopsum.controller.jobs.priorities import ONE_LEVEL, PriorityPolicy, suitable_policy
 from hopsum.controller.jobs.settings import ClusterSettings
 from hopsum.network.loaders import load_network, save_network
 from hopsum.network.model import Network, NetworkError
@@ -34,7 +34,7 @@ from tests.support.machine import PATIENCE, until
         (["controller", "serve", "star:2", "--link-rate", "25M"], "run_controller"),
     ],
 )
-def test_priorities_can_be_left_out(
+def test_priorities_and_replanning_follow_the_options(
     command: list[str], starts: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
@@ -42,19 +42,31 @@ def test_priorities_can_be_left_out(
     monkeypatch.setattr(
         cluster_commands, starts, lambda *arguments, **options: asked.append((arguments, options))
     )
-    for options in ([], ["--no-priorities"], ["--early-iterations", "3"]):
+    for options in (
+        [],
+        ["--no-priorities"],
+        ["--early-iterations", "3"],
+        ["--queue-thresholds", "1MB,64MiB", "--replan-every", "7"],
+    ):
         done = CliRunner().invoke(app, [*command, *options])
         assert done.exit_code == 0, done.output
-    with_levels, without, early = (
+    with_levels, without, early, chosen = (
         next(value for value in arguments if isinstance(value, ClusterSettings))
         for arguments, _ in asked
     )
     assert without.priorities == ONE_LEVEL
     assert with_levels.priorities == suitable_policy(load_network("star:2", link_rate="25M"))
     assert early.priorities == replace(with_levels.priorities, early_iterations=3)
-    done = CliRunner().invoke(app, [*command, "--no-priorities", "--early-iterations", "3"])
-    assert isinstance(done.exception, InputError)
-    assert "no iterations have a priority with --no-priorities" in str(done.exception)
+    assert chosen.priorities == PriorityPolicy(thresholds=(1_000_000, 2**26))
+    assert (early.replanning.every, chosen.replanning.every) == (50, 7)
+    for options in (["--early-iterations", "3"], ["--queue-thresholds", "1MB"]):
+        done = CliRunner().invoke(app, [*command, "--no-priorities", *options])
+        assert isinstance(done.exception, InputError)
+        assert "jobs have no priorities with --no-priorities" in str(done.exception)
+    for sizes in ("1MB,1MB", "ten", "1,2,3,4,5,6,7"):
+        done = CliRunner().invoke(app, [*command, "--queue-thresholds", sizes])
+        assert done.exit_code == 2
+        assert "--queue-thresholds" in done.output
 
 
 def test_a_cluster_of_a_file_has_the_rates_of_the_file(

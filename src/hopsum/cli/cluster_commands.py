@@ -43,6 +43,7 @@ from hopsum.controller.jobs.priorities import (
     PriorityPolicy,
     suitable_policy,
 )
+from hopsum.controller.jobs.replanning import ReplanningPolicy
 from hopsum.controller.jobs.settings import ATTEND_LIMIT, ClusterSettings
 from hopsum.controller.jobs.sharing import SharingPolicy
 from hopsum.experiment.cluster import run_controller, run_emulated_cluster, switch_drivers
@@ -50,6 +51,7 @@ from hopsum.experiment.description import Engine
 from hopsum.files.options_file import config_option
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
+from hopsum.network.units import parse_size
 from hopsum.planning.model.stack_depth import stack_depth
 from hopsum.protocol.channel import Tls, tls_of_environment
 from hopsum.protocol.errors import InputError
@@ -80,6 +82,24 @@ EarlyIterationsOption = Annotated[
         min=0,
         max=MOST_TENSORS,
         help="Number of first iterations of a job that have the highest priority.",
+    ),
+]
+
+QueueThresholdsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZES",
+        help="Sent bytes at which a job's priority drops a level, ascending: up to six sizes, "
+        "separated by commas, e.g. 10MB,100MB,1GB. Default: what the slowest link carries in 1, 4, "
+        "16, ... s.",
+    ),
+]
+ReplanEveryOption = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        max=MOST_TENSORS,
+        help="Reconsider a job's plan after so many iterations; 0: only if links change.",
     ),
 ]
 
@@ -121,6 +141,8 @@ class SharingGroup:
 
     priorities: PrioritiesOption = True
     early_iterations: EarlyIterationsOption = EARLY_ITERATIONS
+    queue_thresholds: QueueThresholdsOption = None
+    replan_every: ReplanEveryOption = ReplanningPolicy().every
     quota: QuotaOption = float(SharingPolicy().quota)
     user_quota: UserQuotaOption = float(SharingPolicy().user_quota)
     loss: LossOption = 0.0
@@ -141,6 +163,7 @@ class SharingGroup:
                 stack_depth(network, packets.lanes, packets.max_hops),
                 sharing,
                 priorities,
+                replanning=ReplanningPolicy(every=self.replan_every),
                 journal=journal,
                 loss=self.loss,
                 attend_limit=self.attend_limit,
@@ -150,14 +173,23 @@ class SharingGroup:
             raise typer.BadParameter(str(error), param_hint="--loss") from None
 
     def _priorities(self, network: Network) -> PriorityPolicy:
-        """Return how jobs' levels follow from their progress. Raises InputError."""
+        """Return how jobs' levels follow from their progress. Raises InputError, BadParameter."""
         if self.priorities:
-            return suitable_policy(network, self.early_iterations)
-        if self.early_iterations != EARLY_ITERATIONS:
-            raise InputError(
-                f"early-iterations {self.early_iterations}: no iterations have a priority with "
-                "--no-priorities; omit one of the two"
-            )
+            if self.queue_thresholds is None:
+                return suitable_policy(network, self.early_iterations)
+            try:
+                sizes = tuple(map(parse_size, self.queue_thresholds.split(",")))
+                return PriorityPolicy(self.early_iterations, sizes)
+            except ValueError as error:
+                raise typer.BadParameter(str(error), param_hint="--queue-thresholds") from None
+        for name, given in (
+            ("early-iterations", self.early_iterations != EARLY_ITERATIONS),
+            ("queue-thresholds", self.queue_thresholds is not None),
+        ):
+            if given:
+                raise InputError(
+                    f"{name}: jobs have no priorities with --no-priorities; omit one of the two"
+                )
         return ONE_LEVEL
 
 
