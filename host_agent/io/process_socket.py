@@ -88,7 +88,7 @@ class ProcessGone(OperationError):
     """The process ended without leaving, or sent invalid data; the message names host and job."""
 
 
-class SocketTaken(OperationError):
+class SocketInUse(OperationError):
     """The agent cannot listen on its socket."""
 
 
@@ -129,7 +129,7 @@ class ProcessSocket:
     is empty, all that come are passed to `accept`.
 
     It never waits: `turn` is called when a descriptor that it had watched is readable; then there
-    may be something for `Attendance.take`. Raises SocketTaken.
+    may be something for `Attendance.take`. Raises SocketInUse.
 
     A job that was submitted here is attended by its user alone, or root, also if another came
     first; of another job, whose user the host does not know, the first process that comes is taken.
@@ -176,7 +176,7 @@ class ProcessSocket:
         except OSError as error:
             server.close()
             holder = listener_at(_address(name)) or "another process"
-            raise SocketTaken(
+            raise SocketInUse(
                 f"host {self._host}: cannot listen for processes at {name}: {error.strerror}"
                 + (f", by {holder}" if error.errno == errno.EADDRINUSE else "")
                 + "; end that, or give this agent and its processes another address (--socket, "

@@ -21,8 +21,8 @@ IFF_RUNNING = 0x40
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
-    """Bytes since the interface came up, when they were read (s), and whether it has a link."""
+class InterfaceCounters:
+    """Bytes since an interface came up, when they were read (s), and whether it has a link."""
 
     sent: int
     received: int
@@ -31,7 +31,7 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
+class InterfaceRates:
     """Rates in bit/s. `free_*` None: the link's rate is not known."""
 
     sent: float
@@ -44,7 +44,7 @@ class BandwidthError(OperationError):
     """An interface without counters; the message lists those that have some."""
 
 
-def read_counters(interface: str, now: float, file: Path = COUNTERS) -> Counted:
+def read_counters(interface: str, now: float, file: Path = COUNTERS) -> InterfaceCounters:
     """Return an interface's counters; BandwidthError if there is no such interface."""
     # Names are bytes: the kernel refuses `/`, `:` and its own spaces only.
     lines: Mapping[str, list[bytes]] = {
@@ -58,7 +58,7 @@ def read_counters(interface: str, now: float, file: Path = COUNTERS) -> Counted:
         names = ", ".join(map(printable, lines)) or "none"
         raise BandwidthError(f"{file} has no interface {interface!r}; interfaces: {names}")
     numbers = lines[interface]
-    return Counted(sent=int(numbers[8]), received=int(numbers[0]), at=now)
+    return InterfaceCounters(sent=int(numbers[8]), received=int(numbers[0]), at=now)
 
 
 def has_carrier(interface: str) -> bool:
@@ -78,7 +78,9 @@ def printable(name: str) -> str:
     return os.fsencode(name).decode(errors="backslashreplace")
 
 
-def used_between(before: Counted, after: Counted, rate: float | None) -> Used:
+def rates_between(
+    before: InterfaceCounters, after: InterfaceCounters, rate: float | None
+) -> InterfaceRates:
     """Return the rates between two readings, and what they leave of the link's `rate` (bit/s).
 
     Counters that decreased (the interface was created again) count as no traffic. ValueError unless
@@ -90,6 +92,6 @@ def used_between(before: Counted, after: Counted, rate: float | None) -> Used:
     sent = max(0, after.sent - before.sent) * 8 / seconds
     received = max(0, after.received - before.received) * 8 / seconds
     if not rate:
-        return Used(sent, received, None, None)
+        return InterfaceRates(sent, received, None, None)
     # A burst of the shaper may pass more than the rate for a moment.
-    return Used(sent, received, max(0.0, rate - sent), max(0.0, rate - received))
+    return InterfaceRates(sent, received, max(0.0, rate - sent), max(0.0, rate - received))

@@ -19,8 +19,8 @@ from hopsum.coordination.reduction import ExternalAnd
 from hopsum.coordination.tree import CoordinationTree
 from hopsum.host_agent.io.process_socket import Request
 from hopsum.host_agent.io.tcp_collective import PROGRESS_SECONDS
-from hopsum.host_agent.node.bandwidth import Counted
-from hopsum.host_agent.node.operation_pool import Completed
+from hopsum.host_agent.node.bandwidth import InterfaceCounters
+from hopsum.host_agent.node.operation_pool import TaskResult
 from hopsum.host_agent.node.work import Work
 from hopsum.host_agent.process_calls import CallPacket, Mailbox
 from hopsum.host_agent.segment import Remark, Tensor
@@ -287,7 +287,7 @@ class Environment(Protocol):
     def put(self, job: int, work: Callable[[], Any]) -> int:
         """Start an operation of a job; return its number."""
 
-    def completed(self) -> Sequence[Completed]:
+    def completed(self) -> Sequence[TaskResult]:
         """Return and clear the completed operations."""
 
     def set_level(self, job: int, level: int) -> None:
@@ -326,5 +326,5 @@ class Environment(Protocol):
     def leave(self, stream: Stream) -> None:
         """Forget a job's operations and processes, and end its stream after the last messages."""
 
-    def counters(self, now: float) -> Mapping[int, Counted]:
+    def counters(self, now: float) -> Mapping[int, InterfaceCounters]:
         """Return the counters of the host's interfaces by port (`hopsum.host_agent.interfaces`)."""

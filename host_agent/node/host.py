@@ -8,7 +8,7 @@ from functools import partial
 
 from hopsum.host_agent.codec import Frames
 from hopsum.host_agent.interfaces import ONLY_PORT, options_for
-from hopsum.host_agent.node.bandwidth import Counted, used_between
+from hopsum.host_agent.node.bandwidth import InterfaceCounters, rates_between
 from hopsum.host_agent.node.environment import Environment, NodeStream, Stream
 from hopsum.host_agent.node.member import Member, PeerGone
 from hopsum.host_agent.node.traffic_priority import TrafficPriority
@@ -42,7 +42,7 @@ class HostAgent:
         self._next_report = 0.0
         self._links: Mapping[str, pb.LinkRate] = {}
         """By neighbour."""
-        self._counted: Mapping[str, Counted] | None = None
+        self._counted: Mapping[str, InterfaceCounters] | None = None
 
     @property
     def members(self) -> Mapping[int, Member]:
@@ -167,7 +167,7 @@ class HostAgent:
     # -- how it fares
 
     @property
-    def counted(self) -> Mapping[str, Counted]:
+    def counted(self) -> Mapping[str, InterfaceCounters]:
         """The last counters of the host's links, by neighbour."""
         return self._counted or {}
 
@@ -222,7 +222,7 @@ class HostAgent:
             before = self.counted.get(peer)
             if before is None or after.at <= before.at:
                 continue
-            used = used_between(before, after, self._links[peer].rate)
+            used = rates_between(before, after, self._links[peer].rate)
             report.interfaces.add(
                 peer=peer,
                 sent=used.sent,
@@ -235,14 +235,14 @@ class HostAgent:
         report.jobs.extend(self.features())
         self._node.report(report)
 
-    def _read_counters(self, now: float) -> dict[str, Counted]:
+    def _read_counters(self, now: float) -> dict[str, InterfaceCounters]:
         """Return the counters of the links that have an interface here, by neighbour."""
         counted = self._environment.counters(now)
         only = counted.get(ONLY_PORT) if len(self._links) == 1 else None
         found = {peer: counted.get(link.port, only) for peer, link in self._links.items()}
         return {peer: each for peer, each in found.items() if each is not None}
 
-    def _warn_of_others(self, counted: Mapping[str, Counted]) -> None:
+    def _warn_of_others(self, counted: Mapping[str, InterfaceCounters]) -> None:
         """Log the links that have no interface here: trees over them would fail."""
         others = [peer for peer in self._links if peer not in counted]
         if others:

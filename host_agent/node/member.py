@@ -22,7 +22,7 @@ from hopsum.host_agent.io.loop import Machine
 from hopsum.host_agent.io.tcp_collective import PROGRESS_SECONDS as TCP_SECONDS
 from hopsum.host_agent.node.environment import Environment, Source, Stream, Then
 from hopsum.host_agent.node.exchange import Exchange, ScheduleExchange, TreeExchange, like
-from hopsum.host_agent.node.operation_pool import Completed
+from hopsum.host_agent.node.operation_pool import TaskResult
 from hopsum.host_agent.node.process_source import ProcessSource
 from hopsum.host_agent.node.roots import roots_of
 from hopsum.host_agent.node.source import AgreedOrder, LockStep
@@ -144,7 +144,7 @@ class Member:
         # Released before the start, it is not needed, and no start follows.
         self.over = ended or (self._released and not self.stream.started)
 
-    def completed(self, done: Completed, now: float) -> None:
+    def completed(self, done: TaskResult, now: float) -> None:
         """Process an operation of this job; raises its error."""
         if done.error is not None:
             raise done.error

@@ -81,7 +81,7 @@ def served_metrics(host: str, agent: HostAgent, address: WebAddress) -> Iterator
             address.port,
             _guarded(make_wsgi_app(registry), address),
             _Server6 if ":" in address.host else _Server,
-            _Silent,
+            _QuietHandler,
         )
     except OSError as error:
         raise MetricsError(
@@ -106,7 +106,7 @@ class _Server6(_Server):
     address_family = socket.AF_INET6
 
 
-class _Silent(WSGIRequestHandler):
+class _QuietHandler(WSGIRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing of requests."""
 

@@ -23,7 +23,7 @@ what the first host computes after a sum would otherwise delay the last results 
 
 
 @dataclass(frozen=True, slots=True)
-class Completed:
+class TaskResult:
     """A completed task: its number, its job, and its value or exception."""
 
     number: int
@@ -45,7 +45,7 @@ class OperationPool:
 
     def __init__(self, threads: int = 1) -> None:
         self._tasks: list[_Task] = []
-        self._completed: list[Completed] = []
+        self._completed: list[TaskResult] = []
         self._awaited: dict[int, int] = {}
         self._levels: dict[int, int] = {}
         self._next = 0
@@ -78,7 +78,7 @@ class OperationPool:
             self._changed.notify()
         return task.number
 
-    def completed(self) -> list[Completed]:
+    def completed(self) -> list[TaskResult]:
         """Empty the completion queue, in order of completion."""
         if not self._completed:
             return []
@@ -121,9 +121,9 @@ class OperationPool:
 
     def _execute(self, task: _Task) -> None:
         try:
-            done = Completed(task.number, task.job, task.work())
+            done = TaskResult(task.number, task.job, task.work())
         except Exception as error:  # noqa: BLE001 - whoever queued the task raises it
-            done = Completed(task.number, task.job, error=error)
+            done = TaskResult(task.number, task.job, error=error)
         with self._changed:
             if self._awaited.pop(task.number, None) is None or self._closed:
                 return

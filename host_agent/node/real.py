@@ -19,11 +19,11 @@ from hopsum.host_agent.io.tcp_collective import BASE_PORT
 from hopsum.host_agent.io.tcp_transport import TcpTransport
 from hopsum.host_agent.io.wakeup import Wakeup
 from hopsum.host_agent.memory import too_much
-from hopsum.host_agent.node.bandwidth import Counted
+from hopsum.host_agent.node.bandwidth import InterfaceCounters
 from hopsum.host_agent.node.client import NodeClient
 from hopsum.host_agent.node.environment import ScheduleGroup, Stream
 from hopsum.host_agent.node.host import HostAgent
-from hopsum.host_agent.node.operation_pool import Completed, OperationPool
+from hopsum.host_agent.node.operation_pool import OperationPool, TaskResult
 from hopsum.host_agent.node.work import Work
 from hopsum.host_agent.session import Assignment
 from hopsum.host_agent.task import TaskError, task_from
@@ -35,7 +35,7 @@ PORTS = 8192
 COORDINATION_PORTS = 4096
 """Jobs' ports for coordination, after those of their schedules."""
 
-Counters = Callable[[float], Mapping[int, Counted]]
+Counters = Callable[[float], Mapping[int, InterfaceCounters]]
 """The counters of the host's interfaces, by port, at a time (s)."""
 
 
@@ -93,7 +93,7 @@ class RealEnvironment:
         """Queue an operation."""
         return self.pool.put(job, work)
 
-    def completed(self) -> Sequence[Completed]:
+    def completed(self) -> Sequence[TaskResult]:
         """Empty the completion queue."""
         return self.pool.completed()
 
@@ -172,7 +172,7 @@ class RealEnvironment:
         name = f"closing job {stream.job}"
         threading.Thread(target=client.close, name=name, daemon=True).start()
 
-    def counters(self, now: float) -> Mapping[int, Counted]:
+    def counters(self, now: float) -> Mapping[int, InterfaceCounters]:
         """Return the kernel's counters."""
         assert self._counters is not None
         return self._counters(now)
@@ -208,7 +208,7 @@ class HostLoop:
     """A host's agent behind a port, in one thread; `watch`: descriptors that end a `turn`.
 
     `processes`: the name of the socket where processes of the host submit tensors. Raises
-    SocketTaken.
+    SocketInUse.
     """
 
     def __init__(

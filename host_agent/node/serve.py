@@ -7,7 +7,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from hopsum.host_agent.io.port import FramePort
-from hopsum.host_agent.node.bandwidth import BandwidthError, Counted, has_carrier, read_counters
+from hopsum.host_agent.node.bandwidth import (
+    BandwidthError,
+    InterfaceCounters,
+    has_carrier,
+    read_counters,
+)
 from hopsum.host_agent.node.client import NodeClient
 from hopsum.host_agent.node.host import HostAgent
 from hopsum.host_agent.node.real import Counters, HostLoop
@@ -66,12 +71,12 @@ def raise_descriptor_limit() -> None:
 def counters_of(interfaces: Mapping[int, str]) -> Counters:
     """Return the kernel's data on interfaces by port. They raise BandwidthError if all are gone."""
 
-    def read(name: str, now: float) -> Counted:
+    def read(name: str, now: float) -> InterfaceCounters:
         try:
             return replace(read_counters(name, now), carrier=has_carrier(name))
         except BandwidthError:
             if not any(map(has_carrier, interfaces.values())):
                 raise
-            return Counted(0, 0, now, carrier=False)
+            return InterfaceCounters(0, 0, now, carrier=False)
 
     return lambda now: {port: read(name, now) for port, name in interfaces.items()}

@@ -26,10 +26,10 @@ from hopsum.coordination.participant import Participant
 from hopsum.coordination.reduction import ExternalAnd
 from hopsum.coordination.tree import CoordinationTree
 from hopsum.host_agent.io.tcp_collective import no_progress
-from hopsum.host_agent.node.bandwidth import Counted
+from hopsum.host_agent.node.bandwidth import InterfaceCounters
 from hopsum.host_agent.node.environment import Handover, NodeStream, ScheduleGroup, Stream
 from hopsum.host_agent.node.host import HostAgent
-from hopsum.host_agent.node.operation_pool import Completed
+from hopsum.host_agent.node.operation_pool import TaskResult
 from hopsum.host_agent.node.work import Work
 from hopsum.host_agent.session import Assignment
 from hopsum.host_agent.task import task_from
@@ -137,7 +137,7 @@ class VirtualHost(FlowAgent):
         self._leave = leave
         self._awake = False
         self._operations = 0
-        self._completed: list[Completed] = []
+        self._completed: list[TaskResult] = []
         self._transports: dict[int, list[StreamTransport]] = {}
         """Transports by job, including closed ones, which may still have to retransmit."""
         self._coordinations: dict[int, VirtualCoordination] = {}
@@ -317,14 +317,14 @@ class VirtualHost(FlowAgent):
         """Execute an operation immediately."""
         self._operations += 1
         try:
-            done = Completed(self._operations, job, work())
+            done = TaskResult(self._operations, job, work())
         except Exception as error:  # noqa: BLE001 - the agent raises it
-            done = Completed(self._operations, job, error=error)
+            done = TaskResult(self._operations, job, error=error)
         self._completed.append(done)
         self.wake()
         return self._operations
 
-    def completed(self) -> Sequence[Completed]:
+    def completed(self) -> Sequence[TaskResult]:
         """Return and clear the completed operations."""
         taken, self._completed = self._completed, []
         return taken
@@ -375,7 +375,7 @@ class VirtualHost(FlowAgent):
         self._coordinations.pop(stream.job, None)
         self._leave(stream)
 
-    def counters(self, now: float) -> Mapping[int, Counted]:
+    def counters(self, now: float) -> Mapping[int, InterfaceCounters]:
         """Return the counters of this host's links, by port."""
         world = self._hosts.world
         ways = {
@@ -383,7 +383,7 @@ class VirtualHost(FlowAgent):
             for port, peer in world.network.ports(self.name).items()
         }
         return {
-            port: Counted(out.bytes, back.bytes, now, carrier=not out.cut)
+            port: InterfaceCounters(out.bytes, back.bytes, now, carrier=not out.cut)
             for port, (out, back) in ways.items()
         }
 

@@ -27,7 +27,7 @@ from hopsum.host_agent.io.process_socket import (
     ProcessGone,
     ProcessSocket,
     Request,
-    SocketTaken,
+    SocketInUse,
 )
 from hopsum.host_agent.io.socket_peers import peer_of
 from hopsum.host_agent.node.real import RealEnvironment
@@ -425,11 +425,11 @@ def test_a_process_that_never_reads_is_ended(host: Host) -> None:
 
 
 def test_a_name_is_taken_once(host: Host, tmp_path: Path) -> None:
-    with pytest.raises(SocketTaken, match=f"cannot listen for processes at {host.socket.name}"):
+    with pytest.raises(SocketInUse, match=f"cannot listen for processes at {host.socket.name}"):
         Host(host.socket.name)
     path = str(tmp_path / "agent")
     first = Host(path)
-    with pytest.raises(SocketTaken):
+    with pytest.raises(SocketInUse):
         Host(path)
     first.socket.close()
     # Of one that was killed the file is left.
@@ -455,7 +455,7 @@ def test_who_holds_the_agents_address_is_named() -> None:
     with subprocess.Popen(command, **pipes) as taker:  # type: ignore[call-overload]
         assert taker.stdout.readline() == b"here\n"
         holder = rf"Address already in use, by process {taker.pid} \(.*\) of user nobody"
-        with pytest.raises(SocketTaken, match=holder):
+        with pytest.raises(SocketInUse, match=holder):
             Host(f"@{name}")
 
 

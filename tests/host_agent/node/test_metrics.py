@@ -8,7 +8,7 @@ from urllib.error import HTTPError
 
 import pytest
 
-from hopsum.host_agent.node.bandwidth import Counted
+from hopsum.host_agent.node.bandwidth import InterfaceCounters
 from hopsum.host_agent.node.metrics import MetricsError, served_metrics
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.web_address import WebAddress
@@ -17,7 +17,10 @@ from hopsum.protocol.web_address import WebAddress
 class _Busy:
     """An agent with one job."""
 
-    counted: ClassVar = {"s1": Counted(1000, 2000, 1.0), "s2": Counted(10, 20, 1.0)}
+    counted: ClassVar = {
+        "s1": InterfaceCounters(1000, 2000, 1.0),
+        "s2": InterfaceCounters(10, 20, 1.0),
+    }
 
     def features(self) -> list[pb.JobFeatures]:
         return [pb.JobFeatures(job=7, round=3, sent_bytes=99, retransmissions=5)]

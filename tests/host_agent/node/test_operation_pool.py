@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hopsum.host_agent.node.operation_pool import NICENESS, Completed, OperationPool
+from hopsum.host_agent.node.operation_pool import NICENESS, OperationPool, TaskResult
 from tests.support.machine import PATIENCE as WAIT
 
 
@@ -19,8 +19,8 @@ def pool() -> Iterator[OperationPool]:
     made.close()
 
 
-def collect(pool: OperationPool, count: int) -> list[Completed]:
-    done: list[Completed] = []
+def collect(pool: OperationPool, count: int) -> list[TaskResult]:
+    done: list[TaskResult] = []
     poll = select.poll()
     poll.register(pool.fileno(), select.POLLIN)
     while len(done) < count:
