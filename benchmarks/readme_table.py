@@ -65,7 +65,8 @@ def _lines(results: Path) -> Iterator[str]:
         "PyTorch, a training step of a CNN with 5 million parameters, 8 ranks at 50 Mbit/s",
         f"{step['times_gloo']:.1f} times as fast as over gloo",
     )
-    step = _only(rows("torch-roots"), hosts=2, link_rate=50e6, trees="at the ranks")
+    roots = rows("torch-roots")
+    step = _only(roots, training="fsdp_gpt", hosts=2, link_rate=50e6, trees="at the ranks")
     yield _line(
         "the same, FSDP of a small GPT, two ranks on each of two hosts at 50 Mbit/s",
         f"{step['times_gloo']:.1f} times as fast as over gloo",

@@ -1,7 +1,8 @@
 """One rank of a measurement of PyTorch's collectives, through the switches and over gloo.
 
-python -m benchmarks.torch_rank latency|cpu|sharded|groups|types|cnn|fsdp_gpt REPEATS, by torchrun.
-Both backends are in one process and take turns. Rank 0 prints `figures` and a JSON object.
+python -m benchmarks.torch_rank KIND REPEATS, by torchrun. KIND: latency, cpu, sharded, groups,
+types or a training: cnn, cnn_compressed (over gloo it is not), fsdp_gpt, fsdp_gpt_bfloat16. Both
+backends are in one process and take turns. Rank 0 prints `figures` and a JSON object.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import hopsum_torch
@@ -193,17 +194,23 @@ class Steps:
     def __init__(self, kind: str, group: dist.ProcessGroup) -> None:
         torch.manual_seed(1)
         self._kind = kind
-        if kind == "cnn":
+        if kind in ("cnn", "cnn_compressed"):
             self._model: Any = DistributedDataParallel(cnn(), process_group=group)
             self._alone: nn.Module = cnn()
+            if kind == "cnn_compressed" and group.name() == "hopsum":
+                self._model.register_comm_hook(group, hopsum_torch.compress_hook)
             images, targets = torch.randn(BATCH, 1, 8, 8), torch.randint(1000, (BATCH,))
             self._loss = lambda model: nn.functional.cross_entropy(model(images), targets)
         else:
             example = _example("fsdp_gpt")
             mesh = DeviceMesh.from_group(group, "cpu")
             self._model, self._alone = example.Model(CHARACTERS), example.Model(CHARACTERS)
+            policy = MixedPrecisionPolicy()
+            if kind == "fsdp_gpt_bfloat16":
+                policy = MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16)
+                self._alone.to(torch.bfloat16)
             for layer in (*self._model.layers, self._model):
-                fully_shard(layer, mesh=mesh)
+                fully_shard(layer, mesh=mesh, mp_policy=policy)
             context = example.CONTEXT + 1
             lines = torch.randint(CHARACTERS, (TEXT,)).unfold(0, context, context)[:BATCH]
             self._loss = lambda model: model(lines)
