@@ -90,6 +90,17 @@ def test_compile_of_a_bundle_is_the_same_program(tmp_path: Path) -> None:
     assert first.read_bytes() == second.read_bytes()
 
 
+def test_compile_warns_of_restrictions_that_it_does_not_understand(tmp_path: Path) -> None:
+    source = tmp_path / "restricted.p4"
+    table = "table routes {"
+    assert table in ROUTER.read_text()
+    source.write_text(ROUTER.read_text().replace(table, f'@entry_restriction("x == 1") {table}'))
+    code, output = invoke("compile", source, "-o", tmp_path / "out")
+    assert code == 0
+    assert "warning: @entry_restriction of" in output
+    assert "is not checked: line 1 of the constraint: nothing is called 'x'" in output
+
+
 def test_errors_look_like_a_compilers(tmp_path: Path) -> None:
     source = tmp_path / "bad.p4"
     source.write_text("const bit<8> a = missing;\n")

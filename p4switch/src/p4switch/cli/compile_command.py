@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +12,7 @@ from p4switch.cli.options import Defines, Includes, P4InfoFile, fail, read_bundl
 
 if TYPE_CHECKING:
     from p4switch.ir import Program
+    from p4switch.position import Position
 
 
 def compile_command(
@@ -67,7 +68,7 @@ def compile_files(
             checked = checked_program(config)
         else:
             checked = _checked_source(config)
-        Restrictions(checked)
+        _warn(Restrictions(checked).warnings)
         files = {
             path: p4info_file(checked, path.suffix if p4info_form is None else p4info_form)
             for path in p4runtime_files
@@ -90,6 +91,10 @@ def _checked_source(config: bytes) -> Program:
     source = parse_text(config.decode())
     found = analyse(source)
     checked = found.checked()
-    for position, message in (*source.warnings, *found.warnings, *bmv2_limits(checked)):
-        typer.echo(f"{position}: warning: {message}", err=True)
+    _warn((*source.warnings, *found.warnings, *bmv2_limits(checked)))
     return checked
+
+
+def _warn(warnings: Iterable[tuple[Position, str]]) -> None:
+    for position, message in warnings:
+        typer.echo(f"{position}: warning: {message}", err=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -29,6 +30,8 @@ from p4switch.targets.v1model.matches import (
     scalar_width,
 )
 from p4switch.targets.v1model.state import value_set_widths
+
+log = logging.getLogger(__name__)
 
 ANY = KeyMatch(any=True)
 
@@ -84,8 +87,9 @@ class Entities:
     """Conversions for one program."""
 
     def __init__(self, program: Program) -> None:
-        """Raise P4Error for a restriction of a table or an action that is not well-formed."""
         self.restrictions = Restrictions(program)
+        for position, message in self.restrictions.warnings:
+            log.warning("%s: %s", position, message)
         self.strings = strings = StringTypes()
         self.names = names = Names(program)
         self.tables = {names.id(IdKind.TABLE, t.name): t for t in names.tables}

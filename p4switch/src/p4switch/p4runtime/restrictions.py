@@ -16,7 +16,7 @@ from p4switch.p4runtime.constraints import (
     Kind,
     Values,
 )
-from p4switch.position import P4Error, Position
+from p4switch.position import Position
 from p4switch.targets.v1model.engine import ControlError, KeyMatch
 from p4switch.targets.v1model.matches import action_data, match_keys, ternary_form
 
@@ -37,22 +37,34 @@ class _Restricted(Protocol):
 
 
 class Restrictions:
-    """The restrictions of one program."""
+    """The restrictions of one program.
+
+    Those that are not well-formed restrict nothing, as on BMv2, which p4c leaves them to;
+    `warnings` says why.
+    """
 
     def __init__(self, program: Program) -> None:
-        """Raise P4Error for one that is not well-formed."""
+        self.warnings: list[tuple[Position, str]] = []
         self._tables: dict[str, Constraint] = {}
         self._actions: dict[str, Constraint] = {}
         for table in program.tables:
             kinds = {key.name: Kind(key.match_kind, key.width) for key in match_keys(table)}
-            found = _constraint(table, ENTRY, {**kinds, PRIORITY: INT})
-            if found is not None:
-                self._tables[table.name] = found
+            self._add(self._tables, table, ENTRY, {**kinds, PRIORITY: INT})
         for action in program.actions:
             kinds = {name: Kind("bit", width) for name, width in action_data(action)}
-            found = _constraint(action, ACTION, kinds)
-            if found is not None:
-                self._actions[action.name] = found
+            self._add(self._actions, action, ACTION, kinds)
+
+    def _add(
+        self, found: dict[str, Constraint], item: _Restricted, name: str, kinds: dict[str, Kind]
+    ) -> None:
+        annotation = next((each for each in item.annotations if each.name == name), None)
+        if annotation is None:
+            return
+        try:
+            found[item.name] = _constraint(annotation, kinds)
+        except ConstraintError as error:
+            message = f"@{name} of {item.name!r} is not checked: {error}"
+            self.warnings.append((item.position, message))
 
     def check_entry(self, table: Table, matches: Sequence[KeyMatch], priority: int) -> None:
         """Raise INVALID_ARGUMENT for an entry that its table does not allow."""
@@ -74,19 +86,12 @@ class Restrictions:
             _check(constraint, values, f"action {action.name!r}", ACTION)
 
 
-def _constraint(item: _Restricted, name: str, kinds: dict[str, Kind]) -> Constraint | None:
-    found = next((each for each in item.annotations if each.name == name), None)
-    if found is None:
-        return None
-    where = f"@{name} of {item.name!r}"
-    if not found.tokens or any(not token.startswith('"') for token in found.tokens):
-        raise P4Error(item.position, f"{where}: expected a string, in quotation marks")
+def _constraint(annotation: Annotation, kinds: dict[str, Kind]) -> Constraint:
+    tokens = annotation.tokens
+    if not tokens or any(not token.startswith('"') for token in tokens):
+        raise ConstraintError("expected a string, in quotation marks")
     # Strings side by side are one.
-    text = "\n".join(decode_string(token) for token in found.tokens)
-    try:
-        return Constraint(text, kinds)
-    except ConstraintError as error:
-        raise P4Error(item.position, f"{where}: {error}") from None
+    return Constraint("\n".join(map(decode_string, tokens)), kinds)
 
 
 def _form(match: KeyMatch, match_kind: str, width: int) -> Form:
