@@ -32,7 +32,8 @@ def arguments(program: str, line: str) -> list[str]:
 
 def test_defaults_are_bmv2s() -> None:
     assert arguments(GRPC, "prog.json") == ["run", "prog.json", *GRPC_DEFAULTS]
-    thrift = ["--thrift-port", "9090"]
+    thrift = ["--thrift-port", "9090", "--notifications-addr"]
+    thrift.append("ipc:///tmp/bmv2-0-notifications.ipc")
     assert arguments(SIMPLE, "prog.json") == ["run", "prog.json", *DEFAULTS, *thrift]
     assert arguments(GRPC, "--no-p4") == ["run", "--no-p4", *GRPC_DEFAULTS]
 
@@ -42,6 +43,7 @@ def test_all_options_are_accepted() -> None:
     assert shlex.join(command.arguments) == (
         "run prog.json -i 1@veth1 -i 2@veth2 --device-id 7 --log-level info --log-console --pcap . "
         "--drop-port 511 --priority-queues 8 --use-files 3 --thrift-port 9091 "
+        "--notifications-addr ipc:///tmp/n.ipc "
         "--grpc-server-cacert ca --grpc-server-cert cert --grpc-server-key key --cpu-port 255 "
         "--grpc-server-addr 127.0.0.1:50051 --grpc-server-ssl --grpc-server-with-client-auth"
     )

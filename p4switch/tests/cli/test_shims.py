@@ -66,6 +66,28 @@ def test_the_package_p4_has_p4langs_messages(folder: Path) -> None:
     assert shown.stdout == "22 Stub\n"
 
 
+def test_the_modules_that_p4_utils_imports(folder: Path) -> None:
+    """thrift_API.py and sswitch_thrift_API.py; PyPI has none of these modules."""
+    pytest.importorskip("thriftpy2")
+    code = (
+        "import bmpy_utils as utils\n"
+        "from bm_runtime.standard import Standard\n"
+        "from bm_runtime.standard.ttypes import *\n"
+        "from bm_runtime.simple_pre import SimplePre\n"
+        "from bm_runtime.simple_pre_lag import SimplePreLAG\n"
+        "from sswitch_runtime import SimpleSwitch\n"
+        "from sswitch_runtime.ttypes import *\n"
+        "for service in Standard, SimplePre, SimplePreLAG, SimpleSwitch: service.Client\n"
+        "print(SimplePreLAG.McOperationErrorCode._VALUES_TO_NAMES[2],\n"
+        "      utils.thrift_connect.__name__, MirroringSessionConfig(port=5).port)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(folder / "python")}
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
+    assert shown.stdout == "INVALID_MGID thrift_connect 5\n"
+
+
 def test_a_real_bmv2_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "p4c").write_bytes(b"\x7fELF\xff")
     result = CliRunner().invoke(app, ["shims", str(tmp_path)])

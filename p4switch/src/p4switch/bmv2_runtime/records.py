@@ -29,6 +29,25 @@ class Fault(Exception):
         super().__init__(message or code.name)
 
 
+class MatchParamType(IntEnum):
+    """BmMatchParamType."""
+
+    EXACT = 0
+    LPM = 1
+    TERNARY = 2
+    VALID = 3
+    RANGE = 4
+
+
+class ActionEntryType(IntEnum):
+    """BmActionEntryType."""
+
+    NONE = 0
+    ACTION_DATA = 1
+    MBR_HANDLE = 2
+    GRP_HANDLE = 3
+
+
 class TableCode(IntEnum):
     """TableOperationErrorCode."""
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from p4switch.bmv2_runtime import records
+from p4switch.bmv2_runtime.notifications import Notifications
 from p4switch.bmv2_runtime.records import (
     ArrayCode,
     CrcCode,
@@ -81,10 +82,17 @@ class _Session:
 class Runtime:
     """BMv2's services for one switch. Calls may come from any thread; they run one by one."""
 
-    def __init__(self, host: Host, device_id: int = 0, thrift_port: int = 0) -> None:
+    def __init__(
+        self,
+        host: Host,
+        device_id: int = 0,
+        thrift_port: int = 0,
+        notifications: Notifications | None = None,
+    ) -> None:
         self._host = host
         self._device_id = device_id
         self.thrift_port = thrift_port
+        self._notifications = notifications
         self._lock = threading.RLock()
         self._kept: _Session | None = None
 
@@ -559,13 +567,14 @@ class Runtime:
     def get_time_since_epoch_us(self) -> int:
         return time.time_ns() // 1000
 
-    # --- digests: acknowledged over P4Runtime, where they are sent
+    # --- digests: published as they come, so that nothing limits how they are gathered
 
     def bm_learning_ack(self, cxt_id: int, list_id: int, buffer_id: int, samples: Any) -> None:
-        pass
+        if self._notifications is not None:
+            self._notifications.acknowledge(list_id, buffer_id, samples)
 
     def bm_learning_ack_buffer(self, cxt_id: int, list_id: int, buffer_id: int) -> None:
-        pass
+        self.bm_learning_ack(cxt_id, list_id, buffer_id, None)
 
     def bm_learning_set_timeout(self, cxt_id: int, list_id: int, timeout_ms: int) -> None:
         pass
@@ -594,7 +603,13 @@ class Runtime:
         ]
 
     def bm_mgmt_get_info(self) -> Record:
-        return Record("BmConfig", device_id=self._device_id, thrift_port=self.thrift_port)
+        served = self._notifications
+        return Record(
+            "BmConfig",
+            device_id=self._device_id,
+            thrift_port=self.thrift_port,
+            notifications_socket=None if served is None else served.address,
+        )
 
     def bm_get_config(self) -> str:
         self._session()

@@ -7,7 +7,15 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
-from p4switch.bmv2_runtime.records import TABLE, Fault, Record, TableCode, table_fault
+from p4switch.bmv2_runtime.records import (
+    TABLE,
+    ActionEntryType,
+    Fault,
+    MatchParamType,
+    Record,
+    TableCode,
+    table_fault,
+)
 from p4switch.ir import ActionChoice, ExternInstance, Key, Table, TableAction
 from p4switch.targets.v1model.engine import (
     ControlError,
@@ -25,10 +33,6 @@ from p4switch.targets.v1model.matches import (
     prefix_mask,
 )
 
-EXACT, LPM, TERNARY, VALID, RANGE = range(5)
-"""BmMatchParamType."""
-ACTION_DATA, MEMBER, GROUP = 1, 2, 3
-"""BmActionEntryType."""
 LARGEST_PRIORITY = (1 << 31) - 1
 MICROSECONDS = 1_000_000
 
@@ -229,9 +233,9 @@ class Tables:
     ) -> Record:
         """Return an action, member or group as BmActionEntry."""
         name = data = None
-        kind = MEMBER if member is not None else GROUP
+        kind = ActionEntryType.MBR_HANDLE if member is not None else ActionEntryType.GRP_HANDLE
         if choice is not None:
-            kind = ACTION_DATA
+            kind = ActionEntryType.ACTION_DATA
             name, data = named(actions, choice)
         return Record(
             "BmActionEntry",
@@ -327,20 +331,20 @@ def matches_of(table: Table, parameters: Sequence[Any]) -> tuple[KeyMatch, ...]:
 
 
 def _match(key: Key, given: Any) -> KeyMatch:
-    if given.type == VALID:
+    if given.type == MatchParamType.VALID:
         return KeyMatch(int(given.valid.key))
-    if given.type == LPM and key.match_kind == "lpm":
+    if given.type == MatchParamType.LPM and key.match_kind == "lpm":
         mask = prefix_mask(given.lpm.prefix_length, key.width)
         return KeyMatch(_number(given.lpm.key) & mask, prefix_length=given.lpm.prefix_length)
-    if given.type == RANGE and key.match_kind == "range":
+    if given.type == MatchParamType.RANGE and key.match_kind == "range":
         return KeyMatch(_number(given.range.start), high=_number(given.range.end_))
-    if given.type == TERNARY and key.match_kind in ("ternary", "optional"):
+    if given.type == MatchParamType.TERNARY and key.match_kind in ("ternary", "optional"):
         mask = _number(given.ternary.mask)
         if mask == 0:
             return KeyMatch(any=True)
         value = _number(given.ternary.key) & mask
         return KeyMatch(value, mask=mask if key.match_kind == "ternary" else 0)
-    if given.type == EXACT and key.match_kind in ("exact", "optional"):
+    if given.type == MatchParamType.EXACT and key.match_kind in ("exact", "optional"):
         return KeyMatch(_number(given.exact.key))
     raise TypeError(key.name)
 
@@ -354,22 +358,22 @@ def parameter_of(key: Key, match: KeyMatch) -> Record:
     width, full = key.width, (1 << key.width) - 1
     parts: dict[str, Record | None] = dict.fromkeys(("exact", "lpm", "ternary", "valid", "range"))
     if key.match_kind == "exact":
-        kind = EXACT
+        kind = MatchParamType.EXACT
         parts["exact"] = Record("BmMatchParamExact", key=padded(match.value, width))
     elif key.match_kind == "lpm":
-        kind = LPM
+        kind = MatchParamType.LPM
         length = 0 if match.any else match.prefix_length
         parts["lpm"] = Record(
             "BmMatchParamLPM", key=padded(match.value, width), prefix_length=length
         )
     elif key.match_kind == "range":
-        kind = RANGE
+        kind = MatchParamType.RANGE
         high = full if match.any else match.high
         parts["range"] = Record(
             "BmMatchParamRange", start=padded(match.value, width), end_=padded(high, width)
         )
     else:
-        kind = TERNARY
+        kind = MatchParamType.TERNARY
         mask = 0 if match.any else match.mask if key.match_kind == "ternary" else full
         parts["ternary"] = Record(
             "BmMatchParamTernary", key=padded(match.value, width), mask=padded(mask, width)

@@ -163,6 +163,23 @@ class ThriftServer:
             client.close()
 
 
+def connect(port: int, host: str, seconds: float | None = None) -> Any:
+    """Return a transport to a Thrift server, whose answers may take so long. Raises ThriftError."""
+    definitions()
+    from thriftpy2.transport import TBufferedTransport, TSocket, TTransportException
+
+    milliseconds = None if seconds is None else seconds * 1000
+    transport = TBufferedTransport(TSocket(host, port, socket_timeout=milliseconds))
+    try:
+        transport.open()
+    except TTransportException as error:
+        raise ThriftError(
+            f"no Thrift server answers at {host}:{port}: is a switch running with "
+            f"--thrift-port {port}?"
+        ) from error
+    return transport
+
+
 class ThriftClient:
     """A connection to a switch's Thrift server. Raises ThriftError."""
 
@@ -170,17 +187,8 @@ class ThriftClient:
         services = definitions()
         from thriftpy2.protocol import TBinaryProtocolFactory, TMultiplexedProtocolFactory
         from thriftpy2.thrift import TClient
-        from thriftpy2.transport import TBufferedTransport, TSocket, TTransportException
 
-        endpoint = TSocket(host, port, socket_timeout=CLIENT_SECONDS * 1000)
-        self._transport = TBufferedTransport(endpoint)
-        try:
-            self._transport.open()
-        except TTransportException as error:
-            raise ThriftError(
-                f"no Thrift server answers at {host}:{port}: is a switch running with "
-                f"--thrift-port {port}?"
-            ) from error
+        self._transport = connect(port, host, CLIENT_SECONDS)
         self._clients = {}
         for name, kind in SERVICES.items():
             factory = TMultiplexedProtocolFactory(TBinaryProtocolFactory(), name)

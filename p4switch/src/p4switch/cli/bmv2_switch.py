@@ -19,6 +19,7 @@ BMV2_VERSION = "1.15.5"
 """The version of behavioral-model whose options these are."""
 JSON_VERSION = "2.24"
 THRIFT_PORT = "9090"
+NOTIFICATIONS = "ipc:///tmp/bmv2-{}-notifications.ipc"
 GRPC_ADDRESS = "0.0.0.0:9559"
 PRIORITY_QUEUES = "1"
 
@@ -28,7 +29,6 @@ WITHOUT_EFFECT = {
     "log_flush": None,
     "log_file_max_size": "BYTES",
     "log_file_max_files": "FILES",
-    "notifications_addr": "ADDRESS",
     "debugger": None,
     "debugger_addr": "ADDRESS",
     "restore_state": "FILE",
@@ -47,6 +47,7 @@ PASSED = {
     "priority_queues": "QUEUES",
     "use_files": "SECONDS",
     "thrift_port": "PORT",
+    "notifications_addr": "ADDRESS",
 }
 """Options of both programs that are options of `p4switch run`."""
 PASSED_BY_GRPC = {
@@ -105,6 +106,8 @@ def switch_command(program: str, words: Sequence[str]) -> SwitchCommand:
     if given.thrift_port is not None and find_spec("thriftpy2") is None:
         made.without_effect.append("--thrift-port (for lack of p4switch[thrift])")
         given.thrift_port = None
+    if given.thrift_port is not None and given.notifications_addr is None:
+        given.notifications_addr = NOTIFICATIONS.format(given.device_id)
     for name in (*PASSED, *(PASSED_BY_GRPC if program == GRPC else ())):
         if (value := getattr(given, name)) is not None:
             add += [_option(name), value]

@@ -226,6 +226,9 @@ def run(
             help="Serve BMv2's Thrift services at this port, to this machine; needs thriftpy2.",
         ),
     ] = None,
+    notifications_addr: Annotated[
+        str | None, typer.Option(help="Publish digests as BMv2 does: ipc://PATH (nanomsg).")
+    ] = None,
     nanolog: Annotated[
         str | None, typer.Option(help="Ignored: p4switch publishes no events; see --trace.")
     ] = None,
@@ -312,6 +315,7 @@ def run(
                 metrics_address=metrics_addr,
                 tls=tls,
                 thrift_port=thrift_port,
+                notifications_address=notifications_addr,
             ) as device,
         ):
             if not gc.isenabled():  # `main` has disabled it.

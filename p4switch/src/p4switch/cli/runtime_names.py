@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from p4switch.bmv2_runtime.records import Record
-from p4switch.bmv2_runtime.tables import EXACT, LPM, RANGE, TERNARY, padded
+from p4switch.bmv2_runtime.records import MatchParamType, Record
+from p4switch.bmv2_runtime.tables import padded
 
-KINDS = {"exact": EXACT, "lpm": LPM, "ternary": TERNARY, "range": RANGE}
+KINDS = {kind.name.lower(): kind for kind in MatchParamType if kind.name != "VALID"}
 RANKED = ("ternary", "range")
 """Match types of tables whose entries have priorities."""
 
@@ -148,11 +148,11 @@ def key_name(key: Any) -> str:
 
 def shown_match(match: Record) -> str:
     """Return a match as simple_switch_CLI shows it."""
-    if match.type == EXACT:
+    if match.type == MatchParamType.EXACT:
         return str(match.exact.key.hex())
-    if match.type == LPM:
+    if match.type == MatchParamType.LPM:
         return f"{match.lpm.key.hex()}/{match.lpm.prefix_length}"
-    if match.type == TERNARY:
+    if match.type == MatchParamType.TERNARY:
         if not any(match.ternary.mask):
             return "*"
         return f"{match.ternary.key.hex()} &&& {match.ternary.mask.hex()}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -19,21 +20,26 @@ SHIMS = {
 }
 """Commands, and the functions that they run."""
 PYTHON = "python"
-"""The folder, below, of the package `p4` that p4lang's controllers import."""
-MESSAGES = {
-    "p4/__init__.py": "",
-    "p4/config/__init__.py": "",
-    "p4/config/v1/__init__.py": "",
-    "p4/config/v1/p4info_pb2.py": 'fill(globals(), "p4info")',
-    "p4/config/v1/p4types_pb2.py": 'fill(globals(), "p4types")',
-    "p4/tmp/__init__.py": "",
-    "p4/tmp/p4config_pb2.py": 'fill(globals(), "p4config")',
-    "p4/v1/__init__.py": "",
-    "p4/v1/p4data_pb2.py": 'fill(globals(), "p4data")',
-    "p4/v1/p4runtime_pb2.py": 'fill(globals(), "p4runtime")',
-    "p4/v1/p4runtime_pb2_grpc.py": 'fill(globals(), "p4runtime", services=True)',
+"""The folder, below, of the modules that controllers import, of p4lang and of p4-utils."""
+_FILLED = "from {} import fill\n\nfill(globals(), {})\n"
+_MESSAGES = partial(_FILLED.format, "p4switch.proto.definitions")
+_THRIFT = partial(_FILLED.format, "p4switch.bmv2_runtime.bindings")
+MODULES = {
+    "p4/config/v1/p4info_pb2.py": _MESSAGES('"p4info"'),
+    "p4/config/v1/p4types_pb2.py": _MESSAGES('"p4types"'),
+    "p4/tmp/p4config_pb2.py": _MESSAGES('"p4config"'),
+    "p4/v1/p4data_pb2.py": _MESSAGES('"p4data"'),
+    "p4/v1/p4runtime_pb2.py": _MESSAGES('"p4runtime"'),
+    "p4/v1/p4runtime_pb2_grpc.py": _MESSAGES('"p4runtime", services=True'),
+    "bm_runtime/simple_pre/SimplePre.py": _THRIFT('"simple_pre"'),
+    "bm_runtime/simple_pre_lag/SimplePreLAG.py": _THRIFT('"simple_pre_lag"'),
+    "bm_runtime/standard/Standard.py": _THRIFT('"standard"'),
+    "bm_runtime/standard/ttypes.py": _THRIFT(None),
+    "sswitch_runtime/SimpleSwitch.py": _THRIFT('"simple_switch"'),
+    "sswitch_runtime/ttypes.py": _THRIFT(None),
+    "bmpy_utils.py": "from p4switch.bmv2_runtime.bindings import *\n",
 }
-"""Modules of that package, which PyPI has in part only, and what fills them."""
+"""Modules that PyPI lacks or has in part, and their text."""
 MARK = "# Written by `p4switch shims`"
 LONGEST_INTERPRETER = 250
 """Bytes of a script's first line that Linux reads, less some."""
@@ -59,7 +65,8 @@ def shims(
         )
         write_file(folder / name, text.encode())
         (folder / name).chmod(0o755)
-    for module, filling in MESSAGES.items():
-        text = f"from p4switch.proto.definitions import fill\n\n{filling}\n" if filling else ""
+    for module, text in MODULES.items():
+        for package in Path(module).parents[:-1]:
+            write_file(folder / PYTHON / package / "__init__.py", b"")
         write_file(folder / PYTHON / module, text.encode())
     print_line(f'export PATH="{folder}:$PATH"')

@@ -13,18 +13,20 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from p4switch.bmv2_runtime.grpc_calls import handler
+from p4switch.bmv2_runtime.notifications import Notifications
 from p4switch.bmv2_runtime.runtime import Runtime
 from p4switch.device.links import LinkMonitor
 from p4switch.device.loading import Loader
 from p4switch.device.plane import DigestSink, FrameSink, Plane, PythonPlane
 from p4switch.device.runtime_host import RuntimeHost
 from p4switch.p4runtime.interfaces import InterfaceService
+from p4switch.p4runtime.names import digest_types
 from p4switch.p4runtime.p4info import p4info
 from p4switch.p4runtime.server import P4RuntimeServer
 from p4switch.p4runtime.service import P4RuntimeService
 from p4switch.packet_io.sockets import FullCounts, InterfaceError, open_packet_socket
 from p4switch.proto import p4r
-from p4switch.targets.v1model.engine import EngineStatistics
+from p4switch.targets.v1model.engine import Digest, EngineStatistics
 
 if TYPE_CHECKING:
     # Imported late: most switches start without them.
@@ -69,8 +71,9 @@ class Device:
     whose packets are processed that many seconds after a program is loaded (`FilePlane`);
     `files_done` is set at their end. With `metrics_address` it serves metrics there. `tls`: of
     P4Runtime. With `thrift_port` it serves BMv2's run-time interface there, to this machine only;
-    at `address` that is served, too (`bmv2_runtime.grpc_calls`). Raises PortError, TlsError,
-    AddressError, ThriftError, P4Error, PcapError, MetricsAddressError.
+    at `address` that is served, too (`bmv2_runtime.grpc_calls`). At `notifications_address` digests
+    are published as BMv2 does. Raises PortError, TlsError, AddressError, ThriftError,
+    NotificationsError, P4Error, PcapError, MetricsAddressError.
     Use as a context manager.
     """
 
@@ -87,6 +90,7 @@ class Device:
         metrics_address: str | None = None,
         tls: Tls | None = None,
         thrift_port: int | None = None,
+        notifications_address: str | None = None,
     ) -> None:
         _check_ports(ports, loader.options.cpu_port)
         engine = loader(device_config) if device_config is not None else None
@@ -99,9 +103,10 @@ class Device:
         self.service: P4RuntimeService | None = None
         self.server: P4RuntimeServer | None = None
         self._thrift: ThriftServer | None = None
+        self._notifications: Notifications | None = None
         try:
             on_frames: FrameSink = lambda frames: service.packets_in(frames)  # noqa: E731
-            on_digests: DigestSink = lambda digests: service.digests(digests)  # noqa: E731
+            on_digests: DigestSink = lambda digests: self._digests(digests)  # noqa: E731
             interfaces = {port.number: port.interface for port in ports}
             if files_after is not None:
                 from p4switch.device.file_plane import FilePlane
@@ -139,7 +144,14 @@ class Device:
                     metrics_address,
                     lambda: exposition(plane.statistics(), service.engine, interfaces, full.read()),
                 )
-            runtime = Runtime(RuntimeHost(service, plane, interfaces), device_id)
+            if notifications_address is not None:
+                self._notifications = Notifications(
+                    notifications_address,
+                    device_id,
+                    lambda program: (each.type for each in digest_types(program)),
+                )
+            host = RuntimeHost(service, plane, interfaces)
+            runtime = Runtime(host, device_id, notifications=self._notifications)
             if thrift_port is not None:
                 from p4switch.bmv2_runtime.thrift import ThriftServer
 
@@ -149,6 +161,13 @@ class Device:
         except BaseException:
             self.close()
             raise
+
+    def _digests(self, digests: Sequence[Digest]) -> None:
+        assert self.service is not None
+        self.service.digests(digests)
+        engine = self.service.engine
+        if self._notifications is not None and engine is not None:
+            self._notifications.publish(engine.program, digests)
 
     def close(self) -> None:
         """Stop packets and P4Runtime and close the ports."""
@@ -167,6 +186,8 @@ class Device:
             self.service.close()
         if self._plane is not None:
             self._plane.close()
+        if self._notifications is not None:
+            self._notifications.close()
         if self._capture is not None:
             self._capture.close()
         for packet_socket in self._sockets.values():
