@@ -22,8 +22,10 @@ from typer.testing import CliRunner
 from p4switch.bmv2_runtime.thrift import ThriftClient
 from p4switch.cli.main import app
 from p4switch.cli.shims_command import SHIMS
+from p4switch.device.loading import Loader, default_executor, read_program
 from p4switch.packet_io.pcap import read_pcap
 from p4switch.packet_io.sockets import open_packet_socket
+from p4switch.targets.v1model.engine import EngineOptions
 from tests.support.machine import PATIENCE, own_port, until
 from tests.support.paths import PROGRAMS
 
@@ -99,6 +101,21 @@ def test_nothing_of_it_is_on_the_path_by_itself() -> None:
     """Nobody's BMv2 must be shadowed by an installation of p4switch."""
     scripts = {point.name for point in entry_points(group="console_scripts")}
     assert not scripts & set(SHIMS)
+
+
+@pytest.mark.skipif(default_executor()[0] != "native", reason="no C compiler")
+def test_a_program_compiled_as_by_p4_utils_starts_at_once(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """p4-utils waits for 10 s; a busy machine takes that to compile the generated C."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    program = shutil.copy(PROGRAMS / "router.p4", tmp_path / "prog.p4")
+    subprocess.run([folder / "p4c", program, "-o", tmp_path], check=True)
+    compiled = {path: path.stat() for path in tmp_path.rglob("*.so")}
+    config = read_program(tmp_path / "prog.json", [], {})
+    Loader("native", EngineOptions(priority_queues=1))(config)
+    assert compiled
+    assert {path: path.stat() for path in tmp_path.rglob("*.so")} == compiled
 
 
 class Harness:

@@ -36,8 +36,8 @@ class _Parser(argparse.ArgumentParser):
         self.exit(1, f"{self.prog}: {message}; {self.prog} --help lists the options\n")
 
 
-def compile_as(program: str, words: Sequence[str]) -> None:
-    """Compile as `p4c` or `p4c-bm2-ss` does. Errors end the process with 1."""
+def compile_as(program: str, words: Sequence[str]) -> bytes:
+    """Compile as `p4c` or `p4c-bm2-ss` does; return the program. Errors end the process with 1."""
     given = _parser(program).parse_args([w for w in words if not _DIAGNOSTICS.fullmatch(w)])
     if given.std not in LANGUAGES:
         sys.exit(f"{program}: p4switch compiles P4_16 only, not --std {given.std}")
@@ -55,7 +55,7 @@ def compile_as(program: str, words: Sequence[str]) -> None:
     from p4switch.cli.compile_command import compile_files
 
     try:
-        compile_files(
+        return compile_files(
             source,
             output,
             information,
@@ -101,9 +101,17 @@ def _parser(program: str) -> _Parser:
 
 def p4c() -> None:
     """Run `p4c` with the arguments of this process."""
-    compile_as(P4C, sys.argv[1:])
+    _run(P4C)
 
 
 def p4c_bm2_ss() -> None:
     """Run `p4c-bm2-ss` with the arguments of this process."""
-    compile_as(BACK_END, sys.argv[1:])
+    _run(BACK_END)
+
+
+def _run(program: str) -> None:
+    """Compile; then build native code, which switches would do while p4-utils waits for 10 s."""
+    config = compile_as(program, sys.argv[1:])
+    from p4switch.device.loading import warm
+
+    warm(config)

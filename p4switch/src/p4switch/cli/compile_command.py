@@ -49,8 +49,10 @@ def compile_files(
     includes: list[Path] | None = None,
     as_json: bool = False,
     p4info_form: str | None = None,
-) -> None:
+) -> bytes:
     """Check a program and write its files, in the forms of their suffixes; an error ends all.
+
+    Returns the self-contained program.
 
     `as_json`: the program in the form of BMv2's JSON, whatever the suffix. `p4info_form`: the
     suffix whose form the P4Info has.
@@ -80,6 +82,7 @@ def compile_files(
         files[output] = bmv2_document(checked, config, str(program)) if as_json else config
     for path, content in files.items():
         write_file(path, content)
+    return config
 
 
 def _checked_source(config: bytes) -> Program:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from functools import lru_cache
 from pathlib import Path
@@ -90,6 +91,16 @@ def _native_program(device_config: bytes, externs: CFile | None) -> tuple[Progra
     digest = hashlib.sha256(device_config).hexdigest()
     # Cached programs have been checked.
     return load_kept(("bundle", digest), lambda: checked_program(device_config), externs)
+
+
+def warm(device_config: bytes) -> None:
+    """Compile a bundle for switches that start later. They tell what is wrong if it cannot be."""
+    from p4switch.packet_io.compile import CompileError
+    from p4switch.packet_io.private_files import UnsafePathError
+
+    if default_executor()[0] == "native":
+        with contextlib.suppress(P4Error, CompileError, UnsafePathError, OSError):
+            _native_program(device_config, None)
 
 
 def _checked_text(device_config: bytes) -> str:
