@@ -195,3 +195,9 @@ def test_two_tables_of_one_name() -> None:
     assert found.message == (
         "two tables of the program go by the name 'C.t'; tell them apart with '@name'"
     )
+
+
+def test_a_table_needs_core_p4s_no_action() -> None:
+    text = "action NoAction(bit t) { } control c() { table t { actions = { } } apply { } }"
+    with pytest.raises(P4Error, match=r"'NoAction' has parameters; include core\.p4"):
+        compile_program(parse_text(text, "x.p4"))

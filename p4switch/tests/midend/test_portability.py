@@ -96,6 +96,51 @@ def test_what_p4c_refuses_in_parsers(state: str, message: str | None) -> None:
     assert [position.line for position, _ in found] == ([7] if message else [])
 
 
+@pytest.mark.parametrize(
+    ("apply", "message"),
+    [
+        ("h.n.value = h.n.value / h.n.value;", "'/' at run time"),
+        ("h.n.narrow = h.n.narrow % 3;", "'%' at run time"),
+        ("h.n.narrow = h.n.narrow / 4;", None),
+        ("h.n.narrow = 0 / h.n.narrow;", None),
+        ("chosen();", "a switch in an action"),
+        ("pair_t p; pairs.read(p, 0);", "'read' returns a struct"),
+        ("pairs.write(0, { 1, 2 });", None),
+        ("h.u[h.n.narrow].one.setValid();", "an index at run time"),
+        ("h.u[1].one.setValid();", None),
+    ],
+)
+def test_what_p4c_for_bmv2_does_not_do(apply: str, message: str | None) -> None:
+    local = """register<pair_t>(4) pairs;
+        action chosen() { switch (h.n.narrow) { 1: { h.n.wide = 2; } } }"""
+    text = TEXT.replace("SHIFT", apply).replace("    apply {\n        if", f"{local} apply {{ if")
+    text = text.replace(
+        "struct headers_t { number_t n; }",
+        """struct pair_t { bit<8> a; bit<8> b; }
+header_union either_t { number_t one; } struct headers_t { number_t n; either_t[2] u; }""",
+    )
+    found = list(bmv2_limits(compile_program(parse_text(text, "x.p4"))))
+    assert [m.split(":")[0] for _, m in found] == ([message] if message else [])
+
+
+def test_control_plane_names_of_two_controls() -> None:
+    action = '@name(".drop") action drop() { s.egress_spec = 511; } apply { drop();'
+    text = TEXT.replace("SHIFT", "").replace("    apply {\n        if", f"{action} if")
+    text = text.replace(
+        "inout standard_metadata_t s) { apply {", f"inout standard_metadata_t s) {{ {action}"
+    )
+    [(position, message)] = bmv2_limits(compile_program(parse_text(text, "x.p4")))
+    assert message.startswith("two actions have the control-plane name 'drop'")
+    assert text.splitlines()[position.line - 1].startswith("control E(")
+
+
+def test_a_package_of_another_architecture_has_no_ingress() -> None:
+    text = "control c(inout bit<8> a) { apply { a = a / a; } }\n"
+    text += "control proto(inout bit<8> a); package top(proto p); top(c()) main;"
+    found = list(bmv2_limits(compile_program(parse_text(text, "x.p4"))))
+    assert [m.split(":")[0] for _, m in found] == ["'/' at run time"]
+
+
 TABLES = """
 action set(bit<8> x) { h.n.narrow = x; }
 table first { key = { h.n.value: exact; } actions = { set; } }

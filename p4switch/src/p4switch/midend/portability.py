@@ -24,6 +24,19 @@ def bmv2_limits(program: ir.Program) -> Iterator[tuple[Position, str]]:
                 f"a shift amount of {kind.width} bits: p4c for BMv2 takes at most "
                 f"{BMV2_SHIFT_BITS}; cast it to bit<{BMV2_SHIFT_BITS}>",
             )
+        for part in _parts(expression):
+            if isinstance(part, ir.Binary) and _divides_at_run_time(part):
+                yield (
+                    position,
+                    f"'{part.operator}' at run time: p4c for BMv2 divides by constant powers of "
+                    "two only",
+                )
+            elif isinstance(part, ir.Element) and _is_union_at_run_time(part):
+                yield (
+                    position,
+                    "an index at run time: p4c for BMv2 takes only constants for stacks of header "
+                    "unions",
+                )
 
     for position in _loops(program):
         yield (
@@ -32,11 +45,70 @@ def bmv2_limits(program: ir.Program) -> Iterator[tuple[Position, str]]:
             "condition; move it into an action",
         )
 
+    yield from _refused_statements(program)
+    yield from _refused_declarations(program)
     parser = program.package.blocks.get("p")
     if parser is not None:
         yield from _in_parsers(parser)
     for name in ("ig", "eg"):
-        yield from _Paths().repeated(program.package.blocks[name])
+        if name in program.package.blocks:  # Other packages than V1Switch may lack them.
+            yield from _Paths().repeated(program.package.blocks[name])
+
+
+def _refused_statements(program: ir.Program) -> Iterator[tuple[Position, str]]:
+    for function in reachable(program.package.blocks.values()):
+        in_action = isinstance(function, ir.Callable) and function.is_action
+        for body in bodies(function):
+            for statement in visit.statements(body):
+                if isinstance(statement, ir.Switch) and in_action:
+                    yield statement.position, "a switch in an action: p4c for BMv2 refuses it"
+                elif isinstance(statement, ir.CallExtern) and _returns_struct(statement):
+                    yield (
+                        statement.position,
+                        f"'{statement.method}' returns a struct: p4c for BMv2 refuses it",
+                    )
+
+
+def _refused_declarations(program: ir.Program) -> Iterator[tuple[Position, str]]:
+    first: dict[str, ir.Callable] = {}
+    for action in program.actions:
+        other = first.setdefault(action.name, action)
+        if action.position != other.position:
+            yield (
+                action.position,
+                f"two actions have the control-plane name '{action.name}': p4c refuses it when it "
+                "writes P4Info",
+            )
+
+
+def _returns_struct(call: ir.CallExtern) -> bool:
+    """Functions may return structs of numbers; objects, such as registers, may not."""
+    return any(
+        argument.direction.endswith("out")
+        and isinstance(argument.value.type, ir.Struct)
+        and (
+            call.instance is not None
+            or any(not isinstance(f.type, ir.Bits | ir.Bool) for f in argument.value.type.fields)
+        )
+        for argument in call.arguments
+    )
+
+
+def _divides_at_run_time(part: ir.Binary) -> bool:
+    """Return whether p4c must divide: not 0, nor by a constant power of two, which it shifts by."""
+    if part.operator not in "/%" or (isinstance(part.left, ir.Const) and part.left.value == 0):
+        return False
+    divisor = part.right.value if isinstance(part.right, ir.Const) else 0
+    return not isinstance(divisor, int) or divisor & (divisor - 1) != 0 or divisor == 0
+
+
+def _is_union_at_run_time(element: ir.Element) -> bool:
+    kind = element.base.type
+    return (
+        isinstance(kind, ir.Stack)
+        and isinstance(kind.element, ir.Union)
+        and not isinstance(element.index, ir.Const)
+    )
 
 
 def _in_parsers(parser: ir.Block) -> Iterator[tuple[Position, str]]:
@@ -167,11 +239,16 @@ def wide_shifts(expression: ir.Expression) -> Iterator[ir.Bits]:
     Constants have no more bits here than they need, so one written wider, such as `32w31`, which
     p4c refuses as well, is not found.
     """
-    stack = [expression]
-    while stack:
-        item = stack.pop()
-        stack.extend(visit.children(item))
+    for item in _parts(expression):
         if isinstance(item, ir.Binary) and item.operator in SHIFTS:
             kind = item.right.type
             if isinstance(kind, ir.Bits) and kind.width > BMV2_SHIFT_BITS:
                 yield kind
+
+
+def _parts(expression: ir.Expression) -> Iterator[ir.Expression]:
+    stack = [expression]
+    while stack:
+        item = stack.pop()
+        stack.extend(visit.children(item))
+        yield item

@@ -283,6 +283,10 @@ def _no_action(
             position,
             "the table has no default action and there is no 'NoAction'; include core.p4",
         )
+    if entity.declaration.parameters:
+        raise body.error(
+            position, "the default action 'NoAction' has parameters; include core.p4 for its own"
+        )
     actions.append(ir.TableAction(entity.callable, [], [], (_DEFAULT_ONLY,)))
     listed.append(Listed("NoAction", entity, 0))
     return ir.ActionChoice(len(listed) - 1)
