@@ -14,19 +14,22 @@ from numpy.typing import NDArray
 
 SUM, COPY, BARRIER, DONE = 1, 2, 3, 4
 """First byte of a packet: the kind of a call, or DONE for its completion."""
-NARROW, MODULO = "float32 in 16 bits", "int32 modulo 256"
+NARROW, MODULO, SHORT = "float32 in 16 bits", "int32 modulo 256", "int32 in 16 bits"
 TYPES = {
     "float32": np.dtype(np.float32),
     "int32": np.dtype(np.int32),
     NARROW: np.dtype(np.float32),
     MODULO: np.dtype(np.int32),
+    SHORT: np.dtype(np.int32),
 }
-"""Types of tensors in memory. Values of NARROW take 16 bits in packets, those of MODULO 8."""
+"""Types of tensors in memory. Values of NARROW take 16 bits in packets, those of MODULO 8; those of
+SHORT are from -2^15 to 2^15 - 1, and take 16."""
 REDUCTIONS = {
     "float32": ("sum", "max", "min"),
     "int32": ("sum", "max", "min", "and", "or", "xor"),
     NARROW: ("sum",),
     MODULO: ("sum",),
+    SHORT: ("max", "min"),
 }
 """How the values of each type can be combined; packets have an index into those of int32."""
 PASSED = "passed"

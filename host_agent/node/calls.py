@@ -16,8 +16,10 @@ from hopsum.host_agent.process_calls import (
     PARTS,
     REDUCTIONS,
     ROOT,
+    SHORT,
     TYPES,
 )
+from hopsum.host_agent.segment import Tensor
 from hopsum.host_agent.sure_calls import ExpectedCall
 from hopsum.protocol.wire import Reduction, Width
 
@@ -31,7 +33,16 @@ _WAYS = {
 """Codes of operations, by reduction and type."""
 _NAMES = {code: way for way, code in _WAYS.items()}
 SUM_INT, SUM_FLOAT = _WAYS["sum", "int32"], _WAYS["sum", "float32"]
-_WIDTHS = {_WAYS["sum", NARROW]: Width.WIDTH_16, _WAYS["sum", MODULO]: Width.WIDTH_8}
+_WIDTHS = {
+    _WAYS["sum", NARROW]: Width.WIDTH_16,
+    _WAYS["sum", MODULO]: Width.WIDTH_8,
+    _WAYS["max", SHORT]: Width.WIDTH_16,
+    _WAYS["min", SHORT]: Width.WIDTH_16,
+}
+_INTEGERS: dict[Width, np.dtype[Any]] = {
+    Width.WIDTH_16: np.dtype(np.int16),
+    Width.WIDTH_8: np.dtype(np.int8),
+}
 _SUMS_OF_FLOATS = SUM_FLOAT, _WAYS["sum", NARROW]
 _KINDS = {BARRIER: "barrier", LEAVE: "leave"} | {
     code: f"{reduction} of {dtype}" for (reduction, dtype), code in _WAYS.items()
@@ -130,6 +141,16 @@ class CallSpec(NamedTuple):
     def result(self, rank: int, ranks: int) -> tuple[int, int]:
         """Return which elements (start, stop) of the result a rank wants."""
         return (0, self.elements) if self.code == COPY else self.share(rank, ranks)
+
+
+def narrowed(tensor: Tensor, width: Width | None) -> Tensor:
+    """Return a tensor of a call as it is submitted: int32 whose values are narrow as such."""
+    return tensor.astype(_INTEGERS[width]) if width and tensor.dtype == np.int32 else tensor
+
+
+def widened(result: Tensor) -> Tensor:
+    """Return the result of what `narrowed` returned as the call's type."""
+    return result.astype(np.int32) if result.dtype in _INTEGERS.values() else result
 
 
 def wanted(request: Request) -> CallSpec:

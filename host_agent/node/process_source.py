@@ -62,7 +62,17 @@ from numpy.typing import NDArray
 
 from hopsum.collectives.plan import WINDOW_BMV2, JobPlan
 from hopsum.host_agent.io.process_socket import ProcessGone, Request
-from hopsum.host_agent.node.calls import BARRIER, COPY, LEAVE, SUM_FLOAT, SUM_INT, CallSpec, wanted
+from hopsum.host_agent.node.calls import (
+    BARRIER,
+    COPY,
+    LEAVE,
+    SUM_FLOAT,
+    SUM_INT,
+    CallSpec,
+    narrowed,
+    wanted,
+    widened,
+)
 from hopsum.host_agent.node.environment import Handover, NamedTensor
 from hopsum.host_agent.node.expected_calls import ExpectedCalls
 from hopsum.host_agent.node.guesses import Guesses, Prediction
@@ -236,8 +246,7 @@ class ProcessSource:
         way = self._way(kind, what, len(tensor))
         remark = what.remark if isinstance(what, _Call) and kind == _SURE else None
         width = self._width(kind, what)
-        if width is Width.WIDTH_8:
-            tensor = tensor.astype(np.int8)
+        tensor = narrowed(tensor, width)
         return NamedTensor(name, tensor, way.reduction, remark, way.ranges, width)
 
     def _width(self, kind: str, what: _Call | _Pack) -> Width | None:
@@ -440,8 +449,7 @@ class ProcessSource:
     def finish(self, name: str, result: Tensor, now: float) -> None:
         """Process the sum of a tensor."""
         kind, call = self._submitted.pop(name)
-        if result.dtype == np.int8:
-            result = result.astype(np.int32)
+        result = widened(result)
         if isinstance(call, _Pack):
             self._unpack(call, result)
             return

@@ -253,7 +253,7 @@ def combine(arrays: Sequence[Any], results: Sequence[Any], reduction: Reduction 
     wide = np.int64 if reduction else np.float64
     exact = SWITCHES[reduction or None].reduce([array.astype(wide) for array in arrays])
     if reduction:
-        assert arrays[0].dtype == np.int32
+        assert arrays[0].dtype in (np.int32, np.int16)
     elif arrays[0].dtype == np.int8:
         exact = np.add.reduce(arrays, dtype=np.int8)
     elif arrays[0].dtype == np.int32:

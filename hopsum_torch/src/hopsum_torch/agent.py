@@ -182,12 +182,14 @@ class AgentClient:
     ) -> None:
         """Sum a tensor of float32 or int32 over all ranks, or reduce it otherwise.
 
-        `narrow`: float32 takes 16 bits in packets, int32 is summed modulo 256, in 8. `reduction`:
-        as the messages name it. `to`: ALL, PARTS or a rank. `drain` copies the result out of shared
-        memory, before `then`. `what`: name of the call in messages. Raises GroupLost, and what
-        `prepare` and `fill` raise.
+        `narrow`: float32 takes 16 bits in packets; int32 is summed modulo 256, in 8, and its other
+        reductions, of values of 16 bits, take 16. `reduction`: as the messages name it. `to`: ALL,
+        PARTS or a rank. `drain` copies the result out of shared memory, before `then`. `what`: name
+        of the call in messages. Raises GroupLost, and what `prepare` and `fill` raise.
         """
-        name = packets.NARROW[dtype.name] if narrow else dtype.name
+        name = dtype.name
+        if narrow:
+            name = packets.NARROW[name] if reduction == "sum" else packets.SHORT
         head = packets.SUM, packets.TYPES.index(name), packets.REDUCTIONS.index(reduction)
         self._share(what, elements, dtype, head, self._of(to), fill, drain, then, prepare)
 

@@ -42,6 +42,8 @@ _OF_INTEGERS = (
 _NANS = {"max": 0x7FC00000, "min": 0xFFC00000 - (1 << 32)}
 """The bits of a NaN that is in every maximum, or minimum: the agent compares bits
 (docs/agent-socket.md)."""
+_INFINITIES = {torch.float16: 0x7C00, torch.bfloat16: 0x7F80}
+"""Bits of infinity: those of NaNs are greater."""
 NARROW_ELEMENTS = 1 << 13
 """Sums of more elements than this may take fewer bits in packets: the agents let smaller ones share
 packets, as integers of 32 bits."""
@@ -155,7 +157,9 @@ def reduce(
     result. `wire_bits`: see `is_narrow`. `then` is called in the end. Raises GroupLost.
     """
     dtype = part.sources[0].dtype
-    summed = SUMMED_AS[dtype]
+    narrow = is_narrow(dtype, part.elements, wire_bits)
+    ordered = narrow and reduction in _NANS and dtype in _INFINITIES
+    summed = torch.int32 if ordered else SUMMED_AS[dtype]
     sources = [source.detach() for source in part.sources]
     if part.to == PARTS:
         sources = [sources[rank] for rank in agent.order]
@@ -167,8 +171,11 @@ def reduce(
         for source in sources:
             elements = source.numel()
             place = shared if elements == len(values) else shared[start : start + elements]
-            (place if source.dim() == 1 else place.view(source.shape)).copy_(source)
+            given = _in_order(source) if ordered else source
+            (place if source.dim() == 1 else place.view(source.shape)).copy_(given)
             start += elements
+        if ordered:
+            return 0, _without_nans(shared, dtype, reduction if passes else "")
         if summed == torch.int32 and reduction != "sum":
             return 0, None
         least, most = [each.item() for each in torch.aminmax(shared)]
@@ -193,10 +200,10 @@ def reduce(
             shared = shared.view(len(sources), -1)[agent.place]
         if divisor is not None:
             shared /= divisor
-        part.take(shared)
+        part.take(_in_order(shared.short()).view(dtype) if ordered else shared)
 
     words = np.dtype(np.float32 if summed == torch.float32 else np.int32)
-    narrow = reduction == "sum" and is_narrow(dtype, part.elements, wire_bits)
+    narrow = narrow and (reduction == "sum" or ordered)
     prepare = pinning(sources)
     agent.sum(
         what, part.elements, words, reduction, part.to, fill, drain, then, prepare, narrow=narrow
@@ -204,7 +211,7 @@ def reduce(
 
 
 def is_narrow(dtype: torch.dtype, elements: int, wire_bits: int | None) -> bool:
-    """Return whether values of a sum take fewer than 32 bits in packets.
+    """Return whether values of a sum, or an extreme of 16-bit floats, take fewer than 32 bits.
 
     `wire_bits`: 32: those of 8 bits alone do; 16: those of float32 do, too; None: those of the
     types of 16 and 8 bits.
@@ -214,6 +221,34 @@ def is_narrow(dtype: torch.dtype, elements: int, wire_bits: int | None) -> bool:
     if dtype in (torch.int8, torch.uint8):
         return True
     return wire_bits == 16 or (wire_bits is None and dtype != torch.float32)
+
+
+def _in_order(values: torch.Tensor) -> torch.Tensor:
+    """Return floats of 16 bits as integers in the same order, -0 before 0; and such integers back.
+
+    All bits but the sign are turned over where it is negative.
+    """
+    bits = values.view(torch.int16)
+    return bits ^ (bits >> 15 & 0x7FFF)
+
+
+def _without_nans(
+    integers: torch.Tensor, dtype: torch.dtype, reduction: str
+) -> tuple[str, int] | None:
+    """Return the fault of integers that `_in_order` made of floats: the first NaN, and its index.
+
+    `reduction`: NaNs pass; they are replaced by one that is in every maximum, or minimum.
+    """
+    infinity = _INFINITIES[dtype]
+    least, most = (each.item() for each in torch.aminmax(integers))
+    if most <= infinity and least >= ~infinity:
+        return None
+    wrong = (integers > infinity) | (integers < ~infinity)
+    if not reduction:
+        return "nan", int(torch.nonzero(wrong)[0])
+    nan = int(torch.tensor(math.nan, dtype=dtype).view(torch.int16))
+    integers[wrong] = nan if reduction == "max" else ~nan
+    return None
 
 
 def broadcast(

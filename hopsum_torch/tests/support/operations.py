@@ -102,7 +102,7 @@ def bits_of_bytes(rank: int, size: int) -> Any:
 
 @operation
 def long_and_narrow(rank: int, size: int) -> Any:
-    """Sums whose values take 16 or 8 bits in packets."""
+    """Sums, and extremes of floats, whose values take 16 or 8 bits in packets."""
     found = []
     for name in ("float16", "bfloat16", "int8", "uint8"):
         mine = tensor(rank, getattr(torch, name), 10_001) * (5 if "int" in name else 1)
@@ -110,6 +110,13 @@ def long_and_narrow(rank: int, size: int) -> Any:
         part = torch.empty(6000, dtype=mine.dtype)
         dist.reduce_scatter_tensor(part, tensor(rank, mine.dtype, size * 6000))
         found += [mine, part]
+        for op in (dist.ReduceOp.MAX, dist.ReduceOp.MIN):
+            edges = torch.tensor(EDGES).to(mine.dtype) if mine.is_floating_point() else mine[:10]
+            mine = edges.repeat(1001).roll(rank).clone()
+            dist.all_reduce(mine, op)
+            part = torch.empty(6000, dtype=mine.dtype)
+            dist.reduce_scatter_tensor(part, tensor(rank, mine.dtype, size * 6000), op)
+            found += [mine, part]
     return found
 
 

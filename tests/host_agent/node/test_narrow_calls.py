@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from hopsum.host_agent.node.guesses import SURE
-from hopsum.host_agent.process_calls import ALL, MODULO, NARROW, PARTS
+from hopsum.host_agent.process_calls import ALL, MODULO, NARROW, PARTS, SHORT
 from hopsum.protocol.wire import Width
-from tests.support.process_job import Job
+from tests.support.process_job import EXPECTED, Job
 
 DTYPES = {NARROW: np.float32, MODULO: np.int32}
 
@@ -55,6 +55,32 @@ def test_sums_are_those_of_their_type(
     assert "sure" not in job.kinds
     width = Width.WIDTH_16 if kind == NARROW else Width.WIDTH_8
     assert job.widths == {None, width}
+
+
+@pytest.mark.parametrize("ranks", [["h1", "h2", "h3", "h4"], ["h1", "h2", "h1", "h3"]])
+@pytest.mark.parametrize("sets", [0, 2])
+@pytest.mark.parametrize("reduction", ["max", "min"])
+@pytest.mark.parametrize(("elements", "target"), [(5, ALL), (20_001, ALL), (20_000, PARTS)])
+def test_extremes_of_16_bits_are_exact(
+    reduction: str, elements: int, target: int, ranks: Sequence[str], sets: int
+) -> None:
+    job = Job(4, ranks=ranks, sets=sets)
+    for turn in range(SURE + 3):
+        generator = np.random.default_rng(turn)
+        rows = generator.integers(-(1 << 15), 1 << 15, (4, elements)).astype(np.int32)
+        calls = [
+            process.sum(row, reduction, target, kind=SHORT)
+            for process, row in zip(job.processes, rows, strict=True)
+        ]
+        job.run()
+        expected = EXPECTED[reduction].reduce(rows)
+        for rank, (process, call) in enumerate(zip(job.processes, calls, strict=True)):
+            assert process.ended[call] == "done"
+            part = slice(None)
+            if target == PARTS:
+                part = slice(rank * elements // 4, (rank + 1) * elements // 4)
+            np.testing.assert_array_equal(process.tensors[call][part], expected[part])
+    assert job.widths == {None, Width.WIDTH_16}
 
 
 def test_other_types_mix_with_neither() -> None:

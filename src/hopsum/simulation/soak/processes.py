@@ -34,6 +34,7 @@ from hopsum.host_agent.process_calls import (
     PASSED,
     REDUCTIONS,
     ROOT,
+    SHORT,
     SUM,
     TYPES,
     CallPacket,
@@ -47,7 +48,7 @@ from hopsum.simulation.soak.schedule import JobEntry, Mishap, RankFault
 OTHERWISE = 0.03
 """Probability that a call is not the pattern's."""
 NARROW_CALLS = 0.3
-"""Fraction of sums whose values take fewer than 32 bits in packets."""
+"""Fraction of sums, maxima and minima whose values take fewer than 32 bits in packets."""
 PAUSES = (2e-5, 2e-4, 3e-3)
 """Seconds that ranks of a job take to act on what they hear, at most."""
 MOST_BYTES = 1 << 14
@@ -122,6 +123,8 @@ def _call(rng: random.Random, entry: JobEntry) -> Call:
     own = random.Random(f"types/{entry.seed}/{dtype}/{elements}/{target}")
     if reduction == "sum" and own.random() < NARROW_CALLS:
         dtype = NARROW if dtype == "float32" else MODULO
+    elif dtype == "int32" and reduction in REDUCTIONS[SHORT] and own.random() < NARROW_CALLS:
+        dtype = SHORT
     return Call(SUM, dtype, reduction, elements, target)
 
 
@@ -158,6 +161,8 @@ def values_of(entry: JobEntry, rank: int, number: int) -> NDArray[Any]:
     generator = np.random.default_rng([entry.seed, rank, number])
     if call.kind == COPY or call.reduction in ("and", "or", "xor"):
         return generator.integers(-(1 << 31), 1 << 31, call.elements).astype(np.int32)
+    if call.type == SHORT:
+        return generator.integers(-(1 << 15), 1 << 15, call.elements).astype(np.int32)
     if call.type in ("int32", MODULO):
         limit = 1 << (31 if call.reduction != "sum" else 20)
         values = generator.integers(-limit, limit, call.elements).astype(np.int32)
