@@ -23,7 +23,7 @@ from hopsum.controller.jobs.settings import ATTEND_LIMIT, ClusterSettings
 from hopsum.controller.web.server import serve_web
 from hopsum.controller.web.sources import LiveCluster
 from hopsum.host_agent.interfaces import ONLY_PORT
-from hopsum.host_agent.node.bandwidth import Counted
+from hopsum.host_agent.node.bandwidth import InterfaceCounters
 from hopsum.host_agent.node.client import NodeClient
 from hopsum.host_agent.node.serve import NodeServer
 from hopsum.network.loaders import load_network
@@ -148,7 +148,7 @@ class World:
         client = NodeClient(self.address, host, tls)
         port = MemoryPort.pair()[0]
         processes = f"@{unique(host)}"
-        counters = lambda now: {ONLY_PORT: Counted(0, 0, now)}  # noqa: E731
+        counters = lambda now: {ONLY_PORT: InterfaceCounters(0, 0, now)}  # noqa: E731
         node = NodeServer(client, port, counters, stop, tls, processes)
         self.nodes.append(node)
 
