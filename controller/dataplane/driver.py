@@ -2,9 +2,10 @@
 them.
 
 For every switch one task connects, pushes the pipeline if another one (or none) is there, reads
-what the switch holds, writes the difference, and waits for new rules or the loss of the switch;
-then it begins again. A switch that leaves questions unanswered is lost as well. So a restarted
-switch, one that hung, or a restarted controller, converges by itself.
+what the switch holds, writes the difference, and waits for new rules, of which it writes what is
+new, or for the loss of the switch; then it begins again. A switch that leaves questions unanswered
+is lost as well. So a restarted switch, one that hung, or a restarted controller, converges by
+itself.
 """
 
 from __future__ import annotations
@@ -35,7 +36,13 @@ from hopsum.controller.dataplane.connection import (
     connect_by,
     open_channel,
 )
-from hopsum.controller.dataplane.entries import Update, in_program_order, rules_read, updates
+from hopsum.controller.dataplane.entries import (
+    Update,
+    in_program_order,
+    managed_tables,
+    rules_read,
+    updates,
+)
 from hopsum.controller.dataplane.pipeline import Pipeline
 from hopsum.controller.dataplane.rules import SwitchRules
 from hopsum.controller.dataplane.slots import (
@@ -133,6 +140,8 @@ class _Link:
     detail: str = ""
     error: DriverError | None = None
     switch: fy.Switch | None = None
+    held: SwitchRules | None = None
+    """The switch's rules; None: they have to be read."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     inspecting: asyncio.Lock = field(default_factory=asyncio.Lock)
     answers: deque[float] = field(default_factory=lambda: deque(maxlen=ANSWERS))
@@ -378,6 +387,8 @@ class Driver:
         switch.ports.listen = partial(switch.ports.listen, switch)  # type: ignore[method-assign]
         for event in (fy.SwitchEvent.PORT_UP, fy.SwitchEvent.PORT_DOWN):
             switch.ee.on(event, lambda _, port: self.changed(link.target.name))
+        # Only a primary can write: nobody else has since this one's last write, or it was demoted.
+        switch.ee.on(fy.SwitchEvent.BECOME_BACKUP, lambda _: setattr(link, "held", None))
         async with contextlib.AsyncExitStack() as stack:
             async with asyncio.timeout(CONNECT_SECONDS):
                 await stack.enter_async_context(_connected(switch))
@@ -393,6 +404,7 @@ class Driver:
         self, switch: fy.Switch, link: _Link, stub: p4r_grpc.P4RuntimeAsyncStub, lost: asyncio.Event
     ) -> None:
         """Keep a connected switch reconciled until it is lost."""
+        link.held = None
         self._move(link, State.PUSHING)
         await self._push(switch, link.target, stub)
         link.switch = switch
@@ -470,7 +482,10 @@ class Driver:
         self._move(link, State.WRITING)
         try:
             wanted = in_program_order(link.wanted, switch.p4info)
-            steps = updates(await _holds(switch), wanted)
+            held = await _holds(switch) if link.held is None else link.held
+            steps = updates(held, wanted)
+            # Unless all of them are written.
+            link.held = None
             for start in range(0, len(steps), BATCH):
                 batch = steps[start : start + BATCH]
                 try:
@@ -487,24 +502,25 @@ class Driver:
             link.error = error
             self._move(link, State.REFUSED, str(error))
             return
+        link.held = wanted
         if link.generation == generation:
             link.reached = generation
             self._move(link, State.READY, f"{len(steps)} updates")
 
 
-async def _read(switch: fy.Switch, pattern: P4Entity) -> list[P4Entity]:
-    """Read all entities of a switch that match a pattern."""
+async def _read(switch: fy.Switch, *patterns: P4Entity) -> list[P4Entity]:
+    """Read all entities of a switch that match one of the patterns."""
     # finsy declares its overloads as coroutines; they are asynchronous generators.
-    found: AsyncIterator[P4Entity] = cast(Any, switch).read(pattern)
+    found: AsyncIterator[P4Entity] = cast(Any, switch).read(patterns)
     return [entity async for entity in found]
 
 
 async def _holds(switch: fy.Switch) -> SwitchRules:
     """Return the current rules of a switch."""
-    entries = await _read(switch, fy.P4TableEntry())
-    groups = await _read(switch, fy.P4MulticastGroupEntry())
-    clones = await _read(switch, fy.P4CloneSessionEntry())
-    return rules_read([*entries, *groups, *clones], switch.p4info)
+    # Most entries of the program are constant.
+    tables = [fy.P4TableEntry(name) for name in sorted(managed_tables(switch.p4info))]
+    replication = fy.P4MulticastGroupEntry(), fy.P4CloneSessionEntry()
+    return rules_read(await _read(switch, *tables, *replication), switch.p4info)
 
 
 async def _drop_replication(switch: fy.Switch) -> None:
@@ -513,10 +529,9 @@ async def _drop_replication(switch: fy.Switch) -> None:
     BMv2 forgets them when it takes a program, but its packet engine keeps their replicas:
     a new group of the same number would replicate to the old one's ports as well.
     """
-    groups = await _read(switch, fy.P4MulticastGroupEntry())
-    sessions = await _read(switch, fy.P4CloneSessionEntry())
-    if groups or sessions:
-        await switch.write([-each for each in (*groups, *sessions)])  # type: ignore[operator]
+    held = await _read(switch, fy.P4MulticastGroupEntry(), fy.P4CloneSessionEntry())
+    if held:
+        await switch.write([-each for each in held])  # type: ignore[operator]
 
 
 @contextlib.asynccontextmanager

@@ -46,6 +46,7 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
         self.config = p4r.ForwardingPipelineConfig()
         self.pushes = 0
         self.writes: list[p4r.WriteRequest] = []
+        self.reads: list[p4r.ReadRequest] = []
         self.refuse: set[int] = set()
         """Table ids whose entries are refused."""
         self.answers = True
@@ -59,6 +60,8 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
         self.late = 0
         """How many requests for the pipeline are not answered in time."""
         self._server: grpc.aio.Server | None = None
+        self._client: Any = None
+        """The latest stream."""
 
     async def start(self, address: str) -> None:
         """Listen."""
@@ -74,17 +77,23 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
 
     async def StreamChannel(
         self, requests: AsyncIterator[p4r.StreamMessageRequest], context: Any
-    ) -> AsyncIterator[p4r.StreamMessageResponse]:
+    ) -> None:
+        self._client = context
         async for request in requests:
             await self.going.wait()
             if request.HasField("arbitration"):
-                reply = p4r.StreamMessageResponse(arbitration=request.arbitration)
-                if not self.primary:
-                    reply.arbitration.election_id.low = 99
-                    reply.arbitration.status.code = ALREADY_EXISTS
-                yield reply
+                self._asked = request.arbitration
+                await self.elect(self.primary)
             elif self.answers:
-                yield self._slot(request.packet)
+                await context.write(self._slot(request.packet))
+
+    async def elect(self, primary: bool) -> None:
+        """Tell the client whether it is the primary."""
+        reply = p4r.StreamMessageResponse(arbitration=self._asked)
+        if not primary:
+            reply.arbitration.election_id.low = 99
+            reply.arbitration.status.code = ALREADY_EXISTS
+        await self._client.write(reply)
 
     def _slot(self, packet: p4r.PacketOut) -> p4r.StreamMessageResponse:
         """The answer of a slot of job 3 that saw child 1 of 2."""
@@ -178,6 +187,7 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
 
     async def Read(self, request: p4r.ReadRequest, context: Any) -> AsyncIterator[p4r.ReadResponse]:
         await self.going.wait()
+        self.reads.append(request)
         wanted = {entity.WhichOneof("entity") for entity in request.entities}
         if "counter_entry" in wanted:
             counter = request.entities[0].counter_entry.counter_id

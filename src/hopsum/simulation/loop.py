@@ -200,14 +200,14 @@ def run_virtual(work: Coroutine[Any, Any, _T], queue: EventQueue | None = None) 
     """Run a coroutine in virtual time; SimulationError if it deadlocks."""
     collected = gc.isenabled()
     if next(_runs) % COLLECT_RUNS == 0:
+        gc.unfreeze()
         gc.collect()
     gc.disable()
-    # What is there already is not looked at during the run.
+    # What is there already is not looked at, in this run or later, until the next such collection.
     gc.freeze()
     try:
         with asyncio.Runner(loop_factory=lambda: VirtualLoop(queue)) as runner:
             return runner.run(work)
     finally:
-        gc.unfreeze()
         if collected:
             gc.enable()

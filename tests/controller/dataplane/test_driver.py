@@ -195,6 +195,37 @@ def test_only_the_difference_is_written() -> None:
     run(test)
 
 
+def test_a_switch_is_read_when_others_may_have_written_it() -> None:
+    async def test(fake: FakeSwitch, target: SwitchTarget) -> None:
+        def constant() -> set[int]:
+            """Tables that have been read although nobody can write them."""
+            tables = {e.table_entry.table_id for read in fake.reads for e in read.entities}
+            return {table.id for table in SCHEMA.tables if table.is_const} & tables
+
+        async with Driver([target], PIPELINE, {"s1": star_rules(3)}) as driver:
+            await driver.wait(timeout=WAIT)
+            assert len(fake.reads) == 1
+            assert not constant()
+            await driver.apply({"s1": star_rules(4)}, WAIT)
+            assert len(fake.reads) == 1
+            await fake.elect(False)
+            fake.entities.popitem()
+            await fake.elect(True)
+            while len(fake.reads) == 1:
+                await driver.apply({"s1": star_rules(4)}, WAIT)
+            assert same(held(fake), star_rules(4))
+            # Nor is it known what is left of rules that were refused.
+            fake.refuse = {SCHEMA.tables["replication"].id}
+            with pytest.raises(DriverError):
+                await driver.apply({"s1": star_rules(3, job=2)}, WAIT)
+            fake.refuse = set()
+            await driver.apply({"s1": star_rules(3, job=2)}, WAIT)
+            assert len(fake.reads) == 3
+        assert same(held(fake), star_rules(3, job=2))
+
+    run(test)
+
+
 def test_a_new_controller_keeps_what_is_right() -> None:
     async def test(fake: FakeSwitch, target: SwitchTarget) -> None:
         rules = star_rules()

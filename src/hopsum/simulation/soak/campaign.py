@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import os
 import signal
@@ -186,9 +185,4 @@ def _leave_interrupts_to_the_parent() -> None:
 
 
 def _run_seed(seed: int, make_kit: MakeKit) -> SoakResult:
-    result = run_one(make_schedule(seed), make_kit(), twice=seed % REPEAT_EVERY == 0)
-    # What outlives a schedule (modules, compiled programs) is exempt from further collections:
-    # each run begins with one, which took a fifth of the soak's time.
-    gc.collect()
-    gc.freeze()
-    return result
+    return run_one(make_schedule(seed), make_kit(), twice=seed % REPEAT_EVERY == 0)
