@@ -104,6 +104,14 @@ def test_options_that_differ_are_an_error_at_all_ranks(which: str, ranks: int, e
 
 
 @pytest.mark.slow
+def test_wire_bits_that_cannot_be_are_an_error_at_all_ranks() -> None:
+    for each in met("bits"):
+        assert each["raised"].startswith(
+            "HopsumError: wire_bits is None at rank 0, 2, 3; '17' at rank 1: expected None at all"
+        )
+
+
+@pytest.mark.slow
 def test_dimensions_of_a_mesh_have_options() -> None:
     for each in met("mesh"):
         assert each == {"default": "[4.0, nan]", "rows": "[2.0, nan]", "columns": "SumRefused"}

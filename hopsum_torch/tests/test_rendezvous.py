@@ -103,6 +103,22 @@ def test_ranks_whose_options_differ_are_named(options: list[str], complaint: str
         check_options([RankHost("h1", nonfinite=each)] * 3)
 
 
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ([16, None, 16], "16 at rank 3, 9; None at rank 5: expected None at all ranks, or 16 or"),
+        (["17", "17", "17"], "'17' at rank 3, 5, 9: expected None at all ranks, or 16 or 32 at"),
+        ([None, None, "x" * 99], "None at rank 3, 5; 'x{39} at rank 9: expected"),
+    ],
+)
+def test_ranks_whose_wire_bits_differ_are_named(options: list[Any], complaint: str) -> None:
+    ranks = [RankHost("h1", wire_bits=each) for each in options]
+    with pytest.raises(HopsumError, match=f"^wire_bits is {complaint}"):
+        check_options(ranks, (3, 5, 9))
+    for each in (None, 16, 32):
+        check_options([RankHost("h1", wire_bits=each)] * 3)
+
+
 def test_each_attempt_has_keys_of_its_own() -> None:
     store = Store()
     first = [attempt_prefix(store, rank) for rank in range(3)]

@@ -30,7 +30,7 @@ elements, the first window of them together) of all ranks, s = ceil(log2 N):
   the number of hosts, 2^e is above the magnitudes of each host's sum, and (R - 1) 2^-24
   (1 + 2^-24) times the sum of all magnitudes comes on top.
 - float32 in 16 bits (`Options.wire_bits`), of more than 8192 elements and up to 16 hosts: c is 1,
-  and 15 takes the place of 31; fragments have 512 elements, and 16 of the first window count as
+  and 15 takes the place of 31; fragments have 512 elements, and 4 of the first window count as
   one.
 - float16, bfloat16: as float32 in 16 bits, unless the group has wire_bits 32, and one rounding of
   the result: 2^-11 |S| + 2^-25 and 2^-8 |S| + 2^-134. (gloo rounds after every addition.)
@@ -450,13 +450,19 @@ def create(options: Any, given: Any = None) -> HopsumGroup:
     gloo.options.group_name = options.group_id
     gloo._set_sequence_number_for_group()
     observer = None if parent is None else parent._agent
-    agent = _find_agent(store, options, observer, nonfinite)
+    agent = _find_agent(store, options, observer, nonfinite, wire_bits)
+    # Ranks have compared them.
+    assert not isinstance(wire_bits, str)
     whose = f" of ranks {listed(numbers)}" if numbers else ""
     return HopsumGroup(rank, size, gloo, agent, whose, observer, nonfinite, wire_bits)
 
 
 def _find_agent(
-    store: dist.Store, options: Any, parent: AgentClient | None, nonfinite: str
+    store: dist.Store,
+    options: Any,
+    parent: AgentClient | None,
+    nonfinite: str,
+    wire_bits: int | str | None,
 ) -> AgentClient | None:
     """Return the agent of this rank, which attends the group's job; None: all goes over gloo.
 
@@ -466,7 +472,7 @@ def _find_agent(
     # The default group has no list of its ranks.
     numbers = options.global_ranks_in_group
     ranks = numbers or range(options.group_size)
-    group = Group(options.group_rank, ranks, nonfinite=nonfinite)
+    group = Group(options.group_rank, ranks, nonfinite=nonfinite, wire_bits=wire_bits)
     if numbers:
         job_name = "" if parent is None else parent.job_name
         group = replace(group, name=options.group_id, parent=job_name)

@@ -74,16 +74,14 @@ def nonfinite_of(given: Any, inherited: str | None) -> str:
     return inherited or os.environ.get(NONFINITE, REFUSE)
 
 
-def wire_bits_of(given: Any, inherited: int | None) -> int | None:
+def wire_bits_of(given: Any, inherited: int | None) -> int | str | None:
     """Return the option of a group, None: as the types have it; see `nonfinite_of`.
 
-    Raises ValueError for a value of the environment that cannot be.
+    A value of the environment that cannot be is returned as it is.
     """
     if isinstance(given, Options) and given.wire_bits is not None:
         return given.wire_bits
     named = os.environ.get(WIRE_BITS)
     if inherited is not None or not named:
         return inherited
-    if named not in map(str, POSSIBLE_BITS):
-        raise ValueError(f"{WIRE_BITS} is {named!r:.40}: expected 16 or 32")
-    return int(named)
+    return int(named) if named in map(str, POSSIBLE_BITS) else named

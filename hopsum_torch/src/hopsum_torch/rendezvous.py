@@ -12,7 +12,7 @@ from typing import Protocol
 
 from hopsum_torch.agent import NAME, AgentClient, connect
 from hopsum_torch.errors import HopsumError, NoAgreement
-from hopsum_torch.options import NONFINITE, PASS, REFUSE
+from hopsum_torch.options import NONFINITE, PASS, POSSIBLE_BITS, REFUSE, WIRE_BITS
 
 AGENT, JOB = "HOPSUM_AGENT", "HOPSUM_JOB"
 """Environment variables: the agent's socket, or `none`; a job that is submitted already."""
@@ -39,7 +39,8 @@ class Group:
     """The ranks that look for a job; this process is `rank` of them.
 
     `numbers`: their numbers in the default group. `name`: of a sub-group, as PyTorch calls it.
-    `parent`: the name of the default group's job, if it has one. `nonfinite`: as of Options.
+    `parent`: the name of the default group's job, if it has one. `nonfinite`,
+    `wire_bits`: as of Options, or another value of the environment.
     """
 
     rank: int
@@ -47,6 +48,7 @@ class Group:
     name: str = ""
     parent: str = ""
     nonfinite: str = REFUSE
+    wire_bits: int | str | None = None
 
     @property
     def job_name(self) -> str:
@@ -60,26 +62,42 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class RankHost:
-    """A rank's host: its name, or why there is none; and the rank's option."""
+    """A rank's host: its name, or why there is none; and the rank's options."""
 
     host: str = ""
     error: str = ""
     nonfinite: str = REFUSE
+    wire_bits: int | str | None = None
 
 
 def check_options(answers: Sequence[RankHost], numbers: Sequence[int] | None = None) -> None:
-    """Raise HopsumError if ranks have no valid option, or not the same.
+    """Raise HopsumError if ranks have no valid options, or not the same.
 
     `numbers`: of the ranks in messages for people.
     """
-    ranks: dict[str, list[int]] = {}
-    for rank, each in zip(numbers or range(len(answers)), answers, strict=True):
-        ranks.setdefault(each.nonfinite, []).append(rank)
-    if len(ranks) > 1 or not ranks.keys() <= {REFUSE, PASS}:
+    ranks = numbers or range(len(answers))
+    nonfinite = [each.nonfinite for each in answers]
+    _check_option("nonfinite", NONFINITE, nonfinite, (REFUSE, PASS), ranks)
+    wire_bits = [each.wire_bits for each in answers]
+    _check_option("wire_bits", WIRE_BITS, wire_bits, (None, *POSSIBLE_BITS), ranks)
+
+
+def _check_option(
+    name: str,
+    variable: str,
+    values: Sequence[object],
+    possible: Sequence[object],
+    numbers: Sequence[int],
+) -> None:
+    ranks: dict[object, list[int]] = {}
+    for rank, each in zip(numbers, values, strict=True):
+        ranks.setdefault(each, []).append(rank)
+    if len(ranks) > 1 or not ranks.keys() <= set(possible):
         found = "; ".join(f"{each!r:.40} at rank {listed(those)}" for each, those in ranks.items())
+        first, *others = map(repr, possible)
+        expected = f"{first} at all ranks, or {' or '.join(others)} at all"
         raise HopsumError(
-            f"nonfinite is {found}: expected {REFUSE!r} at all ranks, or {PASS!r} at all; give "
-            f"them the same pg_options, or {NONFINITE}"
+            f"{name} is {found}: expected {expected}; give them the same pg_options, or {variable}"
         )
 
 
@@ -131,7 +149,8 @@ def meet(store: Store, group: Group, timeout: float) -> AgentClient | str:
     """
     where = os.environ.get(AGENT, NAME)
     agent, answers = _find(where)
-    store.set(f"host/{group.rank}", json.dumps([answers.host, answers.error, group.nonfinite]))
+    said = answers.host, answers.error, group.nonfinite, group.wire_bits
+    store.set(f"host/{group.rank}", json.dumps(said))
     try:
         everyone = [
             RankHost(*json.loads(store.get(f"host/{r}"))) for r in range(len(group.numbers))

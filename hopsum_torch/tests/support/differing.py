@@ -1,8 +1,9 @@
 """Run as a rank: options of groups, which rank 1 has otherwise. Prints as JSON what it meets.
 
-python differing.py default|sub-group|mesh|environment. `default`: rank 1's default group has
+python differing.py default|sub-group|mesh|environment|bits. `default`: rank 1's default group has
 another option; `sub-group`: its sub-group, and the default group lets NaNs pass; `mesh`: none has
-another, and a dimension of a mesh its own; `environment`: rank 1 has a variable that says nothing.
+another, and a dimension of a mesh its own; `environment`, `bits`: rank 1 has a
+variable that says nothing.
 """
 
 from __future__ import annotations
@@ -41,6 +42,10 @@ def act() -> None:
     if which == "environment":
         if odd:
             os.environ["HOPSUM_NONFINITE"] = "allow"
+        join()
+    if which == "bits":
+        if odd:
+            os.environ["HOPSUM_WIRE_BITS"] = "17"
         join()
     join(Options("refuse" if odd and which == "default" else "pass"))
     sum_nan("default")
