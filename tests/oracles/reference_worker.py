@@ -1,9 +1,10 @@
 """A worker's half of the protocol on one tree, packet by packet, in the words of docs/protocol.md.
 
 The sections are A worker, Exponents and numbers, Congestion, and Losses on a link and past all
-switches. It knows values of 32 bits without check lanes, on trees with a root of their own. It
-keeps what the rules speak of, is slow, and shares with the product only the layout of packets, the
-options, and what follows from a plan alone (`congestion.stream_path`, `most_in_flight`).
+switches. It knows values of all types and widths without check lanes, on trees with a root of their
+own. It keeps what the rules speak of, is slow, and shares with the product only the layout of
+packets, the options, and what follows from a plan alone (`congestion.stream_path`,
+`most_in_flight`).
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ FEW = 3
 """Transmissions that overtake a fragment from which on it is retransmitted sooner."""
 SHORTEST = 1e-4
 """Least time to wait for an overtaken fragment, in seconds."""
+GROUP = 4
+"""Fragments of 16 bits in the first window that share a prologue."""
 AGAIN = 0.25
 """Least interval from which those of further probes grow, in seconds."""
 
@@ -75,23 +78,54 @@ class Scale:
         """The s of the document."""
         return math.ceil(math.log2(self.workers))
 
-    def integers(self, values: Tensor, code: int) -> list[int]:
-        """Scale floats to integers."""
-        most = 2 ** (31 - self.bits) - 1
-        scaled = [round(math.ldexp(float(x), 31 - self.bits - (code - 127))) for x in values]
+    def integers(self, values: Tensor, code: int, width: Width) -> list[int]:
+        """Scale floats to integers of a width."""
+        room = width.bits - 1 - self.bits
+        most = 2**room - 1
+        scaled = [round(math.ldexp(float(x), room - (code - 127))) for x in floats_of(values)]
         return [min(max(q, -most), most) for q in scaled]
 
-    def floats(self, sums: Iterable[int], code: int) -> Tensor:
-        """Return float32 of integer sums."""
-        shift = code - 127 + self.bits - 31
+    def floats(self, sums: Iterable[int], code: int, width: Width, dtype: np.dtype[Any]) -> Tensor:
+        """Return floats of integer sums of a width."""
+        shift = code - 127 + self.bits - (width.bits - 1)
         exact = np.array([math.ldexp(q, shift) for q in sums], np.float64)
+        if dtype == np.uint16:
+            return bfloat16(exact)
         with np.errstate(over="ignore"):
-            return exact.astype(np.float32)
+            return exact.astype(dtype)
+
+
+def floats_of(values: Tensor) -> Tensor:
+    """Floats of 16 or 32 bits as float32; uint16: bfloat16."""
+    if values.dtype == np.uint16:
+        return (values.astype(np.uint32) << 16).view(np.float32)
+    return values.astype(np.float32)
+
+
+def bfloat16(exact: NDArray[np.float64]) -> Tensor:
+    """Numbers rounded to nearest even, infinite beyond the range."""
+    unit = np.ldexp(1.0, np.maximum(np.frexp(exact)[1] - 8, -133))
+    with np.errstate(over="ignore"):
+        single: NDArray[np.float32] = (np.rint(exact / unit) * unit).astype(np.float32)
+    return (single.view(np.uint32) >> 16).astype(np.uint16)
+
+
+def packed(integers: Iterable[int], width: Width) -> list[int]:
+    """Integers of a width as lanes, the first in the upper bits of each."""
+    size = width.bits // 8
+    row = b"".join((q % 2**width.bits).to_bytes(size, "big") for q in integers)
+    row += bytes(-len(row) % 4)
+    return np.frombuffer(row, ">i4").tolist()
+
+
+def unpacked(lanes: Iterable[int], width: Width) -> list[int]:
+    """The integers in lanes."""
+    return np.frombuffer(np.array([*lanes], ">i4").tobytes(), f">i{width.bits // 8}").tolist()
 
 
 @dataclass
 class Part:
-    """A tensor on this tree: `first` is its prologue, if it is of floats."""
+    """A tensor on this tree: `first` is its first prologue, if it is of floats."""
 
     values: Tensor
     result: Tensor
@@ -99,15 +133,19 @@ class Part:
     lanes: int
     window: int
     reduction: Reduction
-    code: int | None = None
-    """The prologue's result."""
+    width: Width
 
     def __post_init__(self) -> None:
-        self.scaled = self.values.dtype == np.float32
-        self.data = -(-len(self.values) // self.lanes)
-        self.end = self.first + self.data + self.scaled
+        self.scaled = self.values.dtype in (np.float32, np.float16, np.uint16)
+        self.data = -(-len(self.values) // (self.lanes * self.width.per_lane))
+        self.group = self.window if self.width is Width.WIDTH_32 else min(self.window, GROUP)
+        self.prologues = -(-min(self.data, self.window) // self.group) if self.scaled else 0
+        self.codes: dict[int, int] = {}
+        """The results of prologues."""
+        self.end = self.first + self.data + self.prologues
         self.open = self.end - self.first
-        self._own = [exponent(self.values[self.place(i)]) for i in range(self.data * self.scaled)]
+        values = floats_of(self.values)
+        self._own = [exponent(values[self.place(i)]) for i in range(self.data * self.scaled)]
 
     @property
     def is_done(self) -> bool:
@@ -116,18 +154,20 @@ class Part:
 
     def place(self, data: int) -> slice:
         """Where the values of a data fragment are."""
-        return slice(data * self.lanes, (data + 1) * self.lanes)
+        each = self.lanes * self.width.per_lane
+        return slice(data * each, (data + 1) * each)
 
     def number(self, fragment: int) -> int:
-        """Which data fragment it is; -1: the prologue."""
-        return fragment - self.first - self.scaled
+        """Which data fragment it is; negative: a prologue."""
+        return fragment - self.first - self.prologues
 
     def announced(self, data: int) -> int:
-        """The exponent byte that goes with a data fragment, one window ahead, or the prologue."""
+        """The exponent byte that goes with a data fragment, one window ahead, or a prologue."""
         if not self.scaled:
             return 0
         if data < 0:
-            return max(self._own[: self.window])
+            start = (data + self.prologues) * self.group
+            return max(self._own[start : min(start + self.group, self.window)])
         return self._own[data + self.window] if data + self.window < self.data else 0
 
 
@@ -225,6 +265,7 @@ class Flight:
     part: Part
     fragment: int
     reduction: Reduction
+    width: Width
     exponent: int
     code: int
     order: int
@@ -246,6 +287,7 @@ class Done:
     fragment: int
     exponent: int
     reduction: Reduction
+    width: Width
     lanes: Lanes
 
 
@@ -345,9 +387,10 @@ class ReferenceWorker:
     def _contribution(self, flight: Flight) -> tuple[Header, list[int]]:
         part, data = flight.part, flight.part.number(flight.fragment)
         values = part.values[part.place(data)] if data >= 0 else part.values[:0]
-        lanes = [int(x) for x in values] if not part.scaled else []
+        integers = [int(x) for x in values] if not part.scaled else []
         if part.scaled and data >= 0:
-            lanes = self._scale.integers(values, flight.code)
+            integers = self._scale.integers(values, flight.code, part.width)
+        lanes = packed(integers, part.width)
         bypass = flight.bypass or self.tree.singles
         return self._header(
             Kind.CONTRIBUTION,
@@ -355,14 +398,22 @@ class ReferenceWorker:
             flags=int(Flag.BYPASS) if bypass else 0,
             exponent=flight.exponent,
             reduction=flight.reduction,
+            width=flight.width,
         ), lanes
 
     # -- tensors
 
-    def submit(self, values: Tensor, now: float, reduction: Reduction = Reduction.SUM) -> Tensor:
+    def submit(
+        self,
+        values: Tensor,
+        now: float,
+        reduction: Reduction = Reduction.SUM,
+        width: Width = Width.WIDTH_32,
+    ) -> Tensor:
         """Sum a flat tensor; return where its result will be."""
         result = np.zeros_like(values)
-        part = Part(values, result, self.end, self.plan.lanes, self.plan.in_flight, reduction)
+        lanes, window = self.plan.lanes, self.plan.in_flight
+        part = Part(values, result, self.end, lanes, window, reduction, width)
         if len(values):
             self.parts.append(part)
             self.end = part.end
@@ -389,13 +440,14 @@ class ReferenceWorker:
         [part] = [each for each in self.parts if each.first <= slot.fragment < each.end]
         data, code = part.number(slot.fragment), slot.code
         if part.scaled and 0 <= data < self.plan.in_flight:
-            if part.code is None:
+            if len(part.codes) < part.prologues:
                 return
-            code = part.code
+            code = part.codes[data // part.group]
         slot.flight = Flight(
             part,
             slot.fragment,
             Reduction.NONE if data < 0 else part.reduction,
+            Width.WIDTH_32 if data < 0 else part.width,
             part.announced(data),
             code,
             self._following,
@@ -617,7 +669,7 @@ class ReferenceWorker:
                 self._fail("overflow")
             return None
         statistics.ecn += bool(flags & Flag.ECN)
-        if flight is None or not ours or frame[44] != flight.reduction << 4:
+        if flight is None or not ours or frame[44] != flight.reduction << 4 | flight.width:
             statistics.stale_results += 1
             handed = None if slot.done is None else slot.done.fragment
             if self._handing_due < inf and handed == fragment:
@@ -665,13 +717,21 @@ class ReferenceWorker:
         part, data, code = flight.part, flight.part.number(flight.fragment), frame[45]
         lanes = tuple(np.frombuffer(frame[STACK_AT:], ">i4").tolist())
         if data < 0:
-            part.code = code
+            part.codes[data + part.prologues] = code
         else:
-            place = part.place(data)
-            values = lanes[: len(part.result[place])] or (0,) * len(part.result[place])
-            part.result[place] = self._scale.floats(values, flight.code) if part.scaled else values
+            place, dtype = part.place(data), part.result.dtype
+            values = unpacked(lanes, part.width)[: len(part.result[place])]
+            part.result[place] = (
+                self._scale.floats(values, flight.code, part.width, dtype)
+                if part.scaled
+                else np.array(values, np.int64).astype(dtype)
+            )
         slot.done = Done(
-            flight.fragment % 2**32, code, flight.reduction, lanes or (0,) * self.plan.lanes
+            flight.fragment % 2**32,
+            code,
+            flight.reduction,
+            flight.width,
+            lanes or (0,) * self.plan.lanes,
         )
         part.open -= 1
         slot.code = code
@@ -764,6 +824,7 @@ class ReferenceWorker:
                 weight=self._workers,
                 exponent=done.exponent,
                 reduction=done.reduction,
+                width=done.width,
                 flags=int(Flag.BYPASS),
             )
             self._send(self._numbered(header), self._stack, done.lanes)

@@ -17,7 +17,7 @@ from hopsum.host_agent.codec import Frames
 from hopsum.host_agent.options import WorkerOptions
 from hopsum.host_agent.worker import Worker
 from hopsum.network.model import Network
-from hopsum.protocol.wire import QUESTION, Flag, Kind, Reduction
+from hopsum.protocol.wire import QUESTION, Flag, Kind, Reduction, Width
 from tests.oracles.reference_worker import Flight, ReferenceWorker
 from tests.support.protocol_world import LANES, frame, star_plan, tree_plan
 from tests.support.search import examples
@@ -47,6 +47,16 @@ PLANS: dict[str, Callable[[], Made]] = {
         TWO_LEVELS, {"s0": "s2", "s1": "s2"}, ("s0",), window=4, results=Results.REPLICATED
     ),
 }
+NARROW = (
+    (np.float32, Width.WIDTH_16),
+    (np.float16, Width.WIDTH_16),
+    (np.uint16, Width.WIDTH_16),
+    (np.float16, Width.WIDTH_32),
+    (np.uint16, Width.WIDTH_32),
+    (np.int16, Width.WIDTH_16),
+    (np.int8, Width.WIDTH_8),
+)
+"""Types of numpy, uint16 for bfloat16, and widths in packets."""
 OF_INTEGERS = (Reduction.SUM, Reduction.SUM, Reduction.AND, Reduction.MAX, Reduction.XOR)
 
 
@@ -69,16 +79,27 @@ class History:
         """Whether it happens."""
         return self.random.random() < of
 
-    def tensor(self) -> tuple[np.ndarray, Reduction]:
-        """A tensor, and how it is summed."""
+    def tensor(self) -> tuple[np.ndarray, Reduction, Width]:
+        """A tensor, how it is summed, and how wide its values are in packets."""
         size = self.random.choice((1, LANES, 3 * LANES + 5, 20 * LANES, 60 * LANES))
         rng = np.random.default_rng(self.random.randrange(2**32))
-        if self.chance(0.5):
-            return rng.integers(-(2**31), 2**31, size).astype(np.int32), self.random.choice(
-                OF_INTEGERS
-            )
-        scale = np.float32(2.0) ** self.random.choice((-140, -126, -3, 0, 100))
-        return (rng.standard_normal(size).astype(np.float32) * scale), Reduction.SUM
+        dtype, width = self.random.choice(NARROW)
+        if self.chance(0.3):
+            dtype, width = self.random.choice((np.int32, np.float32)), Width.WIDTH_32
+        # Tails of a lane too.
+        size += self.random.choice((0, 0, 1, 2)) + size * (width.per_lane - 1)
+        if dtype in (np.int32, np.int16, np.int8):
+            limit = 1 << (8 * np.dtype(dtype).itemsize - 1)
+            reduction = self.random.choice(OF_INTEGERS)
+            if width is not Width.WIDTH_32:
+                reduction = self.random.choice((Reduction.SUM, Reduction.MAX))
+            return rng.integers(-limit, limit, size).astype(dtype), reduction, width
+        least, most = (-20, 10) if dtype == np.float16 else (-140, 100)
+        scale = np.float32(2.0) ** self.random.choice((least, least + 14, -3, 0, most))
+        values = rng.standard_normal(size).astype(np.float32) * scale
+        if dtype == np.uint16:
+            return (values.view(np.uint32) >> 16).astype(np.uint16), Reduction.SUM, width
+        return values.astype(dtype), Reduction.SUM, width
 
     def frame(
         self, kind: Kind, fragment: int, stack: tuple = (), exponent: int = 0, **fields: int
@@ -100,18 +121,20 @@ class History:
         """The result of what is in flight, or was, or will be."""
         by_fragment = {each.fragment: each for each in flights}
         fragment, exponent, reduction = self.random.randrange(100), 0, Reduction.SUM
+        width = Width.WIDTH_32
         if by_fragment:
             fragment = self.random.choice((min(by_fragment), *by_fragment))
         if self.chance(0.05):
             fragment += self.random.randint(-9, 9)
         if fragment in by_fragment:
             flight = by_fragment[fragment]
-            reduction, exponent = flight.reduction, flight.exponent
+            reduction, exponent, width = flight.reduction, flight.exponent, flight.width
             if flight.part.scaled:
                 # The greatest of all workers: what is sent next is scaled by it.
                 exponent = min(255, exponent + self.random.choice((0, 0, 1, 7)))
         if self.chance(0.02):
             reduction = self.random.choice(OF_INTEGERS)
+            width = Width.WIDTH_32
         flags = Flag(0)
         for flag, chance in (
             (Flag.SEQUENCED, 0.8),
@@ -134,6 +157,7 @@ class History:
             worker=self.random.randrange(len(self.plan.workers)),
             flags=int(flags),
             reduction=reduction,
+            width=width,
             sequence=sequence & 0xFFFF,
             **({"weight": self.random.randrange(1, 9)} if self.chance(0.02) else {}),
         )
@@ -206,9 +230,9 @@ def compare(made: Made, seed: int, steps: int) -> Counter[str]:
         woken = ours.deadline
         assert (inf if woken is None else woken) <= due, where
         if len(reference.parts) < 4 and history.chance(0.1):
-            values, reduction = history.tensor()
-            number = ours.submit(values, now, reduction=reduction)
-            results[number] = reference.submit(values, now, reduction)
+            values, reduction, width = history.tensor()
+            number = ours.submit(values, now, reduction=reduction, width=width)
+            results[number] = reference.submit(values, now, reduction, width)
         elif due < inf and history.chance(0.12):
             now = max(now, due) + history.random.choice((0, 0, 1e-4, 0.5))
         elif history.chance(0.01):
