@@ -201,7 +201,7 @@ def test_words_have_no_width(reduction: Reduction) -> None:
 
 def test_fragments_of_the_first_window_share_exponents_in_groups() -> None:
     """Of 16 bits; those of 32 share one."""
-    window, groups = 64, 4
+    window, groups = 64, 64 // EXPONENT_FRAGMENTS
     for width, count in ((W16, groups), (Width.WIDTH_32, 1)):
         values = LANES * width.per_lane
         tensor = np.repeat(2.0 ** -np.arange(window), values).astype(np.float32)

@@ -19,7 +19,7 @@ WINDOW_BMV2 = 32
 MOST_NARROW_WORKERS = 16
 """Most workers whose floats travel in 16 bits: their sums are at least as exact as those of a ring
 in bfloat16 (`hopsum.host_agent.numbers`)."""
-EXPONENT_FRAGMENTS = 16
+EXPONENT_FRAGMENTS = 4
 """Fragments of values of 16 bits in a tensor's first window that share an exponent."""
 
 
