@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from p4switch.ir import (
@@ -83,6 +84,10 @@ class Parameter(NamedTuple):
     strings: StringType | None
 
 
+_names = lru_cache(maxsize=4)(Names)
+"""The switches of one process share them."""
+
+
 class Entities:
     """Conversions for one program."""
 
@@ -91,7 +96,7 @@ class Entities:
         for position, message in self.restrictions.warnings:
             log.warning("%s: %s", position, message)
         self.strings = strings = StringTypes()
-        self.names = names = Names(program)
+        self.names = names = _names(program)
         self.tables = {names.id(IdKind.TABLE, t.name): t for t in names.tables}
         self.actions = {names.id(IdKind.ACTION, a.name): a for a in names.actions}
         self.externs = {names.extern_id(e): e for e in names.externs}

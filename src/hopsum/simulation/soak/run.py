@@ -382,8 +382,9 @@ class _Run:
                 if over:
                     texts = [*leaks(cluster, controller), *self.ranks.leaks()]
                     left = [Violation(Oracle.LEAK, text) for text in texts]
-                    differences = journal_differs(cluster, controller)
-                    left += [Violation(Oracle.JOURNAL, text) for text in differences]
+                    if not left:
+                        differences = journal_differs(cluster, controller)
+                        left = [Violation(Oracle.JOURNAL, text) for text in differences]
                     if not left:
                         break
             if now - over_since > SETTLE_SECONDS:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import lru_cache
 
 from p4switch.ir import (
     ExternInstance,
@@ -44,6 +45,9 @@ LARGEST_QUEUE_NUMBER = (1 << 32) - 1
 CELL_BYTES = 16
 """Minimum bytes of a cell of a counter or meter."""
 
+_calculations = lru_cache(maxsize=4)(custom_calculations)
+"""The switches of one process share them."""
+
 __all__ = ["PROFILE_EXTERNS", "ControlState", "EntryKey", "value_set_widths"]
 
 
@@ -60,7 +64,7 @@ class ControlState(TablesState):
         self._extern_by_name = {instance.name: instance for instance in program.externs}
         self._meter_configs: dict[tuple[str, int], MeterConfig] = {}
         self._direct_meter_configs: dict[tuple[int, int], MeterConfig] = {}
-        self.calculations = custom_calculations(program)
+        self.calculations = _calculations(program)
 
     @abstractmethod
     def _on_value_set(self, index: int, members: tuple[tuple[KeyMatch, ...], ...]) -> None:
