@@ -16,7 +16,7 @@ MINUTES ?= 10
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help conformance setup system torch test-tools images wheels docs build run test test-fast test-acceptance test-slow search sanitize fuzz soak model-check fuzz-switch bench bench-switch bench-collectives bench-planning bench-jobs lint format stop clean
+.PHONY: help conformance setup system torch frameworks test-tools images wheels docs build run test test-fast test-acceptance test-slow search sanitize fuzz soak model-check fuzz-switch bench bench-switch bench-collectives bench-planning bench-jobs lint format stop clean
 
 help:  ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -66,6 +66,21 @@ torch: $(VENV)/torch  ## PyTorch, for hopsum_torch and its tests: 200 MB where p
 # gigabytes, and PyTorch's own (pytorch.org, Get Started) one for the CPU; PIP_EXTRA_INDEX_URL adds it.
 $(VENV)/torch: $(VENV)/tools hopsum_torch/requirements.lock
 	$(PIP) -c requirements.lock -r hopsum_torch/requirements.lock
+	@touch $@
+
+# On top of the other environment, which stays as the lock has it.
+frameworks: $(VENV)/frameworks/ready  ## Accelerate and Lightning, which two examples and their tests need
+
+$(VENV)/frameworks/ready: $(VENV)/torch examples/requirements.lock
+	$(BIN)/python -m venv --clear $(VENV)/frameworks
+	@packages='import sysconfig; print(sysconfig.get_path("purelib"))' && \
+		beneath=$$($(BIN)/python -c "$$packages") && above=$$($(VENV)/frameworks/bin/python -c "$$packages") && \
+		echo "import site; site.addsitedir('$$beneath')" >"$$above/beneath.pth"
+	$(VENV)/frameworks/bin/python -m pip install --quiet --disable-pip-version-check \
+		-c requirements.lock -r examples/requirements.lock
+	@for command in hopsum torchrun; do \
+		{ echo "#!$$PWD/$(VENV)/frameworks/bin/python"; tail -n +2 $(BIN)/$$command; } >$(VENV)/frameworks/bin/$$command && \
+		chmod +x $(VENV)/frameworks/bin/$$command || exit 1; done
 	@touch $@
 
 test-tools: $(VENV)/tools  ## install what a few tests need: Prometheus, etcd, tshark, Chromium (as root), hadolint

@@ -23,6 +23,8 @@ pytestmark = [
 ]
 
 README = ROOT / "README.md"
+FRAMEWORKS = ROOT / ".venv/frameworks/bin/hopsum"
+"""The command of an environment with Accelerate and Lightning."""
 LENGTHS = {"ddp_cnn": ["--epochs", "3"], "fsdp_gpt": ["--steps", "30"]}
 """How long examples are to train."""
 
@@ -58,6 +60,35 @@ def test_an_example_trains_as_with_gloo(example: str, tmp_path: Path) -> None:
     # Frames of 1 KiB and more for each step's 85,000 and 110,000 parameters.
     assert 20 * 4 * 85_000 < measured["in_switches"] <= measured["sent"]
     assert (tmp_path / "steps.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not FRAMEWORKS.exists(), reason="needs Accelerate, Lightning: make frameworks")
+@pytest.mark.parametrize(
+    "script", ["accelerate_text/train", "lightning_cnn/trainer", "lightning_cnn/fabric"]
+)
+def test_a_framework_trains_as_with_gloo(script: str, tmp_path: Path) -> None:
+    """By the command that the example's README has."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    readme = ROOT / "examples" / Path(script).parent / "README.md"
+    [line] = [line for line in readme.read_text().splitlines() if line.endswith(f"{script}.py")]
+    _, torchrun, *words = shlex.split(line)
+    options = ["--json", "--link-rate", "50Mbit", "--compare-gloo", "steps.png"]
+    command = [str(FRAMEWORKS), torchrun, *options, *words, "--epochs", "2"]
+    printed = run_when_free(tmp_path, command)
+    [first, through_switches, over_gloo_first, over_gloo] = map(
+        float, re.findall(r"loss ([\d.]+), [\d.]+ ms a step", printed)
+    )
+    assert through_switches == pytest.approx(over_gloo, rel=0.01)
+    assert first == pytest.approx(over_gloo_first, rel=0.01)
+    assert over_gloo < 0.9 * over_gloo_first
+    results = re.findall(r"^(?:accuracy|held out: loss) ([\d.]+)$", printed, re.MULTILINE)
+    assert float(results[0]) == pytest.approx(float(results[1]), abs=0.02)
+    measured = json.loads(printed[printed.index("\n{") :])
+    assert measured["errors"] == measured["gloo"]["errors"] == []
+    # Of each rank, the gradients of 80,000 parameters in two epochs of at least 20 steps.
+    assert 40 * 4 * 70_000 < measured["in_switches"] <= measured["sent"]
+    assert measured["gloo"]["in_switches"] == 0
 
 
 @pytest.mark.long

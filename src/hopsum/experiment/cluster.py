@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import subprocess
-import sys
 from collections.abc import (
     Awaitable,
     Callable,
@@ -39,7 +38,7 @@ from hopsum.experiment.event_loop import interruption
 from hopsum.experiment.pipelines import pipeline_for
 from hopsum.experiment.session import RunningCluster
 from hopsum.experiment.supervision import Notify, keep_agents, keep_switches
-from hopsum.mininet_topos.addresses import grpc_address
+from hopsum.mininet_topos.addresses import grpc_address, program
 from hopsum.mininet_topos.bmv2_links import Bmv2Links
 from hopsum.mininet_topos.emulation import Emulation
 from hopsum.mininet_topos.lifetime import reduced_privileges
@@ -48,8 +47,6 @@ from hopsum.protocol.channel import Tls
 from hopsum.protocol.web_address import WebAddress
 
 LOGGER = logging.getLogger("hopsum.cluster")
-
-AGENT = Path(sys.executable).with_name("hopsum-agent")
 
 
 def switch_drivers(
@@ -239,7 +236,7 @@ def _agent_command(emulation: Emulation, address: str, packet_io: str, host: str
         interfaces = [f"{port}@{emulation.interface(host, at)}" for port, at in links.items()]
     return [
         *reduced_privileges(),
-        *(str(AGENT), "serve", "--controller", address, "--host", host),
+        *(program("hopsum-agent"), "serve", "--controller", address, "--host", host),
         *(part for name in interfaces for part in ("--interface", name)),
         *("--packet-io", packet_io),
     ]  # fmt: skip
