@@ -41,10 +41,13 @@ class Store:
             self._values[key] = value.encode()
             self._changed.notify_all()
 
-    def add(self, key: str, amount: int) -> int:
+    def check(self, keys: list[str]) -> bool:
         with self._changed:
-            self._values[key] = str(int(self._values.get(key, b"0")) + amount).encode()
-            return int(self._values[key])
+            return all(key in self._values for key in keys)
+
+    def answers(self) -> list[str]:
+        with self._changed:
+            return [key for key in self._values if key.count("/") == 3]
 
     def get(self, key: str) -> bytes:
         with self._changed:
@@ -119,12 +122,76 @@ def test_ranks_whose_wire_bits_differ_are_named(options: list[Any], complaint: s
         check_options([RankHost("h1", wire_bits=each)] * 3)
 
 
+class KilledError(Exception):
+    """A process was killed."""
+
+
+class StoreOfProcess(Store):
+    """A store as a process sees it, until it is killed."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.killed = threading.Event()
+
+    def _living(self) -> Store:
+        if self.killed.is_set():
+            raise KilledError
+        return self._store
+
+    def set(self, key: str, value: str) -> None:
+        self._living().set(key, value)
+
+    def check(self, keys: list[str]) -> bool:
+        return self._living().check(keys)
+
+    def get(self, key: str) -> bytes:
+        while not self.check([key]):
+            self.killed.wait(0.001)
+        return self._store.get(key)
+
+
+def attempts(store: Store, ranks: Sequence[int], size: int, *, whole: bool = True) -> list[str]:
+    """Return the prefixes of an attempt of ranks, in threads, those that never met killed."""
+    processes, before = [StoreOfProcess(store) for _ in ranks], len(store.answers())
+    with ThreadPoolExecutor(len(ranks)) as pool:
+        futures = [
+            pool.submit(attempt_prefix, process, rank, size, SECONDS)
+            for process, rank in zip(processes, ranks, strict=True)
+        ]
+        if whole:
+            return [future.result(SECONDS) for future in futures]
+        # The others have answered rank 0, after they may have answered that of an earlier attempt.
+        while len(store.answers()) < before + len(ranks) - 1:
+            threading.Event().wait(0.001)
+        for process in processes:
+            process.killed.set()
+        assert all(isinstance(future.exception(SECONDS), KilledError) for future in futures)
+    return []
+
+
 def test_each_attempt_has_keys_of_its_own() -> None:
     store = Store()
-    first = [attempt_prefix(store, rank) for rank in range(3)]
-    again = [attempt_prefix(store, rank) for rank in (2, 0, 1)]
+    first = attempts(store, [0, 1, 2], 3)
+    again = attempts(store, [2, 0, 1], 3)
     assert len(set(first)) == len(set(again)) == 1
     assert first[0] != again[0]
+
+
+@pytest.mark.parametrize("came", [[0], [0, 2], [1, 2, 0, 3]])
+def test_attempts_in_which_ranks_failed_before_they_came_are_told_apart(came: list[int]) -> None:
+    """Ranks have not made as many attempts as others; the last attempt is of fewer ranks."""
+    store = Store()
+    attempts(store, [0, 1, 2, 3, 4], 5)
+    attempts(store, came, 5, whole=False)
+    whole = attempts(store, [4, 3, 2, 1, 0], 5)
+    assert len(set(whole)) == 1
+    assert len(set(attempts(store, [1, 0], 2))) == 1
+    assert len(set(attempts(store, [0, 1, 2], 3))) == 1
+
+
+def test_a_rank_says_that_the_first_one_does_not_come() -> None:
+    with pytest.raises(HopsumError, match=r"^rank 1: rank 0 has named no attempt within 0\.01 s"):
+        attempt_prefix(Store(), 1, 2, 0.01)
 
 
 def met(

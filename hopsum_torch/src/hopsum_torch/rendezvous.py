@@ -17,6 +17,9 @@ from hopsum_torch.options import NONFINITE, PASS, POSSIBLE_BITS, REFUSE, WIRE_BI
 AGENT, JOB = "HOPSUM_AGENT", "HOPSUM_JOB"
 """Environment variables: the agent's socket, or `none`; a job that is submitted already."""
 NONE = "none"
+ATTEMPT = "hopsum/attempt"
+"""Key of the name of the latest attempt to form a group."""
+POLL_SECONDS = 0.005
 MOST_GROUP_NAME = 16
 """Maximum length of a group's name within its job's, which may have 63 letters."""
 
@@ -30,8 +33,8 @@ class Store(Protocol):
     def get(self, key: str) -> bytes:
         """Wait for a rank's value. Raises DistStoreError, RuntimeError after its timeout."""
 
-    def add(self, key: str, amount: int) -> int:
-        """Add to a counter, which starts at 0, and return its value."""
+    def check(self, keys: list[str]) -> bool:
+        """Return whether all keys have values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +133,34 @@ def hosts_of(
     return hosts
 
 
-def attempt_prefix(store: Store, rank: int) -> str:
+def attempt_prefix(store: Store, rank: int, size: int, timeout: float) -> str:
     """Return a prefix of keys for this attempt to form a group, equal at all ranks.
 
     With `--master-addr` torchrun's agent of node 0 keeps the store, and with it the keys of earlier
-    attempts, when it restarts the ranks. Every rank counts its attempts.
+    attempts, to which not all ranks may have come. So rank 0 names the attempt, every rank answers
+    with a word of its own, and rank 0 confirms those words: a rank whose word is not among them has
+    read the name of an earlier attempt, and waits for another name. `timeout` in seconds. Raises
+    HopsumError.
     """
-    return f"hopsum/{store.add(f'hopsum/attempts/{rank}', 1)}/"
+    mine, deadline = uuid.uuid4().hex, time.monotonic() + timeout
+    if rank == 0:
+        store.set(ATTEMPT, mine)
+        words = [store.get(f"{ATTEMPT}/{mine}/{each}").decode() for each in range(1, size)]
+        store.set(f"{ATTEMPT}/{mine}", json.dumps(words))
+        return f"hopsum/{mine}/"
+    answered = ""
+    while time.monotonic() < deadline:
+        name = store.get(ATTEMPT).decode() if store.check([ATTEMPT]) else ""
+        confirmed = f"{ATTEMPT}/{name}"
+        if name != answered:
+            store.set(f"{confirmed}/{rank}", mine)
+            answered = name
+        elif name and store.check([confirmed]):
+            words = json.loads(store.get(confirmed))
+            if words[rank - 1 : rank] == [mine]:
+                return f"hopsum/{name}/"
+        time.sleep(POLL_SECONDS)
+    raise HopsumError(f"rank {rank}: rank 0 has named no attempt within {timeout} s; is it there?")
 
 
 def meet(store: Store, group: Group, timeout: float) -> AgentClient | str:
