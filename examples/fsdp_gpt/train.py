@@ -14,7 +14,7 @@ from pydoc_data.topics import topics
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 CONTEXT, WIDTH, HEADS, LAYERS = 48, 64, 4, 2
 CHARACTERS = 100_000
@@ -45,7 +45,7 @@ class Model(nn.Module):
         values = self.characters(text) + self.places(torch.arange(text.shape[1]))
         for layer in self.layers:
             values = layer(values, mask, is_causal=True)
-        logits = self.head(self.norm(values))
+        logits = self.head(self.norm(values)).float()
         return nn.functional.cross_entropy(logits.flatten(0, 1), following.flatten())
 
 
@@ -62,6 +62,7 @@ def main() -> None:
     parser.add_argument("--backend", default="hopsum")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--batch", type=int, default=12, help="lines a step, of all ranks")
+    parser.add_argument("--bfloat16", action="store_true", help="compute, and sum, in bfloat16")
     options = parser.parse_args()
 
     dist.init_process_group(options.backend)
@@ -70,8 +71,11 @@ def main() -> None:
     torch.set_num_threads(1)
     text, characters = read_text()
     model = Model(characters)
+    policy = MixedPrecisionPolicy()
+    if options.bfloat16:
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
     for layer in (*model.layers, model):
-        fully_shard(layer)
+        fully_shard(layer, mp_policy=policy)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     generator = torch.Generator().manual_seed(2)
 

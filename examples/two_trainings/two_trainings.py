@@ -1,16 +1,20 @@
 """Two PyTorch trainings at once on the hosts of one cluster, a long one and a short one (root).
 
 Through the switches first, then the same over gloo: their losses, and a picture of their steps.
+
+    python two_trainings.py [--bfloat16]
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from hopsum.experiment.training import step_times
@@ -42,14 +46,14 @@ def wait_until_up(cluster: subprocess.Popen[str]) -> None:
     sys.exit("hopsum cluster has ended; it needs root and Mininet")
 
 
-def train_at_once(folder: Path, way: str) -> dict[str, str]:
-    """Run both trainings; return what they print."""
+def train_at_once(folder: Path, way: str, options: Sequence[str]) -> dict[str, str]:
+    """Run both trainings, with more options; return what they print."""
     running = {}
     for name, command in TRAININGS.items():
         own = folder / way / name
         own.mkdir(parents=True)
         running[name] = subprocess.Popen(
-            [str(HOPSUM), "torchrun", "--workers", "3", *command],
+            [str(HOPSUM), "torchrun", "--workers", "3", *command, *options],
             cwd=own,
             env={**environment(folder), **AGENTS[way]},
             stdout=subprocess.PIPE,
@@ -64,6 +68,9 @@ def train_at_once(folder: Path, way: str) -> dict[str, str]:
 
 def main() -> None:
     """Bring a cluster up, train, take it down, and draw."""
+    parser = argparse.ArgumentParser(description="Train twice at once.")
+    parser.add_argument("--bfloat16", action="store_true", help="compute, and sum, in bfloat16")
+    options = ["--bfloat16"] if parser.parse_args().bfloat16 else []
     steps = {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -78,7 +85,7 @@ def main() -> None:
             wait_until_up(cluster)
             for way in AGENTS:
                 print(f"over {way}" if way == "gloo" else f"through the {way}", flush=True)
-                for name, printed in train_at_once(folder, way).items():
+                for name, printed in train_at_once(folder, way, options).items():
                     losses = re.findall(r"loss ([\d.]+)", printed)
                     times = steps[f"{name}, {way}"] = step_times(printed)
                     print(f"  {name}: loss {losses[-1]}, {times[-1]:.1f} ms a step", flush=True)

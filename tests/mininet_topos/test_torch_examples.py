@@ -30,13 +30,16 @@ LENGTHS = {"ddp_cnn": ["--epochs", "3"], "fsdp_gpt": ["--steps", "30"]}
 
 
 @pytest.mark.parametrize(
-    "example",
+    ("example", "more"),
     [
-        pytest.param("ddp_cnn", marks=pytest.mark.long),
-        pytest.param("fsdp_gpt", marks=pytest.mark.acceptance),
+        pytest.param("ddp_cnn", [], marks=pytest.mark.long),
+        pytest.param("fsdp_gpt", [], marks=pytest.mark.acceptance),
+        # Later the losses of any two orders of summation in bfloat16 differ by a hundredth or two.
+        pytest.param("ddp_cnn", ["--bfloat16", "--epochs", "2"], marks=pytest.mark.long),
+        pytest.param("fsdp_gpt", ["--bfloat16"], marks=pytest.mark.long),
     ],
 )
-def test_an_example_trains_as_with_gloo(example: str, tmp_path: Path) -> None:
+def test_an_example_trains_as_with_gloo(example: str, more: list[str], tmp_path: Path) -> None:
     """By the command that the README of everything has."""
     [line] = [line for line in README.read_text().splitlines() if f"examples/{example}/" in line]
     hopsum, torchrun, *words = shlex.split(line)
@@ -44,11 +47,12 @@ def test_an_example_trains_as_with_gloo(example: str, tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     options = ["--json", "--link-rate", "50Mbit"]
     options += [] if "--compare-gloo" in words else ["--compare-gloo", "steps.png"]
-    printed = run_when_free(tmp_path, [str(HOPSUM), torchrun, *options, *words, *LENGTHS[example]])
+    words += [*LENGTHS[example], *more]
+    printed = run_when_free(tmp_path, [str(HOPSUM), torchrun, *options, *words])
     losses = re.findall(r"loss ([\d.]+), [\d.]+ ms a step", printed)
     assert len(losses) % 2 == 0
     through_switches, over_gloo = losses[: len(losses) // 2], losses[len(losses) // 2 :]
-    assert len(over_gloo) > 2
+    assert len(over_gloo) > 1
     assert float(through_switches[-1]) == pytest.approx(float(over_gloo[-1]), rel=0.01)
     assert float(over_gloo[-1]) < 0.9 * float(over_gloo[0])
     measured = json.loads(printed[printed.index("\n{") :])
@@ -58,7 +62,7 @@ def test_an_example_trains_as_with_gloo(example: str, tmp_path: Path) -> None:
     assert 0 < measured["summing"] < measured["seconds"]
     assert gloo["sums"] == gloo["in_switches"] == 0
     # Frames of 1 KiB and more for each step's 85,000 and 110,000 parameters.
-    assert 20 * 4 * 85_000 < measured["in_switches"] <= measured["sent"]
+    assert 20 * (2 if more else 4) * 85_000 < measured["in_switches"] <= measured["sent"]
     assert (tmp_path / "steps.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -92,10 +96,10 @@ def test_a_framework_trains_as_with_gloo(script: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_two_trainings_at_once_have_gloos_losses(tmp_path: Path) -> None:
-    printed = run_when_free(
-        tmp_path, [sys.executable, str(ROOT / "examples/two_trainings/two_trainings.py")]
-    )
+@pytest.mark.parametrize("options", [[], ["--bfloat16"]])
+def test_two_trainings_at_once_have_gloos_losses(options: list[str], tmp_path: Path) -> None:
+    script = str(ROOT / "examples/two_trainings/two_trainings.py")
+    printed = run_when_free(tmp_path, [sys.executable, script, *options])
     losses = dict(re.findall(r"^  (\w+): loss ([\d.]+)", printed.split("over gloo")[0], re.M))
     expected = dict(re.findall(r"^  (\w+): loss ([\d.]+)", printed.split("over gloo")[1], re.M))
     assert set(losses) == set(expected) == {"long", "short"}
