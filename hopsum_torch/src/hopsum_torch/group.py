@@ -147,7 +147,22 @@ class HopsumGroup(dist.ProcessGroup):
     def allreduce(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
         """Reduce each tensor over all ranks, in place."""
         opts = opts or dist.AllreduceOptions()
+        if opts.reduceOp == dist.ReduceOp.AVG and all(map(_integral, _list(tensors))):
+            return self._integer_means(tensors, opts)
         return self._allreduce(tensors, opts) or self._pass_on("allreduce", _list(tensors), opts)
+
+    def _integer_means(self, tensors: Sequence[torch.Tensor], opts: Any) -> Any:
+        """Replace integers by their means, rounded to zero as NCCL does; gloo raises an error.
+
+        Lightning means its batch sizes so. The call is over when this returns, asynchronous or not.
+        """
+        sums = dist.AllreduceOptions()
+        sums.timeout = opts.timeout
+        work = self._pass_on("allreduce", _list(tensors), sums)
+        work.wait()
+        for tensor in _list(tensors):
+            tensor.div_(self.size(), rounding_mode="trunc")
+        return work
 
     @recorded
     @any_layout
@@ -524,6 +539,10 @@ def _gloo_devices() -> list[Any]:
             return [dist.ProcessGroupGloo.create_device(hostname=probe.getsockname()[0])]
     except OSError:
         return [dist.ProcessGroupGloo.create_default_device()]
+
+
+def _integral(tensor: torch.Tensor) -> bool:
+    return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
 
 
 def _list(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
