@@ -19,7 +19,7 @@ from hopsum.planning.model.placement import place
 from hopsum.planning.model.request import PlanRequest, SwitchRole
 from hopsum.planning.registry import plan_job
 from hopsum.simulation.events import SimulationError
-from hopsum.simulation.faults import Cut, Faults, Reboot
+from hopsum.simulation.faults import Faults, LinkCut, Reboot
 from hopsum.timing.estimate import estimate
 from hopsum.timing.work import PlanWork, ScheduleWork
 from p4switch.targets.v1model.engine import Engine
@@ -179,7 +179,7 @@ def test_switches_that_reboot_cost_time_only() -> None:
 
 def test_a_cut_link_is_survived_when_it_heals() -> None:
     network, plan = job("star:3", 3)
-    check(run(network, plan, faults=Faults(cuts=(Cut("h1", "s1", 0.0002, 0.4),))))
+    check(run(network, plan, faults=Faults(cuts=(LinkCut("h1", "s1", 0.0002, 0.4),))))
 
 
 def test_a_link_that_stays_cut_ends_the_job_with_a_name() -> None:
@@ -191,7 +191,7 @@ def test_a_link_that_stays_cut_ends_the_job_with_a_name() -> None:
             plan,
             make_engine,
             lambda worker: make_workload(spec, worker, plan),
-            faults=Faults(cuts=(Cut("h1", "s1", 0.0, 1e9),)),
+            faults=Faults(cuts=(LinkCut("h1", "s1", 0.0, 1e9),)),
             limit=50.0,
             options=replace(OPTIONS, deadline=2.0),
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hopsum.simulation.cluster import VirtualCluster
-from hopsum.simulation.faults import Outage, Trouble
+from hopsum.simulation.faults import Outage, OutageKind
 from tests.support.virtual_cluster import details, exact, run, running, state, submit
 
 pytestmark = pytest.mark.slow
@@ -17,7 +17,7 @@ ROUNDS_A_SECOND = 18
 """More than a job here sums in a second, so that it outlasts an absence."""
 
 
-async def outlive(cluster: VirtualCluster, trouble: Trouble, what: str, seconds: float) -> None:
+async def outlive(cluster: VirtualCluster, trouble: OutageKind, what: str, seconds: float) -> None:
     """Run a job through an outage; expect exact sums under its first plan."""
     await submit(cluster, "a", "h1,h2,h3", rounds=int(ROUNDS_A_SECOND * seconds))
     await running(cluster, "a", 2)
@@ -26,13 +26,13 @@ async def outlive(cluster: VirtualCluster, trouble: Trouble, what: str, seconds:
     await asyncio.sleep(seconds + 0.01)
     assert state(cluster, "a") == "running"
     job = await exact(cluster, "a")
-    assert trouble is Trouble.MANAGEMENT_CUT or job.epoch == 1
+    assert trouble is OutageKind.MANAGEMENT_CUT or job.epoch == 1
 
 
 @pytest.mark.parametrize("seconds", [15.0, 35.0])
 def test_a_controller_that_hangs_costs_a_job_nothing(tmp_path: Path, seconds: float) -> None:
     async def test(cluster: VirtualCluster) -> None:
-        await outlive(cluster, Trouble.CONTROLLER_HANGS, "", seconds)
+        await outlive(cluster, OutageKind.CONTROLLER_HANGS, "", seconds)
 
     run(tmp_path, "star:4", test)
 
@@ -41,7 +41,7 @@ def test_a_controller_that_hangs_costs_a_job_nothing(tmp_path: Path, seconds: fl
 def test_a_cut_of_the_management_network_costs_a_job_nothing(
     tmp_path: Path, what: str, seconds: float
 ) -> None:
-    trouble = Trouble.PARTED if what else Trouble.MANAGEMENT_CUT
+    trouble = OutageKind.PARTED if what else OutageKind.MANAGEMENT_CUT
 
     async def test(cluster: VirtualCluster) -> None:
         await outlive(cluster, trouble, what, seconds)

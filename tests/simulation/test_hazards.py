@@ -19,7 +19,7 @@ from hopsum.planning.model.placement import place
 from hopsum.planning.model.request import PlanRequest
 from hopsum.planning.registry import plan_job
 from hopsum.protocol.wire import next_epoch
-from hopsum.simulation.faults import Cut, Faults, Lost, Reboot
+from hopsum.simulation.faults import Faults, LinkCut, LostFrame, Reboot
 from tests.simulation.test_all_reduce import LANES, make_engine
 from tests.support.simulated_jobs import Replan, SimulatedRun, simulate_plan
 
@@ -82,7 +82,9 @@ def test_h1_h2_h3_h7_each_frame_of_the_first_windows_is_lost_once(link: tuple[st
     """Contributions, partial sums and results of every level, one loss at a time."""
     quiet = run(NETWORK, PLAN, fragments=2 * WINDOW)
     for frame in range(WINDOW + 2):
-        done = run(NETWORK, PLAN, fragments=2 * WINDOW, faults=Faults(lost=(Lost(*link, frame),)))
+        done = run(
+            NETWORK, PLAN, fragments=2 * WINDOW, faults=Faults(lost=(LostFrame(*link, frame),))
+        )
         assert sum(done.links.values()) > sum(quiet.links.values()), "it was sent again"
 
 
@@ -90,7 +92,7 @@ def test_h14_a_worker_that_stands_still_for_ten_seconds() -> None:
     network, [plan] = epochs("star:3", 3)
     quiet = run(network, plan)
     worker = plan.workers[0]
-    still = Cut(worker, network.access_switch(worker), quiet.finished_at / 2, 10.0)
+    still = LinkCut(worker, network.access_switch(worker), quiet.finished_at / 2, 10.0)
     assert run(network, plan, faults=Faults(cuts=(still,))).finished_at > 10.0
 
 

@@ -14,7 +14,7 @@ from hopsum.collectives.plan import DataType, JobPlan, Results
 from hopsum.host_agent.workload import WorkloadSpec, make_workload
 from hopsum.network.model import Network
 from hopsum.planning.model.request import SwitchRole
-from hopsum.simulation.faults import Cut, Faults, Lost, Reboot
+from hopsum.simulation.faults import Faults, LinkCut, LostFrame, Reboot
 from hopsum.simulation.host import VirtualHost
 from hopsum.simulation.world import World
 from p4switch.backends.native.engine import NativeEngine
@@ -100,9 +100,9 @@ RUNS: dict[str, Run] = {
     },
     "bursts": of(job("fat-tree:4", 8), Faults(loss=0.05, burst=6.0)),
     "flips": of(job("line:3x2", 6, integrity=True), Faults(flip=0.02, loss=0.005)),
-    "a cut": of(job("leaf-spine:2x2", 4), Faults(cuts=(Cut("l1", "s1", 0.001, 0.05),))),
+    "a cut": of(job("leaf-spine:2x2", 4), Faults(cuts=(LinkCut("l1", "s1", 0.001, 0.05),))),
     "two frames": of(
-        job("leaf-spine:2x2", 4), Faults(lost=(Lost("l1", "s1", 3), Lost("h1", "l1", 0)))
+        job("leaf-spine:2x2", 4), Faults(lost=(LostFrame("l1", "s1", 3), LostFrame("h1", "l1", 0)))
     ),
     "reboots": of(
         job("leaf-spine:2x2", 4),

@@ -11,16 +11,16 @@ from typer.testing import CliRunner
 from hopsum.cli.main import app
 from hopsum.controller.telemetry.health import DampingPolicy
 from hopsum.network.loaders import load_network
-from hopsum.simulation.faults import FaultError, Outage, Trouble, check_outage, outage_from
+from hopsum.simulation.faults import FaultError, Outage, OutageKind, check_outage, outage_from
 
 
 @pytest.mark.parametrize(
     ("text", "outage"),
     [
-        ("link-cut:l1-s1@0.5-3", Outage(Trouble.LINK_CUT, "l1-s1", 0.5, 3.0)),
-        ("switch-down:s1@2", Outage(Trouble.SWITCH_DOWN, "s1", 2.0, math.inf)),
-        ("switch-hangs:s1@0-.5", Outage(Trouble.SWITCH_HANGS, "s1", 0.0, 0.5)),
-        ("agent-down:h1@1", Outage(Trouble.AGENT_DOWN, "h1", 1.0, math.inf)),
+        ("link-cut:l1-s1@0.5-3", Outage(OutageKind.LINK_CUT, "l1-s1", 0.5, 3.0)),
+        ("switch-down:s1@2", Outage(OutageKind.SWITCH_DOWN, "s1", 2.0, math.inf)),
+        ("switch-hangs:s1@0-.5", Outage(OutageKind.SWITCH_HANGS, "s1", 0.0, 0.5)),
+        ("agent-down:h1@1", Outage(OutageKind.AGENT_DOWN, "h1", 1.0, math.inf)),
     ],
 )
 def test_an_outage_is_read(text: str, outage: Outage) -> None:

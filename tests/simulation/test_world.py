@@ -13,7 +13,7 @@ from hopsum.network.model import Host, Link, Network
 from hopsum.protocol.wire import Address, Header, Kind, frame_template
 from hopsum.simulation.compiled.library import PACKAGE
 from hopsum.simulation.events import EventQueue, SimulationError
-from hopsum.simulation.faults import Cut, FaultError, Faults, Reboot
+from hopsum.simulation.faults import FaultError, Faults, LinkCut, Reboot
 from hopsum.simulation.stream import StreamMember, segment
 from hopsum.simulation.world import Frames, World
 from p4switch.backends.native.library import BatchResult
@@ -74,7 +74,7 @@ def test_frames_take_their_time_and_wait_for_each_other() -> None:
 
 
 def test_a_cut_link_loses_frames_for_its_time() -> None:
-    _, receiver = run_pair([1.0, 2.0, 3.0], Faults(cuts=(Cut("h2", "h1", 1.5, 2.5),)))
+    _, receiver = run_pair([1.0, 2.0, 3.0], Faults(cuts=(LinkCut("h2", "h1", 1.5, 2.5),)))
     assert receiver.arrivals == pytest.approx([1.002, 3.002])
 
 

@@ -17,7 +17,7 @@ from hopsum.protocol.errors import InputError
 
 if TYPE_CHECKING:
     from hopsum.simulation.soak.campaign import Failure, Summary
-    from hopsum.simulation.soak.run import Kit, SoakResult
+    from hopsum.simulation.soak.run import DataPlane, SoakResult
     from hopsum.simulation.soak.schedule import FaultSchedule
 
 MOST_SCHEDULES = 1 << 32
@@ -93,14 +93,14 @@ def _try_schedules(seeds: range, jobs: int, output: Path, as_json: bool) -> None
 
 
 @cache
-def make_kit() -> Kit:
+def make_data_plane() -> DataPlane:
     """Return a function that compiles and loads hopsum.p4, natively if there is a compiler."""
     from hopsum.experiment.description import Engine
     from hopsum.experiment.pipelines import compile_pipeline
     from hopsum.experiment.simulated import loader
-    from hopsum.simulation.soak.run import Kit
+    from hopsum.simulation.soak.run import DataPlane
 
-    return Kit(lambda *sizes: compile_pipeline(Engine.EMBEDDED, *sizes), loader())
+    return DataPlane(lambda *sizes: compile_pipeline(Engine.EMBEDDED, *sizes), loader())
 
 
 def _soak(seeds: range, jobs: int, found: Callable[[Failure], None]) -> Summary:
@@ -121,7 +121,7 @@ def _soak(seeds: range, jobs: int, found: Callable[[Failure], None]) -> Summary:
             failed = f", {len(summary.failures)} failed" if summary.failures else ""
             bar.update(task, completed=summary.schedules, description=f"schedules{failed}")
 
-        return run_soak(seeds, make_kit, jobs, progress, found)
+        return run_soak(seeds, make_data_plane, jobs, progress, found)
 
 
 def _minimised(output: Path, failure: Failure) -> Path:
@@ -134,7 +134,7 @@ def _replay(file: Path, as_json: bool) -> None:
 
     schedule = _read(file)
     check(schedule)
-    result = run_one(schedule, make_kit(), twice=True)
+    result = run_one(schedule, make_data_plane(), twice=True)
     if as_json:
         print_json(_result_dict(result))
     else:

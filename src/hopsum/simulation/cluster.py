@@ -35,7 +35,7 @@ from hopsum.protocol.channel import ControllerError
 from hopsum.protocol.errors import HopsumError
 from hopsum.simulation.disk import VirtualDisk
 from hopsum.simulation.events import EventQueue, SimulationError
-from hopsum.simulation.faults import Faults, Outage, Trouble
+from hopsum.simulation.faults import Faults, Outage, OutageKind
 from hopsum.simulation.host import VirtualHost, VirtualHosts
 from hopsum.simulation.loop import PROCESS, VirtualLoop
 from hopsum.simulation.rpc import Exchange, Server, as_channel, as_server
@@ -417,22 +417,22 @@ class VirtualCluster:
     def _troubles(self, outage: Outage) -> tuple[Callable[[], None], Callable[[], None]]:
         what = outage.what
         match outage.trouble:
-            case Trouble.SWITCH_DOWN:
+            case OutageKind.SWITCH_DOWN:
                 return self.switches[what].crash, self.switches[what].start
-            case Trouble.SWITCH_HANGS:
+            case OutageKind.SWITCH_HANGS:
                 return self.switches[what].hang, self.switches[what].resume
-            case Trouble.LINK_CUT:
+            case OutageKind.LINK_CUT:
                 u, _, v = what.partition("-")
                 return lambda: self.cut_link(u, v), lambda: self.restore_link(u, v)
-            case Trouble.AGENT_DOWN:
+            case OutageKind.AGENT_DOWN:
                 return lambda: self.crash_host(what), lambda: self.start_host(what)
-            case Trouble.CONTROLLER_DOWN:
+            case OutageKind.CONTROLLER_DOWN:
                 return self.crash_controller_now, self.start_controller
-            case Trouble.CONTROLLER_HANGS:
+            case OutageKind.CONTROLLER_HANGS:
                 return self.hang_controller, self.resume_controller
-            case Trouble.PARTED:
+            case OutageKind.PARTED:
                 return self.wire(what).part, self.wire(what).join
-            case Trouble.MANAGEMENT_CUT:
+            case OutageKind.MANAGEMENT_CUT:
                 return self.cut_management, self.restore_management
 
     def crash_controller_now(self) -> None:

@@ -16,7 +16,7 @@ class FaultError(InputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class LinkCut:
     """The link between two nodes loses every frame from `start` to `stop`, seconds."""
 
     a: str
@@ -26,7 +26,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LostFrame:
     """Frame number `frame` (from 0) that node `source` sends to its neighbour `target` is lost."""
 
     source: str
@@ -62,9 +62,9 @@ class Faults:
     duplicate: float = 0.0
     reorder: float = 0.0
     hold: float = 0.005
-    cuts: tuple[Cut, ...] = ()
+    cuts: tuple[LinkCut, ...] = ()
     reboots: tuple[Reboot, ...] = ()
-    lost: tuple[Lost, ...] = ()
+    lost: tuple[LostFrame, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("loss", "corrupt", "flip", "duplicate", "reorder"):
@@ -82,7 +82,7 @@ class Faults:
         return bool(self.loss or self.corrupt or self.flip or self.duplicate or self.reorder)
 
 
-class Trouble(StrEnum):
+class OutageKind(StrEnum):
     """Kinds of outages of a cluster, with the meaning of `Outage.what`."""
 
     SWITCH_DOWN = "switch down"
@@ -107,7 +107,7 @@ class Trouble(StrEnum):
 class Outage:
     """An outage of `what` from `start` to `stop`, seconds; permanent with infinite `stop`."""
 
-    trouble: Trouble
+    trouble: OutageKind
     what: str
     start: float
     stop: float
@@ -123,21 +123,21 @@ _OUTAGE = re.compile(
 _OF_A_RUN = {
     trouble.replace(" ", "-"): trouble
     for trouble in (
-        Trouble.SWITCH_DOWN,
-        Trouble.SWITCH_HANGS,
-        Trouble.LINK_CUT,
-        Trouble.AGENT_DOWN,
+        OutageKind.SWITCH_DOWN,
+        OutageKind.SWITCH_HANGS,
+        OutageKind.LINK_CUT,
+        OutageKind.AGENT_DOWN,
     )
 }
 _KIND_OF_TARGET = {
-    Trouble.SWITCH_DOWN: "switch",
-    Trouble.SWITCH_HANGS: "switch",
-    Trouble.LINK_CUT: "link",
-    Trouble.AGENT_DOWN: "host",
-    Trouble.CONTROLLER_DOWN: "controller",
-    Trouble.CONTROLLER_HANGS: "controller",
-    Trouble.PARTED: "switch or host",
-    Trouble.MANAGEMENT_CUT: "management network",
+    OutageKind.SWITCH_DOWN: "switch",
+    OutageKind.SWITCH_HANGS: "switch",
+    OutageKind.LINK_CUT: "link",
+    OutageKind.AGENT_DOWN: "host",
+    OutageKind.CONTROLLER_DOWN: "controller",
+    OutageKind.CONTROLLER_HANGS: "controller",
+    OutageKind.PARTED: "switch or host",
+    OutageKind.MANAGEMENT_CUT: "management network",
 }
 OUTAGE_FORM = f"TROUBLE:WHAT@START[-STOP], with TROUBLE one of {', '.join(_OF_A_RUN)}"
 
@@ -157,17 +157,17 @@ def outage_from(text: str) -> Outage:
     return Outage(_OF_A_RUN[found["trouble"]], found["what"], start, stop)
 
 
-def outage_targets(network: Network) -> dict[Trouble, list[str]]:
+def outage_targets(network: Network) -> dict[OutageKind, list[str]]:
     """Return the possible targets of each kind of outage in a network, as in `Outage.what`."""
     return {
-        Trouble.SWITCH_DOWN: [*network.switches],
-        Trouble.SWITCH_HANGS: [*network.switches],
-        Trouble.LINK_CUT: [f"{link.a}-{link.b}" for link in network.links],
-        Trouble.AGENT_DOWN: [*network.hosts],
-        Trouble.CONTROLLER_DOWN: [""],
-        Trouble.CONTROLLER_HANGS: [""],
-        Trouble.PARTED: [*network.switches, *network.hosts],
-        Trouble.MANAGEMENT_CUT: [""],
+        OutageKind.SWITCH_DOWN: [*network.switches],
+        OutageKind.SWITCH_HANGS: [*network.switches],
+        OutageKind.LINK_CUT: [f"{link.a}-{link.b}" for link in network.links],
+        OutageKind.AGENT_DOWN: [*network.hosts],
+        OutageKind.CONTROLLER_DOWN: [""],
+        OutageKind.CONTROLLER_HANGS: [""],
+        OutageKind.PARTED: [*network.switches, *network.hosts],
+        OutageKind.MANAGEMENT_CUT: [""],
     }
 
 
@@ -175,7 +175,7 @@ def check_outage(network: Network, outage: Outage) -> None:
     """Raise FaultError if a network lacks what the outage names."""
     names = outage_targets(network)[outage.trouble]
     other_way = {f"{link.b}-{link.a}" for link in network.links}
-    if outage.what in names or (outage.trouble is Trouble.LINK_CUT and outage.what in other_way):
+    if outage.what in names or (outage.trouble is OutageKind.LINK_CUT and outage.what in other_way):
         return
     kind = _KIND_OF_TARGET[outage.trouble]
     raise FaultError(

@@ -39,7 +39,7 @@ from hopsum.network.model import Network
 from hopsum.network.paths import PlainRoutes
 from hopsum.protocol.wire import Address
 from hopsum.simulation.flows import VirtualPort
-from hopsum.simulation.processes import Door
+from hopsum.simulation.processes import ProcessDoor
 from hopsum.simulation.stream import BASE_PORT, PROTOCOL, RECEIVE_BUFFER, TCP_PROTOCOL, StreamMember
 from hopsum.simulation.world import FlowAgent, Frames, World
 
@@ -144,7 +144,7 @@ class VirtualHost(FlowAgent):
         self.agent = HostAgent(self, node)
         self._port = VirtualPort(self.agent.traffic)
         self.agent.traffic.changed = self._end_flows
-        self.door: Door | None = None
+        self.door: ProcessDoor | None = None
         """Where processes meet the agent, once the first of them or a job of theirs has come."""
 
     @property
@@ -275,7 +275,7 @@ class VirtualHost(FlowAgent):
     def connect(self, wake: Callable[[], None]) -> socket:
         """Connect a process; return its end. `wake`: called when it may have news.
 
-        After it has said something, or closed its end (`Door.disconnect`), call `hear`.
+        After it has said something, or closed its end (`ProcessDoor.disconnect`), call `hear`.
         """
         return self._opened().connect(wake)
 
@@ -286,9 +286,9 @@ class VirtualHost(FlowAgent):
         else:
             self.go_on()
 
-    def _opened(self) -> Door:
+    def _opened(self) -> ProcessDoor:
         if self.door is None:
-            self.door = Door(self.name)
+            self.door = ProcessDoor(self.name)
         return self.door
 
     def close(self) -> None:

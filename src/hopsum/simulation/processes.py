@@ -112,7 +112,7 @@ def magnitude_of(values: NDArray[Any]) -> int:
     return int(exponent_codes(finite, len(values), "")[0])
 
 
-class Door:
+class ProcessDoor:
     """Where the processes of a virtual host meet its agent: connected by pairs of sockets."""
 
     def __init__(self, host: str) -> None:

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hopsum.cli.job_commands import make_submission
-from hopsum.cli.soak_command import make_kit
+from hopsum.cli.soak_command import make_data_plane
 from hopsum.controller.jobs.job_state import JobState
 from hopsum.controller.jobs.settings import ClusterSettings
 from hopsum.network.loaders import load_network
@@ -103,9 +103,9 @@ def of_type(name: str, rng: random.Random) -> Message:
 def run(test: Callable[[VirtualCluster], Awaitable[None]]) -> None:
     queue = EventQueue()
     network = load_network("star:3", link_rate=1e6, latency=1e-4, slots=256)
-    kit = make_kit()
+    data_plane = make_data_plane()
     settings = ClusterSettings(lanes=32, journal=Path("jobs"))
-    options = ClusterOptions(kit.pipeline(32, 256, 10), kit.load, settings)
+    options = ClusterOptions(data_plane.pipeline(32, 256, 10), data_plane.load, settings)
     cluster = VirtualCluster(network, options, queue)
 
     async def main() -> None:

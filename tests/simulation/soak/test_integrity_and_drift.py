@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hopsum.cli.soak_command import make_kit
+from hopsum.cli.soak_command import make_data_plane
 from hopsum.protocol.errors import InputError
 from hopsum.simulation.host import HostClock
 from hopsum.simulation.soak.oracles import Oracle
@@ -31,11 +31,11 @@ FLIPS = Noise(EVERYWHERE, 0.0, 20.0, flip=0.02, loss=0.01)
 def test_jobs_with_integrity_outlast_bits_that_flip() -> None:
     schedule = FaultSchedule(5, NETWORK, (JOB,), (FLIPS,))
     assert from_json(to_json(schedule)) == schedule
-    result = run_schedule(schedule, make_kit())
+    result = run_schedule(schedule, make_data_plane())
     assert not result.violations
     # Without it the same faults are wrong sums, so no such schedule is drawn.
     unprotected = replace(schedule, jobs=(replace(JOB, integrity=False),))
-    assert {each.oracle for each in run_schedule(unprotected, make_kit()).violations} == {
+    assert {each.oracle for each in run_schedule(unprotected, make_data_plane()).violations} == {
         Oracle.SUMS
     }
     check(schedule)
@@ -49,7 +49,7 @@ def test_jobs_outlast_clocks_that_drift(pace: float) -> None:
     faults = (ClockDrift("h1", 0.1, pace), ClockDrift("ps", 0.2, 1 / pace), loss)
     schedule = FaultSchedule(5, NETWORK, (replace(JOB, integrity=False),), faults)
     assert from_json(to_json(schedule)) == schedule
-    result = run_schedule(schedule, make_kit())
+    result = run_schedule(schedule, make_data_plane())
     assert not result.violations
     assert result.injected["clock drift"] == 2
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hopsum.cli.soak_command import make_kit
+from hopsum.cli.soak_command import make_data_plane
 from hopsum.host_agent.io.process_socket import Attendance
 from hopsum.host_agent.node.process_source import ProcessSource
 from hopsum.host_agent.process_calls import ALL, SUM
@@ -30,10 +30,10 @@ from hopsum.simulation.soak.run import SoakResult
 from hopsum.simulation.soak.schedule import (
     FaultSchedule,
     JobEntry,
-    Mishap,
     NetworkEntry,
     Noise,
     RankFault,
+    RankFaultKind,
 )
 
 NETWORK = NetworkEntry("star:4", 1e7, latency=1e-4)
@@ -54,10 +54,10 @@ SEVERAL = ("h1", "h1", "h2", "h3", "h3")
 
 
 def run(job: JobEntry, *faults: Noise, twice: bool = False) -> SoakResult:
-    return run_one(FaultSchedule(1, NETWORK, (job,), faults), make_kit(), twice=twice)
+    return run_one(FaultSchedule(1, NETWORK, (job,), faults), make_data_plane(), twice=twice)
 
 
-def mishap(rank: int, call: int, what: Mishap) -> RankFault:
+def mishap(rank: int, call: int, what: RankFaultKind) -> RankFault:
     return RankFault(rank, call, what)
 
 
@@ -90,9 +90,9 @@ def test_all_ranks_get_all_results(
 
 @pytest.mark.slow
 def test_calls_that_cannot_have_a_result_are_refused_at_every_rank() -> None:
-    whats = (Mishap.NAN, Mishap.INFINITY, Mishap.DIFFERS, Mishap.PASSES)
+    whats = (RankFaultKind.NAN, RankFaultKind.INFINITY, RankFaultKind.DIFFERS, RankFaultKind.PASSES)
     mishaps = tuple(mishap(1, 45 + 2 * at, what) for at, what in enumerate(whats))
-    result = run(replace(JOB, mishaps=(*mishaps, mishap(2, 55, Mishap.LEAVES))))
+    result = run(replace(JOB, mishaps=(*mishaps, mishap(2, 55, RankFaultKind.LEAVES))))
     assert result.violations == ()
     assert result.calls["refused: not finite"] == 6
     assert result.calls["refused: different"] == 3 + 2 * 5
@@ -102,7 +102,7 @@ def test_calls_that_cannot_have_a_result_are_refused_at_every_rank() -> None:
 
 @pytest.mark.slow
 def test_a_rank_that_dies_ends_the_job() -> None:
-    result = run(replace(JOB, ranks=SEVERAL, mishaps=(mishap(4, 30, Mishap.DIES),)))
+    result = run(replace(JOB, ranks=SEVERAL, mishaps=(mishap(4, 30, RankFaultKind.DIES),)))
     assert result.violations == ()
     [(outcome, reason)] = result.jobs.values()
     assert outcome == "failed"
@@ -113,7 +113,7 @@ def test_a_sum_that_overflows_is_refused() -> None:
     job = steady("int32")
     outcomes = set()
     for number in range(20):
-        due = expected(replace(job, mishaps=(mishap(0, number, Mishap.OVERFLOWS),)), number)
+        due = expected(replace(job, mishaps=(mishap(0, number, RankFaultKind.OVERFLOWS),)), number)
         outcomes.add(due.why if isinstance(due, Refusal) else "")
     assert outcomes == {"", "overflow"}
 
@@ -129,7 +129,7 @@ def test_differences_are_found() -> None:
     wrong[7] += np.float32(1e-3)
     assert difference(JOB, 0, 0, End(wrong)) == "1 of 100 elements are wrong"
     assert "failed: why" in difference(JOB, 0, 0, End(why="why"))
-    refused = replace(JOB, mishaps=(mishap(1, 0, Mishap.NAN),))
+    refused = replace(JOB, mishaps=(mishap(1, 0, RankFaultKind.NAN),))
     assert "it has a result" in difference(refused, 0, 0, End(good))
     assert "not finite was expected" in difference(refused, 0, 0, End(why="other"))
     assert difference(refused, 0, 0, End(why="only finite values can be summed")) == ""
@@ -176,12 +176,12 @@ def test_an_answer_that_is_missing_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_ranks_and_mishaps_become_fewer() -> None:
-    mishaps = tuple(mishap(1, call, Mishap.NAN) for call in range(4))
+    mishaps = tuple(mishap(1, call, RankFaultKind.NAN) for call in range(4))
     job = replace(JOB, ranks=SEVERAL, mishaps=mishaps, outstanding=4)
 
     def fails(candidate: FaultSchedule) -> bool:
-        return any(mishap(1, 2, Mishap.NAN) in job.mishaps for job in candidate.jobs)
+        return any(mishap(1, 2, RankFaultKind.NAN) in job.mishaps for job in candidate.jobs)
 
     [left] = minimise(FaultSchedule(1, NETWORK, (job,)), fails).jobs
-    assert left.mishaps == (mishap(1, 2, Mishap.NAN),)
+    assert left.mishaps == (mishap(1, 2, RankFaultKind.NAN),)
     assert (len(left.workers), len(left.ranks), left.outstanding) == (1, 1, 1)

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from hopsum.cli.soak_command import make_kit
+from hopsum.cli.soak_command import make_data_plane
 from hopsum.simulation.soak.campaign import soak
 from hopsum.simulation.soak.generator import WIDTHS, make_schedule
 
@@ -23,7 +23,7 @@ def test_schedules_have_narrow_jobs_of_every_type() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(1, 1 + SCHEDULES, PART))
 def test_random_schedules_pass(first: int) -> None:
-    summary = soak(range(first, first + PART), make_kit, 1)
+    summary = soak(range(first, first + PART), make_data_plane, 1)
     assert [failure.violations for failure in summary.failures] == []
     assert summary.jobs["finished"] > summary.schedules / 2
 
@@ -32,9 +32,9 @@ def test_random_schedules_pass(first: int) -> None:
 def test_compiled_code_reads_nothing_that_python_has_freed() -> None:
     """Agents whose flows have ended still have timers; what Python frees is overwritten here."""
     program = (
-        "from hopsum.cli.soak_command import make_kit\n"
+        "from hopsum.cli.soak_command import make_data_plane\n"
         "from hopsum.simulation.soak.campaign import soak\n"
-        "assert not soak(range(12, 13), make_kit, 1).failures\n"
+        "assert not soak(range(12, 13), make_data_plane, 1).failures\n"
     )
     command = [sys.executable, "-X", "faulthandler", "-c", program]
     environment = os.environ | {"PYTHONMALLOC": "debug"}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hopsum.cli.soak_command import make_kit
+from hopsum.cli.soak_command import make_data_plane
 from hopsum.controller.dataplane.pipeline import Pipeline
 from hopsum.controller.jobs.epochs import Epochs
 from hopsum.controller.jobs.job import Job
@@ -20,7 +20,7 @@ from hopsum.host_agent.stream import Stream
 from hopsum.host_agent.workload import RandomTensors
 from hopsum.simulation.soak.campaign import failure_of, run_one
 from hopsum.simulation.soak.oracles import Oracle
-from hopsum.simulation.soak.run import Kit
+from hopsum.simulation.soak.run import DataPlane
 from hopsum.simulation.soak.schedule import (
     ClockJump,
     FaultSchedule,
@@ -41,17 +41,17 @@ NOISE = Noise("", 0.0, 20.0, loss=0.05, duplicate=0.1, reorder=0.1, hold=0.05)
 @pytest.mark.parametrize("file", FOUND, ids=lambda file: file.stem)
 def test_what_failed_once_passes(file: Path) -> None:
     """Minimised schedules that have shown faults; see the commits that added them."""
-    assert run_one(from_json(file.read_text()), make_kit()).violations == ()
+    assert run_one(from_json(file.read_text()), make_data_plane()).violations == ()
 
 
 @pytest.mark.slow
 def test_a_quiet_schedule_carries_the_bytes_that_are_predicted() -> None:
-    result = run_one(FaultSchedule(1, NETWORK, (JOB,)), make_kit(), twice=True)
+    result = run_one(FaultSchedule(1, NETWORK, (JOB,)), make_data_plane(), twice=True)
     assert result.violations == ()
     assert result.jobs == {"a": ("finished", "")}
 
 
-def mutated(tmp_path: Path, file: str, old: str, new: str) -> Kit:
+def mutated(tmp_path: Path, file: str, old: str, new: str) -> DataPlane:
     """A loader of hopsum.p4 with some words of one of its files replaced."""
     source = tmp_path / "p4src"
     shutil.copytree(pipelines.PROGRAM.parent, source)
@@ -65,23 +65,23 @@ def mutated(tmp_path: Path, file: str, old: str, new: str) -> Kit:
             patched.setattr(pipelines, "PROGRAM", source / "hopsum.p4")
             return pipelines.embedded_pipeline.__wrapped__(lanes, slots, max_hops)
 
-    return Kit(pipeline, make_kit().load)
+    return DataPlane(pipeline, make_data_plane().load)
 
 
 @pytest.mark.long
 def test_a_duplicate_that_is_added_is_found(tmp_path: Path) -> None:
     """A mutation of hopsum.p4. What is left of the schedule is what makes a worker send again."""
-    kit = mutated(
+    data_plane = mutated(
         tmp_path,
         "include/slots.p4",
         "(age_t.SAME,    0, 1, 0, _) : discard(OUTCOME_DUPLICATE);",
         "(age_t.SAME,    0, 1, 0, _) : add();",
     )
     schedule = FaultSchedule(1, NETWORK, (JOB, replace(JOB, name="b")), (CLOCK, NOISE, CLOCK))
-    assert not run_one(schedule, make_kit()).failed
-    result = run_one(schedule, kit)
+    assert not run_one(schedule, make_data_plane()).failed
+    result = run_one(schedule, data_plane)
     assert Oracle.SUMS in {violation.oracle for violation in result.violations}
-    smallest = failure_of(result, kit, runs=16).minimised
+    smallest = failure_of(result, data_plane, runs=16).minimised
     assert len(smallest.jobs) == 1
     [noise] = smallest.faults
     assert isinstance(noise, Noise)
@@ -98,10 +98,10 @@ def test_an_entry_that_stays_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Epochs, "remove", forgetful)
     small = replace(JOB, workers=("h1", "h2"), elements=2, rounds=2)
     jobs = (small, replace(small, name="b"))
-    result = run_one(FaultSchedule(1, NETWORK, jobs, (NOISE,)), make_kit())
+    result = run_one(FaultSchedule(1, NETWORK, jobs, (NOISE,)), make_data_plane())
     assert {violation.oracle for violation in result.violations} == {Oracle.LEAK}
-    assert failure_of(result, make_kit(), seconds=0.0).minimised == result.schedule
-    failure = failure_of(result, make_kit())
+    assert failure_of(result, make_data_plane(), seconds=0.0).minimised == result.schedule
+    failure = failure_of(result, make_data_plane())
     assert failure.minimised.faults == ()
     [job] = failure.minimised.jobs
     assert (len(job.workers), job.rounds, job.elements) == (1, 1, 1)
@@ -114,7 +114,7 @@ def test_a_finished_job_without_sums_is_found(monkeypatch: pytest.MonkeyPatch) -
         "hopsum.simulation.soak.ledger._NotedTensors.take_result", RandomTensors.take_result
     )
     small = replace(JOB, workers=("h1",), elements=2, rounds=1)
-    result = run_one(FaultSchedule(1, NETWORK, (small,)), make_kit())
+    result = run_one(FaultSchedule(1, NETWORK, (small,)), make_data_plane())
     assert {violation.oracle for violation in result.violations} == {Oracle.SUMS}
 
 
@@ -129,7 +129,7 @@ def test_an_unrecorded_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(JobTable, "keep", forgetful)
     small = replace(JOB, workers=("h1",), elements=2, rounds=2)
-    result = run_one(FaultSchedule(1, NETWORK, (small,)), make_kit())
+    result = run_one(FaultSchedule(1, NETWORK, (small,)), make_data_plane())
     assert {violation.oracle for violation in result.violations} == {Oracle.JOURNAL}
 
 
@@ -139,5 +139,5 @@ def test_a_worker_that_never_sends_again_is_found(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Stream, "tick", lambda self, now: None)
     monkeypatch.setattr(Stream, "deadline", None)
     noise = replace(NOISE, duplicate=0.0, reorder=0.0, loss=0.2)
-    result = run_one(FaultSchedule(1, NETWORK, (JOB,), (noise,)), make_kit())
+    result = run_one(FaultSchedule(1, NETWORK, (JOB,), (noise,)), make_data_plane())
     assert {violation.oracle for violation in result.violations} == {Oracle.END}

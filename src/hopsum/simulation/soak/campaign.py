@@ -16,10 +16,10 @@ from types import FrameType
 from hopsum.simulation.soak.generator import make_schedule
 from hopsum.simulation.soak.minimise import minimise
 from hopsum.simulation.soak.oracles import Oracle, Violation
-from hopsum.simulation.soak.run import Kit, SoakResult, run_schedule
+from hopsum.simulation.soak.run import DataPlane, SoakResult, run_schedule
 from hopsum.simulation.soak.schedule import FaultSchedule, kind_of
 
-MakeKit = Callable[[], Kit]
+MakeDataPlane = Callable[[], DataPlane]
 CPU_SECONDS = 300.0
 """CPU time limit of one schedule, which is stuck if it takes longer."""
 REPEAT_EVERY = 50
@@ -30,7 +30,7 @@ MINIMISE_SECONDS = 600.0
 """CPU time after which no further run minimises a failure: each may be as stuck as the first."""
 
 
-class _Stuck(Exception):
+class _CpuTimeExceeded(Exception):
     """A schedule has exceeded its CPU time."""
 
 
@@ -72,25 +72,25 @@ class Summary:
         self.events += result.events
 
 
-def run_one(schedule: FaultSchedule, kit: Kit, *, twice: bool = False) -> SoakResult:
+def run_one(schedule: FaultSchedule, data_plane: DataPlane, *, twice: bool = False) -> SoakResult:
     """Run a schedule, and again if `twice`, which must give the same history."""
-    result = _bounded(schedule, kit)
+    result = _bounded(schedule, data_plane)
     if twice and not result.failed:
-        again = _bounded(schedule, kit)
+        again = _bounded(schedule, data_plane)
         if again.digest != result.digest:
             text = f"digest {result.digest}, then {again.digest}"
             result.violations = (Violation(Oracle.HISTORY, text),)
     return result
 
 
-def _bounded(schedule: FaultSchedule, kit: Kit) -> SoakResult:
+def _bounded(schedule: FaultSchedule, data_plane: DataPlane) -> SoakResult:
     def stuck(number: int, frame: FrameType | None) -> None:
-        raise _Stuck(f"{CPU_SECONDS:g} s of processor time, and no end")
+        raise _CpuTimeExceeded(f"{CPU_SECONDS:g} s of processor time, and no end")
 
     before = signal.signal(signal.SIGVTALRM, stuck)
     signal.setitimer(signal.ITIMER_VIRTUAL, CPU_SECONDS)
     try:
-        return run_schedule(schedule, kit)
+        return run_schedule(schedule, data_plane)
     except Exception as error:  # noqa: BLE001 - escaping exceptions are what the soak looks for
         text = f"{type(error).__name__}: {error}"
         return SoakResult(schedule, (Violation(Oracle.DEFECT, text),), "", {})
@@ -99,35 +99,35 @@ def _bounded(schedule: FaultSchedule, kit: Kit) -> SoakResult:
         signal.signal(signal.SIGVTALRM, before)
 
 
-def fails_like(result: SoakResult, kit: Kit) -> Callable[[FaultSchedule], bool]:
+def fails_like(result: SoakResult, data_plane: DataPlane) -> Callable[[FaultSchedule], bool]:
     """Return whether another schedule violates one of the invariants that a result violates."""
     oracles = {violation.oracle for violation in result.violations}
 
     def fails(schedule: FaultSchedule) -> bool:
-        again = run_one(schedule, kit, twice=Oracle.HISTORY in oracles)
+        again = run_one(schedule, data_plane, twice=Oracle.HISTORY in oracles)
         return any(violation.oracle in oracles for violation in again.violations)
 
     return fails
 
 
 def failure_of(
-    result: SoakResult, kit: Kit, runs: int = RUNS, seconds: float = MINIMISE_SECONDS
+    result: SoakResult, data_plane: DataPlane, runs: int = RUNS, seconds: float = MINIMISE_SECONDS
 ) -> Failure:
     """Minimise a schedule that fails, as far as `runs` and `seconds` of CPU time allow."""
-    fails = fails_like(result, kit)
+    fails = fails_like(result, data_plane)
     until = time.process_time() + seconds
 
     def fails_in_time(schedule: FaultSchedule) -> bool:
         return time.process_time() < until and fails(schedule)
 
     smallest = minimise(result.schedule, fails_in_time, runs)
-    found = run_one(smallest, kit, twice=True).violations
+    found = run_one(smallest, data_plane, twice=True).violations
     return Failure(result.schedule, result.violations, smallest, found)
 
 
 def soak(
     seeds: Iterable[int],
-    make_kit: MakeKit,
+    make_data_plane: MakeDataPlane,
     jobs: int,
     progress: Callable[[Summary], None] = lambda summary: None,
     found: Callable[[Failure], None] = lambda failure: None,
@@ -136,17 +136,17 @@ def soak(
 ) -> Summary:
     """Run the schedules of these seeds, and minimise the first failures.
 
-    `jobs`: number of processes; 1: only this one. `make_kit`: a module-level function, called in
-    each process. `found`: called with each failure. An interrupt ends the soak with the results so
-    far.
+    `jobs`: number of processes; 1: only this one. `make_data_plane`: a module-level function,
+    called in each process. `found`: called with each failure. An interrupt ends the soak with the
+    results so far.
     """
     summary = Summary()
     try:
-        for result in _results(seeds, make_kit, jobs):
+        for result in _results(seeds, make_data_plane, jobs):
             summary.add(result)
             if result.failed:
                 if len(summary.failures) < minimised:
-                    failure = failure_of(result, make_kit())
+                    failure = failure_of(result, make_data_plane())
                 else:
                     schedule, violations = result.schedule, result.violations
                     failure = Failure(schedule, violations, schedule, violations)
@@ -158,11 +158,13 @@ def soak(
     return summary
 
 
-def _results(seeds: Iterable[int], make_kit: MakeKit, jobs: int) -> Iterator[SoakResult]:
+def _results(
+    seeds: Iterable[int], make_data_plane: MakeDataPlane, jobs: int
+) -> Iterator[SoakResult]:
     """Yield results as they come."""
     if jobs == 1:
         for seed in seeds:
-            yield _run_seed(seed, make_kit)
+            yield _run_seed(seed, make_data_plane)
         return
     context = multiprocessing.get_context("forkserver")
     with ProcessPoolExecutor(jobs, context, _leave_interrupts_to_the_parent) as pool:
@@ -170,7 +172,7 @@ def _results(seeds: Iterable[int], make_kit: MakeKit, jobs: int) -> Iterator[Soa
         going: set[Future[SoakResult]] = set()
         while True:
             for seed in islice(waiting, 2 * jobs - len(going)):
-                going.add(pool.submit(_run_seed, seed, make_kit))
+                going.add(pool.submit(_run_seed, seed, make_data_plane))
             if not going:
                 return
             done, going = wait(going, return_when=FIRST_COMPLETED)
@@ -184,5 +186,5 @@ def _leave_interrupts_to_the_parent() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
 
 
-def _run_seed(seed: int, make_kit: MakeKit) -> SoakResult:
-    return run_one(make_schedule(seed), make_kit(), twice=seed % REPEAT_EVERY == 0)
+def _run_seed(seed: int, make_data_plane: MakeDataPlane) -> SoakResult:
+    return run_one(make_schedule(seed), make_data_plane(), twice=seed % REPEAT_EVERY == 0)

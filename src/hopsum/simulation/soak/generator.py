@@ -17,7 +17,7 @@ from hopsum.collectives.choices import (
 from hopsum.collectives.workload import DIGITS, PROCESS, RANDOM
 from hopsum.network.model import Network
 from hopsum.protocol.wire import HOPS_DEFAULT, frame_bytes
-from hopsum.simulation.faults import Outage, Trouble, outage_targets
+from hopsum.simulation.faults import Outage, OutageKind, outage_targets
 from hopsum.simulation.soak.run import network_of
 from hopsum.simulation.soak.schedule import (
     EVERYWHERE,
@@ -25,16 +25,16 @@ from hopsum.simulation.soak.schedule import (
     ClockDrift,
     ClockJump,
     DiskFault,
-    DiskTrouble,
+    DiskFaultKind,
     Fault,
     FaultSchedule,
     Forgery,
     JobEntry,
     LinkEntry,
-    Mishap,
     NetworkEntry,
     Noise,
     RankFault,
+    RankFaultKind,
 )
 
 FRAGMENTS = (10, 30, 100)
@@ -210,7 +210,7 @@ def _of_processes(rng: random.Random, job: JobEntry) -> JobEntry:
     longest = [1, 32, 100] if calls > 12 else [1, 32, 100, 600, 1500]
     number = len(ranks or job.workers)
     mishaps = [
-        RankFault(rng.randrange(number), rng.randrange(calls), rng.choice([*Mishap]))
+        RankFault(rng.randrange(number), rng.randrange(calls), rng.choice([*RankFaultKind]))
         for _ in range(rng.choice([0, 0, 1, 3]))
     ]
     return replace(
@@ -335,7 +335,7 @@ def _outage(rng: random.Random, network: Network) -> Outage:
     weights = [28, 10, 22, 10, 10, 8, 7, 5]
     trouble = rng.choices([*targets], weights)[0]
     if not targets[trouble]:
-        trouble = Trouble.LINK_CUT
+        trouble = OutageKind.LINK_CUT
     return Outage(trouble, rng.choice(targets[trouble]), *_span(rng))
 
 
@@ -353,4 +353,4 @@ def _attack(rng: random.Random, network: Network) -> Attack:
 
 def _disk(rng: random.Random) -> DiskFault:
     room = rng.choice([0, 1, 40, 1000])
-    return DiskFault(rng.choice([*DiskTrouble]), *_span(rng), room)
+    return DiskFault(rng.choice([*DiskFaultKind]), *_span(rng), room)

@@ -14,7 +14,7 @@ from hopsum.simulation.soak.schedule import (
     ClockDrift,
     ClockJump,
     DiskFault,
-    DiskTrouble,
+    DiskFaultKind,
     Fault,
     Noise,
 )
@@ -91,11 +91,11 @@ class Injection:
             self._at(stop, cluster.start_controller)
 
         match fault.trouble:
-            case DiskTrouble.FULL:
+            case DiskFaultKind.FULL:
                 self._at(start, lambda: disk.fill(fault.room))
                 self._at(start, lambda: self._count("disk full"))
                 self._at(stop, disk.free)
-            case DiskTrouble.TORN:
+            case DiskFaultKind.TORN:
                 self._at(start, lambda: disk.tear(fault.room, tear))
                 self._at(stop, disk.free)
 

@@ -26,7 +26,7 @@ from hopsum.host_agent.workload import (
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class ReceivedSum:
     """A sum that a worker received, and the plan that partitioned its tensor."""
 
     worker: int
@@ -38,8 +38,8 @@ class Given:
 class Ledger:
     """All sums of random tensors by job and round, and the other workloads of a run."""
 
-    sums: dict[tuple[int, int], list[Given]] = field(
-        default_factory=lambda: defaultdict(list[Given])
+    sums: dict[tuple[int, int], list[ReceivedSum]] = field(
+        default_factory=lambda: defaultdict(list[ReceivedSum])
     )
     others: list[tuple[int, CheckedWorkload]] = field(default_factory=list)
     specs: dict[int, WorkloadSpec] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Ledger:
 
     def work(self, assignment: Assignment) -> Work:
         """Return the work of a job, recorded in the ledger (`VirtualHosts.work`)."""
-        return _NotedWork(task_from(assignment.task), self, assignment.plan.job)
+        return _RecordedWork(task_from(assignment.task), self, assignment.plan.job)
 
     def tensor(self, job: int, worker: int, number: int) -> Tensor:
         """Return a worker's tensor of a round; it is made once."""
@@ -87,12 +87,12 @@ def _apart(spec: WorkloadSpec) -> bool:
     return spec.collective in (Collective.REDUCE_SCATTER, Collective.REDUCE)
 
 
-def _distinct(given: list[Given]) -> list[Given]:
+def _distinct(given: list[ReceivedSum]) -> list[ReceivedSum]:
     """Return one of each group of equal sums; plans of one epoch and cut are one object."""
     return list({(each.result.tobytes(), id(each.plan)): each for each in given}.values())
 
 
-class _NotedWork(Work):
+class _RecordedWork(Work):
     def __init__(self, task: Task, ledger: Ledger, job: int) -> None:
         super().__init__(task)
         self._ledger = ledger
@@ -105,10 +105,10 @@ class _NotedWork(Work):
             self._ledger.others.append((self._job, other))
             return other
         self._ledger.specs[self._job] = spec
-        return _NotedTensors(spec, index, plan, self._ledger, self._job)
+        return _RecordedTensors(spec, index, plan, self._ledger, self._job)
 
 
-class _NotedTensors(RandomTensors):
+class _RecordedTensors(RandomTensors):
     """Random tensors whose sums are also recorded in a ledger."""
 
     def __init__(
@@ -130,7 +130,7 @@ class _NotedTensors(RandomTensors):
         """Do nothing: the ledger checks."""
 
     def take_result(self, result: Tensor) -> None:
-        given = Given(self._worker, np.array(result), self._plan)
+        given = ReceivedSum(self._worker, np.array(result), self._plan)
         self._ledger.sums[self._job, self._taken].append(given)
         self._taken += 1
         super().take_result(result)

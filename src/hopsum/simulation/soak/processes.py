@@ -43,7 +43,7 @@ from hopsum.protocol.wire import Width
 from hopsum.simulation.cluster import VirtualCluster
 from hopsum.simulation.host import VirtualHost
 from hopsum.simulation.processes import Message, Process, magnitude_of
-from hopsum.simulation.soak.schedule import JobEntry, Mishap, RankFault
+from hopsum.simulation.soak.schedule import JobEntry, RankFault, RankFaultKind
 
 OTHERWISE = 0.03
 """Probability that a call is not the pattern's."""
@@ -134,18 +134,18 @@ def call_of(entry: JobEntry, rank: int, number: int) -> Call | None:
     for mishap in entry.mishaps:
         if mishap.rank != rank:
             continue
-        if mishap.what is Mishap.LEAVES and mishap.call <= number:
+        if mishap.what is RankFaultKind.LEAVES and mishap.call <= number:
             return None
         if mishap.call != number or call.kind == BARRIER:
             continue
         match mishap.what:
-            case Mishap.DIFFERS:
+            case RankFaultKind.DIFFERS:
                 call = call._replace(elements=call.elements + len(entry.all_ranks))
-            case Mishap.NAN if _is_sum(call, "float32", "sum", "max", "min"):
+            case RankFaultKind.NAN if _is_sum(call, "float32", "sum", "max", "min"):
                 call = call._replace(fault="nan")
-            case Mishap.INFINITY if _is_sum(call, "float32", "sum"):
+            case RankFaultKind.INFINITY if _is_sum(call, "float32", "sum"):
                 call = call._replace(fault="inf")
-            case Mishap.PASSES if _is_sum(call, "float32", "sum"):
+            case RankFaultKind.PASSES if _is_sum(call, "float32", "sum"):
                 call = call._replace(fault=PASSED)
     return call
 
@@ -166,7 +166,7 @@ def values_of(entry: JobEntry, rank: int, number: int) -> NDArray[Any]:
     if call.type in ("int32", MODULO):
         limit = 1 << (31 if call.reduction != "sum" else 20)
         values = generator.integers(-limit, limit, call.elements).astype(np.int32)
-        great = RankFault(rank, number, Mishap.OVERFLOWS)
+        great = RankFault(rank, number, RankFaultKind.OVERFLOWS)
         if call.reduction == "sum" and great in entry.mishaps:
             values[generator.integers(call.elements)] = (1 << 31) - 1
         return values
@@ -186,7 +186,7 @@ class Refusal(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedResult:
     """What a call gives its ranks: values (float64 of sums of float32), which may be off by some.
 
     `call`: of all of them.
@@ -198,7 +198,7 @@ class Expected:
 
 
 @lru_cache(128)
-def expected(entry: JobEntry, number: int) -> Expected | Refusal:
+def expected(entry: JobEntry, number: int) -> ExpectedResult | Refusal:
     """Return what a call gives all ranks, in the elements that are theirs."""
     calls = [call_of(entry, rank, number) for rank in range(len(entry.all_ranks))]
     alike = {None if call is None else call._replace(fault="") for call in calls}
@@ -211,25 +211,25 @@ def expected(entry: JobEntry, number: int) -> Expected | Refusal:
         return Refusal("not finite" if first.reduction == "sum" else "nan")
     first = first._replace(fault="")
     if first.kind == BARRIER:
-        return Expected(first, np.zeros(0))
+        return ExpectedResult(first, np.zeros(0))
     given = [values_of(entry, rank, number) for rank in range(len(calls))]
     if first.kind == COPY:
         whole = np.zeros_like(given[0])
         for rank, values in enumerate(given):
             start, stop = _share(first, rank, len(given))
             whole[start:stop] = values[start:stop]
-        return Expected(first, whole)
+        return ExpectedResult(first, whole)
     if first.reduction != "sum":
         reduced: NDArray[Any] = _COMBINED_BY[first.reduction].reduce(given)
-        return Expected(first, reduced)
+        return ExpectedResult(first, reduced)
     if first.type in ("int32", MODULO):
         total: NDArray[np.int64] = np.array(given, np.int64).sum(axis=0)
         if first.type == MODULO:
-            return Expected(first, total.astype(np.int8).astype(np.int32))
+            return ExpectedResult(first, total.astype(np.int8).astype(np.int32))
         if (total != total.astype(np.int32)).any():
             return Refusal("overflow")
-        return Expected(first, total.astype(np.int32))
-    return Expected(first, *_sum_of_floats(entry, given, narrow=first.type == NARROW))
+        return ExpectedResult(first, total.astype(np.int32))
+    return ExpectedResult(first, *_sum_of_floats(entry, given, narrow=first.type == NARROW))
 
 
 def _sum_of_floats(
@@ -251,7 +251,7 @@ def _share(call: Call, rank: int, ranks: int) -> tuple[int, int]:
     return CallSpec(COPIED, call.elements, call.target).share(rank, ranks)
 
 
-def difference(entry: JobEntry, number: int, rank: int, end: End) -> str:
+def difference(entry: JobEntry, number: int, rank: int, end: CallOutcome) -> str:
     """Return how the end of a rank's call differs from what it must be; empty: not at all."""
     due = expected(entry, number)
     if isinstance(due, Refusal):
@@ -275,7 +275,7 @@ def difference(entry: JobEntry, number: int, rank: int, end: End) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class CallOutcome:
     """How a rank's call ended: with a result in its memory, or why without."""
 
     result: NDArray[Any] | None = None
@@ -289,7 +289,7 @@ class End:
 class RankHistory:
     """What a rank has met: ends by the number of its call, and how it ended itself."""
 
-    ends: dict[int, End] = field(default_factory=dict)
+    ends: dict[int, CallOutcome] = field(default_factory=dict)
     connected: bool = False
     over: str = ""
     """Why it is over: it has left, it has died, or what its agent said."""
@@ -352,13 +352,13 @@ class Ranks:
 
     def died(self, job: Job) -> bool:
         """Return whether one of a job's ranks has died, or its memory went with its agent."""
-        return any(each.over == Mishap.DIES for each in self.histories.get(job.number, ()))
+        return any(each.over == RankFaultKind.DIES for each in self.histories.get(job.number, ()))
 
     def wrong(self) -> Iterator[str]:
         """Describe what ranks got that they must not have got."""
         for job, histories in sorted(self.histories.items()):
             entry = self._jobs[job]
-            first: dict[int, tuple[int, End]] = {}
+            first: dict[int, tuple[int, CallOutcome]] = {}
             for rank, history in enumerate(histories):
                 for number, end in sorted(history.ends.items()):
                     where = f"job {job}, rank {rank}, call {number}"
@@ -407,7 +407,7 @@ class Ranks:
                     yield b"" if end.result is None else end.result.tobytes()
 
 
-def _same(entry: JobEntry, number: int, one: End, other: End) -> bool:
+def _same(entry: JobEntry, number: int, one: CallOutcome, other: CallOutcome) -> bool:
     """Return whether ends that two ranks have of a call are the same, where they must be."""
     if one.result is None or other.result is None:
         return one.why == other.why
@@ -484,12 +484,12 @@ class _Rank:
                 memory, call = self._open.pop(message["call"])
                 values = self._process.memories[memory][: 4 * call.elements]
                 dtype = TYPES[call.type if call.kind == SUM else "int32"]
-                self._history.ends[message["call"]] = End(np.array(values).view(dtype))
+                self._history.ends[message["call"]] = CallOutcome(np.array(values).view(dtype))
                 self._memories.append(memory)
             case "failed":
                 memory, _ = self._open.pop(message["call"])
                 why = f"{message['why']} {message['whose']}"
-                self._history.ends[message["call"]] = End(why=why)
+                self._history.ends[message["call"]] = CallOutcome(why=why)
                 self._memories.append(memory)
             case "ended":
                 self._history.over = self._history.over or message["why"]
@@ -504,8 +504,8 @@ class _Rank:
         assert self._process is not None
         said = False
         while not self._history.over:
-            if RankFault(self._rank, self._next, Mishap.DIES) in self._entry.mishaps:
-                self._history.over = Mishap.DIES
+            if RankFault(self._rank, self._next, RankFaultKind.DIES) in self._entry.mishaps:
+                self._history.over = RankFaultKind.DIES
                 self.close()
                 return True
             call = None

@@ -38,7 +38,7 @@ from hopsum.protocol.errors import InputError
 from hopsum.protocol.liveness import OUTAGE_SECONDS
 from hopsum.simulation.cluster import ClusterOptions, VirtualCluster
 from hopsum.simulation.events import EventQueue, SimulationError
-from hopsum.simulation.faults import Outage, Trouble
+from hopsum.simulation.faults import Outage, OutageKind
 from hopsum.simulation.loop import run_virtual
 from hopsum.simulation.soak.attacks import Attacker
 from hopsum.simulation.soak.injection import Injection
@@ -87,7 +87,7 @@ JOURNAL = Path("jobs")
 
 
 @dataclass(frozen=True, slots=True)
-class Kit:
+class DataPlane:
     """The data plane of a run.
 
     `pipeline`: compiled for given lanes, slots and stack entries; `load`: makes an engine from a
@@ -210,16 +210,16 @@ def workload_of(job: JobEntry) -> WorkloadSpec:
     )
 
 
-def run_schedule(schedule: FaultSchedule, kit: Kit) -> SoakResult:
+def run_schedule(schedule: FaultSchedule, data_plane: DataPlane) -> SoakResult:
     """Run a schedule to the end of its jobs and faults, and check the invariants.
 
     Raises InputError for an invalid schedule, such as one with an unknown node.
     """
-    return _Run(schedule, kit).result()
+    return _Run(schedule, data_plane).result()
 
 
 class _Run:
-    def __init__(self, schedule: FaultSchedule, kit: Kit) -> None:
+    def __init__(self, schedule: FaultSchedule, data_plane: DataPlane) -> None:
         self.schedule = schedule
         self.network = network_of(schedule.network)
         self.ledger = Ledger()
@@ -240,8 +240,8 @@ class _Run:
             journal=JOURNAL,
         )
         options = ClusterOptions(
-            kit.pipeline(schedule.lanes, 1 << (slots - 1).bit_length(), hops),
-            kit.load,
+            data_plane.pipeline(schedule.lanes, 1 << (slots - 1).bit_length(), hops),
+            data_plane.load,
             settings,
             seed=schedule.seed,
             wires=WireOptions(loss=schedule.wire_loss),
@@ -484,7 +484,7 @@ class _Run:
         loses = any(isinstance(fault, Noise) and fault.loss for fault in faults)
         if over_tcp and (loses or silence > PROGRESS_SECONDS):
             return True
-        away = {Trouble.CONTROLLER_HANGS, Trouble.PARTED, Trouble.MANAGEMENT_CUT}
+        away = {OutageKind.CONTROLLER_HANGS, OutageKind.PARTED, OutageKind.MANAGEMENT_CUT}
         apart = sum(
             fault.stop - fault.start
             for fault in faults
@@ -492,7 +492,7 @@ class _Run:
         )
         return apart > OUTAGE_SECONDS or any(
             isinstance(fault, DiskFault)
-            or (isinstance(fault, Outage) and fault.trouble is Trouble.AGENT_DOWN)
+            or (isinstance(fault, Outage) and fault.trouble is OutageKind.AGENT_DOWN)
             for fault in faults
         )
 

@@ -55,7 +55,7 @@ class Forgery(StrEnum):
     """Random bytes to hopsum's port."""
 
 
-class DiskTrouble(StrEnum):
+class DiskFaultKind(StrEnum):
     """Faults of the disk of the controller's journal."""
 
     FULL = "full"
@@ -64,7 +64,7 @@ class DiskTrouble(StrEnum):
     """A crash of the controller cuts the next record short; it restarts at the end of the fault."""
 
 
-class Mishap(StrEnum):
+class RankFaultKind(StrEnum):
     """What goes wrong at a rank of a job of processes, where its call allows it."""
 
     DIES = "dies"
@@ -89,7 +89,7 @@ class RankFault:
 
     rank: int
     call: int
-    what: Mishap
+    what: RankFaultKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class Noise:
 class DiskFault:
     """The journal's disk is faulty from `start` to `stop`; `room`: bytes that are still written."""
 
-    trouble: DiskTrouble
+    trouble: DiskFaultKind
     start: float
     stop: float
     room: int = 0
