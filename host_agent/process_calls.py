@@ -7,23 +7,23 @@ All other messages are JSON; these come with every tensor, and flows read and wr
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 SUM, COPY, BARRIER, DONE = 1, 2, 3, 4
 """First byte of a packet: the kind of a call, or DONE for its completion."""
-NARROW, MODULO, SHORT = "float32 in 16 bits", "int32 modulo 256", "int32 in 16 bits"
-TYPES = {
+NARROW, MODULO, SHORT = "float32 in 16 bits", "int8", "int16"
+TYPES: dict[str, np.dtype[Any]] = {
     "float32": np.dtype(np.float32),
     "int32": np.dtype(np.int32),
     NARROW: np.dtype(np.float32),
-    MODULO: np.dtype(np.int32),
-    SHORT: np.dtype(np.int32),
+    MODULO: np.dtype(np.int8),
+    SHORT: np.dtype(np.int16),
 }
-"""Types of tensors in memory. Values of NARROW take 16 bits in packets, those of MODULO 8; those of
-SHORT are from -2^15 to 2^15 - 1, and take 16."""
+"""Types of tensors in memory. In packets values of NARROW take 16 bits, those of MODULO, which are
+summed modulo 256, and SHORT as many as in memory."""
 REDUCTIONS = {
     "float32": ("sum", "max", "min"),
     "int32": ("sum", "max", "min", "and", "or", "xor"),

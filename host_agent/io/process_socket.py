@@ -46,7 +46,7 @@ LOGGER = logging.getLogger("hopsum-agent")
 
 NAME = "@hopsum-agent"
 """Default address of a host's agent; `@`: in the abstract namespace."""
-VERSION = 8
+VERSION = 9
 MESSAGE_BYTES = 1 << 17
 MOST_CONNECTIONS = 256
 MOST_OF_USER = 64

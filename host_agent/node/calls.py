@@ -19,7 +19,6 @@ from hopsum.host_agent.process_calls import (
     SHORT,
     TYPES,
 )
-from hopsum.host_agent.segment import Tensor
 from hopsum.host_agent.sure_calls import ExpectedCall
 from hopsum.protocol.wire import Reduction, Width
 
@@ -39,10 +38,6 @@ _WIDTHS = {
     _WAYS["max", SHORT]: Width.WIDTH_16,
     _WAYS["min", SHORT]: Width.WIDTH_16,
 }
-_INTEGERS: dict[Width, np.dtype[Any]] = {
-    Width.WIDTH_16: np.dtype(np.int16),
-    Width.WIDTH_8: np.dtype(np.int8),
-}
 _SUMS_OF_FLOATS = SUM_FLOAT, _WAYS["sum", NARROW]
 _KINDS = {BARRIER: "barrier", LEAVE: "leave"} | {
     code: f"{reduction} of {dtype}" for (reduction, dtype), code in _WAYS.items()
@@ -51,7 +46,7 @@ _COMBINED_BY = {code: COMBINED_BY.get(reduction) for (reduction, _), code in _WA
     COPY: Reduction.XOR
 }
 _SUBMITTED_AS = {
-    code: TYPES[dtype if reduction == "sum" else "int32"]
+    code: TYPES["int32" if dtype == "float32" and reduction != "sum" else dtype]
     for (reduction, dtype), code in _WAYS.items()
 } | {COPY: TYPES["int32"], BARRIER: TYPES["int32"]}
 
@@ -141,16 +136,6 @@ class CallSpec(NamedTuple):
     def result(self, rank: int, ranks: int) -> tuple[int, int]:
         """Return which elements (start, stop) of the result a rank wants."""
         return (0, self.elements) if self.code == COPY else self.share(rank, ranks)
-
-
-def narrowed(tensor: Tensor, width: Width | None) -> Tensor:
-    """Return a tensor of a call as it is submitted: int32 whose values are narrow as such."""
-    return tensor.astype(_INTEGERS[width]) if width and tensor.dtype == np.int32 else tensor
-
-
-def widened(result: Tensor) -> Tensor:
-    """Return the result of what `narrowed` returned as the call's type."""
-    return result.astype(np.int32) if result.dtype in _INTEGERS.values() else result
 
 
 def wanted(request: Request) -> CallSpec:

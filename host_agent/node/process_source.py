@@ -69,9 +69,7 @@ from hopsum.host_agent.node.calls import (
     SUM_FLOAT,
     SUM_INT,
     CallSpec,
-    narrowed,
     wanted,
-    widened,
 )
 from hopsum.host_agent.node.environment import Handover, NamedTensor
 from hopsum.host_agent.node.expected_calls import ExpectedCalls
@@ -246,7 +244,6 @@ class ProcessSource:
         way = self._way(kind, what, len(tensor))
         remark = what.remark if isinstance(what, _Call) and kind == _SURE else None
         width = self._width(kind, what)
-        tensor = narrowed(tensor, width)
         return NamedTensor(name, tensor, way.reduction, remark, way.ranges, width)
 
     def _width(self, kind: str, what: _Call | _Pack) -> Width | None:
@@ -449,7 +446,6 @@ class ProcessSource:
     def finish(self, name: str, result: Tensor, now: float) -> None:
         """Process the sum of a tensor."""
         kind, call = self._submitted.pop(name)
-        result = widened(result)
         if isinstance(call, _Pack):
             self._unpack(call, result)
             return

@@ -39,8 +39,8 @@ def encoding(reduction: str, dtype: np.dtype[Any]) -> tuple[bool, bool]:
 
 def encode(request: Request, tensor: Tensor) -> Tensor:
     """Encode values of a reduction other than a sum, in place, as integers to combine."""
-    bits: NDArray[np.int32] = tensor.view(np.int32)
     ordered, complemented = encoding(request.reduction, tensor.dtype)
+    bits = tensor.view(np.int32) if ordered else tensor
     if ordered:
         _order(bits)
     if complemented:

@@ -59,7 +59,7 @@ class Process:
         if reduction != "sum":
             if np.isnan(tensor).any():
                 fault = ("nan", int(np.argmax(np.isnan(tensor))))
-        elif tensor.dtype == np.int32:
+        elif tensor.dtype.kind == "i":
             magnitude = int(np.abs(tensor.astype(np.int64)).max(initial=0))
         elif passes and not finite.all():
             fault = (PASSED, 0)

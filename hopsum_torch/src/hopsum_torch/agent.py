@@ -25,7 +25,7 @@ from hopsum_torch.turns import Turns
 
 NAME = "@hopsum-agent"
 """Default address of a host's agent, overridden by HOPSUM_AGENT; `@`: an abstract name."""
-VERSION = 8
+VERSION = 9
 MESSAGE_BYTES = 1 << 17
 HELLO_SECONDS = 10.0
 _CREDENTIALS = struct.Struct("iII")
@@ -180,16 +180,14 @@ class AgentClient:
         *,
         narrow: bool = False,
     ) -> None:
-        """Sum a tensor of float32 or int32 over all ranks, or reduce it otherwise.
+        """Sum a tensor of float32, int32 or int8 over all ranks, or reduce it otherwise.
 
-        `narrow`: float32 takes 16 bits in packets; int32 is summed modulo 256, in 8, and its other
-        reductions, of values of 16 bits, take 16. `reduction`: as the messages name it. `to`: ALL,
+        int8 is summed modulo 256; of int16 there are maxima and minima alone. `narrow`: float32
+        takes 16 bits in packets. `reduction`: as the messages name it. `to`: ALL,
         PARTS or a rank. `drain` copies the result out of shared memory, before `then`. `what`: name
         of the call in messages. Raises GroupLost, and what `prepare` and `fill` raise.
         """
-        name = dtype.name
-        if narrow:
-            name = packets.NARROW[name] if reduction == "sum" else packets.SHORT
+        name = packets.NARROW if narrow else dtype.name
         head = packets.SUM, packets.TYPES.index(name), packets.REDUCTIONS.index(reduction)
         self._share(what, elements, dtype, head, self._of(to), fill, drain, then, prepare)
 

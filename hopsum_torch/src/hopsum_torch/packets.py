@@ -6,11 +6,9 @@ import struct
 
 SUM, COPY, BARRIER, DONE = 1, 2, 3, 4
 """First bytes of packets."""
-TYPES = ("float32", "int32", "float32 in 16 bits", "int32 modulo 256", "int32 in 16 bits")
-NARROW = dict(zip(TYPES, TYPES[2:4], strict=False))
-"""By type in memory, that of sums whose values take fewer bits in packets."""
-SHORT = TYPES[4]
-"""Of maxima and minima."""
+NARROW = "float32 in 16 bits"
+"""Type of float32 whose values take 16 bits in packets; others take as many as in memory."""
+TYPES = ("float32", "int32", NARROW, "int8", "int16")
 REDUCTIONS = ("sum", "max", "min", "and", "or", "xor")
 PASSED = "passed"
 """Fault code of values that are not all finite, and go into the result."""

@@ -26,6 +26,14 @@ SUMMED_AS = {
     torch.uint8: torch.int32,
 }
 """The types that switches sum, and the type that each is converted to."""
+_WORDS: dict[torch.dtype, np.dtype[Any]] = {
+    torch.float32: np.dtype(np.float32),
+    torch.int32: np.dtype(np.int32),
+    torch.int16: np.dtype(np.int16),
+    torch.int8: np.dtype(np.int8),
+    torch.uint8: np.dtype(np.int8),
+}
+"""How the agents know them, and those that they sum modulo 256."""
 _OF_BOTH = (
     (dist.ReduceOp.SUM, "sum"),
     (dist.ReduceOp.MAX, "max"),
@@ -159,7 +167,8 @@ def reduce(
     dtype = part.sources[0].dtype
     narrow = is_narrow(dtype, part.elements, wire_bits)
     ordered = narrow and reduction in _NANS and dtype in _INFINITIES
-    summed = torch.int32 if ordered else SUMMED_AS[dtype]
+    modulo = narrow and not dtype.is_floating_point and reduction == "sum"
+    summed = torch.int16 if ordered else dtype if modulo else SUMMED_AS[dtype]
     sources = [source.detach() for source in part.sources]
     if part.to == PARTS:
         sources = [sources[rank] for rank in agent.order]
@@ -167,7 +176,7 @@ def reduce(
     def fill(values: NDArray[Any]) -> tuple[int, tuple[str, int] | None]:
         if not len(values):
             return 0, None
-        shared, start = torch.from_numpy(values), 0
+        shared, start = torch.from_numpy(values).view(summed), 0
         for source in sources:
             elements = source.numel()
             place = shared if elements == len(values) else shared[start : start + elements]
@@ -176,7 +185,7 @@ def reduce(
             start += elements
         if ordered:
             return 0, _without_nans(shared, dtype, reduction if passes else "")
-        if summed == torch.int32 and reduction != "sum":
+        if modulo or (summed == torch.int32 and reduction != "sum"):
             return 0, None
         least, most = [each.item() for each in torch.aminmax(shared)]
         if summed == torch.int32:
@@ -195,16 +204,16 @@ def reduce(
     def drain(values: NDArray[Any]) -> None:
         if part.take is None:
             return
-        shared = torch.from_numpy(values)
+        shared = torch.from_numpy(values).view(summed)
         if part.to == PARTS:
             shared = shared.view(len(sources), -1)[agent.place]
         if divisor is not None:
             shared /= divisor
-        part.take(_in_order(shared.short()).view(dtype) if ordered else shared)
+        part.take(_in_order(shared).view(dtype) if ordered else shared)
 
-    words = np.dtype(np.float32 if summed == torch.float32 else np.int32)
-    narrow = narrow and (reduction == "sum" or ordered)
+    narrow = narrow and dtype.is_floating_point and reduction == "sum"
     prepare = pinning(sources)
+    words = _WORDS[summed]
     agent.sum(
         what, part.elements, words, reduction, part.to, fill, drain, then, prepare, narrow=narrow
     )

@@ -115,7 +115,7 @@ class Agents:
 
     def _serve(self, host: str, connected: socket.socket) -> None:
         memories: dict[int, Any] = {}
-        self._say(connected, {"kind": "hello", "version": 8, "host": host})
+        self._say(connected, {"kind": "hello", "version": 9, "host": host})
         rank, left, job = -1, False, Job(0, [])
         while True:
             try:

@@ -147,7 +147,7 @@ def test_the_documents_examples(host: Host) -> None:
     attendance = host.socket.attendance(JOB)
     attendance.start(["h1", "h2"], rooted=True)
     requests: list[Request] = []
-    said: list[dict[str, Any]] = [{"kind": "hello", "version": 8, "host": "h1"}]
+    said: list[dict[str, Any]] = [{"kind": "hello", "version": 9, "host": "h1"}]
     expected = []
     for who, written in EXAMPLES:
         message = json.loads(written) if written[0] == "{" else {"kind": "call"}
@@ -226,7 +226,7 @@ def test_tensors_lie_in_memory_that_both_have(host: Host) -> None:
         ({"kind": "memory", "memory": 4096}, "memory 4096: expected a number, 0 to 4095"),
         (CALL.pack(*SUMMED)[:-1], "expected a JSON object, or a call"),
         (CALL.pack(*SUMMED._replace(kind=DONE)), "expected a JSON object, or a call"),
-        (SUMMED._replace(type=4), "type 4: expected 0 to 3: float32, int32, float32 in 16"),
+        (SUMMED._replace(type=5), "type 5: expected 0 to 4: float32, int32, float32 in 16"),
         (SUMMED._replace(memory=5), "in memory 5: there is none of that number"),
         (SUMMED._replace(elements=1025), "1025 int32 in memory 0: there is 4096 bytes"),
         (SUMMED._replace(elements=(1 << 32) - 1), "in memory 0: there is 4096 bytes"),

@@ -162,8 +162,10 @@ def values_of(entry: JobEntry, rank: int, number: int) -> NDArray[Any]:
     if call.kind == COPY or call.reduction in ("and", "or", "xor"):
         return generator.integers(-(1 << 31), 1 << 31, call.elements).astype(np.int32)
     if call.type == SHORT:
-        return generator.integers(-(1 << 15), 1 << 15, call.elements).astype(np.int32)
-    if call.type in ("int32", MODULO):
+        return generator.integers(-(1 << 15), 1 << 15, call.elements).astype(np.int16)
+    if call.type == MODULO:
+        return generator.integers(-(1 << 7), 1 << 7, call.elements).astype(np.int8)
+    if call.type == "int32":
         limit = 1 << (31 if call.reduction != "sum" else 20)
         values = generator.integers(-limit, limit, call.elements).astype(np.int32)
         great = RankFault(rank, number, RankFaultKind.OVERFLOWS)
@@ -225,7 +227,7 @@ def expected(entry: JobEntry, number: int) -> ExpectedResult | Refusal:
     if first.type in ("int32", MODULO):
         total: NDArray[np.int64] = np.array(given, np.int64).sum(axis=0)
         if first.type == MODULO:
-            return ExpectedResult(first, total.astype(np.int8).astype(np.int32))
+            return ExpectedResult(first, total.astype(np.int8))
         if (total != total.astype(np.int32)).any():
             return Refusal("overflow")
         return ExpectedResult(first, total.astype(np.int32))
@@ -413,7 +415,7 @@ def _same(entry: JobEntry, number: int, one: CallOutcome, other: CallOutcome) ->
         return one.why == other.why
     call = script(entry)[number]
     return (call.kind == SUM and call.target != ALL) or np.array_equal(
-        one.result.view(np.uint32), other.result.view(np.uint32)
+        one.result.view(np.uint8), other.result.view(np.uint8)
     )
 
 
@@ -482,8 +484,8 @@ class _Rank:
                 self._started = True
             case "done":
                 memory, call = self._open.pop(message["call"])
-                values = self._process.memories[memory][: 4 * call.elements]
                 dtype = TYPES[call.type if call.kind == SUM else "int32"]
+                values = self._process.memories[memory][: dtype.itemsize * call.elements]
                 self._history.ends[message["call"]] = CallOutcome(np.array(values).view(dtype))
                 self._memories.append(memory)
             case "failed":
