@@ -19,8 +19,8 @@ from hopsum.simulation.soak.minimise import minimise
 from hopsum.simulation.soak.oracles import Oracle
 from hopsum.simulation.soak.processes import (
     Call,
-    End,
-    Expected,
+    CallOutcome,
+    ExpectedResult,
     Refusal,
     difference,
     expected,
@@ -121,18 +121,18 @@ def test_a_sum_that_overflows_is_refused() -> None:
 def test_differences_are_found() -> None:
     """Of a sum of float32, beyond its bound; of a result where an error is due, and vice versa."""
     due = expected(JOB, 0)
-    assert isinstance(due, Expected)
+    assert isinstance(due, ExpectedResult)
     assert due.bound is not None
     good = due.values.astype(np.float32)
-    assert difference(JOB, 0, 0, End(good)) == ""
+    assert difference(JOB, 0, 0, CallOutcome(good)) == ""
     wrong = good.copy()
     wrong[7] += np.float32(1e-3)
-    assert difference(JOB, 0, 0, End(wrong)) == "1 of 100 elements are wrong"
-    assert "failed: why" in difference(JOB, 0, 0, End(why="why"))
+    assert difference(JOB, 0, 0, CallOutcome(wrong)) == "1 of 100 elements are wrong"
+    assert "failed: why" in difference(JOB, 0, 0, CallOutcome(why="why"))
     refused = replace(JOB, mishaps=(mishap(1, 0, RankFaultKind.NAN),))
-    assert "it has a result" in difference(refused, 0, 0, End(good))
-    assert "not finite was expected" in difference(refused, 0, 0, End(why="other"))
-    assert difference(refused, 0, 0, End(why="only finite values can be summed")) == ""
+    assert "it has a result" in difference(refused, 0, 0, CallOutcome(good))
+    assert "not finite was expected" in difference(refused, 0, 0, CallOutcome(why="other"))
+    assert difference(refused, 0, 0, CallOutcome(why="only finite values can be summed")) == ""
 
 
 @pytest.mark.slow

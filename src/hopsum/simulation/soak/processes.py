@@ -1,8 +1,8 @@
 """Ranks of jobs of kind `process`: what each calls, when, and what it must get.
 
 A rank's calls follow from its job's entry alone: a pattern that is repeated, as in a training, so
-that calls are guessed and in the end taken by flows, with some others among them. Mishaps change
-calls of single ranks. Results are compared with those of numpy.
+that calls are guessed and in the end taken by flows, with some others among them. Faults of ranks
+change single calls. Results are compared with those of numpy.
 """
 
 from __future__ import annotations
