@@ -70,7 +70,9 @@ def test_delegated_calls_fail_as_gloos() -> None:
     ]
     agents.close()
     for found, expected in zip(*printed, strict=True):
-        assert errors_in(found) == errors_in(expected)
+        over_gloo = errors_in(expected)
+        assert "Float" in over_gloo.pop("all_reduce average int64")
+        assert errors_in(found) == over_gloo
     first = errors_in(printed[0][0])
     assert first["reduce_scatter_tensor int16"] == "Invalid scalar type"
     assert "PREMUL_SUM" in first["reduce_scatter factor"]

@@ -28,7 +28,7 @@ class Wire:
 
 @pytest.mark.parametrize(
     ("dtype", "fragments"),
-    [(np.int32, 300), (np.float32, 300 + 1), (np.int16, 150), (np.float16, 150 + 8)],
+    [(np.int32, 300), (np.float32, 300 + 1), (np.int16, 150), (np.float16, 150 + 32)],
 )
 def test_every_fragment_is_counted(dtype: type, fragments: int) -> None:
     network, plan = wire_network(), lone_plan()

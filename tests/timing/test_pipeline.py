@@ -130,7 +130,7 @@ def test_against_packets_followed_one_by_one(
     fragments = -(-elements * data_type.bits // (32 * lanes))
     prologues = 0 if data_type in (DataType.INT32, DataType.INT8) else min(1, fragments)
     if data_type in (DataType.FLOAT16, DataType.BFLOAT16):
-        prologues = -(-min(fragments, plan.in_flight) // 16)
+        prologues = -(-min(fragments, plan.in_flight) // 4)
     links, seconds = packets_one_by_one(network, plan, fragments + prologues, prologues)
     assert prediction.links == links
     assert prediction.seconds == pytest.approx(seconds, rel=0.08)
@@ -181,7 +181,7 @@ def test_narrow_values_take_as_many_packets_fewer(
     bare = LANE_BYTES * plan.lanes
     prologues = 0
     if data_type is not DataType.INT8:
-        prologues = -(-100 // per_lane // 16) if per_lane == 2 else 1
+        prologues = -(-50 // 4) if per_lane == 2 else 1
     assert estimate(network, work).links == {
         link: size + prologues * (fragment[link] - bare) for link, size in words.items()
     }

@@ -187,19 +187,7 @@ def reduce(
             return 0, _without_nans(shared, dtype, reduction if passes else "")
         if modulo or (summed == torch.int32 and reduction != "sum"):
             return 0, None
-        least, most = [each.item() for each in torch.aminmax(shared)]
-        if summed == torch.int32:
-            return max(most, -least), None
-        fault = _fault(shared, least, most, finite=reduction == "sum")
-        if fault is None:
-            return exponent_byte(max(most, -least)), None
-        if not passes:
-            return 0, fault
-        if reduction == "sum":
-            finite = shared.nan_to_num(0.0, 0.0, 0.0)
-            return exponent_byte(finite.abs().max().item()), (PASSED, 0)
-        shared.view(torch.int32)[torch.isnan(shared)] = _NANS[reduction]
-        return 0, None
+        return _magnitude(shared, reduction, passes=passes)
 
     def drain(values: NDArray[Any]) -> None:
         if part.take is None:
@@ -217,6 +205,28 @@ def reduce(
     agent.sum(
         what, part.elements, words, reduction, part.to, fill, drain, then, prepare, narrow=narrow
     )
+
+
+def _magnitude(
+    shared: torch.Tensor, reduction: str, *, passes: bool
+) -> tuple[int, tuple[str, int] | None]:
+    """Return the magnitude and the fault of int32 or float32 values, as calls have them.
+
+    `passes`: values that are not finite are no fault; NaNs become one that is in every extreme.
+    """
+    least, most = [each.item() for each in torch.aminmax(shared)]
+    if shared.dtype == torch.int32:
+        return max(most, -least), None
+    fault = _fault(shared, least, most, finite=reduction == "sum")
+    if fault is None:
+        return exponent_byte(max(most, -least)), None
+    if not passes:
+        return 0, fault
+    if reduction == "sum":
+        finite = shared.nan_to_num(0.0, 0.0, 0.0)
+        return exponent_byte(finite.abs().max().item()), (PASSED, 0)
+    shared.view(torch.int32)[torch.isnan(shared)] = _NANS[reduction]
+    return 0, None
 
 
 def is_narrow(dtype: torch.dtype, elements: int, wire_bits: int | None) -> bool:

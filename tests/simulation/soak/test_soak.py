@@ -111,7 +111,7 @@ def test_an_entry_that_stays_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_a_finished_job_without_sums_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "hopsum.simulation.soak.ledger._NotedTensors.take_result", RandomTensors.take_result
+        "hopsum.simulation.soak.ledger._RecordedTensors.take_result", RandomTensors.take_result
     )
     small = replace(JOB, workers=("h1",), elements=2, rounds=1)
     result = run_one(FaultSchedule(1, NETWORK, (small,)), make_data_plane())
