@@ -65,10 +65,23 @@ def _lines(results: Path) -> Iterator[str]:
         "PyTorch, a training step of a CNN with 5 million parameters, 8 ranks at 50 Mbit/s",
         f"{step['times_gloo']:.1f} times as fast as over gloo",
     )
+    hooked = _only(rows("torch-steps"), training="cnn_compressed", ranks=8, backend="switches")
+    yield _line(
+        "the same, gradients in 16 bits by `compress_hook`",
+        f"{hooked['times_gloo']:.1f} times as fast as over gloo in 32",
+    )
+    half, byte = (
+        _only(rows("torch-types"), type=name, backend="switches") for name in ("bfloat16", "int8")
+    )
+    yield _line(
+        "PyTorch, all-reduce of 16 MB of bfloat16, or int8, 8 ranks at 50 Mbit/s",
+        f"{half['times_gloo']:.2f}, or {byte['times_gloo']:.2f}, times as fast as over gloo; error "
+        f"of bfloat16 {half['of_gloos_error']:.2f} of gloo's",
+    )
     roots = rows("torch-roots")
     step = _only(roots, training="fsdp_gpt", hosts=2, link_rate=50e6, trees="at the ranks")
     yield _line(
-        "the same, FSDP of a small GPT, two ranks on each of two hosts at 50 Mbit/s",
+        "PyTorch, a step of a small GPT with FSDP, two ranks on each of two hosts at 50 Mbit/s",
         f"{step['times_gloo']:.1f} times as fast as over gloo",
     )
     jobs = _only(rows("job-completion-mininet"), job="mean")
