@@ -51,7 +51,7 @@ def name_of(server: socket.socket) -> str:
 def answer_sums(server: socket.socket) -> None:
     """Be an agent that says at once that sums are over; an invalid message after a barrier."""
     agent, _ = server.accept()
-    agent.send(json.dumps({"kind": "hello", "version": 8, "host": "h1"}).encode())
+    agent.send(json.dumps({"kind": "hello", "version": 9, "host": "h1"}).encode())
     agent.send(json.dumps({"kind": "started", "ranks": ["h1"], "rooted": False}).encode())
     while (packet := agent.recv(1 << 17)) and packet != b'{"kind": "leave"}':
         if packet[0] == packets.SUM:
@@ -202,7 +202,7 @@ def test_an_invalid_message_ends_all_calls(server: socket.socket) -> None:
     assert agent.turns.until(lambda: len(ends) == 1, SECONDS)
     assert isinstance(ends[0], GroupLost)
     assert "the agent of h1 sent b'" in str(ends[0])
-    assert "expected a message as agents of version 8 send" in str(ends[0])
+    assert "expected a message as agents of version 9 send" in str(ends[0])
     agent.turns.thread.join(SECONDS)
     assert not agent.turns.thread.is_alive()
     thread.join(SECONDS)
@@ -216,10 +216,10 @@ def test_connecting_without_a_listener() -> None:
 def test_an_agent_of_another_version_is_reported(server: socket.socket) -> None:
     def be_agent() -> None:
         agent, _ = server.accept()
-        agent.send(json.dumps({"kind": "hello", "version": 9, "host": "h1"}).encode())
+        agent.send(json.dumps({"kind": "hello", "version": 10, "host": "h1"}).encode())
 
     threading.Thread(target=be_agent).start()
-    with pytest.raises(HopsumError, match="it speaks version 9 and hopsum_torch 8; install"):
+    with pytest.raises(HopsumError, match="it speaks version 10 and hopsum_torch 9; install"):
         connect(name_of(server))
 
 
@@ -240,7 +240,7 @@ def test_tensors_are_not_given_to_another_users_process() -> None:
 def test_a_job_that_does_not_begin_in_time(server: socket.socket) -> None:
     def be_agent() -> None:
         agent, _ = server.accept()
-        agent.send(json.dumps({"kind": "hello", "version": 8, "host": "h1"}).encode())
+        agent.send(json.dumps({"kind": "hello", "version": 9, "host": "h1"}).encode())
         done.wait(SECONDS)
 
     done = threading.Event()
