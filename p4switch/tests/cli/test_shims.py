@@ -61,11 +61,7 @@ def test_the_package_p4_has_p4langs_messages(folder: Path) -> None:
         "request.action = p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT\n"
         "print(len(request.SerializeToString()), p4runtime_pb2_grpc.P4RuntimeStub.__name__)\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(folder / "python")}
-    shown = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
-    )
-    assert shown.stdout == "22 Stub\n"
+    assert printed_beside_shims(code, folder) == "22 Stub\n"
 
 
 def test_the_modules_that_p4_utils_imports(folder: Path) -> None:
@@ -83,11 +79,15 @@ def test_the_modules_that_p4_utils_imports(folder: Path) -> None:
         "print(SimplePreLAG.McOperationErrorCode._VALUES_TO_NAMES[2],\n"
         "      utils.thrift_connect.__name__, MirroringSessionConfig(port=5).port)\n"
     )
+    assert printed_beside_shims(code, folder) == "INVALID_MGID thrift_connect 5\n"
+
+
+def printed_beside_shims(code: str, folder: Path) -> str:
+    """Run Python with the shims' modules; return what it prints."""
     environment = {**os.environ, "PYTHONPATH": str(folder / "python")}
-    shown = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
-    )
-    assert shown.stdout == "INVALID_MGID thrift_connect 5\n"
+    ).stdout
 
 
 def test_a_real_bmv2_is_not_overwritten(tmp_path: Path) -> None:

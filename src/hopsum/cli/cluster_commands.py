@@ -99,7 +99,7 @@ ReplanEveryOption = Annotated[
     typer.Option(
         min=0,
         max=MOST_TENSORS,
-        help="Reconsider a job's plan after so many iterations; 0: only if links change.",
+        help="Iterations between two looks at a job's plan; 0: look only when links change.",
     ),
 ]
 

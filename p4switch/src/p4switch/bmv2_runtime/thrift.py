@@ -164,7 +164,10 @@ class ThriftServer:
 
 
 def connect(port: int, host: str, seconds: float | None = None) -> Any:
-    """Return a transport to a Thrift server, whose answers may take so long. Raises ThriftError."""
+    """Return an open transport to a Thrift server. Raises ThriftError.
+
+    `seconds`: timeout of each answer; None: none.
+    """
     definitions()
     from thriftpy2.transport import TBufferedTransport, TSocket, TTransportException
 
