@@ -86,16 +86,15 @@ class Notifications:
                 return
             client.settimeout(SECONDS)
             try:
-                client.sendall(GREETING.pack(MAGIC, PUB, 0))
                 greeting = client.recv(GREETING.size, socket.MSG_WAITALL)
+                if greeting != GREETING.pack(MAGIC, SUB, 0):
+                    raise OSError
+                with self._lock:  # Who has our greeting gets what is published from then on.
+                    client.sendall(GREETING.pack(MAGIC, PUB, 0))
+                    self._subscribers.append(client)
             except OSError:
-                greeting = b""
-            if greeting != GREETING.pack(MAGIC, SUB, 0):
                 log.warning("notifications: a client is no subscriber; it is disconnected")
                 client.close()
-                continue
-            with self._lock:
-                self._subscribers.append(client)
 
     def publish(self, program: Program, digests: Sequence[Digest]) -> None:
         """Send digests to the subscribers, those of a type in one message."""
