@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import secrets
 import socket
 import threading
@@ -223,18 +224,43 @@ def test_an_agent_of_another_version_is_reported(server: socket.socket) -> None:
         connect(name_of(server))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to act as another user")
-def test_tensors_are_not_given_to_another_users_process() -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as other_users:
-        other_users.bind(f"\0hopsum-test-{secrets.token_hex(6)}")
+@pytest.fixture
+def anothers() -> Any:
+    """A socket at which another user's process listens."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to act as another user")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(f"\0hopsum-test-{secrets.token_hex(6)}")
         # The kernel reports the user that called listen().
         os.seteuid(12345)
         try:
-            other_users.listen()
+            listening.listen()
         finally:
             os.seteuid(0)
-        with pytest.raises(HopsumError, match=rf"process {os.getpid()} of user 12345 listens"):
-            connect(name_of(other_users))
+        yield listening
+
+
+def test_tensors_are_not_given_to_another_users_process(anothers: socket.socket) -> None:
+    with pytest.raises(HopsumError, match=rf"process {os.getpid()} of user 12345 listens"):
+        connect(name_of(anothers))
+
+
+def test_tensors_are_given_to_the_account_that_agents_run_as(
+    anothers: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As docs/how-to/several-machines.md starts them; only root can make accounts."""
+
+    def be_agent() -> None:
+        agent, _ = anothers.accept()
+        agent.send(json.dumps({"kind": "hello", "version": 9, "host": "h1"}).encode())
+
+    account = pwd.struct_passwd(("hopsum", "x", 12345, 12345, "", "/", "/bin/false"))
+    monkeypatch.setattr(pwd, "getpwnam", {"hopsum": account}.__getitem__)
+    threading.Thread(target=be_agent, daemon=True).start()
+    agent = connect(name_of(anothers))
+    assert agent is not None
+    assert agent.host == "h1"
+    agent.close()
 
 
 def test_a_job_that_does_not_begin_in_time(server: socket.socket) -> None:

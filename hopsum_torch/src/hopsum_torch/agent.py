@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import pwd
 import re
 import select
 import socket
@@ -25,6 +26,8 @@ from hopsum_torch.turns import Turns
 
 NAME = "@hopsum-agent"
 """Default address of a host's agent, overridden by HOPSUM_AGENT; `@`: an abstract name."""
+ACCOUNT = "hopsum"
+"""Account of the machine that agents may run as (docs/how-to/several-machines.md)."""
 VERSION = 9
 MESSAGE_BYTES = 1 << 17
 HELLO_SECONDS = 10.0
@@ -471,14 +474,18 @@ def connect(name: str | None = None) -> AgentClient | None:
 
 
 def _check_user(connected: socket.socket, name: str) -> None:
-    """Raise HopsumError if the listening process is neither root's nor this user's.
+    """Raise HopsumError if the listening process is none of root, ACCOUNT and this user.
 
-    Any user can take an abstract name first.
+    Any user can take an abstract name first, but only root can make accounts.
     """
     data = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     process, user, _ = _CREDENTIALS.unpack(data)
-    if user not in (0, os.geteuid()):
+    trusted = {0, os.geteuid()}
+    with contextlib.suppress(KeyError):
+        trusted.add(pwd.getpwnam(ACCOUNT).pw_uid)
+    if user not in trusted:
         raise HopsumError(
             f"agent at {name}: process {process} of user {user} listens there; expected an agent "
-            "of root or of this user: end that process, or set HOPSUM_AGENT"
+            f"of root, of the account {ACCOUNT} or of this user: end that process, or set "
+            "HOPSUM_AGENT"
         )
