@@ -14,7 +14,7 @@ from hopsum.protocol import hopsum_pb2_grpc as pb_grpc
 from hopsum.simulation.events import EventQueue
 from hopsum.simulation.loop import run_virtual
 from hopsum.simulation.rpc import CONNECT_SECONDS, Exchange, Server, as_channel, as_server
-from hopsum.simulation.wire import RETRANSMISSION_SECONDS, WireOptions
+from hopsum.simulation.wire import RETRANSMISSION_SECONDS, Way, WireOptions
 
 OPTIONS = WireOptions(latency=0.01, jitter=0.0)
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
@@ -267,3 +267,24 @@ def test_lost_packets_are_delays_that_repeat() -> None:
     one, other = run(test, options), run(test, options)
     assert one.lines == other.lines
     assert one.queue.now == other.queue.now > 20 * RETRANSMISSION_SECONDS
+
+
+def test_bytes_take_time_and_keep_their_order_through_a_partition() -> None:
+    queue = EventQueue()
+    way = Way(queue, WireOptions(latency=0.5, jitter=0.0, seconds_a_byte=0.25))
+    arrived: list[tuple[str, float]] = []
+
+    def send(name: str, size: int) -> None:
+        way.send(lambda: arrived.append((name, queue.now)), size)
+
+    send("long", 8)
+    send("short", 0)
+    while queue.run():
+        pass
+    assert arrived == [("long", 2.5), ("short", 2.5)]
+    way.part()
+    send("held", 4)
+    way.join()
+    while queue.run():
+        pass
+    assert arrived[2:] == [("held", 4.0)]

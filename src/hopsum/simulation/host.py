@@ -1,15 +1,14 @@
 """A host of the virtual world: the real agent, with an environment in virtual time.
 
 Operations are executed immediately, without advancing the clock. Schedules use
-`hopsum.simulation.stream`, whose frames cross the world's links. Coordination messages use an
-abstract model of TCP (`FrameTimes`).
+`hopsum.simulation.stream`, whose frames cross the world's links. Coordination messages do not
+(`hopsum.simulation.coordination`).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from math import inf, nextafter
 from socket import socket
 from typing import Any
@@ -17,12 +16,6 @@ from typing import Any
 import numpy as np
 
 from hopsum.collectives.execution import Execution
-from hopsum.coordination.encoding import framed
-from hopsum.coordination.events import Event
-from hopsum.coordination.failure import CoordinationError
-from hopsum.coordination.messages import Frame
-from hopsum.coordination.operators import Operator
-from hopsum.coordination.participant import Participant
 from hopsum.coordination.reduction import ExternalAnd
 from hopsum.coordination.tree import CoordinationTree
 from hopsum.host_agent.io.tcp_collective import no_progress
@@ -36,8 +29,8 @@ from hopsum.host_agent.task import task_from
 from hopsum.host_agent.timeout import earliest
 from hopsum.host_agent.workload import ExpectedSums
 from hopsum.network.model import Network
-from hopsum.network.paths import PlainRoutes
 from hopsum.protocol.wire import Address
+from hopsum.simulation.coordination import Group, VirtualCoordination
 from hopsum.simulation.flows import VirtualPort
 from hopsum.simulation.processes import ProcessDoor
 from hopsum.simulation.stream import BASE_PORT, PROTOCOL, RECEIVE_BUFFER, TCP_PROTOCOL, StreamMember
@@ -46,8 +39,6 @@ from hopsum.simulation.world import FlowAgent, Frames, World
 GRADIENT_SECONDS = 1e-4
 """Seconds between two gradients of a step that become ready at one worker."""
 NO_FRAMES = np.empty((0, 0), np.uint8)
-TCP_HEADERS = 66
-"""Ethernet, IPv4 and TCP with timestamps, bytes."""
 _PORTS = 1 << 16
 
 
@@ -436,185 +427,3 @@ class StreamTransport:
     def close(self) -> None:
         """Close: start nothing more, but retransmit sent data until it has arrived."""
         self.stream.abort()
-
-
-class Group:
-    """The processes of one coordination, and their message channels."""
-
-    def __init__(self, world: World, tree: CoordinationTree) -> None:
-        self.tree = tree
-        self.members: dict[int, VirtualCoordination] = {}
-        self._queue = world.queue
-        self._times = FrameTimes(world.network, tree.names)
-
-    def say(self, frame: Frame) -> None:
-        """Schedule the arrival of a frame; it is dropped if its receiver does not exist then."""
-
-        def arrive() -> None:
-            if (target := self.members.get(frame.target)) is not None:
-                target.receive(frame)
-
-        self._queue.at(self._times.arrival(frame, self._queue.now), arrive)
-
-    def close(self, rank: int) -> None:
-        """End the connections of a process, which shows its neighbours that it is gone."""
-        self.members.pop(rank, None)
-        for peer in (self.tree.parents[rank], *self.tree.children[rank]):
-            if peer >= 0:
-                arrival = self._queue.now + self._times.latency(rank, peer)
-                self._queue.at(arrival, partial(self._disconnect, peer, rank))
-
-    def _disconnect(self, rank: int, peer: int) -> None:
-        if (member := self.members.get(rank)) is not None:
-            member.disconnected(peer)
-
-
-class VirtualCoordination:
-    """A `Coordination`: process `rank` of a group, on a virtual host."""
-
-    def __init__(
-        self, host: VirtualHost, group: Group, rank: int, reduction: ExternalAnd | None
-    ) -> None:
-        self._host = host
-        self._group = group
-        self._rank = rank
-        self._reduction = reduction
-        self._participant = Participant(group.tree, rank, rank + 1, host.now, reduction=reduction)
-        self._going = self._closed = False
-        group.members[rank] = self
-
-    def _speak(self) -> None:
-        if self._going:
-            for frame in self._participant.take_output():
-                self._group.say(frame)
-
-    def _check(self) -> None:
-        if self._participant.failure is not None:
-            raise self._participant.failure
-        if self._closed and not self._participant.done:
-            raise CoordinationError(
-                f"process {self._participant.name}: its coordination has been closed"
-            )
-
-    def start(self) -> None:
-        """Send its messages from now on."""
-        self._going = True
-        self._speak()
-
-    def begin_iteration(self, number: int) -> None:
-        """Publish the number of the iteration that begins."""
-        self._check()
-        self._participant.begin_iteration(number, self._host.now)
-        self._speak()
-
-    def ready(self, operator: Operator, /) -> None:
-        """Request an operator."""
-        self._check()
-        self._participant.ready(operator, self._host.now)
-        self._speak()
-
-    def end_iteration(self) -> None:
-        """Request no more operators of this iteration."""
-        self._check()
-        self._participant.end_iteration(self._host.now)
-        self._speak()
-
-    def combined(self, words: Sequence[int]) -> None:
-        """Process a vector that was combined elsewhere."""
-        self._check()
-        assert self._reduction is not None
-        self._reduction.completed(words)
-        self._participant.advance(self._host.now)
-        self._speak()
-        self._host.wake()
-
-    def leave(self) -> None:
-        """Leave."""
-        self._check()
-        self._participant.leave(self._host.now)
-        self._speak()
-
-    def events(self) -> Sequence[Event]:
-        """Return and clear the events."""
-        events = self._participant.take_events()
-        if not events:
-            self._check()
-        return events
-
-    @property
-    def done(self) -> bool:
-        """Return whether all processes have left."""
-        return self._participant.done
-
-    def close(self) -> None:
-        """Close; a process that has not left is lost to the others."""
-        if not self._closed:
-            self._speak()
-            self._closed = True
-            if not self._participant.done:
-                self._group.close(self._rank)
-
-    def receive(self, frame: Frame) -> None:
-        """Process a frame of another process."""
-        self._participant.receive(frame, self._host.now)
-        self._speak()
-        self._host.go_on()
-
-    def disconnected(self, rank: int) -> None:
-        """Note that a neighbour's connection has ended."""
-        self._participant.disconnected(rank, "it closed its connection", self._host.now)
-        self._speak()
-        self._host.go_on()
-
-    def tick(self, now: float) -> None:
-        """Run due timers."""
-        due = self._participant.deadline
-        if due is not None and due <= now:
-            self._participant.tick(now)
-            self._speak()
-
-    @property
-    def deadline(self) -> float | None:
-        """Return the participant's deadline."""
-        return self._participant.deadline
-
-
-class FrameTimes:
-    """Arrival times of frames between processes over TCP: store and forward on idle links.
-
-    Frames from one process to another keep their order. Their load on links is not modelled: it is
-    a few hundred bytes per step.
-    """
-
-    def __init__(self, network: Network, hosts: Sequence[str]) -> None:
-        self._network = network
-        self._routes = PlainRoutes(network)
-        self._hosts = hosts
-        self._ways: dict[tuple[int, int], tuple[float, float]] = {}
-        self._last: dict[tuple[int, int], float] = {}
-
-    def arrival(self, frame: Frame, now: float) -> float:
-        """Return the arrival time of a frame that is sent now."""
-        ends = frame.source, frame.target
-        latency, seconds_a_byte = self._way(*ends)
-        arrival = now + latency + (TCP_HEADERS + len(framed(frame))) * seconds_a_byte
-        self._last[ends] = max(arrival, self._last.get(ends, 0.0))
-        return self._last[ends]
-
-    def latency(self, source: int, target: int) -> float:
-        """Return the seconds that a bit takes from one process to another."""
-        return self._way(source, target)[0]
-
-    def _way(self, source: int, target: int) -> tuple[float, float]:
-        """Return the latency and the seconds per byte."""
-        if (source, target) not in self._ways:
-            node, end = self._hosts[source], self._hosts[target]
-            hops = self._routes.next_hops(end)
-            latency = seconds_a_byte = 0.0
-            while node != end:
-                link = self._network.link(node, hops[node])
-                latency += link.latency
-                seconds_a_byte += 8 / link.bandwidth if link.bandwidth else 0.0
-                node = hops[node]
-            self._ways[source, target] = latency, seconds_a_byte
-        return self._ways[source, target]

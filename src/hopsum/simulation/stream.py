@@ -20,6 +20,7 @@ from hopsum.host_agent.io.tcp_collective import PROGRESS_SECONDS
 from hopsum.host_agent.timeout import earliest
 from hopsum.network.model import Network
 from hopsum.protocol.wire import ETHERNET_BYTES, ETHERTYPE_IPV4, IPV4_BYTES, Address, ipv4_checksum
+from hopsum.simulation.wire import RETRANSMISSION_SECONDS
 from hopsum.timing.tcp_segments import SEGMENT_BYTES
 
 Frames = NDArray[np.uint8]
@@ -41,7 +42,6 @@ RECEIVE_SECONDS = 0.064
 """The same on hosts in Mininet, where a third of the buffer is the kernel's overhead."""
 LEAST_BUFFER = 40_000
 DELAYED_ACK = 0.04
-MIN_TIMEOUT = 0.2
 MAX_TIMEOUT = 60.0
 _SEQUENCE = ETHERNET_BYTES + IPV4_BYTES + 4
 _SOURCE_PORT = ETHERNET_BYTES + IPV4_BYTES
@@ -197,7 +197,7 @@ class Sender:
         else:
             self._rttvar += (abs(self._srtt - rtt) - self._rttvar) / 4
             self._srtt += (rtt - self._srtt) / 8
-        self._timeout = min(max(self._srtt + 4 * self._rttvar, MIN_TIMEOUT), MAX_TIMEOUT)
+        self._timeout = min(max(self._srtt + 4 * self._rttvar, RETRANSMISSION_SECONDS), MAX_TIMEOUT)
 
     def _again(self) -> list[tuple[int, bytes]]:
         sequence = min(self._segments)

@@ -21,38 +21,43 @@ RETRANSMISSION_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class WireOptions:
-    """`latency`: one-way seconds; `jitter`: random extra. `loss`: probability per message."""
+    """`latency`: one-way seconds; `jitter`: random extra. `loss`: probability per message.
+
+    `seconds_a_byte`: of all links, each of which stores messages and forwards them.
+    """
 
     latency: float = 0.0005
     jitter: float = 0.0001
     loss: float = 0.0
+    seconds_a_byte: float = 0.0
 
 
 class Way:
     """One direction between two processes."""
 
-    def __init__(self, queue: EventQueue, options: WireOptions, rng: random.Random) -> None:
+    def __init__(self, queue: EventQueue, options: WireOptions, seed: str = "") -> None:
         self._queue = queue
         self._options = options
-        self._rng = rng
+        self._rng = random.Random(seed)
         self._last = 0.0
-        self._held: list[Action] | None = None
+        self._held: list[tuple[Action, int]] | None = None
 
-    def send(self, arrive: Action) -> None:
-        """Deliver something later, after all that was sent before."""
+    def send(self, arrive: Action, size: int = 0) -> None:
+        """Deliver something of `size` bytes later, after all that was sent before."""
         if self._held is not None:
-            self._held.append(arrive)
+            self._held.append((arrive, size))
             return
         options = self._options
         delay = options.latency + options.jitter * self._rng.random()
         while options.loss and self._rng.random() < options.loss:
             delay += RETRANSMISSION_SECONDS
-        self._last = max(self._last, self._queue.now + delay)
-        self._queue.at(self._last, lambda: self._arrive(arrive))
+        arrival = self._queue.now + delay + size * options.seconds_a_byte
+        self._last = max(self._last, arrival)
+        self._queue.at(self._last, lambda: self._arrive(arrive, size))
 
-    def _arrive(self, arrive: Action) -> None:
+    def _arrive(self, arrive: Action, size: int) -> None:
         if self._held is not None:
-            self._held.append(arrive)
+            self._held.append((arrive, size))
         else:
             arrive()
 
@@ -63,8 +68,8 @@ class Way:
     def join(self) -> None:
         """Retransmit what has not arrived."""
         held, self._held = self._held, None
-        for arrive in held or ():
-            self.send(arrive)
+        for arrive, size in held or ():
+            self.send(arrive, size)
 
     @property
     def parted(self) -> bool:
@@ -76,8 +81,8 @@ class Wire:
     """Both directions between a client and a server."""
 
     def __init__(self, queue: EventQueue, options: WireOptions, seed: str) -> None:
-        self.up = Way(queue, options, random.Random(f"{seed}/up"))
-        self.down = Way(queue, options, random.Random(f"{seed}/down"))
+        self.up = Way(queue, options, f"{seed}/up")
+        self.down = Way(queue, options, f"{seed}/down")
 
     def part(self) -> None:
         """Begin a partition: nothing arrives, and neither end gets an error."""
