@@ -14,6 +14,7 @@ from hopsum.coordination.messages import Result, Vector
 from hopsum.coordination.operators import NO_MORE, BitVector, OrderTable
 from hopsum.coordination.reduction import AndAllReduce, ExternalAnd, RingAnd, TreeAnd
 from hopsum.coordination.tree import balanced_tree
+from hopsum_torch.agreement import from_tagged_words, tagged_words
 from tests.coordination.test_negotiation import (
     all_started,
     begin,
@@ -24,6 +25,16 @@ from tests.coordination.test_negotiation import (
 )
 from tests.support.coordination_world import OPTIONS, operator, random_tree
 from tests.support.virtual_group import Costs, VirtualGroup
+
+
+@given(st.integers(1, 100), st.integers(0, (1 << 31) - 1), st.data())
+def test_pytorch_has_the_same_layout(length: int, iteration: int, data: st.DataObject) -> None:
+    bits = data.draw(st.integers(0, (1 << length) - 1))
+    words = tagged_words(length, bits, iteration)
+    vector = BitVector(length, bits, iteration)
+    assert tuple(int(word) & 0xFFFFFFFF for word in words) == vector.tagged_words
+    assert from_tagged_words(words) == bits
+    assert BitVector.from_tagged_words(length, words.tolist()) == vector
 
 
 @given(st.integers(0, 100), st.data())

@@ -13,7 +13,10 @@ from tests.support.paths import ROOT
 
 EXAMPLES = ROOT / "examples"
 TESTED_ELSEWHERE = dict.fromkeys(
-    ("accelerate_text", "ddp_cnn", "fsdp_gpt", "lightning_cnn", "two_trainings"),
+    (
+        *("accelerate_text", "ddp_cnn", "fsdp_gpt", "lightning_cnn", "ordered_experts"),
+        "two_trainings",
+    ),
     "tests/mininet_topos/test_torch_examples.py",
 )
 """Those that need torch, by the test that runs them."""

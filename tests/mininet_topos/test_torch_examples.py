@@ -67,6 +67,27 @@ def test_an_example_trains_as_with_gloo(example: str, more: list[str], tmp_path:
 
 
 @pytest.mark.long
+def test_ordered_gradients_train_as_with_gloo(tmp_path: Path) -> None:
+    """By the command that the example's README has."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    readme = (ROOT / "examples/ordered_experts/README.md").read_text()
+    [line] = [line for line in readme.splitlines() if line.startswith("hopsum torchrun")]
+    _, torchrun, *words = shlex.split(line)
+    options = ["--json", "--link-rate", "50Mbit", "--compare-gloo", "steps.png"]
+    printed = run_when_free(tmp_path, [str(HOPSUM), torchrun, *options, *words])
+    losses = [float(each) for each in re.findall(r"loss ([\d.]+), [\d.]+ ms a step", printed)]
+    through_switches, over_gloo = losses[: len(losses) // 2], losses[len(losses) // 2 :]
+    assert len(through_switches) == 4
+    assert through_switches == pytest.approx(over_gloo, rel=0.01)
+    assert over_gloo[-1] < 0.3 * over_gloo[0]
+    measured = json.loads(printed[printed.index("\n{") :])
+    assert measured["errors"] == measured["gloo"]["errors"] == []
+    # Of each rank, the gradients of 70,000 parameters in four epochs of 15 steps.
+    assert 60 * 4 * 70_000 < measured["in_switches"] <= measured["sent"]
+    assert measured["gloo"]["in_switches"] == 0
+
+
+@pytest.mark.long
 @pytest.mark.skipif(not FRAMEWORKS.exists(), reason="needs Accelerate, Lightning: make frameworks")
 @pytest.mark.parametrize(
     "script", ["accelerate_text/train", "lightning_cnn/trainer", "lightning_cnn/fabric"]
