@@ -127,6 +127,10 @@ BENCHMARKS: dict[str, tuple[bool, Measure]] = {
         True,
         lambda *_: _joined(map(torch_figures.steps, torch_figures.ROOT_CASES)),
     ),
+    "torch-ordered": (
+        True,
+        lambda *_: _joined(map(torch_figures.ordered, torch_figures.ORDERED_CASES)),
+    ),
     "torch-cpu": (True, lambda *_: torch_figures.processor_time()),
     "torch-sharded": (True, measure_sharded),
     "torch-groups": (True, lambda *_: torch_figures.sub_groups()),

@@ -21,12 +21,14 @@ from typing import Any
 from benchmarks.report import Rows
 from benchmarks.torch_names import (
     ALONE,
+    BUCKETS,
     CLUSTER,
     CPU,
     FIGURES,
     GLOO,
     LOOPBACK,
     NAMESPACES,
+    ORDERED,
     PROCESSES,
     RANK,
     SMALL,
@@ -240,12 +242,32 @@ ROOT_CASES = (
 """Four ranks, one or two a host: those of the latter have their trees at the ranks anyway."""
 
 
+ORDERED_CASES = (
+    *(
+        StepCase(f"ordered:{order}", "star:4", 4, 50e6, 15)
+        for order in ("same", "reversed", "rotated", "routed")
+    ),
+    StepCase("ordered:cnn", "star:4", 4, 50e6, 5),
+)
+"""With and without ordered gradients: experts in orders of `benchmarks.torch_rank`, whose
+back-propagation takes about as long as their gradients on the links, and a chain of layers."""
+
+
 def _roots(rooted: bool) -> str:
     return "at the ranks" if rooted else "at a server"
 
 
 def steps(case: StepCase) -> Rows:
     """Measure steps whose communication overlaps with back-propagation."""
+    return step_rows(case, _steps(case))
+
+
+def ordered(case: StepCase) -> Rows:
+    """Measure steps with ordered gradients beside those with DDP's static buckets."""
+    return ordered_rows(case, _steps(case))
+
+
+def _steps(case: StepCase) -> dict[str, list[float]]:
     prepared = _prepared(case.topology, case.workers, case.link_rate)
 
     async def run(running: RunningCluster, emulation: Emulation) -> dict[str, list[float]]:
@@ -261,7 +283,7 @@ def steps(case: StepCase) -> Rows:
             rooted=case.rooted,
         )
 
-    return step_rows(case, with_cluster(prepared, run))
+    return with_cluster(prepared, run)
 
 
 def step_rows(case: StepCase, found: Mapping[str, Sequence[float]]) -> Rows:
@@ -285,6 +307,32 @@ def step_rows(case: StepCase, found: Mapping[str, Sequence[float]]) -> Rows:
         }
         for name in (GLOO, SWITCHES)
     ]
+
+
+def ordered_rows(case: StepCase, found: Mapping[str, Sequence[float]]) -> Rows:
+    """Return a row per backend and way: milliseconds, and the speed-up over DDP's buckets."""
+    rows = []
+    for name in (GLOO, SWITCHES):
+        buckets = median(found[f"{name}, {BUCKETS}"])
+        for way in (BUCKETS, ORDERED):
+            taken = found[f"{name}, {way}"]
+            rows.append(
+                {
+                    "training": case.training.removeprefix("ordered:"),
+                    "topology": case.topology,
+                    "ranks": case.workers * case.ranks_per_host,
+                    "link_rate": case.link_rate,
+                    "backend": name,
+                    "gradients": way,
+                    "steps": len(taken),
+                    "milliseconds": round(median(taken), 1),
+                    "best": round(min(taken), 1),
+                    "without_communication": round(median(found[ALONE]), 1),
+                    "times_buckets": round(buckets / median(taken), 2),
+                    "load": round(os.getloadavg()[0], 1),
+                }
+            )
+    return rows
 
 
 def processor_time(repeats: int = 3) -> Rows:

@@ -10,6 +10,8 @@ TYPES = {"bfloat16": 16, "float16": 16, "float32": 32, "int8": 8, "uint8": 8}
 """PyTorch's types that are compared, and the bits that a value takes in packets by default."""
 LOOPBACK, CLUSTER = "loopback", "cluster"
 """Where operations are tested."""
+BUCKETS, ORDERED = "DDP's buckets", "ordered"
+"""How gradients are reduced: by DistributedDataParallel, or by OrderedGradients."""
 ALONE = "alone"
 """Steps without communication."""
 WAKE_UP, CPU = "wake-up", "CPU"

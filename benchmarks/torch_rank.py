@@ -1,7 +1,8 @@
 """One rank of a measurement of PyTorch's collectives, through the switches and over gloo.
 
 python -m benchmarks.torch_rank KIND REPEATS, by torchrun. KIND: latency, cpu, sharded, groups,
-types or a training: cnn, cnn_compressed (over gloo it is not), fsdp_gpt, fsdp_gpt_bfloat16. Both
+types, a training: cnn, cnn_compressed (over gloo it is not), fsdp_gpt, fsdp_gpt_bfloat16, or
+ordered:MODEL with and without ordered gradients: of cnn, or experts in an order (ORDERS). Both
 backends are in one process and take turns. Rank 0 prints `figures` and a JSON object.
 """
 
@@ -12,6 +13,7 @@ import importlib.util
 import itertools
 import json
 import os
+import random
 import socket
 import sys
 import time
@@ -33,10 +35,12 @@ from torch.nn.parallel import DistributedDataParallel
 import hopsum_torch
 from benchmarks.torch_names import (
     ALONE,
+    BUCKETS,
     CPU,
     FIGURES,
     GLOO,
     NAMESPACES,
+    ORDERED,
     PROCESSES,
     RANK,
     SMALL,
@@ -45,6 +49,7 @@ from benchmarks.torch_names import (
     TYPES,
     WAKE_UP,
 )
+from hopsum_torch.ordered import OrderedGradients
 
 CALLS = 100
 """Calls of each kind per turn, for latency."""
@@ -62,6 +67,11 @@ TYPED_BYTES = 16_000_000
 """Size of the tensors whose types are compared."""
 GRADIENTS, BETWEEN, IMAGES = 5, 3, 12
 """Gradients whose sums' errors are measured, steps from one to the next, and a rank's images."""
+EXPERTS, WIDTH, EXPERT_SECONDS, ROUTED = 8, 256, 0.04, 2
+"""Experts, their width, the time of one's back-propagation, and how many a rank uses if routed."""
+ORDERS = ("same", "reversed", "rotated", "routed")
+"""In which ranks use experts: all the same one; every other rank the reverse; each begins with
+another; each uses random ones of them in each step."""
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 Groups = dict[str, dist.ProcessGroup]
@@ -255,6 +265,99 @@ def steps(kind: str, found: Groups, repeats: int) -> dict[str, Any]:
     return taken
 
 
+class _Pause(torch.autograd.Function):
+    """Values as they are; back-propagation takes as long as an expert's on a processor apart."""
+
+    @staticmethod
+    def forward(context: Any, values: torch.Tensor) -> torch.Tensor:
+        return values.clone()
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> torch.Tensor:
+        time.sleep(EXPERT_SECONDS)
+        return gradient
+
+
+class Experts(nn.Module):
+    """Layers beside each other, used in one of ORDERS.
+
+    Their time is slept, as ranks would otherwise share this machine's cores and wait for each other
+    there.
+    """
+
+    def __init__(self, order: str, rank: int, ranks: int) -> None:
+        super().__init__()
+        self._experts = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(EXPERTS))
+        self._order = order
+        self._random = random.Random(rank)
+        first = rank * EXPERTS // ranks
+        self._usual = {
+            "reversed": [*range(EXPERTS)][:: -1 if rank % 2 else 1],
+            "rotated": [*range(first, EXPERTS), *range(first)],
+        }.get(order, [*range(EXPERTS)])
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the sum of all used experts' values."""
+        chosen = self._usual
+        if self._order == "routed":
+            chosen = self._random.sample(chosen, ROUTED)
+        return torch.stack([_Pause.apply(self._experts[each](values)) for each in chosen]).sum(0)
+
+
+class OrderedSteps:
+    """Steps of a training whose gradients are `ordered`, or in DDP's buckets; of one expert each.
+
+    Without a `group` they are not reduced.
+    """
+
+    def __init__(self, kind: str, group: dist.ProcessGroup | None, *, ordered: bool) -> None:
+        torch.manual_seed(1)
+        self._inputs = torch.randn(BATCH, 1, 8, 8) if kind == "cnn" else torch.randn(BATCH, WIDTH)
+        ranks = (dist.get_rank(), dist.get_world_size())
+        self._model: Any = cnn() if kind == "cnn" else Experts(kind, *ranks)
+        self._optimizer = torch.optim.SGD(self._model.parameters(), lr=0.001)
+        self._ordered = None
+        if group is not None and ordered:
+            self._ordered = OrderedGradients(self._model, group)
+        elif group is not None:
+            options = {} if kind == "cnn" else {"bucket_cap_mb": 4e-6 * WIDTH * WIDTH}
+            self._model = DistributedDataParallel(
+                self._model,
+                process_group=group,
+                find_unused_parameters=kind == "routed",
+                **options,
+            )
+
+    def take(self) -> float:
+        """Run a step; return its milliseconds."""
+        began = time.perf_counter()
+        self._optimizer.zero_grad()
+        self._model(self._inputs).square().mean().backward()
+        if self._ordered is not None:
+            self._ordered.synchronize()
+        self._optimizer.step()
+        return 1e3 * (time.perf_counter() - began)
+
+
+def ordered(kind: str, found: Groups, repeats: int) -> dict[str, Any]:
+    """Return milliseconds of each step by backend and way, and of steps without communication."""
+    trainings: dict[str, OrderedSteps] = {
+        f"{name}, {way}": OrderedSteps(kind, group, ordered=way == ORDERED)
+        for name, group in found.items()
+        for way in (BUCKETS, ORDERED)
+    }
+    trainings[ALONE] = OrderedSteps(kind, None, ordered=False)
+    taken: dict[str, list[float]] = {name: [] for name in trainings}
+    # Buckets and the order table are made in the first step.
+    for turn in range(-2, repeats):
+        for name, training in trainings.items():
+            dist.barrier(found[GLOO])
+            milliseconds = training.take()
+            if turn >= 0:
+                taken[name].append(milliseconds)
+    return taken
+
+
 def sharded(found: Groups, repeats: int) -> dict[str, Any]:
     """Return milliseconds, and bytes over this host's link in units of the tensor, by backend.
 
@@ -438,6 +541,8 @@ def main() -> None:
                 result = sub_groups(found, repeats)
             case "types":
                 result = types(found, repeats)
+            case _ if kind.startswith("ordered:"):
+                result = ordered(kind.removeprefix("ordered:"), found, repeats)
             case _:
                 result = steps(kind, found, repeats)
         if dist.get_rank() == 0:

@@ -12,6 +12,7 @@ from benchmarks.torch_figures import (
     latency_rows,
     link_rows,
     operation_rows,
+    ordered_rows,
     step_rows,
     type_rows,
 )
@@ -41,6 +42,25 @@ def test_steps_are_compared_with_gloos() -> None:
     assert switches["without_communication"] == 4.0
     assert (gloo["trees"], switches["trees"]) == ("", "at a server")
     assert step_rows(replace(case, rooted=True), found)[1]["trees"] == "at the ranks"
+
+
+def test_ordered_gradients_are_compared_with_buckets_of_the_same_backend() -> None:
+    case = StepCase("ordered:same", "star:4", 4, 50e6, 3)
+    found = {
+        "gloo, DDP's buckets": [30.0, 90.0, 60.0],
+        "gloo, ordered": [40.0],
+        "switches, DDP's buckets": [20.0],
+        "switches, ordered": [25.0],
+        "alone": [4.0],
+    }
+    rows = ordered_rows(case, found)
+    assert [(row["backend"], row["gradients"], row["times_buckets"]) for row in rows] == [
+        ("gloo", "DDP's buckets", 1.0),
+        ("gloo", "ordered", 1.5),
+        ("switches", "DDP's buckets", 1.0),
+        ("switches", "ordered", 0.8),
+    ]
+    assert {(row["training"], row["without_communication"]) for row in rows} == {("same", 4.0)}
 
 
 def test_times_of_sharded_calls_are_next_to_what_the_link_takes() -> None:
