@@ -78,6 +78,11 @@ def test_large_tables_match_as_the_interpreter(masks: str) -> None:
         for engine in (native, slow):
             engine.insert_entry("I.t", entry)
 
+    def delete(gone: TableEntry) -> None:
+        entries.remove(gone)
+        for engine in (native, slow):
+            engine.delete_entry("I.t", gone)
+
     def frame() -> bytes:
         """A key that some entry is likely to match."""
         near = source.choice(entries)
@@ -93,10 +98,12 @@ def test_large_tables_match_as_the_interpreter(masks: str) -> None:
         # Enough packets for the index to be made, then a change, and some more.
         packets = [(0, frame()) for _ in range(400)]
         assert native.process(packets) == slow.process(packets)
-        insert(number)
-        gone = entries.pop(source.randrange(len(entries)))
-        for engine in (native, slow):
-            engine.delete_entry("I.t", gone)
+        # One change, and then many of them between two packets.
+        for change in range(2 if number < 700 else 2 * source.randrange(1, 90)):
+            if source.random() < 0.5 or change == 0:
+                insert(number + change)
+            else:
+                delete(entries[-1] if source.random() < 0.2 else source.choice(entries))
         packets = [(0, frame()) for _ in range(50)]
         assert native.process(packets) == slow.process(packets)
     native.close()

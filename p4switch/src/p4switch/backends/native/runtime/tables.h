@@ -41,6 +41,8 @@ typedef struct {
     const key_part *part;
 } table_spec;
 
+#define NO_ENTRY 0xffffffffu
+
 typedef struct { u32 hash, handle; } hash_slot;
 typedef struct { u64 rank; u32 handle; } scan_row;
 typedef struct { u32 length, users; u64 *mask; } prefix;
@@ -75,16 +77,18 @@ typedef struct {
     u32 slot_mask;
     prefix *prefixes;          /* longest first */
     u32 prefix_count;
-    scan_row *rows;            /* largest rank first */
+    scan_row *rows;            /* largest rank first; NO_ENTRY for those deleted */
     u64 *row_values, *row_masks; /* as `values`, in the order of the rows */
+    u64 *ranks;                /* by handle */
+    scan_row *fresh;           /* in order of arrival, not among the rows yet */
+    u32 row_count, fresh_count;
+    u8 unsettled;              /* rows are fresh or deleted: a search puts them in order first */
     u32 sequence;
     row_index index;
     u32 *direct;               /* handle + 1 */
     u8 direct_stale;
     entry *miss;               /* the default action */
 } table;
-
-#define NO_ENTRY 0xffffffffu
 
 INLINE entry *table_entry(const table *t, u32 handle) {
     return (entry *)(void *)(t->entries + (size_t)handle * t->stride);
@@ -235,8 +239,57 @@ INLINE int row_holds(const table *t, u32 row, const u64 *key, u32 words, u32 mas
     return !differs && (!ranges || ranges_hold(t->spec, key, value, mask));
 }
 
+UNUSED static void rows_move(table *t, u32 to, u32 from, u32 count) {
+    size_t size = t->key_words * 8;
+    memmove(t->rows + to, t->rows + from, count * sizeof *t->rows);
+    memmove((u8 *)t->row_values + to * size, (u8 *)t->row_values + from * size, count * size);
+    memmove((u8 *)t->row_masks + to * size, (u8 *)t->row_masks + from * size, count * size);
+}
+
+/* The first of the rows before `end` whose rank is at most this. */
+UNUSED static u32 rows_find(const table *t, u64 rank, u32 end) {
+    u32 at = 0;
+    while (at < end) {
+        u32 middle = (at + end) / 2;
+        if (t->rows[middle].rank > rank) at = middle + 1;
+        else end = middle;
+    }
+    return at;
+}
+
+UNUSED static int rank_descends(const void *a, const void *b) {
+    u64 x = ((const scan_row *)a)->rank, y = ((const scan_row *)b)->rank;
+    return (x < y) - (x > y);
+}
+
+/* Remove deleted rows and merge the fresh ones in: one pass for however many changes. */
+UNUSED static void __attribute__((noinline)) rows_settle(table *t) {
+    size_t size = t->key_words * 8;
+    u32 end = 0;
+    for (u32 row = 0; row < t->row_count; row++) {
+        if (t->rows[row].handle == NO_ENTRY) continue;
+        if (end != row) rows_move(t, end, row, 1);
+        end++;
+    }
+    qsort(t->fresh, t->fresh_count, sizeof *t->fresh, rank_descends);
+    for (u32 left = t->fresh_count; left;) {
+        scan_row row = t->fresh[left - 1];
+        u32 at = rows_find(t, row.rank, end);
+        rows_move(t, at + left, at, end - at);
+        end = at;
+        at += --left;
+        t->rows[at] = row;
+        memcpy((u8 *)t->row_values + at * size, (u8 *)t->values + row.handle * size, size);
+        memcpy((u8 *)t->row_masks + at * size, (u8 *)t->masks + row.handle * size, size);
+    }
+    t->row_count = t->count;
+    t->fresh_count = 0;
+    t->unsettled = 0;
+}
+
 INLINE u32 table_find_scan(table *t, const u64 *key, u32 words, u32 masked, int ranges) {
     row_index *x = &t->index;
+    if (UNLIKELY(t->unsettled)) rows_settle(t);
     if (t->count >= INDEX_FROM) {
         if (UNLIKELY(!x->valid) && ++x->scans >= INDEX_SCANS) index_make(t);
         if (LIKELY(x->valid)) {
@@ -350,6 +403,8 @@ UNUSED static int table_reserve(table *t, u32 handle) {
         || grow(&t->masks, old, wanted, words * 8)) return -1;
     if (t->spec->kind == TABLE_SCAN
         && (grow(&t->rows, old, wanted, sizeof *t->rows)
+            || grow(&t->fresh, old, wanted, sizeof *t->fresh)
+            || grow(&t->ranks, old, wanted, sizeof *t->ranks)
             || grow(&t->row_values, old, wanted, words * 8)
             || grow(&t->row_masks, old, wanted, words * 8))) return -1;
     t->capacity = wanted;
@@ -384,13 +439,6 @@ UNUSED static void prefix_remove(table *t, u32 length) {
     memmove(t->prefixes + at, t->prefixes + at + 1, (t->prefix_count - at) * sizeof *t->prefixes);
 }
 
-UNUSED static void rows_move(table *t, u32 to, u32 from, u32 count) {
-    size_t size = t->key_words * 8;
-    memmove(t->rows + to, t->rows + from, count * sizeof *t->rows);
-    memmove((u8 *)t->row_values + to * size, (u8 *)t->row_values + from * size, count * size);
-    memmove((u8 *)t->row_masks + to * size, (u8 *)t->row_masks + from * size, count * size);
-}
-
 UNUSED static void entry_set_action(const table *t, entry *e, u32 kind, u32 reference, u32 action,
                                     const u64 *arguments) {
     e->kind = (u8)kind;
@@ -414,16 +462,10 @@ UNUSED static int table_insert(table *t, u32 handle, const u64 *key, const u64 *
     if (t->spec->kind == TABLE_SCAN) {
         /* Of equal priorities the entry that came first wins. */
         u64 rank = (u64)priority << 32 | (0xffffffffu - t->sequence++);
-        u32 at = 0, end = t->count;
-        while (at < end) {
-            u32 middle = (at + end) / 2;
-            if (t->rows[middle].rank > rank) at = middle + 1;
-            else end = middle;
-        }
-        rows_move(t, at + 1, at, t->count - at);
-        t->rows[at] = (scan_row){rank, handle};
-        memcpy(t->row_values + at * words, key, words * 8);
-        memcpy(t->row_masks + at * words, mask, words * 8);
+        if (t->row_count + t->fresh_count == t->capacity) rows_settle(t);
+        t->ranks[handle] = rank;
+        t->fresh[t->fresh_count++] = (scan_row){rank, handle};
+        t->unsettled = 1;
     } else {
         slots_add(t, handle);
     }
@@ -435,9 +477,18 @@ UNUSED static int table_insert(table *t, u32 handle, const u64 *key, const u64 *
 
 UNUSED static void table_delete(table *t, u32 handle) {
     if (t->spec->kind == TABLE_SCAN) {
-        u32 at = 0;
-        while (t->rows[at].handle != handle) at++;
-        rows_move(t, at, at + 1, t->count - at - 1);
+        if (t->fresh_count && t->fresh[t->fresh_count - 1].handle == handle) {
+            t->fresh_count--;
+        } else {
+            u64 rank = t->ranks[handle];
+            u32 at = rows_find(t, rank, t->row_count);
+            if (at == t->row_count || t->rows[at].rank != rank) {
+                rows_settle(t);
+                at = rows_find(t, rank, t->row_count);
+            }
+            t->rows[at].handle = NO_ENTRY;
+        }
+        t->unsettled = 1;
     } else {
         slots_remove(t, handle);
         if (t->spec->kind == TABLE_LPM)
@@ -465,7 +516,8 @@ UNUSED static void table_destroy(table *t) {
     free(t->prefixes);
     free(t->entries); free(t->values); free(t->masks); free(t->slots);
     free(t->index.starts); free(t->index.rows);
-    free(t->rows); free(t->row_values); free(t->row_masks); free(t->direct); free(t->miss);
+    free(t->rows); free(t->row_values); free(t->row_masks); free(t->ranks); free(t->fresh);
+    free(t->direct); free(t->miss);
 }
 
 /* --- action profiles: members, and groups that list members */
