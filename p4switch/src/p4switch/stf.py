@@ -14,7 +14,9 @@ Commands and semantics are those of p4c's tools/stf and backends/bmv2/bmv2stf.py
     register_read|write|reset, counter_write, meter_set_rates, meter_array_set_rates
     wait
 
-and an extension, `check_register NAME(INDEX) == NUMBER`. Names match by unique suffix.
+and extensions: `check_register NAME(INDEX) == NUMBER`; `member PROFILE NUMBER ACTION(...)` and
+`group PROFILE NUMBER MEMBER...`, for entries whose action is `member(NUMBER)` or `group(NUMBER)`.
+Names match by unique suffix.
 Of two matching entries the one with the larger PRIORITY wins. Values are decimal, 0x, 0b or
 0o; `*` digits are don't-care; `V/LENGTH` is a prefix, `V&&&MASK` a ternary and `LOW..HIGH` a
 range match. The order of packets matters per port; packets from ports that the file does not
@@ -86,6 +88,7 @@ _CALL = re.compile(rf"(?P<name>{_NAME})\s*\((?P<arguments>[^)]*)\)\s*(?:=\s*(?P<
 _ADD = re.compile(rf"(?P<table>{_NAME})\s+(?:(?P<priority>[0-9]+)\s+)?(?P<rest>.*)$")
 _KEY = re.compile(rf"(?P<name>{_NAME})\s*:\s*(?P<value>{_VALUE})\s*")
 _ARGUMENT = re.compile(rf"\s*(?P<name>{_NAME})\s*:\s*(?P<value>{_NUMBER})\s*$")
+_INDIRECT = re.compile(r"(?P<kind>member|group)\((?P<number>[0-9]+)\)\s*$")
 _CELL = re.compile(
     rf"(?P<name>{_NAME})\s*\(\s*(?P<index>\$?\w+)\s*\)\s*"
     r"(?:(?P<unit>packets|bytes)?\s*(?P<compare>==|!=|<=|<|>=|>)\s*(?P<number>\w+))?\s*$"
@@ -364,14 +367,36 @@ class Session:
             index = find_key(_unquoted(pair["name"]), table)
             matches[index] = parse_match(pair["value"], keys[index])
             rest = rest[pair.end() :]
-        call, identifier = parse_call(rest)
         priority = 0
         if needs_priority(table):
             priority = int(found["priority"] or 0) + 1  # STF begins at 0, P4Runtime at 1.
-        entry = TableEntry(tuple(matches), self._choice(table, call), priority)
+        entry = TableEntry(tuple(matches), None, priority)
+        if table.implementation is not None and (indirect := _INDIRECT.match(rest)):
+            identifier = None
+            number = int(indirect["number"])
+            member = indirect["kind"] == "member"
+            entry = entry._replace(member=number) if member else entry._replace(group=number)
+        else:
+            call, identifier = parse_call(rest)
+            entry = entry._replace(action=self._choice(table, call))
         self.engine.insert_entry(table.name, entry)
         if identifier is not None:
             self._entries[identifier] = (table.name, entry)
+
+    def _do_member(self, line: Line) -> None:
+        name, number, rest = line.rest.split(None, 2)
+        profile = self._extern(name, "action_profile", "action_selector")
+        tables = self.engine.program.tables
+        table = next((each for each in tables if each.implementation is profile), None)
+        if table is None:
+            raise StfError(f"no table has the action profile {name!r}")
+        call, _ = parse_call(rest)
+        self.engine.set_member(profile.name, int(number), self._choice(table, call))
+
+    def _do_group(self, line: Line) -> None:
+        name, number, *members = line.rest.split()
+        profile = self._extern(name, "action_profile", "action_selector")
+        self.engine.set_group(profile.name, int(number), [int(member) for member in members])
 
     def _do_setdefault(self, line: Line) -> None:
         table_name, _, rest = line.rest.partition(" ")

@@ -32,6 +32,14 @@ def explain(
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE.svg", help="Draw the packet's path into this file.")
     ] = None,
+    tree: Annotated[
+        bool,
+        typer.Option(
+            "--tree",
+            help="Show all outcomes: a branch for each copy, further pass, and member that a "
+            "selector can choose.",
+        ),
+    ] = False,
     form: Annotated[str, typer.Option("--format", metavar="text|json")] = "text",
     p4info: P4InfoFile = None,
     defines: Defines = None,
@@ -39,8 +47,15 @@ def explain(
 ) -> None:
     """Show what a program does with one packet, step by step."""
     from p4switch.backends.reference.interpreter import Interpreter
-    from p4switch.backends.reference.trace import PacketTrace, Tracer, sink_of
-    from p4switch.cli.path_drawing import path_svg
+    from p4switch.backends.reference.trace import FORMS, PacketTrace, Tracer
+    from p4switch.backends.reference.trace_tree import (
+        Choices,
+        TooManyBranchesError,
+        explore,
+        tree_json,
+        tree_text,
+    )
+    from p4switch.cli.path_drawing import path_svg, tree_svg
     from p4switch.position import P4Error
     from p4switch.programs import compile_path
     from p4switch.stf import StfError, prepare
@@ -49,10 +64,8 @@ def explain(
         frame = bytes.fromhex(packet.removeprefix("0x"))
     except ValueError as error:
         fail(f"--packet: expected pairs of hexadecimal digits: {error}")
-    try:
-        sink = sink_of(form, typer.echo)
-    except ValueError as error:
-        fail(f"--format: {error}")
+    if form not in FORMS:
+        fail(f"--format: {form!r} is not a form of a trace: expected one of {', '.join(FORMS)}")
     try:
         compiled = compile_path(
             program,
@@ -60,14 +73,21 @@ def explain(
             defines=parse_defines(defines),
             p4info=p4info,
         )
-        traces: list[PacketTrace] = []
-        engine = Interpreter(compiled, None, Tracer(traces.append))
-        if entries is not None:
-            prepare(engine, entries)
-    except (P4Error, StfError) as error:
+
+        def run(choices: Choices) -> PacketTrace:
+            traces: list[PacketTrace] = []
+            engine = Interpreter(compiled, None, Tracer(traces.append, choices=choices))
+            if entries is not None:
+                prepare(engine, entries)
+            engine.process([(port, frame)])
+            return traces[0]
+
+        trace = explore(run) if tree else run({})
+    except (P4Error, StfError, TooManyBranchesError) as error:
         fail(str(error))
-    engine.process([(port, frame)])
-    for trace in traces:
-        sink(trace)
-        if picture is not None:
-            write_file(picture, path_svg(trace).encode())
+    if form == "json":
+        typer.echo(tree_json(trace) if tree else trace.json())
+    else:
+        typer.echo(tree_text(trace) if tree else trace.text())
+    if picture is not None:
+        write_file(picture, (tree_svg(trace) if tree else path_svg(trace)).encode())

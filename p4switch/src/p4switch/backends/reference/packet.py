@@ -62,6 +62,8 @@ class PacketState:
     recirculate: FieldListRequest | None = None
     work: Work = field(default_factory=Work)
     """Shared with its copies."""
+    branch: Any = None
+    """Where a traced packet's events go (`trace.Branch`)."""
 
     def limit(self, length: int) -> None:
         """`truncate(length)`; of several calls the smallest counts."""

@@ -176,14 +176,14 @@ class ProfileRuntime:
     groups: dict[int, tuple[int, ...]] = field(default_factory=dict)
     hash: Hash | None = None
 
-    def choose(self, entry: TableEntry, selector: SelectorBits) -> ActionChoice | None:
-        """Return the action of an entry's member or group; None for an empty group.
+    def choose(self, entry: TableEntry, selector: SelectorBits) -> int | None:
+        """Return an entry's member, or the one chosen of its group; None for an empty group.
 
         BMv2 takes the selector's hash modulo the group's size (action_profile.cpp,
         get_from_hash).
         """
         if entry.member is not None:
-            return self.members[entry.member]
+            return entry.member
         members = self.groups[entry.group] if entry.group is not None else ()
         if not members:
             return None
@@ -194,7 +194,7 @@ class ProfileRuntime:
                 value = value << count | part
                 width += count
             chosen = self.hash(value, width) & 0xFFFFFFFF
-        return self.members[members[chosen % len(members)]]
+        return members[chosen % len(members)]
 
 
 class PacketClock(Protocol):
@@ -263,8 +263,16 @@ class TableRuntime:
         """Note the entry that a key hit (None: a miss) and the action that is about to run."""
 
     def _indirect(self, entry: TableEntry, selector: SelectorBits) -> ActionChoice:
-        chosen = self.profile.choose(entry, selector) if self.profile is not None else None
-        return chosen or self.default
+        if self.profile is None:
+            return self.default
+        member = self._member(self.profile, entry, selector)
+        return self.default if member is None else self.profile.members[member]
+
+    def _member(
+        self, profile: ProfileRuntime, entry: TableEntry, selector: SelectorBits
+    ) -> int | None:
+        """Return the member of a profile that an entry chooses, if any; hook for observers."""
+        return profile.choose(entry, selector)
 
     def _observe(self, item: InstalledEntry) -> None:
         packet = self._clock()

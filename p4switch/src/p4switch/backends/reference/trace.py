@@ -7,16 +7,22 @@ the next one's belong to it or its copies.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from p4switch.backends.reference.packet import CloneRequest, PacketState
+from p4switch.backends.reference.packet import INSTANCE_REPLICATION, CloneRequest, PacketState
 from p4switch.backends.reference.pipeline import Pipeline
-from p4switch.backends.reference.tables import InstalledEntry, KeyValues, TableRuntime
+from p4switch.backends.reference.tables import (
+    InstalledEntry,
+    KeyValues,
+    ProfileRuntime,
+    SelectorBits,
+    TableRuntime,
+)
 from p4switch.ir import ActionChoice, Table
 from p4switch.position import NOWHERE, Position
-from p4switch.targets.v1model.engine import KeyMatch, Packet, TableEntry
+from p4switch.targets.v1model.engine import KeyMatch, Packet, Replica, TableEntry
 from p4switch.targets.v1model.matches import match_keys
 
 FORMS = ("text", "json")
@@ -47,9 +53,59 @@ class Event:
         return found
 
 
+BranchPath = tuple[tuple[str, int], ...]
+"""The place of a branch in a tree: from the root on, the number of a copy, or the member chosen."""
+
+
+@dataclass(slots=True)
+class Branch:
+    """What happens to a packet or a copy of it, until it ends or divides (`trace_tree`).
+
+    `reason`: `packet` (the root), `unicast`, `replica`, `multicast`, `clone`, `resubmit`,
+    `recirculate` or `selector`. `members`: those that a selector can choose here, the chosen one
+    first.
+    """
+
+    reason: str
+    details: dict[str, Any] = field(default_factory=dict)
+    path: BranchPath = ()
+    events: list[Event] = field(default_factory=list)
+    out: list[Packet] = field(default_factory=list)
+    branches: list[Branch] = field(default_factory=list)
+    members: tuple[int, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """Return reason and details as text."""
+        return f"{self.reason} ({_pairs(self.details)})" if self.details else self.reason
+
+    @property
+    def ends_unsent(self) -> bool:
+        """Return whether nothing of the packet is left here."""
+        return not self.out and not self.branches
+
+    def fork(self, reason: str, **details: Any) -> Branch:
+        """Add a branch."""
+        selects = reason == "selector"
+        step = ("member", details["member"]) if selects else ("copy", len(self.branches))
+        child = Branch(reason, details, (*self.path, step))
+        self.branches.append(child)
+        return child
+
+    def at(self, path: BranchPath) -> Branch:
+        """Return the branch below this one at a path."""
+        if self.path == path:
+            return self
+        step = path[: len(self.path) + 1]
+        return next(child for child in self.branches if child.path == step).at(path)
+
+
 @dataclass(slots=True)
 class PacketTrace:
-    """A received packet, the events of it and its copies, and the packets sent."""
+    """A received packet, the events of it and its copies, and the packets sent.
+
+    `tree` has the same events by branches.
+    """
 
     number: int
     port: int
@@ -57,6 +113,7 @@ class PacketTrace:
     now_us: int
     events: list[Event] = field(default_factory=list)
     out: Sequence[Packet] = ()
+    tree: Branch = field(default_factory=lambda: Branch("packet"))
 
     def json(self) -> str:
         """Return one line of JSON."""
@@ -135,12 +192,21 @@ def sink_of(form: str, write: Callable[[str], None]) -> Callable[[PacketTrace], 
 
 
 class Tracer:
-    """Collects events and passes each packet's trace to `sink` if it meets the filter."""
+    """Collects events and passes each packet's trace to `sink` if it meets the filter.
+
+    `choices`: members that selectors choose instead of the hash's, by place in the tree.
+    """
 
     def __init__(
-        self, sink: Callable[[PacketTrace], None], chosen: TraceFilter | None = None
+        self,
+        sink: Callable[[PacketTrace], None],
+        chosen: TraceFilter | None = None,
+        choices: Mapping[BranchPath, int] | None = None,
     ) -> None:
         self._sink = sink
+        self._choices = choices or {}
+        self.branch = Branch("packet")
+        """Of the packet that is being processed."""
         self._chosen = chosen or TraceFilter()
         self._current: PacketTrace | None = None
         self._count = 0
@@ -152,11 +218,29 @@ class Tracer:
         self._count += 1
         self.port_set = NOWHERE
         self._current = PacketTrace(self._count, port, frame, now_us)
+        self.branch = self._current.tree
 
     def note(self, kind: str, name: str, position: Position = NOWHERE, **details: object) -> None:
         """Record an event of the packet."""
         if self._current is not None:
-            self._current.events.append(Event(kind, name, details, position))
+            event = Event(kind, name, details, position)
+            self._current.events.append(event)
+            self.branch.events.append(event)
+
+    def select(self, table: str, group: int, members: Sequence[int], hashed: int) -> int:
+        """Return the member of a group to choose, and go on in a branch of it."""
+        here = self.branch
+        member = self._choices.get(here.path, hashed)
+        here.members = tuple(dict.fromkeys((member, *members)))
+        self.branch = here.fork(
+            "selector",
+            table=table,
+            group=group,
+            member=member,
+            weight=members.count(member),
+            hashed=member == hashed,
+        )
+        return member
 
     def end(self, out: Sequence[Packet]) -> None:
         """Finish the trace: the packet and its copies are gone."""
@@ -190,6 +274,16 @@ class TracedTable(TableRuntime):
             arguments={p.name: v for p, v in zip(action.data, choice.arguments, strict=True)},
         )
 
+    def _member(
+        self, profile: ProfileRuntime, entry: TableEntry, selector: SelectorBits
+    ) -> int | None:
+        """See `TableRuntime`."""
+        member = super()._member(profile, entry, selector)
+        if member is None or entry.group is None:
+            return member
+        members = profile.groups[entry.group]
+        return self._tracer.select(self._table.name, entry.group, members, member)
+
     def _entry(self, entry: TableEntry) -> str:
         parts = [
             f"{key.name}={match_text(match, key.match_kind)}"
@@ -222,22 +316,57 @@ class TracedPipeline(Pipeline):
 
     tracer: Tracer
     errors: tuple[str, ...]
+    _replicates = False
 
     def _ingress(self, packet: PacketState) -> PacketState | None:
+        self.tracer.branch = packet.branch or self.tracer.branch
         port = self._get(packet, "ingress_port")
         self.tracer.note("stage", "ingress", port=port, length=len(packet.data))
-        return super()._ingress(packet)
+        again = super()._ingress(packet)
+        if again is not None:
+            again.branch = self.tracer.branch.fork("resubmit")
+        return again
+
+    def _enqueue(self, port: int, packet: PacketState) -> None:
+        reason, details = "unicast", {"port": port}
+        if self._replicates:
+            reason, details["instance"] = "replica", self._get(packet, "egress_rid")
+            if self._get(packet, "instance_type") == INSTANCE_REPLICATION:
+                reason, details = "multicast", {"group": self._get(packet, "mcast_grp"), **details}
+        here = self.tracer.branch
+        packet.branch = self.tracer.branch = here.fork(reason, **details)
+        super()._enqueue(port, packet)
+        self.tracer.branch = here
+
+    def _replicate(self, packet: PacketState, replicas: Sequence[Replica]) -> None:
+        self._replicates = True
+        super()._replicate(packet, replicas)
+        self._replicates = False
 
     def _egress(self, port: int, packet: PacketState, depth: int, out: list[Packet]) -> None:
+        self.tracer.branch = packet.branch
         self.tracer.note(
             "stage", "egress", port=port, instance_type=self._get(packet, "instance_type")
         )
         self.tracer.port_set = NOWHERE
+        sent, again = len(out), len(self._recirculated)
         super()._egress(port, packet, depth, out)
+        self.tracer.branch.out += out[sent:]
+        for each in self._recirculated[again:]:
+            each.branch = self.tracer.branch.fork("recirculate")
 
     def _clone_ingress(self, packet: PacketState, request: CloneRequest, ingress_port: int) -> None:
+        here = self.tracer.branch
+        self.tracer.branch = here.fork("clone", session=request.session)
         self.tracer.note("stage", "ingress clone, parsed again", session=request.session)
         super()._clone_ingress(packet, request, ingress_port)
+        self.tracer.branch = here
+
+    def _clone_egress(self, packet: PacketState, request: CloneRequest) -> None:
+        here = self.tracer.branch
+        self.tracer.branch = here.fork("clone", session=request.session)
+        super()._clone_egress(packet, request)
+        self.tracer.branch = here
 
     def _rejected(self, error: int) -> None:
         self.tracer.note("parser_error", self.errors[error])
