@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import threading
+from collections.abc import Iterator
 
 import pytest
 
 pytest.importorskip("torch", reason="hopsum_torch needs torch")
 
+import torch
+import torch.distributed as dist
 from tests.support.agents import Agents
 from tests.support.ranks import SUPPORT, run, start
+
+from hopsum_torch.ordered import OrderedGradients
 
 pytestmark = pytest.mark.slow
 
@@ -111,3 +118,70 @@ def test_a_mixture_of_experts_trains_as_with_ddp(where: str) -> None:
         difference, *losses = json.loads(found[1])
         assert difference < 1e-5
         assert losses[0::2] == pytest.approx(losses[1::2], rel=1e-4)
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """Provide a group of this process alone."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+    for thread in threading.enumerate():
+        if thread.name == "ordered gradients":
+            thread.join()
+
+
+@pytest.mark.usefixtures("alone")
+def test_gradients_after_an_interrupted_synchronize_join_no_iteration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or those of the next step would be summed with the others' of this one."""
+    going_on = threading.Event()
+    monkeypatch.setattr(OrderedGradients, "_cycle", lambda _: going_on.wait())
+    model = torch.nn.Linear(2, 2)
+    ordered = OrderedGradients(model)
+    model(torch.ones(2)).sum().backward()
+    interrupt = (threading.main_thread().ident, signal.SIGINT)
+    threading.Timer(0.2, signal.pthread_kill, interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        ordered.synchronize()
+    monkeypatch.undo()
+    going_on.set()
+    # Should it end the iteration all the same.
+    [thread] = [each for each in threading.enumerate() if each.name == "ordered gradients"]
+    thread.join()
+    model(torch.ones(2)).sum().backward()
+    with pytest.raises(RuntimeError, match="iteration 0 was interrupted"):
+        ordered.synchronize()
+
+
+@pytest.mark.usefixtures("alone")
+def test_gradients_that_were_accumulated_and_cleared_are_lacking() -> None:
+    model = torch.nn.Linear(2, 2)
+    ordered = OrderedGradients(model)
+    with ordered.no_sync():
+        model(torch.ones(2)).sum().backward()
+    model.weight.grad = None
+    ordered.synchronize()
+    assert model.weight.grad is None
+    assert model.bias.grad.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_closed_one_leaves_gradients_alone() -> None:
+    model = torch.nn.Linear(2, 2)
+    ordered = OrderedGradients(model)
+    model(torch.ones(2)).sum().backward()
+    ordered.synchronize()
+    assert ordered.iteration == 1
+    ordered.close()
+    model(torch.ones(2)).sum().backward()
+    assert model.bias.grad.tolist() == [2.0, 2.0]
+    with pytest.raises(RuntimeError, match="closed"):
+        ordered.synchronize()
+
+
+@pytest.mark.usefixtures("alone")
+def test_parameters_elsewhere_are_refused() -> None:
+    with pytest.raises(ValueError, match="weight is not on the CPU"):
+        OrderedGradients(torch.nn.Linear(2, 2, device="meta"))

@@ -25,7 +25,7 @@ import torch
 import torch.distributed as dist
 
 from hopsum_torch.agreement import Agreement, Decision
-from hopsum_torch.errors import HopsumError, NoAgreement, SumRefused
+from hopsum_torch.errors import GroupLost, HopsumError, NoAgreement, SumRefused
 from hopsum_torch.group import HopsumGroup
 from hopsum_torch.options import Options
 from hopsum_torch.roll_call import RollCall
@@ -121,18 +121,27 @@ class OrderedGradients:
         used takes part with zeros (or what is in its `grad`) if another rank has a gradient, and
         is left alone if none has. Raises, at every rank, SumRefused if the iteration has failed,
         with the ranks and parameters at fault: gradients are undefined then, and the next iteration
-        works; GroupLost and NoAgreement, after which none does; RuntimeError after `close`.
+        works; GroupLost and NoAgreement, after which none does, as after a KeyboardInterrupt;
+        RuntimeError after `close`.
         """
         with self._changed:
+            if self._closed:
+                raise self._lost or RuntimeError(f"{WHOSE}: closed")
             for name in sorted(self._accumulated):
-                if not self._agreement.holds(name):
+                if not self._agreement.holds(name) and self._parameters[name].grad is not None:
                     self._make_ready(name)
             for name, gradient in self._gradients.items():
                 if self._parameters[name].grad is not gradient:
                     self._agreement.refuse(f"{name}.grad was replaced before synchronize()")
             self._agreement.end()
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._finished or self._lost or self._closed)
+            try:
+                self._changed.wait_for(lambda: self._finished or self._lost or self._closed)
+            except BaseException:
+                # This rank's next gradients would join the iteration that it has ended.
+                self._lost = GroupLost(f"{WHOSE}: iteration {self.iteration} was interrupted")
+                self._closed = True
+                raise
             if not self._finished:
                 raise self._lost or RuntimeError(f"{WHOSE}: closed")
             error = self._finished.pop()
@@ -152,6 +161,8 @@ class OrderedGradients:
     def _hook(self, name: str) -> Callable[[torch.Tensor], None]:
         def became_ready(_: torch.Tensor) -> None:
             with self._changed:
+                if self._closed:
+                    return
                 if not self._synchronizing and not self._agreement.holds(name):
                     self._accumulated.add(name)
                     return
@@ -182,15 +193,17 @@ class OrderedGradients:
         except Exception as error:  # noqa: BLE001 - `synchronize` raises it
             # Other ranks may wait for this one's answer.
             named = isinstance(error, HopsumError)
-            self._lost = error if named else self._observer.lost(LOST_SECONDS) or error
-            self._lost.__cause__ = None if self._lost is error else error
+            lost = error if named else self._observer.lost(LOST_SECONDS) or error
+            lost.__cause__ = None if lost is error else error
+            self._lost = self._lost or lost
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def _has_vector(self) -> bool:
         """Wait until this rank has a vector to contribute; return False at the end."""
-        while dist.is_initialized():
+        # Until the group is destroyed.
+        while self._group in dist.distributed_c10d._world.pg_map:
             with self._changed:
                 agreement = self._agreement
                 again = agreement.pending
