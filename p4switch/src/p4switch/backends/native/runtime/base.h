@@ -18,7 +18,12 @@ typedef uint64_t u64;
 typedef int64_t i64;
 
 #define INLINE static inline __attribute__((always_inline, unused))
+#ifdef __OPTIMIZE__
 #define UNUSED __attribute__((unused))
+#else
+/* gcc -O0 compiles static functions that nobody calls, unless they are declared inline. */
+#define UNUSED inline __attribute__((unused))
+#endif
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 
