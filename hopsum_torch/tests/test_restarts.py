@@ -15,6 +15,7 @@ from tests.support.ranks import COMMON, PATIENCE, SUPPORT, free_port
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_rank_that_dies_is_started_again_with_all_others() -> None:
     agents = Agents(2)
     port = free_port()

@@ -44,6 +44,7 @@ def test_jobs_go_on_over_a_crash_of_the_controller(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_jobs_go_on_though_the_controller_is_away_for_minutes(tmp_path: Path) -> None:
     """They sum without it, and then wait for it; their agents have no reason to give up."""
 
