@@ -16,7 +16,7 @@ MINUTES ?= 10
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help conformance setup system torch frameworks test-tools images wheels docs build run test test-fast test-acceptance test-slow search sanitize fuzz soak model-check fuzz-switch bench bench-switch bench-collectives bench-planning bench-jobs lint format stop clean
+.PHONY: help conformance setup system torch frameworks test-tools images wheels docs build run test test-fast test-acceptance test-slow search sanitize fuzz soak soak-coverage model-check fuzz-switch bench bench-switch bench-collectives bench-planning bench-jobs lint format stop clean
 
 help:  ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -139,6 +139,9 @@ fuzz: setup  ## agents against mutated frames; FRAMES of each kind of agent and 
 
 soak: setup  ## the whole system under SCHEDULES random faults in virtual time, from SEED on
 	$(BIN)/hopsum soak --schedules $(SCHEDULES) --seed $(SEED) --jobs $$(nproc)
+
+soak-coverage: setup  ## what SCHEDULES of the soak reach of the compiled code, into docs/soak-coverage.md
+	$(BIN)/python -m tests.support.soak_coverage --schedules $(SCHEDULES) --seed $(SEED)
 
 model-check: setup  ## explore the protocol's states: product workers and server, reference switches
 	$(BIN)/python -m tests.model.check

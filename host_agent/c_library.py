@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -15,6 +15,17 @@ from p4switch.packet_io.compile import FLAGS, compile_shared
 _EXACT = ("-O3", "-fno-math-errno", "-ffp-contract=off")
 """Flags with which numbers are the same with every compiler, to the last bit."""
 _STRICT = ("-Wall", "-Wextra", "-Werror", "-Wno-unused-function")
+
+
+def program_of(constants: Mapping[str, object], files: Sequence[str]) -> str:
+    """Return the text of a program: constants, then files by their paths from `hopsum` on.
+
+    Compilers, debuggers and gcov give places in these files, as `hopsum/host_agent/..`.
+    """
+    text = "".join(f"#define {name} {value}\n" for name, value in constants.items())
+    for file in files:
+        text += f'#line 1 "hopsum/{file}"\n' + resources.files("hopsum").joinpath(file).read_text()
+    return text
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import ctypes
 import threading
 from functools import cache
-from importlib import resources
 from typing import Any, Self
 
 import numpy as np
 
 from hopsum.host_agent import codec
-from hopsum.host_agent.c_library import CLibrary
+from hopsum.host_agent.c_library import CLibrary, program_of
 from hopsum.host_agent.c_structures import c_fields
 from hopsum.host_agent.codec import Frames, Matcher, group_by_length
 from hopsum.host_agent.congestion import LEAST_WINDOW, NO_QUEUE
@@ -99,9 +98,7 @@ _TEXTS = (
 
 def program() -> str:
     """Return the text of the compiled data path."""
-    here = resources.files("hopsum.host_agent.datapath")
-    text = "".join(f"#define {name} {value}\n" for name, value in CONSTANTS.items())
-    return text + "".join([here.joinpath(name).read_text() for name in _TEXTS])
+    return program_of(CONSTANTS, [f"host_agent/datapath/{name}" for name in _TEXTS])
 
 
 _AT, _NUMBER, _TIME, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double, ctypes.c_int

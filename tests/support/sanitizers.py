@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.compiler import recompiled
+
 FLAGS = "-g -fsanitize=address,undefined -fno-sanitize-recover=undefined"
 """For the compiler; a finding ends the process."""
 LIBRARIES = ("libasan.so", "libubsan.so")
@@ -23,10 +25,9 @@ def missing() -> str | None:
 def environment() -> dict[str, str]:
     """Return the environment of a process under sanitizers. Python itself frees little at exit."""
     return {
-        **os.environ,
+        **recompiled(FLAGS),
         "LD_PRELOAD": " ".join(map(_file_of, LIBRARIES)),
         "ASAN_OPTIONS": "detect_leaks=0",
-        "P4SWITCH_CFLAGS": FLAGS,
     }
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache, partial
-from importlib import resources
 from socket import IPPROTO_TCP, IPPROTO_UDP
 from typing import Any
 
-from hopsum.host_agent.c_library import CLibrary
+from hopsum.host_agent.c_library import CLibrary, program_of
 from hopsum.host_agent.c_structures import c_fields
 from hopsum.host_agent.codec import JOB_START, TREE_AT
 from hopsum.host_agent.datapath.library import CONSTANTS
@@ -72,14 +71,10 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 
 def network() -> CLibrary:
     """Return the program."""
-    datapath = resources.files("hopsum.host_agent.datapath")
-    here = resources.files(PACKAGE)
-    files = [datapath.joinpath(name) for name in ("flow.h", "frames.h")]
-    files += [here.joinpath(name) for name in ("events.c", "queues.c", "links.c", "nodes.c")]
-    text = "".join(f"#define {name} {value}\n" for name, value in _CONSTANTS.items())
-    return CLibrary(
-        PACKAGE, "network", text + "".join([file.read_text() for file in files]), _FUNCTIONS
-    )
+    files = [f"host_agent/datapath/{name}" for name in ("flow.h", "frames.h")]
+    compiled = ("events.c", "queues.c", "links.c", "nodes.c")
+    files += [f"simulation/compiled/{name}" for name in compiled]
+    return CLibrary(PACKAGE, "network", program_of(_CONSTANTS, files), _FUNCTIONS)
 
 
 @cache
