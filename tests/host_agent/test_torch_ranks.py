@@ -67,7 +67,11 @@ def steps(folder: Path, backend: str, processes: list[subprocess.Popen[bytes]]) 
 
 @pytest.mark.parametrize(
     ("kind", "rooted", "as_flow", "loss"),
-    [("ddp", False, True, 0.0), ("ddp", True, True, 0.02), ("hook", False, False, 0.02)],
+    [
+        pytest.param("ddp", False, True, 0.0, marks=pytest.mark.long),
+        ("ddp", True, True, 0.02),
+        ("hook", False, False, 0.02),
+    ],
 )
 def test_a_loss_scaler_skips_the_steps_that_it_skips_with_gloo(
     kind: str, rooted: bool, as_flow: bool, loss: float, tmp_path: Path

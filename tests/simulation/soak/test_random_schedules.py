@@ -1,4 +1,4 @@
-"""The first 100 random schedules pass; `hopsum soak` runs more."""
+"""The first random schedules pass, 25 a day and 100 in `make search`; `hopsum soak` runs more."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from hopsum.cli.soak_command import make_data_plane
 from hopsum.simulation.soak.campaign import soak
 from hopsum.simulation.soak.generator import WIDTHS, make_schedule
+from tests.support.search import examples
 
 SCHEDULES, PART = 100, 25
 
@@ -21,7 +22,7 @@ def test_schedules_have_narrow_jobs_of_every_type() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(1, 1 + SCHEDULES, PART))
+@pytest.mark.parametrize("first", range(1, 1 + examples(PART, of=SCHEDULES), PART))
 def test_random_schedules_pass(first: int) -> None:
     summary = soak(range(first, first + PART), make_data_plane, 1)
     assert [failure.violations for failure in summary.failures] == []
