@@ -33,7 +33,7 @@ from p4switch.device.bundle import make_bundle
 from p4switch.packet_io.sockets import open_packet_socket
 from p4switch.programs import is_bundle
 from p4switch.targets.v1model.engine import EngineOptions
-from tests.support.machine import PATIENCE
+from tests.support.machine import PATIENCE, until
 from tests.support.paths import EVERYTHING_P4, PROGRAMS
 
 ROUTER = PROGRAMS / "router.p4"
@@ -61,9 +61,9 @@ def test_only_the_start_of_a_switch_does_without_collections(
     enabled = []
 
     @contextmanager
-    def signals() -> Iterator[Callable[[object], None]]:
+    def signals() -> Iterator[Callable[..., None]]:
         enabled.append(gc.isenabled())
-        yield lambda _: enabled.append(gc.isenabled())
+        yield lambda *_: enabled.append(gc.isenabled())
 
     monkeypatch.setattr(run_command, "noted_signals", signals)
     monkeypatch.setattr(sys, "argv", ["p4switch", "run", str(ROUTER)])
@@ -197,6 +197,35 @@ def test_a_switch_with_bmv2s_flags_starts_and_ends_cleanly(
         _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0
     assert "--nanolog and --dump-packet-data are ignored" in errors
+
+
+@pytest.mark.slow
+def test_a_switch_reads_its_program_again(tmp_path: Path) -> None:
+    program = tmp_path / "router.p4"
+    text = ROUTER.read_text()
+    program.write_text(text)
+    address = f"unix:{tmp_path}/p4rt"
+    flags = ("--executor", "interpreter", "--grpc-server-addr", address)
+    with running(program.as_posix(), *flags) as process:
+        stub = wait_for(address)
+
+        def runs(part: str) -> bool:
+            reply = stub.GetForwardingPipelineConfig(
+                p4r.GetForwardingPipelineConfigRequest(device_id=1)
+            )
+            return part.encode() in reply.config.p4_device_config
+
+        for number, broken in enumerate((False, True, False)):
+            program.write_text(f"const bit<8> TURN_{number} = 1;\n{text}{broken * 'x'}")
+            process.send_signal(signal.SIGUSR1)
+            if broken:
+                assert process.stderr is not None
+                until(lambda: "not read again" in process.stderr.readline(), "the error")
+            else:
+                until(lambda part=f"TURN_{number}": runs(part), "the new program")  # type: ignore[misc]
+        process.terminate()
+        process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0
 
 
 LOOP = """

@@ -10,6 +10,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from p4switch.device.device import log_drops
 from p4switch.device.plane import Plane, PythonPlane
 from p4switch.frontend.program import compile_program
 from p4switch.frontend.syntax.parser import parse_text
+from p4switch.ir import Program
 from p4switch.packet_io.sockets import open_packet_socket
 from p4switch.targets.v1model.engine import ControlError, Digest, Engine, EngineOptions
 from tests.support.machine import PATIENCE, until
@@ -82,7 +84,10 @@ class Rig:
 
     def engine(self, answer: int) -> Engine:
         checked = compile_program(parse_text(program(answer)))
-        options = EngineOptions(cpu_port=CPU_PORT, packet_budget=100)
+        return self.run(checked, EngineOptions(cpu_port=CPU_PORT, packet_budget=100))
+
+    def run(self, checked: Program, options: EngineOptions | None = None) -> Engine:
+        options = options or EngineOptions(cpu_port=CPU_PORT)
         if self.kind == "interpreter":
             return Interpreter(checked, options)
         from p4switch.backends.native.engine import NativeEngine
@@ -276,13 +281,7 @@ V1Switch(P(), N(), I(), E(), N(), D()) main;
 
 def ports_engine(rig: Rig) -> Engine:
     """Frames go to the port that their first byte names, 0 is the CPU's."""
-    checked = compile_program(parse_text(PORTS_P4))
-    options = EngineOptions(cpu_port=CPU_PORT)
-    if rig.kind == "interpreter":
-        return Interpreter(checked, options)
-    from p4switch.backends.native.engine import NativeEngine
-
-    return NativeEngine(checked, options)
+    return rig.run(compile_program(parse_text(PORTS_P4)))
 
 
 def test_a_switch_outlives_its_interfaces(rig: Rig, veth: tuple[str, str]) -> None:
@@ -316,3 +315,70 @@ def test_the_depth_of_a_queue_counts_what_waits_in_the_interface(
             until(lambda n=number: engine.read_register("E.depths", n) > 0, "egress")  # type: ignore[misc]
         assert engine.read_register("E.depths", 11) > 3
         plane.close()
+
+
+COUNTED_P4 = """
+#include <core.p4>
+#include <v1model.p4>
+header h_t { bit<8> answer; bit<8> number; }
+struct headers_t { h_t h; }
+struct metadata_t { bit<32> rounds; }
+parser P(packet_in p, out headers_t h, inout metadata_t m, inout standard_metadata_t s) {
+    state start { p.extract(h.h); transition accept; }
+}
+control N(inout headers_t h, inout metadata_t m) { apply {} }
+control I(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {
+    register<bit<32>>(1) total;
+    apply {
+        for (bit<32> i = 0; i < ROUNDS; i = i + 1) { m.rounds = m.rounds + i; }
+        bit<32> before;
+        total.read(before, 0);
+        total.write(0, before + 1);
+        h.h.answer = ANSWER;
+        s.egress_spec = 1;
+    }
+}
+control E(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) { apply {} }
+control D(packet_out p, in headers_t h) { apply { p.emit(h); } }
+V1Switch(P(), N(), I(), E(), N(), D()) main;
+"""
+
+
+def test_a_handover_loses_no_frame_and_no_count(rig: Rig, veth: tuple[str, str]) -> None:
+    """Engines change while frames are in process, which takes each of them a while."""
+    rounds = 300 if rig.kind == "interpreter" else 50_000
+    programs = [
+        compile_program(
+            parse_text(COUNTED_P4.replace("ROUNDS", str(rounds)).replace("ANSWER", answer))
+        )
+        for answer in "78"
+    ]
+    engines = [rig.run(programs[number % 2]) for number in range(8)]
+    ours, theirs = open_packet_socket(veth[0]), open_packet_socket(veth[1])
+    plane = rig.plane_kind()({1: ours}, CPU_PORT, rig.on_frames, rig.on_digests)
+    theirs.settimeout(PATIENCE)
+    answers: set[int] = set()
+    try:
+        plane.use(engines[0])
+        for old, new in pairwise(engines):
+            for number in range(40):
+                theirs.send(bytes([0, number]) + b"handover" + bytes(50))
+            plane.use(
+                new,
+                lambda old=old, new=new: new.write_register(  # type: ignore[misc]
+                    "I.total", 0, old.read_register("I.total", 0)
+                ),
+            )
+            came: set[int] = set()
+            while len(came) < 40:
+                frame = theirs.recv(200)
+                if frame[2:10] == b"handover":
+                    came.add(frame[1])
+                    answers.add(frame[0])
+        own = engines[-1].read_register("I.total", 0)
+        assert own >= 40 * (len(engines) - 1)  # The kernel sends frames of its own.
+        assert answers <= {7, 8}
+    finally:
+        plane.close()
+        ours.close()
+        theirs.close()

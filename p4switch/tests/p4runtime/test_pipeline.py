@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 from finsy.proto import p4i, p4r
 
+from p4switch.device.loading import checked_program
+from p4switch.p4runtime.p4info import p4info
+from p4switch.targets.v1model.engine import CounterValue
 from tests.support.p4runtime_world import CallError, Client, World, multicast, running, served
 
 world = pytest.fixture(served)
@@ -141,6 +144,28 @@ def test_reconcile_keeps_state(started: tuple[World, Client]) -> None:
     assert client.read(client.entry("lpm_table")) == entries[1:2]
     assert client.read(client.entry("exact_table", is_default_action=True)) == [default]
     assert client.read(entries[2]) == entries[2:]
+
+
+def test_reconcile_keeps_registers_and_counters_of_the_same_name(
+    started: tuple[World, Client],
+) -> None:
+    world, client = started
+    before = world.plane.engine
+    assert before is not None
+    before.write_register("TestIngress.totals", 2, 7)
+    before.write_register("TestIngress.totals", 3, 8)
+    before.write_register("TestIngress.offsets", 1, 9)
+    before.write_counter("TestIngress.seen", 3, CounterValue(5, 600))
+    # One register is smaller, the other has another name.
+    changed = world.device_config.replace(b"(4) totals", b"(3) totals")
+    changed = changed.replace(b"offsets", b"shifted")
+    client.push(p4info(checked_program(changed)), changed, "RECONCILE_AND_COMMIT")
+    after = world.plane.engine
+    assert after is not None
+    assert after is not before
+    assert [after.read_register("TestIngress.totals", i) for i in range(3)] == [0, 0, 7]
+    assert [after.read_register("TestIngress.shifted", i) for i in range(4)] == [0] * 4
+    assert after.read_counter("TestIngress.seen", 3) == CounterValue(5, 600)
 
 
 def test_a_program_that_does_not_compile_is_refused_with_its_place(world: World) -> None:

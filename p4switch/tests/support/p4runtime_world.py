@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -48,7 +48,9 @@ class MemoryPlane:
     def now_us(self) -> int:
         return self.clock_us
 
-    def use(self, engine: Engine) -> None:
+    def use(self, engine: Engine, handover: Callable[[], None] | None = None) -> None:
+        if handover is not None:
+            handover()
         self.engine = engine
 
     def inject(self, frame: bytes) -> None:

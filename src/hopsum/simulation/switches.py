@@ -175,8 +175,10 @@ class VirtualSwitch:
         """Return the data plane's clock."""
         return int(self._world.queue.now * 1e6)
 
-    def use(self, engine: Engine) -> None:
+    def use(self, engine: Engine, handover: Callable[[], None] | None = None) -> None:
         """Run packets through another engine from now on."""
+        if handover is not None:
+            handover()
         self._engine = engine
         self._world.engines[self.name] = engine
 

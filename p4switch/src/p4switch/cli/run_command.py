@@ -31,10 +31,11 @@ from p4switch.cli.options import (
     write_file,
 )
 from p4switch.cli.tracing import check_tables, make_tracer
-from p4switch.packet_io.signals import end_signals
+from p4switch.packet_io.signals import RELOAD, end_signals
 
 if TYPE_CHECKING:
     from p4switch.backends.reference.trace import Tracer
+    from p4switch.device.device import Device
     from p4switch.device.loading import Loader
     from p4switch.p4runtime.tls import Tls
     from p4switch.targets.v1model.engine import EngineOptions
@@ -328,7 +329,11 @@ def run(
                 " ".join(f"{p.number}@{p.interface}" for p in ports) or "none",
                 served,
             )
-            wait_for_end(device.files_done if grpc_server_addr is None else None)
+
+            def reload() -> None:
+                _reload(device, lambda: program and read_bundle(program, includes, defines, p4info))
+
+            wait_for_end(device.files_done if grpc_server_addr is None else None, reload)
     except _errors() as error:
         fail(str(error))
 
@@ -373,7 +378,8 @@ def _with_entries(loader: "Loader", entries: Path) -> "Loader":
 def noted_signals() -> Iterator[Callable[..., None]]:
     """Make SIGTERM and SIGINT only end the yielded wait while the block runs.
 
-    The wait takes another event that ends it; it raises typer.Exit if a thread of the switch dies.
+    The wait takes another event that ends it, and what to do at RELOAD; it raises typer.Exit if a
+    thread of the switch dies.
     """
     died: list[threading.ExceptHookArgs] = []
     before = threading.excepthook
@@ -383,10 +389,17 @@ def noted_signals() -> Iterator[Callable[..., None]]:
             died.append(what)
             os.write(end.write, b"d")
 
-        def wait(other: threading.Event | None = None) -> None:
+        def wait(
+            other: threading.Event | None = None, reload: Callable[[], None] | None = None
+        ) -> None:
             seconds = None if other is None else EVENT_SECONDS
-            while not select.select([end.noted], (), (), seconds)[0]:
-                if other is not None and other.is_set():
+            while True:
+                if select.select([end.noted], (), (), seconds)[0]:
+                    if died or set(os.read(end.noted, 256)) != {RELOAD}:
+                        break
+                    if reload is not None:
+                        reload()
+                elif other is not None and other.is_set():
                     break
             if died:
                 name = died[0].thread.name if died[0].thread is not None else "a thread"
@@ -400,6 +413,23 @@ def noted_signals() -> Iterator[Callable[..., None]]:
             yield wait
         finally:
             threading.excepthook = before
+
+
+def _reload(device: "Device", read: Callable[[], bytes | Path | None]) -> None:
+    """Run a program anew, or log why not; the switch goes on."""
+    from p4switch.targets.v1model.engine import ControlError
+
+    log = logging.getLogger("p4switch")
+    try:
+        config = read()
+        if not isinstance(config, bytes):
+            log.error("nothing to read again: the switch was started without a program")
+            return
+        device.reload(config)
+    except ControlError as error:
+        log.error("the program was not read again, the switch goes on: %s", error)
+    except _errors() as error:
+        log.error("the program was not read again, the switch goes on: %s", error)
 
 
 def start_logging(level: str, file: Path | None) -> None:

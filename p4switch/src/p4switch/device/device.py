@@ -94,6 +94,7 @@ class Device:
     ) -> None:
         _check_ports(ports, loader.options.cpu_port)
         engine = loader(device_config) if device_config is not None else None
+        self._loader = loader
         self._sockets: dict[int, socket.socket] = {}
         self._capture: Capture | None = None
         self._plane: Plane | None = None
@@ -168,6 +169,18 @@ class Device:
         engine = self.service.engine
         if self._notifications is not None and engine is not None:
             self._notifications.publish(engine.program, digests)
+
+    def reload(self, device_config: bytes) -> None:
+        """Run another bundle, with the state of the previous one and without losing packets.
+
+        Raises P4Error, and ControlError if an entry does not fit the program.
+        """
+        assert self.service is not None
+        engine = self._loader(device_config)
+        config = p4r.ForwardingPipelineConfig(
+            p4info=p4info(engine.program), p4_device_config=device_config
+        )
+        self.service.reload(engine, config)
 
     def close(self) -> None:
         """Stop packets and P4Runtime and close the ports."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from p4switch.device.plane import DigestSink, FrameSink, Plane
@@ -45,13 +45,19 @@ class FilePlane(Plane):
         """See `Plane`."""
         return round((self._seconds - self._first) * 1e6)
 
-    def use(self, engine: Engine) -> None:
+    def use(self, engine: Engine, handover: Callable[[], None] | None = None) -> None:
         """See `Plane`."""
-        previous, self._engine = self._engine, engine
+        previous = self._engine
+        if handover is not None:
+            with self._lock:
+                handover()
+                self._engine = engine
+        else:
+            self._engine = engine
+            if previous is not None and previous is not engine:
+                previous.interrupt()
         if previous is None:
             self._thread.start()
-        elif previous is not engine:
-            previous.interrupt()
 
     def interrupt(self) -> None:
         """See `Plane`."""

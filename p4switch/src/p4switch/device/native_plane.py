@@ -6,14 +6,14 @@ import logging
 import select
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import close, dup, eventfd, eventfd_read, eventfd_write
 
 from p4switch.backends.native.engine import NativeEngine
 from p4switch.backends.native.loop import PacketLoop
 from p4switch.device.plane import DigestSink, FrameSink, Plane
 from p4switch.packet_io.receive_ring import ReceiveRing, default_frames, open_rings
-from p4switch.targets.v1model.engine import ControlError, Engine, EngineStatistics
+from p4switch.targets.v1model.engine import ControlError, Digest, Engine, EngineStatistics
 
 RECORD_SECONDS = 0.01
 """Polling interval in seconds for digests and log messages of native code."""
@@ -49,17 +49,28 @@ class NativePlane(Plane):
         with self._changing:
             return self._loop.now_us() if self._loop is not None else 0
 
-    def use(self, engine: Engine) -> None:
+    def use(self, engine: Engine, handover: Callable[[], None] | None = None) -> None:
         """See `Plane`."""
         assert isinstance(engine, NativeEngine)
+        frames: list[bytes] = []
+        digests: list[Digest] = []
         with self._changing:
             if self._loop is not None:
+                if handover is not None:
+                    self._loop.stop(finish=True)
+                    frames = self._loop.take_cpu_frames()
+                    digests = self._loop.engine.take_digests()
+                    handover()
                 self._loop.close()
             self._loop = PacketLoop(engine)
             for number, packet_socket in self._ports.items():
                 self._loop.add_port(number, packet_socket, self._rings.get(number))
             self._loop.start()
         eventfd_write(self._wake, 1)
+        if frames:
+            self._on_frames(frames)
+        if digests:
+            self._on_digests(digests)
 
     def interrupt(self) -> None:
         """See `Plane`."""

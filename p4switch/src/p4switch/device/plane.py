@@ -76,8 +76,12 @@ class Plane(ABC):
         """Return the data plane's clock in microseconds."""
 
     @abstractmethod
-    def use(self, engine: Engine) -> None:
-        """Run packets through another engine from now on; the ports stay open."""
+    def use(self, engine: Engine, handover: Callable[[], None] | None = None) -> None:
+        """Run packets through another engine from now on; the ports stay open.
+
+        Packets that the previous engine has begun are dropped. With a `handover` they are finished,
+        and it is called then, while frames wait at the ports.
+        """
 
     @abstractmethod
     def interrupt(self) -> None:
@@ -114,6 +118,7 @@ class PythonPlane(Plane):
         """Ports whose interfaces may hold frames back."""
         self._wake = eventfd(0)
         self._closed = False
+        self._processing = threading.Lock()
         self._thread = threading.Thread(target=self._loop, name="packet-loop", daemon=True)
         self._thread.start()
 
@@ -121,11 +126,19 @@ class PythonPlane(Plane):
         """See `Plane`."""
         return (time.monotonic_ns() - self._start_ns) // 1000
 
-    def use(self, engine: Engine) -> None:
+    def use(self, engine: Engine, handover: Callable[[], None] | None = None) -> None:
         """See `Plane`."""
-        previous, self._engine = self._engine, engine
-        if previous is not None and previous is not engine:
-            previous.interrupt()
+        previous = self._engine
+        if handover is not None:
+            with self._processing:
+                handover()
+                self._engine = engine
+                waiting = [self._injected.popleft() for _ in range(len(self._injected))]
+                self._injected.extend((engine, frame) for _, frame in waiting)
+        else:
+            self._engine = engine
+            if previous is not None and previous is not engine:
+                previous.interrupt()
         eventfd_write(self._wake, 1)
 
     def interrupt(self) -> None:
@@ -173,16 +186,21 @@ class PythonPlane(Plane):
                 else:
                     number, packet_socket = by_descriptor[descriptor]
                     batch += ((number, frame) for frame in _receive(packet_socket))
-            injected = [self._injected.popleft() for _ in range(len(self._injected))]
-            # Read after them: a caller that injects for an engine has put it in use before.
-            engine = self._engine
-            for meant, frame in injected:
-                if meant is engine and self._cpu_port is not None:
-                    batch.append((self._cpu_port, frame))
-            if engine is not None and batch:
-                self._process(engine, batch)
+            with self._processing:
+                injected = [self._injected.popleft() for _ in range(len(self._injected))]
+                # Read after them: a caller that injects for an engine has put it in use before.
+                engine = self._engine
+                for meant, frame in injected:
+                    if meant is engine and self._cpu_port is not None:
+                        batch.append((self._cpu_port, frame))
+                to_cpu, digests = self._process(engine, batch) if engine and batch else ([], [])
+            if to_cpu:
+                self._on_frames(to_cpu)
+            if digests:
+                self._on_digests(digests)
 
-    def _process(self, engine: Engine, batch: Sequence[Packet]) -> None:
+    def _process(self, engine: Engine, batch: Sequence[Packet]) -> tuple[list[bytes], list[Digest]]:
+        """Process a batch; return what is for the CPU."""
         to_cpu: list[bytes] = []
         self._look_at_interfaces(engine)
         for number, frame in engine.process(batch, self.now_us()):
@@ -191,11 +209,7 @@ class PythonPlane(Plane):
             elif number in self._ports:
                 _send(self._ports[number], frame)
                 self._waiting.add(number)
-        if to_cpu:
-            self._on_frames(to_cpu)
-        digests = engine.take_digests()
-        if digests:
-            self._on_digests(digests)
+        return to_cpu, engine.take_digests()
 
     def _look_at_interfaces(self, engine: Engine) -> None:
         """Tell the engine how many frames the interfaces still hold back, of whatever priority."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from p4switch.ir import Bits, Bool
 from p4switch.p4runtime.pipeline import Pipeline
 from p4switch.p4runtime.reader import Reader
 from p4switch.p4runtime.writer import DELETE, INSERT, MODIFY, Writer
@@ -90,7 +91,7 @@ def _writable(entity: p4r.Entity) -> p4r.Entity:
 def state_updates(pipeline: Pipeline, reader: Reader) -> list[p4r.Update]:
     """Return updates that make a fresh pipeline's forwarding state like this one's.
 
-    Counters, registers and direct counters are reset: their values belong to the old program.
+    Direct counters are reset; counters and registers are left to `keep_cells`.
     """
     inserts = [
         p4r.Entity(action_profile_member=p4r.ActionProfileMember()),
@@ -122,6 +123,31 @@ def state_updates(pipeline: Pipeline, reader: Reader) -> list[p4r.Update]:
         for request in modifies
         for entity in reader.read(request)
     ]
+
+
+def keep_cells(before: Pipeline, after: Pipeline) -> None:
+    """Copy registers and counters that both programs have: of one name, kind and type."""
+    known = {instance.name: instance for instance in before.program.externs}
+    old, new = before.engine, after.engine
+    for instance in after.program.externs:
+        same = known.get(instance.name)
+        if same is None or same.extern != instance.extern:
+            continue
+        if instance.extern == "register":
+            kind = instance.type_arguments[0]
+            # The control plane writes no structs.
+            if kind != same.type_arguments[0] or not isinstance(kind, Bits | Bool):
+                continue
+            for index in range(min(same.number(0), instance.number(0))):
+                # Writing every cell, most of which are 0, would hold the packets up.
+                value = old.read_register(same.name, index)
+                if value:
+                    new.write_register(instance.name, index, value)
+        elif instance.extern == "counter":
+            for index in range(min(same.number(0), instance.number(0))):
+                count = old.read_counter(same.name, index)
+                if count.packets:
+                    new.write_counter(instance.name, index, count)
 
 
 def clear_entries(pipeline: Pipeline) -> None:

@@ -40,8 +40,11 @@ class DataPlane(Protocol):
     def now_us(self) -> int:
         """Return the data plane's clock in microseconds."""
 
-    def use(self, engine: Engine) -> None:
-        """Run packets through another engine from now on."""
+    def use(self, engine: Engine, handover: Callable[[], None] | None = None) -> None:
+        """Run packets through another engine from now on.
+
+        With a `handover`, which is called between, no packet is lost.
+        """
 
     def inject(self, frame: bytes) -> None:
         """Receive a frame at the CPU port."""
@@ -93,6 +96,11 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         with self._state_lock:
             self._commit(self._make(engine, config))
 
+    def reload(self, engine: Engine, config: p4r.ForwardingPipelineConfig) -> None:
+        """Run another program as RECONCILE_AND_COMMIT does. Raises ControlError."""
+        with self._state_lock:
+            self._reconcile(self._make(engine, config))
+
     @property
     def engine(self) -> Engine | None:
         """Return the current engine, if there is a pipeline."""
@@ -136,8 +144,8 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
             )
         return made
 
-    def _commit(self, made: Running) -> None:
-        self._data_plane.use(made.pipeline.engine)
+    def _commit(self, made: Running, handover: Callable[[], None] | None = None) -> None:
+        self._data_plane.use(made.pipeline.engine, handover)
         self._running, self._saved = made, None
         self._timers.configure(sweep=made.pipeline.has_timeouts)
 
@@ -207,9 +215,13 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
                 self._reconcile(made)
 
     def _reconcile(self, made: Running) -> None:
-        """Commit and keep the previous forwarding state; INVALID_ARGUMENT if it does not fit."""
-        if self._running is not None:
-            updates = batch.state_updates(self._running.pipeline, self._running.reader)
+        """Commit and keep the previous forwarding state; INVALID_ARGUMENT if it does not fit.
+
+        No packet is lost; counters and registers that both programs have go on counting.
+        """
+        before = self._running
+        if before is not None:
+            updates = batch.state_updates(before.pipeline, before.reader)
             batch.clear_entries(made.pipeline)
             outcome = batch.write_all(made.writer, updates)
             for error in outcome:
@@ -217,7 +229,9 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
                     raise ControlError(
                         "INVALID_ARGUMENT", f"the forwarding state cannot be kept: {error}"
                     )
-        self._commit(made)
+            self._commit(made, lambda: batch.keep_cells(before.pipeline, made.pipeline))
+        else:
+            self._commit(made)
         log.info("pipeline committed, forwarding state kept")
 
     def GetForwardingPipelineConfig(

@@ -1,4 +1,4 @@
-"""Signals that end a process, as a file descriptor that becomes readable."""
+"""Signals for a process, as a file descriptor that becomes readable."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import signal
 from collections.abc import Iterator
 from typing import NamedTuple
 
-NUMBERS = (signal.SIGTERM, signal.SIGINT)
+RELOAD = signal.SIGUSR1
+NUMBERS = (signal.SIGTERM, signal.SIGINT, RELOAD)
 
 
 class EndSignals(NamedTuple):
-    """The ends of a pipe: `noted` is readable once the process must end; writing also ends it."""
+    """The ends of a pipe: the numbers of signals can be read at `noted`; writing also ends it."""
 
     noted: int
     write: int
@@ -20,7 +21,9 @@ class EndSignals(NamedTuple):
 
 @contextlib.contextmanager
 def end_signals() -> Iterator[EndSignals]:
-    """Make SIGTERM and SIGINT only make a pipe readable while the block runs. For the main thread.
+    """Make the signals NUMBERS only make a pipe readable while the block runs.
+
+    For the main thread.
 
     A handler in Python cannot wake a waiting thread: CPython runs it in the main thread, between
     two instructions. A signal that another thread receives, or that arrives just before the main

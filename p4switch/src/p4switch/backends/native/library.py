@@ -98,7 +98,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "loop_destroy": (None, (c_void_p,)),
     "loop_add_port": (c_int, (c_void_p, c_uint32, c_int, POINTER(RingState))),
     "loop_run": (c_int, (c_void_p,)),
-    "loop_stop": (None, (c_void_p,)),
+    "loop_stop": (None, (c_void_p, c_uint32)),
     "loop_inject": (c_int, (c_void_p, c_char_p, c_uint32)),
     "loop_take_cpu": (c_uint64, (c_void_p, c_void_p, POINTER(BatchResult))),
     "loop_cpu_event": (c_int, (c_void_p,)),

@@ -103,11 +103,14 @@ class PacketLoop:
     def _run(self) -> None:
         self._failure = self._library.loop_run(self._loop)
 
-    def stop(self) -> None:
-        """Stop the threads; OSError if they had already ended by themselves."""
+    def stop(self, *, finish: bool = False) -> None:
+        """Stop the threads; OSError if they had already ended by themselves.
+
+        Packets in progress are dropped unless they are to be finished.
+        """
         if self._thread is None:
             return
-        self._library.loop_stop(self._loop)
+        self._library.loop_stop(self._loop, finish)
         self._thread.join()
         self._thread = None
         if self._failure:

@@ -447,9 +447,9 @@ static void loop_retry_all(loop_thread *t) {
     loop_pump(t);
 }
 
-/* Packets in progress are dropped: a batch could take long. */
-EXPORT void p4_loop_stop(packet_loop *l) {
-    atomic_store(&l->sw->budget, 0);
+/* Packets in progress are dropped, as a batch could take long, unless they are to be finished. */
+EXPORT void p4_loop_stop(packet_loop *l, u32 finish) {
+    if (!finish) atomic_store(&l->sw->budget, 0);
     atomic_store(&l->stopping, 1);
     for (u32 i = 0; i < l->thread_count; i++) thread_wake(&l->threads[i]);
 }
@@ -468,7 +468,7 @@ static void *thread_run(void *argument) {
         if (count < 0) {
             if (errno == EINTR) continue;
             t->failed = errno;
-            p4_loop_stop(l);
+            p4_loop_stop(l, 0);
             break;
         }
         if (retries) {
@@ -519,7 +519,7 @@ EXPORT int p4_loop_run(packet_loop *l) {
         failed = pthread_create(&t->id, NULL, thread_run, t);
         if (!failed) running++;
     }
-    if (failed) p4_loop_stop(l);
+    if (failed) p4_loop_stop(l, 0);
     thread_run(&l->threads[0]);
     for (u32 i = 1; i < running; i++) pthread_join(l->threads[i].id, NULL);
     for (u32 i = 0; i < running && !failed; i++) failed = l->threads[i].failed;
