@@ -273,6 +273,13 @@ def test_a_sub_groups_job_starts_now_or_is_refused(monkeypatch: pytest.MonkeyPat
     agents.close()
 
 
+def test_a_job_under_slurm_has_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where torchrun, which names its runs itself, starts the ranks."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    monkeypatch.setenv("SLURM_JOB_ID", "1234")
+    assert Group(0, range(4)).job_name.startswith("torch-slurm-1234-")
+
+
 @pytest.mark.parametrize("name", ["", "x" * MOST_GROUP_NAME, "x" * 40])
 @pytest.mark.parametrize("run", ["a", "x" * 99])
 def test_names_of_jobs_are_new_and_as_long_as_allowed(

@@ -59,8 +59,9 @@ class Group:
         if self.name and self.parent:
             short = len(self.name) <= MOST_GROUP_NAME
             return f"{self.parent}.{_plain(self.name) if short else uuid.uuid4().hex[:8]}"
-        run = _plain(os.environ.get("TORCHELASTIC_RUN_ID", "job"))
-        return f"torch-{run:.30}-{uuid.uuid4().hex[:8]}"
+        slurm = os.environ.get("SLURM_JOB_ID")
+        run = f"slurm-{slurm}" if slurm else os.environ.get("TORCHELASTIC_RUN_ID", "job")
+        return f"torch-{_plain(run):.30}-{uuid.uuid4().hex[:8]}"
 
 
 @dataclass(frozen=True, slots=True)
