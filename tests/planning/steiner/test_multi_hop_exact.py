@@ -74,7 +74,8 @@ def test_equal_to_all_trees_tried_out(seed: int) -> None:
 @pytest.mark.slow
 @settings(max_examples=examples(10, of=30))
 @given(st.integers(0, 10**9))
-@example(6634625)  # HiGHS's presolve finds no solution where there is one
+@example(6634625)  # Infeasible, says the presolve of HiGHS 1.15
+@example(9344)  # 2/3 is optimal, says the presolve of HiGHS 1.15; it is 5/9
 def test_two_trees_equal_to_all_pairs_tried_out(seed: int) -> None:
     random = Random(seed)
     network = small_network(random, random.randint(2, 4), 7)

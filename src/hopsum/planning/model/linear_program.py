@@ -149,9 +149,8 @@ class LinearProgram:
         """Solve; SolverError if HiGHS fails."""
         self._solver.run()
         end = self._solver.getModelStatus()
-        if _ENDS.get(end, Status.INFEASIBLE) is Status.INFEASIBLE:
-            # HiGHS 1.15.1 wrongly reports some small integer programmes as infeasible, because of
-            # its presolve, and fails on others: solve again without it before trusting that.
+        if end not in _ENDS:
+            # HiGHS 1.15 failed on some small integer programmes, because of its presolve.
             self._solver.setOptionValue("presolve", "off")
             self._solver.run()
             self._solver.setOptionValue("presolve", "choose")
