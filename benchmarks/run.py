@@ -127,6 +127,10 @@ BENCHMARKS: dict[str, tuple[bool, Measure]] = {
         True,
         lambda *_: _joined(map(torch_figures.steps, torch_figures.ROOT_CASES)),
     ),
+    "torch-bfloat16": (
+        True,
+        lambda *_: _joined(map(torch_figures.steps, torch_figures.BFLOAT16_CASES)),
+    ),
     "torch-ordered": (
         True,
         lambda *_: _joined(map(torch_figures.ordered, torch_figures.ORDERED_CASES)),
