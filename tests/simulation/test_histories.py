@@ -1,4 +1,4 @@
-"""Histories are the same whether frames move in compiled code alone, or Python takes them."""
+"""Histories are the same if compiled code alone moves frames, is observed, or Python takes them."""
 
 from __future__ import annotations
 
@@ -147,12 +147,12 @@ def history(run: Run, *, observed: bool) -> list[object]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("observed", [False, True])
 @pytest.mark.parametrize("name", RUNS)
-def test_python_and_compiled_code_move_frames_alike(name: str, observed: bool) -> None:
-    compiled = history(RUNS[name], observed=observed)
+def test_python_compiled_code_and_observed_code_move_frames_alike(name: str) -> None:
+    compiled, observed = (history(RUNS[name], observed=each) for each in (False, True))
+    assert compiled[:-1] == observed[:-1]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(VirtualHost, "enter", lambda host: None)
         patch.setattr(NativeEngine, "functions", lambda engine: None)
-        by_python = history(RUNS[name], observed=observed)
-    assert by_python == compiled
+        by_python = history(RUNS[name], observed=True)
+    assert by_python == observed

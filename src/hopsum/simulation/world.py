@@ -143,9 +143,8 @@ class World:
     take part; frames to other hosts are dropped there. `reinstall`: called with the name of a
     switch that returns from a reboot; returns its new engine. `on_reboot`: called with a switch's
     name and engine before that is lost. `fair`: hosts serve their TCP connections in turn. `queue`:
-    may be shared with others in the same virtual time. `observers`: see all frames; switches then
-    process frames one at a time, with the same result. Links send by IP class selector, the highest
-    first.
+    may be shared with others in the same virtual time. `observers`: see all frames; what happens is
+    the same without. Links send by IP class selector, the highest first.
     """
 
     def __init__(
@@ -357,15 +356,13 @@ class World:
         waiting = {port: channel.depths() for port, channel in channels.items()}
         for port, depths in waiting.items():
             engine.set_waiting(port, depths)
-        if not self._observers:
-            return engine.process(frames, int(now * 1e6))
         out: list[Packet] = []
         for port, frame in frames:
             for observer in self._observers:
                 observer.entered(now, switch, port, frame, engine)
             sent = engine.process([(port, frame)], int(now * 1e6))
             out += sent
-            # As in a batch, where the frames before it are still in the switch's queues.
+            # Frames that arrive at once are in the queues before the next.
             for sent_to, each in sent:
                 if sent_to in waiting:
                     waiting[sent_to][self._c.frame_priority(each, len(each))] += 1

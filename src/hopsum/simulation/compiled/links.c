@@ -115,12 +115,9 @@ struct world {
     /* What Python has to take: from `taken` on. */
     struct arrivals *handed;
     uint64_t taken;
-    /* Frames that a switch has made; room for the description of a batch. */
+    /* Frames that a switch has made. */
     struct arrival *made;
-    uint64_t made_count, made_room, batch_room;
-    uint16_t *ports;
-    uint64_t *offsets;
-    uint32_t *lengths;
+    uint64_t made_count, made_room;
     uint8_t *rows;
     uint64_t rows_room;
 };

@@ -104,24 +104,15 @@ static void report_waiting(struct node *node)
     }
 }
 
-/* Run frames through the engine; what it makes joins `made`. */
-static void process(struct node *node, const struct arrival *frames, uint64_t n, double time)
+/* Run a frame through the engine; what it makes joins `made`. */
+static void process(struct node *node, const struct arrival *each, double time)
 {
     struct world *w = node->world;
     struct batch_result result;
-    if (n > w->batch_room) {
-        w->batch_room = 2 * n;
-        RESIZE(w->ports, w->batch_room);
-        RESIZE(w->offsets, w->batch_room);
-        RESIZE(w->lengths, w->batch_room);
-    }
-    for (uint64_t i = 0; i < n; i++) {
-        w->ports[i] = (uint16_t)frames[i].port;
-        w->offsets[i] = (uint64_t)(uintptr_t)frames[i].frame->bytes;
-        w->lengths[i] = frames[i].frame->length;
-    }
-    if (node->view.process(node->view.engine, (uint32_t)n, w->ports, w->offsets, w->lengths, NULL,
-                           (uint64_t)(time * 1e6), 0, &result))
+    uint16_t port = (uint16_t)each->port;
+    uint64_t offset = (uint64_t)(uintptr_t)each->frame->bytes;
+    if (node->view.process(node->view.engine, 1, &port, &offset, &each->frame->length, NULL, (uint64_t)(time * 1e6), 0,
+                           &result))
         resized(NULL, SIZE_MAX / 2, 1); /* ends the process: the engine had no memory */
     if (w->made_count + result.count > w->made_room) {
         w->made_room = 2 * (w->made_count + result.count);
@@ -133,16 +124,15 @@ static void process(struct node *node, const struct arrival *frames, uint64_t n,
     }
 }
 
-/* As `process`, but frame by frame, for those who observe it. */
-static void process_observed(struct node *node, const struct arrivals *a)
+/* Run frames that arrive at once through the engine, one after the other: those before a frame are in the queues. */
+static void process_all(struct node *node, const struct arrivals *a)
 {
     struct world *w = node->world;
     for (uint64_t i = 0; i < a->count; i++) {
         uint64_t before = w->made_count;
         observe(node, ENTERED, a->time, &a->frames[i]);
-        process(node, &a->frames[i], 1, a->time);
-        /* As in a batch, where the frames before it are still in the switch's queues. */
-        for (uint64_t m = before; m < w->made_count; m++) {
+        process(node, &a->frames[i], a->time);
+        for (uint64_t m = before; m < w->made_count && i + 1 < a->count; m++) {
             uint32_t port = w->made[m].port;
             if (channel_at(node, port)) {
                 node->reported[port][priority_of(queue_of(w->made[m].frame))]++;
@@ -166,10 +156,7 @@ static int64_t arrive_at_switch(struct node *node, struct arrivals *a, int drain
         return hand_over(w, a, 0, node->view.takes);
     w->made_count = 0;
     report_waiting(node);
-    if (w->view.observe)
-        process_observed(node, a);
-    else
-        process(node, a->frames, a->count, a->time);
+    process_all(node, a);
     for (uint64_t i = 0; i < a->count; i++)
         release(&w->pool, a->frames[i].frame);
     a->count = 0;
@@ -589,9 +576,6 @@ void world_free(struct world *w)
         w->pool.free = frame->next;
     free(w->pending);
     free(w->made);
-    free(w->ports);
-    free(w->offsets);
-    free(w->lengths);
     free(w->rows);
     free(w);
 }
