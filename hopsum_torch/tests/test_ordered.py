@@ -141,12 +141,17 @@ def test_gradients_after_an_interrupted_synchronize_join_no_iteration(
     model = torch.nn.Linear(2, 2)
     ordered = OrderedGradients(model)
     model(torch.ones(2)).sum().backward()
+    # A shell's jobs in the background ignore it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     interrupt = (threading.main_thread().ident, signal.SIGINT)
     threading.Timer(0.2, signal.pthread_kill, interrupt).start()
-    with pytest.raises(KeyboardInterrupt):
-        ordered.synchronize()
-    monkeypatch.undo()
-    going_on.set()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            ordered.synchronize()
+    finally:
+        signal.signal(signal.SIGINT, before)
+        monkeypatch.undo()
+        going_on.set()
     # Should it end the iteration all the same.
     [thread] = [each for each in threading.enumerate() if each.name == "ordered gradients"]
     thread.join()
