@@ -65,7 +65,8 @@ def opened(url: str, lost: Collection[str] | None = None) -> Iterator[Page]:
             error.add_note(f"{page.url} logged {logged}: {page.locator('body').all_inner_texts()}")
             raise
         browser.close()
-    assert not [text for text in logged if NETWORK_CHANGED not in text and LOST not in text]
+    wrong = [text for text in logged if NETWORK_CHANGED not in text and LOST not in text]
+    assert not wrong, wrong
 
 
 def _go(page: Page, url: str) -> None:
