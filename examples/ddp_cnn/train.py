@@ -1,6 +1,6 @@
 """Train a small CNN on scikit-learn's handwritten digits with DistributedDataParallel.
 
-    hopsum torchrun --topology star:4 --workers 3 examples/ddp_cnn/train.py
+    hopsum torchrun --topology star:4 --workers 3 examples/ddp_cnn/train.py --epochs 4
 
 or, without a cluster, `torchrun --nproc-per-node 2 train.py --backend gloo`.
 """
@@ -37,7 +37,7 @@ def main() -> None:
     """Train, and print the loss after every epoch and the accuracy in the end, on rank 0."""
     parser = argparse.ArgumentParser(description="Train on digits with DDP.")
     parser.add_argument("--backend", default="hopsum")
-    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--batch", type=int, default=96, help="images a step, of all ranks")
     parser.add_argument("--bfloat16", action="store_true", help="compute, and sum, in bfloat16")
     options = parser.parse_args()
@@ -54,7 +54,7 @@ def main() -> None:
     if options.bfloat16:
         # Under its own name DDP takes it for NCCL alone.
         net.register_comm_hook(None, lambda group, bucket: bf16_compress_hook(group, bucket))
-    optimizer = torch.optim.Adam(net.parameters(), lr=0.001)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
 
     for epoch in range(options.epochs):
         began, total, steps = time.monotonic(), torch.zeros(()), 0
