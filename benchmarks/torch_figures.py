@@ -264,7 +264,7 @@ def steps(case: StepCase) -> Rows:
 
 
 def ordered(case: StepCase) -> Rows:
-    """Measure steps with ordered gradients beside those with DDP's static buckets."""
+    """Measure training steps with ordered gradients and with DDP's buckets."""
     return ordered_rows(case, _steps(case))
 
 

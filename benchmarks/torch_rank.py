@@ -279,7 +279,7 @@ class _Pause(torch.autograd.Function):
 
 
 class Experts(nn.Module):
-    """Layers beside each other, used in one of ORDERS.
+    """Parallel layers, used in one of ORDERS.
 
     Their time is slept, as ranks would otherwise share this machine's cores and wait for each other
     there.

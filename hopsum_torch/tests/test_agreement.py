@@ -1,4 +1,4 @@
-"""The agreement on what is reduced next: no iterations mix, whatever ranks skip, and whenever."""
+"""The order of reductions is the same at all ranks, and no sum mixes two iterations."""
 
 from __future__ import annotations
 

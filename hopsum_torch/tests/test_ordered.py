@@ -1,4 +1,4 @@
-"""Ordered gradients: no two iterations mix, whatever ranks skip and however long they take."""
+"""Ordered gradients with skipped parameters, random delays and faults: no sum mixes iterations."""
 
 from __future__ import annotations
 
