@@ -174,7 +174,7 @@ def test_a_fault_of_one_rank_fails_the_iteration_at_all_and_the_next_one_works()
     first, second = pair()
     for name in "aba":
         second.ready(name)
-    assert second.fault == "a became ready twice"
+    assert second.fault.startswith("a became ready twice: a second backward()")
     first.ready("a")
     assert cycle(first, second) == Decision(at_fault=(1,))
     for each in (first, second):

@@ -88,7 +88,8 @@ class Agreement:
     def ready(self, name: str) -> None:
         """Record that the rank has a gradient; twice in an iteration is a fault."""
         if name in self._held:
-            self.refuse(f"{name} became ready twice")
+            why = "a second backward() before synchronize(); no_sync() accumulates gradients"
+            self.refuse(f"{name} became ready twice: {why}")
         self._held.add(name)
 
     def refuse(self, why: str) -> None:

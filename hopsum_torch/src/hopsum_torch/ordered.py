@@ -174,10 +174,7 @@ class OrderedGradients:
     def _make_ready(self, name: str) -> None:
         agreement, gradient = self._agreement, self._parameters[name].grad
         assert gradient is not None
-        if agreement.holds(name):
-            why = "a second backward() before synchronize(); no_sync() accumulates gradients"
-            agreement.refuse(f"{name} became ready twice: {why}")
-        elif gradient.layout != torch.strided:
+        if gradient.layout != torch.strided:
             agreement.refuse(f"{name} has a sparse gradient, expected a dense one")
         else:
             agreement.ready(name)
