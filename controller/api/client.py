@@ -102,14 +102,17 @@ class ControllerClient:
 
     def job(self, job: str | int) -> pb.JobInfo:
         """Return a job with its workers' reports, by number, or by a text as for `job_query`."""
-        query = job_query(job)
+        return self._details(job_query(job))
+
+    def _details(self, query: pb.JobQuery) -> pb.JobInfo:
         info: pb.JobInfo = self._ask(lambda stub: stub.JobDetails(query, timeout=TIMEOUT))
         return info
 
     def wait(self, job: int, limit: float | None = None) -> pb.JobInfo:
         """Return a job once it is over; TimeoutError after `limit` seconds."""
         end = None if limit is None else time.monotonic() + limit
-        while not JobState((info := self.job(job)).state).over:
+        query = pb.JobQuery(job=job, awaited=True)
+        while not JobState((info := self._details(query)).state).over:
             if end is not None and time.monotonic() > end:
                 raise TimeoutError(f"job {info.name} is {info.state} after {limit:g} s")
             time.sleep(POLL_SECONDS)

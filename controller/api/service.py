@@ -317,6 +317,8 @@ class ControllerService(pb_grpc.ControllerServicer):
     ) -> pb.JobInfo:
         """Return the progress of a job, with its reports."""
         job = await self._find(request, context)
+        if request.awaited:
+            self._cluster.awaited(job)
         info = job_info(self._cluster, job)
         for host, report in job.reports.items():
             info.reports[host].CopyFrom(report)

@@ -165,6 +165,10 @@ class Cluster:
         await self._answer(request, events.CancelRequested(request, job.number, reason))
         return job
 
+    def awaited(self, job: Job) -> None:
+        """Note that somebody waits for a job."""
+        self._handle(events.JobAwaited(job.number))
+
     async def restore(self) -> None:
         """Install the rules of the jobs that an earlier controller has left.
 

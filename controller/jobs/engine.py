@@ -30,6 +30,7 @@ from hopsum.controller.jobs.reoptimization import Reoptimization
 from hopsum.controller.jobs.settings import ClusterSettings
 from hopsum.controller.jobs.stall_diagnosis import why_stalled
 from hopsum.controller.jobs.submission import Submission
+from hopsum.controller.jobs.submitters import Submitters
 from hopsum.controller.jobs.supervisor import Supervisor
 from hopsum.controller.jobs.termination import Termination
 from hopsum.controller.jobs.tracker import Tracker
@@ -103,6 +104,7 @@ class JobEngine:
         self.submission = Submission(
             state, self.epochs, self.hosts, self.admission, self.termination
         )
+        self.submitters = Submitters(state, self.termination)
         self.failover = Failover(
             state,
             self.epochs,
@@ -152,7 +154,7 @@ class JobEngine:
     def _review_after(self, event: events.Event) -> None:
         """Review what an event may have changed; frequent ones concern a job, or none."""
         match event:
-            case events.HostReported():
+            case events.HostReported() | events.JobAwaited():
                 return
             case events.AgentSaid(stream):
                 reviewed = [self.agents.job_of(stream)]
@@ -171,6 +173,8 @@ class JobEngine:
             case events.CancelRequested(request, number, reason):
                 self._answer(request, self.termination.cancel(self.jobs.find(number), reason))
                 self._state.at(self.now + CANCEL_SECONDS, partial(self._finish_request, request))
+            case events.JobAwaited(number):
+                self.submitters.waits(number)
             case events.RestoreRequested(request):
                 self._answer(request, self.submission.restore())
             case events.RequestAbandoned(request):
@@ -191,6 +195,7 @@ class JobEngine:
                 if self.hosts.take_report(host, report):
                     self.failover.update_links()
                     self.failover.review()
+                self.submitters.take_report(host, report)
                 self.hosts.take_progress(host, report)
             case events.SwitchChanged(switch, reachable, ports):
                 self.failover.switch_changed(switch, reachable, ports)
@@ -250,12 +255,14 @@ class JobEngine:
         if away > AWAY_SECONDS:
             LOGGER.warning("this controller was stopped for %.1f s", away)
             self.nodes.was_away(away, now)
+            self.submitters.was_away()
         for number, active in [*self.plans.active.items()]:
             if away > AWAY_SECONDS:
                 active.tracker.was_away(away, now)
             self.agents.tell(active, active.tracker.check(now))
             if self.plans.waits(number):
                 self.agents.tell(active, active.tracker.waiting())
+        self.submitters.check()
         if self.jobs.catch_up():
             self.admission.try_queued()
         for host in self.nodes.silent(now):

@@ -37,6 +37,13 @@ class CancelRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class JobAwaited:
+    """Somebody waits for a job."""
+
+    job: int
+
+
+@dataclass(frozen=True, slots=True)
 class RestoreRequested:
     """The controller has started with a journal; the answer is None once rules are installed."""
 
@@ -148,6 +155,7 @@ class TimePassed:
 Event = (
     JobSubmitted
     | CancelRequested
+    | JobAwaited
     | RestoreRequested
     | RequestAbandoned
     | ServiceOpened

@@ -30,7 +30,8 @@ class JobSpec:
     `owner`: name of the caller who submitted it; "": unknown. `limited`: the owner's jobs together
     have a quota of slots. `integrity`: its sums have check lanes, with a key in its task
     (`host_agent/datapath/check_lanes.h`). `immediate`: it starts on free slots at once or is
-    refused; it neither waits for other jobs nor preempts them.
+    refused; it neither waits for other jobs nor preempts them. `awaited`: it is withdrawn from the
+    queue when its submitter no longer waits for it (`submitters`).
     """
 
     name: str
@@ -50,6 +51,7 @@ class JobSpec:
     limited: bool = False
     integrity: bool = False
     immediate: bool = False
+    awaited: bool = False
 
     @property
     def among_hosts(self) -> bool:
@@ -97,6 +99,7 @@ def spec_from(message: pb.Submission) -> JobSpec:
         limited=message.limited,
         integrity=message.integrity,
         immediate=message.immediate,
+        awaited=message.awaited,
     )
 
 
@@ -118,6 +121,7 @@ def submission_of(spec: JobSpec) -> pb.Submission:
         limited=spec.limited,
         integrity=spec.integrity,
         immediate=spec.immediate,
+        awaited=spec.awaited,
     )
     if isinstance(spec.workers, int):
         message.worker_count = spec.workers

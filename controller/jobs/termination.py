@@ -50,7 +50,8 @@ class Termination:
         if outcome is not JobState.FINISHED:
             self._cancel_vectors(job)
             command = pb.NodeCommand(leave=pb.LeaveJob(job=job.number, reason=reason))
-            for host in job.hosts if installed else ():
+            # Processes may wait for a queued one.
+            for host in job.hosts:
                 self._state.send(events.SendToHost(host, command))
         return installed
 

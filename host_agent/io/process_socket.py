@@ -154,8 +154,8 @@ class ProcessSocket:
         self._full = False
         """Whether there was no descriptor for the last that came."""
         self._attendances: dict[int, Attendance] = {}
-        self._users: dict[int, int] = {}
-        """Users who have submitted jobs here."""
+        self._submitters: dict[int, _Connection] = {}
+        """Processes that have submitted jobs here, by job."""
         self._answers: deque[tuple[_Connection, int | str]] = deque()
         """Answers to submissions: the job's number, or why there is none."""
         self._server = self._listen(name) if name else None
@@ -200,19 +200,26 @@ class ProcessSocket:
             self._attendances[job] = Attendance(job, self._host, self._forget)
         return self._attendances[job]
 
-    def end(self, job: int) -> None:
+    @property
+    def awaited(self) -> Collection[int]:
+        """Jobs whose submitters are connected."""
+        return [job for job, submitter in self._submitters.items() if not submitter.gone]
+
+    def end(self, job: int, why: str = "") -> None:
         """End the attendance of a job that is over here, if it is not closed already.
 
-        It may have failed before its processes were to be told that it has begun.
+        It may have ended before its processes were to be told that it has begun.
         """
+        self._submitters.pop(job, None)
         attendance = self._attendances.get(job)
         if attendance is not None:
-            attendance.close(f"job {job} is over on host {self._host}")
+            over = f"job {job} is over on host {self._host}"
+            attendance.close(f"{over}: {why}" if why else over)
 
     def _forget(self, attendance: Attendance) -> None:
         if self._attendances.get(attendance.job) is attendance:
             del self._attendances[attendance.job]
-            self._users.pop(attendance.job, None)
+            self._submitters.pop(attendance.job, None)
 
     def turn(self, ready: set[int]) -> None:
         """Process readable descriptors."""
@@ -333,7 +340,8 @@ class ProcessSocket:
     def _check_user(self, job: int, user: int) -> None:
         """Raise _Refused if a process's user may not attend a job."""
         attendance = self._attendances.get(job)
-        owner = self._users.get(job)
+        submitter = self._submitters.get(job)
+        owner = None if submitter is None else submitter.user
         if owner is None and attendance is not None:
             owner = attendance.user
         if owner is not None and user not in (0, owner):
@@ -382,7 +390,7 @@ class ProcessSocket:
         if isinstance(answer, str):
             connection.say({"kind": "refused", "why": answer})
             return
-        self._users[answer] = connection.user
+        self._submitters[answer] = connection
         if answer in self._attendances:
             self._attendances[answer].evict_others(connection.user)
         connection.say({"kind": "submitted", "job": answer})

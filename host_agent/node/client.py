@@ -96,7 +96,9 @@ def process_job(
     workers = [*dict.fromkeys(ranks)]
     several = tuple(ranks) if len(workers) < len(ranks) else ()
     spec = WorkloadSpec(PROCESS, len(workers), 0, 0, DataType.FLOAT32, 0, ranks=several)
-    submission = pb.Submission(name=name, workers=workers, immediate=immediate, user=user)
+    submission = pb.Submission(
+        name=name, workers=workers, immediate=immediate, user=user, awaited=True
+    )
     submission.task.workload.CopyFrom(workload_message(spec))
     if several and len(workers) <= MOST_ROOTS:
         submission.server_count = 0

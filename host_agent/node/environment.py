@@ -6,7 +6,7 @@ Nothing here waits: what takes time, or comes from elsewhere, is asked after, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -325,6 +325,12 @@ class Environment(Protocol):
 
     def leave(self, stream: Stream) -> None:
         """Forget a job's operations and processes, and end its stream after the last messages."""
+
+    def awaited(self) -> Iterable[int]:
+        """Return the jobs that processes here have submitted, and are still there for."""
+
+    def dismiss(self, job: int, why: str) -> None:
+        """Say to processes here why a job that has not begun will not."""
 
     def counters(self, now: float) -> Mapping[int, InterfaceCounters]:
         """Return the counters of the host's interfaces by port (`hopsum.host_agent.interfaces`)."""

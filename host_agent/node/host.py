@@ -206,6 +206,8 @@ class HostAgent:
             case "leave":
                 if command.leave.job in self._members:
                     LOGGER.info("leaves job %d: %s", command.leave.job, command.leave.reason)
+                else:
+                    self._environment.dismiss(command.leave.job, command.leave.reason)
                 self.leave(command.leave.job, command.leave.reason)
             case "priority":
                 priority = command.priority
@@ -233,6 +235,7 @@ class HostAgent:
             )
         self._counted = counted
         report.jobs.extend(self.features())
+        report.awaited.extend(self._environment.awaited())
         self._node.report(report)
 
     def _read_counters(self, now: float) -> dict[str, InterfaceCounters]:

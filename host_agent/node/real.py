@@ -172,6 +172,15 @@ class RealEnvironment:
         name = f"closing job {stream.job}"
         threading.Thread(target=client.close, name=name, daemon=True).start()
 
+    def awaited(self) -> Iterable[int]:
+        """Return what processes of this agent's socket wait for."""
+        return [] if self.processes is None else self.processes.awaited
+
+    def dismiss(self, job: int, why: str) -> None:
+        """End the connections of processes that attend the job."""
+        if self.processes is not None:
+            self.processes.end(job, why)
+
     def counters(self, now: float) -> Mapping[int, InterfaceCounters]:
         """Return the kernel's counters."""
         assert self._counters is not None

@@ -12,6 +12,7 @@ from hopsum.cli.main import app, main
 from hopsum.collectives.algorithms.level_wise import Siblings
 from hopsum.collectives.algorithms.level_wise_form import FormOptions, Shape
 from hopsum.controller.jobs.job_spec import spec_from
+from hopsum.controller.jobs.job_state import JobState
 from hopsum.coordination.tree import TreeLimits
 from hopsum.host_agent.task import task_from, task_message
 from hopsum.protocol import hopsum_pb2 as pb
@@ -80,19 +81,37 @@ def said(*arguments: str) -> str:
     return done.output
 
 
-def test_stopping_to_wait_says_that_the_job_continues(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("command", ["submit", "job"])
+@pytest.mark.parametrize("state", [JobState.QUEUED, JobState.RUNNING])
+def test_stopping_to_wait_ends_only_a_queued_job_of_this_command(
+    command: str,
+    state: JobState,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    cancelled = []
+
     def interrupt(self: Answers, which: int) -> pb.JobInfo:
         raise KeyboardInterrupt
 
+    def cancel(self: Answers, which: str) -> None:
+        cancelled.append(which)
+
+    info = pb.JobInfo(job=3, name="mine", state=state)
     monkeypatch.setattr(Answers, "wait", interrupt, raising=False)
-    monkeypatch.setattr("sys.argv", ["hopsum", "submit", "mine", "--wait"])
+    monkeypatch.setattr(Answers, "job", lambda self, which: info, raising=False)
+    monkeypatch.setattr(Answers, "cancel", cancel, raising=False)
+    monkeypatch.setattr("sys.argv", ["hopsum", command, "mine", "--wait"])
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 130
     said = capsys.readouterr().err
-    assert said.startswith("interrupted; job 3 continues; `hopsum job 3 --wait` waits for it")
+    if command == "submit" and state is JobState.QUEUED:
+        assert cancelled == ["3"]
+        assert said.startswith("interrupted; job 3 was queued, and is withdrawn")
+    else:
+        assert not cancelled
+        assert said.startswith("interrupted; job 3 continues; `hopsum job 3 --wait` waits for it")
     assert "removed" not in said
 
 

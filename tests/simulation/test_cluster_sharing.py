@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from fractions import Fraction
 from pathlib import Path
 
@@ -10,11 +11,22 @@ import pytest
 from hopsum.controller.jobs.job_state import JobState
 from hopsum.controller.jobs.priorities import ONE_LEVEL
 from hopsum.controller.jobs.sharing import SharingPolicy
+from hopsum.host_agent.node.client import process_job
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.tos import level_of_tos
 from hopsum.simulation.cluster import VirtualCluster
+from hopsum.simulation.processes import Process
 from tests.support.departures import Departures
-from tests.support.virtual_cluster import all_free, details, exact, run, running, submit
+from tests.support.virtual_cluster import (
+    all_free,
+    attached,
+    details,
+    exact,
+    run,
+    running,
+    state,
+    submit,
+)
 
 TOS_AT = 15
 
@@ -74,6 +86,46 @@ def test_a_queued_job_starts_when_a_cancelled_one_has_gone(tmp_path: Path) -> No
         slots=64,
         policies={"sharing": SharingPolicy(Fraction(1)), "priorities": ONE_LEVEL},
     )
+
+
+@pytest.mark.slow
+def test_queued_jobs_are_withdrawn_when_their_submitters_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of somebody who asks for it now and then, and one of a process that has gone."""
+
+    async def test(cluster: VirtualCluster) -> None:
+        await cluster.until(lambda: attached(cluster), "the agents")
+        holding = process_job("first", ["h1", "h2"])
+        holding.window = 64
+        await cluster.people.Submit(holding)
+        persons = await submit(cluster, "persons", "h1,h2", window=64, awaited=True)
+        training = await cluster.people.Submit(process_job("training", ["h1", "h2"]))
+        assert persons.state == training.state == JobState.QUEUED
+        submitted = [training.job]
+        host = cluster.hosts["h1"].agent
+        monkeypatch.setattr(host, "awaited", lambda: submitted)
+        end = host.connect(lambda: None)
+        process = Process(end)
+        process.say({"kind": "attend", "job": training.job, "rank": 0})
+        host.hear()
+        for _ in range(40):
+            await asyncio.sleep(1.0)
+            await cluster.people.JobDetails(pb.JobQuery(job=persons.job, awaited=True))
+        assert state(cluster, "persons") == state(cluster, "training") == JobState.QUEUED
+        submitted.clear()
+        await cluster.until(lambda: state(cluster, "training") == JobState.CANCELLED, "it", 2.0)
+        why = "withdrawn: the process on h1 that submitted it is gone"
+        assert (await details(cluster, "training")).reason == why
+        over = f"job {training.job} is over on host h1: {why}"
+        await asyncio.sleep(0.1)
+        assert {"kind": "ended", "why": over} in process.hear()
+        end.close()
+        await cluster.until(lambda: state(cluster, "persons") == JobState.CANCELLED, "its", 31.0)
+        assert "has not been heard of for" in (await details(cluster, "persons")).reason
+        assert state(cluster, "first") == JobState.RUNNING
+
+    run(tmp_path, "star:4", test, slots=64, policies={"sharing": SharingPolicy(Fraction(1))})
 
 
 @pytest.mark.slow

@@ -91,7 +91,7 @@ def submit(
         )
     kind = "process" if from_processes else train or "random"
     submission = _submission(name, kind, ranks_per_host, work, way, trees, training)
-    submission.immediate = immediate
+    submission.immediate, submission.awaited = immediate, wait
     if task is not None:
         submission.task.CopyFrom(read_task(task))
     queries = connect(controller)
@@ -101,7 +101,7 @@ def submit(
             workload.workers = _all_hosts(queries, work.placed_servers)
         submission.worker_count = workload.workers
     info = queries.submit(submission)
-    _show(_wait(queries, info) if wait else info, as_json)
+    _show(_wait(queries, info, submitted=True) if wait else info, as_json)
 
 
 def _submission(
@@ -268,10 +268,15 @@ def _rates(info: pb.NodeInfo) -> tuple[str, str]:
     )
 
 
-def _wait(queries: ControllerClient, info: pb.JobInfo) -> pb.JobInfo:
+def _wait(queries: ControllerClient, info: pb.JobInfo, *, submitted: bool = False) -> pb.JobInfo:
+    """Wait for a job; if interrupted, withdraw one that this command `submitted` and is queued."""
     try:
         return queries.wait(info.job)
     except KeyboardInterrupt as error:
+        if submitted and queries.job(info.job).state == JobState.QUEUED:
+            queries.cancel(str(info.job))
+            error.add_note(f"job {info.job} was queued, and is withdrawn")
+            raise
         error.add_note(
             f"job {info.job} continues; `hopsum job {info.job} --wait` waits for it, "
             f"`hopsum cancel {info.job}` ends it"

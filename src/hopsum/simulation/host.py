@@ -8,7 +8,7 @@ Operations are executed immediately, without advancing the clock. Schedules use
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf, nextafter
 from socket import socket
 from typing import Any
@@ -365,6 +365,15 @@ class VirtualHost(FlowAgent):
             self.door.socket.end(stream.job)
         self._coordinations.pop(stream.job, None)
         self._leave(stream)
+
+    def awaited(self) -> Iterable[int]:
+        """Return what the host's processes wait for."""
+        return [] if self.door is None else self.door.socket.awaited
+
+    def dismiss(self, job: int, why: str) -> None:
+        """End the connections of processes that attend the job."""
+        if self.door is not None:
+            self.door.socket.end(job, why)
 
     def counters(self, now: float) -> Mapping[int, InterfaceCounters]:
         """Return the counters of this host's links, by port."""

@@ -591,6 +591,22 @@ def test_a_process_is_told_that_its_job_is_over_before_it_began_here(host: Host)
     environment.close()
 
 
+def test_a_job_is_awaited_while_the_process_that_submitted_it_is_connected(host: Host) -> None:
+    process, other = Process(host), Process(host)
+    assert not [*host.socket.awaited]
+    process.submit("training", ["h1"])
+    assert process.hear() == {"kind": "submitted", "job": JOB}
+    other.say({"kind": "attend", "job": JOB, "rank": 0})
+    host.turn()
+    assert [*host.socket.awaited] == [JOB]
+    process.socket.close()
+    host.turn()
+    assert not [*host.socket.awaited]
+    host.socket.end(JOB, "withdrawn")
+    why = f"job {JOB} is over on host h1: withdrawn"
+    assert other.hear() == {"kind": "ended", "why": why}
+
+
 def as_user(host: Host, user: int) -> Process:
     """A process that connects as one of another user would."""
 
