@@ -18,7 +18,6 @@ from hopsum.host_agent.session import AgentSession, Assignment, Event
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol import hopsum_pb2_grpc as pb_grpc
 from hopsum.protocol.channel import Tls
-from hopsum.protocol.liveness import RECONNECT_PAUSE
 
 _T = TypeVar("_T")
 
@@ -44,7 +43,6 @@ class AgentStream:
             self._session,
             lambda channel, messages: pb_grpc.ControllerStub(channel).Attend(messages),
             tls,
-            RECONNECT_PAUSE,
         )
         self._changed = self._thread.changed
 

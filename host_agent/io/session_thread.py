@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from itertools import cycle
 from typing import Any, Generic, Protocol, TypeVar
 
 import grpc
 
+from hopsum.host_agent.backoff import Backoff
 from hopsum.host_agent.io.wakeup import Wakeup
 from hopsum.protocol.channel import ControllerError, Tls, addresses_in, in_words, open_channel
 
@@ -26,6 +28,7 @@ class Session(Protocol[Out, _In]):
     """The interface of a session for a transport; see `hopsum.host_agent.session`."""
 
     address: str
+    host: str
     wake: Callable[[], None]
     news: Callable[[], None]
 
@@ -54,7 +57,7 @@ class Session(Protocol[Out, _In]):
 
 
 class SessionThread(Generic[Out, In]):
-    """Connects, and reconnects `pause` seconds after each loss, until the session is over.
+    """Connects, and reconnects after each loss (`Backoff`), until the session is over.
 
     There is no timeout: jobs sum without a controller, and another one may take them over.
 
@@ -68,7 +71,6 @@ class SessionThread(Generic[Out, In]):
         session: Session[Out, In],
         call: Callable[[grpc.Channel, Iterator[Out]], Any],
         tls: Tls | None,
-        pause: float,
     ) -> None:
         lock = threading.RLock()
         self.changed = threading.Condition(lock)
@@ -77,7 +79,7 @@ class SessionThread(Generic[Out, In]):
         self._addresses = addresses_in(session.address)
         self._call = call
         self._tls = tls
-        self._pause = pause
+        self._backoff = Backoff(session.host, time.monotonic())
         self._output = threading.Condition(lock)
         self._closing = threading.Event()
         self._wakeup = Wakeup()
@@ -123,6 +125,8 @@ class SessionThread(Generic[Out, In]):
     def _run(self) -> None:
         logged: dict[str, str] = {}
         for address in cycle(self._addresses):
+            if address == self._addresses[0]:
+                self._backoff.attempt(time.monotonic())
             try:
                 self._attend(address)
                 why = "the controller ended the stream"
@@ -140,7 +144,7 @@ class SessionThread(Generic[Out, In]):
                 LOGGER.warning("%s; trying again", why)
             logged[address] = why
             if address == self._addresses[-1]:
-                self._closing.wait(self._pause)
+                self._closing.wait(self._backoff.pause(time.monotonic()))
 
     def _attend(self, address: str) -> None:
         with open_channel(address, self._tls) as channel:
@@ -150,6 +154,7 @@ class SessionThread(Generic[Out, In]):
             for message in call:
                 with self.changed:
                     self._stream = call
+                    self._backoff.heard(time.monotonic())
                     self._session.receive(message)
 
     def _end_stream(self) -> None:

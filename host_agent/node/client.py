@@ -15,7 +15,6 @@ from hopsum.host_agent.session import NodeSession
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol import hopsum_pb2_grpc as pb_grpc
 from hopsum.protocol.channel import Tls, ask_controller, check_tls
-from hopsum.protocol.liveness import RECONNECT_PAUSE
 
 SUBMIT_SECONDS = 300.0
 """Timeout of a submission: all switches install rules, one job after another."""
@@ -42,7 +41,6 @@ class NodeClient:
             self._session,
             lambda channel, messages: pb_grpc.ControllerStub(channel).Serve(messages),
             tls,
-            RECONNECT_PAUSE,
         )
 
     def open(self) -> None:

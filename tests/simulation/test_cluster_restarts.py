@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,9 @@ from hopsum.controller.dataplane.driver import Driver
 from hopsum.controller.jobs.job_state import JobState
 from hopsum.controller.jobs.journal import JournalError
 from hopsum.controller.jobs.replanning import ReplanningPolicy
+from hopsum.protocol.liveness import LAST_PAUSE
 from hopsum.simulation.cluster import VirtualCluster
+from hopsum.simulation.rpc import Exchange
 from tests.support.virtual_cluster import (
     all_free,
     attached,
@@ -58,6 +61,30 @@ def test_jobs_go_on_though_the_controller_is_away_for_minutes(tmp_path: Path) ->
         assert job.epoch == 1
 
     run(tmp_path, "star:4", test)
+
+
+@pytest.mark.slow
+def test_agents_find_a_controller_again_without_asking_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(cluster: VirtualCluster) -> None:
+        await cluster.until(lambda: attached(cluster), "the agents")
+        tried: list[str] = []
+        connect = Exchange.connect
+
+        def count(self: Exchange, client: str, *arguments: Any) -> Any:
+            tried.append(client)
+            return connect(self, client, *arguments)
+
+        monkeypatch.setattr(Exchange, "connect", count)
+        await cluster.crash_controller()
+        await asyncio.sleep(600.0)
+        for host in cluster.network.hosts:
+            assert 100 < tried.count(host) < 250
+        cluster.start_controller()
+        await cluster.until(lambda: attached(cluster), "their return", LAST_PAUSE + 0.5)
+
+    run(tmp_path, "star:3", test)
 
 
 @pytest.mark.slow

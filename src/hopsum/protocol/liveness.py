@@ -1,8 +1,9 @@
 """Times after which agents and controller count each other as gone, in seconds.
 
 They belong together. An agent that hears nothing pings, gives its connection up after PING_SECONDS
-+ PING_TIMEOUT, and then tries again every CONNECT_TIMEOUT. So it is back within RECONNECT_SECONDS
-of the end of any outage, whether the controller was stopped or the management network cut.
++ PING_TIMEOUT, and then tries again, for at most CONNECT_TIMEOUT a time. So it is back within
+RECONNECT_SECONDS of the end of any outage, whether the controller was stopped or the management
+network cut.
 """
 
 from __future__ import annotations
@@ -16,7 +17,11 @@ PING_TIMEOUT = 5.0
 CONNECT_TIMEOUT = 5.0
 """Limit of one attempt to connect: with gRPC's 20 s the next address would wait too long."""
 RECONNECT_PAUSE = 0.2
-"""Pause between two attempts of an agent to connect."""
+"""Least pause between two attempts of an agent to connect."""
+PAUSE_SHARE = 0.05
+"""A pause as a fraction of the time for which there has been no controller."""
+LAST_PAUSE = 5.0
+"""Maximum pause; one after an attempt that took as long is RECONNECT_PAUSE."""
 RETURN_SECONDS = 3.0
 """Time within which an agent must return after its stream has ended: it tries again at once, and
 the first packets of its connections are at most 2 s apart."""

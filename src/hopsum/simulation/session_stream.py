@@ -11,9 +11,10 @@ from typing import Any
 
 import grpc
 
+from hopsum.host_agent.backoff import Backoff
 from hopsum.host_agent.session import AgentSession, NodeSession
 from hopsum.protocol import hopsum_pb2_grpc as pb_grpc
-from hopsum.protocol.liveness import CONNECT_TIMEOUT, PING_SECONDS, PING_TIMEOUT, RECONNECT_PAUSE
+from hopsum.protocol.liveness import CONNECT_TIMEOUT, PING_SECONDS, PING_TIMEOUT
 from hopsum.simulation.rpc import Channel, Exchange, Keepalive, as_channel
 
 KEEPALIVE = Keepalive(PING_SECONDS, PING_TIMEOUT, CONNECT_TIMEOUT)
@@ -37,7 +38,9 @@ class SessionStream:
         session.wake = self._send
         session.news = changed
         name = f"{session.host}: {type(session).__name__}"
-        self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
+        loop = asyncio.get_running_loop()
+        self._backoff = Backoff(session.host, loop.time())
+        self._task = loop.create_task(self._run(), name=name)
 
     def close(self) -> None:
         """End the stream once its messages have been sent."""
@@ -57,12 +60,14 @@ class SessionStream:
         self._task.cancel()
 
     async def _run(self) -> None:
+        time = asyncio.get_running_loop().time
         while True:
             session = self._session
+            self._backoff.attempt(time())
             await self._attend(self._exchange.channel(session.host, session.address, KEEPALIVE))
             if self._closed or self._session.over:
                 return
-            await asyncio.sleep(RECONNECT_PAUSE)
+            await asyncio.sleep(self._backoff.pause(time()))
 
     async def _attend(self, channel: Channel) -> None:
         """Serve one stream to its end."""
@@ -73,6 +78,7 @@ class SessionStream:
             self._session.connected()
             try:
                 async for message in self._call:
+                    self._backoff.heard(asyncio.get_running_loop().time())
                     self._session.receive(message)
             except grpc.aio.AioRpcError:
                 pass
