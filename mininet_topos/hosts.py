@@ -78,6 +78,22 @@ class EmulatedHosts(ABC):
             counted[u, v] = int(path.read_text())
         return counted
 
+    def set_link(self, u: str, v: str, up: bool) -> None:
+        """Restore a link, or cut it, at a switch's end: a host would lose its routes with its own.
+
+        Raises EmulationError for a link that has no switch.
+        """
+        ends = [(node, peer) for node, peer in ((u, v), (v, u)) if node in self.network.switches]
+        if not ends:
+            raise EmulationError(
+                f"link {u}-{v} is between two hosts, whose routes would be lost with it; only "
+                "links of switches can be cut"
+            )
+        command = ["ip", "link", "set", self.interface(*ends[0]), "up" if up else "down"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise EmulationError(f"`{' '.join(command)}` failed: {done.stderr.strip()}")
+
     def link_states(self) -> dict[str | tuple[str, str], bool]:
         """Return whether links of switches are up, from the kernel's interface states.
 

@@ -64,6 +64,7 @@ MAY_CALL = {
     "WhyStuck": _PEOPLE,
     # It shows what slots hold: parts of others' sums.
     "Inspect": _OPERATOR,
+    "SetLink": _OPERATOR,
 }
 """Roles that may call each method of the service; all others are for operators only."""
 

@@ -135,6 +135,12 @@ class ControllerClient:
         reply: pb.UseReply = self._ask(lambda stub: stub.Use(pb.UseRequest(), timeout=TIMEOUT))
         return reply
 
+    def set_link(self, link: str, *, up: bool) -> pb.Link:
+        """Restore a link of an emulation, given as A-B, or cut it."""
+        change = pb.LinkChange(link=link, up=up)
+        changed: pb.Link = self._ask(lambda stub: stub.SetLink(change, timeout=TIMEOUT))
+        return changed
+
     def state(self) -> pb.ClusterState:
         """Return the state of the cluster, without the contents of slots."""
         state: pb.ClusterState = self._ask(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 import grpc
 
-from hopsum.collectives.messages import network_message, plan_message
+from hopsum.collectives.messages import link_message, network_message, plan_message
 from hopsum.controller import clock
 from hopsum.controller.api.callers import CALLER, may_cancel, owner_of, why_not
 from hopsum.controller.api.cluster_state import (
@@ -39,9 +39,10 @@ from hopsum.controller.jobs.tracker import refusal
 from hopsum.controller.telemetry.nodes import REPORT_SECONDS, NodeError
 from hopsum.controller.telemetry.slot_diagnosis import missing_message
 from hopsum.controller.telemetry.state import ReportError
+from hopsum.network.model import NetworkError
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol import hopsum_pb2_grpc as pb_grpc
-from hopsum.protocol.errors import InputError
+from hopsum.protocol.errors import InputError, OperationError
 
 LOGGER = logging.getLogger("hopsum.service")
 
@@ -53,20 +54,33 @@ MOST_COMMANDS = 10_000
 """Maximum number of unread commands of an agent; beyond it the stream ends, and the agent
 reconnects."""
 NO_SWITCHES = "this controller drives no switches"
+NO_LINKS = (
+    "the links of this network do not belong to its controller; only those of `hopsum cluster` can "
+    "be cut and restored by it"
+)
 
 Context = grpc.aio.ServicerContext[pb.AgentMessage, pb.ControllerMessage]
+SetLink = Callable[[str, str, bool], None]
+"""Restores a link (True) or cuts it, given its ends. Raises OperationError where that cannot be."""
 Queue = asyncio.Queue[pb.NodeCommand | None]
 
 
 class ControllerService(pb_grpc.ControllerServicer):
     """Serve a cluster: `async with ControllerService(cluster).serve(at(address)) as bound`.
 
-    `switches`: those whose slots and counters may be queried; None: there are none.
+    `switches`: those whose slots and counters may be queried; None: there are none. `set_link`:
+    None: links are not this process's.
     """
 
-    def __init__(self, cluster: Cluster, switches: SwitchReader | None = None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        switches: SwitchReader | None = None,
+        set_link: SetLink | None = None,
+    ) -> None:
         self._cluster = cluster
         self._switches = switches
+        self._set_link = set_link
         self._queues: dict[str, Queue] = {}
         """Queues of commands to each host's agent."""
         cluster.send = self._send
@@ -345,6 +359,26 @@ class ControllerService(pb_grpc.ControllerServicer):
     ) -> pb.UseReply:
         """Return the load of links and the owners of slots."""
         return pb.UseReply(links=link_uses(self._cluster), slots=slot_uses(self._cluster))
+
+    async def SetLink(
+        self, request: pb.LinkChange, context: grpc.aio.ServicerContext[pb.LinkChange, pb.Link]
+    ) -> pb.Link:
+        """Cut a link of an emulation, or restore it."""
+        if self._set_link is None:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, NO_LINKS)
+        try:
+            link = self._cluster.network.link_named(request.link)
+            await asyncio.to_thread(self._set_link, link.a, link.b, request.up)
+        except (NetworkError, OperationError) as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        LOGGER.warning(
+            "link %s-%s is %s by %s",
+            link.a,
+            link.b,
+            "restored" if request.up else "cut",
+            CALLER.get(),
+        )
+        return link_message(link)
 
     async def State(
         self,

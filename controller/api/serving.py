@@ -14,7 +14,7 @@ from typing import Any
 from hopsum.controller.api.callers import fixed_caller
 from hopsum.controller.api.listening import AddTo, Listen, at
 from hopsum.controller.api.rendezvous import announced
-from hopsum.controller.api.service import ControllerService
+from hopsum.controller.api.service import ControllerService, SetLink
 from hopsum.controller.background import log_defect
 from hopsum.controller.dataplane.driver import Driver
 from hopsum.controller.dataplane.rules import losses_on
@@ -65,6 +65,7 @@ async def serve_cluster(
     *,
     other_links: LinkStates | None = None,
     link_bytes: LinkBytes | None = None,
+    set_link: SetLink | None = None,
     date: Callable[[], float] = time.time,
     new_key: Callable[[], bytes] = secrets.token_bytes,
 ) -> AsyncIterator[tuple[Cluster, str]]:
@@ -72,10 +73,11 @@ async def serve_cluster(
 
     Jobs that an earlier controller has left in the journal continue. `other_links`: whether links
     are up of which neither switches nor agents report the state. `link_bytes`: where counters of
-    links can be read. `date`: seconds since 1970. `new_key`: of a job with integrity. Switches that
-    do not answer are planned around, at the start too. Raises DriverError or TimeoutError where the
-    others cannot be programmed, JobError, JournalError, UnrecordedError for the journal, which one
-    controller owns at a time, and what `listen` raises.
+    links can be read. `set_link`: cuts and restores links. `date`: seconds since 1970. `new_key`:
+    of a job with integrity. Switches that do not answer are planned around, at the start too.
+    Raises DriverError or TimeoutError where the others cannot be programmed, JobError,
+    JournalError, UnrecordedError for the journal, which one controller owns at a time, and what
+    `listen` raises.
     """
     async with contextlib.AsyncExitStack() as stack:
         journal = journal_of(settings.journal)
@@ -95,7 +97,7 @@ async def serve_cluster(
         )
         await stack.enter_async_context(driver)
         stack.push_async_callback(cluster.close)
-        service = ControllerService(cluster, driver)
+        service = ControllerService(cluster, driver, set_link)
         if other_links is not None:
             _run_in_background(stack, _watch_links(cluster, other_links))
         await cluster.restore()

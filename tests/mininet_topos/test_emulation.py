@@ -25,6 +25,7 @@ from hopsum.mininet_topos.addresses import SOCKETS
 from hopsum.mininet_topos.emulation import Emulation
 from hopsum.mininet_topos.failures import EmulationError
 from hopsum.mininet_topos.record import STATE, RunRecord, state_folder
+from hopsum.network.loaders import load_network
 from tests.support.bmv2 import need_bmv2
 from tests.support.emulated_runs import run_together
 from tests.support.machine import PATIENCE, until
@@ -337,3 +338,9 @@ def test_interfaces_of_others_are_left_alone() -> None:
     finally:
         subprocess.run(["ip", "link", "delete", "s1-eth1"], check=True)
     assert left_over() == []
+
+
+def test_links_between_hosts_are_not_cut() -> None:
+    emulation = Emulation(load_network("torus:2x2"))
+    with pytest.raises(EmulationError, match="link h1-h2 is between two hosts, whose routes"):
+        emulation.set_link("h1", "h2", False)

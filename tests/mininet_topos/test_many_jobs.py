@@ -6,13 +6,11 @@ import json
 import os
 import re
 import signal
-import subprocess
 from collections.abc import Iterator
 
 import pytest
 
 from hopsum.cli.job_commands import make_submission
-from hopsum.network.loaders import load_network
 from hopsum.protocol.channel import ControllerError
 from tests.support.emulated_cluster import RunningCluster, emulated_cluster
 from tests.support.jobs import GOING
@@ -118,10 +116,9 @@ def test_switches_agents_and_links_come_back(up: RunningCluster) -> None:
     up.finished("after")
 
     # The rack of h4 to h6 loses its uplinks.
-    ports = load_network(TOPOLOGY).ports("l2")
-    uplinks = [f"l2-eth{port}" for port, spine in ports.items() if spine in ("s1", "s2")]
-    for interface in uplinks:
-        subprocess.run(["ip", "link", "set", interface, "down"], check=True)
+    uplinks = ("l2-s1", "s2-l2")
+    for link in uplinks:
+        assert "is cut" in up.run("link", "down", link).stdout
     up.wait_until(
         lambda: sum("planned around" in link.health for link in up.queries.use().links) == 4,
         "the failure of two links, both ways",
@@ -134,8 +131,11 @@ def test_switches_agents_and_links_come_back(up: RunningCluster) -> None:
     assert "h4 cut off: link l2-s1 unreachable for" in info.reason
     shown = json.loads(up.run("jobs", "--json").stdout)
     assert "link l2-s1 unreachable" in shown[-1]["reason"]
-    for interface in uplinks:
-        subprocess.run(["ip", "link", "set", interface, "up"], check=True)
+    listed = json.loads(up.run("link", "list", "--json").stdout)
+    assert sum("planned around" in each["health"] for each in listed) == 4
+    assert "expected one of" in up.run("link", "down", "l2-l1").stderr
+    for link in uplinks:
+        assert "is restored" in up.run("link", "up", link).stdout
     up.finished("far")
 
 

@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import grpc
 import pytest
 
 from hopsum.cli.job_commands import make_submission
@@ -122,10 +123,13 @@ def test_switches_report_a_cut_link_and_jobs_avoid_it(tmp_path: Path) -> None:
         await running(cluster, "a", 2)
         [spine] = spines(cluster, "a")
         cut_at = cluster.queue.now
-        cluster.cut_link("l1", spine)
+        cut = await cluster.people.SetLink(pb.LinkChange(link=f"{spine}-l1"))
+        assert {cut.a, cut.b} == {"l1", spine}
+        with pytest.raises(grpc.RpcError, match="has no link 'l1-l2'; expected one of"):
+            await cluster.people.SetLink(pb.LinkChange(link="l1-l2"))
         await cluster.until(lambda: spine not in spines(cluster, "a"), "a way around", 10.0)
         assert cluster.queue.now - cut_at < 2.0
-        cluster.restore_link("l1", spine)
+        await cluster.people.SetLink(pb.LinkChange(link=f"l1-{spine}", up=True))
         assert cluster.controller is not None
         manager = manage(cluster.controller)
         await cluster.until(lambda: not manager.store.failed, "its return", 10.0)

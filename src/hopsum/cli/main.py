@@ -78,6 +78,10 @@ COMMANDS = {
         "hopsum.cli.job_commands:nodes",
         "List the hosts: which have an agent, their jobs, and the load of their links.",
     ),
+    "link": Command(
+        "hopsum.cli.link_commands:app",
+        "Links of the running controller: list; cut and restore those of `hopsum cluster`.",
+    ),
     "status": Command(
         "hopsum.cli.status_command:status",
         "Show the jobs of the running controller and their agents; its switches, links and slots.",

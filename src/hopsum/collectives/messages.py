@@ -141,17 +141,19 @@ def network_message(network: Network) -> pb.Network:
             pb.Switch(name=s.name, aggregates=s.aggregates, slots=s.slots, label=s.label)
             for s in network.switches.values()
         ],
-        links=[
-            pb.Link(
-                a=link.a,
-                b=link.b,
-                a_port=link.a_port,
-                b_port=link.b_port,
-                bandwidth=link.bandwidth,
-                latency=link.latency,
-            )
-            for link in network.links
-        ],
+        links=map(link_message, network.links),
+    )
+
+
+def link_message(link: Link) -> pb.Link:
+    """Return the message of a link."""
+    return pb.Link(
+        a=link.a,
+        b=link.b,
+        a_port=link.a_port,
+        b_port=link.b_port,
+        bandwidth=link.bandwidth,
+        latency=link.latency,
     )
 
 

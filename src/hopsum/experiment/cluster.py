@@ -41,9 +41,11 @@ from hopsum.experiment.supervision import Notify, keep_agents, keep_switches
 from hopsum.mininet_topos.addresses import grpc_address, program
 from hopsum.mininet_topos.bmv2_links import Bmv2Links
 from hopsum.mininet_topos.emulation import Emulation
+from hopsum.mininet_topos.failures import EmulationError
 from hopsum.mininet_topos.lifetime import reduced_privileges
 from hopsum.network.model import Network
 from hopsum.protocol.channel import Tls
+from hopsum.protocol.errors import OperationError
 from hopsum.protocol.web_address import WebAddress
 
 LOGGER = logging.getLogger("hopsum.cluster")
@@ -215,6 +217,7 @@ async def with_running_cluster(
             # Other errors are reported where they occur.
             other_links=Bmv2Links(emulation).states if emulation.engine == Engine.BMV2 else None,
             link_bytes=partial(_link_bytes, emulation),
+            set_link=partial(_set_link, emulation),
         ) as (cluster, bound):
             running = RunningCluster(cluster, driver, emulation.link_bytes, bound)
             command = partial(_agent_command, emulation, bound, packet_io)
@@ -248,6 +251,14 @@ def _link_bytes(emulation: Emulation) -> Mapping[tuple[str, str], int]:
         return emulation.link_bytes()
     except subprocess.SubprocessError as error:
         raise OSError(str(error)) from error
+
+
+def _set_link(emulation: Emulation, u: str, v: str, up: bool) -> None:
+    """Cut or restore a link. Raises OperationError."""
+    try:
+        emulation.set_link(u, v, up)
+    except EmulationError as error:
+        raise OperationError(str(error)) from None
 
 
 async def _interrupted() -> None:

@@ -173,6 +173,16 @@ class Network:
         self.port(u, v)
         return self._link_between[u, v]
 
+    def link_named(self, text: str) -> Link:
+        """Return the link that `A-B` means, in either order; NetworkError if there is none."""
+        for (u, v), link in self._link_between.items():
+            if text == f"{u}-{v}":
+                return link
+        names = [f"{link.a}-{link.b}" for link in self.links]
+        raise NetworkError(
+            f"{self.name} has no link {text!r:.40}; expected one of {', '.join(names[:20])}"
+        )
+
     @cached_property
     def _link_between(self) -> dict[tuple[str, str], Link]:
         links = {(link.a, link.b): link for link in self.links}

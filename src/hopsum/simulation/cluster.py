@@ -322,6 +322,7 @@ class VirtualCluster:
                 self.listen,
                 replace(self.options.settings, journal=self.journal()),
                 link_bytes=self.link_bytes,
+                set_link=self.set_link,
                 date=lambda: FIRST_DATE + self.queue.now + self.clock_error,
                 new_key=partial(self._keys.randbytes, KEY_BYTES),
             ) as (self.controller, _):
@@ -374,6 +375,11 @@ class VirtualCluster:
         self._record(f"{u}-{v}", "is restored")
         self.world.channels[u, v].cut = self.world.channels[v, u].cut = False
         self._tell_ends(u, v, up=True)
+
+    def set_link(self, u: str, v: str, up: bool) -> None:
+        """Restore a link, or cut it."""
+        change = self.restore_link if up else self.cut_link
+        change(u, v)
 
     def _tell_ends(self, u: str, v: str, *, up: bool) -> None:
         for node, peer in ((u, v), (v, u)):

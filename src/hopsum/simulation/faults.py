@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from hopsum.network.model import Network
+from hopsum.network.model import Network, NetworkError
 from hopsum.protocol.errors import InputError
 
 
@@ -173,9 +173,14 @@ def outage_targets(network: Network) -> dict[OutageKind, list[str]]:
 
 def check_outage(network: Network, outage: Outage) -> None:
     """Raise FaultError if a network lacks what the outage names."""
+    if outage.trouble is OutageKind.LINK_CUT:
+        try:
+            network.link_named(outage.what)
+        except NetworkError as error:
+            raise FaultError(f"outage: {error}") from None
+        return
     names = outage_targets(network)[outage.trouble]
-    other_way = {f"{link.b}-{link.a}" for link in network.links}
-    if outage.what in names or (outage.trouble is OutageKind.LINK_CUT and outage.what in other_way):
+    if outage.what in names:
         return
     kind = _KIND_OF_TARGET[outage.trouble]
     raise FaultError(

@@ -121,6 +121,7 @@ def test_every_method_says_who_may_call_it() -> None:
     assert {m for m, roles in MAY_CALL.items() if Role.VIEWER not in roles} == {
         *changing,
         "Inspect",
+        "SetLink",
     }
 
 

@@ -282,3 +282,12 @@ def test_so_many_slots_are_read_in_one_call_and_no_more() -> None:
     with pytest.raises(ServiceError, match="it is away"):
         asyncio.run(main(module.MOST_SLOTS))
     assert asked == [0]
+
+
+def test_links_that_the_controller_does_not_own_stay_as_they_are() -> None:
+    async def main() -> None:
+        service = ControllerService(new_cluster())
+        await service.SetLink(pb.LinkChange(link="h1-s1"), cast("Any", Nobody()))
+
+    with pytest.raises(ServiceError, match="only those of `hopsum cluster` can be cut"):
+        asyncio.run(main())
