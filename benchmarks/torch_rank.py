@@ -489,7 +489,7 @@ def _gradients(group: dist.ProcessGroup) -> list[torch.Tensor]:
     keep.__annotations__.clear()
     net = DistributedDataParallel(_example("ddp_cnn").model(), process_group=group)
     net.register_comm_hook(group, keep)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
     images = torch.tensor(digits.images, dtype=torch.float32)[:, None] / 16
     targets = torch.tensor(digits.target)
     rank, ranks = dist.get_rank(), dist.get_world_size()

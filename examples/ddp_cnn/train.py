@@ -22,8 +22,10 @@ def model() -> nn.Module:
     """Return a CNN for images of 8 by 8, of 85,000 parameters."""
     return nn.Sequential(
         nn.Conv2d(1, 16, 3, padding=1),
+        nn.GroupNorm(4, 16),
         nn.ReLU(),
         nn.Conv2d(16, 32, 3, padding=1),
+        nn.GroupNorm(4, 32),
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Flatten(),
@@ -54,7 +56,7 @@ def main() -> None:
     if options.bfloat16:
         # Under its own name DDP takes it for NCCL alone.
         net.register_comm_hook(None, lambda group, bucket: bf16_compress_hook(group, bucket))
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
 
     for epoch in range(options.epochs):
         began, total, steps = time.monotonic(), torch.zeros(()), 0
