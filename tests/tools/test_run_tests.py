@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -11,7 +13,14 @@ import pytest
 
 from tests.support.paths import ROOT
 
-pytestmark = pytest.mark.slow
+NONE_MATCHED = 5
+"""pytest's status."""
+
+PLUGINS = {
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    "PYTEST_PLUGINS": "xdist.plugin,xdist.looponfail,pytest_timeout",
+}
+"""Those that the targets' options are for; others take most of the time that pytest needs here."""
 
 
 @pytest.fixture
@@ -37,35 +46,57 @@ def make(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["make", "--old-file=setup", f"BIN={environment}", *arguments],
         cwd=checkout,
+        env=os.environ | PLUGINS,
         capture_output=True,
         text=True,
     )
 
 
-@pytest.mark.parametrize("target", ["test", "test-fast"])
-def test_a_misspelt_name_is_an_error(checkout: Path, target: str) -> None:
-    done = make(checkout, target, "TEST=misspelt")
+@pytest.mark.slow
+def test_a_misspelt_name_is_an_error(checkout: Path) -> None:
+    done = make(checkout, "test", "TEST=misspelt")
     assert done.returncode != 0
     assert "TEST=misspelt: no test of any distribution matches" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["agent", "p4switch"])
-def test_a_name_may_match_in_one_distribution_alone(checkout: Path, name: str) -> None:
-    done = make(checkout, "test", f"TEST={name}")
-    assert done.returncode == 0
-    assert done.stdout.count("1 passed") == 1
-
-
-@pytest.mark.parametrize("failing", ["tests/test_agent.py", "p4switch/tests/test_p4switch.py"])
-def test_a_failure_in_one_distribution_is_one_of_the_whole(checkout: Path, failing: str) -> None:
-    (checkout / failing).write_text("def test_it(): assert not 'all is well'\n")
-    done = make(checkout, "test")
+@pytest.mark.slow
+def test_a_failure_in_one_distribution_is_one_of_the_whole(checkout: Path) -> None:
+    failing = checkout / "p4switch/tests/test_p4switch.py"
+    failing.write_text("def test_p4switch(): assert not 'all is well'\n")
+    done = make(checkout, "test", "TEST=p4switch")
     assert done.returncode != 0
     assert "all is well" in done.stdout
 
 
-def test_a_target_without_tests_is_an_error(checkout: Path) -> None:
-    """No test of this checkout is marked `long`."""
-    done = make(checkout, "test-slow")
-    assert done.returncode != 0
-    assert "-m long" in done.stderr
+@pytest.mark.parametrize("way", [["--in-parallel"], []])
+@pytest.mark.parametrize(
+    ("hopsum", "p4switch", "whole"),
+    [
+        (0, 0, 0),
+        (NONE_MATCHED, 0, 0),
+        (0, NONE_MATCHED, 0),
+        (NONE_MATCHED, NONE_MATCHED, NONE_MATCHED),
+        (1, 0, 1),
+        (0, 1, 1),
+        (NONE_MATCHED, 1, 1),
+    ],
+)
+def test_statuses_of_all_distributions_are_one(
+    way: list[str],
+    hopsum: int,
+    p4switch: int,
+    whole: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    def call(command: list[str], **_: object) -> int:
+        return p4switch if "p4switch/tests" in command else hopsum
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(subprocess, "call", call)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr(sys, "argv", ["run_tests.py", *way, "--processes", "2", "-m", "long"])
+    assert runpy.run_path(str(ROOT / "tools/run_tests.py"))["main"]() == whole
+    said = "no test of any distribution matches" in capsys.readouterr().err
+    assert said == (whole == NONE_MATCHED)
