@@ -17,7 +17,7 @@ from p4switch.frontend.statements import callables, statements
 from p4switch.frontend.syntax import ast
 from p4switch.frontend.syntax.parser import parse_program
 from p4switch.frontend.types import types
-from p4switch.nesting import deep_recursion
+from p4switch.nesting import collector_paused, deep_recursion
 from p4switch.position import NOWHERE, P4Error, Position
 
 
@@ -62,7 +62,7 @@ def analyse(source: ast.SourceProgram, *, by_reference: bool = True) -> Analysis
     made = _Program(source)
     program, error = None, None
     try:
-        with deep_recursion():
+        with deep_recursion(), collector_paused():
             program = made.compile(by_reference)
     except P4Error as problem:
         error = problem

@@ -76,7 +76,9 @@ class Code(Parsers):
             for parameter in table_action.action.data
         ]
         copy_in = self.statements(table_action.copy_in)
-        call = self.call(self.callee(table_action.action), table_action.copy_out)
+        call = self.later(
+            lambda: self.call(self.callee(table_action.action), table_action.copy_out)
+        )
 
         def run(*arguments: int) -> None:
             for (cell, kind), argument in zip(data, arguments, strict=True):

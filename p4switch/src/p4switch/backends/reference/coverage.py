@@ -64,6 +64,10 @@ class CoveringCode(Code):
         super().__init__(host)
         self._coverage = coverage
 
+    def later(self, prepare: Function[[], Execute]) -> Execute:
+        """See `Statements`; the points of what is never executed count too."""
+        return prepare()
+
     def statement(self, statement: ir.Statement) -> Execute:
         """See `Statements`."""
         run = super().statement(statement)

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -23,7 +23,9 @@ from p4switch.backends.reference.tracing import TracingCode
 from p4switch.backends.reference.value_sets import ValueSetRuntime
 from p4switch.backends.reference.values import from_bits
 from p4switch.ir import ActionChoice, ExternInstance, Program
+from p4switch.midend.call_graph import bodies, reachable
 from p4switch.midend.cycles import multiplies
+from p4switch.midend.visit import statements
 from p4switch.nesting import deep_recursion
 from p4switch.targets.v1model.engine import (
     CloneSession,
@@ -65,6 +67,7 @@ class Interpreter(ControlState):
         self._externs = Externs(program, self.options)
         with deep_recursion():
             self._externs.counts_steps = multiplies(program)
+            self._bound = {id(call): self._externs.bind(call) for call in _extern_calls(program)}
         self._profiles = [
             ProfileRuntime(
                 hash=self._externs.selector_hash(state.instance)
@@ -82,7 +85,7 @@ class Interpreter(ControlState):
         with deep_recursion():
             code = self._code(tracer)
             self._blocks = ProgramBlocks(program, code)
-        self._recursion = deep_recursion if code.expressions.deepest > DEEP else nullcontext
+        self._expressions = code.expressions
         kind = Pipeline if tracer is None else TracedPipeline
         self._pipeline = kind(self._blocks, self, self._externs, self.options)
         if tracer is not None and isinstance(self._pipeline, TracedPipeline):
@@ -99,7 +102,8 @@ class Interpreter(ControlState):
 
     def process(self, packets: Sequence[Packet], now_us: int = 0) -> list[Packet]:
         """See `Engine`."""
-        with self.lock, self._recursion():
+        deep = self._expressions.deepest > DEEP
+        with self.lock, deep_recursion() if deep else nullcontext():
             self.now_us = now_us
             if self.tracer is not None:
                 return self._traced(self.tracer, packets, now_us)
@@ -154,7 +158,7 @@ class Interpreter(ControlState):
 
     def bind_extern(self, call: ir.CallExtern) -> BoundExtern:
         """Return the function behind a call of an extern."""
-        return self._externs.bind(call)
+        return self._bound[id(call)]
 
     def table_runtime(self, table: ir.Table) -> TableRuntime:
         """Return a table's runtime."""
@@ -244,6 +248,15 @@ class Interpreter(ControlState):
 
     def _last_hit_us(self, table: int, handle: int) -> int:
         return self._tables[table].items[handle].last_hit_us
+
+
+def _extern_calls(program: Program) -> Iterator[ir.CallExtern]:
+    """Yield the calls of externs in all that packets may reach."""
+    for function in reachable(list(program.package.blocks.values())):
+        for body in bodies(function):
+            for statement in statements(body):
+                if isinstance(statement, ir.CallExtern):
+                    yield statement
 
 
 def _put(store: dict[int, Any], key: int, value: Any) -> None:

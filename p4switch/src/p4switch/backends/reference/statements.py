@@ -1,6 +1,7 @@
 """Execution of statements (section 12) and of calls of core.p4's methods.
 
-As in `expressions`, a method inspects its node once and returns the function that executes it.
+As in `expressions`, a method inspects its node once and returns the function that executes it;
+branches and the actions of tables are inspected when a packet first takes them.
 That function returns None if execution continues with the next statement, else a `Flow`; `exit`
 and a parser's reject, which leave calls, are exceptions, so calls copy out in `finally` clauses.
 
@@ -27,6 +28,7 @@ from p4switch.backends.reference.values import (
     mask_of,
     wrap,
 )
+from p4switch.nesting import deep_recursion
 
 
 class Flow(Enum):
@@ -88,6 +90,27 @@ class Statements(ABC):
                 if flow is not None:
                     return flow
             return None
+
+        return execute
+
+    def body(self, statements: Sequence[ir.Statement]) -> Execute:
+        """Return a function that executes the body of a branch."""
+        return self.later(lambda: self.statements(statements)) if statements else _nothing
+
+    def later(self, prepare: Function[[], Execute]) -> Execute:
+        """Return a function that executes what it prepares when it is first called.
+
+        Many switches, such as those of tests, see few packets, which take few of the branches.
+        """
+        prepared: Execute | None = None
+
+        def execute() -> Flow | None:
+            nonlocal prepared
+            if prepared is not None:
+                return prepared()
+            with deep_recursion():
+                prepared = prepare()
+                return prepared()
 
         return execute
 
@@ -210,18 +233,18 @@ class Statements(ABC):
     def _if(self, statement: ir.If) -> Execute:
         """`if (condition) then else other` (12.6)."""
         condition = self.expressions.evaluator(statement.condition)
-        then = self.branch(statement, "true", self.statements(statement.then))
-        other = self.branch(statement, "false", self.statements(statement.other))
+        then = self.branch(statement, "true", self.body(statement.then))
+        other = self.branch(statement, "false", self.body(statement.other))
         return lambda: then() if condition() else other()
 
     def _switch(self, statement: ir.Switch) -> Execute:
         """Run the body of the first case that lists the subject's value, or default's (12.7)."""
         subject = self.expressions.evaluator(statement.subject)
-        default = self.branch(statement, "default", self.statements(statement.default))
+        default = self.branch(statement, "default", self.body(statement.default))
         bodies: dict[int, Execute] = {}
         for values, case in statement.cases:
             label = ", ".join(map(str, values))
-            body = self.branch(statement, label, self.statements(case))
+            body = self.branch(statement, label, self.body(case))
             for value in values:
                 bodies.setdefault(value, body)
         return lambda: bodies.get(subject(), default)()
@@ -405,6 +428,10 @@ class Statements(ABC):
                 raise RejectSignal(error())
 
         return verify
+
+
+def _nothing() -> None:
+    """Nothing: an empty body."""
 
 
 def _exit() -> None:
