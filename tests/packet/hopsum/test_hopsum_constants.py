@@ -11,7 +11,10 @@ import pytest
 from hopsum.experiment.p4c import compile_by_p4c
 from hopsum.protocol import wire
 from hopsum.protocol.outcomes import Outcome
+from p4switch.backends.native.generate import generate
+from p4switch.frontend.program import compile_file
 from p4switch.ir import Bits, Header, Program
+from p4switch.position import P4Error
 from tests.packet.hopsum.switches import Build, built
 from tests.support.paths import HOPSUM_P4
 
@@ -109,8 +112,9 @@ EVERY_BUILD = [Build(lanes, per_lane) for per_lane in (False, True) for lanes in
     ids=str,
 )
 def test_headers_have_the_lengths_of_the_wire(build: Build) -> None:
-    """And every number of lanes compiles, in both forms."""
-    program, _ = built(build)
+    """And every number of lanes can be translated to C, in both forms."""
+    program = compile_file(HOPSUM_P4, defines=build.defines)
+    generate(program)
     lengths = {
         "ethernet_t": wire.ETHERNET_BYTES,
         "ipv4_t": wire.IPV4_BYTES,
@@ -125,19 +129,13 @@ def test_headers_have_the_lengths_of_the_wire(build: Build) -> None:
 
 @pytest.mark.parametrize("defines", ["-DLANES=48", "-DLANES=384", "-DLANES=0", "-DSLOTS=1000"])
 def test_impossible_choices_are_refused(defines: str) -> None:
-    from p4switch.frontend.program import compile_file
-    from p4switch.position import P4Error
-
     name, _, value = defines.removeprefix("-D").partition("=")
     with pytest.raises(P4Error, match=f"{name}: expected"):
         compile_file(HOPSUM_P4, defines={name: value})
 
 
-@pytest.mark.parametrize("lanes", [32, 96, 128, 256, 352])
+@pytest.mark.parametrize("lanes", [32, 128, 352])
 def test_as_many_hops_as_lanes_leave_room_for(lanes: int) -> None:
-    from p4switch.frontend.program import compile_file
-    from p4switch.position import P4Error
-
     most = wire.most_hops(lanes)
     compile_file(HOPSUM_P4, defines={"LANES": str(lanes), "MAX_HOPS": str(most)})
     for hops in (1, most + 1):
