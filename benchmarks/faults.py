@@ -23,10 +23,10 @@ from statistics import median
 from typing import Any
 
 from hopsum.cli.job_commands import make_submission
+from hopsum.collectives.choices import Engine
 from hopsum.collectives.plan import WINDOW_BMV2
 from hopsum.controller.api.client import ControllerClient
 from hopsum.controller.api.rendezvous import find_controller
-from hopsum.experiment.description import Engine
 from hopsum.host_agent.workload import call_seconds, intervals_from
 from hopsum.mininet_topos.emulation import Emulation
 from hopsum.mininet_topos.hosts import EmulatedHosts, hosts_of_controller

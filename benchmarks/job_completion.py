@@ -27,6 +27,7 @@ from rich.console import Console
 from benchmarks.job_mix import fluid_job, simulate_jobs
 from benchmarks.report import Rows, arguments, run_benchmarks
 from hopsum.cli.job_commands import make_submission
+from hopsum.collectives.choices import Engine
 from hopsum.collectives.plan import JobPlan
 from hopsum.controller.api.client import ControllerClient
 from hopsum.controller.api.records import verdict_of
@@ -36,7 +37,6 @@ from hopsum.controller.jobs.priorities import ONE_LEVEL, PriorityPolicy, suitabl
 from hopsum.controller.jobs.replanning import ReplanningPolicy
 from hopsum.controller.jobs.settings import ClusterSettings
 from hopsum.experiment.cluster import with_running_cluster
-from hopsum.experiment.description import Engine
 from hopsum.experiment.pipelines import pipeline_for
 from hopsum.experiment.result import RunFailed
 from hopsum.experiment.session import RunningCluster

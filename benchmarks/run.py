@@ -34,8 +34,8 @@ from benchmarks import (
     torch_figures,
 )
 from benchmarks.report import Rows, arguments, run_benchmarks
+from hopsum.collectives.choices import Engine
 from hopsum.collectives.plan import DataType
-from hopsum.experiment.description import Engine
 from hopsum.mininet_topos.loader import why_unavailable
 from hopsum.protocol.wire import Width
 

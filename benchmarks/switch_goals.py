@@ -38,7 +38,7 @@ from benchmarks.switch_rate import (
     switch_process,
 )
 from benchmarks.veth import veth_pairs
-from hopsum.experiment.description import Engine
+from hopsum.collectives.choices import Engine
 from p4switch.packet_io.sockets import open_packet_socket
 
 ROUNDS = 5

@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.veth import veth_pairs
+from hopsum.collectives.choices import Engine
 from hopsum.collectives.plan import JobPlan
 from hopsum.controller.dataplane.driver import Driver, SwitchTarget
 from hopsum.controller.dataplane.rules import rules_for
-from hopsum.experiment.description import Engine
 from hopsum.experiment.event_loop import run_async
 from hopsum.experiment.pipelines import compile_pipeline, slots_of
 from hopsum.host_agent.io.port import Frames, PacketPort

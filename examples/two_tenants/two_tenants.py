@@ -5,11 +5,11 @@ import tempfile
 from pathlib import Path
 
 from hopsum.cli.job_commands import make_submission
+from hopsum.collectives.choices import Engine
 from hopsum.controller.api.records import job_dict
 from hopsum.controller.jobs.job_state import JobState
 from hopsum.controller.jobs.priorities import ONE_LEVEL
 from hopsum.controller.jobs.settings import ClusterSettings
-from hopsum.experiment.description import Engine
 from hopsum.experiment.pipelines import pipeline_for
 from hopsum.experiment.simulated import loader
 from hopsum.network.loaders import load_network

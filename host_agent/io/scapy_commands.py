@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hopsum.protocol.errors import InputError
+from hopsum.protocol.lanes import LANES_MAX
 from hopsum.protocol.wire import (
-    LANES_MAX,
     MAX_CHILDREN,
     UDP_PORT,
     VALUE_REDUCTIONS,

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from benchmarks import switch_rate
-from hopsum.experiment.description import Engine
+from hopsum.collectives.choices import Engine
 from tests.support.machine import until
 
 

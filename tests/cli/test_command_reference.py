@@ -11,7 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from hopsum.cli.command_reference import command_named, commands_of, manual
-from hopsum.cli.main import COMMANDS, app
+from hopsum.cli.commands import COMMANDS
+from hopsum.cli.main import app
 from hopsum.protocol.version import version
 
 

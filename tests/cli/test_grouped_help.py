@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from hopsum.cli.commands import COMMANDS
 from hopsum.cli.grouped_help import GROUPS, LONG, OTHER
-from hopsum.cli.main import COMMANDS, app, load_command
+from hopsum.cli.main import app, load_command
 from hopsum.planning.registry import PLANNERS
 from hopsum.protocol.errors import InputError
 

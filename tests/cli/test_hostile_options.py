@@ -24,6 +24,7 @@ import typer.main
 from typer.models import ArgumentInfo
 
 from hopsum.cli import main as hopsum
+from hopsum.cli.commands import COMMANDS
 from hopsum.controller.jobs.job_table import JobTable
 from hopsum.controller.jobs.settings import ClusterSettings
 from hopsum.host_agent import main as agent
@@ -217,7 +218,7 @@ def deferred(commands: Mapping[str, Any], program: str) -> Iterator[Parameter]:
 
 
 ALL = [
-    *deferred(hopsum.COMMANDS, "hopsum"),
+    *deferred(COMMANDS, "hopsum"),
     *parameters(agent.app, "hopsum-agent"),
     *deferred(p4switch.COMMANDS, "p4switch"),
 ]

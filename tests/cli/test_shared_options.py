@@ -11,7 +11,8 @@ import networkx as nx
 import pytest
 from typer.testing import CliRunner
 
-from hopsum.cli.main import COMMANDS, app, load_command
+from hopsum.cli.commands import COMMANDS
+from hopsum.cli.main import app, load_command
 from hopsum.collectives.plan import PlanError
 from hopsum.library.plans import planner_options
 from hopsum.network.loaders import load_network, save_network

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from hopsum.collectives.choices import Engine
 from hopsum.experiment import pipelines
-from hopsum.experiment.description import Engine, ExperimentError
+from hopsum.experiment.description import ExperimentError
 from hopsum.experiment.p4c import CompiledByP4c, compile_by_p4c
 from hopsum.experiment.pipelines import compile_pipeline
 from tests.support.paths import HOPSUM_P4INFO

@@ -9,15 +9,9 @@ import pytest
 
 from hopsum.cli.demo import ALGORITHMS, run_demo
 from hopsum.cli.main import main
-from hopsum.collectives.choices import Algorithm, Collective
+from hopsum.collectives.choices import Algorithm, Collective, Engine
 from hopsum.collectives.plan import DataType, Results
-from hopsum.experiment.description import (
-    Engine,
-    Experiment,
-    ExperimentError,
-    PacketIo,
-    WorldKind,
-)
+from hopsum.experiment.description import Experiment, ExperimentError, PacketIo, WorldKind
 from hopsum.experiment.prepare import prepare
 from hopsum.experiment.result import Report, RunFailed
 from hopsum.experiment.runner import run_experiment

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from hopsum.collectives.choices import Algorithm
+from hopsum.collectives.choices import Algorithm, Engine
 from hopsum.collectives.plan import DataType
 from hopsum.experiment.cluster import _agent_command
-from hopsum.experiment.description import Engine, Experiment, PacketIo, WorldKind
+from hopsum.experiment.description import Experiment, PacketIo, WorldKind
 from hopsum.experiment.prepare import prepare
 from hopsum.experiment.result import Report, RunMeasurement
 from hopsum.experiment.runner import run_experiment

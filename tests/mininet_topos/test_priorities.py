@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hopsum.cli.job_commands import make_submission
+from hopsum.collectives.choices import Engine
 from hopsum.controller.api.client import ControllerClient
 from hopsum.controller.api.records import job_dict
 from hopsum.controller.jobs.cluster import Cluster
@@ -18,7 +19,6 @@ from hopsum.controller.jobs.job_state import JobState
 from hopsum.controller.jobs.priorities import ONE_LEVEL, PriorityPolicy
 from hopsum.controller.jobs.settings import ClusterSettings
 from hopsum.experiment.cluster import with_running_cluster
-from hopsum.experiment.description import Engine
 from hopsum.experiment.pipelines import pipeline_for
 from hopsum.experiment.session import RunningCluster
 from hopsum.mininet_topos.emulation import Emulation

@@ -18,12 +18,12 @@ import pytest
 from finsy.proto import p4i
 from google.protobuf import text_format
 
+from hopsum.collectives.choices import Engine
 from hopsum.controller.dataplane.connection import open_channel, over_tls
 from hopsum.controller.dataplane.driver import Driver, DriverError, State, SwitchTarget
 from hopsum.controller.dataplane.pipeline import Pipeline
 from hopsum.controller.dataplane.rules import Loss, SwitchRules, TableEntry, rules_for
 from hopsum.controller.dataplane.slots import SlotState
-from hopsum.experiment.description import Engine
 from hopsum.experiment.pipelines import compile_pipeline
 from hopsum.network.loaders import load_network
 from hopsum.planning.model.placement import place

@@ -8,10 +8,10 @@ from functools import partial
 
 import pytest
 
-from hopsum.collectives.choices import Algorithm
+from hopsum.collectives.choices import Algorithm, Engine
 from hopsum.collectives.plan import DataType, HostPart, JobPlan, PlanError, TreePlan
 from hopsum.controller.jobs.settings import ClusterSettings
-from hopsum.experiment.description import Engine, Experiment
+from hopsum.experiment.description import Experiment
 from hopsum.experiment.pipelines import pipeline_for
 from hopsum.experiment.prepare import prepare, task_of
 from hopsum.experiment.result import Report

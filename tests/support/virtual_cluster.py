@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from hopsum.cli.job_commands import make_submission
+from hopsum.collectives.choices import Engine as EngineName
 from hopsum.controller.api.records import job_dict
 from hopsum.controller.dataplane.pipeline import Pipeline
 from hopsum.controller.jobs.job_state import JobState
 from hopsum.controller.jobs.settings import ClusterSettings
-from hopsum.experiment.description import Engine as EngineName
 from hopsum.experiment.pipelines import compile_pipeline
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network

@@ -13,11 +13,11 @@ import typer
 
 from hopsum.cli.command_options import (
     DashboardOption,
+    EngineOption,
     HostsOption,
     LargestPieceOption,
     LinkRateOption,
     LossOption,
-    MaxHopsOption,
     NetworkOption,
     PcapOption,
     PlainOption,
@@ -31,7 +31,8 @@ from hopsum.cli.command_options import (
     web_option,
 )
 from hopsum.cli.console import notify
-from hopsum.cli.option_groups import with_groups
+from hopsum.cli.option_groups import PacketGroup, with_groups
+from hopsum.collectives.choices import Engine
 from hopsum.collectives.plan import WINDOW_BMV2, WINDOW_EMBEDDED
 from hopsum.collectives.workload import MOST_TENSORS
 from hopsum.controller.api.serving import listen_and_publish
@@ -47,7 +48,6 @@ from hopsum.controller.jobs.replanning import ReplanningPolicy
 from hopsum.controller.jobs.settings import ATTEND_LIMIT, ClusterSettings
 from hopsum.controller.jobs.sharing import SharingPolicy
 from hopsum.experiment.cluster import run_controller, run_emulated_cluster, switch_drivers
-from hopsum.experiment.description import Engine
 from hopsum.files.options_file import config_option
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
@@ -55,7 +55,6 @@ from hopsum.network.units import parse_size
 from hopsum.planning.model.stack_depth import stack_depth
 from hopsum.protocol.channel import Tls, tls_of_environment
 from hopsum.protocol.errors import InputError
-from hopsum.protocol.wire import LANES_MAX, LANES_STEP
 
 app = typer.Typer(
     help="The controller as a long-running process.",
@@ -66,8 +65,6 @@ app = typer.Typer(
 
 _ADDRESS = r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}"
 
-LanesOption = Annotated[int, typer.Option(min=LANES_STEP, max=LANES_MAX, help="Values per packet.")]
-EngineOption = Annotated[Engine, typer.Option(help="Switch that runs the P4 program.")]
 PrioritiesOption = Annotated[
     bool,
     typer.Option(
@@ -102,14 +99,6 @@ ReplanEveryOption = Annotated[
         help="Iterations between two looks at a job's plan; 0: look only when links change.",
     ),
 ]
-
-
-@dataclass(frozen=True)
-class PacketGroup:
-    """What the switches' program is compiled for."""
-
-    lanes: LanesOption = 256
-    max_hops: MaxHopsOption = None
 
 
 QuotaOption = Annotated[

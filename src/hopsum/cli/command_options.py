@@ -20,6 +20,7 @@ from hopsum.collectives.choices import (
     Collective,
     Coordination,
     DataType,
+    Engine,
     FormOptions,
     Results,
     Shape,
@@ -28,6 +29,7 @@ from hopsum.collectives.choices import (
 from hopsum.collectives.workload import MOST_RANKS_OF_HOST, MOST_WORKERS
 from hopsum.network.units import has_unit, parse_count, parse_rate, parse_share, parse_time
 from hopsum.protocol.errors import InputError
+from hopsum.protocol.lanes import LANES_MAX, LANES_STEP
 from hopsum.protocol.web_address import WEB_ADDRESS, WebAddress, web_address
 
 if TYPE_CHECKING:
@@ -136,6 +138,8 @@ WindowOption = Annotated[
         "Default: what keeps the links busy, as far as slots and engine allow.",
     ),
 ]
+LanesOption = Annotated[int, typer.Option(min=LANES_STEP, max=LANES_MAX, help="Values per packet.")]
+EngineOption = Annotated[Engine, typer.Option(help="Switch that runs the P4 program.")]
 MaxHopsOption = Annotated[
     int | None,
     typer.Option(

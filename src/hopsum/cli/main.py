@@ -6,145 +6,17 @@ import signal
 import sys
 from functools import cache
 from importlib import import_module
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from hopsum.cli.commands import COMMANDS, SUMMARY, Command, overview
 from hopsum.cli.console import complain
 from hopsum.cli.grouped_help import GroupedCommand
 from hopsum.protocol.errors import InputError, Interrupted
 from hopsum.protocol.version import version_option
 from p4switch.packet_io.standard_output import failures_reported
-
-
-class Command(NamedTuple):
-    """Location of a subcommand (`module:function`, or `module:app` of a group), and its help.
-
-    `passes_on`: everything after its first argument, including options, is for another program.
-    """
-
-    target: str
-    help: str
-    passes_on: bool = False
-
-
-COMMANDS = {
-    "run": Command(
-        "hopsum.cli.run_commands:run",
-        "Run all-reduce of random tensors (or a training) and check every element and byte.",
-    ),
-    "demo": Command(
-        "hopsum.cli.run_commands:demo",
-        "Train on digits with in-network sums, and compare with a parameter server and a ring.",
-    ),
-    "torchrun": Command(
-        "hopsum.cli.torchrun_command:torchrun",
-        "Train with PyTorch on a cluster in Mininet (root): the running one, or one of its own.",
-        passes_on=True,
-    ),
-    "plan": Command(
-        "hopsum.cli.plan_command:plan",
-        "Plan a job: trees, rates and their bound, what each switch does, bytes on each link.",
-    ),
-    "simulate": Command(
-        "hopsum.cli.simulate_command:simulate",
-        "Time all-reduce algorithms at flow level: max-min fair rates, latency, "
-        "background traffic.",
-    ),
-    "soak": Command(
-        "hopsum.cli.soak_command:soak",
-        "Test random networks, jobs and faults in virtual time: sums stay exact, nothing leaks.",
-    ),
-    "topology": Command(
-        "hopsum.cli.controller_commands:topology",
-        "Show a network, convert it to node-link JSON, or draw it.",
-    ),
-    "cluster": Command(
-        "hopsum.cli.cluster_commands:cluster",
-        "Bring up a cluster in Mininet that jobs can be submitted to, until interrupted (root).",
-    ),
-    "submit": Command("hopsum.cli.job_commands:submit", "Submit a job to the running controller."),
-    "jobs": Command(
-        "hopsum.cli.job_commands:jobs",
-        "List the jobs of the running controller, including finished ones.",
-    ),
-    "job": Command(
-        "hopsum.cli.job_commands:job",
-        "Show a job of the running controller: its progress, and its workers' verdicts.",
-    ),
-    "cancel": Command("hopsum.cli.job_commands:cancel", "Cancel a job, queued or running."),
-    "nodes": Command(
-        "hopsum.cli.job_commands:nodes",
-        "List the hosts: which have an agent, their jobs, and the load of their links.",
-    ),
-    "link": Command(
-        "hopsum.cli.link_commands:app",
-        "Links of the running controller: list; cut and restore those of `hopsum cluster`.",
-    ),
-    "status": Command(
-        "hopsum.cli.status_command:status",
-        "Show the jobs of the running controller and their agents; its switches, links and slots.",
-    ),
-    "dashboard": Command(
-        "hopsum.cli.dashboard_command:dashboard",
-        "Show the running controller, or a recorded run, on a web page, until interrupted.",
-    ),
-    "top": Command(
-        "hopsum.cli.top_command:top",
-        "Show jobs, switches, busy links and events of the running controller, every second.",
-    ),
-    "stats": Command(
-        "hopsum.cli.controller_commands:stats",
-        "Show the packet counters of every switch, by outcome.",
-    ),
-    "slots": Command(
-        "hopsum.cli.controller_commands:slots",
-        "Show the contents of a switch's slots, read in-band.",
-    ),
-    "why-stuck": Command(
-        "hopsum.cli.controller_commands:why_stuck",
-        "List the children missing at each switch, for every incomplete fragment.",
-    ),
-    "trace": Command(
-        "hopsum.cli.trace_command:trace",
-        "Show when the frames of a fragment crossed which links, from capture files.",
-    ),
-    "schedule": Command(
-        "hopsum.cli.schedule_commands:app", "Collectives as schedules: make, check, draw."
-    ),
-    "controller": Command(
-        "hopsum.cli.cluster_commands:app", "The controller as a long-running process."
-    ),
-    "certificates": Command(
-        "hopsum.cli.certificates_command:certificates",
-        "Make an authority, and certificates for controller, hosts, switches and people.",
-    ),
-    "drive": Command(
-        "hopsum.cli.run_commands:drive",
-        "Keep plain forwarding on the switches of a running `mn --custom mininet_topos/custom.py`.",
-    ),
-    "shell": Command(
-        "hopsum.cli.controller_commands:shell",
-        "Open p4runtime-shell on a switch, with helpers for hopsum's tables.",
-    ),
-    "doctor": Command(
-        "hopsum.cli.controller_commands:doctor",
-        "Check this machine: what works, and what to install for the rest.",
-    ),
-    "export": Command(
-        "hopsum.cli.export_command:export",
-        "Write what other programs need: Wireshark's dissector, and Grafana's dashboard.",
-    ),
-    "manual": Command(
-        "hopsum.cli.manual_command:manual",
-        "Print the man page (`hopsum manual | man -l -`), or write those of both programs.",
-    ),
-    "stop": Command(
-        "hopsum.cli.run_commands:stop",
-        "Clean up after a killed run: processes, interfaces, namespaces (root).",
-    ),
-}
 
 
 def load(target: str, name: str | None, passes_on: bool = False) -> typer.Typer:
@@ -184,10 +56,8 @@ class _Commands(TyperGroup):
         super().__init__(**attributes)
         self.commands = {name: _LazyCommand(name, entry) for name, entry in COMMANDS.items()}
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        # Whole sentences: the base class truncates them.
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+    def get_help(self, ctx: Any) -> str:
+        return overview()
 
     def invoke(self, ctx: Any) -> Any:
         # Help does without.
@@ -207,7 +77,7 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     name="hopsum",
     cls=_Commands,
-    # Plain help: rich would take longer than all the rest of it.
+    # Plain help: rich would take longer to import than Typer.
     rich_markup_mode=None,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -215,11 +85,9 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def hopsum(
-    version: Annotated[bool, version_option("hopsum")] = False,
-) -> None:
-    """Gradients summed hop by hop inside the network."""
+@app.callback(help=SUMMARY)
+def hopsum(version: Annotated[bool, version_option("hopsum")] = False) -> None:
+    """Take the options of `hopsum` itself."""
 
 
 def main() -> None:

@@ -26,10 +26,12 @@ from hopsum.cli.command_options import (
     ElementsOption,
     HostsOption,
     IntegrityOption,
+    LanesOption,
     LargestPieceOption,
     LatencyOption,
     LevelWiseFormOption,
     LinkRateOption,
+    MaxHopsOption,
     NamedServersOption,
     NamedWorkersOption,
     PlainOption,
@@ -199,3 +201,11 @@ class TrainingGroup:
     coordination_fan_out: CoordinationFanOutOption = None
     coordination_distance: CoordinationDistanceOption = None
     integrity: IntegrityOption = False
+
+
+@dataclass(frozen=True)
+class PacketGroup:
+    """What the switches' program is compiled for."""
+
+    lanes: LanesOption = 256
+    max_hops: MaxHopsOption = None

@@ -11,12 +11,12 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from hopsum.cli.cluster_commands import PacketGroup
 from hopsum.cli.command_options import JsonOption, print_json, print_table
 from hopsum.cli.console import standard_output
 from hopsum.cli.option_groups import (
     JobGroup,
     NetworkGroup,
+    PacketGroup,
     PlannerGroup,
     ShapeGroup,
     with_groups,

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from hopsum.cli.cluster_commands import EngineOption, LanesOption, PacketGroup
 from hopsum.cli.command_options import (
     DashboardOption,
+    EngineOption,
     JsonOption,
+    LanesOption,
     LossOption,
     NetworkOption,
     PcapOption,
@@ -29,12 +30,14 @@ from hopsum.cli.option_groups import (
     AlgorithmGroup,
     JobGroup,
     NetworkGroup,
+    PacketGroup,
     PlannerGroup,
     TrainingGroup,
     with_groups,
 )
+from hopsum.collectives.choices import Engine
 from hopsum.coordination.tree import DEFAULT_FAN_OUT, TreeLimits
-from hopsum.experiment.description import Engine, Experiment, PacketIo, WorldKind
+from hopsum.experiment.description import Experiment, PacketIo, WorldKind
 from hopsum.experiment.result import Report
 from hopsum.files.output import check_writable, write_file
 from hopsum.library.runs import execute, experiment_of

@@ -10,10 +10,10 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from hopsum.cli.cluster_commands import LanesOption
 from hopsum.cli.command_options import (
     DataTypeOption,
     JsonOption,
+    LanesOption,
     LevelWiseFormOption,
     ServersOption,
     SiblingsOption,

@@ -95,7 +95,7 @@ def _try_schedules(seeds: range, jobs: int, output: Path, as_json: bool) -> None
 @cache
 def make_data_plane() -> DataPlane:
     """Return a function that compiles and loads hopsum.p4, natively if there is a compiler."""
-    from hopsum.experiment.description import Engine
+    from hopsum.collectives.choices import Engine
     from hopsum.experiment.pipelines import compile_pipeline
     from hopsum.experiment.simulated import loader
     from hopsum.simulation.soak.run import DataPlane

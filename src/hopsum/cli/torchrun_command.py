@@ -18,7 +18,7 @@ from hopsum.cli.command_options import (
     print_json,
     print_table,
 )
-from hopsum.experiment.description import Engine
+from hopsum.collectives.choices import Engine
 from hopsum.files.output import check_writable, write_file
 from hopsum.network.units import format_bytes
 from hopsum.protocol.errors import InputError

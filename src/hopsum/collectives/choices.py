@@ -153,3 +153,10 @@ class FormOptions:
 
 
 DEFAULT_FORM = FormOptions()
+
+
+class Engine(StrEnum):
+    """Switch that runs the P4 program."""
+
+    EMBEDDED = "embedded"
+    BMV2 = "bmv2"

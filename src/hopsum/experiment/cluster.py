@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hopsum.collectives.choices import Engine
 from hopsum.controller.api.listening import Listen
 from hopsum.controller.api.serving import listen_and_publish, serve_cluster
 from hopsum.controller.dataplane.connection import open_channel, over_tls
@@ -33,7 +34,6 @@ from hopsum.controller.ha.etcd_journal import EtcdJournal
 from hopsum.controller.jobs.cluster import Cluster
 from hopsum.controller.jobs.journal import UnrecordedError
 from hopsum.controller.jobs.settings import ClusterSettings
-from hopsum.experiment.description import Engine
 from hopsum.experiment.event_loop import interruption
 from hopsum.experiment.pipelines import pipeline_for
 from hopsum.experiment.session import RunningCluster

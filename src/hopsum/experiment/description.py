@@ -16,6 +16,7 @@ from hopsum.collectives.choices import (
     Collective,
     Coordination,
     DataType,
+    Engine,
     FormOptions,
     Results,
 )
@@ -42,13 +43,6 @@ class WorldKind(StrEnum):
     """Virtual time, one process, no root."""
     MININET = "mininet"
     """Real processes and links on this machine, as root."""
-
-
-class Engine(StrEnum):
-    """Switch that runs the P4 program."""
-
-    EMBEDDED = "embedded"
-    BMV2 = "bmv2"
 
 
 class PacketIo(StrEnum):

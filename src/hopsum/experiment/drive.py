@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from hopsum.collectives.choices import Engine
 from hopsum.controller.dataplane.driver import Driver, State, SwitchTarget
 from hopsum.controller.dataplane.rules import rules_for
-from hopsum.experiment.description import Engine
 from hopsum.experiment.event_loop import interruption
 from hopsum.experiment.pipelines import compile_pipeline, slots_of
 from hopsum.mininet_topos.addresses import grpc_address, ready_file

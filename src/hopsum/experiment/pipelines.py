@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
+from hopsum.collectives.choices import Engine
 from hopsum.controller.dataplane.pipeline import Pipeline, load_pipeline
 from hopsum.controller.jobs.settings import ClusterSettings
-from hopsum.experiment.description import Engine
 from hopsum.network.model import Network
 from hopsum.protocol.wire import HOPS_DEFAULT, check_hops
 

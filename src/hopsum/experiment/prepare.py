@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from hopsum.collectives.algorithms.catalogue import SCHEDULES, make_schedule
 from hopsum.collectives.algorithms.level_wise_form import forms_of
-from hopsum.collectives.choices import EMBEDDING, Algorithm, Coordination
+from hopsum.collectives.choices import EMBEDDING, Algorithm, Coordination, Engine
 from hopsum.collectives.plan import WINDOW_BMV2, WINDOW_EMBEDDED, JobPlan
 from hopsum.collectives.plan_checker import check_plans
 from hopsum.controller.jobs.job_request import (
@@ -24,12 +24,7 @@ from hopsum.controller.jobs.replanning import ReplanningPolicy
 from hopsum.controller.jobs.settings import ClusterSettings
 from hopsum.controller.jobs.sharing import SharingPolicy
 from hopsum.coordination.tree import TreeLimits
-from hopsum.experiment.description import (
-    Engine,
-    Experiment,
-    ExperimentError,
-    WorldKind,
-)
+from hopsum.experiment.description import Experiment, ExperimentError, WorldKind
 from hopsum.experiment.result import DirectedLink, RunPrediction
 from hopsum.host_agent.memory import too_much
 from hopsum.host_agent.node.timing import SLACK, suitable_options

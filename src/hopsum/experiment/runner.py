@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hopsum.collectives.choices import Engine
 from hopsum.experiment.captured_trace import captured_trace, prepare_captures, trace_conditions
-from hopsum.experiment.description import Engine, Experiment, ExperimentError, WorldKind
+from hopsum.experiment.description import Experiment, ExperimentError, WorldKind
 from hopsum.experiment.prepare import PreparedExperiment, prepare
 from hopsum.experiment.result import Report, RunMeasurement
 from hopsum.experiment.session import Progress, no_progress

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hopsum.experiment.description import Engine
+from hopsum.collectives.choices import Engine
 from hopsum.experiment.pipelines import pipeline_for
 from hopsum.experiment.prepare import PreparedExperiment
 from hopsum.experiment.result import RunMeasurement

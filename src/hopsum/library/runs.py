@@ -17,11 +17,12 @@ from hopsum.collectives.choices import (
     Collective,
     Coordination,
     DataType,
+    Engine,
     FormOptions,
     Results,
 )
 from hopsum.coordination.tree import TreeLimits
-from hopsum.experiment.description import Engine, Experiment, PacketIo, WorldKind
+from hopsum.experiment.description import Experiment, PacketIo, WorldKind
 from hopsum.experiment.result import Report, RunMeasurement
 from hopsum.experiment.runner import run_experiment
 from hopsum.library.choices import choice

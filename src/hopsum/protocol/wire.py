@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hopsum.protocol.errors import InputError
+from hopsum.protocol.lanes import LANES_DEFAULT as LANES_DEFAULT
+from hopsum.protocol.lanes import LANES_MAX, LANES_STEP
 from hopsum.protocol.tos import UDP_PORT as UDP_PORT
 
 ETHERTYPE_IPV4 = 0x0800
@@ -31,9 +33,6 @@ LANE_BYTES = 4
 MTU = 1500
 """Maximum length of the IPv4 packet, without the Ethernet header."""
 
-LANES_DEFAULT = 256
-LANES_STEP = 32
-LANES_MAX = 352
 CHECK_LANES = 3
 """Number of last lanes that hold the check value, not values, in a job with integrity."""
 HOPS_DEFAULT = 10
