@@ -1,4 +1,4 @@
-"""Batches of hopsum frames, what tells a stream's from others, and their constant parts."""
+"""Batches of hopsum frames: grouping, matching a stream's, and their constant parts."""
 
 from __future__ import annotations
 

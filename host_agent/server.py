@@ -169,7 +169,7 @@ class Server:
         return self._bound.state
 
     def state_bytes(self) -> bytes:
-        """Return what tells states under one plan apart: neither times nor counters do."""
+        """Return the bytes that distinguish states under one plan: all but times and counters."""
         size = library().server_state(self.address, None)
         state = np.empty(size, np.uint8)
         library().server_state(self.address, state.ctypes.data)
@@ -225,7 +225,7 @@ class Server:
         taken, self._output = self._output, []
         return taken
 
-    # -- the rest
+    # -- epochs and status
 
     def adopt(self, plan: JobPlan) -> None:
         """Continue under a newer epoch: drop unfinished fragments, and send the history again.

@@ -175,7 +175,7 @@ class Stream:
         return copied
 
     def state_key(self) -> tuple[Any, ...]:
-        """Return what tells states apart, but for when and how often things happened."""
+        """Return what distinguishes states: all but times and counters."""
         state = self._state
         slots, numbers = self._slots, self._numbers
         return (

@@ -107,7 +107,7 @@ class Loop:
         return ready
 
     def _until(self, now: float, patience: float | None) -> float:
-        """Return when something is due at the latest, infinity if nothing is."""
+        """Return the time by which something is due, infinity if nothing is."""
         times = [machine.deadline for machine in self._machines]
         due = earliest(*times, None if patience is None else now + patience)
         return inf if due is None else due

@@ -119,7 +119,7 @@ class Request:
 
     @property
     def named_type(self) -> str:
-        """Name of the type of what is summed."""
+        """Return the name of the type of the elements."""
         assert self.tensor is not None
         return self.type or self.tensor.dtype.name
 
@@ -230,7 +230,7 @@ class ProcessSocket:
             except (BlockingIOError, ConnectionError):
                 pass
             except OSError as error:
-                # It waits at the door, and is tried again at every turn.
+                # It stays in the accept backlog until a turn has a descriptor for it.
                 if not self._full:
                     LOGGER.warning("a process could not be accepted: %s", error.strerror)
                 self._full = True
@@ -489,7 +489,7 @@ class Attendance:
                 )
 
     def _place(self, rank: int) -> int:
-        """Return the rank that a process is which says that it is `rank`. Raises _Refused."""
+        """Return the rank of a process that claims `rank`. Raises _Refused."""
         if len(self._here) == 1:
             return self._here[0]
         if rank not in self._here:
@@ -505,7 +505,7 @@ class Attendance:
         connection.say({"kind": "started", "ranks": list(self._ranks), "rooted": self._rooted})
 
     def absent(self) -> list[int]:
-        """Return the ranks here that no process has attended as since the job began."""
+        """Return the ranks of this host that no process has attended since the start."""
         return [rank for rank in self._here if rank not in self._connections]
 
     def take(self) -> list[tuple[int, Request]]:
@@ -553,7 +553,7 @@ class Attendance:
             connection.send(done_packet(call))
 
     def failed(self, rank: int, call: int, why: str, whose: Mapping[int, str]) -> None:
-        """Report why a rank's call has no result; `whose`: by rank what it did."""
+        """Report why a rank's call has no result; `whose`: each rank's fault."""
         self._say(rank, {"kind": "failed", "call": call, "why": why, "whose": dict(whose)})
 
     def close(self, why: str) -> None:
@@ -753,7 +753,7 @@ class _Connection:
         return Request(*request, named)
 
     def _is_target(self, kind: str, call: CallPacket) -> bool:
-        """Return whether a call's elements can be whose it says."""
+        """Return whether a call's target is possible for its number of elements."""
         if call.target == ALL:
             return kind == "sum"
         if call.target == PARTS:

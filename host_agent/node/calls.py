@@ -1,4 +1,4 @@
-"""What a process calls for, in the words of a check: an operation, elements, and whose they are."""
+"""Calls of processes, and their encoding in a check's words: operation, elements, target."""
 
 from __future__ import annotations
 

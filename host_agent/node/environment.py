@@ -235,7 +235,7 @@ class Source(Protocol):
         """Release resources, and end work in progress soon; `why`: the reason, if it failed."""
 
 
-class Handover(Protocol):
+class RankCalls(Protocol):
     """The processes of this host that submit a job's tensors, by rank, once they are there."""
 
     def start(self, ranks: Sequence[str], *, rooted: bool) -> None:
@@ -263,7 +263,7 @@ class Handover(Protocol):
         """Say that a call's sum is where the rank's tensor was."""
 
     def failed(self, rank: int, call: int, why: str, whose: Mapping[int, str]) -> None:
-        """Say why a rank's call has no sum; `whose`: by rank what it did."""
+        """Report why a rank's call has no sum; `whose`: each rank's fault."""
 
     def close(self, why: str) -> None:
         """Say why the job is over, to those that are still there."""
@@ -316,7 +316,7 @@ class Environment(Protocol):
         `reduction`: where its vectors are combined, None: over the tree or its ring.
         """
 
-    def process_tensors(self, job: int) -> Handover:
+    def process_tensors(self, job: int) -> RankCalls:
         """Return the attendance for a local process that submits a job's tensors. TaskError if
         impossible."""
 

@@ -1,4 +1,4 @@
-"""The calls of a process that flows may take by themselves, as long as each comes as guessed.
+"""The calls of a process that flows may take by themselves, as long as each is as predicted.
 
 A call that the guesses are sure of is submitted without a check
 (`hopsum.host_agent.node.process_source`), and so may be those behind it: flows take them

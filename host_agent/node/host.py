@@ -164,7 +164,7 @@ class HostAgent:
             self.leave(member.job, str(error))
             self.failures[member.job] = error
 
-    # -- how it fares
+    # -- status
 
     @property
     def counted(self) -> Mapping[str, InterfaceCounters]:

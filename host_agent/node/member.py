@@ -628,10 +628,10 @@ class Member:
                 f"job {self.job}: tensors of processes are summed in the switches or by a server; "
                 "expected algorithm in-network or server"
             )
-        handover = self._environment.process_tensors(self.job)
+        attendance = self._environment.process_tensors(self.job)
         ranks = ranks or plan.workers
         return ProcessSource(
-            handover,
+            attendance,
             self.stream.host,
             ranks,
             lanes=plan.values,

@@ -71,7 +71,7 @@ from hopsum.host_agent.node.calls import (
     CallSpec,
     wanted,
 )
-from hopsum.host_agent.node.environment import Handover, NamedTensor
+from hopsum.host_agent.node.environment import NamedTensor, RankCalls
 from hopsum.host_agent.node.expected_calls import ExpectedCalls
 from hopsum.host_agent.node.guesses import Guesses, Prediction
 from hopsum.host_agent.node.local_sums import (
@@ -174,7 +174,7 @@ class ProcessSource:
 
     def __init__(
         self,
-        handover: Handover,
+        attendance: RankCalls,
         host: str,
         ranks: Sequence[str],
         *,
@@ -190,7 +190,7 @@ class ProcessSource:
         self.deadline: float | None = None
         self._host = host
         self._attend_seconds = attend_seconds
-        self._handover = handover
+        self._attendance = attendance
         self._ranks = tuple(ranks)
         self._sums_only = sums_only
         self._roots = roots
@@ -204,7 +204,7 @@ class ProcessSource:
         self._asked: dict[int, deque[Request]] = {rank: deque() for rank in self._here}
         """Calls by rank that are not known to be made by all ranks."""
         self._left: set[int] = set()
-        """Ranks here that have said goodbye."""
+        """Ranks of this host that have left."""
         self._checked: list[_Call] | None = None
         """The calls whose check is in progress."""
         self._ready: deque[tuple[str, _Call | _Pack, Tensor]] = deque()
@@ -223,14 +223,14 @@ class ProcessSource:
 
     def start(self, now: float) -> None:
         """Notify the processes, when they are connected."""
-        self._handover.start(self._ranks, rooted=self._roots is not None)
+        self._attendance.start(self._ranks, rooted=self._roots is not None)
         if self._attend_seconds < inf:
             self.deadline = now + self._attend_seconds
 
     def next(self, now: float) -> NamedTensor | None:
         """Return the next tensor, the same at all workers. Raises ProcessGone."""
         if len(self._left) < len(self._here):
-            for rank, request in self._handover.take():
+            for rank, request in self._attendance.take():
                 if request.kind == "leave":
                     self._left.add(rank)
                 else:
@@ -273,7 +273,7 @@ class ProcessSource:
             return None
         if len(self._here) > 1 or self._roots is not None or self._sums_only:
             return None
-        mailbox = self._handover.mailbox(self._here[0])
+        mailbox = self._attendance.mailbox(self._here[0])
         if mailbox is None:
             return None
         return self._expected.offer(mailbox, reduction, only_tree)
@@ -289,7 +289,7 @@ class ProcessSource:
             return None
         following = self._expected.next()
         [rank] = self._here
-        self._asked[rank].append(self._handover.request(rank, begun.packet))
+        self._asked[rank].append(self._attendance.request(rank, begun.packet))
         call = _Call(self._next_of(rank, 1))
         call.remark = begun.remark
         self._sure = call, following
@@ -441,7 +441,7 @@ class ProcessSource:
             return not excess_bits(magnitudes, self._most_here)
         return agreed.width is not None or max(magnitudes) * len(self._ranks) <= MOST
 
-    # -- what comes back
+    # -- results
 
     def finish(self, name: str, result: Tensor, now: float) -> None:
         """Process the sum of a tensor."""
@@ -633,7 +633,7 @@ class ProcessSource:
         self._guessed.pop(call, None)
 
     def _take(self, call: _Call, total: Tensor) -> None:
-        """Give every rank here what comes of a total of what `_combined` returned."""
+        """Decode a total of `_combined` tensors, and deliver each rank's share."""
         agreed = call.wanted
         shares = [agreed.result(rank, len(self._ranks)) for rank in self._here]
         # The rest may be no result.
@@ -675,12 +675,12 @@ class ProcessSource:
     def _done(self, call: _Call) -> None:
         for rank, request in zip(self._here, call.requests, strict=True):
             assert request is not None
-            self._handover.done(rank, request.call)
+            self._attendance.done(rank, request.call)
 
     def _failed(self, call: _Call, why: str, whose: dict[int, str]) -> None:
         for rank, request in zip(self._here, call.requests, strict=True):
             if request is not None and request.kind != "leave":
-                self._handover.failed(rank, request.call, why, whose)
+                self._attendance.failed(rank, request.call, why, whose)
 
     def _disagree(self, call: _Call, calls: list[CallSpec]) -> None:
         """Name the ranks whose calls differ from the majority (ties: the first)."""
@@ -694,7 +694,7 @@ class ProcessSource:
         if self.deadline is None or now < self.deadline:
             return
         self.deadline = None
-        absent = ", ".join(map(str, self._handover.absent()))
+        absent = ", ".join(map(str, self._attendance.absent()))
         if absent:
             raise ProcessGone(
                 f"no process on {self._host} attended the job as rank {absent} within "
@@ -704,7 +704,7 @@ class ProcessSource:
 
     def close(self, why: str = "") -> None:
         """Notify the processes, if they are still connected."""
-        self._handover.close(why)
+        self._attendance.close(why)
 
 
 def _added(tensors: Sequence[Tensor]) -> Tensor:

@@ -1,10 +1,10 @@
 """Reductions for processes, in terms of the switches' operations on 32-bit lanes.
 
 The switches add, take the greater of two's complement numbers, and combine bits by AND and XOR.
-The rest follows: the least is what the greatest of the complements is the complement of, and OR is
-AND likewise. The bits of a float32 become an integer in the same order by turning all but the sign
-over where it is negative; -0 comes before 0 then, and infinities are the outermost. So all of
-these are exact.
+The rest follows: the minimum is the complement of the maximum of the complements, and OR is the
+complement of the AND of the complements. The bits of a float32 become an integer in the same order
+by turning all but the sign over where it is negative; -0 comes before 0 then, and infinities are
+the outermost. So all of these are exact.
 """
 
 from __future__ import annotations

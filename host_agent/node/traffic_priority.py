@@ -26,7 +26,7 @@ TURN_FRAMES = 8
 
 
 @runtime_checkable
-class Marking(Protocol):
+class MarkedMachine(Protocol):
     """Interface of machines whose frames carry a priority (Worker, Server, ServerSet)."""
 
     def mark(self, tos: int) -> None:
@@ -34,7 +34,7 @@ class Marking(Protocol):
 
 
 @runtime_checkable
-class Streaming(Protocol):
+class FlowMachine(Protocol):
     """Interface of machines whose flows have news (Worker)."""
 
     def give_back(self, tree: int, frames: Sequence[Frames]) -> None:
@@ -88,7 +88,7 @@ class TrafficPriority:
         queue = self._queues.get(job)
         if queue is not None:
             queue.level = level
-            if isinstance(queue.machine, Marking):
+            if isinstance(queue.machine, MarkedMachine):
                 queue.machine.mark(tos)
 
     def sent_bytes(self, job: int) -> int:
@@ -127,7 +127,7 @@ class TrafficPriority:
     def give_back(self, flow: int, frames: Sequence[Frames]) -> None:
         """Let a flow's stream, of job << 8 | tree, send frames that the flow has made."""
         machine = self._queues[flow >> 8].machine
-        assert isinstance(machine, Streaming)
+        assert isinstance(machine, FlowMachine)
         machine.give_back(flow & 0xFF, frames)
 
     def leave(self, now: float) -> int:

@@ -1,4 +1,4 @@
-"""Calls that flows take and answer: what comes of them is what the source would have done."""
+"""Calls that flows take and answer end as if the source had done so."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from hopsum.coordination.reduction import ExternalAnd
 from hopsum.coordination.tree import CoordinationTree
 from hopsum.host_agent.io.tcp_collective import no_progress
 from hopsum.host_agent.node.bandwidth import InterfaceCounters
-from hopsum.host_agent.node.environment import Handover, NodeStream, ScheduleGroup, Stream
+from hopsum.host_agent.node.environment import NodeStream, RankCalls, ScheduleGroup, Stream
 from hopsum.host_agent.node.host import HostAgent
 from hopsum.host_agent.node.operation_pool import TaskResult
 from hopsum.host_agent.node.work import Work
@@ -347,7 +347,7 @@ class VirtualHost(FlowAgent):
         made = self._coordinations[job] = VirtualCoordination(self, group, rank, reduction)
         return made
 
-    def process_tensors(self, job: int) -> Handover:
+    def process_tensors(self, job: int) -> RankCalls:
         """Return the attendance for processes that `connect`."""
         return self._opened().socket.attendance(job)
 

@@ -266,7 +266,7 @@ class World:
 
     @property
     def observers(self) -> tuple[Observer, ...]:
-        """Who sees all frames."""
+        """Observers of all frames."""
         return self._observers
 
     @observers.setter

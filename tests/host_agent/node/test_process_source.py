@@ -542,8 +542,8 @@ def _call_in_any_order(calls: list[Any], job: Job, data: st.DataObject) -> None:
 @pytest.mark.parametrize("absent", [(), (2,)])
 def test_a_job_that_processes_do_not_attend_ends(absent: Sequence[int]) -> None:
     """It would hold slots of the switches for ever."""
-    handover = mock.Mock(absent=lambda: absent, take=lambda: [])
-    source = ProcessSource(handover, "h1", ["h1", "h2", "h1"], attend_seconds=60.0)
+    attendance = mock.Mock(absent=lambda: absent, take=lambda: [])
+    source = ProcessSource(attendance, "h1", ["h1", "h2", "h1"], attend_seconds=60.0)
     assert source.deadline is None
     source.start(5.0)
     assert source.deadline == 65.0

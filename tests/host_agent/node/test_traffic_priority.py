@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hopsum.host_agent.codec import JOB_START, Frames
-from hopsum.host_agent.node.traffic_priority import TURN_FRAMES, Marking, TrafficPriority
+from hopsum.host_agent.node.traffic_priority import TURN_FRAMES, MarkedMachine, TrafficPriority
 from hopsum.host_agent.server import Server
 from hopsum.host_agent.server_set import ServerSet
 from hopsum.host_agent.worker import Worker
@@ -127,4 +127,4 @@ def test_a_level_is_marked_in_the_frames_whenever_it_is_set() -> None:
 def test_members_of_jobs_can_be_marked() -> None:
     plan, network = star_plan()
     for machine in (Worker(plan, 0, network), Server(plan, 0, network), ServerSet()):
-        assert isinstance(machine, Marking)
+        assert isinstance(machine, MarkedMachine)

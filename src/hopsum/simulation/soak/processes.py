@@ -357,7 +357,7 @@ class Ranks:
         return any(each.over == RankFaultKind.DIES for each in self.histories.get(job.number, ()))
 
     def wrong(self) -> Iterator[str]:
-        """Describe what ranks got that they must not have got."""
+        """Describe wrong results of ranks."""
         for job, histories in sorted(self.histories.items()):
             entry = self._jobs[job]
             first: dict[int, tuple[int, CallOutcome]] = {}
@@ -448,7 +448,7 @@ class _Rank:
         self._wake()
 
     def _wake(self) -> None:
-        """Hear later what there is."""
+        """Schedule `_take` for the messages that have arrived."""
         if not self._awake:
             self._awake = True
             self._queue.at(self._queue.now + self._pause * self._rng.random(), self._hear)
