@@ -22,6 +22,14 @@ th { color: var(--soft); font-weight: 600; }
 figure { margin: 1rem 0; overflow-x: auto; } figcaption { color: var(--soft); }
 img { max-width: 100%; }
 details { margin: .8rem 0; } summary { cursor: pointer; color: var(--accent); }
+@media (max-width: 40rem) {
+  body { margin: 1rem auto; overflow-wrap: anywhere; }
+  tr, td:first-child { display: block; } tr { border-bottom: 1px solid var(--line); }
+  tr.head { display: none; }
+  td { display: flex; justify-content: space-between; gap: 1rem; border: none; padding: .1rem 0; }
+  td:first-child { font-weight: 600; } td:not(:first-child)::before { content: attr(data-head); }
+  td::before { color: var(--soft); } table { width: 100%; } tbody { display: block; }
+}
 """
 
 
@@ -30,6 +38,7 @@ def page(title: str, lead: str, sections: Sequence[tuple[str, str]]) -> str:
     body = "\n".join(f"<h2>{html.escape(h)}</h2>\n{content}" for h, content in sections)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{html.escape(title)}</title><style>{STYLE}</style></head>\n"
         f'<body><h1>{html.escape(title)}</h1><p class="lead">{html.escape(lead)}</p>\n'
         f"{body}\n</body></html>\n"
@@ -37,14 +46,18 @@ def page(title: str, lead: str, sections: Sequence[tuple[str, str]]) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return an HTML table; cells that start with `<` are HTML already."""
+    """Return an HTML table; cells that start with `<` are HTML already.
 
-    def cell(value: object, tag: str) -> str:
+    On a narrow screen each row is a list, in which the cells have their heads beside them.
+    """
+
+    def cell(value: object, name: str) -> str:
         text = str(value)
-        return f"<{tag}>{text if text.startswith('<') else html.escape(text)}</{tag}>"
+        shown = text if text.startswith("<") else html.escape(text)
+        return f'<td data-head="{html.escape(name)}">{shown}</td>'
 
-    lines = ["<tr>" + "".join(cell(h, "th") for h in head) + "</tr>"]
-    lines += ["<tr>" + "".join(cell(value, "td") for value in row) + "</tr>" for row in rows]
+    lines = ['<tr class="head">' + "".join(f"<th>{html.escape(h)}</th>" for h in head) + "</tr>"]
+    lines += ["<tr>" + "".join(map(cell, row, head)) + "</tr>" for row in rows]
     return "<table>" + "\n".join(lines) + "</table>"
 
 
