@@ -110,6 +110,7 @@ def job_info(cluster: Cluster, job: Job, *, trees: bool = False) -> pb.JobInfo:
         tensors=job.tensors,
         level=cluster.priorities.level(job.number),
         sent_bytes=job.sent_bytes,
+        summed_bytes=job.summed_bytes,
         retransmissions=job.retransmissions,
         trees=_trees(job.plan) if trees and job.active and job.plan is not None else (),
         over=job.state.over,

@@ -52,6 +52,8 @@ class Job:
     """Bytes, by host."""
     resent: dict[str, RestartingCounter] = field(default_factory=dict)
     """Fragments and segments, by host."""
+    summed: dict[str, RestartingCounter] = field(default_factory=dict)
+    """Bytes of tensors, by host."""
 
     @property
     def epoch(self) -> int:
@@ -95,11 +97,18 @@ class Job:
         final = {host: report.retransmissions for host, report in self.reports.items()}
         return _total(self.resent, final)
 
+    @property
+    def summed_bytes(self) -> int:
+        """Bytes of the tensors whose sums one of its hosts has. Never falls."""
+        most = max((counter.total() for counter in self.summed.values()), default=0)
+        return min(MOST_COUNT, most)
+
     def take_features(self, host: str, features: pb.JobFeatures) -> None:
         """Process a report of a host's agent on the job."""
         self.elements = max(self.elements, features.elements)
         self.sent.setdefault(host, RestartingCounter()).take(features.sent_bytes)
         self.resent.setdefault(host, RestartingCounter()).take(features.retransmissions)
+        self.summed.setdefault(host, RestartingCounter()).take(features.summed_bytes)
 
     @property
     def hosts(self) -> tuple[str, ...]:

@@ -378,7 +378,7 @@ def _record(job: Job) -> Record:
     record = {
         item.name: getattr(job, item.name)
         for item in fields(job)
-        if item.name not in ("spec", "request", "plan", "sent", "resent")
+        if item.name not in ("spec", "request", "plan", "sent", "resent", "summed")
     }
     return record | {
         "bypassed": sorted(job.bypassed),

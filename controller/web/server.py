@@ -282,9 +282,9 @@ async def _layout(request: web.Request) -> web.Response:
         "places": places,
         "host_width": size.host_width,
         "switch_radius": size.switch_radius,
-        "named": [
-            name for name in places if size.shows(network.label(name), host=name in network.hosts)
-        ],
+        "names": {
+            name: size.fitted(network.label(name), host=name in network.hosts) for name in places
+        },
     }
     return _json(json.dumps(layout))
 

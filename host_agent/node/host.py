@@ -180,6 +180,7 @@ class HostAgent:
                 elements=member.elements,
                 sent_bytes=member.sent_bytes,
                 retransmissions=member.retransmissions,
+                summed_bytes=member.summed_bytes,
             )
             for member in list(self._members.values())
         ]

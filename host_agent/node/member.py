@@ -106,6 +106,8 @@ class Member:
         """Tensors summed."""
         self.elements = 0
         """Number of the tensor whose sum started last."""
+        self.summed_bytes = 0
+        """Bytes of tensors summed."""
         self._environment = environment
         self._install = install
         self._vectors = vectors
@@ -520,7 +522,8 @@ class Member:
         done, open_ = trees.taken()
         number, begun = (-1, None) if open_ is None else open_
         named = source.took(len(done), begun)
-        self._count(len(done))
+        # Flows take float32 and int32.
+        self._count(len(done), 4 * sum(each.elements for each in done))
         for each in done:
             self.elements = each.elements
             self._intervals.starts.append(each.began)
@@ -578,16 +581,17 @@ class Member:
     def _finish(self, source: Source) -> bool:
         """Deliver the sums of completed calls; return whether there were any."""
         complete = self._complete()
-        self._count(len(complete))
+        self._count(len(complete), sum(call.result.nbytes for call in complete))
         for call in complete:
             source.finish(call.name, call.result, self._now)
         self._tell_progress(self._now)
         return bool(complete)
 
-    def _count(self, tensors: int) -> None:
-        """Count summed tensors; after the first iterations frames have another level."""
+    def _count(self, tensors: int, size: int) -> None:
+        """Count summed tensors and their bytes; later iterations' frames have another level."""
         early = self._early
         self.round += tensors
+        self.summed_bytes += size
         if early and not self._early and self._level is not None:
             self._mark(self._level)
 

@@ -28,6 +28,7 @@ from hopsum.controller.dataplane.rules import SwitchRules
 from hopsum.controller.dataplane.slots import SlotState
 from hopsum.controller.jobs.cluster import Cluster
 from hopsum.controller.jobs.job_spec import JobSpec
+from hopsum.network.builder import NetworkBuilder
 from hopsum.network.layout import positions, sizes
 from hopsum.network.loaders import load_network
 from hopsum.network.model import NetworkError
@@ -141,10 +142,22 @@ def test_names_are_drawn_where_they_fit() -> None:
     for network, some in ((small, {"h1", "ps", "s1"}), (large, {"c1"})):
         size = sizes(network, positions(network))
         nodes = (*network.hosts, *network.switches)
-        named = {name for name in nodes if size.shows(name, host=name in network.hosts)}
+        named = {name for name in nodes if size.fitted(name, host=name in network.hosts) == name}
         assert some <= named
         assert (named == set(nodes)) is (network is small)
         assert (">h1</text>" in network_svg(network)) is ("h1" in named)
+
+
+def test_nodes_grow_with_their_names_and_longer_names_are_cut() -> None:
+    network = NetworkBuilder("named")
+    network.add_switch("spine-1")
+    hosts = [network.add_host(name) for name in ("worker-10", "w", "a-host-with-a-long-name")]
+    for host in hosts:
+        network.link(host, "spine-1")
+    built = network.build()
+    size = sizes(built, positions(built))
+    assert [size.fitted(name, host=True) for name in hosts] == ["worker-10", "w", "a-host-with-…"]
+    assert size.fitted("spine-1", host=False) == "spine-1"
 
 
 @pytest.mark.slow

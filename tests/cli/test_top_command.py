@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
 from rich.console import Console, Group
 from typer.testing import CliRunner
 
@@ -98,6 +100,18 @@ def test_sums_of_unread_counters_are_unknown() -> None:
     before.switches[0].ClearField("sums")
     assert re.search(r"s1 +ready +99 +32 {6,}0 ", shown(now, before))
     assert re.search(r"s1 +ready +99 +unknown ", shown(before))
+
+
+def test_the_first_screen_has_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, before = state(), state()
+    before.date = 98.0
+    before.switches[0].sums = 12
+    states = iter([before, now])
+    client = SimpleNamespace(state=lambda: next(states))
+    monkeypatch.setattr("hopsum.cli.top_command.connect", lambda controller: client)
+    monkeypatch.setattr("hopsum.cli.top_command.FIRST_SECONDS", 0.0)
+    done = CliRunner().invoke(app, ["top", "--once"], env={"COLUMNS": "140"})
+    assert re.search(r"s1 +ready +99 +32 +10 ", done.stdout), done.output
 
 
 def test_a_recording_in_json_and_as_text(tmp_path: Path) -> None:

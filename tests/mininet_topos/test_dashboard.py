@@ -95,16 +95,17 @@ def test_a_job_and_a_killed_switch_are_seen_on_the_page(up: RunningCluster, tmp_
         expect(title.first).to_have_text(busy, timeout=1000 * PATIENCE)
         mine.click()
         row = [text.strip() for text in mine.locator("td").all_inner_texts()]
-        _, _, state, priority, progress, epoch, sent, again, why = row
+        _, _, state, priority, progress, goodput, epoch, sent, again, why = row
         assert (state, epoch, why) == ("running", "1", "")
         assert re.fullmatch(r"\d", priority)
         assert re.fullmatch(r"\d+ of 5000", progress)
+        assert re.fullmatch(r"[1-9][\d.]* [kMG]bit/s", goodput)
         assert re.fullmatch(r"[\d.]+ [kMG]?B", sent)
         assert re.fullmatch(r"[\d,]+", again)
         assert re.search(r"waits for\s+nothing", figures(page))
         page.get_by_text("what are its slots waiting for?").click()
         page.locator("#missing li").first.wait_for()
-        page.locator("circle[data-switch=l1]").click()
+        page.get_by_text("all jobs").click()
         page.wait_for_timeout(3000)
         take_picture(page, "dashboard", tmp_path)
 
@@ -120,7 +121,7 @@ def test_a_job_and_a_killed_switch_are_seen_on_the_page(up: RunningCluster, tmp_
         around = page.locator("li[data-kind=failover]", has_text=f"around switch {spine}")
         killed_until(up, around, (spine,))
         assert page.locator(f"circle[data-switch={spine}].down").count() == 1
-        assert mine.locator("td").nth(5).inner_text() == "2"
+        assert mine.locator("td").nth(6).inner_text() == "2"
         assert page.locator("circle[data-event=outage]").count() >= 1
         assert page.locator("circle[data-event=failover]").count() == 1
         page.locator("li[data-kind=failover]").get_by_text("epoch 2").wait_for()

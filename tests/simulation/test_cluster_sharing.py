@@ -73,6 +73,11 @@ def test_a_queued_job_starts_when_a_cancelled_one_has_gone(tmp_path: Path) -> No
         second = await submit(cluster, "second", "h1,h2", window=64)
         assert second.state == JobState.QUEUED
         assert "slots" in second.reason
+        assert cluster.controller is not None
+        node = cluster.controller.nodes.node("h1")
+        await cluster.until(lambda: node.report and node.report.jobs, "a report on the job")
+        assert node.report is not None
+        assert node.report.jobs[0].summed_bytes == 4 * 256 * node.report.jobs[0].round > 0
         gone = await cluster.people.Cancel(pb.JobQuery(name="first"))
         assert (gone.state, gone.reason) == (JobState.CANCELLED, "cancelled by its owner")
         await exact(cluster, "second")

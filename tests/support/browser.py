@@ -26,6 +26,8 @@ IMAGES = "HOPSUM_IMAGES"
 NETWORK_CHANGED = "net::ERR_NETWORK_CHANGED"
 """Why Chromium fails requests while interfaces come and go, as in tests that run in parallel."""
 LOST = "net::ERR_CONNECTION_RESET"
+UNAVAILABLE = "responded with a status of 503"
+"""What Chromium logs where a server says why it cannot answer now, which the page then shows."""
 
 
 def in_browser(test: Test) -> Test:
@@ -38,7 +40,8 @@ def opened(url: str, lost: Collection[str] | None = None) -> Iterator[Page]:
     """Open a page; what it logs as an error, or raises, fails the test.
 
     Requests whose path ends in a name of `lost` fail for as long as it is there. These, and those
-    that fail since the machine's interfaces change, are no errors: a page must recover.
+    that fail since the machine's interfaces change, or whose answer is not there now, are no
+    errors: a page must recover.
     """
     logged: list[str] = []
 
@@ -65,7 +68,8 @@ def opened(url: str, lost: Collection[str] | None = None) -> Iterator[Page]:
             error.add_note(f"{page.url} logged {logged}: {page.locator('body').all_inner_texts()}")
             raise
         browser.close()
-    wrong = [text for text in logged if NETWORK_CHANGED not in text and LOST not in text]
+    handled = NETWORK_CHANGED, LOST, UNAVAILABLE
+    wrong = [text for text in logged if not any(each in text for each in handled)]
     assert not wrong, wrong
 
 

@@ -2,30 +2,54 @@
 
 import { chart, shape } from "./drawing.js";
 import {
-  amount, bits, bytes, clock, clockName, fetchMissing, fetchSlot, jobColour, jobOf, labelOf, linkOf, measured, number, packets,
-  perSecond, slotsOf, sums, switchOf,
+  WINDOW, amount, bits, bytes, clock, clockName, fetchMissing, fetchSlot, goodput, jobColour, jobOf, labelOf, linkOf, measured,
+  number, packets, perSecond, short, slotsOf, sums, switchOf,
 } from "./state.js";
-import { element, figures, renew } from "./tables.js";
+import { element, figures, renew, row } from "./tables.js";
+
+const MOST_LINES = 6;  // as many as there are colours
 
 let shown = "";  // what the panel is of
 let boxes = [];  // its figures, which change; the form of a switch and the answer, which stay
 
 export function detail(panel, history, picked, pick) {
-  if (!picked) return;
-  const id = `${picked.kind} ${picked.id}`;
+  const id = picked ? `${picked.kind} ${picked.id}` : "Goodput";
   if (id !== shown) {
     shown = id;
     boxes = [element("div"), element("div"), element("div")];
-    panel.replaceChildren(element("h2", id), ...boxes);
+    const back = element("button", "all jobs");
+    back.onclick = () => pick(null);
+    panel.replaceChildren(...(picked ? [back] : []), element("h2", id), ...boxes);
   }
   const [changing, form, answer] = boxes;
   const tell = (made) => {
     if (id === shown) answer.replaceChildren(made);
   };
-  const parts = { link, switch: switchPanel, host, job }[picked.kind](history, picked.id, pick, tell);
+  const parts = picked ? { link, switch: switchPanel, host, job }[picked.kind](history, picked.id, pick, tell) : goodputs(history, pick);
   renew(changing, parts);
-  const use = picked.kind === "switch" ? slotsOf(history.latest, picked.id) : undefined;
+  const use = picked?.kind === "switch" ? slotsOf(history.latest, picked.id) : undefined;
   if (use && !form.hasChildNodes()) form.append(slotForm(use, picked.id, tell));
+}
+
+// What there is to see before anything is clicked.
+function goodputs(history, pick) {
+  const lines = history.latest.jobs.slice(-MOST_LINES)
+    .map(({ job, name }) => ({ job, name, colour: jobColour(job), points: goodput(history, job) })).filter(({ points }) => points.length);
+  const rows = lines.map(({ job, name, colour, points }) => {
+    const cell = element("td", short(name, 20));
+    [cell.style.color, cell.title] = [colour, name];
+    const made = row("td", [cell, jobOf(history.latest, job).over ? "over" : bits(points.at(-1)[1])]);
+    made.className = "pick";
+    made.onclick = () => pick({ kind: "job", id: job });
+    return made;
+  });
+  const jobs = element("table");
+  jobs.append(...rows);
+  return [
+    element("p", lines.length ? `Tensors summed at a worker of each job, means of ${WINDOW} s:` : "No job runs, or has run while this page was open."),
+    chart(lines, bits), jobs,
+    element("p", "Click a link, a switch, a host, a job or a slot to see its figures."),
+  ];
 }
 
 function link(history, id) {
@@ -123,6 +147,7 @@ async function showSlot(name, slot, tell) {
 function host(history, name) {
   const state = history.latest;
   const node = state.nodes.find((each) => each.host === name);
+  if (!node) return [element("p", "No such host.")];
   const { ip, mac } = state.network.hosts.find((each) => each.name === name);
   const names = node.jobs.map((each) => jobOf(state, each)?.name ?? each).join(", ");
   const pairs = [["agent", `${node.attached ? "attached" : "detached"} for ${node.seconds.toFixed(0)} s`], ["address", ip], ["MAC", mac], ["jobs", names || "none"]];
@@ -141,10 +166,6 @@ function job(history, id, pick, tell) {
   const why = element("span", found.reason || (found.over ? "it is over" : "nothing"));
   why.id = "why";
   if (found.reason) why.className = "waits";
-  const rates = history.rates((each) => {
-    const then = jobOf(each, id);
-    return then && 8 * number(then.sent_bytes);
-  });
   const parts = [figures([
     ["name", found.name], ["state", found.state], ["waits for", why], ["algorithm", found.algorithm],
     ["priority", found.over ? "" : found.level], ["epoch", found.epoch],
@@ -153,7 +174,8 @@ function job(history, id, pick, tell) {
     ["sent", bytes(number(found.sent_bytes))], ["retransmissions", amount(number(found.retransmissions))],
     ["sums at", [...new Set(found.trees.flatMap((tree) => tree.sums))].sort().join(", ")],
     ["bypasses", found.bypassed.join(", ")],
-  ].filter(([, value]) => value !== "")), chart([{ colour: jobColour(id), points: rates }], bits)];
+  ].filter(([, value]) => value !== "")), element("h3", `goodput, means of ${WINDOW} s`),
+  chart([{ colour: jobColour(id), points: goodput(history, id) }], bits)];
   if (found.trees.length) {
     const button = element("button", "what are its slots waiting for?");
     button.onclick = () => showMissing(id, tell);

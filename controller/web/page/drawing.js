@@ -1,6 +1,6 @@
 // Pictures: the topology with loads and trees, the timeline, and small charts. Plain SVG.
 
-import { clock, jobColour, jobOf, labelOf, linkOf, load, measured, number, perSecond, slotsOf, sums, switchOf, works } from "./state.js";
+import { clock, jobColour, jobOf, labelOf, linkOf, load, measured, number, perSecond, short, slotsOf, sums, switchOf, works } from "./state.js";
 import { renew } from "./tables.js";
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -48,8 +48,7 @@ function treesOf(state, only) {
 
 export function drawTopology(svg, history, layout, picked, pick) {
   const state = history.latest;
-  const { places, host_width: width, switch_radius: radius } = layout;
-  const named = new Set(layout.named);
+  const { places, names, host_width: width, switch_radius: radius } = layout;
   svg.setAttribute("viewBox", `0 0 ${layout.width} ${layout.height}`);
   const parts = [];
   const chosen = (kind, id) => picked?.kind === kind && picked.id === id;
@@ -104,7 +103,7 @@ export function drawTopology(svg, history, layout, picked, pick) {
       node.attached ? labelOf(state, node.host) : `${labelOf(state, node.host)}: no agent attached`);
     box.onclick = () => pick({ kind: "host", id: node.host });
     parts.push(box);
-    if (named.has(node.host)) parts.push(shape("text", { x, y }, labelOf(state, node.host)));
+    parts.push(shape("text", { x, y }, names[node.host]));
   }
 
   for (const { name, aggregates } of state.network.switches) {
@@ -120,7 +119,7 @@ export function drawTopology(svg, history, layout, picked, pick) {
     circle.onclick = () => pick({ kind: "switch", id: name });
     parts.push(circle);
     if (use?.taken) parts.push(shape("path", { class: "tree", stroke: "#0b7285", d: arc(x, y, radius + 3, use.taken / use.slots) }));
-    if (named.has(name)) parts.push(shape("text", { x, y }, labelOf(state, name)));
+    parts.push(shape("text", { x, y }, names[name]));
     if (found) {
       const rate = history.rate((each) => sums(switchOf(each, name)));
       parts.push(shape("text", { class: "small start", x: x + radius + 7, y }, rate ? perSecond(rate) : ""));
@@ -148,7 +147,7 @@ export function drawTimeline(svg, state, pick) {
   const parts = [];
   lanes.forEach((job, row) => {
     const y = 12 + row * lane;
-    parts.push(shape("text", { x: left / 2, y }, job ? names.get(job) : "network"));
+    parts.push(shape("text", { x: left / 2, y }, short(job ? names.get(job) : "network", 13)));
     parts.push(shape("line", { x1: left, x2: width - 10, y1: y, y2: y, stroke: "#d5dde5" }));
     const events = state.events.filter((event) => lanes.includes(event.job) ? event.job === job : !job && !event.job);
     const begun = events.filter((event) => event.epoch && ["planned", "failover", "replan", "preempted"].includes(event.kind));

@@ -3,8 +3,8 @@
 import { detail } from "./detail.js";
 import { drawTimeline, drawTopology, kindColour } from "./drawing.js";
 import {
-  History, amount, bytes, clock, clockName, countFrom, fetchFrame, fetchFrames, fetchLayout, fetchState, follow, jobColour, labelOf, number,
-  packets, pause, slotsOf, sums, works,
+  History, amount, bits, bytes, clock, clockName, countFrom, fetchFrame, fetchFrames, fetchLayout, fetchState, follow, goodput, jobColour,
+  labelOf, number, packets, pause, short, slotsOf, sums, works,
 } from "./state.js";
 import { element, renew, row, table } from "./tables.js";
 
@@ -90,14 +90,15 @@ function progress(job) {
 }
 
 function showJobs(state) {
-  const names = ["job", "name", "state", "priority", "progress", "epoch", "sent", "retransmissions", ""];
+  const names = ["job", "name", "state", "priority", "progress", "goodput", "epoch", "sent", "resent", ""];
   const rows = [...state.jobs].reverse().map((job) => {
-    const name = element("td", job.name);
-    name.style.color = jobColour(job.job);
+    const name = element("td", short(job.name, 20));
+    [name.style.color, name.title] = [jobColour(job.job), job.name];
+    const rate = job.over ? undefined : goodput(history, job.job).at(-1);
     const why = element("td", [job.reason, job.bypassed.length ? `bypasses ${job.bypassed.join(", ")}` : ""].filter(Boolean).join("; "));
     why.className = job.state === "failed" ? "bad" : job.over ? "" : "waits";
     const made = row("td", [job.job, name, element("td", job.state), job.over ? "" : job.level,
-      progress(job), job.epoch, bytes(number(job.sent_bytes)), amount(number(job.retransmissions)), why]);
+      progress(job), rate ? bits(rate[1]) : "", job.epoch, bytes(number(job.sent_bytes)), amount(number(job.retransmissions)), why]);
     made.className = `pick${picked?.kind === "job" && picked.id === job.job ? " picked" : ""}`;
     made.dataset.job = job.name;
     made.onclick = () => pick({ kind: "job", id: job.job });

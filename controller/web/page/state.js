@@ -71,6 +71,20 @@ export class History {
   }
 }
 
+// [date, bit/s] of the tensors whose sums a worker of a running job has: means of up to WINDOW seconds, since large tensors
+// are not done every second.
+export const WINDOW = 5;
+export function goodput(history, id) {
+  const counts = history.series((state) => jobOf(state, id)).filter(([, job]) => job?.started && !job.over)
+    .map(([date, job]) => [date, 8 * number(job.summed_bytes)]);
+  return counts.slice(1).map(([date, count], i) => {
+    const [then, before] = counts.slice(0, i + 1).find(([each]) => each >= date - WINDOW) ?? counts[i];
+    return [date, (count - before) / (date - then)];
+  });
+}
+
+export const short = (name, most) => name.length > most ? `${name.slice(0, most - 1)}…` : name;
+
 // A node's name for people.
 export const labelOf = (state, name) => [...state.network.hosts, ...state.network.switches]
   .find((each) => each.name === name)?.label || name;

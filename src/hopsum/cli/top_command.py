@@ -21,6 +21,8 @@ from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.errors import InputError
 
 SECONDS = 1.0
+FIRST_SECONDS = 0.25
+"""Time before the first screen, in which rates are measured."""
 SHOWN_LINKS = 8
 """Maximum number of links shown, the busiest."""
 SHOWN_EVENTS = 8
@@ -46,11 +48,12 @@ def top(
         from hopsum.controller.web.recording import read_recording
 
         frames = read_recording(replay).frames()
-        state, start = frames[-1], frames[0].date
+        before, state = frames[-2] if len(frames) > 1 else None, frames[-1]
+        start: float | None = frames[0].date
         once = True
     else:
         client = connect(controller)
-        state, start = client.state(), None
+        before, state, start = None, client.state(), None
     if as_json:
         print_json(
             MessageToDict(
@@ -59,11 +62,14 @@ def top(
         )
         return
     console = Console()
+    if replay is None:
+        # Rates are between two states: the first screen has them too.
+        time.sleep(FIRST_SECONDS)
+        before, state = state, client.state()
     if once:
-        console.print(Group(*view(state, None, start)))
+        console.print(Group(*view(state, before, start)))
         return
     with Live(console=console, auto_refresh=False, screen=True) as shown:
-        before: pb.ClusterState | None = None
         while True:
             shown.update(Group(*view(state, before)), refresh=True)
             time.sleep(SECONDS)

@@ -18,6 +18,10 @@ HOST_WIDTH = 40.0
 SWITCH_RADIUS = 17.0
 LETTER = 7.2
 """Width of a letter of a node's name."""
+LEAST_LETTERS = 3
+"""A name with fewer letters is not shortened but left out."""
+MOST_LETTERS = 12
+"""Nodes grow with their names, where there is room, up to so many letters."""
 
 Point = tuple[float, float]
 
@@ -29,10 +33,15 @@ class Sizes:
     host_width: float
     switch_radius: float
 
-    def shows(self, name: str, *, host: bool) -> bool:
-        """Return whether the name of a node is drawn: where nodes are crowded, only if it fits."""
-        width = self.host_width if host else 2 * self.switch_radius
-        return width == (HOST_WIDTH if host else 2 * SWITCH_RADIUS) or len(name) * LETTER <= width
+    def fitted(self, name: str, *, host: bool) -> str:
+        """Return what is drawn of the name of a node: its beginning where it is too long.
+
+        Nothing where nodes are crowded.
+        """
+        letters = int((self.host_width if host else 2 * self.switch_radius) / LETTER)
+        if len(name) <= letters:
+            return name
+        return f"{name[: letters - 1]}…" if letters > LEAST_LETTERS else ""
 
 
 def positions(network: Network) -> dict[str, Point]:
@@ -68,7 +77,14 @@ def sizes(network: Network, places: Mapping[str, Point]) -> Sizes:
     """Return sizes of nodes at `positions`."""
     hosts = _room(point for name, point in places.items() if name in network.hosts)
     switches = _room(point for name, point in places.items() if name in network.switches)
-    return Sizes(min(HOST_WIDTH, 0.8 * hosts), min(SWITCH_RADIUS, 0.45 * switches))
+    host_width = max(HOST_WIDTH, _name_width(network, network.hosts))
+    radius = max(SWITCH_RADIUS, _name_width(network, network.switches) / 2)
+    return Sizes(min(host_width, 0.8 * hosts), min(radius, 0.45 * switches))
+
+
+def _name_width(network: Network, nodes: Iterable[str]) -> float:
+    longest = max((len(network.label(name)) for name in nodes), default=0)
+    return LETTER * (min(longest, MOST_LETTERS) + 1)
 
 
 def _room(points: Iterable[Point]) -> float:

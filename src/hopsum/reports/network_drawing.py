@@ -100,9 +100,8 @@ def _host(label: str, place: Point, size: Sizes, role: str) -> list[str]:
         f'width="{size.host_width:g}" height="22" rx="{min(5, size.host_width / 3):g}">'
         f"<title>{escape(label)}</title></rect>"
     )
-    if not size.shows(label, host=True):
-        return [shape]
-    return [shape, f'<text x="{x:.1f}" y="{y:.1f}">{escape(label)}</text>']
+    name = size.fitted(label, host=True)
+    return [shape, f'<text x="{x:.1f}" y="{y:.1f}">{escape(name)}</text>'] if name else [shape]
 
 
 def _switch(label: str, place: Point, size: Sizes, kind: str, colour: str | None) -> list[str]:
@@ -113,10 +112,11 @@ def _switch(label: str, place: Point, size: Sizes, kind: str, colour: str | None
         f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{size.switch_radius:g}"{style}>'
         f"<title>{escape(label)}</title></circle>"
     )
-    if not size.shows(label, host=False):
+    name = size.fitted(label, host=False)
+    if not name:
         return [shape]
     on = "" if colour is None else ' class="on"'
-    return [shape, f'<text{on} x="{x:.1f}" y="{y:.1f}">{escape(label)}</text>']
+    return [shape, f'<text{on} x="{x:.1f}" y="{y:.1f}">{escape(name)}</text>']
 
 
 def _shifted(places: Mapping[str, Point], a: str, b: str, shift: float) -> tuple[Point, Point]:

@@ -219,6 +219,11 @@ def test_counters_of_a_job_do_not_fall_when_an_agent_restarts() -> None:
         # What came after the last report of this kind.
         job.reports = {"h1": pb.Report(sent_bytes=25, retransmissions=2), "h2": pb.Report()}
         assert (job.sent_bytes, job.retransmissions) == (1125, 12)
+        # All workers sum the same tensors.
+        for host, summed, total in (("h1", 800, 800), ("h2", 400, 800), ("h2", 100, 800)):
+            features = pb.JobFeatures(job=1, summed_bytes=summed)
+            cluster.take_report(host, pb.NodeReport(jobs=[features]), time.monotonic())
+            assert job.summed_bytes == total
         await cluster.cancel(job)
         await cluster.close()
 

@@ -222,6 +222,51 @@ def test_a_page_recovers_from_requests_that_fail(part: str) -> None:
 
 @pytest.mark.slow
 @in_browser
+def test_a_part_may_fail_before_the_page_is_read() -> None:
+    """The browser asks for the style sheet while it has not read the element that says so."""
+    recording = Recording([shown_job(10.0)])
+    with web_thread(recording, WebAddress("127.0.0.1", 0)) as url, opened(url) as page:
+        page.locator("circle[data-switch=s1]").wait_for()
+        page.evaluate(
+            "document.getElementById('connection').id = 'unread';"
+            "document.querySelector('link[data-part]').dispatchEvent(new Event('error'));"
+            "document.getElementById('unread').id = 'connection';"
+        )
+        page.locator("link[href^='again/']").wait_for(state="attached")
+
+
+@pytest.mark.slow
+@in_browser
+def test_the_goodput_of_jobs_is_shown_before_anything_is_clicked() -> None:
+    """A megabyte at once every two seconds: 4 Mbit/s on average."""
+    name = "a-training-with-a-long-name"
+
+    def running(date: float) -> pb.ClusterState:
+        made = shown_job(date)
+        [job] = made.jobs
+        job.name, job.state, job.over, job.started = name, "running", False, 1.0
+        job.summed_bytes = 1_000_000 * int(date / 2)
+        return made
+
+    recording = Recording([running(10.0)], live=True)
+    with web_thread(recording, WebAddress("127.0.0.1", 0)) as url, opened(url) as page:
+        for date in range(11, 15):
+            page.locator("#summary").get_by_text(f"{date - 11}.00 s since the start").wait_for()
+            recording.add(running(float(date)))
+        detail = page.locator("#detail")
+        detail.get_by_text("4.0 Mbit/s").wait_for()
+        assert detail.locator("polyline").count() == 1
+        page.locator("#jobs").get_by_text("4.0 Mbit/s").wait_for()
+        named = page.locator("#jobs").get_by_text("a-training-with-a-l…")
+        assert named.get_attribute("title") == name
+        detail.get_by_text("a-training-with-a-l…").click()
+        detail.get_by_text(name).wait_for()
+        detail.get_by_text("all jobs").click()
+        detail.get_by_text("Click a link").wait_for()
+
+
+@pytest.mark.slow
+@in_browser
 def test_the_slider_recovers_from_requests_that_fail() -> None:
     recording = Recording([shown_job(date) for date in (10.0, 11.0, 12.0)])
     lost: set[str] = set()
