@@ -119,6 +119,26 @@ def test_a_finished_job_without_sums_is_found(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("integrity", [False, True])
+def test_a_job_whose_sum_overflows_fails(integrity: bool) -> None:
+    job = replace(JOB, elements=100, rounds=3, overflow=2, integrity=integrity)
+    result = run_one(FaultSchedule(1, NETWORK, (job,), (NOISE,)), make_data_plane())
+    assert result.violations == ()
+    outcome, reason = result.jobs[job.name]
+    assert outcome == "failed"
+    assert "overflow" in reason
+
+
+@pytest.mark.slow
+def test_an_overflow_that_is_taken_for_a_sum_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a worker overlooked the flag."""
+    monkeypatch.setattr("hopsum.simulation.soak.ledger.GREAT", 0)
+    job = replace(JOB, elements=100, rounds=3, overflow=2)
+    result = run_one(FaultSchedule(1, NETWORK, (job,)), make_data_plane())
+    assert {violation.oracle for violation in result.violations} == {Oracle.SUMS}
+
+
+@pytest.mark.slow
 def test_an_unrecorded_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A controller without its journal would run the job again."""
     kept = JobTable.keep

@@ -46,6 +46,8 @@ PROCESSES = 0.3
 """Fraction of jobs whose tensors come from processes, among those that allow it."""
 NARROW = 0.4
 """Fraction of jobs whose values are narrow, or were, among those that allow it."""
+OVERFLOWING = 0.1
+"""Fraction of jobs of int32 with a sum that wraps around."""
 WIDTHS = (
     *((each, 0) for each in (DataType.BFLOAT16, DataType.FLOAT16, DataType.INT8)),
     *((DataType.FLOAT32, 16), (DataType.BFLOAT16, 32), (DataType.INT8, 32)),
@@ -71,6 +73,8 @@ def make_schedule(seed: int) -> FaultSchedule:
     jobs = tuple(_of_processes(own, job) if own.random() < PROCESSES else job for job in jobs)
     own = random.Random(f"soak/{seed}/widths")
     jobs = tuple(_narrow(own, job) if own.random() < NARROW else job for job in jobs)
+    own = random.Random(f"soak/{seed}/overflow")
+    jobs = tuple(_overflowing(own, job) if own.random() < OVERFLOWING else job for job in jobs)
     if rng.random() < 0.2:
         jobs = tuple(
             replace(
@@ -235,6 +239,17 @@ def _narrow(rng: random.Random, job: JobEntry) -> JobEntry:
     dtype, wire_bits = rng.choice(WIDTHS)
     elements = job.elements * 32 // (wire_bits or dtype.bits) - rng.randrange(2)
     return replace(job, dtype=dtype, wire_bits=wire_bits, elements=max(1, elements))
+
+
+def _overflowing(rng: random.Random, job: JobEntry) -> JobEntry:
+    """Return a job with a sum beyond int32, if switches or a server sum its tensors for all."""
+    summed = (
+        job.algorithm in (Algorithm.IN_NETWORK, Algorithm.SERVER) and job.planner != "embedding"
+    )
+    suits = job.kind == RANDOM and job.dtype is DataType.INT32 and len(job.workers) > 1
+    if not summed or not suits or job.collective is not Collective.ALL_REDUCE:
+        return job
+    return replace(job, overflow=rng.randint(1, job.rounds))
 
 
 def _algorithm(rng: random.Random, network: Network, workers: int) -> tuple[Algorithm, str]:

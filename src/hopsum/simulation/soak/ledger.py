@@ -24,6 +24,11 @@ from hopsum.host_agent.workload import (
     verify_result,
 )
 
+OVERFLOW = 1 << 32
+"""Seeds of jobs with a sum that overflows have the number of its tensor, from 1, above this."""
+GREAT = 1 << 30
+"""A value that overflows when two workers have it."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReceivedSum:
@@ -53,7 +58,10 @@ class Ledger:
         """Return a worker's tensor of a round; it is made once."""
         key = job, worker, number
         if key not in self._tensors:
-            self._tensors[key] = random_tensor(self.specs[job], worker, number)
+            spec = self.specs[job]
+            self._tensors[key] = random_tensor(spec, worker, number)
+            if overflows(spec, number):
+                self._tensors[key][spec.seed % spec.elements] = GREAT
         return self._tensors[key]
 
     def wrong(self) -> Iterator[str]:
@@ -61,6 +69,8 @@ class Ledger:
         for (job, number), given in sorted(self.sums.items()):
             spec = self.specs[job]
             first = given[0]
+            if overflows(spec, number) and spec.workers > 1:
+                yield f"job {job}, tensor {number}: worker {first.worker} has a sum that overflows"
             for other in given[1:]:
                 if _apart(spec):
                     continue  # each has a part of its own
@@ -80,6 +90,11 @@ class Ledger:
         for job, checked in self.others:
             if wrong := checked.verdict().wrong:
                 yield f"job {job}: {wrong} elements of a training's sums are wrong"
+
+
+def overflows(spec: WorkloadSpec, number: int) -> bool:
+    """Return whether the sum of a tensor overflows, which no worker may take for a sum."""
+    return spec.seed // OVERFLOW == number + 1
 
 
 def _apart(spec: WorkloadSpec) -> bool:

@@ -128,6 +128,7 @@ def _simpler_jobs(job: JobEntry) -> Iterator[JobEntry]:
         "first_fragment",
         "integrity",
         "outstanding",
+        "overflow",
     ):
         if getattr(job, name) != getattr(usual, name):
             yield replace(job, **{name: getattr(usual, name)})

@@ -42,7 +42,7 @@ from hopsum.simulation.faults import Outage, OutageKind
 from hopsum.simulation.loop import run_virtual
 from hopsum.simulation.soak.attacks import Attacker
 from hopsum.simulation.soak.injection import Injection
-from hopsum.simulation.soak.ledger import Ledger
+from hopsum.simulation.soak.ledger import OVERFLOW, Ledger
 from hopsum.simulation.soak.oracles import (
     Oracle,
     Violation,
@@ -203,7 +203,7 @@ def workload_of(job: JobEntry) -> WorkloadSpec:
         job.elements,
         job.rounds,
         DataType(job.dtype),
-        job.seed,
+        job.seed + job.overflow * OVERFLOW,
         job.coordinate,
         collective=job.collective,
         wire_bits=job.wire_bits,
@@ -437,7 +437,8 @@ class _Run:
                 continue
             if job.state is not JobState.FINISHED and not job.reason:
                 self._violate(Oracle.REASON, f"{entry.name} {job.state} without a reason")
-            if job.state is JobState.FAILED and not self._excused(job):
+            overflowed = entry.overflows and "overflow" in job.reason
+            if job.state is JobState.FAILED and not overflowed and not self._excused(job):
                 self._violate(Oracle.REASON, f"{entry.name} failed: {job.reason}")
             if job.state is JobState.FINISHED:
                 self._check_finished(job, entry)
@@ -452,6 +453,8 @@ class _Run:
                 self._violate(Oracle.SUMS, text)
         if entry.kind != "random" or entry.coordinate:
             return
+        if entry.overflows:
+            self._violate(Oracle.SUMS, f"{entry.name} finished, and a sum of it overflows")
         for number in range(entry.rounds):
             given = {each.worker for each in self.ledger.sums.get((job.number, number), [])}
             missing = set(range(len(entry.workers))) - given

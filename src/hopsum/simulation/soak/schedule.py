@@ -129,6 +129,7 @@ class JobEntry:
     servers. Of kind `process`: `ranks` has the host of each, empty: one a worker; each makes
     `rounds` calls of up to about `elements`, at most `outstanding` at a time
     (`hopsum.simulation.soak.processes`). Without `servers` each worker is one, twice.
+    `overflow`: number of the tensor of int32, from 1, whose sum wraps around, 0: none.
     """
 
     name: str
@@ -155,11 +156,17 @@ class JobEntry:
     outstanding: int = 1
     mishaps: tuple[RankFault, ...] = ()
     wire_bits: int = 0
+    overflow: int = 0
 
     @property
     def rooted(self) -> bool:
         """Whether its workers are its servers."""
         return self.servers == self.workers
+
+    @property
+    def overflows(self) -> bool:
+        """Whether a sum of it wraps around, so that it must fail."""
+        return 0 < self.overflow <= self.rounds and len(self.workers) > 1
 
     @property
     def all_ranks(self) -> tuple[str, ...]:
