@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import highspy
 import pytest
 
 from hopsum.planning.model.linear_program import LinearProgram, SolverError, Status
+from tests.support.paths import ROOT
 
 
 def knapsack() -> LinearProgram:
@@ -39,3 +43,10 @@ def test_a_solver_that_keeps_failing_is_an_error(monkeypatch: pytest.MonkeyPatch
     )
     with pytest.raises(SolverError, match="HiGHS ended with Solve error"):
         knapsack().solve()
+
+
+def test_nothing_is_written() -> None:
+    """What the solver writes, past Python, would precede the output of `hopsum plan --json`."""
+    code = "from tests.planning.model.test_linear_program import knapsack; knapsack().solve()"
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)
+    assert (found.stdout, found.stderr) == (b"", b"")

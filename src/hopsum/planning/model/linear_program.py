@@ -61,6 +61,14 @@ _ENDS = {
 }
 
 
+class _QuietSolver(highspy.Highs):
+    """A solver that writes nothing: HiGHS 1.16 writes its version when its callbacks are set up."""
+
+    def enableCallbacks(self) -> None:
+        self.setOptionValue("output_flag", False)
+        super().enableCallbacks()  # type: ignore[no-untyped-call]
+
+
 class LinearProgram:
     """A programme under construction; variables are non-negative unless their bounds differ.
 
@@ -77,10 +85,9 @@ class LinearProgram:
         seed: int = 0,
         nodes: int = 2**31 - 1,
     ) -> None:
-        self._solver = highspy.Highs()  # type: ignore[no-untyped-call]
+        self._solver = _QuietSolver()  # type: ignore[no-untyped-call]
         self._integer = False
         for option, value in (
-            ("output_flag", False),
             ("threads", 1),
             ("random_seed", seed % 2**31),
             ("mip_rel_gap", gap),
