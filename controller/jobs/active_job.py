@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hopsum.collectives.plan import JobPlan
 from hopsum.controller.jobs.job import Job
+from hopsum.controller.jobs.plan_costs import KeptEstimate, trees_alone, whole_rounds
 from hopsum.controller.jobs.replanning import Replanner
 from hopsum.controller.jobs.stall_diagnosis import Progress
 from hopsum.controller.jobs.tracker import Tracker
@@ -28,6 +29,8 @@ class ActiveJob:
     failed_since: float | None = None
     """Time since which it has failed."""
     replanner: Replanner | None = None
+    round_estimate: KeptEstimate = field(default_factory=lambda: KeptEstimate(whole_rounds))
+    trees_estimate: KeptEstimate = field(default_factory=lambda: KeptEstimate(trees_alone))
     busy: bool = False
     """Whether a procedure decides on its next plan."""
     ending: bool = False

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 
 from hopsum.collectives.decomposition import tree_elements
 from hopsum.collectives.plan import DataType, JobPlan
 from hopsum.network.model import Network
 from hopsum.planning.model.demand import DirectedLink
-from hopsum.timing.estimate import estimate
+from hopsum.timing.estimate import Estimate, estimate
 from hopsum.timing.work import PlanWork
 
 LEAST_SHARE = 0.01
@@ -28,32 +28,49 @@ def free_network(network: Network, shares: Mapping[DirectedLink, float]) -> Netw
     return replace(network, links=tuple(links))
 
 
+def whole_rounds(plan: JobPlan, elements: int) -> PlanWork:
+    """Return the work of a plan on one tensor."""
+    return PlanWork(plan, [(elements, DataType.INT32)])
+
+
 def trees_alone(plan: JobPlan, elements: int) -> PlanWork:
     """Return the work of a plan's trees on one tensor, without the hosts' parts."""
     tensor = tree_elements(plan, elements), DataType.INT32
     return PlanWork(replace(plan, host_parts=()), [tensor])
 
 
-def own_rates(
-    network: Network, plan: JobPlan, elements: int, rounds_a_second: float
-) -> dict[DirectedLink, float]:
-    """Return what a job's trees use themselves, bit/s on every directed link."""
-    return rates(network, trees_alone(plan, elements), rounds_a_second)
+class KeptEstimate:
+    """The estimate of one job's rounds, made again only if plan, network or tensor is another.
+
+    A job is measured every second, and seldom has a new plan.
+    """
+
+    def __init__(self, work: Callable[[JobPlan, int], PlanWork]) -> None:
+        self._work = work
+        self._of: tuple[Network, JobPlan, int] | None = None
+        self._estimate: Estimate | None = None
+
+    def __call__(self, network: Network, plan: JobPlan, elements: int) -> Estimate:
+        """Return the estimate of a round; see `estimate` for the errors."""
+        kept = self._of
+        same = kept and kept[0] is network and kept[1] is plan and kept[2] == elements
+        if self._estimate is None or not same:
+            self._estimate = estimate(network, self._work(plan, elements))
+            self._of = network, plan, elements
+        return self._estimate
 
 
-def rates(network: Network, work: PlanWork, rounds_a_second: float) -> dict[DirectedLink, float]:
-    """Return what a job's work uses of links, bit/s on every directed link."""
-    links = estimate(network, work).links
-    return {link: 8 * count * rounds_a_second for link, count in links.items()}
+def link_rates(predicted: Estimate, rounds_a_second: float) -> dict[DirectedLink, float]:
+    """Return what a job uses of links, bit/s on every directed link."""
+    return {link: 8 * count * rounds_a_second for link, count in predicted.links.items()}
 
 
-def sending_rate(network: Network, plan: JobPlan, elements: int, sent: float) -> float:
+def sending_rate(hosts: Container[str], predicted: Estimate, sent: float) -> float:
     """Return the rounds a second of a job whose hosts send `sent` bytes a second, all together.
 
     At most what its links allow: a count may jump when its host reports again.
     """
-    predicted = estimate(network, PlanWork(plan, [(elements, DataType.INT32)]))
-    a_round = sum(count for (node, _), count in predicted.links.items() if node in network.hosts)
+    a_round = sum(count for (node, _), count in predicted.links.items() if node in hosts)
     fastest = 1 / predicted.seconds if predicted.seconds else math.inf
     return min(sent / a_round, fastest) if a_round else 0.0
 

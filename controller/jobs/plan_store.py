@@ -79,6 +79,7 @@ class PlanStore:
         """Jobs whose rules the switches should have, by number."""
         self.failed: frozenset[Element] = frozenset()
         """The failed switches and links."""
+        self._working = self.failed, network
         self._allocator = Allocator(network)
         self._losses = tuple(losses)
 
@@ -167,8 +168,12 @@ class PlanStore:
     # -- failures
 
     def working(self) -> Network:
-        """Return the network without failed elements."""
-        return _without(self.network, self.failed)
+        """Return the network without failed elements, the same one until others fail."""
+        failed, working = self._working
+        if failed != self.failed:
+            working = _without(self.network, self.failed)
+            self._working = self.failed, working
+        return working
 
     def working_with(self, elements: Collection[Element]) -> Network:
         """Return the working network if these had not failed."""

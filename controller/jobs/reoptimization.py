@@ -20,15 +20,15 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from hopsum.collectives.plan import DataType, JobPlan, PlanError
+from hopsum.collectives.plan import JobPlan, PlanError
 from hopsum.controller.jobs.active_job import ActiveJob
 from hopsum.controller.jobs.epochs import Epochs
 from hopsum.controller.jobs.plan_costs import (
     free_network,
-    own_rates,
-    rates,
+    link_rates,
     round_cost,
     sending_rate,
+    whole_rounds,
 )
 from hopsum.controller.jobs.plan_store import Change, PlanStore
 from hopsum.controller.jobs.procedures import Compute, Lock, Procedure, Procedures
@@ -37,7 +37,6 @@ from hopsum.controller.telemetry.state import SMOOTHING_SECONDS, NetworkState
 from hopsum.network.model import Network, NetworkError
 from hopsum.planning.model.demand import DirectedLink
 from hopsum.timing.estimate import estimate
-from hopsum.timing.work import PlanWork
 
 LOGGER = logging.getLogger("hopsum.reoptimization")
 
@@ -94,7 +93,8 @@ class Reoptimization:
         replanner, plan = self.replanner(active, now), active.plan
         if now > replanner.measured and elements:
             a_second = max(0, sent - replanner.sent) / (now - replanner.measured)
-            rate = sending_rate(self.plans.network, plan, elements, a_second)
+            predicted = active.round_estimate(self.plans.network, plan, elements)
+            rate = sending_rate(self.plans.network.hosts, predicted, a_second)
             replanner.smooth(rate, now, SMOOTHING_SECONDS)
         replanner.sent, replanner.measured = sent, now
         if self._due(active, round_, elements, now) is None:
@@ -110,14 +110,21 @@ class Reoptimization:
             # It has ended, waits for what failed, or has nothing to move.
             return None
         replanner = self.replanner(active, now)
-        network = self.plans.working()
-        own = own_rates(network, plan, elements, replanner.rate) if elements else {}
+        own = self._own(active, self.plans.working(), plan, elements)
         shares = self._state.shares(now, own)
         regained, recovered = self.plans.regained(number), self.plans.avoided(number)
         cause = replanner.due(round_, shares, now, bool(regained), recovered)
         if cause is None or not elements:
             return None
         return _Due(cause, own, shares, regained)
+
+    def _own(
+        self, active: ActiveJob, network: Network, plan: JobPlan, elements: int
+    ) -> dict[DirectedLink, float]:
+        """Return what a job's trees use of links by one of its plans, bit/s."""
+        if not elements or active.replanner is None:
+            return {}
+        return link_rates(active.trees_estimate(network, plan, elements), active.replanner.rate)
 
     def _look(
         self, active: ActiveJob, round_: int, elements: int, now: float
@@ -133,7 +140,7 @@ class Reoptimization:
             return None
         replanner.replaced(round_)
         # Jobs that decide next must not go where this one does.
-        after = own_rates(network, newer, elements, replanner.rate)
+        after = self._own(active, network, newer, elements)
         self._state.expect(active.job.number, due.own, after, now)
         return due.cause
 
@@ -192,20 +199,20 @@ class Reoptimization:
         if not elements or number not in self.plans.active or self.plans.lost_to(number):
             return
         network, rate = self.plans.working(), self.replanner(active, now).rate
-        tensors = [(elements, DataType.INT32)]
-        own = rates(network, PlanWork(plan, tensors), rate)
+        own = link_rates(active.round_estimate(network, plan, elements), rate)
         view = free_network(network, self._state.shares(now, own))
 
         def faster() -> bool:
             newer = self.plans.candidate(number, view, recut=True)
-            kept, new = (estimate(view, PlanWork(each, tensors)).seconds for each in (plan, newer))
+            works = (whole_rounds(each, elements) for each in (plan, newer))
+            kept, new = (estimate(view, work).seconds for work in works)
             return newer.cut != plan.cut and self._policy.worth(kept, new)
 
         try:
             if (yield Compute(faster)):
                 change = Change("other weights are faster", on=view, recut=True)
                 newer = yield from self.epochs.change(number, change)
-                after = rates(network, PlanWork(newer, tensors), rate)
+                after = link_rates(active.round_estimate(network, newer, elements), rate)
                 self._state.expect(number, own, after, now)
         except PlanError as error:
             LOGGER.info("job %d keeps its weights: %s", number, error)

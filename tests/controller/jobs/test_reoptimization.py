@@ -10,7 +10,7 @@ import pytest
 
 from hopsum.collectives.plan import DataType, JobPlan
 from hopsum.controller.dataplane.rules import SwitchRules
-from hopsum.controller.jobs.plan_costs import LEAST_SHARE, free_network, own_rates
+from hopsum.controller.jobs.plan_costs import LEAST_SHARE, free_network, link_rates, trees_alone
 from hopsum.controller.jobs.plan_store import PlanStore
 from hopsum.controller.jobs.reoptimization import Reoptimization
 from hopsum.controller.jobs.replanning import Cause, ReplanningPolicy
@@ -18,7 +18,7 @@ from hopsum.controller.telemetry.state import InterfaceUse, NetworkState
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
 from hopsum.planning.model.request import EmbeddingOptions, PlanRequest
-from hopsum.timing.estimate import estimate
+from hopsum.timing.estimate import Estimate, estimate
 from hopsum.timing.work import PlanWork
 from tests.support.jobs import job_of
 from tests.support.machine import PATIENCE
@@ -150,6 +150,13 @@ def test_changing_slots_cause_one_evaluation_per_pause() -> None:
     asyncio.run(main())
 
 
+def own_rates(
+    network: Network, plan: JobPlan, elements: int, rounds_a_second: float
+) -> dict[tuple[str, str], float]:
+    """Return what a job sends over directed links, bit/s."""
+    return link_rates(estimate(network, trees_alone(plan, elements)), rounds_a_second)
+
+
 def round_bytes(manager: Manager, job: int, elements: int) -> float:
     """Return what the hosts of a job send in a round."""
     tensors = [(elements, DataType.INT32)]
@@ -181,6 +188,37 @@ def test_a_jobs_own_traffic_does_not_move_it(completes: bool) -> None:
             assert await looking.look(done, elements, sent, float(second)) is None
         assert looking.replanner.rate == pytest.approx(rounds_a_second, 0.01)
         assert max(own.values()) > 0.5 * RATE
+
+    asyncio.run(main())
+
+
+def test_rounds_are_estimated_again_only_for_another_plan_or_tensor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    estimated: list[JobPlan] = []
+
+    def note(network: Network, work: PlanWork) -> Estimate:
+        estimated.append(work.plan)
+        return estimate(network, work)
+
+    async def main() -> None:
+        manager, _, other = await submitted(spines())
+        monkeypatch.setattr("hopsum.controller.jobs.plan_costs.estimate", note)
+        looking = Looking(manager, NetworkState(manager.network), 1)
+        for second in range(1, 10):
+            await looking.look(0, 100_000, 1000 * second, float(second))
+        # The whole, and the trees alone.
+        assert len(estimated) == 2
+        await looking.look(0, 200_000, 10_000, 10.0)
+        assert len(estimated) == 4
+        newer = await manager.replan(1)
+        for second in range(11, 20):
+            await looking.look(0, 200_000, 10_000, float(second))
+        assert [plan.epoch for plan in estimated[4:]] == [newer.epoch] * 2
+        # What has failed may be on the way of trees.
+        await manager.fail([other])
+        await looking.look(0, 200_000, 10_000, 20.0)
+        assert len(estimated) == 7
 
     asyncio.run(main())
 
