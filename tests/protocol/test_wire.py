@@ -94,6 +94,9 @@ def test_checksum_of_rfc_1071() -> None:
     # The example of Wikipedia's "Internet checksum", checked by hand.
     header = bytes.fromhex("4500 0073 0000 4000 4011 0000 c0a8 0001 c0a8 00c7")
     assert wire.ipv4_checksum(header) == 0xB861
+    # 0 and 0xFFFF are the same sum, of which only zeros have the first.
+    assert wire.ipv4_checksum(bytes(20)) == 0xFFFF
+    assert wire.ipv4_checksum(bytes(18) + b"\xff\xff") == 0
 
 
 @given(st.binary(min_size=4, max_size=4), st.binary(min_size=4, max_size=4))

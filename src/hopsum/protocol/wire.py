@@ -309,10 +309,10 @@ class Address:
 
 def ipv4_checksum(header: bytes) -> int:
     """Return the checksum (RFC 1071) of an IPv4 header whose checksum field is zero."""
-    total = sum(int.from_bytes(header[i : i + 2], "big") for i in range(0, len(header), 2))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return total ^ 0xFFFF
+    # A word's carries come back at its end: the sum is the rest of a division by 2^16 - 1, where 0
+    # is that of zeros only.
+    number = int.from_bytes(header, "big")
+    return (number % 0xFFFF or 0xFFFF * bool(number)) ^ 0xFFFF
 
 
 @dataclass(frozen=True, slots=True)
