@@ -36,6 +36,8 @@ from tests.support.protocol_world import SERVER, at_server, at_worker, star_plan
 MEMORY_BYTES = 1 << 14
 WAIT_SECONDS = 0.001
 """Longest wait for processes: timers of the protocol are looked at as often."""
+PAUSE_SECONDS = 0.05
+"""Between two looks whether processes that begin have ended."""
 _DESTINATION = slice(30, 34)
 """IPv4 destination of a frame."""
 
@@ -133,7 +135,10 @@ class ProcessHosts:
         raise AssertionError("the calls have not ended")
 
     def serve(self, over: Callable[[], bool]) -> None:
-        """Go on, by this machine's clock, until something is over."""
+        """Go on, by this machine's clock, from the first call until something is over."""
+        listening = set().union(*self._watched.values())
+        while not over() and not select.select(listening, [], [], PAUSE_SECONDS)[0]:
+            pass
         while not over():
             self.now = time.monotonic()
             moved = [self.turn(host) for host in self.plan.workers]
