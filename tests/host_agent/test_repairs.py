@@ -27,6 +27,7 @@ from tests.support.protocol_world import (
     seen,
     tree_plan,
 )
+from tests.support.search import examples
 
 STAR = {"w0": "s", "w1": "s", "ps": "s"}
 
@@ -511,7 +512,7 @@ def test_a_worker_numbers_all_that_goes_past_the_switches() -> None:
     ("sums", "results", "most"),
     [("abr", Results.REPLICATED, 0.15), ("abr", Results.UNICAST, 0.15), ("", Results.UNICAST, 0.3)],
 )
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(examples(1, of=4)))
 def test_losses_in_mid_stream_cost_no_timeout(
     seed: int, sums: str, results: Results, most: float
 ) -> None:

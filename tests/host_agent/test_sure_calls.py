@@ -364,7 +364,7 @@ def outcome(seed: int, *, as_flow: bool) -> tuple[Any, int]:
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(5, of=600))
+@settings(max_examples=examples(3, of=600))
 @given(st.integers(0, 1 << 32))
 def test_flows_do_what_the_source_does(seed: int) -> None:
     by_source, none = outcome(seed, as_flow=False)
