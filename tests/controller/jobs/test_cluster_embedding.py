@@ -51,7 +51,7 @@ def test_an_embedding_goes_on_after_the_controller_was_restarted(tmp_path: Path)
     try:
         world.agents("h1", "h3", "h5", "h9", "h4", "h6", "h7", "h8")
         world.queries.submit(
-            make_submission("long", "h1,h3,h5,h9", rounds=60, algorithm="embedding")
+            make_submission("long", "h1,h3,h5,h9", rounds=30, elements=3000, algorithm="embedding")
         )
         until(lambda: world.queries.job("long").round > 0, "rounds")
         servers = list(world.queries.job("long").servers)
@@ -64,12 +64,9 @@ def test_an_embedding_goes_on_after_the_controller_was_restarted(tmp_path: Path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("every", [2, 5])
-def test_weights_change_at_boundaries(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
-) -> None:
+def test_weights_change_at_boundaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the links' loads other hosts sum other parts; relays come and go; the controller too."""
-    random = Random(every)
+    random = Random(2)
     cuts: list[object] = []
 
     def recut(
@@ -82,13 +79,13 @@ def test_weights_change_at_boundaries(
         cuts.append(plan.cut)
 
     monkeypatch.setattr(Reoptimization, "recut", recut)
-    policy = ReplanningPolicy(every=every, pause=0.0)
+    policy = ReplanningPolicy(every=2, pause=0.0)
     world = World(tmp_path, "torus:3x3", link_rate=1e8, replanning=policy)
     try:
         world.agents("h1", "h3", "h5", "h9", "h4", "h6", "h7", "h8")
         for name, dtype in (("exact", DataType.INT32), ("near", DataType.FLOAT32)):
             submission = make_submission(
-                name, "h1,h3,h5,h9", rounds=30, elements=1003, dtype=dtype, algorithm="embedding"
+                name, "h1,h3,h5,h9", rounds=16, elements=1003, dtype=dtype, algorithm="embedding"
             )
             world.queries.submit(submission)
             until(lambda n=name: world.queries.job(n).round > 5, "rounds")  # type: ignore[misc]

@@ -35,7 +35,7 @@ def test_jobs_go_on_after_a_restart_and_are_exact(world: World) -> None:
     world.agents("h1", "h2", "h3")
     world.queries.submit(ring("before", "h1,h2"))
     world.exact("before")
-    world.queries.submit(ring("long", "h1,h2,h3", rounds=400))
+    world.queries.submit(ring("long", "h1,h2,h3", rounds=250))
     world.queries.submit(ring("early", "h1,h4"))
     until(lambda: world.state("long") == "running", "its start")
     started = world.queries.job("long").started
