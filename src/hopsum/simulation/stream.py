@@ -390,6 +390,8 @@ class StreamMember:
         moved = False
         for peer in execution.sources:
             receiver = self._receivers[peer]
+            if not receiver.waiting:
+                continue
             # A neighbour may be one schedule ahead: its bytes wait until ours begins.
             count = min(len(receiver.waiting), execution.wanted(peer))
             if count:
