@@ -89,6 +89,7 @@ def test_a_rooted_job_outlives_its_controller(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("short_epochs")
 def test_a_worker_serves_where_no_host_is_idle(tmp_path: Path) -> None:
     """Of all kinds of jobs, whose vectors too are combined on a tree with its root at a worker."""
 

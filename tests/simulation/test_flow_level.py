@@ -16,6 +16,7 @@ from hopsum.collectives.plan import DataType
 from hopsum.experiment.comparison import ELEMENT_BYTES, Comparison, compare
 from hopsum.experiment.description import Experiment
 from hopsum.experiment.runner import run_experiment
+from tests.support.search import examples
 
 
 @dataclass(frozen=True)
@@ -46,28 +47,30 @@ CASES = (
     Case("in-network", "leaf-spine:4x2", 8, 60_000, 1e8, 1e-5, servers=2, window=16),
     Case("in-network", "leaf-spine:2x3", 6, 40_000, 1e8, 1e-5, uplink=5e7),
     Case("in-network", "fat-tree:4", 8, 30_000, latency=2e-5, dtype=DataType.INT32),
-    Case("in-network", "fat-tree:4", 15, 20_000, 1e9, 1e-4),
     Case("in-network", "line:3x2", 6, 30_000, 1e7, 1e-3),
     Case("server", "star:4", 4, 30_000, dtype=DataType.INT32),
     Case("server", "star:8", 8, 20_000, 1e8, 1e-4, window=8),
     Case("server", "leaf-spine:2x3", 6, 40_000, 1e8, 2e-5, window=8),
-    Case("server", "fat-tree:4", 8, 15_000, latency=2e-5, window=16),
     Case("server", "line:2x2", 4, 30_000, 1e7, 1e-3, window=8),
     Case("server", "leaf-spine:2x4", 4, 60_000, 1e8, 2e-5, servers=2, window=8),
     Case("ring", "star:4", 4, 50_000),
-    Case("ring", "star:8", 8, 50_000, 1e8, 1e-4),
     Case("ring", "star:3", 3, 60_000, 1e7, 1e-3),
     Case("ring", "leaf-spine:2x3", 6, 60_000, 1e7, 1e-4),
-    Case("ring", "leaf-spine:2x4", 8, 30_000, 1e8, 2e-5, uplink=5e7),
-    Case("ring", "fat-tree:4", 8, 30_000, latency=2e-5),
     Case("ring", "line:3x2", 6, 60_000, 1e7, 5e-4),
-    Case("ring", "dragonfly:2x2x1", 10, 30_000, latency=1e-5),
     Case("halving-doubling", "star:5", 4, 100_000, 1e7, dtype=DataType.INT32),
     Case("multi-tree", "torus:3x3", 9, 160_000, 1e7, dtype=DataType.INT32),
     Case("level-wise", "star:4", 4, 60_000, latency=1e-5),
-    Case("level-wise", "fat-tree:4", 15, 30_000, latency=1e-5),
     Case("double-tree", "star:5", 4, 120_000, latency=1e-5),
+    # Expensive ones, of algorithms that others have; in make search alone.
+    Case("in-network", "fat-tree:4", 15, 20_000, 1e9, 1e-4),
+    Case("server", "fat-tree:4", 8, 15_000, latency=2e-5, window=16),
+    Case("ring", "star:8", 8, 50_000, 1e8, 1e-4),
+    Case("ring", "leaf-spine:2x4", 8, 30_000, 1e8, 2e-5, uplink=5e7),
+    Case("ring", "fat-tree:4", 8, 30_000, latency=2e-5),
+    Case("ring", "dragonfly:2x2x1", 10, 30_000, latency=1e-5),
+    Case("level-wise", "fat-tree:4", 15, 30_000, latency=1e-5),
 )
+DAILY = 22
 
 
 def flow_seconds(case: Case) -> tuple[float, float]:
@@ -110,7 +113,7 @@ def packet_seconds(case: Case) -> tuple[float, float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", CASES[: examples(DAILY, of=len(CASES))], ids=str)
 def test_within_five_percent_of_the_packet_level(case: Case) -> None:
     flow, packet = flow_seconds(case), packet_seconds(case)
     assert flow[0] == pytest.approx(packet[0], rel=0.05)
@@ -119,3 +122,4 @@ def test_within_five_percent_of_the_packet_level(case: Case) -> None:
 
 def test_enough_cases() -> None:
     assert len(CASES) >= 20
+    assert {case.algorithm for case in CASES[DAILY:]} < {case.algorithm for case in CASES[:DAILY]}

@@ -17,7 +17,7 @@ from hopsum.experiment.prepare import prepare, task_of
 from hopsum.experiment.result import Report
 from hopsum.experiment.runner import run_experiment
 
-ELEMENTS = 60_000
+ELEMENTS = 40_000
 
 
 def run(topology: str, workers: int, algorithm: Algorithm, **choices: object) -> Report:

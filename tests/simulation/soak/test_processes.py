@@ -79,7 +79,7 @@ def test_all_ranks_get_all_results(
     ranks: tuple[str, ...], servers: tuple[str, ...], outstanding: int, faults: Sequence[Noise]
 ) -> None:
     job = replace(JOB, ranks=ranks, servers=servers, outstanding=outstanding)
-    result = run(job, *faults, twice=True)
+    result = run(job, *faults, twice=bool(faults))
     assert result.violations == ()
     assert result.jobs == {"a": ("finished", "")}
     assert result.calls["answered"] == len(job.all_ranks) * job.rounds

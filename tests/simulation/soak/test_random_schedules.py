@@ -1,4 +1,4 @@
-"""The first random schedules pass, 25 a day and 100 in `make search`; `hopsum soak` runs more."""
+"""The first random schedules pass, 10 a day and 100 in `make search`; `hopsum soak` runs more."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hopsum.simulation.soak.campaign import soak
 from hopsum.simulation.soak.generator import WIDTHS, make_schedule
 from tests.support.search import examples
 
-SCHEDULES, PART = 100, 25
+SCHEDULES, PART = 100, 10
 
 
 def test_schedules_have_narrow_jobs_of_every_type() -> None:
