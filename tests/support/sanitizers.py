@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.support.compiler import recompiled
 
-FLAGS = "-g -fsanitize=address,undefined -fno-sanitize-recover=undefined"
+FLAGS = "-O0 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined"
 """For the compiler; a finding ends the process."""
 LIBRARIES = ("libasan.so", "libubsan.so")
 
