@@ -45,7 +45,7 @@ from tests.support.protocol_world import (
     tree_plan,
 )
 
-DEFAULT_FRAMES = 15_000
+DEFAULT_FRAMES = 8_000
 BATCH = 256
 WINDOW = 4
 HEADERS = range(12, 70)

@@ -64,7 +64,7 @@ LENGTHS = st.one_of(st.integers(0, 9), st.integers(0, 40 * LANES))
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(40, of=400), derandomize=True)
+@settings(max_examples=examples(20, of=400), derandomize=True)
 @given(
     dtype=st.sampled_from(SMALL),
     workers=st.integers(1, 4),
@@ -85,7 +85,7 @@ def test_sums_of_8_bits_are_those_of_numpy_modulo_256(
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(40, of=400), derandomize=True)
+@settings(max_examples=examples(20, of=400), derandomize=True)
 @given(
     reduction=st.sampled_from([Reduction.SUM, Reduction.MAX, Reduction.AND, Reduction.XOR]),
     dtype=st.sampled_from([np.dtype(np.int16), np.dtype(np.int8)]),
@@ -112,7 +112,7 @@ def test_integers_are_combined_exactly(
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(40, of=400), derandomize=True)
+@settings(max_examples=examples(20, of=400), derandomize=True)
 @given(
     dtype=st.sampled_from(FLOATS),
     workers=st.integers(1, 4),

@@ -132,7 +132,7 @@ def random_world(random: Random, job: Job) -> World:
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(15, of=150), derandomize=True)
+@settings(max_examples=examples(8, of=150), derandomize=True)
 @given(SEEDS)
 def test_every_worker_ends_with_the_exact_sum(seed: int) -> None:
     random = Random(seed)
@@ -169,7 +169,7 @@ def test_every_worker_ends_with_the_exact_sum(seed: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(8, of=60), derandomize=True)
+@settings(max_examples=examples(4, of=60), derandomize=True)
 @given(
     SEEDS,
     st.sampled_from([1e-40, 1e-3, 1.0, 1e25]),

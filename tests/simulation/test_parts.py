@@ -118,8 +118,7 @@ def test_trees_change_under_way_and_parts_stay() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", [0.0, 0.02])
-@pytest.mark.parametrize("dtype", OF_HOSTS)
+@pytest.mark.parametrize(("dtype", "loss"), [(OF_HOSTS[0], 0.0), (OF_HOSTS[1], 0.02)])
 def test_cuts_change_at_boundaries_while_epochs_change_anywhere(
     dtype: DataType, loss: float
 ) -> None:
@@ -196,7 +195,7 @@ def test_a_training_with_an_agreed_order_has_no_relays() -> None:
 @pytest.mark.slow
 def test_predictions_of_hosts_come_near() -> None:
     """On a network of hosts all is summed by TCP: bytes are estimated, not exact."""
-    report = embedded(topology="torus:3x3", workers=9, elements=60_000, uplink_rate=None)
+    report = embedded(topology="torus:3x3", workers=9, elements=40_000, uplink_rate=None)
     assert report.problems == [] and not report.predicted.exact
     assert report.measured is not None
     total = sum(report.predicted.links.values())

@@ -37,6 +37,7 @@ from tests.simulation.test_all_reduce import LANES, make_engine
 from tests.support.installed_rules import install, update
 from tests.support.jobs import job_of
 from tests.support.manager import Manager
+from tests.support.search import examples
 
 SLOTS = 16
 OPTIONS = WorkerOptions(deadline=100.0, min_timeout=0.002, max_timeout=0.02)
@@ -274,7 +275,7 @@ SHORT_OF_SLOTS = [
 
 
 @pytest.mark.slow
-@settings(max_examples=10, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@settings(max_examples=examples(4, of=40), phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @example(SHORT_OF_SLOTS, 0.03, 861)
 @given(JOBS, st.sampled_from([0.0, 0.03]), st.integers(0, 1000))
 def test_sums_are_exact_while_jobs_come_and_go(

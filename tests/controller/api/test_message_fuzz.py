@@ -141,7 +141,7 @@ async def ends_well(cluster: VirtualCluster) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(8, of=200), deadline=None, derandomize=True)
+@settings(max_examples=examples(4, of=200), deadline=None, derandomize=True)
 @given(seed=st.integers(0, 1 << 32))
 def test_calls_are_answered(seed: int) -> None:
     rng = random.Random(seed)
@@ -164,7 +164,7 @@ def test_calls_are_answered(seed: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(8, of=200), deadline=None, derandomize=True)
+@settings(max_examples=examples(4, of=200), deadline=None, derandomize=True)
 @given(seed=st.integers(0, 1 << 32))
 def test_streams_are_answered(seed: int, caplog_of_errors: list[logging.LogRecord]) -> None:
     """From agents that send anything in any order, for known and unknown hosts."""

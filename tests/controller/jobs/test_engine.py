@@ -307,7 +307,7 @@ def drive(choose: Choose, steps: int = STEPS) -> Driven:
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(60, 5000))
+@settings(max_examples=examples(25, 5000))
 @given(st.data())
 def test_random_events_leave_nothing_behind(data: st.DataObject) -> None:
     drive(lambda options: data.draw(st.sampled_from(options)))
@@ -325,7 +325,8 @@ def test_every_edge_of_the_diagram_is_taken(monkeypatch: pytest.MonkeyPatch) -> 
         taken.add((before, to))
 
     monkeypatch.setattr("hopsum.controller.jobs.job_table.move", note)
-    for seed in range(examples(400, 4000)):
+    # The first has what takes longest to find.
+    for seed in (33, *range(examples(400, 4000))):
         # Long ones: an engine takes as long to settle as for these steps.
         drive(random.Random(seed).choice, 250)
         if taken == EDGES:

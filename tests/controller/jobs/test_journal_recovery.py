@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hopsum.controller.jobs.job_state import JobState
@@ -13,6 +13,7 @@ from hopsum.controller.jobs.job_table import JobTable
 from hopsum.controller.jobs.journal import FileJournal, JournalError
 from hopsum.controller.jobs.journal_recovery import recover
 from tests.controller.jobs.test_job_table import end, job
+from tests.support.search import examples
 
 
 @pytest.fixture
@@ -134,6 +135,7 @@ def test_files_that_are_left_alone(file: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@settings(max_examples=examples(40, of=1000))
 @given(
     first=st.integers(0, 1 << 20),
     length=st.integers(1, 1 << 14),

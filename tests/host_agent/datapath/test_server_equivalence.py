@@ -409,7 +409,7 @@ def compare(made: Made, seed: int, steps: int) -> Counter[str]:
 @pytest.mark.parametrize("name", PLANS)
 def test_histories_of_the_compiled_server_are_those_of_the_reference(name: str) -> None:
     for seed in range(examples(1, of=10)):
-        compare(PLANS[name](), seed, examples(800, of=3000))
+        compare(PLANS[name](), seed, examples(400, of=3000))
 
 
 @pytest.mark.parametrize("name", PLANS)

@@ -266,7 +266,7 @@ def compare(made: Made, seed: int, steps: int) -> Counter[str]:
 @pytest.mark.parametrize("name", PLANS)
 def test_histories_of_the_compiled_worker_are_those_of_the_reference(name: str) -> None:
     for seed in range(examples(1, of=20)):
-        compare(PLANS[name](), seed, examples(600, of=3000))
+        compare(PLANS[name](), seed, examples(300, of=3000))
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -21,6 +21,7 @@ from hopsum.host_agent.node.process_source import PACKED_ELEMENTS
 from hopsum.host_agent.process_calls import ALL, PARTS, ROOT
 from hopsum.protocol.wire import Reduction
 from tests.support.process_job import Job
+from tests.support.search import examples
 
 INF, NAN = np.inf, np.nan
 SPECIAL = (INF, -INF, NAN)
@@ -219,6 +220,7 @@ STEP = st.tuples(
 
 
 @pytest.mark.slow
+@settings(max_examples=examples(30, of=300))
 @given(
     st.lists(STEP, min_size=1, max_size=6),
     st.lists(st.sampled_from(["h1", "h2", "h3"]), min_size=2, max_size=5),
