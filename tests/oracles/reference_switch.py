@@ -200,7 +200,7 @@ class ReferenceSwitch(Switch):
     def _answer(self, packet: Packet, frame: bytes, port: int, slot: Slot) -> list[Frame]:
         """The result that a slot keeps, back to who lacks it; without a stack."""
         result = replace(_sum(slot, packet), kind=Kind.REPLICATED, hops=())
-        bare = _without(_rewritten(frame, replace(result, hops=packet.hops)), len(packet.hops))
+        bare = without(_rewritten(frame, replace(result, hops=packet.hops)), len(packet.hops))
         group = GROUP_MAC, GROUP_IP
         return [(port, _addressed(bare, (frame[:6], frame[30:34]), group))]
 
@@ -435,7 +435,7 @@ class ReferenceSwitch(Switch):
 
     def _left(self, frame: bytes, packet: Packet) -> list[Frame]:
         """The frame without its first entry, where that entry says."""
-        return [(packet.hops[0].port, _without(frame, 1))]
+        return [(packet.hops[0].port, without(frame, 1))]
 
     def _dropped(self, outcome: Outcome) -> list[Frame]:
         self.counts[outcome] += 1
@@ -447,8 +447,8 @@ def _unnumbered(packet: Packet) -> Packet:
     return replace(packet, sequenced=False, repair=False)
 
 
-def _without(frame: bytes, entries: int) -> bytes:
-    """The frame without its first stack entries."""
+def without(frame: bytes, entries: int) -> bytes:
+    """Return the frame without its first stack entries."""
     short = bytearray(frame[:62] + frame[62 + 4 * entries :])
     short[49] -= entries
     short[40:42] = bytes(2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -58,12 +60,17 @@ def tos_of(frames: Frames) -> NDArray[np.uint8]:
     return frames[:, TOS_AT]
 
 
+@cache
+def _carry_lanes(byte: int, *, up: bool) -> bool:
+    return carries_lanes(Reduction(byte >> 4), up=up)
+
+
 def are_bare(frames: Frames) -> NDArray[np.bool_]:
     """Return which frames (n, length) have no lanes on the wire; a request goes by its stack."""
     kinds, up = kinds_of(frames), frames[:, HOPS_AT] > 0
     up = np.where(kinds == Kind.REQUEST, up, kinds == Kind.CONTRIBUTION)
     carries = [
-        carries_lanes(Reduction(code >> 4), up=bool(way))
+        _carry_lanes(code, up=way)
         for code, way in zip(reductions_of(frames).tolist(), up.tolist(), strict=True)
     ]
     return ~np.array(carries)
