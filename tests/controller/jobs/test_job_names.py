@@ -82,11 +82,11 @@ def test_waiting_is_for_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """The job that was submitted is waited for, not one that is named like its number."""
     asked: list[str | int] = []
 
-    def answer(self: ControllerClient, job: str | int) -> pb.JobInfo:
-        asked.append(job)
+    def answer(self: ControllerClient, query: pb.JobQuery) -> pb.JobInfo:
+        asked.append(query.name or query.job)
         return pb.JobInfo(job=7, name="mine", state="running" if len(asked) < 3 else "finished")
 
-    monkeypatch.setattr(ControllerClient, "job", answer)
+    monkeypatch.setattr(ControllerClient, "_details", answer)
     monkeypatch.setattr("hopsum.controller.api.client.POLL_SECONDS", 0.0)
     done = CliRunner().invoke(app, ["job", "mine", "--wait", "--controller", "unix:/nowhere"])
     assert done.exit_code == 0, done.output
