@@ -128,7 +128,7 @@ test-slow: setup  ## the long ones: whole systems
 	@$(RUN_TESTS) --processes 3 -m long --timeout 900
 
 search: setup  ## random searches with all their examples, of which `make test` tries a few
-	@$(RUN_TESTS) --processes 2 -m 'slow and not network and not long' --all-examples
+	@$(RUN_TESTS) --processes 2 -m '(slow or hypothesis) and not network and not long' --all-examples
 
 SANITIZED = tests/host_agent/datapath tests/host_agent/test_worker.py tests/host_agent/test_server.py \
 	tests/host_agent/test_root_worker.py tests/host_agent/test_frame_fuzz.py tests/host_agent/test_sure_calls.py

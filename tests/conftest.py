@@ -21,13 +21,9 @@ from hopsum.mininet_topos.record import state_folder
 from tests.support.emulation_turns import wait_for_turn
 from tests.support.machine import PATIENCE, held, interface_names, unique, wait_until_up
 from tests.support.processes import MARK
-from tests.support.search import search_all
+from tests.support.search import examples, search_all
 
 _WHY_NO_MININET = why_unavailable()
-
-# Nothing is timed in tests: a busy machine must not fail them.
-settings.register_profile("hopsum", deadline=None)
-settings.load_profile("hopsum")
 
 
 @contextmanager
@@ -66,6 +62,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Say how far to search, before modules are collected that ask."""
     if config.getoption("--all-examples"):
         search_all()
+    # Nothing is timed in tests: a busy machine must not fail them.
+    settings.register_profile("hopsum", deadline=None, max_examples=examples(30, of=100))
+    settings.load_profile("hopsum")
     # What a shell starts in the background ignores interrupts, as do the commands that tests start
     # and interrupt.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

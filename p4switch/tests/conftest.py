@@ -10,12 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.support.search import search_all
+from tests.support.search import examples, search_all
 from tests.support.veth import skip_without_veths, veth_pairs
-
-# Nothing is timed in tests: a busy machine must not fail them.
-settings.register_profile("p4switch", deadline=None)
-settings.load_profile("p4switch")
 
 
 @pytest.fixture
@@ -38,6 +34,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Say how far to search, before modules are collected that ask."""
     if config.getoption("--all-examples"):
         search_all()
+    # Nothing is timed in tests: a busy machine must not fail them.
+    settings.register_profile("p4switch", deadline=None, max_examples=examples(30, of=100))
+    settings.load_profile("p4switch")
     # What a shell starts in the background ignores interrupts, as do the commands that tests start
     # and interrupt.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

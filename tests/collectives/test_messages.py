@@ -16,10 +16,11 @@ from hopsum.planning.model.request import PlanRequest, SwitchRole
 from hopsum.planning.registry import plan_job
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.wire import LANE_REDUCTIONS, Reduction
+from tests.support.search import examples
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=examples(13, of=40))
 @given(
     spec=st.sampled_from(["star:1", "star:5", "star:40", "leaf-spine:2x2", "fat-tree:4"]),
     servers=st.integers(1, 2),

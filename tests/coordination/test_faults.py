@@ -20,6 +20,7 @@ from tests.coordination.test_negotiation import (
     ready,
 )
 from tests.support.coordination_world import OPTIONS, operator, random_tree
+from tests.support.search import examples
 from tests.support.virtual_group import Costs, VirtualGroup
 
 LINKS = LinkOptions(heartbeat=1.0, silence=5.0, join=30.0, resend=2.0)
@@ -213,7 +214,7 @@ def test_a_start_of_another_iteration_ends_the_coordination() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=examples(20, of=60))
 @given(st.integers(0, 2**32 - 1))
 def test_all_agents_leave_in_order_under_loss(seed: int) -> None:
     random = Random(seed)

@@ -17,6 +17,7 @@ from hopsum.network.model import Network
 from hopsum.planning.model.forest import ForestOptions
 from hopsum.planning.model.request import EmbeddingOptions, Method, PlanRequest
 from hopsum.planning.registry import SWITCH_PLANNERS, plan_job
+from tests.support.search import examples
 
 WAYS = [
     *(("multi-hop", method) for method in Method),
@@ -84,7 +85,7 @@ def test_hosts_that_are_cut_off_are_no_matter_to_a_job_elsewhere(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("planner", "method"), WAYS)
-@settings(max_examples=30)
+@settings(max_examples=examples(10, of=30))
 @given(seed=st.integers(0, 10**9))
 def test_a_plan_follows_from_the_piece_with_the_job(
     planner: str, method: Method, seed: int

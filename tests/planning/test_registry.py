@@ -21,6 +21,7 @@ from hopsum.planning.model.request import PlanRequest, SwitchRole
 from hopsum.planning.registry import SWITCH_PLANNERS, plan_job
 from hopsum.planning.steiner.candidate_trees import SwitchGraph, nearest
 from hopsum.protocol.wire import Hop
+from tests.support.search import examples
 
 
 def request(
@@ -369,7 +370,7 @@ def small_networks(draw: st.DrawFn, plain: bool) -> tuple[Network, PlanRequest]:
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=examples(40, of=150))
 @given(small_networks(plain=True))
 def test_random_plans_hold(case: tuple[Network, PlanRequest]) -> None:
     network, asked = case
@@ -377,7 +378,7 @@ def test_random_plans_hold(case: tuple[Network, PlanRequest]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=examples(33, of=100))
 @given(small_networks(plain=False))
 def test_trees_are_close_to_the_smallest(case: tuple[Network, PlanRequest]) -> None:
     network, asked = case

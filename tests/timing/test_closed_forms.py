@@ -28,6 +28,7 @@ from hopsum.timing.estimate import estimate
 from hopsum.timing.work import PlanWork
 from tests.oracles import closed_forms
 from tests.oracles.closed_forms import Fabric, Load, fat_tree, leaf_spine, star
+from tests.support.search import examples
 
 Form = Callable[[Fabric, int], Load]
 ODD = [0, 1, 2, 7, 97, 240, 1009]
@@ -180,7 +181,7 @@ def test_in_network(spec: str, fabric: Fabric, data_type: DataType) -> None:
 
 @pytest.mark.slow
 @given(st.integers(1, 24), st.integers(0, 500))
-@settings(max_examples=60)
+@settings(max_examples=examples(20, of=60))
 def test_any_star(n: int, elements: int) -> None:
     network, ranks = ranked(f"star:{n}", star(n))
     for algorithm in SCHEDULES:

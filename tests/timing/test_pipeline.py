@@ -19,6 +19,7 @@ from hopsum.planning.registry import plan_job
 from hopsum.protocol.wire import LANE_BYTES, frame_bytes
 from hopsum.timing.estimate import estimate
 from hopsum.timing.work import PlanWork
+from tests.support.search import examples
 
 
 def planned(network: Network, servers: int = 1, **fields: object) -> JobPlan:
@@ -103,7 +104,7 @@ def packets_one_by_one(
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=examples(20, of=60))
 @given(
     spec=st.sampled_from(["star:1", "star:3", "line:3x1", "leaf-spine:2x2", "fat-tree:2"]),
     algorithm=st.sampled_from(SwitchRole),

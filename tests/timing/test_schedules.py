@@ -266,7 +266,7 @@ def test_a_thousand_ranks() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("spec", "ranks"), [("fat-tree:4", 14), ("leaf-spine:8x8", 50), ("fat-tree:6", 40)]
+    ("spec", "ranks"), [("fat-tree:4", 14), ("leaf-spine:4x8", 25), ("fat-tree:6", 20)]
 )
 def test_coarse_events_change_the_time_by_less_than_a_hundredth(spec: str, ranks: int) -> None:
     network = load_network(spec, link_rate=RATE, latency=LATENCY)

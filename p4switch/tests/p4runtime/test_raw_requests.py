@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from tests.support.machine import PATIENCE
 from tests.support.p4runtime_world import DEVICE, Client, World, multicast, running
+from tests.support.search import examples
 
 started = pytest.fixture(running, scope="module")
 Started = tuple[World, Client]
@@ -169,7 +170,7 @@ def test_a_message_beyond_the_limit_is_refused(started: Started) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=examples(40, of=200))
 @given(st.data())
 def test_damaged_writes_have_a_status(started: Started, data: st.DataObject) -> None:
     """The server answers a request with corrupted bytes with a status, and keeps running."""

@@ -27,6 +27,7 @@ from hopsum.collectives.link_volumes import link_volumes
 from hopsum.collectives.schedule import ScheduleError
 from hopsum.collectives.schedule_checker import check_schedule
 from hopsum.collectives.tree import Tree
+from tests.support.search import examples
 
 
 @st.composite
@@ -98,7 +99,7 @@ def test_no_parts_are_better_than_the_rated(case: tuple[Tree, Rates]) -> None:
 
 @pytest.mark.slow
 @given(rated_trees(most=6))
-@settings(max_examples=50)
+@settings(max_examples=examples(16, of=50))
 def test_no_parts_on_a_grid_are_faster(case: tuple[Tree, Rates]) -> None:
     tree, rates = case
     least = least_time(tree, rates)
@@ -130,7 +131,7 @@ def test_schedules_of_any_parts_are_proved(
 
 @pytest.mark.slow
 @given(rated_trees(most=9))
-@settings(max_examples=50)
+@settings(max_examples=examples(16, of=50))
 def test_links_carry_their_loads(case: tuple[Tree, Rates]) -> None:
     tree, rates = case
     ranks = [node for node in tree.nodes if not tree.children[node]]

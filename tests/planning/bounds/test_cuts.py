@@ -22,6 +22,7 @@ from hopsum.planning.bounds.strength import strength
 from hopsum.planning.model.forest import Certificate
 from hopsum.planning.model.graph import PlanningGraph, planning_graph
 from hopsum.planning.model.linear_program import LinearProgram, Solution, SolverError, Status
+from tests.support.search import examples
 
 
 def graph_of(
@@ -120,7 +121,7 @@ def small_networks(draw: st.DrawFn) -> PlanningGraph:
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=examples(33, of=100))
 @given(small_networks(), st.booleans())
 def test_no_cut_is_narrower(graph: PlanningGraph, rooted: bool) -> None:
     root = graph.nodes[-1] if rooted and graph.workers != {graph.nodes[-1]} else None
@@ -201,7 +202,7 @@ def compact_optimum(graph: PlanningGraph, root: str | None, plain: frozenset[str
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=examples(20, of=60))
 @given(small_networks())
 def test_any_worker_proves_for_all_roots(graph: PlanningGraph) -> None:
     """The proof has one root, whether or not another was asked for."""
@@ -212,7 +213,7 @@ def test_any_worker_proves_for_all_roots(graph: PlanningGraph) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=examples(20, of=60))
 @given(small_networks())
 def test_relay_bound_is_the_optimum_of_flows(graph: PlanningGraph) -> None:
     proof = relay_bound(graph)
@@ -238,7 +239,7 @@ def test_larger_networks_take_many_cuts(seed: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=examples(20, of=60))
 @given(small_networks(), st.booleans())
 def test_bidirected_cut_is_the_optimum_of_flows(graph: PlanningGraph, rooted: bool) -> None:
     root = min(graph.workers, key=graph.index.__getitem__) if rooted else None

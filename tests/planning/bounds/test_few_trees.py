@@ -73,7 +73,7 @@ def test_fractions_below(value: Fraction, denominator: int) -> None:
 
 @pytest.mark.slow
 @given(networks(5))
-@settings(max_examples=60)
+@settings(max_examples=examples(20, of=60))
 def test_two_trees_are_never_faster(graph: PlanningGraph) -> None:
     found = bound(graph, 2)
     assert best_of_two(graph, ForestOptions()) <= found.bound <= strength(graph).bound

@@ -13,6 +13,7 @@ from hopsum.collectives.plan import PlanError
 from hopsum.network.topologies import TopologyOptions, make_topology
 from hopsum.planning.model.graph import PlanningGraph, planning_graph
 from tests.oracles.link_bytes import link_bytes
+from tests.support.search import examples
 
 
 def with_server(spec: str, *, plain: bool = False) -> PlanningGraph:
@@ -82,7 +83,7 @@ def small_networks(draw: st.DrawFn) -> PlanningGraph:
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=examples(20, of=60))
 @given(small_networks())
 def test_no_tree_carries_less(graph: PlanningGraph) -> None:
     bound = link_bytes(graph, 1)

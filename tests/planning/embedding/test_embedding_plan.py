@@ -191,7 +191,7 @@ def test_integers_without_a_start_keep_within_the_limits(most: int | None, slots
 
 @pytest.mark.slow
 def test_the_heuristic_is_within_a_twentieth_of_the_programme() -> None:
-    for seed in range(2):
+    for seed in range(examples(1, of=2)):
         for models in (HOSTS, frozenset(Model)):
             network = make_topology("fat-tree:4", TopologyOptions(1e9))
             resources = with_rates(all_resources(network), seed)

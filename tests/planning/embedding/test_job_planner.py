@@ -22,6 +22,7 @@ from hopsum.planning.registry import EMBEDDING, plan_job
 from hopsum.timing.estimate import Fidelity, estimate
 from hopsum.timing.flow_simulator import TimingError
 from hopsum.timing.work import PlanWork
+from tests.support.search import examples
 
 pytestmark = pytest.mark.usefixtures("time_to_plan")
 
@@ -121,7 +122,7 @@ def weights_of(plan: JobPlan) -> list[Fraction]:
 
 
 @pytest.mark.slow
-@settings(max_examples=15)
+@settings(max_examples=examples(10, of=15))
 @given(st.integers(1, 64), st.integers(1, 8), st.data())
 def test_weights_are_multiples_of_penalty_by_steps(
     steps: int, penalty: int, data: st.DataObject
@@ -315,7 +316,7 @@ def test_a_prediction_of_parts_is_that_of_trees_and_hosts() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=20)
+@settings(max_examples=examples(10, of=20))
 @given(st.integers(0, 5000), st.sets(st.sampled_from(sorted(RACKS.hosts)), min_size=2), st.data())
 def test_every_element_is_summed_once(length: int, chosen: set[str], data: st.DataObject) -> None:
     full = {

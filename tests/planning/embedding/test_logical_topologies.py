@@ -31,6 +31,7 @@ from hopsum.planning.embedding.plan_builder import host_part
 from hopsum.planning.embedding.regions import Region, find_regions
 from hopsum.planning.embedding.switch_trees import SwitchTrees
 from hopsum.planning.model.demand import JobDemand, all_resources
+from tests.support.search import examples
 
 NETWORKS = {
     spec: make_topology(spec, TopologyOptions(link_rate=1.0))
@@ -166,7 +167,7 @@ REGION = Region(("w0",), ("w0", "w1", "w2", "w3", "w4", "w5", "a0", "a1"), (POD,
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=60)
+@settings(max_examples=examples(20, of=60))
 def test_the_cheapest_elastic_tree_is_the_cheapest_of_all(seed: int) -> None:
     hosts = REGION.hosts
     distance = np.random.default_rng(seed).integers(1, 50, (len(hosts), len(hosts))).astype(float)
@@ -184,7 +185,7 @@ def test_the_cheapest_elastic_tree_is_the_cheapest_of_all(seed: int) -> None:
 
 @pytest.mark.slow
 @given(st.sampled_from(sorted(NETWORKS)), st.integers(0, 2**32 - 1))
-@settings(max_examples=40)
+@settings(max_examples=examples(13, of=40))
 def test_traffic_is_what_the_schedule_sends(spec: str, seed: int) -> None:
     network = NETWORKS[spec]
     random = np.random.default_rng(seed)

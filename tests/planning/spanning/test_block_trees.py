@@ -14,6 +14,7 @@ from hopsum.planning.model.graph import PlanningGraph
 from hopsum.planning.spanning.block_trees import BlockTrees
 from hopsum.planning.spanning.spanning_trees import NumberedGraph
 from hopsum.planning.spanning.tree_choice import Choice
+from tests.support.search import examples
 from tests.support.tree_world import best_of_two, network_of, networks
 
 FEW = 30
@@ -26,7 +27,7 @@ def chosen(blocks: BlockTrees, most: int, least: Fraction = Fraction(0)) -> Choi
 
 @pytest.mark.slow
 @given(networks(5), st.sampled_from([Fraction(0), Fraction(1)]))
-@settings(max_examples=40)
+@settings(max_examples=examples(13, of=40))
 def test_no_two_trees_are_faster_than_those_between_blocks(
     graph: PlanningGraph, least: Fraction
 ) -> None:
@@ -38,7 +39,7 @@ def test_no_two_trees_are_faster_than_those_between_blocks(
 
 @pytest.mark.slow
 @given(networks(5), st.integers(1, 2))
-@settings(max_examples=40)
+@settings(max_examples=examples(13, of=40))
 def test_trees_between_blocks_become_spanning_trees(graph: PlanningGraph, most: int) -> None:
     numbered = NumberedGraph(graph)
     parts = strength(graph).parts

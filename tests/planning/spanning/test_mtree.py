@@ -16,6 +16,7 @@ from hopsum.planning.model.forest_checker import check_forest
 from hopsum.planning.model.graph import PlanningGraph
 from hopsum.planning.spanning.mtree import _Growth, _lowered, mtree_choice, plan_mtree
 from hopsum.planning.spanning.spanning_trees import NumberedGraph
+from tests.support.search import examples
 from tests.support.tree_world import named, network_of, networks
 
 
@@ -117,7 +118,7 @@ def test_hosts_that_do_not_work_may_help() -> None:
 
 @pytest.mark.slow
 @given(networks(7), st.integers(2, 7), st.sampled_from([None, 2]), st.sampled_from([None, 2, 3]))
-@settings(max_examples=60)
+@settings(max_examples=examples(20, of=60))
 def test_plans_for_some_workers_hold(
     graph: PlanningGraph, workers: int, most: int | None, height: int | None
 ) -> None:
@@ -175,7 +176,7 @@ def test_the_limit_is_on_the_diameter() -> None:
     st.sampled_from([None, 2, 3]),
     st.integers(0, 2),
 )
-@settings(max_examples=80)
+@settings(max_examples=examples(26, of=80))
 def test_plans_hold(
     graph: PlanningGraph, seed: int, most: int | None, height: int | None, least: int
 ) -> None:
@@ -216,7 +217,7 @@ def test_heights_shrink_as_long_as_the_throughput_stays() -> None:
 
 
 @given(networks(7), st.sampled_from([None, Fraction(1, 2), Fraction(2)]), st.integers(0, 3))
-@settings(max_examples=40)
+@settings(max_examples=examples(13, of=40))
 def test_the_lowest_limit_that_trees_keep_to_gives_the_same_trees(
     graph: PlanningGraph, bandwidth: Fraction | None, seed: int
 ) -> None:

@@ -34,6 +34,7 @@ from hopsum.planning.spanning.tree_choice import (
 )
 from hopsum.planning.spanning.tree_enumeration import all_trees, count_trees
 from hopsum.planning.spanning.tree_packing import TreePacking, equal_trees
+from tests.support.search import examples
 from tests.support.tree_world import named, network_of, networks, spanning_trees
 
 NEVER = math.inf
@@ -49,7 +50,7 @@ def as_networkx(numbered: NumberedGraph, tree: Tree) -> nx.Graph[int]:
 
 @pytest.mark.slow
 @given(networks())
-@settings(max_examples=60)
+@settings(max_examples=examples(20, of=60))
 def test_all_trees(graph: PlanningGraph) -> None:
     numbered = NumberedGraph(graph)
     found = list(all_trees(numbered))
@@ -61,7 +62,7 @@ def test_all_trees(graph: PlanningGraph) -> None:
 
 @pytest.mark.slow
 @given(networks(7))
-@settings(max_examples=60)
+@settings(max_examples=examples(20, of=60))
 def test_minimum_trees_and_heights(graph: PlanningGraph) -> None:
     numbered = NumberedGraph(graph)
     lengths = np.array([float(capacity) for capacity in numbered.capacity]) - 1.0
@@ -82,7 +83,7 @@ def test_minimum_trees_and_heights(graph: PlanningGraph) -> None:
 
 @pytest.mark.slow
 @given(networks(), st.integers(1, 6))
-@settings(max_examples=80)
+@settings(max_examples=examples(26, of=80))
 def test_equal_trees_exist_as_nash_williams_says(graph: PlanningGraph, count: int) -> None:
     numbered = NumberedGraph(graph)
     number = [int(capacity) for capacity in numbered.capacity]
@@ -96,7 +97,7 @@ def test_equal_trees_exist_as_nash_williams_says(graph: PlanningGraph, count: in
 
 
 @given(networks(), st.integers(1, 5))
-@settings(max_examples=40)
+@settings(max_examples=examples(13, of=40))
 def test_no_larger_equal_rate(graph: PlanningGraph, count: int) -> None:
     numbered = NumberedGraph(graph)
     rate = largest_rate(numbered, count, strength(graph).bound)
@@ -113,7 +114,7 @@ def test_packing_stops_at_its_deadline() -> None:
 
 
 @given(networks())
-@settings(max_examples=40)
+@settings(max_examples=examples(13, of=40))
 def test_rates_of_all_trees_reach_the_strength(graph: PlanningGraph) -> None:
     numbered = NumberedGraph(graph)
     trees = list(all_trees(numbered))[:200]
@@ -127,7 +128,7 @@ def test_rates_of_all_trees_reach_the_strength(graph: PlanningGraph) -> None:
 
 @pytest.mark.slow
 @given(networks(), st.sampled_from([Fraction(1, 10), Fraction(1, 1000)]))
-@settings(max_examples=40)
+@settings(max_examples=examples(13, of=40))
 def test_trees_within_a_gap_of_the_strength(graph: PlanningGraph, gap: Fraction) -> None:
     numbered = NumberedGraph(graph)
     bound = strength(graph).bound
@@ -268,7 +269,7 @@ def test_low_trees(spec: str, limits: Limits) -> None:
 
 @pytest.mark.slow
 @given(networks(), st.integers(1, 4), st.lists(st.integers(1, 9), min_size=20, max_size=20))
-@settings(max_examples=80)
+@settings(max_examples=examples(26, of=80))
 def test_low_trees_exist_at_the_roots_near_to_all(
     graph: PlanningGraph, height: int, lengths: list[int]
 ) -> None:
@@ -289,7 +290,7 @@ def test_low_trees_exist_at_the_roots_near_to_all(
     st.lists(st.integers(0, 9), min_size=21, max_size=21),
     st.integers(1, 12),
 )
-@settings(max_examples=80)
+@settings(max_examples=examples(26, of=80))
 def test_low_trees_in_seconds(
     graph: PlanningGraph, delays: list[int], lengths: list[int], delay: int
 ) -> None:

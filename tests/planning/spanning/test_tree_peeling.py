@@ -14,6 +14,7 @@ from hopsum.planning.spanning.spanning_trees import Lengths, NumberedGraph, Tree
 from hopsum.planning.spanning.tree_choice import residual
 from hopsum.planning.spanning.tree_enumeration import all_trees
 from hopsum.planning.spanning.tree_peeling import Peeling, ResidualNetwork, largest_share
+from tests.support.search import examples
 from tests.support.tree_world import named, network_of, networks
 
 NEVER = math.inf
@@ -45,7 +46,7 @@ def strength_without(numbered: NumberedGraph, tree: Tree, rate: Fraction) -> Fra
 
 @pytest.mark.slow
 @given(networks(5), st.integers(0, 99), st.sampled_from([Fraction(1), Fraction(7, 8)]))
-@settings(max_examples=80)
+@settings(max_examples=examples(26, of=80))
 def test_the_rest_carries_what_is_left_and_no_more(
     graph: PlanningGraph, number: int, part: Fraction
 ) -> None:
@@ -109,7 +110,7 @@ def test_residuals_are_integer_multiples_of_the_unit() -> None:
 
 @pytest.mark.slow
 @given(networks(6), st.integers(0, 3))
-@settings(max_examples=60)
+@settings(max_examples=examples(20, of=60))
 def test_the_whole_strength_is_taken(graph: PlanningGraph, seed: int) -> None:
     numbered = NumberedGraph(graph)
     whole = strength(graph).bound
@@ -121,7 +122,7 @@ def test_the_whole_strength_is_taken(graph: PlanningGraph, seed: int) -> None:
 
 @pytest.mark.slow
 @given(networks(6), st.integers(1, 3), st.sampled_from([Fraction(0), Fraction(1), Fraction(2)]))
-@settings(max_examples=40)
+@settings(max_examples=examples(13, of=40))
 def test_no_more_and_no_slower_trees_than_asked_for(
     graph: PlanningGraph, most: int, least: Fraction
 ) -> None:

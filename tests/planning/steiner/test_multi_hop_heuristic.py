@@ -23,6 +23,7 @@ from hopsum.planning.steiner.multi_hop_candidates import candidate_trees
 from hopsum.planning.steiner.multi_hop_heuristic import Effort, improve
 from hopsum.planning.steiner.tree_local_search import MutableTree, Path
 from hopsum.planning.steiner.tree_problem import Limits, TreeTask, build_model
+from tests.support.search import examples
 
 
 def with_speeds(network: Network, random: Random) -> Network:
@@ -40,7 +41,7 @@ def random_task(network: Network, workers: int, share: float, random: Random) ->
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=examples(13, of=40))
 @given(st.integers(0, 10**9), st.sampled_from(["fat-tree:4", "leaf-spine:4x4", "dragonfly:4x2x2"]))
 def test_a_tree_under_change_counts_right(seed: int, spec: str) -> None:
     random = Random(seed)
@@ -108,7 +109,7 @@ def test_plans_of_all_methods_hold(method: Method, most: int | None) -> None:
             1,
             placement.workers,
             placement.servers,
-            forest=ForestOptions(time_limit=0.5),
+            forest=ForestOptions(time_limit=0.2),
             method=method,
             max_aggregating=most,
         )

@@ -44,7 +44,7 @@ def random_tasks(random: Random, links: int = 2) -> tuple[Network, list[TreeTask
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(25, of=300))
+@settings(max_examples=examples(12, of=300))
 @given(st.integers(0, 10**9))
 def test_links_of_hosts_equal_to_all_tried_out(seed: int) -> None:
     network, tasks = random_tasks(Random(seed))
@@ -59,7 +59,7 @@ def test_links_of_hosts_equal_to_all_tried_out(seed: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(25, of=300))
+@settings(max_examples=examples(12, of=300))
 @given(st.integers(0, 10**9))
 def test_many_links_are_chosen_one_by_one(seed: int) -> None:
     """Where not all combinations are tried, the bound holds all the same."""
@@ -73,7 +73,7 @@ def test_many_links_are_chosen_one_by_one(seed: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(25, of=300))
+@settings(max_examples=examples(12, of=300))
 @given(st.integers(0, 10**9))
 def test_packings_equal_to_all_trees_packed(seed: int) -> None:
     random = Random(seed)

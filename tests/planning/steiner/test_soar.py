@@ -11,6 +11,7 @@ from hopsum.planning.steiner.low_congestion import least_congestion
 from hopsum.planning.steiner.soar import Placement, soar
 from hopsum.planning.steiner.tree_problem import Limits, NumberedTree, TreeTask, build_model
 from tests.oracles.in_network_trees import all_parents, small_network
+from tests.support.search import examples
 
 # Figure 2 of the paper: a binary tree of seven switches with 2, 6, 5 and 4 messages at its leaves.
 PARENTS = [-1, 0, 0, 1, 1, 2, 2]
@@ -39,7 +40,7 @@ def test_the_running_example_of_the_paper() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=250)
+@settings(max_examples=examples(40, of=250))
 @given(st.integers(0, 10**9))
 def test_equal_to_all_sets_tried_out(seed: int) -> None:
     random = Random(seed)
@@ -108,7 +109,7 @@ def test_nothing_to_send() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=250)
+@settings(max_examples=examples(40, of=250))
 @given(st.integers(0, 10**9))
 def test_least_congestion_equals_all_sets_tried_out(seed: int) -> None:
     random = Random(seed)

@@ -23,6 +23,7 @@ from hopsum.planning.model.placement import place
 from hopsum.planning.steiner.packing_problem import PackingProblem
 from hopsum.planning.steiner.steiner_packing import pack_trees
 from tests.support.machine import PATIENCE
+from tests.support.search import examples
 
 
 def problem_of(
@@ -168,7 +169,7 @@ def all_trees(problem: PackingProblem, height: int) -> list[dict[tuple[str, str]
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=examples(20, of=60))
 @given(small_networks())
 def test_packings_are_the_optimum_of_all_trees(case: tuple[PackingProblem, int]) -> None:
     problem, height = case
@@ -288,7 +289,7 @@ def test_trees_of_a_least_delay() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=30)
+@settings(max_examples=examples(10, of=30))
 @given(small_networks(), st.integers(2, 6))
 def test_equal_latencies_make_a_delay_of_a_height(
     case: tuple[PackingProblem, int], height: int

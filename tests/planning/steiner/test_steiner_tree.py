@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from hopsum.planning.steiner.dual_ascent import dual_ascent_bound
 from hopsum.planning.steiner.steiner_tree import Arcs, SteinerTables, Terminal
+from tests.support.search import examples
 
 
 def arcs_of(nodes: int, edges: list[tuple[int, int]], merges: list[bool]) -> Arcs:
@@ -47,7 +48,7 @@ def shortest_by_enumeration(
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=examples(20, of=60))
 @given(networks(), st.data())
 def test_lengths_are_those_of_the_best_of_all_trees(
     network: tuple[int, dict[tuple[int, int], int]], data: st.DataObject
@@ -73,7 +74,7 @@ def test_lengths_are_those_of_the_best_of_all_trees(
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=examples(40, of=300))
 @given(networks(), st.data())
 def test_cuts_never_pay_more_than_the_shortest_tree(
     network: tuple[int, dict[tuple[int, int], int]], data: st.DataObject

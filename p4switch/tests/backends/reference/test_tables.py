@@ -17,6 +17,7 @@ from p4switch.ir import ActionChoice
 from p4switch.targets.v1model.engine import KeyMatch, TableEntry
 from p4switch.targets.v1model.matches import prefix_mask
 from p4switch.targets.v1model.meters import Meter
+from tests.support.search import examples
 
 WIDTH = 4
 VALUES = st.integers(0, 15)
@@ -95,7 +96,7 @@ def wild_items(draw: st.DrawFn) -> InstalledEntry:
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=examples(40, of=200))
 @given(st.lists(wild_items(), max_size=30), KEYS)
 def test_priority(items: list[InstalledEntry], keys: list[tuple[int, int]]) -> None:
     kinds = ("ternary", "range")

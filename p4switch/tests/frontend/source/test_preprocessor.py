@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from p4switch.frontend.source.lexer import END, NEWLINE, STRING, scan
 from p4switch.frontend.source.preprocessor import Preprocessed, preprocess, preprocess_text
 from p4switch.position import P4Error
+from tests.support.search import examples
 
 
 def expand(text: str, **defines: str) -> str:
@@ -407,7 +408,7 @@ def _programs(draw: st.DrawFn) -> str:
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("cpp") is None, reason="no C preprocessor on this machine")
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(20, of=60), suppress_health_check=[HealthCheck.too_slow])
 @given(_programs())
 @example("#define F(x) x F\n#define A F\nA(1)(2)(3)\n")
 def test_tokens_are_those_of_cpp(text: str) -> None:
