@@ -1,1 +1,1 @@
-"""Network state, job manager, P4Runtime driver, gRPC service and web page."""
+"""Network state, job engine, P4Runtime driver, gRPC service and web page."""

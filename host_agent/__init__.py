@@ -15,9 +15,9 @@ The core takes frames and time and returns frames and deadlines; it has no socke
     server.receive(frames, now); server.take_output(); server.tick(now); server.deadline
     server.adopt(plan)                       # a restarted server: a new Server of a new epoch
     server.missing()                         # the oldest open fragment, and who is missing
-    ServerSet([server, ...])                 # several servers on one host,
-    hopsum.host_agent.server_set Loop(port, [worker, server]).turn()      # receives, ticks and
-    sends: hopsum.host_agent.io.loop
+    ServerSet([server, ...])                 # several servers; hopsum.host_agent.server_set
+
+    Loop(port, [worker, server]).turn()      # receive, tick, send; hopsum.host_agent.io.loop
 
 Several calls may be open at once; all workers make the same ones in the same order.
 """

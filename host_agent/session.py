@@ -83,7 +83,7 @@ class AgentSession:
 
     A restarted controller learns the agent's progress: state and rounds in Register, then the final
     message (Finished or Failed), and the requested boundary. `instance`: a random name,
-    by which the controller knows this session while an earlier stream of it seems open.
+    which tells a reconnect of this session from a second agent of the host.
     """
 
     def __init__(self, address: str, job: int, host: str, instance: str = "") -> None:

@@ -337,7 +337,7 @@ class Worker:
         self._expected = calls
 
     def only_tree(self, elements: int) -> int | None:
-        """Return the place of the tree that sums all of a tensor, if there is one."""
+        """Return the index in `plan.trees` of the tree that sums all of a tensor, if one does."""
         places = [place for place, (start, stop) in enumerate(self._cut(elements)) if start < stop]
         return places[0] if len(places) == 1 else None
 

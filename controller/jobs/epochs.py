@@ -273,7 +273,7 @@ class Epochs:
     def fail(self) -> Procedure[list[JobPlan]]:
         """Plan around failed switches and links: the jobs that use them get a new epoch.
 
-        Gives the new plans. A job that cannot do without them keeps its plan, and waits
+        Returns the new plans. A job that cannot do without them keeps its plan, and waits
         (`PlanStore.lost_to`). Raises DriverError or TimeoutError if reachable switches do not
         take the rules, but only after all jobs have been planned.
         """

@@ -63,7 +63,7 @@ class Failover:
     def switch_changed(
         self, switch: str, reachable: bool | None, ports: Mapping[int, bool]
     ) -> None:
-        """Process the state of a switch (None: neither) and of its ports' links."""
+        """Process a switch's state (None: being programmed) and that of its links."""
         self._ports[switch] = ports
         if reachable is not None:
             self.links_changed({switch: reachable})

@@ -23,7 +23,7 @@ class Job:
     """A job. Dates are seconds since 1970.
 
     `request`: what the planner was asked last, with the hosts that were chosen. `plan`: its answer,
-    None before the first. Only the table that keeps a job changes its state and its plan.
+    None before the first. `move` changes the state; only `JobTable` calls it.
     """
 
     number: int

@@ -66,7 +66,7 @@ def place_helpers(
     attached: Collection[str],
     loads: Mapping[str, int],
 ) -> Placement:
-    """Return the same for an embedding job, whose `servers` are the auxiliary hosts.
+    """Place an embedding job; its `servers` are auxiliary hosts.
 
     Those named; else hosts that have an agent, with the fewest jobs first, at most `HELPERS`.
     """

@@ -349,7 +349,7 @@ class PlanStore:
 
 
 def roster(request: PlanRequest) -> JobPlan:
-    """Return the plan of a job whose workers sum among themselves: only a roster."""
+    """Return a plan without trees, which only lists workers: they run a schedule."""
     return JobPlan(request.job, request.epoch, request.workers, (), request.lanes, request.window)
 
 

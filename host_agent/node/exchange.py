@@ -76,7 +76,7 @@ class TreeExchange:
         self._worker.expect(calls)
 
     def only_tree(self, elements: int) -> int | None:
-        """Return the place of the tree that sums all of a tensor, if there is one."""
+        """Return the index in `plan.trees` of the tree that sums all of a tensor, if one does."""
         return self._worker.only_tree(elements)
 
     def taken(self) -> FlowCalls:

@@ -100,7 +100,7 @@ class Guesses:
         return Prediction(longest.wanted, longest.magnitude, times)
 
     def ahead(self, most: int, wanted: Callable[[Prediction], bool]) -> list[Prediction]:
-        """Return what is expected next, one after the other if each proves right.
+        """Return the next calls, each predicted as if those before were right.
 
         At most `most`, and as long as they are `wanted`.
         """

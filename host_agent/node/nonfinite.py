@@ -1,4 +1,4 @@
-"""NaNs and infinities in sums of float32, which are counted, as integers have none.
+"""Sums with NaNs and infinities: integers have neither, so their places are counted.
 
 A process may let its values into a sum although some are not finite. These are taken out of the
 tensor, which is summed with zeros in their places as any other, and a tensor of integers is summed

@@ -305,7 +305,7 @@ class ProcessSource:
         return self._roots.way(agreed, elements)
 
     def _wanted_by(self, kind: str, what: _Call | _Pack) -> CallSpec | None:
-        """Return the call that a tensor is for; None: it is for all to know, or several calls."""
+        """Return the call that a tensor is for; None: a check, or several calls."""
         if isinstance(what, _Pack):
             return what.calls[0].wanted if len(what.calls) == 1 else None
         if kind == _SURE:

@@ -186,11 +186,24 @@ def test_explanations_name_what_is_full() -> None:
     assert lines[0].startswith("no plan is faster than 8M: every tree leaves {h1}")
     assert lines[1] == "the plan reaches this bound"
     assert "l1-s1" in lines[2]
-    assert lines[-3] == "Steiner cut 8M, bidirected cut 8M"
+    assert lines[-3] == "any number of trees: Steiner cut 8M, bidirected cut 8M"
     assert lines[-2].startswith("relay, if switches only forwarded: 4.33333M, ")
     assert lines[-1].startswith(
-        "pipelining: a tree of height 4 takes 4.007 s in 3907 chunks, and no"
+        "pipelining: a tree of height 4 takes 4.007 s in 3907 chunks, and at most 8M no plan less"
     )
+
+
+@pytest.mark.slow
+def test_explanations_name_the_plans_that_a_bound_holds_for() -> None:
+    """Several trees reach four times the rate of one here: multi-hop's bound is not theirs."""
+    network = ("--topology", "leaf-spine:4x4", "--link-rate", "1G", "--uplink-rate", "250M")
+    lines = planned(*network, "--workers", "8", "--explain")["explanation"]
+    assert lines[0].startswith("no plan of one tree for each server is faster than 250M: ")
+    assert "any number of trees: Steiner cut 1G, bidirected cut 1G" in lines
+    two = planned(
+        *network, "--workers", "8", "--explain", "--planner", "multi-tree", "-O", "max-trees=2"
+    )
+    assert two["explanation"][0].startswith("no plan of at most 2 trees is faster than 500M: ")
     text = plan("--planner", "multi-tree", "--explain", "--window", "1024", *OVERSUBSCRIBED)
     assert "switches without slots for one more tree: l1 (4096 slots, 1024 a tree)" in text
 

@@ -1,4 +1,4 @@
-"""Plans: who sums what where, with bytes, seconds and the bound that no plan exceeds."""
+"""Plans: who sums what where, with bytes, seconds and an upper bound on their rate."""
 
 from __future__ import annotations
 
@@ -89,7 +89,11 @@ class Plan:
 
     @property
     def bound(self) -> float:
-        """The rate that no plan exceeds; `why` says why."""
+        """The rate that no plan of the planner's kind exceeds; `why` says why.
+
+        Kinds: multi-hop has one tree for each server; the others, and a planner of one's own, any
+        number of trees, or as many as the option max-trees allows.
+        """
         if self.embedding is None:
             return float(self.forest.bound)
         return self._embedding_rate(float(self.embedding.found.bound))

@@ -148,6 +148,10 @@ def plan_dict(values: dict[str, Any], plan: JobPlan, prediction: Estimate) -> No
         shown.update(_tree_dict(tree))
 
 
+_KINDS = {"multi-hop": " of one tree for each server"}
+"""The plans that a planner's bound holds for, if not all."""
+
+
 def explanation(
     graph: PlanningGraph, forest: Forest, request: PlanRequest, network: Network, size: int | None
 ) -> list[str]:
@@ -156,7 +160,10 @@ def explanation(
     The proof of the bound, links without room, switches without slots. `size`: bits of a tensor,
     for bounds on its time; None where links have no rates.
     """
-    lines = [f"no plan is faster than {format_si(forest.bound)}: {forest.certificate.text}"]
+    of = _KINDS.get(forest.planner, "")
+    if request.forest.max_trees:
+        of = f" of at most {request.forest.max_trees} trees"
+    lines = [f"no plan{of} is faster than {format_si(forest.bound)}: {forest.certificate.text}"]
     if forest.throughput == forest.bound:
         lines.append("the plan reaches this bound")
     else:
@@ -194,7 +201,10 @@ def _other_bounds(graph: PlanningGraph, time_limit: float, network: Network) -> 
     if graph.every_node_works:
         return [f"strength, for any number of trees: {format_si(strength(graph).bound)}"]
     cut, directed = steiner_cut(graph), bidirected_cut(graph, time_limit=time_limit)
-    lines = [f"Steiner cut {format_si(cut.bound)}, bidirected cut {format_si(directed.bound)}"]
+    lines = [
+        f"any number of trees: Steiner cut {format_si(cut.bound)}, "
+        f"bidirected cut {format_si(directed.bound)}"
+    ]
     if network.switches:
         among_hosts = replace(graph, combines=frozenset(network.hosts))
         relay = relay_bound(among_hosts, time_limit)
@@ -203,7 +213,7 @@ def _other_bounds(graph: PlanningGraph, time_limit: float, network: Network) -> 
 
 
 def _pipelining(graph: PlanningGraph, forest: Forest, lanes: int, size: int) -> str:
-    """Return the duration of optimally pipelined trees, and the least duration of any plan.
+    """Return the duration of optimally pipelined trees, and the least at the bound's rate.
 
     Trees share the data as they share the rate, so the highest one ends last.
     """
@@ -216,8 +226,8 @@ def _pipelining(graph: PlanningGraph, forest: Forest, lanes: int, size: int) -> 
     chunks = tree.best_chunks(-(-size // (8 * LANE_BYTES * lanes)))
     taken = format_time(float(tree.seconds(chunks)))
     return (
-        f"pipelining: a tree of height {tree.height} takes {taken} in {chunks} chunks, and no "
-        f"plan less than {least}"
+        f"pipelining: a tree of height {tree.height} takes {taken} in {chunks} chunks, and at most "
+        f"{format_si(forest.bound)} no plan less than {least}"
     )
 
 

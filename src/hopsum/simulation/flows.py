@@ -1,4 +1,4 @@
-"""Flows as a port drives them (`packet_run` of host_agent/io/mmsg.c), in steps of virtual time."""
+"""The port's loop over flows (`packet_run` of host_agent/io/mmsg.c), in virtual time."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class RatedTree(Tree):
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The reason why no plan is faster than `bound`.
+    """The reason why no plan of the planner's kind is faster than `bound`.
 
     `kind` names the argument (`partition`, `cut`, `linear programme`, `enumeration`); `parts`: the
     sets of nodes it is about; `text`: the argument in a sentence, with its numbers.
@@ -104,7 +104,7 @@ class Forest:
 
     @property
     def bound(self) -> Fraction:
-        """Return the rate that no plan exceeds."""
+        """Return the rate that no plan of the planner's kind exceeds."""
         return self.certificate.bound
 
     @property

@@ -83,7 +83,7 @@ def lengths_bound(
 def cut_bound(problem: PackingProblem) -> Certificate:
     """Return the least bound by the links around a worker, or around a node with its leaves.
 
-    A node forwards separately what it does not add, and flows beyond the fan-in.
+    Flows that a node does not sum, or that exceed its fan-in, leave it one by one.
     """
     best: Certificate | None = None
     for inside in _neighbourhoods(problem):
