@@ -52,6 +52,14 @@ def test_undefined_externs_are_reported(folder: Path) -> None:
         engine_of(folder)
 
 
+def test_undefined_externs_are_reported_in_branches_that_no_packet_takes(folder: Path) -> None:
+    (folder / "own.py").write_text(PYTHON.replace("def popcount", "def other"))
+    call = "h.number.bits = popcount(h.number.value);"
+    (folder / "own.p4").write_text(PROGRAM.replace(call, f"if (h.number.value == 1) {{ {call} }}"))
+    with pytest.raises(UnsupportedError, match=r"own\.p4:\d+:.*'popcount' is not one of v1model"):
+        engine_of(folder)
+
+
 def test_a_file_that_fails(folder: Path) -> None:
     (folder / "own.py").write_text("1 / 0")
     with pytest.raises(ExternError, match=r"own\.py: cannot be run: ZeroDivisionError"):

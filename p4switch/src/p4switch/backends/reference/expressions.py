@@ -1,9 +1,9 @@
 """Evaluation of expressions: one method per kind of node of the intermediate representation.
 
 Each method inspects its node once and returns a function that evaluates it, which calls those of
-its operands ("closure compilation": what depends only on the program is computed before the first
-packet). Expressions have no side effects; the front end has moved these into statements, in the
-order of evaluation (section 8.1).
+its operands ("closure compilation": what depends only on the program is computed once, before the
+first packet that needs it). Expressions have no side effects; the front end has moved these into
+statements, in the order of evaluation (section 8.1).
 
 Sections are those of the P4_16 specification 1.2.5.
 """
