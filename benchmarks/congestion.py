@@ -38,7 +38,7 @@ from hopsum.planning.model.allocation import Allocator
 from hopsum.planning.model.request import PlanRequest
 from hopsum.planning.registry import plan_job
 from hopsum.protocol.wire import Address, frame_bytes, is_hopsum
-from hopsum.simulation.stream import ECN_CAPABLE, StreamMember, receive_buffer
+from hopsum.simulation.tcp import ECN_CAPABLE, StreamMember, receive_buffer
 from hopsum.simulation.world import Agent, Frames
 from hopsum.timing.tcp_segments import SEGMENT_BYTES
 from p4switch.targets.v1model.engine import Engine

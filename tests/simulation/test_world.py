@@ -14,7 +14,7 @@ from hopsum.protocol.wire import Address, Header, Kind, frame_template
 from hopsum.simulation.compiled.library import PACKAGE
 from hopsum.simulation.events import EventQueue, SimulationError
 from hopsum.simulation.faults import FaultError, Faults, LinkCut, Reboot
-from hopsum.simulation.stream import StreamMember, segment
+from hopsum.simulation.tcp import StreamMember, segment
 from hopsum.simulation.world import Frames, World
 from p4switch.backends.native.library import BatchResult
 from p4switch.targets.v1model.engine import Engine

@@ -30,7 +30,7 @@ from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.simulation.events import SimulationError
 from hopsum.simulation.faults import Faults
 from hopsum.simulation.host import VirtualHosts
-from hopsum.simulation.stream import RECEIVE_BUFFER, receive_buffer
+from hopsum.simulation.tcp import RECEIVE_BUFFER, receive_buffer
 from hopsum.simulation.world import World
 from p4switch.targets.v1model.engine import Engine
 from tests.support.installed_rules import install, read_outcomes, update

@@ -40,8 +40,8 @@ from hopsum.simulation.host import VirtualHost, VirtualHosts
 from hopsum.simulation.loop import PROCESS, VirtualLoop
 from hopsum.simulation.rpc import Exchange, Server, as_channel, as_server
 from hopsum.simulation.session_stream import SessionStream
-from hopsum.simulation.stream import RECEIVE_BUFFER, receive_buffer
 from hopsum.simulation.switches import VirtualSwitch
+from hopsum.simulation.tcp import RECEIVE_BUFFER, receive_buffer
 from hopsum.simulation.wire import Wire, WireOptions
 from hopsum.simulation.world import Observer, World
 from p4switch.targets.v1model.engine import Engine

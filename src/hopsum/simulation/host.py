@@ -1,7 +1,7 @@
 """A host of the virtual world: the real agent, with an environment in virtual time.
 
 Operations are executed immediately, without advancing the clock. Schedules use
-`hopsum.simulation.stream`, whose frames cross the world's links. Coordination messages do not
+`hopsum.simulation.tcp`, whose frames cross the world's links. Coordination messages do not
 (`hopsum.simulation.coordination`).
 """
 
@@ -33,7 +33,7 @@ from hopsum.protocol.wire import Address
 from hopsum.simulation.coordination import Group, VirtualCoordination
 from hopsum.simulation.flows import VirtualPort
 from hopsum.simulation.processes import ProcessDoor
-from hopsum.simulation.stream import BASE_PORT, PROTOCOL, RECEIVE_BUFFER, TCP_PROTOCOL, StreamMember
+from hopsum.simulation.tcp import BASE_PORT, PROTOCOL, RECEIVE_BUFFER, TCP_PROTOCOL, StreamMember
 from hopsum.simulation.world import FlowAgent, Frames, World
 
 GRADIENT_SECONDS = 1e-4

@@ -7,7 +7,7 @@ import numpy as np
 from hopsum.collectives.algorithms.ring import ring_all_reduce
 from hopsum.collectives.execution import Execution
 from hopsum.protocol.wire import Address
-from hopsum.simulation.stream import HEADER_BYTES, StreamMember
+from hopsum.simulation.tcp import HEADER_BYTES, StreamMember
 
 ADDRESSES = {
     rank: Address(bytes([2, 0, 0, 0, 0, rank]), bytes([10, 0, 0, rank])) for rank in (0, 1)

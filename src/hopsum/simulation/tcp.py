@@ -1,4 +1,4 @@
-"""Schedules over reliable byte streams in virtual time: a packet-level model of TCP for the ring.
+"""Schedules over TCP in virtual time: a packet-level model of its connections.
 
 Segments and acknowledgements are Ethernet/IPv4/TCP frames of the sizes Linux sends (timestamp
 option, 1448 bytes of data at most), forwarded by the switches' plain tables. Congestion control is
