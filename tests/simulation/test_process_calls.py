@@ -176,8 +176,7 @@ def plan_of(
     [(0.0, (), (0, 1, 2, 3)), (0.05, (0.002, 0.01), (0, 0, 1, 2, 3, 3, 3))],
     ids=["a rank each", "several, under loss"],
 )
-@pytest.mark.parametrize("one_by_one", [False, True])
-@pytest.mark.parametrize("rooted", [False, True])
+@pytest.mark.parametrize(("rooted", "one_by_one"), [(False, True), (True, False)])
 def test_each_call_is_reduced_in_its_own_way(
     loss: float,
     reboots: tuple[float, ...],
@@ -235,11 +234,10 @@ def test_each_call_is_reduced_in_its_own_way(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rooted", [False, True])
+@pytest.mark.parametrize(("rooted", "one_by_one"), [(False, True), (True, False)])
 @pytest.mark.parametrize(
     "places", [(0, 1, 2, 3), (0, 0, 1, 2, 3, 3, 3)], ids=["a rank each", "several"]
 )
-@pytest.mark.parametrize("one_by_one", [False, True])
 def test_values_that_are_not_finite_pass(
     places: tuple[int, ...], rooted: bool, one_by_one: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

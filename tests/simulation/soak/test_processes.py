@@ -78,7 +78,7 @@ def mishap(rank: int, call: int, what: RankFaultKind) -> RankFault:
 def test_all_ranks_get_all_results(
     ranks: tuple[str, ...], servers: tuple[str, ...], outstanding: int, faults: Sequence[Noise]
 ) -> None:
-    job = replace(JOB, ranks=ranks, servers=servers, outstanding=outstanding)
+    job = replace(JOB, rounds=40, ranks=ranks, servers=servers, outstanding=outstanding)
     result = run(job, *faults, twice=bool(faults))
     assert result.violations == ()
     assert result.jobs == {"a": ("finished", "")}
