@@ -1,4 +1,4 @@
-"""Embedding plans: time and gap of the programme, heuristic against it, models, many jobs.
+"""Embedding plans: time and gap of the program, heuristic against it, models, many jobs.
 
 python -m benchmarks.embedding [--output FOLDER] [NAME ...]
 """
@@ -92,7 +92,7 @@ def _models(models: frozenset[Model]) -> str:
     return "all" if models == ALL else "of hosts"
 
 
-def programme() -> Rows:
+def program() -> Rows:
     """Return time and gap of the exact method for one job on 16 and on 64 nodes."""
     rows = []
     for nodes, specs in ((16, NODES_16), (64, NODES_64)):
@@ -118,8 +118,8 @@ def heuristic() -> Rows:
     """Compare the heuristic with the bound, and on 16 nodes with the exact method.
 
     Mean and worst of 3 cases of 1, 2 and 4 jobs. `over_bound`: an iteration's time relative to the
-    bound on any weights of the models (of trees of switches: of the candidates); `over_programme`:
-    relative to the exact method, which is not run on 64 nodes, where its integer programme takes
+    bound on any weights of the models (of trees of switches: of the candidates); `over_program`:
+    relative to the exact method, which is not run on 64 nodes, where its integer program takes
     minutes.
     """
     rows = []
@@ -146,15 +146,15 @@ def _against(
     if exact:
         thorough, proved = timed(resources, demands, THOROUGH)
         figures["over_bound"] = float(found.seconds) / max(found.bound, proved.bound) - 1
-        figures["over_programme"] = float(found.seconds / proved.seconds) - 1
-        figures["programme_cpu"] = thorough["cpu_s"]
+        figures["over_program"] = float(found.seconds / proved.seconds) - 1
+        figures["program_cpu"] = thorough["cpu_s"]
     return figures
 
 
 def _mean_and_worst(cases: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     """Return mean and worst of some cases: ratios in percent, processor time in seconds."""
     row: dict[str, Any] = {"cases": len(cases)}
-    for key in ("over_bound", "over_programme", "heuristic_cpu", "programme_cpu"):
+    for key in ("over_bound", "over_program", "heuristic_cpu", "program_cpu"):
         values = [case[key] for case in cases if key in case]
         if not values:
             row |= dict.fromkeys((f"{key}_mean{_unit(key)[1]}", f"{key}_worst{_unit(key)[1]}"), "")
@@ -217,7 +217,7 @@ def jobs() -> Rows:
 
 
 BENCHMARKS: dict[str, Callable[[], Rows]] = {
-    "programme": programme,
+    "program": program,
     "heuristic": heuristic,
     "models": models,
     "jobs": jobs,
@@ -225,8 +225,8 @@ BENCHMARKS: dict[str, Callable[[], Rows]] = {
 
 
 def rows() -> Rows:
-    """Time and gap of the programme."""
-    return programme()
+    """Time and gap of the program."""
+    return program()
 
 
 def main() -> None:

@@ -207,7 +207,7 @@ def large() -> Rows:
     return rows
 
 
-def dynamic_programme() -> Rows:
+def dynamic_program() -> Rows:
     """Solve SOAR's problem: 64 of 1,000 switches, on random trees of height at most 12."""
     rows = []
     for seed in range(3):
@@ -279,7 +279,7 @@ BENCHMARKS: dict[str, Callable[[], Rows]] = {
     "multi-hop four jobs": jobs,
     "multi-hop heuristic": heuristic,
     "multi-hop large": large,
-    "soar": dynamic_programme,
+    "soar": dynamic_program,
     "bidirected cut": cuts,
 }
 

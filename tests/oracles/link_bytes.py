@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from hopsum.planning.bounds.cut_programme import CutProblem, heaviest_cuts
+from hopsum.planning.bounds.cut_program import CutProblem, heaviest_cuts
 from hopsum.planning.bounds.cut_proof import CutDirections, CutWeights
 from hopsum.planning.model.graph import PlanningGraph
 from hopsum.planning.model.linear_program import INFINITY

@@ -1,4 +1,4 @@
-"""Target parts by the rates of links, against a linear programme and all parts of a grid."""
+"""Target parts by the rates of links, against a linear program and all parts of a grid."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def rated_trees(draw: st.DrawFn, most: int = 12) -> tuple[Tree, Rates]:
     return Tree("0", parents), {node: draw(rates) for node in parents}
 
 
-def least_by_programme(tree: Tree, rates: Rates) -> float:
+def least_by_program(tree: Tree, rates: Rates) -> float:
     """The least time by linear programming: loads are the unknowns, and the time."""
     root = tree.root
     while len(tree.children[root]) == 1:
@@ -94,7 +94,7 @@ def test_no_parts_are_better_than_the_rated(case: tuple[Tree, Rates]) -> None:
     check_parts(tree, parts)
     least = least_time(tree, rates)
     assert time_of(link_loads(tree, parts), rates) == least
-    assert float(least) == pytest.approx(least_by_programme(tree, rates), rel=1e-6)
+    assert float(least) == pytest.approx(least_by_program(tree, rates), rel=1e-6)
 
 
 @pytest.mark.slow

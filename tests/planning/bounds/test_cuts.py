@@ -171,32 +171,32 @@ def test_one_worker_has_no_cut() -> None:
 
 
 def compact_optimum(graph: PlanningGraph, root: str | None, plain: frozenset[str]) -> Fraction:
-    """The same programme with a flow of X to each worker in place of the cuts."""
+    """The same program with a flow of X to each worker in place of the cuts."""
     roots = [root] if root else [name for name in graph.nodes if name in graph.combines]
-    programme = LinearProgram(maximise=True)
-    rate = programme.add_variable(1.0)
+    program = LinearProgram(maximise=True)
+    rate = program.add_variable(1.0)
     arcs = [arc for u, v in graph.capacity for arc in ((u, v), (v, u))]
-    y = {arc: programme.add_variable() for arc in arcs}
-    x = {name: programme.add_variable() for name in roots}
-    programme.add_constraint(dict.fromkeys(x.values(), 1.0) | {rate: -1.0}, lower=0.0, upper=0.0)
+    y = {arc: program.add_variable() for arc in arcs}
+    x = {name: program.add_variable() for name in roots}
+    program.add_constraint(dict.fromkeys(x.values(), 1.0) | {rate: -1.0}, lower=0.0, upper=0.0)
     for (u, v), capacity in graph.capacity.items():
-        programme.add_constraint({y[u, v]: 1.0, y[v, u]: 1.0}, upper=float(capacity))
+        program.add_constraint({y[u, v]: 1.0, y[v, u]: 1.0}, upper=float(capacity))
     for node in plain - {root}:
         terms = {y[arc]: 1.0 if arc[1] == node else -1.0 for arc in arcs if node in arc}
-        programme.add_constraint(terms, lower=0.0, upper=0.0)
+        program.add_constraint(terms, lower=0.0, upper=0.0)
     for worker in graph.workers - {root}:
-        flow = {arc: programme.add_variable() for arc in arcs}
-        start = {name: programme.add_variable() for name in roots}
+        flow = {arc: program.add_variable() for arc in arcs}
+        start = {name: program.add_variable() for name in roots}
         for arc in arcs:
-            programme.add_constraint({flow[arc]: 1.0, y[arc]: -1.0}, upper=0.0)
+            program.add_constraint({flow[arc]: 1.0, y[arc]: -1.0}, upper=0.0)
         for name in roots:
-            programme.add_constraint({start[name]: 1.0, x[name]: -1.0}, upper=0.0)
+            program.add_constraint({start[name]: 1.0, x[name]: -1.0}, upper=0.0)
         for node in graph.nodes:
             terms = {flow[arc]: 1.0 if arc[1] == node else -1.0 for arc in arcs if node in arc}
             terms |= {start[node]: 1.0} if node in start else {}
             terms |= {rate: -1.0} if node == worker else {}
-            programme.add_constraint(terms, lower=0.0, upper=0.0)
-    solution = programme.solve()
+            program.add_constraint(terms, lower=0.0, upper=0.0)
+    solution = program.solve()
     assert solution.status is Status.OPTIMAL
     return Fraction(solution.objective).limit_denominator(10**4)
 
@@ -340,11 +340,11 @@ def test_a_search_cut_short_still_proves() -> None:
 def test_a_solver_that_gives_up_leaves_a_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     solve, solved = LinearProgram.solve, []
 
-    def once(programme: LinearProgram) -> Solution:
-        solved.append(programme)
+    def once(program: LinearProgram) -> Solution:
+        solved.append(program)
         if len(solved) > 1:
             raise SolverError("HiGHS ended with Unknown")
-        return solve(programme)
+        return solve(program)
 
     graph = named("dragonfly:2", uplink=0.1)
     best = bidirected_cut(graph).bound

@@ -20,7 +20,7 @@ from hopsum.planning.embedding.elastic_tree import all_trees, count_trees
 from hopsum.planning.embedding.embedding_plan import Embedding, JobEmbedding, slots_taken
 from hopsum.planning.embedding.logical_topologies import Paths, aggregation_tree
 from hopsum.planning.embedding.planner import plan_embedding
-from hopsum.planning.embedding.programme import relax, solve_integers
+from hopsum.planning.embedding.program import relax, solve_integers
 from hopsum.planning.embedding.regions import Region
 from hopsum.planning.embedding.sparsify import sparsify
 from hopsum.planning.model.demand import JobDemand, Model, Resources, all_resources
@@ -69,7 +69,7 @@ def check_answer(resources: Resources, answer: Embedding, options: PlanOptions) 
     assert max(times) == answer.seconds
     assert capacities.names[times.index(answer.seconds)] == answer.busiest
     assert answer.bound <= float(answer.seconds) * (1 + 1e-9)
-    assert answer.programme_bound <= answer.objective
+    assert answer.program_bound <= answer.objective
 
 
 @pytest.mark.parametrize(("leaves", "hosts", "uplink"), [(4, 4, 1e9), (2, 4, 2e9), (4, 2, 5e8)])
@@ -149,9 +149,7 @@ def brute_force(resources: Resources, demands: list[JobDemand], options: PlanOpt
 @pytest.mark.slow
 @given(st.integers(0, 10_000), st.sampled_from([None, 1, 2]), st.sampled_from([256, 4096]))
 @settings(max_examples=examples(5, of=12))
-def test_the_programme_is_no_worse_than_every_choice(
-    seed: int, most: int | None, slots: int
-) -> None:
+def test_the_program_is_no_worse_than_every_choice(seed: int, most: int | None, slots: int) -> None:
     network = make_topology("leaf-spine:2x3x2", TopologyOptions(1e9, 1e9, slots=slots))
     resources = with_rates(all_resources(network), seed)
     demands = [
@@ -164,7 +162,7 @@ def test_the_programme_is_no_worse_than_every_choice(
     least = brute_force(resources, demands, options)
     # Candidates that are priced in later may only help.
     assert answer.seconds <= least
-    assert answer.programme_bound <= float(least) * (1 + 1e-6)
+    assert answer.program_bound <= float(least) * (1 + 1e-6)
     assert all(len(job.parts) <= (most or 3) for job in answer.jobs)
 
 
@@ -190,7 +188,7 @@ def test_integers_without_a_start_keep_within_the_limits(most: int | None, slots
 
 
 @pytest.mark.slow
-def test_the_heuristic_is_within_a_twentieth_of_the_programme() -> None:
+def test_the_heuristic_is_within_a_twentieth_of_the_program() -> None:
     for seed in range(examples(1, of=2)):
         for models in (HOSTS, frozenset(Model)):
             network = make_topology("fat-tree:4", TopologyOptions(1e9))
@@ -201,9 +199,9 @@ def test_the_heuristic_is_within_a_twentieth_of_the_programme() -> None:
             ]
             exact = plan_embedding(resources, jobs, PlanOptions(method=Method.EXACT))
             found = plan_embedding(resources, jobs, PlanOptions(method=Method.HEURISTIC))
-            assert found.method == "heuristic" and exact.method == "programme"
+            assert found.method == "heuristic" and exact.method == "program"
             assert exact.gap <= 0.01
-            assert float(found.seconds) <= 1.05 * exact.programme_bound
+            assert float(found.seconds) <= 1.05 * exact.program_bound
 
 
 def test_a_penalty_leaves_fewer_topologies() -> None:
@@ -338,7 +336,7 @@ def best_of_all(resources: Resources, demand: JobDemand, options: PlanOptions) -
     )
 
 
-def test_integers_may_want_trees_that_the_relaxed_programme_does_not(
+def test_integers_may_want_trees_that_the_relaxed_program_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     resources, demand = few_steps(40)

@@ -1,4 +1,4 @@
-"""Programmes that HiGHS fails on at first."""
+"""Programs that HiGHS fails on at first."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.support.paths import ROOT
 
 def knapsack() -> LinearProgram:
     """The best of two things, of which one fits."""
-    programme = LinearProgram(maximise=True)
-    light, heavy = (programme.add_variable(cost, upper=1.0, integer=True) for cost in (2.0, 3.0))
-    programme.add_constraint({light: 1.0, heavy: 2.0}, upper=2.0)
-    return programme
+    program = LinearProgram(maximise=True)
+    light, heavy = (program.add_variable(cost, upper=1.0, integer=True) for cost in (2.0, 3.0))
+    program.add_constraint({light: 1.0, heavy: 2.0}, upper=2.0)
+    return program
 
 
-def test_a_programme_that_the_solver_fails_on_is_solved_again(
+def test_a_program_that_the_solver_fails_on_is_solved_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Found by the soak (schedule 911239): a job failed because HiGHS had."""

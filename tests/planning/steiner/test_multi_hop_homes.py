@@ -89,7 +89,7 @@ def test_packings_equal_to_all_trees_packed(seed: int) -> None:
 
 
 def packed(network: Network, task: TreeTask) -> float:
-    """Return the rate of all trees together at most, by a linear programme over each of them."""
+    """Return the rate of all trees together at most, by a linear program over each of them."""
     links = {link: i for i, link in enumerate(network.directed_links())}
     columns = []
     for parents in all_parents(network, task):

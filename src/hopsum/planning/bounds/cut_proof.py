@@ -121,4 +121,4 @@ def rate_certificate(graph: PlanningGraph, weights: CutWeights) -> CutCertificat
         f"{weights.least} on the links around them, whose capacity is "
         f"{format_si(bound * weights.least)}: at most {format_si(bound)}"
     )
-    return CutCertificate("linear programme", bound, weights.parts, text, weights)
+    return CutCertificate("linear program", bound, weights.parts, text, weights)

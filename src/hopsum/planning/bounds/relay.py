@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hopsum.planning.bounds.cut_programme import CutProblem, heaviest_cuts
+from hopsum.planning.bounds.cut_program import CutProblem, heaviest_cuts
 from hopsum.planning.bounds.cut_proof import rate_certificate
 from hopsum.planning.bounds.strength import strength
 from hopsum.planning.model.forest import Certificate

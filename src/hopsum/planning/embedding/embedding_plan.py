@@ -50,7 +50,7 @@ class Embedding:
     `seconds`: duration of one iteration's exchange of all jobs on the busiest link or node, the
     objective: max over i of tr(i) / B(i); `busiest` names it. `bound`: lower bound for any mixture
     of the jobs' models with any weights (of trees of switches, for the candidates only).
-    `objective`: seconds plus the cost of further topologies; `programme_bound` is its lower bound
+    `objective`: seconds plus the cost of further topologies; `program_bound` is its lower bound
     for any choice of the candidates with this step of the weights and these limits (`bound` where
     only the heuristic ran). `complete`: all topologies of the jobs' models were candidates.
     `method` names the method that found it; `spent`: seconds of planning.
@@ -61,7 +61,7 @@ class Embedding:
     busiest: str
     objective: float
     bound: float
-    programme_bound: float
+    program_bound: float
     verdict: Verdict
     method: str
     candidates: int
@@ -72,15 +72,15 @@ class Embedding:
     def gap(self) -> float:
         """Return the relative gap to the proved bound: 0 is optimal.
 
-        The bound is that for any weights or, where all topologies were candidates, the programme's.
+        The bound is that for any weights or, where all topologies were candidates, the program's.
         """
-        proved = self.programme_bound if self.complete else self.bound
+        proved = self.program_bound if self.complete else self.bound
         return self.objective / proved - 1 if proved else 0.0
 
     @property
     def candidates_gap(self) -> float:
         """Return an upper bound on the relative gap to the best choice of the candidates."""
-        return self.objective / self.programme_bound - 1 if self.programme_bound else 0.0
+        return self.objective / self.program_bound - 1 if self.program_bound else 0.0
 
     def job(self, number: int) -> JobEmbedding:
         """Return the embedding of a job by its number; PlanError if there is none."""

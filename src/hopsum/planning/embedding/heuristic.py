@@ -5,7 +5,7 @@ minimises the load of the busiest row (ties: the norm of all rows). (2) While it
 busiest row move to another candidate, all or some. (3) Rows get prices that grow exponentially with
 their load (Plotkin, Shmoys and Tardos 1995); each job's cheapest topologies under them become
 candidates too. Starting points are all models together, and each by itself (which ends with few
-topologies). Unless the result is proved good enough, the planner also rounds the programme without
+topologies). Unless the result is proved good enough, the planner also rounds the program without
 integers (`round_weights`).
 """
 

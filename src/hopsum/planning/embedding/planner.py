@@ -18,7 +18,7 @@ from hopsum.planning.embedding.embedding_plan import (
 )
 from hopsum.planning.embedding.heuristic import bound_of, round_weights, search
 from hopsum.planning.embedding.logical_topologies import Paths
-from hopsum.planning.embedding.programme import relax, solve_integers
+from hopsum.planning.embedding.program import relax, solve_integers
 from hopsum.planning.embedding.sparsify import sparsify
 from hopsum.planning.model.demand import JobDemand, Model, Resources, check_demands
 from hopsum.planning.model.forest import Verdict
@@ -29,7 +29,7 @@ LARGEST = 80
 EVERY = 400
 """Maximum topologies of a job, without trees of switches, for all to become candidates."""
 HEURISTIC_PART = 0.3
-"""Maximum fraction of the time limit that passes before the programme starts."""
+"""Maximum fraction of the time limit that passes before the program starts."""
 
 
 def plan_embedding(
@@ -51,11 +51,11 @@ def plan_embedding(
     part = HEURISTIC_PART if exact else 1.0
     columns, units = search(jobs, groups, options, started + part * options.time_limit)
     answer = _Answer(
-        columns, units, bound_of(columns, units), None, "programme" if exact else "heuristic"
+        columns, units, bound_of(columns, units), None, "program" if exact else "heuristic"
     )
     if not _good_enough(answer, options):
         deadline = started + options.time_limit
-        answer = _by_programme(jobs, groups, options, answer, deadline, integers=exact)
+        answer = _by_program(jobs, groups, options, answer, deadline, integers=exact)
     if answer.units is None:
         raise PlanError(
             f"jobs {', '.join(str(demand.job) for demand in demands)}: no choice of topologies "
@@ -70,7 +70,7 @@ class _Answer:
     columns: Columns
     units: Units | None
     bound: float
-    programme_bound: float | None
+    program_bound: float | None
     method: str
     complete: bool = False
     """Whether all topologies of the jobs' models were candidates."""
@@ -83,7 +83,7 @@ def _good_enough(answer: _Answer, options: PlanOptions) -> bool:
     return answer.columns.objective(answer.units, seconds) <= answer.bound * (1 + options.gap)
 
 
-def _by_programme(
+def _by_program(
     jobs: Sequence[Candidates],
     groups: Sequence[Group],
     options: PlanOptions,
@@ -92,8 +92,8 @@ def _by_programme(
     *,
     integers: bool,
 ) -> _Answer:
-    """Round the relaxed programme; if that is not good enough, solve it with `integers`."""
-    method = "programme" if integers else "heuristic"
+    """Round the relaxed program; if that is not good enough, solve it with `integers`."""
+    method = "program" if integers else "heuristic"
     scale = float(first.columns.times.max()) * options.units
     if first.units is not None:
         scale = float(first.columns.loads(first.units).max())
@@ -150,20 +150,20 @@ def _embedding(
     busiest = max(range(len(times)), key=times.__getitem__)
     seconds = times[busiest]
     scale = float(seconds)
-    programme_bound = answer.bound if answer.programme_bound is None else answer.programme_bound
+    program_bound = answer.bound if answer.program_bound is None else answer.program_bound
     reached = answer.columns.objective(units, scale) if scale else 0.0
     spent = time.monotonic() - started
     slack = 1e-12 * scale
     enough = 1 + options.gap
     least = _least(capacities.resources, [job.demand for job in jobs])
     verdict = Verdict.FEASIBLE
-    if reached <= (programme_bound if answer.complete else least) * enough + slack:
+    if reached <= (program_bound if answer.complete else least) * enough + slack:
         verdict = Verdict.OPTIMAL
     elif reached <= answer.bound * enough + slack:
         # The bound holds for all topologies except trees of switches.
         switched = any(Model.IN_NETWORK in job.demand.models for job in jobs)
         verdict = Verdict.BEST_OF_CANDIDATES if switched else Verdict.OPTIMAL
-    elif reached <= programme_bound * enough + slack:
+    elif reached <= program_bound * enough + slack:
         verdict = Verdict.BEST_OF_CANDIDATES
     elif spent >= options.time_limit:
         verdict = Verdict.TIME_LIMIT
@@ -173,7 +173,7 @@ def _embedding(
         busiest=capacities.names[busiest] if seconds else "",
         objective=reached,
         bound=min(answer.bound, scale),
-        programme_bound=min(programme_bound, reached),
+        program_bound=min(program_bound, reached),
         complete=answer.complete,
         verdict=verdict,
         method=answer.method,

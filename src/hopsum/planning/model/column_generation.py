@@ -1,6 +1,6 @@
-"""Column generation: a master programme over some columns, and pricing to find missing ones.
+"""Column generation: a master program over some columns, and pricing to find missing ones.
 
-All planners whose programmes have too many columns to list use this loop. Most masters are
+All planners whose programs have too many columns to list use this loop. Most masters are
 fractional packings: columns, such as trees, share capacities.
 """
 
@@ -48,19 +48,19 @@ class Packing:
     def __init__(
         self, capacities: Iterable[float], trees: Iterable[Sequence[int]] = (), least: float = 0.0
     ) -> None:
-        self._programme = LinearProgram(maximise=True)
+        self._program = LinearProgram(maximise=True)
         for capacity in capacities:
-            self._programme.add_constraint({}, upper=float(capacity))
+            self._program.add_constraint({}, upper=float(capacity))
         for tree in trees:
             self.add(dict.fromkeys(tree, 1.0), least)
 
     def add(self, loads: Mapping[int, float], least: float = 0.0) -> None:
         """Add a column of rate `least` or more, with its use of each row per unit of rate."""
-        self._programme.add_variable(1.0, lower=least, rows=loads)
+        self._program.add_variable(1.0, lower=least, rows=loads)
 
     def solve(self) -> PackingSolution | None:
         """Return the best rates; None if the columns do not fit even at their least rates."""
-        solution = self._programme.solve()
+        solution = self._program.solve()
         if solution.values is None or solution.duals is None:
             return None
         return PackingSolution(solution.values, solution.objective, np.maximum(solution.duals, 0.0))

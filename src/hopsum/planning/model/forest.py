@@ -72,7 +72,7 @@ class RatedTree(Tree):
 class Certificate:
     """The reason why no plan of the planner's kind is faster than `bound`.
 
-    `kind` names the argument (`partition`, `cut`, `linear programme`, `enumeration`); `parts`: the
+    `kind` names the argument (`partition`, `cut`, `linear program`, `enumeration`); `parts`: the
     sets of nodes it is about; `text`: the argument in a sentence, with its numbers.
     """
 

@@ -1,4 +1,4 @@
-"""Linear and mixed-integer programmes by HiGHS; the only module that uses the solver.
+"""Linear and mixed-integer programs by HiGHS; the only module that uses the solver.
 
 Rows and columns may be added between solves: the basis is kept, so that cut and column generation
 continue from where they were.
@@ -40,7 +40,7 @@ class SolverError(OperationError):
 class Solution:
     """A solution. `values` (columns,) and `duals` (rows,) are None if there are none.
 
-    `bound`: no point is better. `duals`, only of a programme without integer variables: change of
+    `bound`: no point is better. `duals`, only of a program without integer variables: change of
     the objective per unit of a row's bound.
     """
 
@@ -70,9 +70,9 @@ class _QuietSolver(highspy.Highs):
 
 
 class LinearProgram:
-    """A programme under construction; variables are non-negative unless their bounds differ.
+    """A program under construction; variables are non-negative unless their bounds differ.
 
-    `time_limit`: seconds per solve; for integer programmes, `gap`: relative gap at which to stop,
+    `time_limit`: seconds per solve; for integer programs, `gap`: relative gap at which to stop,
     and `nodes`: node limit. The same `seed` gives the same result unless the time limit is reached.
     """
 
@@ -144,7 +144,7 @@ class LinearProgram:
         self._solver.changeColCost(column, cost)
 
     def suggest(self, values: Mapping[int, float]) -> None:
-        """Give an integer programme a point to start from."""
+        """Give an integer program a point to start from."""
         solution = highspy.HighsSolution()
         full = np.zeros(self.columns)
         for column, value in values.items():
@@ -157,7 +157,7 @@ class LinearProgram:
         self._solver.run()
         end = self._solver.getModelStatus()
         if end not in _ENDS:
-            # HiGHS 1.15 failed on some small integer programmes, because of its presolve.
+            # HiGHS 1.15 failed on some small integer programs, because of its presolve.
             self._solver.setOptionValue("presolve", "off")
             self._solver.run()
             self._solver.setOptionValue("presolve", "choose")

@@ -31,9 +31,9 @@ class Method(StrEnum):
     """Candidates, and a short search if the bound allows faster trees. Embedding: exact for jobs of
     at most `embedding.planner.LARGEST` workers."""
     HEURISTIC = "heuristic"
-    """A longer search. Embedding: search, and rounding of the programme without integers."""
+    """A longer search. Embedding: search, and rounding of the program without integers."""
     EXACT = "exact"
-    """The search, then a mixed-integer programme that finds or proves the optimum."""
+    """The search, then a mixed-integer program that finds or proves the optimum."""
 
 
 @dataclass(frozen=True, slots=True)

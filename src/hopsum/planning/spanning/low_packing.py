@@ -1,7 +1,7 @@
-"""A pool of trees within limits on height, for which the linear programme chooses rates.
+"""A pool of trees within limits on height, for which the linear program chooses rates.
 
 First come trees that are short under lengths that grow with each edge's load (multiplicative
-weights: Young 2001), then column generation adds trees that are short under the programme's duals,
+weights: Young 2001), then column generation adds trees that are short under the program's duals,
 until none improves it.
 """
 
@@ -24,7 +24,7 @@ ROOTS = 12
 """Roots tried for each set of duals."""
 ROUNDS = 60
 POOL_CELLS = 400_000
-"""Rows times columns that the linear programme starts with."""
+"""Rows times columns that the linear program starts with."""
 
 
 class LowPacking:
@@ -59,7 +59,7 @@ class LowPacking:
             self.add(tree)
 
     def generate(self, enough: Fraction, deadline: float) -> None:
-        """Add trees that improve the programme, up to `enough` throughput."""
+        """Add trees that improve the program, up to `enough` throughput."""
         goal = float(enough / max(self.numbered.capacity))
         roots, rounds = self.low.roots, iter(range(ROUNDS))
 

@@ -4,7 +4,7 @@ Where every node is a worker, the strength of the network bounds the rate of any
 spanning trees reach it. Without limits the trees come from an exact packing (`equal_rates`), with
 limits on their height from multiplicative weights and column generation (`low_packing`), at most K
 of them by peeling trees off the network one after another (`tree_peeling`) and from a local search
-over sets of K trees (`tree_search`). A linear programme gives the rates of a set of trees, which
+over sets of K trees (`tree_search`). A linear program gives the rates of a set of trees, which
 are then made exact. In small networks all spanning trees are enumerated: there the plan is optimal
 for H, K and r as well, and the certificate says so.
 """
@@ -68,9 +68,9 @@ ATTEMPTS = 12
 MTREE_TIME = 0.4
 """Largest fraction of the time limit that the trees of [000][] may take."""
 SMALL = 64
-"""Edges of networks where a second search and an integer programme take only seconds."""
+"""Edges of networks where a second search and an integer program take only seconds."""
 CHOICE_TREES = 120
-"""Size of the integer programme's pool: the trees that the searches kept last."""
+"""Size of the integer program's pool: the trees that the searches kept last."""
 ROUNDING = 1 + 1e-6
 """Approximate accuracy of HiGHS's proofs, which use floating point."""
 

@@ -1,6 +1,6 @@
 """Choice of trees from a pool, with exact rates ([000 step 3][000]): at most K, none slower than r.
 
-The programme: maximise the sum of x_T such that, for each edge, the x_T of its trees sum to at most
+The program: maximise the sum of x_T such that, for each edge, the x_T of its trees sum to at most
 its capacity; r z_T <= x_T <= c_T z_T with c_T the slowest edge of T; the z_T, 0 or 1, sum to at
 most K (Luo, Wang and Xing, TNSE 2024, equation 1). HiGHS answers in floating point; the rates are
 made exact afterwards: replaced by nearby fractions of small denominators where these fit, else
@@ -29,7 +29,7 @@ _NEAR = 1e-9
 
 @dataclass(frozen=True)
 class Choice:
-    """Trees with rates. `bound`: by the programme, no choice from the same pool is faster.
+    """Trees with rates. `bound`: by the program, no choice from the same pool is faster.
 
     `in_time`: the time limit did not affect it.
     """
@@ -49,7 +49,7 @@ def exact_rates(
 ) -> dict[Tree, Fraction] | None:
     """Return rates of at least `minimum` with the largest sum; None if the trees do not fit.
 
-    Trees of rate 0 are omitted. Optimal up to the programme's rounding; the rates are exact.
+    Trees of rate 0 are omitted. Optimal up to the program's rounding; the rates are exact.
     """
     if not trees:
         return {}
@@ -82,7 +82,7 @@ def _exact(
     rates = [largest * Fraction(int(value * GRAIN), GRAIN) for value in values]
     over = _left_by(rates, trees, left)
     for number, tree in enumerate(trees):
-        # The programme may exceed capacities slightly; the excess is removed.
+        # The program may exceed capacities slightly; the excess is removed.
         back = min(rates[number], max(Fraction(0), -min(over[edge] for edge in tree)))
         rates[number] -= back
         for edge in tree if back else ():
@@ -118,7 +118,7 @@ def raise_rates(numbered: NumberedEdges, rates: Mapping[Tree, Fraction]) -> dict
 
 
 def fractional_bound(numbered: NumberedEdges, trees: Sequence[Tree]) -> Fraction:
-    """Return an upper bound on the sum of rates of these trees: exact, by the programme's duals.
+    """Return an upper bound on the sum of rates of these trees: exact, by the program's duals.
 
     For lengths l >= 0 of the edges, a tree of rate x uses x l(T) of the sum of c_e l_e, so all
     rates together are at most this sum / the shortest tree's length. The duals are nearly the best
@@ -154,7 +154,7 @@ def choose_trees(
     """
     largest = max(numbered.capacity)
     floor = float(min_rate / largest)
-    programme = LinearProgram(
+    program = LinearProgram(
         maximise=True,
         time_limit=max(0.01, deadline - monotonic()),
         gap=gap,
@@ -162,18 +162,18 @@ def choose_trees(
         nodes=nodes,
     )
     for share in numbered.shares:
-        programme.add_constraint({}, upper=float(share))
-    rate_of = [programme.add_variable(1.0, rows=dict.fromkeys(tree, 1.0)) for tree in pool]
-    chosen_of = [programme.add_variable(upper=1.0, integer=True) for _ in pool]
+        program.add_constraint({}, upper=float(share))
+    rate_of = [program.add_variable(1.0, rows=dict.fromkeys(tree, 1.0)) for tree in pool]
+    chosen_of = [program.add_variable(upper=1.0, integer=True) for _ in pool]
     for tree, rate, chosen in zip(pool, rate_of, chosen_of, strict=True):
         slowest = float(min(numbered.shares[edge] for edge in tree))
-        programme.add_constraint({rate: 1.0, chosen: -slowest}, upper=0.0)
+        program.add_constraint({rate: 1.0, chosen: -slowest}, upper=0.0)
         if floor > 0:
-            programme.add_constraint({rate: 1.0, chosen: -floor}, lower=0.0)
+            program.add_constraint({rate: 1.0, chosen: -floor}, lower=0.0)
     if max_trees is not None:
-        programme.add_constraint(dict.fromkeys(chosen_of, 1.0), upper=float(max_trees))
+        program.add_constraint(dict.fromkeys(chosen_of, 1.0), upper=float(max_trees))
     if start:
-        programme.suggest(
+        program.suggest(
             {
                 column: value
                 for tree, rate, chosen in zip(pool, rate_of, chosen_of, strict=True)
@@ -181,7 +181,7 @@ def choose_trees(
                 for column, value in ((rate, float(start[tree] / largest)), (chosen, 1.0))
             }
         )
-    solution = programme.solve()
+    solution = program.solve()
     in_time = solution.status is not Status.TIME_LIMIT
     bound = solution.bound * float(largest)
     chosen_trees = (

@@ -1,8 +1,8 @@
 """Local search for a better set of at most K trees; finding the best one is NP-hard.
 
-The best rates of given trees are the solution of a linear programme. A move changes one tree: it is
+The best rates of given trees are the solution of a linear program. A move changes one tree: it is
 regrown where the others leave capacity, or one of its full edges is exchanged for one with residual
-capacity, or a tree is added that is short under the programme's duals (the pricing of column
+capacity, or a tree is added that is short under the program's duals (the pricing of column
 generation). Moves that lose nothing are kept, and so are some that lose a little, as in simulated
 annealing.
 """
@@ -155,5 +155,5 @@ class TreeSearch:
 
 
 def moves_for(numbered: NumberedGraph) -> int:
-    """Return how many moves are worth their time: each solves a linear programme, a row an edge."""
+    """Return how many moves are worth their time: each solves a linear program, a row an edge."""
     return max(50, min(2000, 45_000 // len(numbered.ends)))

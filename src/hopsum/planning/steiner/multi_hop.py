@@ -3,7 +3,7 @@
 `tree_problem` defines which trees are allowed and how fast they are. First choice is the best of
 some candidates (`multi_hop_candidates`). Where the bound (`multi_hop_bound`) leaves room, or few
 switches may sum, a search (`multi_hop_heuristic`) looks for faster trees; the method `exact` then
-solves a mixed-integer programme (`multi_hop_exact`) for anything faster. A switch without free
+solves a mixed-integer program (`multi_hop_exact`) for anything faster. A switch without free
 slots passes flows on like one that cannot sum; only if no worker's own switch has any left, the
 job is refused.
 """
@@ -108,7 +108,7 @@ def solve_tasks(
     """Find trees for several tasks of one or more jobs that share links.
 
     The busiest link determines the time of all of them. `gap`: relative gap to the bound at which
-    to stop; `time_limit`: seconds for the exact programme. Of hosts with several links the trees
+    to stop; `time_limit`: seconds for the exact program. Of hosts with several links the trees
     take those that are best together, see `choose_homes`. PlanError, with the reason, if there are
     no trees.
     """
@@ -157,9 +157,9 @@ def _solve_attached(
         if exact.bound > bound.time * (1 + SLACK):
             # There may be no possible time of a link between the bound and the time reached.
             least = next_time(search.problem, exact.bound) if len(tasks) == 1 else exact.bound
-            bound, kind = TimeBound(min(least, reached)), "mixed-integer programme"
+            bound, kind = TimeBound(min(least, reached)), "mixed-integer program"
         if chosen is None and exact.status is Status.INFEASIBLE:
-            search.explain("there is none (proved by a mixed-integer programme)")
+            search.explain("there is none (proved by a mixed-integer program)")
     if chosen is None:
         search.explain("none was found; the method exact looks further")
     if _is_near(reached, bound.time, near):

@@ -1,4 +1,4 @@
-"""The fastest in-network trees, as a mixed-integer programme.
+"""The fastest in-network trees, as a mixed-integer program.
 
 The published models (ARO, Luo et al., ToN 2024) maximise a rate and multiply it by the number of
 flows on a link, which is quadratic. Here the time t = 1 / rate is minimised: for f flows on a link
@@ -26,7 +26,7 @@ _Values = Callable[[int], float]
 
 @dataclass(frozen=True, slots=True)
 class ExactAnswer:
-    """Result of the programme: trees (None: none found), and a lower bound on the time of others.
+    """Result of the program: trees (None: none found), and a lower bound on the time of others.
 
     With `status` INFEASIBLE no trees take less than the requested time.
     """
@@ -69,7 +69,7 @@ def solve_exactly(
 
 
 class _Model:
-    """The programme: constraints that the trees share, and a `_TaskModel` for each."""
+    """The program: constraints that the trees share, and a `_TaskModel` for each."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Fast in-network trees for networks of any size.
 
 For one tree: start from the best of some candidates (`candidate_trees`); where few switches may
-sum, choose them by the two dynamic programmes on trees (`low_congestion`, `soar`). Then try to meet
+sum, choose them by the two dynamic programs on trees (`low_congestion`, `soar`). Then try to meet
 target times between the bound and the best time so far: reattach switches whose links have excess,
 or those below them, elsewhere (`tree_local_search`), occasionally also where that is worse, and
 exchange switches that sum. Several trees: one after the other, then each again given the others.

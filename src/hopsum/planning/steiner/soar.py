@@ -1,6 +1,6 @@
 """Choice of the k switches of a tree that should sum to minimise the links' total busy time.
 
-The optimal dynamic programme of SOAR (Segal, Avin and Scalosub, CoNEXT 2021, arXiv 2110.14224): a
+The optimal dynamic program of SOAR (Segal, Avin and Scalosub, CoNEXT 2021, arXiv 2110.14224): a
 subtree's messages cost their path up to the nearest switch above that sums, so the table of a
 subtree has one entry for every distance to that switch and every number of switches. As published,
 a switch that sums makes one message of any number.

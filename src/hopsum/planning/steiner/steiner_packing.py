@@ -1,7 +1,7 @@
 """Fractional Steiner packing of aggregation trees, by column generation.
 
-A master programme shares the capacities among the trees found so far; its prices become lengths,
-and a shortest tree under them either enters the programme or proves optimality. The proof is the
+A master program shares the capacities among the trees found so far; its prices become lengths,
+and a shortest tree under them either enters the program or proves optimality. The proof is the
 dual one: if no tree is shorter than L, and a tree of rate 1 uses its length of the capacities
 weighted by length, all rates together are at most sum(length * capacity) / L. It is exact: lengths
 are integers and, up to MAX_TERMINALS terminals, the shortest tree is exact as well
@@ -49,7 +49,7 @@ SOLVE_EVERY = 8
 _ROUNDING = 1e-12
 """Seconds by which two sums of the same latencies may differ."""
 BETTER = 1e-7
-"""A tree enters the programme if its length is below 1 by at least this."""
+"""A tree enters the program if its length is below 1 by at least this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class Pricing:
 
 @dataclass
 class _Pool:
-    """The trees found so far and the programme that shares the capacities among them."""
+    """The trees found so far and the program that shares the capacities among them."""
 
     problem: PackingProblem
     trees: list[RatedTree] = field(default_factory=list)

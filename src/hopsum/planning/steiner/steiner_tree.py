@@ -1,6 +1,6 @@
 """Exact minimum trees that join terminals to a root: Dreyfus and Wagner (Networks 1, 1971).
 
-The dynamic programme runs over sets of terminals, one level of the tree's height after the other,
+The dynamic program runs over sets of terminals, one level of the tree's height after the other,
 so that the height can be limited; it stops when more height gives no shorter tree. Lengths are
 integers and all comparisons exact. Time O(3^k n + 2^k m) for each level of height, k terminals, n
 nodes, m arcs; space O(2^k n) for each level.

@@ -15,12 +15,12 @@ from hopsum.planning.steiner.packing_problem import PackingProblem
 Loads = Mapping[int, int]
 """Flows of a tree on each edge, by edge number."""
 SIMPLE = 720_720
-"""Rates of a programme are taken for the nearest fraction with this denominator, if all are so
+"""Rates of a program are taken for the nearest fraction with this denominator, if all are so
 near: what 1 to 16 trees, or flows, share equally."""
 FINER = 10_000
 NEAR = 1e-9
 DUST = 1e-7
-"""A programme's rates below this fraction of the largest capacity count as 0."""
+"""A program's rates below this fraction of the largest capacity count as 0."""
 
 
 def edge_loads(problem: PackingProblem, tree: RatedTree) -> dict[int, int]:
@@ -44,7 +44,7 @@ def choose_rates(
     """
     unit = max(problem.graph.capacity.values())
     least = float(options.min_rate / unit)
-    programme = LinearProgram(
+    program = LinearProgram(
         maximise=True, time_limit=seconds, gap=options.gap / 2, seed=options.seed
     )
     by_edge: dict[int, dict[int, float]] = {}
@@ -53,11 +53,11 @@ def choose_rates(
     for tree in trees:
         loads = edge_loads(problem, tree)
         most = min(float(_capacity(problem, edge) / unit) / n for edge, n in loads.items())
-        rate = programme.add_variable(1.0, upper=most)
-        use = programme.add_variable(0.0, upper=1.0, integer=True)
-        programme.add_constraint({rate: 1.0, use: -most}, upper=0.0)
+        rate = program.add_variable(1.0, upper=most)
+        use = program.add_variable(0.0, upper=1.0, integer=True)
+        program.add_constraint({rate: 1.0, use: -most}, upper=0.0)
         if least:
-            programme.add_constraint({rate: 1.0, use: -least}, lower=0.0)
+            program.add_constraint({rate: 1.0, use: -least}, lower=0.0)
         for edge, n in loads.items():
             by_edge.setdefault(edge, {})[rate] = float(n)
         for node in summing(problem, tree):
@@ -65,13 +65,13 @@ def choose_rates(
         rates.append(rate)
         uses.append(use)
     for edge, terms in by_edge.items():
-        programme.add_constraint(terms, upper=float(_capacity(problem, edge) / unit))
+        program.add_constraint(terms, upper=float(_capacity(problem, edge) / unit))
     for node, terms in by_node.items():
         if node in problem.limits and problem.limits[node] < len(terms):
-            programme.add_constraint(terms, upper=float(problem.limits[node]))
+            program.add_constraint(terms, upper=float(problem.limits[node]))
     if options.max_trees is not None:
-        programme.add_constraint(dict.fromkeys(uses, 1.0), upper=float(options.max_trees))
-    solution = programme.solve()
+        program.add_constraint(dict.fromkeys(uses, 1.0), upper=float(options.max_trees))
+    solution = program.solve()
     if solution.values is None:
         return [0.0] * len(trees), solution.status is not Status.TIME_LIMIT
     found = [
@@ -95,7 +95,7 @@ def meets_limits(
     rates: Sequence[float],
     options: ForestOptions,
 ) -> bool:
-    """Return whether a programme's rates already meet K, r and the limits of nodes."""
+    """Return whether a program's rates already meet K, r and the limits of nodes."""
     used = [i for i, rate in enumerate(rates) if rate > DUST]
     least = float(options.min_rate / max(problem.graph.capacity.values()))
     at = Counter(node for i in used for node in summing(problem, trees[i]))

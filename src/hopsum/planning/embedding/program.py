@@ -1,4 +1,4 @@
-"""The integer linear programme of [002][], by column generation.
+"""The integer linear program of [002][], by column generation.
 
     minimise    t + gain * (number of topologies)
     subject to  sum over jobs j, topologies k of  tr(k, i) x(j, k) <= t B(i)   for each link, node i
@@ -10,7 +10,7 @@
 First without integers: under the duals of the rows, each job's cheapest topology that is not yet a
 candidate becomes one, until there is none. The result is a bound for all topologies, not only for
 the candidates. Then with integers, over the candidates that the bound does not rule out. The
-integer optimum may use topologies that the relaxed programme does not need: so before this step all
+integer optimum may use topologies that the relaxed program does not need: so before this step all
 topologies become candidates where they are few, else some that are cheap under similar prices.
 """
 
@@ -33,7 +33,7 @@ TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class Relaxation:
-    """Solution of the programme without integers.
+    """Solution of the program without integers.
 
     `weights` (columns,): of the jobs' data. `excess` (columns,): seconds by which a column's cost
     under `prices` (rows,) exceeds its value.
@@ -107,28 +107,28 @@ class _LinearSolution:
 
 
 def _solve_relaxation(columns: Columns, scale: float) -> _LinearSolution:
-    """Return the solution of the programme over these columns alone."""
-    programme = LinearProgram(maximise=False)
+    """Return the solution of the program over these columns alone."""
+    program = LinearProgram(maximise=False)
     units = columns.options.units
-    busiest = programme.add_variable(1.0)
-    of_column = [programme.add_variable() for _ in range(len(columns))]
+    busiest = program.add_variable(1.0)
+    of_column = [program.add_variable() for _ in range(len(columns))]
     whole = columns.times * (units / scale)
     rows = np.flatnonzero(whole.any(axis=0))
     for row in rows:
         terms = {of_column[c]: float(whole[c, row]) for c in np.flatnonzero(whole[:, row])}
-        programme.add_constraint({**terms, busiest: -1.0}, upper=0.0)
+        program.add_constraint({**terms, busiest: -1.0}, upper=0.0)
     for number, group in enumerate(columns.groups):
         terms = {of_column[c]: 1.0 for c in np.flatnonzero(columns.group == number)}
         share = group.units / units
-        programme.add_constraint(terms, lower=share, upper=share)
+        program.add_constraint(terms, lower=share, upper=share)
     limited = np.flatnonzero(columns.slots.any(axis=0))
     for switch in limited:
         terms = {
             of_column[c]: float(columns.slots[c, switch])
             for c in np.flatnonzero(columns.slots[:, switch])
         }
-        programme.add_constraint(terms, upper=float(columns.free_slots[switch]))
-    solution = programme.solve()
+        program.add_constraint(terms, upper=float(columns.free_slots[switch]))
+    solution = program.solve()
     prices = np.zeros(columns.times.shape[1])
     slot_prices = np.zeros(len(columns.switches))
     worth = np.zeros(len(columns.groups))
@@ -156,7 +156,7 @@ def solve_integers(
         most = columns.objective(known, scale)
         excess = relaxed.bound + relaxed.excess / units
         keep = np.flatnonzero((excess <= most * (1 + TOLERANCE)) | (known > 0))
-    programme = LinearProgram(
+    program = LinearProgram(
         maximise=False,
         time_limit=time_limit,
         gap=options.gap / (1 + options.gap),
@@ -164,38 +164,38 @@ def solve_integers(
         nodes=options.nodes,
     )
     gain = options.least_gain
-    busiest = programme.add_variable(1.0, lower=max(0.0, relaxed.bound / scale - TOLERANCE))
+    busiest = program.add_variable(1.0, lower=max(0.0, relaxed.bound / scale - TOLERANCE))
     weight = {
-        int(c): programme.add_variable(upper=columns.groups[columns.group[c]].units, integer=True)
+        int(c): program.add_variable(upper=columns.groups[columns.group[c]].units, integer=True)
         for c in keep
     }
     times = columns.times / scale
     for row in np.flatnonzero(times[keep].any(axis=0)):
         terms = {weight[c]: float(times[c, row]) for c in weight if times[c, row]}
-        programme.add_constraint({**terms, busiest: -1.0}, upper=0.0)
+        program.add_constraint({**terms, busiest: -1.0}, upper=0.0)
     for number, group in enumerate(columns.groups):
         terms = {weight[c]: 1.0 for c in weight if columns.group[c] == number}
-        programme.add_constraint(terms, lower=group.units, upper=group.units)
+        program.add_constraint(terms, lower=group.units, upper=group.units)
     used: dict[int, int] = {}
     for c in weight:
         if gain or options.max_topologies is not None or columns.slots[c].any():
-            used[c] = programme.add_variable(gain, upper=1.0, integer=True)
+            used[c] = program.add_variable(gain, upper=1.0, integer=True)
             most_units = float(columns.groups[columns.group[c]].units)
-            programme.add_constraint({weight[c]: 1.0, used[c]: -most_units}, upper=0.0)
+            program.add_constraint({weight[c]: 1.0, used[c]: -most_units}, upper=0.0)
     for switch in np.flatnonzero(columns.slots.any(axis=0)):
         held = {used[c]: float(columns.slots[c, switch]) for c in used if columns.slots[c, switch]}
         if held:
-            programme.add_constraint(held, upper=float(columns.free_slots[switch]))
+            program.add_constraint(held, upper=float(columns.free_slots[switch]))
     if options.max_topologies is not None:
         for job in range(len(columns.jobs)):
             mine = {used[c]: 1.0 for c in used if columns.job[c] == job}
-            programme.add_constraint(mine, upper=float(options.max_topologies))
+            program.add_constraint(mine, upper=float(options.max_topologies))
     if known is not None:
         start = {weight[c]: float(known[c]) for c in weight}
         start |= {used[c]: float(known[c] > 0) for c in used}
         start[busiest] = float(columns.loads(known).max(initial=0.0)) / scale
-        programme.suggest(start)
-    solution = programme.solve()
+        program.suggest(start)
+    solution = program.solve()
     # The first topology of each group costs nothing.
     bound = (solution.bound - gain * len(columns.groups)) * scale
     if not np.isfinite(bound) or abs(bound) == INFINITY:

@@ -1,6 +1,6 @@
-"""Linear programmes over cuts: the least load of the links such that no cut is starved.
+"""Linear programs over cuts: the least load of the links such that no cut is starved.
 
-The programme of `cut_proof`, with only the cuts that matter: solved with those found so far, then
+The program of `cut_proof`, with only the cuts that matter: solved with those found so far, then
 separated for cuts with less than 1 into them (minimum cuts under y), until there are none. Its
 duals are the weights. Stopping at any time gives a bound; the last solution proves the optimum, up
 to rounding.
@@ -88,7 +88,7 @@ def heaviest_cuts(problem: CutProblem) -> CutWeights:
     narrowest = CutWeights(sides, ones, {}, problem.roots, problem.ways)
     if not cut.bound:
         return narrowest
-    return _CutProgramme(problem, narrowest, cut.bound).solve()
+    return _CutProgram(problem, narrowest, cut.bound).solve()
 
 
 def _hubs(graph: PlanningGraph, terminals: tuple[str, ...]) -> dict[int, list[int]]:
@@ -100,7 +100,7 @@ def _hubs(graph: PlanningGraph, terminals: tuple[str, ...]) -> dict[int, list[in
     return behind
 
 
-class _CutProgramme:
+class _CutProgram:
     def __init__(self, problem: CutProblem, narrowest: CutWeights, width: Fraction) -> None:
         self._deadline = time.monotonic() + problem.time_limit
         self._problem = problem
@@ -110,7 +110,7 @@ class _CutProgramme:
         self._terminals = [graph.index[name] for name in problem.terminals]
         self._hubs = _hubs(graph, problem.terminals)
         self._leaves = frozenset(leaf for leaves in self._hubs.values() for leaf in leaves)
-        self._programme = LinearProgram(maximise=False, time_limit=problem.time_limit)
+        self._program = LinearProgram(maximise=False, time_limit=problem.time_limit)
         self._arcs: dict[tuple[int, int], int] = {}
         self._into: list[list[tuple[int, int]]] = [[] for _ in graph.nodes]
         self._roots: dict[int, int] = {}
@@ -121,7 +121,7 @@ class _CutProgramme:
         self._add_balance()
         self._add_cuts(self._likely())
         self._inside = self._full_links(width)
-        self._costs = np.zeros(self._programme.columns)
+        self._costs = np.zeros(self._program.columns)
         if self._problem.by_capacity:
             self._costs[self._busiest] = 1.0
         else:
@@ -147,21 +147,21 @@ class _CutProgramme:
 
     def _set_cost(self, column: int, cost: float) -> None:
         self._costs[column] = cost
-        self._programme.set_cost(column, cost)
+        self._program.set_cost(column, cost)
 
     def _generate(self) -> None:
         """Solve and add starved cuts until there are none, the time is up or the solver fails."""
         while time.monotonic() <= self._deadline or self._duals is None:
             try:
-                solution = self._programme.solve()
+                solution = self._program.solve()
             except SolverError:
-                # HiGHS sometimes fails on degenerate programmes: any weights prove a bound.
+                # HiGHS sometimes fails on degenerate programs: any weights prove a bound.
                 if self._duals is None:
                     raise
                 break
             if solution.status not in (Status.OPTIMAL, Status.TIME_LIMIT):
                 raise SolverError(
-                    f"bounds of {self._graph.name}: the programme of {len(self._cuts)} cuts ended "
+                    f"bounds of {self._graph.name}: the program of {len(self._cuts)} cuts ended "
                     f"with {solution.status}: expected optimal"
                 )
             if solution.status is Status.TIME_LIMIT:
@@ -195,7 +195,7 @@ class _CutProgramme:
 
     def _full_links(self, width: Fraction) -> _Point:
         """Return all links fully loaded in both directions: no cut is narrower than `width`."""
-        values = np.zeros(self._programme.columns)
+        values = np.zeros(self._program.columns)
         nodes = self._graph.nodes
         for (u, v), column in self._arcs.items():
             values[column] = self._graph.capacity[self._graph.edge(nodes[u], nodes[v])] / width
@@ -213,13 +213,13 @@ class _CutProgramme:
         for u, v in self._graph.capacity:
             for a, b in ((u, v), (v, u)):
                 arc = (self._index[a], self._index[b])
-                self._arcs[arc] = self._programme.add_variable(
+                self._arcs[arc] = self._program.add_variable(
                     0.0 if self._problem.by_capacity else 1.0
                 )
                 self._into[arc[1]].append((arc[0], self._arcs[arc]))
         if not self._problem.by_capacity:
             return
-        self._busiest = self._programme.add_variable(1.0)
+        self._busiest = self._program.add_variable(1.0)
         largest = max(self._graph.capacity.values())
         for (u, v), capacity in self._graph.capacity.items():
             there = self._arcs[self._index[u], self._index[v]]
@@ -227,13 +227,13 @@ class _CutProgramme:
             joint = self._problem.ways is CutDirections.BOTH
             for columns in ((there, back),) if joint else ((there,), (back,)):
                 terms = dict.fromkeys(columns, 1.0) | {self._busiest: -float(capacity / largest)}
-                self._programme.add_constraint(terms, upper=0.0)
+                self._program.add_constraint(terms, upper=0.0)
 
     def _add_roots(self) -> None:
         """Add a variable for the share of each root; they add up to 1."""
         for name in self._problem.roots:
-            self._roots[self._index[name]] = self._programme.add_variable()
-        self._programme.add_constraint(dict.fromkeys(self._roots.values(), 1.0), upper=1.0)
+            self._roots[self._index[name]] = self._program.add_variable()
+        self._program.add_constraint(dict.fromkeys(self._roots.values(), 1.0), upper=1.0)
 
     def _add_balance(self) -> None:
         for name in sorted(self._problem.forwarding, key=self._index.__getitem__):
@@ -242,7 +242,7 @@ class _CutProgramme:
             for peer, column in self._into[node]:
                 terms[column] = 1.0
                 terms[self._arcs[node, peer]] = -1.0
-            self._balance[name] = self._programme.add_constraint(terms, lower=0.0, upper=0.0)
+            self._balance[name] = self._program.add_constraint(terms, lower=0.0, upper=0.0)
 
     def _add_cut(self, inside: frozenset[int]) -> None:
         if inside in self._cuts:
@@ -254,7 +254,7 @@ class _CutProgramme:
             if peer not in inside
         }
         terms |= {self._roots[node]: 1.0 for node in inside & self._roots.keys()}
-        self._cuts[inside] = self._programme.add_constraint(terms, lower=1.0)
+        self._cuts[inside] = self._program.add_constraint(terms, lower=1.0)
 
     def _likely(self) -> Iterator[frozenset[int]]:
         """Yield cuts around the bottleneck, around each terminal and around all terminals at a hub.
