@@ -217,10 +217,14 @@ def _of_processes(rng: random.Random, job: JobEntry) -> JobEntry:
         RankFault(rng.randrange(number), rng.randrange(calls), rng.choice([*RankFaultKind]))
         for _ in range(rng.choice([0, 0, 1, 3]))
     ]
+    servers = () if job.rooted and rng.random() < 0.5 else job.servers
+    if not job.rooted and len(job.workers) > 1 and job.planner == DEFAULT_PLANNER:
+        # One root, whose host takes calls, too.
+        servers = job.workers[:1] if rng.random() < 0.2 else servers
     return replace(
         job,
         kind=PROCESS,
-        servers=() if job.rooted and rng.random() < 0.5 else job.servers,
+        servers=servers,
         ranks=tuple(ranks),
         elements=rng.choice(longest),
         rounds=calls,
