@@ -18,8 +18,12 @@ TESTED_ELSEWHERE = dict.fromkeys(
         "two_trainings",
     ),
     "tests/mininet_topos/test_torch_examples.py",
-) | {"kubernetes": "tests/tools/test_manifests.py", "slurm": "tests/machines/test_slurm.py"}
-"""Those that need torch or a scheduler, by their test."""
+) | {
+    "containers": "tests/machines/test_compose.py",
+    "kubernetes": "tests/tools/test_manifests.py",
+    "slurm": "tests/machines/test_slurm.py",
+}
+"""Those that need torch, a scheduler or containers, by their test."""
 ALONE = sorted(
     path.parent for path in EXAMPLES.glob("*/README.md") if path.parent.name != "notebooks"
 )
