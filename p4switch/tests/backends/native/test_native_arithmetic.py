@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p4switch.backends.native.engine import NativeEngine
-from p4switch.frontend.program import compile_program
-from p4switch.frontend.syntax.parser import parse_text
+from tests.support.program_parts import Part, program_of_parts
 from tests.support.search import examples
 
 WIDTHS = (1, 8, 9, 31, 32, 33, 63, 64, 65, 128, 257, 2047, 2048)
@@ -27,71 +26,20 @@ KINDS = [
     for signed in (False, True)
 ]
 
-TEMPLATE = """
-#include <core.p4>
-#include <v1model.p4>
-header number_t {{ bit<8> number; }}
-{headers}
-struct headers_t {{ number_t n; {members} }}
-struct metadata_t {{ }}
-parser P(packet_in p, out headers_t h, inout metadata_t m, inout standard_metadata_t s) {{
-    state start {{
-        p.extract(h.n);
-        transition select(h.n.number) {{ {choices} }}
-    }}
-    {states}
-}}
-control N(inout headers_t h, inout metadata_t m) {{ apply {{ }} }}
-control I(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {{
-    {actions}
-    apply {{
-        s.egress_spec = 1;
-        {calls}
-    }}
-}}
-control E(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {{ apply {{ }} }}
-control D(packet_out p, in headers_t h) {{ apply {{ {emits} }} }}
-V1Switch(P(), N(), I(), E(), N(), D()) main;
-"""
 
-
-@dataclass(frozen=True)
-class Part:
-    """Part of a program: the operands' type, and statements with h.x.a, h.x.b, h.x.s, and h.r."""
-
-    kind: str
-    padding: int
-    fields: str
-    statements: str
+def computing(kind: str, padding: int, fields: str, statements: str) -> Part:
+    """Return a part whose statements use operands h.x.a, h.x.b, h.x.s, and results in h.r."""
+    return Part(
+        fields=f"{kind} a; {kind} b; bit<16> s; bit<{padding}> p;",
+        declarations=f"action compute#() {{ h.r.setValid(); {statements} }}",
+        statements="s.egress_spec = 1; compute#();",
+        sent=fields,
+    )
 
 
 def engine_of(parts: Sequence[Part]) -> NativeEngine:
-    """Return an engine whose frames begin with the number of the part that computes results.
-
-    One program, since the C compiler takes longer for what all programs have in common.
-    """
-    numbered = list(enumerate(parts))
-    text = TEMPLATE.format(
-        headers="\n".join(
-            f"header x{n}_t {{ {part.kind} a; {part.kind} b; bit<16> s; bit<{part.padding}> p; }}\n"
-            f"header r{n}_t {{ {part.fields} }}"
-            for n, part in numbered
-        ),
-        members=" ".join(f"x{n}_t x{n}; r{n}_t r{n};" for n, _ in numbered),
-        choices=" ".join(f"{n}: part{n};" for n, _ in numbered),
-        states="\n    ".join(
-            f"state part{n} {{ p.extract(h.x{n}); transition accept; }}" for n, _ in numbered
-        ),
-        actions="\n    ".join(
-            f"action compute{n}() {{ h.r.setValid(); {part.statements} }}".replace(
-                "h.x.", f"h.x{n}."
-            ).replace("h.r.", f"h.r{n}.")
-            for n, part in numbered
-        ),
-        calls=" ".join(f"if (h.x{n}.isValid()) {{ compute{n}(); }}" for n, _ in numbered),
-        emits=" ".join(f"p.emit(h.r{n});" for n, _ in numbered),
-    )
-    return NativeEngine(compile_program(parse_text(text, "program.p4")))
+    """Return an engine whose frames begin with the number of the part that computes results."""
+    return NativeEngine(program_of_parts(parts))
 
 
 def results(engine: NativeEngine, part: int, operands: bytes) -> bytes:
@@ -221,7 +169,7 @@ def part_of(width: int, signed: bool) -> Part:
             fields.append(f"bit<{width}> w{number}; bit<{pad(width)}> q{number};")
             statements.append(f"h.r.w{number} = h.x.a;")
             statements.append(f"h.r.w{number}[{high}:{low}] = h.x.b[{high - low}:0];")
-    return Part(
+    return computing(
         kind=f"{kind}<{width}>",
         padding=-(2 * width + 16) % 8 or 8,
         fields=" ".join(f.replace("bit<0>", "bit<8>") for f in fields),
@@ -299,7 +247,7 @@ OVERWRITES = (8, 64, 72, 128, 200)
 @cache
 def engine_of_single_expressions() -> NativeEngine:
     overwrites = [
-        Part(
+        computing(
             "bit<256>",
             8,
             "bit<256> r;",
@@ -315,7 +263,7 @@ def engine_of_single_expressions() -> NativeEngine:
         const bit<2048> rest = ~sign;
         h.r.r = ((h.x.a & rest) + (h.x.b & rest)) ^ ((h.x.a ^ h.x.b) & sign);
     """
-    return engine_of([*overwrites, Part("bit<2048>", 8, "bit<2048> r;", lanes)])
+    return engine_of([*overwrites, computing("bit<2048>", 8, "bit<2048> r;", lanes)])
 
 
 @pytest.mark.parametrize("low", OVERWRITES)

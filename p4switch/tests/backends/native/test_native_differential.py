@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from p4switch.backends.native.engine import NativeEngine
 from p4switch.backends.reference.interpreter import Interpreter
-from p4switch.frontend.program import compile_file, compile_program
-from p4switch.frontend.syntax.parser import parse_text
+from p4switch.frontend.program import compile_file
 from p4switch.ir import ActionChoice, Program, Table
 from p4switch.targets.v1model.engine import (
     CloneSession,
@@ -28,6 +27,7 @@ from p4switch.targets.v1model.engine import (
 )
 from p4switch.targets.v1model.matches import match_keys, needs_priority, scalar_width
 from tests.support.paths import PROGRAMS
+from tests.support.program_parts import Part, program_of_parts
 from tests.support.search import examples
 
 NAMES = sorted(p.stem for p in PROGRAMS.glob("*.p4") if ") main;" in p.read_text("utf-8"))
@@ -159,38 +159,13 @@ def test_programs_behave_alike(pair: tuple[str, Engine, Engine]) -> None:
     assert state_of(native) == state_of(reference)
 
 
-TABLE_TEXT = """
-#include <core.p4>
-#include <v1model.p4>
-header number_t {{ bit<8> number; }}
-{headers}
-struct headers_t {{ number_t n; {members} }}
-struct metadata_t {{ }}
-parser P(packet_in p, out headers_t h, inout metadata_t m, inout standard_metadata_t s) {{
-    state start {{
-        p.extract(h.n);
-        transition select(h.n.number) {{ {choices} }}
-    }}
-    {states}
-}}
-control N(inout headers_t h, inout metadata_t m) {{ apply {{ }} }}
-control I(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {{
-    action to(bit<9> port) {{ s.egress_spec = port; }}
-    {tables}
-    apply {{ {applies} }}
-}}
-control E(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {{ apply {{ }} }}
-control D(packet_out p, in headers_t h) {{ apply {{ p.emit(h); }} }}
-V1Switch(P(), N(), I(), E(), N(), D()) main;
-"""
-
 TABLE = """
-    direct_counter(CounterType.packets) hits{n};
-    table t{n} {{
+    direct_counter(CounterType.packets) hits#;
+    table t# {{
         key = {{ {uses} }}
         actions = {{ to; }}
         default_action = to(510);
-        counters = hits{n};
+        counters = hits#;
         size = 64;
     }}
 """
@@ -215,29 +190,16 @@ TABLES = (
 
 @cache
 def tables_program() -> Program:
-    """Return a program with all TABLES, of which a frame's first byte chooses one.
-
-    The C compiler takes longer for what all programs have in common.
-    """
-    headers, tables = [], []
-    for number, keys in enumerate(TABLES):
+    """Return a program with all TABLES, of which a frame's first byte chooses one."""
+    parts = []
+    for keys in TABLES:
         padding = -sum(width for _, width in keys) % 8 or 8
         fields = " ".join(f"bit<{width}> k{i};" for i, (_, width) in enumerate(keys))
-        headers.append(f"header h{number}_t {{ {fields} bit<{padding}> padding; }}")
-        uses = " ".join(f"h.h{number}.k{i} : {kind};" for i, (kind, _) in enumerate(keys))
-        tables.append(TABLE.format(n=number, uses=uses))
-    numbers = range(len(TABLES))
-    text = TABLE_TEXT.format(
-        headers="\n".join(headers),
-        members=" ".join(f"h{n}_t h{n};" for n in numbers),
-        choices=" ".join(f"{n}: part{n};" for n in numbers),
-        states="\n    ".join(
-            f"state part{n} {{ p.extract(h.h{n}); transition accept; }}" for n in numbers
-        ),
-        tables="".join(tables),
-        applies=" ".join(f"if (h.h{n}.isValid()) {{ t{n}.apply(); }}" for n in numbers),
-    )
-    return compile_program(parse_text(text, "program.p4"))
+        uses = " ".join(f"h.x.k{i} : {kind};" for i, (kind, _) in enumerate(keys))
+        parts.append(
+            Part(f"{fields} bit<{padding}> padding;", TABLE.format(uses=uses), "t#.apply();")
+        )
+    return program_of_parts(parts)
 
 
 def packed(keys: tuple[tuple[str, int], ...], values: list[int]) -> bytes:
