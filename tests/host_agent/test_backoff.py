@@ -14,7 +14,7 @@ from hopsum.protocol.liveness import (
 
 
 def attempts(seconds: float, each: float = 0.0, name: str = "h1") -> list[float]:
-    """Return when attempts start, of which each takes so long and fails."""
+    """Return the start times of failing attempts, each of which lasts `each` seconds."""
     backoff, now, starts = Backoff(name, 0.0), 0.0, []
     while now < seconds:
         starts.append(now)

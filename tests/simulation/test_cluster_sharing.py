@@ -97,7 +97,7 @@ def test_a_queued_job_starts_when_a_cancelled_one_has_gone(tmp_path: Path) -> No
 def test_queued_jobs_are_withdrawn_when_their_submitters_are_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One of somebody who asks for it now and then, and one of a process that has gone."""
+    """One job whose submitter stops polling, and one whose submitting process has exited."""
 
     async def test(cluster: VirtualCluster) -> None:
         await cluster.until(lambda: attached(cluster), "the agents")

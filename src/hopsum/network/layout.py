@@ -21,7 +21,7 @@ LETTER = 7.2
 LEAST_LETTERS = 3
 """A name with fewer letters is not shortened but left out."""
 MOST_LETTERS = 12
-"""Nodes grow with their names, where there is room, up to so many letters."""
+"""Maximum number of letters for which a node is widened, where there is room."""
 
 Point = tuple[float, float]
 

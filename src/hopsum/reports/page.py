@@ -48,7 +48,7 @@ def page(title: str, lead: str, sections: Sequence[tuple[str, str]]) -> str:
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Return an HTML table; cells that start with `<` are HTML already.
 
-    On a narrow screen each row is a list, in which the cells have their heads beside them.
+    On a narrow screen each row becomes a list of cells, each labelled with its column's name.
     """
 
     def cell(value: object, name: str) -> str:
