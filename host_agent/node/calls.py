@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hopsum.host_agent import process_calls
-from hopsum.host_agent.io.process_socket import Request
+from hopsum.host_agent.io.process_connection import Request
 from hopsum.host_agent.node.reductions import COMBINED_BY, encoding
 from hopsum.host_agent.process_calls import (
     ALL,

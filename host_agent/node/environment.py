@@ -17,7 +17,7 @@ from hopsum.coordination.events import Event as CoordinationEvent
 from hopsum.coordination.operators import Operator
 from hopsum.coordination.reduction import ExternalAnd
 from hopsum.coordination.tree import CoordinationTree
-from hopsum.host_agent.io.process_socket import Request
+from hopsum.host_agent.io.process_connection import Request
 from hopsum.host_agent.io.tcp_collective import PROGRESS_SECONDS
 from hopsum.host_agent.node.bandwidth import InterfaceCounters
 from hopsum.host_agent.node.operation_pool import TaskResult

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hopsum.host_agent.io.process_socket import Request
+from hopsum.host_agent.io.process_connection import Request
 from hopsum.host_agent.node.reductions import COMBINED_BY, encode
 from hopsum.host_agent.segment import Tensor
 from hopsum.protocol.wire import Reduction

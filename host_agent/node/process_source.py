@@ -61,7 +61,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hopsum.collectives.plan import WINDOW_BMV2, JobPlan
-from hopsum.host_agent.io.process_socket import ProcessGone, Request
+from hopsum.host_agent.io.attendance import ProcessGone
+from hopsum.host_agent.io.process_connection import Request
 from hopsum.host_agent.node.calls import (
     BARRIER,
     COPY,

@@ -10,11 +10,12 @@ from typing import Any
 from hopsum.coordination.reduction import ExternalAnd
 from hopsum.coordination.tree import CoordinationTree
 from hopsum.host_agent.interfaces import options_for
+from hopsum.host_agent.io.attendance import Attendance
 from hopsum.host_agent.io.controller_client import AgentStream
 from hopsum.host_agent.io.coordination import Coordinator
 from hopsum.host_agent.io.loop import Loop
 from hopsum.host_agent.io.port import FramePort, LinksPort
-from hopsum.host_agent.io.process_socket import Attendance, ProcessSocket
+from hopsum.host_agent.io.process_socket import ProcessSocket
 from hopsum.host_agent.io.tcp_collective import BASE_PORT
 from hopsum.host_agent.io.tcp_transport import TcpTransport
 from hopsum.host_agent.io.wakeup import Wakeup

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hopsum.host_agent.io.process_socket import Request
+from hopsum.host_agent.io.process_connection import Request
 from hopsum.host_agent.segment import Tensor
 from hopsum.protocol.wire import Reduction
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hopsum.host_agent.io.process_socket import ProcessGone
+from hopsum.host_agent.io.attendance import ProcessGone
 from hopsum.host_agent.node.expected_calls import MOST_AHEAD
 from hopsum.host_agent.node.guesses import SURE
 from hopsum.host_agent.numbers import NumbersError

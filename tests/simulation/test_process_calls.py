@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hopsum.collectives.plan import DataType, JobPlan
-from hopsum.host_agent.io.process_socket import Request
+from hopsum.host_agent.io.process_connection import Request
 from hopsum.host_agent.node import guesses
 from hopsum.host_agent.node.calls import COPY, CallSpec
 from hopsum.host_agent.node.process_source import OTHER, ProcessSource

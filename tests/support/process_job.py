@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hopsum.collectives.plan import JobPlan, TreePlan
-from hopsum.host_agent.io.process_socket import Request
+from hopsum.host_agent.io.process_connection import Request
 from hopsum.host_agent.node.environment import NamedTensor
 from hopsum.host_agent.node.process_source import MOST, ProcessSource
 from hopsum.host_agent.node.roots import roots_of

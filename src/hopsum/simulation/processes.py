@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hopsum.host_agent.io.process_socket import MESSAGE_BYTES, ProcessSocket
+from hopsum.host_agent.io.process_connection import MESSAGE_BYTES
+from hopsum.host_agent.io.process_socket import ProcessSocket
 from hopsum.host_agent.numbers import exponent_codes
 from hopsum.host_agent.process_calls import BARRIER, CALL, DONE, SUM, CallPacket
 

@@ -22,13 +22,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hopsum.host_agent.io import process_socket
-from hopsum.host_agent.io.process_socket import (
-    ProcessGone,
-    ProcessSocket,
-    Request,
-    SocketInUse,
-)
+from hopsum.host_agent.io import process_connection, process_socket
+from hopsum.host_agent.io.attendance import ProcessGone
+from hopsum.host_agent.io.process_connection import MOST_REQUESTS, Request
+from hopsum.host_agent.io.process_socket import ProcessSocket, SocketInUse
 from hopsum.host_agent.io.socket_peers import peer_of
 from hopsum.host_agent.node.real import RealEnvironment
 from hopsum.host_agent.process_calls import (
@@ -417,7 +414,7 @@ def test_a_process_that_never_reads_is_ended(host: Host) -> None:
     process = Process(host)
     process.say({"kind": "attend", "job": JOB, "rank": 0})
     attendance = host.socket.attendance(JOB)
-    for call in range(2 * process_socket.MOST_REQUESTS):
+    for call in range(2 * MOST_REQUESTS):
         attendance.done(0, call)
     host.turn()
     with pytest.raises(ProcessGone):
@@ -520,11 +517,21 @@ def test_an_agent_without_descriptors_goes_on(
 
 
 def test_pending_calls_are_bounded(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_socket, "MOST_REQUESTS", 3)
+    monkeypatch.setattr(process_connection, "MOST_REQUESTS", 3)
     process = Process(host)
     for call in range(4):
         process.say(barrier(call))
     assert "3 calls are pending" in process.hear()["why"]
+
+
+def test_a_reason_comes_before_the_end_whatever_was_sent_besides(host: Host) -> None:
+    """A socket that is closed with messages unread ends the other at once, with a reset."""
+    process = Process(host)
+    for message in (b"[]", CALL.pack(*barrier(0)), CALL.pack(*barrier(1))):
+        process.socket.send(message)
+    host.turn()
+    assert "no object" in process.hear()["why"]
+    assert process.socket.recv(1) == b""
 
 
 def test_jobs_are_handed_in_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -614,7 +621,7 @@ def as_user(host: Host, user: int) -> Process:
         return peer_of(connected)[0], user
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(process_socket, "peer_of", peer)
+        patched.setattr(process_connection, "peer_of", peer)
         return Process(host)
 
 
@@ -630,6 +637,7 @@ def test_descriptors_come_with_memory_only(host: Host, message: Any) -> None:
         process.say(message, *[null.fileno()] * 4)
     assert "4 descriptors: expected none, or one with memory" in process.hear()["why"]
     # Its end of the connection is closed, what watched for its own, and none of theirs is left.
+    host.turn()
     assert open_descriptors() == before - 2
 
 
@@ -681,7 +689,7 @@ def test_a_full_socket_does_not_hold_up_the_agent(host: Host) -> None:
     """What does not fit waits, and all of it arrives, with what ends the job behind it."""
     [process] = attending(host, 0)
     attendance = host.socket.attendance(JOB)
-    most = process_socket.MOST_REQUESTS // 2
+    most = MOST_REQUESTS // 2
     for call in range(most):
         attendance.done(0, call)
     attendance.close("the end")

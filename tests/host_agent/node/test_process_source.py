@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopsum.host_agent.io.process_socket import ProcessGone
+from hopsum.host_agent.io.attendance import ProcessGone
 from hopsum.host_agent.node import guesses
 from hopsum.host_agent.node.calls import COPY, SUM_FLOAT, CallSpec
 from hopsum.host_agent.node.guesses import CONFIRMED, CONFIRMED_BYTES, GUESSED_BYTES, SURE

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hopsum.cli.soak_command import make_data_plane
-from hopsum.host_agent.io.process_socket import Attendance
+from hopsum.host_agent.io.attendance import Attendance
 from hopsum.host_agent.node.process_source import ProcessSource
 from hopsum.host_agent.process_calls import ALL, SUM
 from hopsum.host_agent.sure_calls import SureCalls
