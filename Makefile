@@ -130,14 +130,18 @@ test-slow: setup  ## the long ones: whole systems
 search: setup  ## random searches with all their examples, of which `make test` tries a few
 	@$(RUN_TESTS) --processes 2 -m '(slow or hypothesis) and not network and not long' --all-examples
 
-SANITIZED = tests/host_agent/datapath tests/host_agent/test_worker.py tests/host_agent/test_server.py \
-	tests/host_agent/test_root_worker.py tests/host_agent/test_frame_fuzz.py tests/host_agent/test_sure_calls.py
+SANITIZE_TESTS = tests/host_agent/datapath tests/host_agent/test_worker.py tests/host_agent/test_server.py \
+	tests/host_agent/test_root_worker.py tests/host_agent/test_frame_fuzz.py tests/host_agent/test_call_fuzz.py \
+	tests/host_agent/test_sure_calls.py
 
 sanitize: setup  ## tests of the compiled data path under AddressSanitizer and UndefinedBehaviorSanitizer
-	$(BIN)/python -m tests.support.sanitizers -m pytest -q -n 2 $(SANITIZED)
+	$(BIN)/python -m tests.support.sanitizers -m pytest -q -n 2 $(SANITIZE_TESTS)
 
-fuzz: setup  ## agents against mutated frames; FRAMES of each kind of agent and job
-	$(BIN)/python -m pytest -n 2 tests/host_agent/test_frame_fuzz.py --fuzz-frames $(FRAMES)
+FUZZ = -m pytest -q -n 2 tests/host_agent/test_frame_fuzz.py tests/host_agent/test_call_fuzz.py --timeout 0 \
+	--fuzz-frames $(FRAMES)
+
+fuzz: setup  ## agents against mutated frames and calls; FRAMES of each kind, SANITIZED=1 under sanitizers
+	$(BIN)/python $(if $(SANITIZED),-m tests.support.sanitizers) $(FUZZ)
 
 soak: setup  ## the whole system under SCHEDULES random faults in virtual time, from SEED on
 	$(BIN)/hopsum soak --schedules $(SCHEDULES) --seed $(SEED) --jobs $$(nproc)

@@ -49,7 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--fuzz-frames",
         type=int,
         default=None,
-        help="frames of each test of test_frame_fuzz.py, some millions for a long run",
+        help="frames or calls of each test of test_frame_fuzz.py and test_call_fuzz.py",
     )
     parser.addoption(
         "--all-examples",
