@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -43,6 +43,10 @@ from p4switch.packet_io.sockets import open_packet_socket
 
 ROUNDS = 5
 ENTRIES = 10_000
+INSERTS = 100_000
+"""Goal: inserted within 5 s, whether in one Write or in many."""
+UPDATES = (1_000, INSERTS)
+"""In a Write."""
 MASKS = 1_000
 WINDOW = 1024
 """Fragments that wait at each port of a stopped switch, before it continues and is timed."""
@@ -76,7 +80,7 @@ control I(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {
     table routes {
         key = { KEY }
         actions = { forward; drop; }
-        size = 16384;
+        size = 131072;
         default_action = drop();
     }
     apply { routes.apply(); }
@@ -166,14 +170,17 @@ def primary(
 
 
 def writes(
-    rows: list[p4r.TableEntry], info: p4i.P4Info, kind: p4r.Update.Type.ValueType
+    rows: list[p4r.TableEntry],
+    info: p4i.P4Info,
+    kind: p4r.Update.Type.ValueType,
+    updates: int = UPDATES[0],
 ) -> list[p4r.WriteRequest]:
-    """Return requests to insert or delete the entries, with their action; 500 in each."""
+    """Return requests to insert or delete the entries, with their action; `updates` in each."""
     forward = next(a for a in info.actions if a.preamble.alias == "forward")
     requests = []
-    for start in range(0, len(rows), 500):
+    for start in range(0, len(rows), updates):
         request = p4r.WriteRequest(device_id=1, election_id=U128.encode(1))
-        for row in rows[start : start + 500]:
+        for row in rows[start : start + updates]:
             update = request.updates.add(type=kind, entity=p4r.Entity(table_entry=row))
             entry = update.entity.table_entry
             entry.table_id = info.tables[0].preamble.id
@@ -200,7 +207,7 @@ def make_program(engine: Engine, kind: str, folder: Path) -> tuple[bytes, p4i.P4
 
 
 @contextmanager
-def router(engine: Engine, kind: str, folder: Path) -> Iterator[Callable[[], float]]:
+def router(engine: Engine, kind: str, folder: Path) -> Iterator[Callable[[], tuple[float]]]:
     """Provide a switch with a full table, and a function that measures CPU seconds per packet."""
     config, info = make_program(engine, kind, folder)
     with ExitStack() as stack:
@@ -215,7 +222,7 @@ def router(engine: Engine, kind: str, folder: Path) -> Iterator[Callable[[], flo
         for end in (here, there):
             end.settimeout(1)
 
-        def measure() -> float:
+        def measure() -> tuple[float]:
             window, count, sent, got = IN_FLIGHT[engine], PACKETS[engine], 0, 0
             before = cpu_seconds(switch.pid)
             while got < count:
@@ -228,19 +235,19 @@ def router(engine: Engine, kind: str, folder: Path) -> Iterator[Callable[[], flo
                         got += 1
                 except TimeoutError:
                     sent = got  # Frames were lost; those that are measured were forwarded.
-            return (cpu_seconds(switch.pid) - before) / count
+            return ((cpu_seconds(switch.pid) - before) / count,)
 
         measure()
         yield measure
 
 
-def paired(measures: dict[str, Callable[[], float]]) -> dict[str, float]:
-    """Return the median of each measurement over interleaved rounds."""
-    found: dict[str, list[float]] = {name: [] for name in measures}
+def paired(measures: dict[str, Callable[[], tuple[float, ...]]]) -> dict[str, tuple[float, ...]]:
+    """Return the medians of each measurement's figures over interleaved rounds."""
+    found: dict[str, list[tuple[float, ...]]] = {name: [] for name in measures}
     for _ in range(ROUNDS):
         for name, measure in measures.items():
             found[name].append(measure())
-    return {name: median(values) for name, values in found.items()}
+    return {name: tuple(map(median, zip(*each, strict=True))) for name, each in found.items()}
 
 
 def tables(folder: Path) -> Rows:
@@ -259,39 +266,54 @@ def tables(folder: Path) -> Rows:
         {
             "engine": engine.value,
             "table": f"{ENTRIES if kind == 'lpm' else MASKS:,} {kind}",
-            "microseconds_per_packet": round(times[f"{engine.value} {kind}"] * 1e6, 2),
-            "packets_per_cpu_second": round(1 / times[f"{engine.value} {kind}"]),
+            "microseconds_per_packet": round(seconds * 1e6, 2),
+            "packets_per_cpu_second": round(1 / seconds),
         }
         for engine, kind in cases
+        for (seconds,) in [times[f"{engine.value} {kind}"]]
     ]
 
 
 def inserts(folder: Path) -> Rows:
-    """Measure the switch's CPU time to insert 10,000 entries over P4Runtime, and to delete them."""
+    """Measure how long the switch takes to insert 100,000 entries over P4Runtime, and to delete."""
     found: Rows = []
     for kind in KEYS:
         config, info = make_program(Engine.EMBEDDED, kind, folder)
-        rows, _ = entries(kind, ENTRIES)
-        seconds: dict[p4r.Update.Type.ValueType, list[float]] = {}
+        rows, _ = entries(kind, INSERTS)
         with (
             switch_process(Engine.EMBEDDED, [], folder / f"{kind}-inserts.log") as switch,
             primary(switch, config, info) as stub,
         ):
-            for update in (p4r.Update.INSERT, p4r.Update.DELETE) * ROUNDS:
-                before = cpu_seconds(switch.pid)
-                for request in writes(rows, info, update):
-                    stub.Write(request)
-                seconds.setdefault(update, []).append(cpu_seconds(switch.pid) - before)
-        inserted, deleted = (median(values) for values in seconds.values())
-        found.append(
-            {
-                "engine": Engine.EMBEDDED.value,
-                "table": f"{ENTRIES:,} {kind}",
-                "inserts_per_cpu_second": round(ENTRIES / inserted),
-                "deletes_per_cpu_second": round(ENTRIES / deleted),
-            }
-        )
+            for updates in UPDATES:
+                insert = writes(rows, info, p4r.Update.INSERT, updates)
+                delete = writes(rows, info, p4r.Update.DELETE, updates)
+                times = paired(
+                    {
+                        "insert": partial(seconds_to_write, stub, switch.pid, insert),
+                        "delete": partial(seconds_to_write, stub, switch.pid, delete),
+                    }
+                )
+                found.append(
+                    {
+                        "engine": Engine.EMBEDDED.value,
+                        "table": f"{INSERTS:,} {kind}",
+                        "updates_a_write": updates,
+                        "seconds_to_insert": round(times["insert"][0], 2),
+                        "inserts_per_cpu_second": round(INSERTS / times["insert"][1]),
+                        "deletes_per_cpu_second": round(INSERTS / times["delete"][1]),
+                    }
+                )
     return found
+
+
+def seconds_to_write(
+    stub: p4r_grpc.P4RuntimeStub, pid: int, requests: Sequence[p4r.WriteRequest]
+) -> tuple[float, float]:
+    """Return seconds from the first request to the last answer, and the switch's CPU seconds."""
+    began, before = time.perf_counter(), cpu_seconds(pid)
+    for request in requests:
+        stub.Write(request)
+    return time.perf_counter() - began, cpu_seconds(pid) - before
 
 
 def receiving(folder: Path) -> Rows:

@@ -145,7 +145,4 @@ class Pipeline:
     def find(self, table: Table, entry: TableEntry) -> TableEntry | None:
         """Return the installed entry with the matches and priority of `entry`."""
         canonical = canonical_entry(table, entry)
-        for installed in self.engine.entries(table.name):
-            if (installed.matches, installed.priority) == (canonical.matches, canonical.priority):
-                return installed
-        return None
+        return self.engine.installed(table.name, canonical.matches, canonical.priority)

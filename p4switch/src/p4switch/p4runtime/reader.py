@@ -13,6 +13,7 @@ from p4switch.p4runtime.pipeline import EntryNote, Pipeline
 from p4switch.p4runtime.writer import check_index
 from p4switch.proto import p4r
 from p4switch.targets.v1model.engine import ControlError, CounterValue, MeterConfig, TableEntry
+from p4switch.targets.v1model.matches import needs_priority
 
 Entities = Iterator[p4r.Entity]
 
@@ -82,6 +83,11 @@ class Reader:
     def _selected(self, table: Table, request: p4r.TableEntry) -> Iterator[TableEntry]:
         """Yield entries of a table selected by match and priority; an empty match selects all."""
         matches = self._entities.matches(table, request.match) if request.match else None
+        if matches is not None and bool(request.priority) == needs_priority(table):
+            found = self._engine.installed(table.name, matches, request.priority)
+            if found is not None:
+                yield found
+            return
         for entry in self._engine.entries(table.name):
             if matches is not None and entry.matches != matches:
                 continue

@@ -50,8 +50,11 @@ def test_entries_come_change_and_go() -> None:
     changed = TableEntry(entry.matches, ActionChoice(0, (8,)))
     e.modify_entry(table, changed)
     assert e.entries(table) == [changed]
+    assert e.installed(table, entry.matches, 0) == changed
+    assert e.installed(table, entry.matches, 1) is None
     e.delete_entry(table, entry)
     assert e.entries(table) == []
+    assert e.installed(table, entry.matches, 0) is None
     assert code_of(e.modify_entry, table, entry) == "NOT_FOUND"
     assert code_of(e.delete_entry, table, entry) == "NOT_FOUND"
     assert code_of(e.insert_entry, "nothing", entry) == "NOT_FOUND"

@@ -19,6 +19,9 @@ from p4switch.targets.v1model.meters import Meter
 KeyValues = tuple[int, ...]
 """Unsigned key values, without those of selector keys."""
 
+EntryKey = tuple[tuple[KeyMatch, ...], int]
+"""Matches and priority of an entry."""
+
 SelectorBits = tuple[tuple[int, int], ...]
 """(value, width) of each selector key."""
 
@@ -33,6 +36,10 @@ class InstalledEntry:
     packets: int = 0
     bytes: int = 0
     last_hit_us: int = 0
+
+
+_Tested = tuple[Callable[[KeyValues], bool], InstalledEntry]
+"""Whether an entry matches a key, and the entry."""
 
 
 class Lookup(Protocol):
@@ -107,31 +114,26 @@ class PriorityLookup:
     def __init__(self, kinds: tuple[str, ...], widths: tuple[int, ...]) -> None:
         self._kinds = kinds
         self._widths = widths
-        self._order: list[tuple[int, int]] = []
-        self._items: dict[tuple[int, int], tuple[Callable[[KeyValues], bool], InstalledEntry]] = {}
-        self._arrivals = 0
+        self._items: dict[EntryKey, _Tested] = {}
+        self._order: list[_Tested] | None = []
+        """The items as they are searched; None after a change: many may follow each other."""
 
     def insert(self, item: InstalledEntry) -> None:
         """Add an entry."""
-        self._arrivals += 1
-        rank = (-item.entry.priority, self._arrivals)
-        insort(self._order, rank)
-        self._items[rank] = (self._test(item.entry.matches), item)
+        entry = item.entry
+        self._items[entry.matches, entry.priority] = (self._test(entry.matches), item)
+        self._order = None
 
     def delete(self, entry: TableEntry) -> None:
         """Remove an entry."""
-        rank = next(
-            rank
-            for rank, (_, item) in self._items.items()
-            if item.entry.matches == entry.matches and item.entry.priority == entry.priority
-        )
-        self._order.remove(rank)
-        del self._items[rank]
+        del self._items[entry.matches, entry.priority]
+        self._order = None
 
     def find(self, key: KeyValues) -> InstalledEntry | None:
         """Return the matching entry of the largest priority."""
-        for rank in self._order:
-            test, item = self._items[rank]
+        if self._order is None:
+            self._order = sorted(self._items.values(), key=lambda each: -each[1].entry.priority)
+        for test, item in self._order:
             if test(key):
                 return item
         return None

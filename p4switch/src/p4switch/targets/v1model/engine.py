@@ -217,6 +217,12 @@ class Engine(ABC):
         """Return all entries in order of insertion, those of the program first."""
 
     @abstractmethod
+    def installed(
+        self, table: str, matches: tuple[KeyMatch, ...], priority: int
+    ) -> TableEntry | None:
+        """Return the entry with these matches, in canonical form, and priority; None without."""
+
+    @abstractmethod
     def set_default(self, table: str, action: ActionChoice | None) -> None:
         """Set the default action; None restores the program's."""
 

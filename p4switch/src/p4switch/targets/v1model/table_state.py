@@ -186,6 +186,14 @@ class TablesState(ReplicationState):
             _, state = self._table_state(table)
             return [stored.entry for stored in state.entries.values()]
 
+    def installed(
+        self, table: str, matches: tuple[KeyMatch, ...], priority: int
+    ) -> TableEntry | None:
+        """See `Engine`."""
+        with self.lock:
+            stored = self._table_state(table)[1].entries.get((matches, priority))
+            return None if stored is None else stored.entry
+
     def set_default(self, table: str, action: ActionChoice | None) -> None:
         """See `Engine`."""
         with self.lock:
