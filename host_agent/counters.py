@@ -24,12 +24,12 @@ class Counters(ctypes.Structure):
 
 
 class ServerStatistics(Counters):
-    """A server's counters: `struct server_counters` of datapath/server.c."""
+    """A server's counters: `struct server_counters` of datapath/server.h."""
 
-    _fields_ = c_fields("datapath/server.c", "server_counters")
+    _fields_ = c_fields("datapath/server.h", "server_counters")
 
 
 class WorkerStatistics(Counters):
-    """A worker's counters, of all its streams: `struct worker_counters` of datapath/stream.c."""
+    """A worker's counters, of all its streams: `struct worker_counters` of datapath/stream.h."""
 
-    _fields_ = c_fields("datapath/stream.c", "worker_counters")
+    _fields_ = c_fields("datapath/stream.h", "worker_counters")

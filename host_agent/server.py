@@ -27,17 +27,17 @@ _NOBODY = -1
 
 
 class _State(ctypes.Structure):
-    """`struct server` of datapath/server.c."""
+    """`struct server` of datapath/server.h."""
 
     _fields_ = c_fields(
-        "datapath/server.c", "server", {**NESTED, "server_counters": ServerStatistics}
+        "datapath/server.h", "server", {**NESTED, "server_counters": ServerStatistics}
     )
 
 
 class _Form(ctypes.Structure):
     """`struct server_form`."""
 
-    _fields_ = c_fields("datapath/server.c", "server_form")
+    _fields_ = c_fields("datapath/server.h", "server_form")
 
 
 class Missing(NamedTuple):

@@ -42,21 +42,21 @@ from hopsum.protocol.wire import QUESTION, Flag, Header, Hop, Kind, Reduction
 
 _LEAST_SEGMENTS = 16
 _FAILURES = ("", "overflow", "exponent", "no result", "no hand-over")
-"""`enum failure` of stream.c."""
+"""`enum failure` of stream.h."""
 
 
 class StreamState(ctypes.Structure):
-    """`struct stream` of stream.c."""
+    """`struct stream` of stream.h."""
 
-    _fields_ = c_fields("datapath/stream.c", "stream", NESTED)
+    _fields_ = c_fields("datapath/stream.h", "stream", NESTED)
 
 
 _SEGMENT = np.dtype(
-    [(name, np.dtype(kind)) for name, kind in c_fields("datapath/stream.c", "segment")]
+    [(name, np.dtype(kind)) for name, kind in c_fields("datapath/stream.h", "segment")]
 )
-"""`struct segment` of stream.c."""
-_SLOT = np.dtype([(name, np.dtype(kind)) for name, kind in c_fields("datapath/stream.c", "slot")])
-"""`struct slot` of stream.c."""
+"""`struct segment` of stream.h."""
+_SLOT = np.dtype([(name, np.dtype(kind)) for name, kind in c_fields("datapath/stream.h", "slot")])
+"""`struct slot` of stream.h."""
 _TIMED = {
     *("order", "quiet", "sent_at", "first_sent_at", "due", "overtaken_at", "tries", "timeouts"),
     "asked_at",

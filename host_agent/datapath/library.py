@@ -91,7 +91,9 @@ CONSTANTS = {
 _TEXTS = (
     *("flow.h", "frames.h", "links.h", "check_lanes.h", "numbers.h"),
     *("round_trip.h", "congestion.h"),
-    *("server.c", "stream.c", "calls.c", "stream_flow.c", "root.c"),
+    *("server.h", "server_frames.h", "server_sums.h", "server.c"),
+    *("stream.h", "stream_values.h", "stream_sending.h", "stream_recovery.h", "stream_results.h"),
+    *("stream.c", "calls.c", "stream_flow.c", "root.c"),
 )
 """One program, in this order."""
 

@@ -24,7 +24,7 @@ SLACK = 0.25
 LAST_RESORT = STEADY_PROBES + 1 + 4 + 16 + 64
 """Timeouts, of the length of the first, until a fragment has bypassed the switches and has been
 answered: the probes, three timeouts, each four times as long as the one before
-(`back_off` in datapath/stream.c), and the next."""
+(`round_trip_back_off` in datapath/round_trip.h), and the next."""
 QUIET_TURNS = 4
 """Results of each worker in a row that are lost, or wait for repairs, before silence shows it."""
 GIVEN_ATTEMPTS = 8

@@ -73,8 +73,8 @@ STRUCTURES = {
     "numbers.h": ("factors",),
     "round_trip.h": ("round_trip",),
     "congestion.h": ("congestion",),
-    "server.c": ("server_counters", "server_form", "finished", "server"),
-    "stream.c": ("worker_counters", "segment", "slot", "stream"),
+    "server.h": ("server_counters", "server_form", "finished", "server"),
+    "stream.h": ("worker_counters", "segment", "slot", "stream"),
     "calls.c": ("packet", "expected", "calls"),
     "root.c": ("root",),
 }

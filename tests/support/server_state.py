@@ -14,9 +14,9 @@ from hopsum.protocol.wire import LANE_BYTES
 
 
 class Finished(ctypes.Structure):
-    """`struct finished` of datapath/server.c."""
+    """`struct finished` of datapath/server.h."""
 
-    _fields_ = c_fields("datapath/server.c", "finished")
+    _fields_ = c_fields("datapath/server.h", "finished")
 
 
 def finished_at(server: Server) -> Iterator[tuple[int, NDArray[np.int32]]]:
