@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from p4switch.device.capture import Capture
 from p4switch.packet_io.pcap import read_pcap, read_state
 from p4switch.packet_io.sockets import open_packet_socket
 from tests.packet_io.test_pcap import limited_file_size
+from tests.packet_io.test_pcapng import shown
 from tests.support.machine import until
 from tests.support.veth import skip_without_veths, veth_pairs
 
@@ -122,3 +124,26 @@ def test_on_a_full_disk_the_capture_ends_with_one_line(
     for way in ("in", "out"):
         frames = [each for _, each in captured(tmp_path, near, way)]
         assert frames == [frame(number) for number in range(len(frames))]
+
+
+def test_one_file_has_both_directions_of_all_interfaces(tmp_path: Path) -> None:
+    skip_without_veths()
+    path = tmp_path / "all.pcapng"
+    with veth_pairs(2) as pairs, ExitStack() as stack:
+        nears = [near for near, _ in pairs]
+        here = [stack.enter_context(open_packet_socket(near)) for near in nears]
+        there = [stack.enter_context(open_packet_socket(far)) for _, far in pairs]
+        capture = Capture(nears, path)
+        for number in range(5):
+            for ends in (here, there):
+                for end in ends:
+                    end.send(frame(number, TAG))
+        until(lambda: path.read_bytes().count(TAG) == 20, "frames in the file")
+        capture.close()
+    found = shown(path)
+    assert sorted(each[:2] for each in found) == sorted(
+        (near, way) for near in nears for way in ("0x00000001", "0x00000002") for _ in range(5)
+    )
+    for near in nears:
+        times = [each[2] for each in found if each[0] == near]
+        assert times == sorted(times)

@@ -15,6 +15,7 @@ from p4switch.frontend.syntax.parser import parse_text
 from p4switch.packet_io.pcap import PcapError, PcapWriter, read_pcap
 from p4switch.stf import prepare
 from p4switch.targets.v1model.engine import Packet
+from tests.packet_io.test_pcapng import shown
 from tests.support.machine import PATIENCE
 from tests.support.paths import PROGRAMS
 
@@ -102,3 +103,17 @@ def test_the_command(tmp_path: Path, executor: str) -> None:
             sent = [frame for _, frame in read_pcap(tmp_path / f"p{port}_out.pcap")]
             assert sent == [frame for out, frame in expected if out == port]
     assert expected
+
+
+def test_a_capture_says_why_packets_were_dropped(tmp_path: Path) -> None:
+    write(tmp_path / "a_in.pcap", [(5.5, bytes(60))])
+    program = tmp_path / "counting.p4"
+    program.write_text(COUNTING.replace("s.egress_spec = 2", "mark_to_drop(s)"))
+    command = [sys.executable, "-m", "p4switch.cli.main", "run", str(program), "-i", "1@a"]
+    command += ["--use-files", "0", "--trace", "pcapng"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
+    assert "--trace pcapng needs --trace-file FILE.pcapng" in done.stderr
+    command += ["--trace-file", "b.pcapng"]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=PATIENCE, capture_output=True)
+    reason = f"dropped: after ingress egress_spec is the drop port 511 [{program}:17]"
+    assert shown(tmp_path / "b.pcapng") == [("a", "0x00000001", "0.000000000", "60", reason)]

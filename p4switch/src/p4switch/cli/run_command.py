@@ -70,9 +70,9 @@ TraceForm = Annotated[
     str | None,
     typer.Option(
         "--trace",
-        metavar="text|json",
-        help="Show what happens to each packet, as text or as a line of JSON. The interpreter then "
-        "processes packets one by one.",
+        metavar="text|json|pcapng",
+        help="Show what happens to each packet, as text, as a line of JSON, or as a capture with "
+        "a comment why it was dropped. The interpreter then processes packets one by one.",
     ),
 ]
 TraceFile = Annotated[
@@ -188,7 +188,11 @@ def run(
     executor: Executor = None,
     externs: Externs = None,
     pcap: Annotated[
-        Path | None, typer.Option(help="Folder for a capture file of each port and direction.")
+        Path | None,
+        typer.Option(
+            metavar="FOLDER|FILE.pcapng",
+            help="Capture packets: in a file of each port and direction, or all in one file.",
+        ),
     ] = None,
     metrics_addr: Annotated[
         str | None,
@@ -258,16 +262,6 @@ def run(
         fail(f"--use-files {use_files}: expected seconds, 0 or more")
     if use_files is not None and pcap is not None:
         fail("--pcap and --use-files: the files are captures already, give one of the two")
-    tracer = make_tracer(
-        trace,
-        trace_file,
-        log_level,
-        executor,
-        trace_ports,
-        trace_tables,
-        trace_headers,
-        trace_fields,
-    )
     if nanolog is not None or dump_packet_data is not None:
         logging.getLogger("p4switch").info(
             "--nanolog and --dump-packet-data are ignored: --trace shows what becomes of packets"
@@ -288,6 +282,19 @@ def run(
     )
     try:
         ports = [PortName.parse(text) for text in interfaces or []]
+        tracer = make_tracer(
+            trace,
+            trace_file,
+            log_level,
+            executor,
+            trace_ports,
+            trace_tables,
+            trace_headers,
+            trace_fields,
+            {port.number: port.interface for port in ports},
+            # The clock of files begins with their first packet: always with the same times.
+            start_ns=None if use_files is None else 0,
+        )
         config = None
         if program is not None:
             config = read_bundle(program, includes, defines, p4info)
@@ -315,7 +322,7 @@ def run(
                 device_id=device_id,
                 address=grpc_server_addr,
                 device_config=config,
-                capture_folder=pcap,
+                capture_path=pcap,
                 files_after=use_files,
                 metrics_address=metrics_addr,
                 tls=tls,

@@ -1,4 +1,4 @@
-"""Capture files of a switch's interfaces, as BMv2's `--pcap` writes them."""
+"""Captures of a switch's interfaces: files as BMv2's `--pcap` writes them, or one in pcapng."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from os import close, eventfd, eventfd_write
 from pathlib import Path
+from typing import NamedTuple
 
 from p4switch.device.plane import AUXDATA_ROOM, PACKET_AUXDATA, frame_with_tag
 from p4switch.packet_io.pcap import CaptureState, PcapWriter, Record
+from p4switch.packet_io.pcapng import SUFFIX, CapturedPacket, Direction, PcapngWriter
 from p4switch.packet_io.sockets import ETH_P_ALL, SOL_PACKET, FullCounts, set_buffer
 
 PACKET_OUTGOING = 4
@@ -34,14 +36,21 @@ STATE_SECONDS = 1.0
 log = logging.getLogger(__name__)
 
 
-class _Port:
-    """The capture of an interface."""
+class _Seen(NamedTuple):
+    """A frame that the kernel saw at a port (a place in the list of interfaces)."""
 
-    def __init__(self, name: str, folder: Path) -> None:
+    port: int
+    outgoing: bool
+    nanoseconds: int
+    frame: bytes
+
+
+class _Port:
+    """A socket that sees the frames of an interface."""
+
+    def __init__(self, place: int, name: str) -> None:
         self.name = name
-        self.into = PcapWriter(folder / f"{name}_in.pcap")
-        self.out = PcapWriter(folder / f"{name}_out.pcap")
-        self.state = CaptureState(folder, name)
+        self._place = place
         self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         self.socket.setblocking(False)
         set_buffer(self.socket, socket.SO_RCVBUF, BUFFER_BYTES)
@@ -51,49 +60,105 @@ class _Port:
         self._lost = FullCounts({0: self.socket})
         self._buffer = bytearray(LARGEST_FRAME)
 
-    def close(self) -> None:
-        self.socket.close()
-        for each in (self.into, self.out, self.state):
-            each.close()
-
-    def take(self) -> bool:
-        """Write a batch of frames; return whether there may be more. Raises OSError."""
-        into: list[Record] = []
-        out: list[Record] = []
-        more = True
+    def take(self) -> list[_Seen]:
+        """Return a batch of frames. Raises OSError."""
+        seen: list[_Seen] = []
         for _ in range(BATCH):
             try:
                 length, ancillary, _, address = self.socket.recvmsg_into([self._buffer], ROOM)
             except BlockingIOError:
-                more = False
                 break
             except OSError as error:
                 if error.errno != errno.ENETDOWN:
                     raise
                 continue
             frame = frame_with_tag(bytes(memoryview(self._buffer)[:length]), ancillary)
-            records = out if address[2] == PACKET_OUTGOING else into
-            records.append((_kernel_time(ancillary), frame))
-        for writer, records in ((self.into, into), (self.out, out)):
-            if records:
-                writer.write_records(records)
-        return more
+            outgoing = address[2] == PACKET_OUTGOING
+            seen.append(_Seen(self._place, outgoing, _kernel_time(ancillary), frame))
+        return seen
 
-    def note_losses(self) -> None:
-        """Write how many frames were lost so far."""
-        self.state.write(lost=self._lost.read()[0])
+    def lost(self) -> int:
+        """Return how many frames were lost so far."""
+        return self._lost.read()[0]
+
+
+class _Folder:
+    """Files of each interface: `INTERFACE_in.pcap`, `INTERFACE_out.pcap`, `INTERFACE.capture`."""
+
+    def __init__(self, folder: Path, interfaces: Sequence[str]) -> None:
+        self._files = {
+            (place, outgoing): PcapWriter(folder / f"{name}_{way}.pcap")
+            for place, name in enumerate(interfaces)
+            for outgoing, way in ((False, "in"), (True, "out"))
+        }
+        self._states = [CaptureState(folder, name) for name in interfaces]
+
+    def write(self, seen: Sequence[_Seen]) -> None:
+        records: dict[tuple[int, bool], list[Record]] = {}
+        for port, outgoing, nanoseconds, frame in seen:
+            records.setdefault((port, outgoing), []).append((nanoseconds, frame))
+        for key, found in records.items():
+            self._files[key].write_records(found)
+
+    def note(self, lost: Sequence[int]) -> None:
+        for state, frames in zip(self._states, lost, strict=True):
+            state.write(lost=frames)
+
+    def ended(self) -> None:
+        for state in self._states:
+            with suppress(OSError):
+                state.write(ended=True)
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+        for state in self._states:
+            state.close()
+
+
+class _OneFile:
+    """A pcapng file of all interfaces, with the frames in the order of their times."""
+
+    def __init__(self, path: Path, interfaces: Sequence[str]) -> None:
+        self._writer = PcapngWriter(path)
+        for name in interfaces:
+            self._writer.interface(name)
+        self._lost = [0] * len(interfaces)
+
+    def write(self, seen: Sequence[_Seen]) -> None:
+        self._writer.write(
+            CapturedPacket(
+                port, Direction.OUTBOUND if outgoing else Direction.INBOUND, nanoseconds, frame
+            )
+            for port, outgoing, nanoseconds, frame in sorted(seen, key=lambda each: each[2])
+        )
+
+    def note(self, lost: Sequence[int]) -> None:
+        for place, (before, now) in enumerate(zip(self._lost, lost, strict=True)):
+            if now != before:
+                self._writer.lost(place, time.time_ns(), now)
+        self._lost = list(lost)
+
+    def ended(self) -> None:
+        pass  # The log says so.
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 class Capture:
-    """Writes `INTERFACE_in.pcap` and `INTERFACE_out.pcap` into a folder until closed.
+    """Writes what interfaces receive and send, until closed: into a folder, or FILE.pcapng.
 
-    It uses its own sockets, independent of the switch's packet loop. Times are the kernel's.
-    Frames that it is too slow for are counted in `INTERFACE.capture` (`CaptureState`). Where a file
-    cannot be written, the capture ends with an error in the log, and the switch goes on.
+    In a folder are `INTERFACE_in.pcap` and `INTERFACE_out.pcap`, as of BMv2. It uses its own
+    sockets, independent of the switch's packet loop. Times are the kernel's. Frames that it is too
+    slow for are counted in `INTERFACE.capture` (`CaptureState`), or in statistics blocks. Where a
+    file cannot be written, the capture ends with an error in the log, and the switch goes on.
     """
 
-    def __init__(self, interfaces: Sequence[str], folder: Path) -> None:
-        self._ports = [_Port(name, folder) for name in interfaces]
+    def __init__(self, interfaces: Sequence[str], path: Path) -> None:
+        target = _OneFile if path.suffix == SUFFIX else _Folder
+        self._target: _OneFile | _Folder = target(path, interfaces)
+        self._ports = [_Port(place, name) for place, name in enumerate(interfaces)]
         self._stop = eventfd(0)
         self._thread = threading.Thread(target=self._run, name="capture", daemon=True)
         self._thread.start()
@@ -104,7 +169,8 @@ class Capture:
         self._thread.join()
         close(self._stop)
         for port in self._ports:
-            port.close()
+            port.socket.close()
+        self._target.close()
 
     def _run(self) -> None:
         try:
@@ -112,19 +178,18 @@ class Capture:
         except OSError as error:
             log.error(
                 "the capture ends, the switch goes on: %s: %s; free some space, or give another "
-                "folder with --pcap",
+                "place with --pcap",
                 error.filename,
                 error.strerror,
             )
-            for port in self._ports:
-                with suppress(OSError):
-                    port.state.write(ended=True)
+            self._target.ended()
         for port in self._ports:
-            if port.state.lost:
+            lost = port.lost()
+            if lost:
                 log.warning(
                     "the capture of %s has holes: %d frames lost, the machine was too slow",
                     port.name,
-                    port.state.lost,
+                    lost,
                 )
 
     def _capture(self) -> None:
@@ -136,13 +201,14 @@ class Capture:
         while not stopped:
             ready = poll.poll(int(STATE_SECONDS * 1000))
             stopped = any(descriptor == self._stop for descriptor, _ in ready)
-            waiting = list(self._ports)
-            while waiting:
-                waiting = [port for port in waiting if port.take()]
+            full = True
+            while full:
+                batches = [port.take() for port in self._ports]
+                self._target.write([seen for batch in batches for seen in batch])
+                full = any(len(batch) == BATCH for batch in batches)
                 if stopped or time.monotonic() >= looked + STATE_SECONDS:
                     looked = time.monotonic()
-                    for port in self._ports:
-                        port.note_losses()
+                    self._target.note([port.lost() for port in self._ports])
 
 
 def _kernel_time(ancillary: Sequence[tuple[int, int, bytes]]) -> int:

@@ -85,7 +85,7 @@ class Device:
         device_id: int = 1,
         address: str | None = None,
         device_config: bytes | None = None,
-        capture_folder: Path | None = None,
+        capture_path: Path | None = None,
         files_after: float | None = None,
         metrics_address: str | None = None,
         tls: Tls | None = None,
@@ -120,10 +120,10 @@ class Device:
             else:
                 for port in ports:
                     self._sockets[port.number] = _open(port)
-                if capture_folder is not None:
+                if capture_path is not None:
                     from p4switch.device.capture import Capture
 
-                    self._capture = Capture(list(interfaces.values()), capture_folder)
+                    self._capture = Capture(list(interfaces.values()), capture_path)
                 plane = _make_plane(loader, self._sockets, on_frames, on_digests)
             self._plane = plane
             service = self.service = P4RuntimeService(device_id, loader, plane)

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 MAGIC_NANOSECONDS = 0xA1B23C4D
 MAGIC_MICROSECONDS = 0xA1B2C3D4
@@ -21,31 +22,17 @@ Record = tuple[int, bytes]
 """When a frame was seen, in nanoseconds since 1970, and the frame."""
 
 
-class PcapWriter:
-    """Writes Ethernet frames with timestamps, at once; use as a context manager."""
+class CaptureFile:
+    """A file that grows by whole writes, each at once in the file; use as a context manager."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         self._file = path.open("wb", buffering=0)
         self._end = 0
-        self._append(
-            struct.pack("<IHHiIII", MAGIC_NANOSECONDS, 2, 4, 0, 0, 1 << 18, LINKTYPE_ETHERNET)
-        )
-
-    def write(self, seconds: float, frame: bytes) -> None:
-        """Append a frame that was seen at `seconds`. Raises OSError as `write_records`."""
-        self.write_records([(round(seconds * 1e9), frame)])
-
-    def write_records(self, records: Iterable[Record]) -> None:
-        """Append frames with a single write, and none if they do not all fit: OSError."""
-        parts: list[bytes] = []
-        for nanoseconds, frame in records:
-            times = divmod(nanoseconds, 10**9)
-            parts += (struct.pack("<IIII", *times, len(frame), len(frame)), frame)
-        self._append(b"".join(parts))
 
     def _append(self, data: bytes) -> None:
+        """Write all of it or nothing: OSError."""
         try:
             written = 0
             while written < len(data):
@@ -61,7 +48,7 @@ class PcapWriter:
         """Finish the file."""
         self._file.close()
 
-    def __enter__(self) -> PcapWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -71,6 +58,28 @@ class PcapWriter:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class PcapWriter(CaptureFile):
+    """Writes Ethernet frames with timestamps, at once; use as a context manager."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._append(
+            struct.pack("<IHHiIII", MAGIC_NANOSECONDS, 2, 4, 0, 0, 1 << 18, LINKTYPE_ETHERNET)
+        )
+
+    def write(self, seconds: float, frame: bytes) -> None:
+        """Append a frame that was seen at `seconds`. Raises OSError as `write_records`."""
+        self.write_records([(round(seconds * 1e9), frame)])
+
+    def write_records(self, records: Iterable[Record]) -> None:
+        """Append frames with a single write, and none if they do not all fit: OSError."""
+        parts: list[bytes] = []
+        for nanoseconds, frame in records:
+            times = divmod(nanoseconds, 10**9)
+            parts += (struct.pack("<IIII", *times, len(frame), len(frame)), frame)
+        self._append(b"".join(parts))
 
 
 class CaptureState:
