@@ -46,6 +46,10 @@ PROCESSES = 0.3
 """Fraction of jobs whose tensors come from processes, among those that allow it."""
 NARROW = 0.4
 """Fraction of jobs whose values are narrow, or were, among those that allow it."""
+FAIR = 0.3
+"""Fraction of schedules whose hosts serve their TCP connections in turn."""
+UNLIMITED = 0.05
+"""Fraction of the schedules on a named network whose links have no rate, and so no queues."""
 OVERFLOWING = 0.1
 """Fraction of jobs of int32 with a sum that wraps around."""
 WIDTHS = (
@@ -75,6 +79,10 @@ def make_schedule(seed: int) -> FaultSchedule:
     jobs = tuple(_narrow(own, job) if own.random() < NARROW else job for job in jobs)
     own = random.Random(f"soak/{seed}/overflow")
     jobs = tuple(_overflowing(own, job) if own.random() < OVERFLOWING else job for job in jobs)
+    own = random.Random(f"soak/{seed}/links")
+    fair = own.random() < FAIR
+    if network.topology and own.random() < UNLIMITED:
+        network = replace(network, rate=None, uplink_rate=None)
     if rng.random() < 0.2:
         jobs = tuple(
             replace(
@@ -95,6 +103,7 @@ def make_schedule(seed: int) -> FaultSchedule:
         every=rng.choice([4, 10, 50]),
         wire_loss=rng.choice([0.0, 0.0, 0.02, 0.1]),
         levels=rng.random() < 0.8,
+        fair=fair,
     )
 
 

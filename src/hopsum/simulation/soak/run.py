@@ -245,6 +245,7 @@ class _Run:
             settings,
             seed=schedule.seed,
             wires=WireOptions(loss=schedule.wire_loss),
+            fair=schedule.fair,
             observers=(self.attacker,) if attacked else (),
         )
         self.queue = _BoundedQueue()

@@ -247,7 +247,7 @@ class FaultSchedule:
     """Description of a run. `seed`: of links, wires and processes. `quota`: fraction of a switch's
     slots that one job may hold. `every`: rounds between evaluations of a job's plan. `wire_loss`:
     probability of loss in the control network. `levels`: whether jobs have the usual priorities;
-    otherwise all have the same.
+    otherwise all have the same. `fair`: hosts serve their TCP connections in turn.
     """
 
     seed: int
@@ -259,6 +259,7 @@ class FaultSchedule:
     every: int = 50
     wire_loss: float = 0.0
     levels: bool = True
+    fair: bool = False
 
 
 def kind_of(fault: Fault) -> str:
