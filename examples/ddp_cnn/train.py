@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -42,6 +43,9 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--batch", type=int, default=96, help="images a step, of all ranks")
     parser.add_argument("--bfloat16", action="store_true", help="compute, and sum, in bfloat16")
+    parser.add_argument(
+        "--checkpoint", type=Path, help="file, for all ranks the same: written after each epoch"
+    )
     options = parser.parse_args()
 
     dist.init_process_group(options.backend)
@@ -57,8 +61,15 @@ def main() -> None:
         # Under its own name DDP takes it for NCCL alone.
         net.register_comm_hook(None, lambda group, bucket: bf16_compress_hook(group, bucket))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
+    first = 0
+    if options.checkpoint and options.checkpoint.exists():
+        saved = torch.load(options.checkpoint)
+        net.module.load_state_dict(saved["net"])
+        optimizer.load_state_dict(saved["optimizer"])
+        first = saved["epochs"]
+        print(f"rank {rank} of {size} goes on after epoch {first}", flush=True)
 
-    for epoch in range(options.epochs):
+    for epoch in range(first, options.epochs):
         began, total, steps = time.monotonic(), torch.zeros(()), 0
         order = torch.randperm(1440, generator=torch.Generator().manual_seed(epoch))
         for batch in order.split(options.batch):
@@ -76,6 +87,12 @@ def main() -> None:
                 f"epoch {epoch + 1}: loss {total / steps:.6f}, {1000 * seconds:.1f} ms a step",
                 flush=True,
             )
+            if options.checkpoint:
+                states = {"net": net.module.state_dict(), "optimizer": optimizer.state_dict()}
+                # A rank that is killed while it writes leaves the file before it whole.
+                unfinished = options.checkpoint.with_suffix(".new")
+                torch.save({**states, "epochs": epoch + 1}, unfinished)
+                unfinished.replace(options.checkpoint)
     with torch.no_grad():
         right = (net(test_images).argmax(1) == test_targets).float().mean()
     if rank == 0:
