@@ -16,7 +16,7 @@ MINUTES ?= 10
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help conformance setup system torch frameworks test-tools images wheels docs build run test test-fast test-acceptance test-slow search sanitize fuzz soak soak-coverage model-check fuzz-switch bench bench-switch bench-collectives bench-planning bench-jobs lint format stop clean
+.PHONY: help conformance setup system torch gpu-check frameworks test-tools images wheels docs build run test test-fast test-acceptance test-slow search sanitize fuzz soak soak-coverage model-check fuzz-switch bench bench-switch bench-collectives bench-planning bench-jobs lint format stop clean
 
 help:  ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -68,8 +68,11 @@ $(VENV)/torch: $(VENV)/tools hopsum_torch/requirements.lock
 	$(PIP) -c requirements.lock -r hopsum_torch/requirements.lock
 	@touch $@
 
+gpu-check: torch  ## on a machine with a GPU: pinned memory, DDP, FSDP and bandwidths, into a record
+	@cd hopsum_torch && ../$(BIN)/python -m tests.gpu_check
+
 # On top of the other environment, which stays as the lock has it.
-frameworks: $(VENV)/frameworks/ready  ## Accelerate and Lightning, which two examples and their tests need
+frameworks: $(VENV)/frameworks/ready  ## Accelerate, Lightning and Ray, which three examples and their tests need
 
 $(VENV)/frameworks/ready: $(VENV)/torch examples/requirements.lock
 	$(BIN)/python -m venv --clear $(VENV)/frameworks
