@@ -246,12 +246,13 @@ BFLOAT16_CASES = tuple(
 ORDERED_CASES = (
     *(
         StepCase(f"ordered:{order}", "star:4", 4, 50e6, 15)
-        for order in ("same", "reversed", "rotated", "routed")
+        for order in ("same", "reversed", "rotated", "routed", "exits")
     ),
     StepCase("ordered:cnn", "star:4", 4, 50e6, 5),
 )
-"""With and without ordered gradients: experts in orders of `benchmarks.torch_rank`, whose
-back-propagation takes about as long as their gradients on the links, and a chain of layers."""
+"""With and without ordered gradients: experts in orders of `benchmarks.torch_rank`, and layers with
+early exits, whose back-propagation takes about as long as their gradients on the links; and a chain
+of layers that all ranks go through."""
 
 
 def _roots(rooted: bool) -> str:

@@ -2,8 +2,9 @@
 
 python -m benchmarks.torch_rank KIND REPEATS, by torchrun. KIND: latency, cpu, sharded, groups,
 types, a training: cnn, cnn_compressed (over gloo it is not), fsdp_gpt, fsdp_gpt_bfloat16, or
-ordered:MODEL with and without ordered gradients: of cnn, or experts in an order (ORDERS). Both
-backends are in one process and take turns. Rank 0 prints `figures` and a JSON object.
+ordered:MODEL with and without ordered gradients: of cnn, layers with early exits (exits), or
+experts in an order (ORDERS). Both backends are in one process and take turns. Rank 0 prints
+`figures` and a JSON object.
 """
 
 from __future__ import annotations
@@ -304,6 +305,31 @@ class Experts(nn.Module):
         return torch.stack([_Pause.apply(self._experts[each](values)) for each in chosen]).sum(0)
 
 
+class EarlyExits(nn.Module):
+    """A chain of layers, as many and as slow as there are experts.
+
+    A rank leaves it after a random layer in each step, so it has no gradients for those behind.
+    """
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self._layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(EXPERTS))
+        self._random = random.Random(rank)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the values with which the rank leaves."""
+        for layer in self._layers[: self._random.randint(1, EXPERTS)]:
+            values = _Pause.apply(torch.tanh(layer(values)))
+        return values
+
+
+def _ordered_model(kind: str) -> nn.Module:
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    if kind == "cnn":
+        return cnn()
+    return EarlyExits(rank) if kind == "exits" else Experts(kind, rank, ranks)
+
+
 class OrderedSteps:
     """Steps of a training whose gradients are `ordered`, or in DDP's buckets; of one expert each.
 
@@ -313,8 +339,7 @@ class OrderedSteps:
     def __init__(self, kind: str, group: dist.ProcessGroup | None, *, ordered: bool) -> None:
         torch.manual_seed(1)
         self._inputs = torch.randn(BATCH, 1, 8, 8) if kind == "cnn" else torch.randn(BATCH, WIDTH)
-        ranks = (dist.get_rank(), dist.get_world_size())
-        self._model: Any = cnn() if kind == "cnn" else Experts(kind, *ranks)
+        self._model: Any = _ordered_model(kind)
         self._optimizer = torch.optim.SGD(self._model.parameters(), lr=0.001)
         self._ordered = None
         if group is not None and ordered:
@@ -324,7 +349,7 @@ class OrderedSteps:
             self._model = DistributedDataParallel(
                 self._model,
                 process_group=group,
-                find_unused_parameters=kind == "routed",
+                find_unused_parameters=kind in ("routed", "exits"),
                 **options,
             )
 

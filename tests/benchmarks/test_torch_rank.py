@@ -1,0 +1,27 @@
+"""Models whose training steps are measured."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is an extra: make torch")
+
+from benchmarks import torch_rank  # noqa: E402
+
+
+@pytest.mark.slow
+def test_ranks_leave_at_depths_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_rank, "EXPERT_SECONDS", 0.0)
+    depths: list[list[int]] = []
+    for rank in (0, 1):
+        model = torch_rank.EarlyExits(rank)
+        depths.append([])
+        for _ in range(20):
+            model.zero_grad()
+            model(torch.randn(2, torch_rank.WIDTH)).square().mean().backward()
+            used = [each.weight.grad is not None for each in model.get_submodule("_layers")]
+            depth = sum(used)
+            assert used == [number < depth for number in range(torch_rank.EXPERTS)]
+            depths[-1].append(depth)
+    assert depths[0] != depths[1]
+    assert {*depths[0], *depths[1]} == set(range(1, torch_rank.EXPERTS + 1))
