@@ -13,9 +13,10 @@ from itertools import cycle
 from math import inf
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from hopsum.mininet_topos.failures import EmulationError
+from hopsum.mininet_topos.fork_server import ForkServer, Process
 from hopsum.mininet_topos.hosts import EmulatedHosts
 from hopsum.mininet_topos.interfaces import (
     neighbour_lines,
@@ -23,7 +24,7 @@ from hopsum.mininet_topos.interfaces import (
     ordered_command,
     route_lines,
 )
-from hopsum.mininet_topos.lifetime import END_WITH_STARTER
+from hopsum.mininet_topos.lifetime import END_WITH_STARTER, KEPT
 from hopsum.mininet_topos.link_queues import HYSTERESIS, SEND_BUFFER, shaping_lines
 from hopsum.mininet_topos.loader import load_mininet
 from hopsum.mininet_topos.record import (
@@ -76,6 +77,10 @@ def _note_removal(error: BaseException | None) -> None:
         error.add_note("all processes and interfaces were removed")
 
 
+Result = TypeVar("Result")
+Started = TypeVar("Started", bound=Process)
+
+
 class Emulation(EmulatedHosts):
     """A running Mininet network.
 
@@ -120,7 +125,8 @@ class Emulation(EmulatedHosts):
         self._starter: ThreadPoolExecutor | None = None
         self._marking = contextlib.ExitStack()
         self._logs: list[IO[bytes]] = []
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: list[Process] = []
+        self._forks: ForkServer | None = None
         self._processors: Iterator[int] = cycle((0,))
         """What receives the frames of the next interface (`_keep_order`)."""
         self._logged: set[str] = set()
@@ -191,6 +197,7 @@ class Emulation(EmulatedHosts):
                 send_buffer=SEND_BUFFER,
                 pcap=None if self._pcap is None else str(self._pcap),
                 trace=self._trace,
+                launch=self._launch_switch if self.engine == "embedded" else None,
             )
         for host in self.network.hosts.values():
             net.addHost(host.name, ip=f"{host.ip}/{PREFIX_LENGTH}", mac=host.mac)
@@ -340,10 +347,10 @@ class Emulation(EmulatedHosts):
         for switch in self._net.switches:
             switch.wait_until_ready()
 
-    def _in_starter(self, start: Callable[[], None]) -> None:
+    def _in_starter(self, start: Callable[[], Result]) -> Result:
         """Start a process that ends with the emulation (`END_WITH_STARTER`)."""
         assert self._starter is not None
-        self._starter.submit(start).result()
+        return self._starter.submit(start).result()
 
     def _tear_down(self) -> None:
         if self._starter is not None:
@@ -381,6 +388,8 @@ class Emulation(EmulatedHosts):
                 switch.ask_to_end()
             for switch in self._net.switches:
                 switch.end_process()
+        if self._forks is not None:
+            self._forks.close()
         for log in self._logs:
             log.close()
 
@@ -408,26 +417,50 @@ class Emulation(EmulatedHosts):
 
         It is ended with the emulation, if it has not ended by then.
         """
+        command = [*END_WITH_STARTER, *self.command(arguments, host)]
+
+        def start(log: IO[bytes]) -> subprocess.Popen[bytes]:
+            return subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+
+        return self._start_on(host, start)
+
+    def start_agent(self, host: str, arguments: Sequence[str]) -> Process:
+        """Start an agent (`hopsum-agent`, with arguments) on a host, as `popen` does a program.
+
+        It is a fork of a process that has imported what agents need, with few privileges.
+        """
+        return self._start_on(
+            host,
+            lambda log: self._fork_server().start(
+                ["hopsum-agent", *arguments], log, namespaces_of=self.pid(host), kept=KEPT
+            ),
+        )
+
+    def _start_on(self, host: str, start: Callable[[IO[bytes]], Started]) -> Started:
         self._log_folder.mkdir(parents=True, exist_ok=True)
         self._forget_ended()
         log = (self._log_folder / f"{host}.log").open("ab" if host in self._logged else "wb")
         self._logged.add(host)
         self._logs.append(log)
-        started: list[subprocess.Popen[bytes]] = []
+        process = self._in_starter(partial(start, log))
+        self._processes.append(process)
+        return process
 
-        def start() -> None:
-            process = subprocess.Popen(
-                [*END_WITH_STARTER, *self.command(arguments, host)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-            self._processes.append(process)
-            started.append(process)
+    def _launch_switch(
+        self, command: Sequence[str], output: IO[str], kept: Sequence[str]
+    ) -> Process:
+        """Start p4switch as `switches.run_program` does."""
+        name = Path(command[0]).name
+        return self._fork_server().start([name, *command[1:]], output, kept=kept)
 
-        self._in_starter(start)
-        return started[0]
+    def _fork_server(self) -> ForkServer:
+        """Return the fork server, which ends with the thread that starts processes."""
+        if self._forks is None:
+            switches = ("p4switch",) if self.engine == "embedded" else ()
+            self._forks = ForkServer(("hopsum-agent", *switches))
+        return self._forks
 
     def _forget_ended(self) -> None:
         """Close the logs of programs that have ended: some are restarted often."""
@@ -460,9 +493,9 @@ class Emulation(EmulatedHosts):
         """Each switch's P4Runtime device id."""
         return {switch.name: switch.device_id for switch in self._net.switches}
 
-    def switch_process(self, name: str) -> subprocess.Popen[bytes]:
+    def switch_process(self, name: str) -> Process:
         """Return the process of a switch, which may have ended."""
-        process: subprocess.Popen[bytes] = self._net.get(name).process
+        process: Process = self._net.get(name).process
         return process
 
     def ended_switches(self) -> dict[str, int]:

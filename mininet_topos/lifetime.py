@@ -10,12 +10,17 @@ worker of a pool that may shrink. The setting outlives `exec`, but not `fork`.
 """
 
 
-def reduced_privileges(*more: str) -> tuple[str, ...]:
-    """Return the command prefix that drops privileges of a switch or an agent.
+CAPABILITIES = {"dac_override": 1, "dac_read_search": 2, "net_admin": 12, "net_raw": 13}
+"""Numbers of capabilities (capabilities(7))."""
+KEPT = ("net_raw", "net_admin", "dac_read_search")
+"""Those of a switch or an agent, of root's: for packet sockets, for buffers that hold a burst, and
+since programs may lie in the folder of who called sudo."""
 
-    Of root's privileges (capabilities(7)) it keeps CAP_NET_RAW, for packet sockets, CAP_NET_ADMIN,
-    for buffers that hold a burst, CAP_DAC_READ_SEARCH, since the program may lie in the folder of
-    who called sudo, and those named. The process is still of user root, and owns root's files.
+
+def reduced_privileges(kept: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the command prefix that drops all capabilities but these.
+
+    The process is still of user root, and owns root's files.
     """
-    kept = ",".join(("-all", "+net_raw", "+net_admin", "+dac_read_search", *more))
-    return ("setpriv", "--no-new-privs", "--inh-caps", kept, "--bounding-set", kept, "--")
+    named = ",".join(("-all", *(f"+{name}" for name in kept)))
+    return ("setpriv", "--no-new-privs", "--inh-caps", named, "--bounding-set", named, "--")

@@ -26,7 +26,7 @@ from hopsum.mininet_topos.addresses import (
     trace_file,
 )
 from hopsum.mininet_topos.failures import SwitchFailed
-from hopsum.mininet_topos.lifetime import END_WITH_STARTER, reduced_privileges
+from hopsum.mininet_topos.lifetime import END_WITH_STARTER, KEPT, reduced_privileges
 
 READY_SECONDS = 60.0
 PRIORITY_QUEUES = 8
@@ -44,6 +44,7 @@ class P4Switch(Switch):
         send_buffer=None,
         pcap=None,
         trace=(),
+        launch=None,
         **parameters,
     ):
         """`device_id` (from 1) also chooses the socket; by default the name's number.
@@ -51,6 +52,7 @@ class P4Switch(Switch):
         `send_buffer`: bytes that the kernel may hold for a port, where the switch lets one choose.
         `pcap`: folder for a capture file of each port and direction. `trace`: conditions
         (`HEADER.FIELD=NUMBER`) on packets of which p4switch writes a trace to that folder.
+        `launch`: starts the process, as `run_program` does.
         """
         if device_id is None:
             digits = re.findall(r"\d+", name)
@@ -62,6 +64,7 @@ class P4Switch(Switch):
         self.send_buffer = send_buffer
         self.pcap = pcap
         self.trace = trace
+        self.launch = launch or run_program
         self.log_path = Path(log_folder) / f"{name}.log"
         self.process = None
 
@@ -92,16 +95,10 @@ class P4Switch(Switch):
             )
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         # The folder of capture files may be that of who called sudo.
-        more = [] if self.pcap is None else ["+dac_override"]
+        kept = KEPT if self.pcap is None else (*KEPT, "dac_override")
         # After what a process before it has printed, if that ended by itself.
         with self.log_path.open("w" if self.process is None else "a") as log:
-            self.process = subprocess.Popen(
-                [*END_WITH_STARTER, *reduced_privileges(*more), *self.switch_command()],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            self.process = self.launch(self.switch_command(), log, kept)
 
     def wait_until_ready(self):
         """Return when P4Runtime answers; SwitchFailed if the process ends or stays silent."""
@@ -196,6 +193,17 @@ class Bmv2Switch(P4Switch):
         command += ["--", "--grpc-server-addr", self.grpc_address, "--cpu-port", str(CPU_PORT)]
         command += ["--priority-queues", str(PRIORITY_QUEUES)]
         return command
+
+
+def run_program(command, output, kept):
+    """Start a program with these capabilities, which ends with the thread that called this."""
+    return subprocess.Popen(
+        [*END_WITH_STARTER, *reduced_privileges(kept), *command],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
 
 
 SWITCHES = {"embedded": EmbeddedSwitch, "bmv2": Bmv2Switch}

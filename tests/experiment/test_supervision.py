@@ -130,8 +130,8 @@ class Emulated:
     switches: dict[str, int] = field(default_factory=dict)
     commands: list[list[str]] = field(default_factory=list)
 
-    def popen(self, host: str, command: list[str]) -> Process:
-        self.commands.append(command)
+    def start_agent(self, host: str, arguments: list[str]) -> Process:
+        self.commands.append(arguments)
         self.processes.setdefault(host, []).append(Process())
         return self.processes[host][-1]
 

@@ -16,7 +16,7 @@ import pytest
 
 from hopsum.collectives.choices import Algorithm, Engine
 from hopsum.collectives.plan import DataType
-from hopsum.experiment.cluster import _agent_command
+from hopsum.experiment.cluster import _agent_arguments
 from hopsum.experiment.description import Experiment, PacketIo, WorldKind
 from hopsum.experiment.prepare import prepare
 from hopsum.experiment.result import Report, RunMeasurement
@@ -129,9 +129,9 @@ def test_switches_and_agents_keep_little_of_root() -> None:
         assert len(running) == len(network.switches)
         for pid in running:
             assert rights(Path(f"/proc/{pid}/status").read_text()) == kept
-        command = _agent_command(emulation, "unix:/nowhere", "fast", "h1")
-        ahead = command[: command.index("--") + 1]
-        assert rights(emulation.run("h1", [*ahead, "cat", "/proc/self/status"])) == kept
+        arguments = _agent_arguments(emulation, "unix:/nowhere", "fast", "h1")
+        agent = emulation.start_agent("h1", arguments)
+        assert rights(Path(f"/proc/{agent.pid}/status").read_text()) == kept
 
 
 def rights(status: str) -> int:

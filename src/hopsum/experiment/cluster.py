@@ -38,11 +38,10 @@ from hopsum.experiment.event_loop import interruption
 from hopsum.experiment.pipelines import pipeline_for
 from hopsum.experiment.session import RunningCluster
 from hopsum.experiment.supervision import Notify, keep_agents, keep_switches
-from hopsum.mininet_topos.addresses import grpc_address, program
+from hopsum.mininet_topos.addresses import grpc_address
 from hopsum.mininet_topos.bmv2_links import Bmv2Links
 from hopsum.mininet_topos.emulation import Emulation
 from hopsum.mininet_topos.failures import EmulationError
-from hopsum.mininet_topos.lifetime import reduced_privileges
 from hopsum.network.model import Network
 from hopsum.protocol.channel import Tls
 from hopsum.protocol.errors import OperationError
@@ -220,16 +219,16 @@ async def with_running_cluster(
             set_link=partial(_set_link, emulation),
         ) as (cluster, bound):
             running = RunningCluster(cluster, driver, emulation.link_bytes, bound)
-            command = partial(_agent_command, emulation, bound, packet_io)
+            arguments = partial(_agent_arguments, emulation, bound, packet_io)
             named = tuple(network.hosts if hosts is None else hosts)
             await _first_of(
                 asyncio.create_task(work(running)),
-                asyncio.create_task(keep_agents(emulation, named, command, notify)),
+                asyncio.create_task(keep_agents(emulation, named, arguments, notify)),
                 asyncio.create_task(keep_switches(emulation, notify)),
             )
 
 
-def _agent_command(emulation: Emulation, address: str, packet_io: str, host: str) -> list[str]:
+def _agent_arguments(emulation: Emulation, address: str, packet_io: str, host: str) -> list[str]:
     network = emulation.network
     home = network.access_switch(host)
     links = {network.port(host, home): home}
@@ -238,8 +237,7 @@ def _agent_command(emulation: Emulation, address: str, packet_io: str, host: str
         links |= network.ports(host)  # the first stays so: frames of no tree leave there
         interfaces = [f"{port}@{emulation.interface(host, at)}" for port, at in links.items()]
     return [
-        *reduced_privileges(),
-        *(program("hopsum-agent"), "serve", "--controller", address, "--host", host),
+        *("serve", "--controller", address, "--host", host),
         *(part for name in interfaces for part in ("--interface", name)),
         *("--packet-io", packet_io),
     ]  # fmt: skip

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from hopsum.mininet_topos.emulation import Emulation
 from hopsum.mininet_topos.failures import SwitchFailed
+from hopsum.mininet_topos.fork_server import Process
 
 WATCH_SECONDS = 0.5
 FIRST_PAUSE = 1.0
@@ -95,17 +96,17 @@ async def keep_switches(emulation: Emulation, notify: Notify) -> None:
 async def keep_agents(
     emulation: Emulation,
     hosts: Sequence[str],
-    command: Callable[[str], Sequence[str]],
+    arguments: Callable[[str], Sequence[str]],
     notify: Notify,
 ) -> None:
     """Keep an agent running on each of these hosts until cancelled; then end them.
 
-    `command`: of a host's agent.
+    `arguments`: of a host's agent.
     """
-    processes: dict[str, subprocess.Popen[bytes]] = {}
+    processes: dict[str, Process] = {}
 
     def start(host: str) -> None:
-        processes[host] = emulation.popen(host, command(host))
+        processes[host] = emulation.start_agent(host, arguments(host))
 
     def ended() -> dict[str, str]:
         codes = {host: process.poll() for host, process in processes.items()}
@@ -128,7 +129,7 @@ def _why(code: int, log: str) -> str:
     return f"code {code}" if code <= 0 else f"code {code}: {log}"
 
 
-def end_processes(processes: Iterable[subprocess.Popen[bytes]], seconds: float = 5.0) -> None:
+def end_processes(processes: Iterable[Process], seconds: float = 5.0) -> None:
     """Terminate processes; kill those that have not ended after some seconds."""
     processes = list(processes)
     for process in processes:
