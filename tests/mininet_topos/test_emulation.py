@@ -131,7 +131,9 @@ def test_switches_and_agents_keep_little_of_root() -> None:
             assert rights(Path(f"/proc/{pid}/status").read_text()) == kept
         arguments = _agent_arguments(emulation, "unix:/nowhere", "fast", "h1")
         agent = emulation.start_agent("h1", arguments)
-        assert rights(Path(f"/proc/{agent.pid}/status").read_text()) == kept
+        status = Path(f"/proc/{agent.pid}/status")
+        until(lambda: "hopsum-agent" in status.read_text(), "the agent")
+        assert rights(status.read_text()) == kept
 
 
 def rights(status: str) -> int:
