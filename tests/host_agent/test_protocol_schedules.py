@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from typing import Any
@@ -207,3 +207,88 @@ def test_float_sums_agree_to_the_bit_and_keep_their_bound(
         error = np.abs(as_float32(total).astype(np.float64) - exact)
         beyond = np.abs(exact) + bound > LARGEST_OF[dtype.name]
         assert ((error <= bound) | beyond).all()
+
+
+def growing_job(random: Random) -> Job:
+    """Plans of one tree, the second of which has a worker more."""
+    job = random_job(random)
+    while len(job.plans[0].workers) < 2:
+        job = random_job(random)
+    plans = []
+    first, hosts = job.plans[0], job.plans[0].workers
+    for epoch, workers in ((1, hosts[:-1]), (2, hosts)):
+        server = random.choice([SERVER, SPARE])
+        parents, sums = random_tree(random, job.network.access_switch(server))
+        tree = make_tree(
+            job.network,
+            workers,
+            parents,
+            sums,
+            server=server,
+            window=first.window,
+            singles=not sums,
+        )
+        results = random.choice(list(Results))
+        plans.append(JobPlan(1, epoch, workers, (tree,), LANES, first.window, results))
+    return Job(job.network, plans)
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(8, of=150), derandomize=True)
+@given(SEEDS)
+def test_a_worker_joins_at_a_boundary_that_all_have_reached(seed: int) -> None:
+    """Decision 0035: they learn of the plan at different times, and one that joins of no other."""
+    random = Random(seed)
+    job = growing_job(random)
+    before, after = job.plans
+    world = random_world(random, Job(job.network, [before]))
+    first = random.choice([0, (1 << 32) - 5])
+    options = WorkerOptions(deadline=1e6, scale_workers=len(after.workers), first_fragment=first)
+    world.workers = [Worker(before, w, job.network, options) for w in range(len(before.workers))]
+    generator = np.random.default_rng(seed)
+    length = random.choice([1, LANES, 9 * LANES])
+    ints = generator.integers(-(1 << 28), 1 << 28, (2, len(after.workers), length), np.int32)
+    floats = generator.standard_normal((len(after.workers), length)).astype(np.float32)
+
+    calls = [w.submit(tensor, 0.0) for w, tensor in zip(world.workers, ints[0], strict=False)]
+    world.run()
+    for worker, call in zip(world.workers, calls, strict=True):
+        np.testing.assert_array_equal(worker.result(call), ints[0][:-1].sum(0, np.int32))
+
+    # All have reached the boundary, whose fragment follows from the calls before it.
+    boundary = first + -(-length // LANES)
+    later: dict[str, list[int]] = {}
+
+    def go_on(worker: Worker) -> None:
+        worker.adopt(after, world.now)
+        index = after.workers.index(worker.host)
+        tensors = (ints[1][index], floats[index])
+        later[worker.host] = [worker.submit(tensor, world.now) for tensor in tensors]
+
+    def join() -> None:
+        joining = replace(options, first_fragment=boundary & 0xFFFFFFFF)
+        world.workers.append(Worker(after, len(before.workers), job.network, joining))
+        go_on(world.workers[-1])
+
+    world.adopt(after, new_server=random.random() < 0.4, spread=0.1)
+    for worker in world.workers:
+        world.at(world.now + random.uniform(0, 0.1), partial(go_on, worker))
+    world.at(world.now + random.uniform(0, 0.1), join)
+    world.run_for(0.2)
+    world.run()
+    assert later.keys() == set(after.workers)
+
+    element = element_of(floats.dtype)
+    assert element is not None
+    bounds = SwitchBounds(after, tensor_ranges(after, length), element)
+    for tensor in floats:
+        bounds.take(tensor)
+    exact = floats.sum(0, np.float64)
+    sums = []
+    for worker in world.workers:
+        total, rounded_total = [worker.result(call) for call in later[worker.host]]
+        np.testing.assert_array_equal(total, ints[1].sum(0, np.int32))
+        assert rounded_total is not None
+        sums.append(rounded_total)
+        np.testing.assert_array_equal(rounded_total, sums[0])
+    assert (np.abs(sums[0] - exact) <= bounds.bounds(exact)).all()

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -148,12 +149,16 @@ def set_plan(switch: ReferenceSwitch, plan: JobPlan, name: str) -> None:
 class Tensors:
     """The tensors of a job's workers, one after the other: fragments of each, and reductions.
 
-    Of integers of some `bits`; sums of 8, of two workers at most, wrap around.
+    Of integers of some `bits`; sums of 8, of two workers at most, wrap around. `grown_from`: the
+    first tensor that a worker more takes part in, from the second plan on; 0: none joins.
+    `counts`: of the plans' workers.
     """
 
     fragments: int
     reductions: tuple[Reduction, ...] = (Reduction.SUM,)
     bits: int = 32
+    grown_from: int = 0
+    counts: tuple[int, ...] = ()
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -175,9 +180,21 @@ class Tensors:
     def _factor(self, worker: int) -> int:
         return 70 + 5 * worker if self.bits == 8 else 16**worker
 
-    def total(self, plan: JobPlan, fragment: int) -> int:
-        """What each value of all workers comes to: their sum, or the root's in a broadcast."""
-        workers: Iterable[int] = range(len(plan.workers))
+    def totals(self, plan: JobPlan, fragment: int) -> dict[int, int]:
+        """What a fragment may come to, and of how many workers that is.
+
+        Of those that are there with the newest plan, or of all: who joined may have left again.
+        """
+        if not self.grown_from:
+            counts: Sequence[int] = (len(plan.workers),)
+        else:
+            joined = fragment >= self.grown_from * self.fragments
+            counts = self.counts[1:] if joined else self.counts[:1]
+        return {self.total(plan, fragment, count): count for count in counts}
+
+    def total(self, plan: JobPlan, fragment: int, count: int) -> int:
+        """What each value of so many workers comes to: their sum, or the root's in a broadcast."""
+        workers: Iterable[int] = range(count)
         if self.reduction_of(fragment) is Reduction.BROADCAST:
             workers = [plan.workers.index(plan.trees[0].server)]
         total = sum(self._factor(worker) * (fragment + 1) for worker in workers)
@@ -188,14 +205,36 @@ class Tensors:
         return self.reductions[fragment // self.fragments]
 
 
-def new_worker(plan: JobPlan, index: int, network: Network, tensors: Tensors) -> Worker:
-    """A worker that has sent what fits its window; with the server if that is at its host."""
+def new_worker(
+    plan: JobPlan, index: int, network: Network, tensors: Tensors, first: int = 0
+) -> Worker:
+    """A worker that has sent what fits its window; with the server if that is at its host.
+
+    `first`: the tensor that it begins with.
+    """
     [tree] = plan.trees
     role = RootWorker if tree.server == plan.workers[index] else Worker
-    worker = role(plan, index, network, WorkerOptions(deadline=1e9))
-    for tensor, reduction in tensors.of(index):
-        worker.submit(tensor, 0.0, out=np.zeros_like(tensor), reduction=reduction)
+    options = WorkerOptions(
+        deadline=1e9,
+        first_fragment=first * tensors.fragments,
+        scale_workers=max(tensors.counts, default=None),
+    )
+    worker = role(plan, index, network, options)
+    worker.first_tensor = first  # type: ignore[attr-defined]
+    # Those of the larger set only once they are all agreed on it.
+    submit(worker, index, tensors, None if first else tensors.grown_from or None)
     return worker
+
+
+def submitted(worker: Worker) -> int:
+    """How many tensors a worker has submitted, or others before it joined."""
+    return int(worker.first_tensor) + len(worker._calls)  # type: ignore[attr-defined]
+
+
+def submit(worker: Worker, index: int, tensors: Tensors, end: int | None) -> None:
+    """Submit a worker's next tensors, up to one."""
+    for tensor, reduction in islice(tensors.of(index), submitted(worker), end):
+        worker.submit(tensor, 0.0, out=np.zeros_like(tensor), reduction=reduction)
 
 
 def sent_by(host: Worker | Server) -> Sent:
@@ -233,18 +272,25 @@ def check_worker(worker: Worker, tensors: Tensors) -> None:
     """Raise Unsafe for a result that is not what all workers' tensors come to."""
     if worker.failure is not None:
         raise Unsafe(f"worker {worker.host} failed: {worker.failure}")
-    is_root = isinstance(worker, RootWorker)
     if isinstance(worker, RootWorker):
         for server in worker.servers:
             check_server(server, tensors)
-    stream = stream_of(worker)
-    for slot, fragment in enumerate(stream.next_fragments):
-        for done in range(slot, fragment, len(stream.next_fragments)):
+    for fragment, got in results_of(worker, tensors):
+        _check(f"worker {worker.host}", got, worker.plan, tensors, fragment)
+
+
+def results_of(worker: Worker, tensors: Tensors) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
+    """The fragments whose results a worker has, with their values."""
+    stream, window = stream_of(worker), len(stream_of(worker).next_fragments)
+    began: int = worker.first_tensor  # type: ignore[attr-defined]
+    for following in stream.next_fragments:
+        for done in range(following - window, began * tensors.fragments - 1, -window):
+            is_root = isinstance(worker, RootWorker)
             if tensors.reduction_of(done) in ROOT_REDUCTIONS and not is_root:
                 continue
             number, part = divmod(done, tensors.fragments)
-            got = np.asarray(worker._calls[number].result).reshape(-1, tensors.values)[part]
-            _check(f"worker {worker.host}", got, worker.plan, tensors, done)
+            call = worker._calls[number - began]
+            yield done, np.asarray(call.result).reshape(-1, tensors.values)[part]
 
 
 def check_server(server: Server, tensors: Tensors) -> None:
@@ -257,6 +303,7 @@ def check_server(server: Server, tensors: Tensors) -> None:
 def _check(
     who: str, got: np.ndarray[Any, Any], plan: JobPlan, tensors: Tensors, fragment: int
 ) -> None:
-    total = tensors.total(plan, fragment)
-    if (got != total).any():
-        raise Unsafe(f"{who} has {got[0]} for fragment {fragment}; the total is {total}")
+    totals = tensors.totals(plan, fragment)
+    if int(got[0]) not in totals or (got != got[0]).any():
+        expected = " or ".join(map(str, totals))
+        raise Unsafe(f"{who} has {got[0]} for fragment {fragment}; the total is {expected}")

@@ -2,12 +2,15 @@
 
 Frames in flight are a bag: any of them may arrive next, so that every reordering is tried. What is
 limited is counted in a budget: losses, copies, sendings that nothing asked for, bypasses,
-questions, reboots, plans.
+questions, reboots, crashes, plans.
+
+A worker may join with the plan of epoch 2, for tensors from one on (`Tensors.grown_from`). If it
+crashes, epoch 3 has those workers that were there before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -27,16 +30,22 @@ from tests.model.components import (
     in_flight,
     new_switch,
     new_worker,
+    results_of,
     rows,
     send_again,
     sent_by,
     set_plan,
     stream_of,
+    submit,
+    submitted,
 )
 from tests.oracles.reference_switch import ReferenceSwitch
 from tests.support.protocol_world import SERVER
+from tests.support.server_state import finished_at
 
 NO_SERVER = -1
+ABSENT, CRASHED = -1, -2
+"""In the place of a worker's state: it has not joined yet; it has crashed."""
 FAIR_ROUNDS = 40
 """Deliveries and timeouts within which everything ends once no more faults occur."""
 
@@ -50,13 +59,15 @@ class Budget(NamedTuple):
     bypass: int = 0
     ask: int = 0
     reboots: int = 0
+    crashes: int = 0
 
 
 @dataclass(frozen=True)
 class Setting:
     """A scenario. `plans`: of epochs 1, 2, ...; `new_servers`: epochs whose server is empty.
 
-    If the plans' server is a worker, it is a part of that worker.
+    If the plans' server is a worker, it is a part of that worker. `boundary`: says whether another
+    worker may join, from whether each worker has all results of the tensors before.
     """
 
     name: str
@@ -65,11 +76,17 @@ class Setting:
     tensors: Tensors
     budget: Budget
     new_servers: frozenset[int] = frozenset()
+    boundary: Callable[[Iterable[bool]], bool] = all
 
     @property
     def rooted(self) -> bool:
         """Whether the server is at a worker."""
         return self.plans[0].trees[0].server in self.plans[0].workers
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Of all workers that the job ever has; those of each plan are the first of them."""
+        return max((plan.workers for plan in self.plans), key=len)
 
     @property
     def slots(self) -> int:
@@ -80,8 +97,8 @@ class Setting:
 class State(NamedTuple):
     """Numbers of the components' states, frames in flight, and what may still happen.
 
-    `server`: NO_SERVER if it is at a worker; `frames`: sorted (link, frame) numbers; `planned`: the
-    epoch of the newest plan.
+    `workers`: or ABSENT, CRASHED; `server`: NO_SERVER if it is at a worker; `frames`: sorted (link,
+    frame) numbers; `planned`: the epoch of the newest plan.
     """
 
     workers: tuple[int, ...]
@@ -104,10 +121,10 @@ class Model:
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
-        network, plan = setting.network, setting.plans[0]
+        network = setting.network
         shared = [network, *setting.plans, *(tree for p in setting.plans for tree in p.trees)]
         self._names = [*network.switches]
-        self._workers = [Automaton(shared) for _ in plan.workers]
+        self._workers = [Automaton(shared) for _ in setting.hosts]
         self._server = Automaton(shared)
         self._switches = [Automaton(shared) for _ in self._names]
         self._frames: dict[bytes, int] = {}
@@ -115,7 +132,8 @@ class Model:
         self._links = [*network.directed_links()]
         self._link_of = {ends: number for number, ends in enumerate(self._links)}
         self._place = {name: number for number, name in enumerate(self._names)}
-        self._index = {host: number for number, host in enumerate(plan.workers)}
+        self._index = {host: number for number, host in enumerate(setting.hosts)}
+        self._results: dict[tuple[int, int], dict[int, int]] = {}
 
     # -- states
 
@@ -125,6 +143,9 @@ class Model:
         frames: list[tuple[int, int]] = []
         workers = []
         for index, automaton in enumerate(self._workers):
+            if index >= len(plan.workers):
+                workers.append(ABSENT)
+                continue
             worker = new_worker(plan, index, setting.network, setting.tensors)
             frames += self._from_host(worker.host, sent_by(worker))
             workers.append(automaton.add(worker))
@@ -140,11 +161,19 @@ class Model:
         )
 
     def done(self, state: State) -> bool:
-        """Whether all workers have all results."""
-        return all(
-            automaton[number].idle
-            for automaton, number in zip(self._workers, state.workers, strict=True)
+        """Whether all workers have all results, one that is to join among them."""
+        if len(state.workers) > len(self.setting.plans[0].workers) and state.planned == 1:
+            return False
+        tensors = len(self.setting.tensors.reductions)
+        return ABSENT not in state.workers and all(
+            worker.idle and submitted(worker) == tensors for _, worker in self._present(state)
         )
+
+    def _present(self, state: State) -> Iterator[tuple[int, Worker]]:
+        """The workers that are there, with their indices."""
+        for index, (automaton, number) in enumerate(zip(self._workers, state.workers, strict=True)):
+            if number >= 0:
+                yield index, automaton[number]
 
     # -- frames
 
@@ -176,6 +205,7 @@ class Model:
                     worker.receive(rows(self._contents[number]), 0.0)
                 case ("adopt", int(epoch)):
                     worker.adopt(setting.plans[epoch - 1], 0.0)
+                    submit(worker, index, setting.tensors, None)
                 case ("hand",):
                     hand_over(worker)
                 case (str(how), int(slot)):
@@ -184,9 +214,21 @@ class Model:
             return sent_by(worker)
 
         after, sent = automaton.step(state.workers[index], event, act)
+        return self._with_worker(state, index, after, sent)
+
+    def _with_worker(self, state: State, index: int, after: int, sent: Sent) -> State:
         workers = (*state.workers[:index], after, *state.workers[index + 1 :])
-        host = self.setting.plans[0].workers[index]
-        return _sending(state._replace(workers=workers), self._from_host(host, sent))
+        host = self.setting.hosts[index]
+        state = _sending(state._replace(workers=workers), self._from_host(host, sent))
+        self._check_sets(state)
+        return state
+
+    def _join(self, state: State, index: int, epoch: int) -> State:
+        setting = self.setting
+        plan, tensors = setting.plans[epoch - 1], setting.tensors
+        worker = new_worker(plan, index, setting.network, tensors, tensors.grown_from)
+        sent = sent_by(worker)
+        return self._with_worker(state, index, self._workers[index].add(worker), sent)
 
     def _server_step(self, state: State, event: Event) -> State:
         def act(server: Server) -> Sent:
@@ -199,7 +241,9 @@ class Model:
             return sent_by(server)
 
         after, sent = self._server.step(state.server, event, act)
-        return _sending(state._replace(server=after), self._from_host(SERVER, sent))
+        state = _sending(state._replace(server=after), self._from_host(SERVER, sent))
+        self._check_sets(state)
+        return state
 
     def _new_server(self, state: State, epoch: int) -> State:
         plan = self.setting.plans[epoch - 1]
@@ -235,7 +279,7 @@ class Model:
             return self._switch_step(state, self._place[target], ("frame", port, number))
         if target == SERVER:
             return self._server_step(state, ("frame", number))
-        if target in self._index:
+        if target in self._index and state.workers[self._index[target]] >= 0:
             return self._worker_step(state, self._index[target], ("frame", number))
         return state
 
@@ -260,6 +304,7 @@ class Model:
             for place, name in enumerate(self._names):
                 yield Step(f"{name} reboots", self._switch_step(rebooted, place, ("reboot",)))
         yield from self._plan_steps(state)
+        yield from self._crashes(state)
 
     def _sendings(self, state: State) -> Iterator[Step]:
         for how in ("again", "bypass", "ask"):
@@ -268,13 +313,13 @@ class Model:
                 continue
             change: dict[str, Any] = {how: budget - 1}
             less = state._replace(left=state.left._replace(**change))
-            for index, automaton in enumerate(self._workers):
-                for slot in in_flight(automaton[state.workers[index]]):
+            for index, worker in self._present(state):
+                for slot in in_flight(worker):
                     after = self._worker_step(less, index, (how, slot))
                     yield Step(f"worker {index} sends slot {slot}: {how}", after)
 
     def _plan_steps(self, state: State) -> Iterator[Step]:
-        if state.planned < len(self.setting.plans):
+        if state.planned < len(self.setting.plans) and self._may_plan(state):
             planned = state.planned + 1
             yield Step(f"epoch {planned} is planned", state._replace(planned=planned))
         epoch = state.planned
@@ -284,16 +329,77 @@ class Model:
                 yield Step(f"{name} holds epoch {epoch}", after)
         if state.server != NO_SERVER and self._server[state.server].plan.epoch < epoch:
             yield Step(f"the server is at epoch {epoch}", self._server_at(state, epoch))
-        for index, automaton in enumerate(self._workers):
-            if automaton[state.workers[index]].plan.epoch < epoch:
+        for index, worker in self._present(state):
+            if worker.plan.epoch < epoch:
                 after = self._worker_step(state, index, ("adopt", epoch))
                 yield Step(f"worker {index} is at epoch {epoch}", after)
+        for index in range(len(self.setting.plans[epoch - 1].workers)):
+            if state.workers[index] == ABSENT:
+                yield Step(f"worker {index} joins", self._join(state, index, epoch))
+
+    def _may_plan(self, state: State) -> bool:
+        """Whether the next plan's workers are agreed on: a boundary reached, or the loss of one."""
+        now, then = (len(plan.workers) for plan in self.setting.plans[state.planned - 1 :][:2])
+        if then > now:
+            return self.setting.boundary(worker.idle for _, worker in self._present(state))
+        return then == now or CRASHED in state.workers
+
+    def _crashes(self, state: State) -> Iterator[Step]:
+        """Who joins may crash, before it has joined too."""
+        first = len(self.setting.plans[0].workers)
+        if not state.left.crashes or state.planned == 1:
+            return
+        less = state._replace(left=state.left._replace(crashes=state.left.crashes - 1))
+        for index in range(first, len(state.workers)):
+            workers = (*state.workers[:index], CRASHED, *state.workers[index + 1 :])
+            yield Step(f"worker {index} crashes", less._replace(workers=workers))
 
     def _server_at(self, state: State, epoch: int) -> State:
         before = self._server[state.server].plan.epoch
         if any(before < new <= epoch for new in self.setting.new_servers):
             return self._new_server(state, epoch)
         return self._server_step(state, ("adopt", epoch))
+
+    # -- sets of workers
+
+    def _check_sets(self, state: State) -> None:
+        """Raise Unsafe if two have different sums of a fragment, or a tensor's are of two sets."""
+        tensors = self.setting.tensors
+        if not tensors.grown_from:
+            return
+        sums: dict[int, int] = {}
+        places = [*enumerate(state.workers), (len(state.workers), state.server)]
+        for place, number in places:
+            for fragment, count in self._counts(place, number).items() if number >= 0 else ():
+                if sums.setdefault(fragment, count) != count:
+                    counts = f"{sums[fragment]} and of {count}"
+                    raise Unsafe(f"there are sums of fragment {fragment} of {counts} workers")
+        largest = len(self.setting.hosts)
+        for fragment, count in sums.items():
+            joined = fragment >= tensors.grown_from * tensors.fragments
+            if joined and count < largest and state.planned < len(tensors.counts) == 3:
+                raise Unsafe(f"the sum of fragment {fragment} lacks the worker that has joined")
+        by_tensor: dict[int, set[int]] = {}
+        for fragment, count in sums.items():
+            by_tensor.setdefault(fragment // tensors.fragments, set()).add(count)
+        for tensor, found in by_tensor.items():
+            if len(found) > 1:
+                raise Unsafe(f"tensor {tensor} has sums of {found} workers")
+
+    def _counts(self, place: int, number: int) -> dict[int, int]:
+        """Of how many workers the results are that a worker or the server has, by fragment."""
+        known = self._results.get((place, number))
+        if known is None:
+            plan, tensors = self.setting.plans[-1], self.setting.tensors
+            found = (
+                results_of(self._workers[place][number], tensors)
+                if place < len(self._workers)
+                else finished_at(self._server[number])
+            )
+            known = self._results[place, number] = {
+                fragment: tensors.totals(plan, fragment)[int(got[0])] for fragment, got in found
+            }
+        return known
 
     # -- liveness
 
@@ -317,17 +423,14 @@ class Model:
                 return way
             way.append(calm)
             how = ("again", "ask", "bypass")[min(turn, 2)]
-            for index, automaton in enumerate(self._workers):
-                worker = automaton[state.workers[index]]
+            for index, worker in self._present(state):
                 if stream_of(worker).hands_over:
                     state = self._worker_step(state, index, ("hand",))
                 for slot in in_flight(worker):
                     state = self._worker_step(state, index, (how, slot))
         waits = [
-            f"worker {index} has {in_flight(automaton[number])} in flight"
-            for index, (automaton, number) in enumerate(
-                zip(self._workers, state.workers, strict=True)
-            )
+            f"worker {index} has {in_flight(worker)} in flight"
+            for index, worker in self._present(state)
         ]
         raise Unsafe(f"after {FAIR_ROUNDS} rounds without faults: {', '.join(waits)}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from hopsum.collectives.plan import JobPlan, Results
@@ -13,6 +13,7 @@ from tests.model.protocol_model import Budget, Setting
 from tests.support.protocol_world import SERVER, make_tree, tree_plan
 
 STAR = {"w0": "r", "w1": "r", "ps": "r"}
+STAR_OF_3 = {"w0": "r", "w1": "r", "w2": "r", "ps": "r"}
 TWO_LEVELS = {"w0": "a", "w1": "a", "w2": "r", "ps": "r"}
 STAR_OF_4 = {"w0": "r", "w1": "r", "w2": "r", "w3": "r", "ps": "r"}
 TWO_PAIRS = {"w0": "a", "w1": "a", "w2": "b", "w3": "b", "ps": "r"}
@@ -63,6 +64,36 @@ def setting(
     network, made = plans(access, parents, sums, window, results)
     tensors = Tensors(fragments, tuple(reductions), bits)
     return Setting(name, network, made, tensors, budget, frozenset(new_servers))
+
+
+def growing(
+    name: str,
+    access: dict[str, str],
+    parents: dict[str, str],
+    sums: Sequence[Sequence[str]],
+    budget: Budget,
+    fragments: int = 1,
+    window: int = 1,
+    new_servers: Sequence[int] = (),
+    results: Results = Results.REPLICATED,
+    tensors: int = 2,
+    boundary: Callable[[Iterable[bool]], bool] = all,
+) -> Setting:
+    """Return a setting whose last worker joins with epoch 2, after the first tensor.
+
+    Epoch 3 follows once that worker has crashed.
+    """
+    network, made = plans(access, parents, sums, window, results)
+    [*hosts] = made[0].workers
+    counts = [len(hosts) - 1, len(hosts), len(hosts) - 1][: len(made)]
+    grown = []
+    for plan, summing, count in zip(made, sums, counts, strict=True):
+        server = plan.trees[0].server
+        tree = make_tree(network, hosts[:count], parents, summing, window=2 * window, server=server)
+        grown.append(replace(plan, workers=tuple(hosts[:count]), trees=(tree,)))
+    work = Tensors(fragments, (Reduction.SUM,) * tensors, grown_from=1, counts=tuple(counts))
+    servers = frozenset(new_servers)
+    return Setting(name, network, tuple(grown), work, budget, servers, boundary)
 
 
 def exhaustive() -> Iterator[Setting]:
@@ -133,6 +164,39 @@ def exhaustive() -> Iterator[Setting]:
         name = f"star of 2, {bits} bits: a new server"
         yield setting(name, STAR, {}, ["r", "r"], Budget(), 1, 1, [2], bits=bits)
     yield from rooted()
+    yield from joining()
+
+
+def joining() -> Iterator[Setting]:
+    """Settings in which a worker joins, and may crash; a tensor of a fragment cannot be torn."""
+    for results in Results:
+        for what, budget in (
+            ("a loss", Budget(1)),
+            ("a copy", Budget(0, 1)),
+            ("a reboot", Budget(reboots=1)),
+            ("sent again", Budget(again=1)),
+            ("bypass", Budget(bypass=1)),
+            ("a question", Budget(ask=1)),
+        ):
+            name = f"1 to 2, {results}: {what}"
+            yield growing(name, STAR, {}, ["r"] * 2, budget, results=results)
+        yield growing(
+            f"1 to 2, {results}: a new server, a loss",
+            STAR,
+            {},
+            ["r"] * 2,
+            Budget(1),
+            new_servers=[2],
+            results=results,
+        )
+        name = f"1 to 2, {results}: a crash"
+        yield growing(name, STAR, {}, ["r"] * 3, Budget(crashes=1), results=results)
+    yield growing("1 to 2, window 2: 3 fragments", STAR, {}, ["r"] * 2, Budget(), 3, 2)
+    yield growing("2 to 3", STAR_OF_3, {}, ["r"] * 2, Budget())
+    yield growing(
+        "2 to 3, no sums, unicast", STAR_OF_3, {}, [""] * 2, Budget(), results=Results.UNICAST
+    )
+    yield growing("2 to 3, two levels", TWO_LEVELS, {"a": "r"}, ["a", ["a", "r"]], Budget())
 
 
 def rooted() -> Iterator[Setting]:
@@ -214,5 +278,20 @@ def beyond() -> Iterator[Setting]:
             results=results,
             reductions=(*ONE_WAY, Reduction.SUM, *ONE_WAY),
         )
+        for what, sums, new_servers in (
+            ("", [["a", "b"], ["a", "b", "r"]], [2]),
+            (", crashes", [["a", "b", "r"], ["a", "r"], ["r"]], [3]),
+        ):
+            yield growing(
+                f"3 to 4{what}, {results}",
+                THREE_LEVELS,
+                up,
+                sums,
+                much._replace(crashes=len(sums) - 2),
+                window=2,
+                new_servers=new_servers,
+                results=results,
+                tensors=6,
+            )
     yield setting("two levels, 16 bits", TWO_LEVELS, {"a": "r"}, [["a", "r"]], much, bits=16)
     yield setting("two levels, 4 fragments", TWO_LEVELS, {"a": "r"}, [["a", "r"]], much, 4)

@@ -15,7 +15,16 @@ from tests.model.components import Automaton, new_switch, set_plan
 from tests.model.explore import Violated, breadth_first, random_walks
 from tests.model.p4_traces import follow
 from tests.model.protocol_model import Budget, Setting
-from tests.model.settings import ONE_WAY, ROOTED_STAR, STAR, TWO_LEVELS, beyond, setting
+from tests.model.settings import (
+    ONE_WAY,
+    ROOTED_STAR,
+    STAR,
+    STAR_OF_3,
+    TWO_LEVELS,
+    beyond,
+    growing,
+    setting,
+)
 from tests.oracles.reference_switch import ReferenceSwitch
 from tests.support.search import examples
 
@@ -25,6 +34,8 @@ SMALL = [
     setting("no sums: loss, copy", STAR, {}, [""], Budget(1, 1), 2, results=Results.UNICAST),
     setting("star: new server", STAR, {}, ["r", "r"], Budget(), 1, new_servers=[2]),
     setting("two levels: loss", TWO_LEVELS, {"a": "r"}, [["a", "r"]], Budget(1)),
+    growing("a worker joins: loss", STAR, {}, ["r", "r"], Budget(1)),
+    growing("a worker joins: crash", STAR, {}, ["r", "r", "r"], Budget(crashes=1)),
     setting("two levels: reboot", TWO_LEVELS, {"a": "r"}, [["a", "r"]], Budget(reboots=1)),
     *(
         setting(f"star: loss, copy, {bits} bits", STAR, {}, ["r"], Budget(1, 1), bits=bits)
@@ -173,3 +184,23 @@ def test_without_a_rule_something_breaks(
     with pytest.raises(Violated) as error:
         breadth_first(where, 30_000)
     assert len(str(error.value).splitlines()) > 1
+
+
+# -- Without a rule of how a worker joins
+
+
+def test_a_worker_cannot_join_while_tensors_are_unfinished() -> None:
+    """They are sent again under the new epoch, and wait for it in the switches."""
+    anywhere = growing(
+        "anywhere", STAR_OF_3, {}, ["r", "r"], Budget(), boundary=lambda _reached: True
+    )
+    with pytest.raises(Violated, match="worker 0 has"):
+        breadth_first(anywhere, 30_000)
+
+
+@pytest.mark.slow
+def test_a_tensor_is_torn_where_a_worker_that_has_joined_leaves() -> None:
+    """Each fragment is right, and the same at all."""
+    torn = growing("torn", STAR, {}, ["r"] * 3, Budget(crashes=1), fragments=2)
+    with pytest.raises(Violated, match=r"tensor 1 has sums of \{1, 2\} workers"):
+        breadth_first(torn, 30_000)
