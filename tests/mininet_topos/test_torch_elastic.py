@@ -31,6 +31,8 @@ pytestmark = [
 
 PAGE = ROOT / "docs/how-to/pytorch.md"
 TRAIN = ROOT / "examples/ddp_cnn/train.py"
+JOINING = ROOT / "hopsum_torch/tests/support/joining.py"
+STEP = re.compile(r"^process (\d+), (\d) ranks, step (\d+): loss ", re.MULTILINE)
 ADDRESSES = {"h1": "10.0.0.1", "h2": "10.0.0.2", "h3": "10.0.0.3", "h4": "10.0.0.4"}
 EPOCHS = 40
 LOSS = re.compile(r"^epoch (\d+): loss ([\d.]+)", re.MULTILINE)
@@ -138,16 +140,21 @@ class Training:
 
 
 @pytest.fixture
-def training(tmp_path: Path) -> Iterator[Training]:
-    with emulated_cluster(tmp_path, "star:5", "--link-rate", "100Mbit") as cluster:
-        made = Training(cluster, {}, [])
-        try:
-            yield made
-        finally:
-            for node in made.nodes.values():
-                if node.process.poll() is None:
-                    node.process.terminate()
-                    node.process.wait(PATIENCE)
+def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
+    with emulated_cluster(tmp_path, "star:5", "--link-rate", "100Mbit") as running:
+        yield running
+
+
+@pytest.fixture
+def training(cluster: RunningCluster) -> Iterator[Training]:
+    made = Training(cluster, {}, [])
+    try:
+        yield made
+    finally:
+        for node in made.nodes.values():
+            if node.process.poll() is None:
+                node.process.terminate()
+                node.process.wait(PATIENCE)
 
 
 def test_a_node_leaves_and_another_joins(training: Training) -> None:
@@ -187,11 +194,52 @@ def test_a_node_leaves_and_another_joins(training: Training) -> None:
     assert losses[EPOCHS] < 0.1 * losses[1]
 
     # All three were summed in the switch, and hold none of it any more.
-    queries = training.cluster.queries
-    jobs = [training.cluster.job(job.name) for job in queries.jobs()]
-    training.cluster.wait_until(
-        lambda: all(info.state not in GOING for info in queries.jobs()), "the jobs' ends"
+    assert ended(training.cluster) == ["failed", "failed", "finished"]
+
+
+def ended(cluster: RunningCluster) -> list[str]:
+    """The states of all jobs once they have ended; each has summed, and none holds a slot."""
+    queries = cluster.queries
+    cluster.wait_until(
+        lambda: all(job.state not in GOING for job in queries.jobs()), "the jobs' ends"
     )
-    assert [info.state for info in queries.jobs()] == ["failed", "failed", "finished"]
+    jobs = [cluster.job(job.name) for job in queries.jobs()]
     assert all(job["round"] > 0 for job in jobs)
     assert [dict(use.held) for use in queries.use().slots] == [{}]
+    return [job["state"] for job in jobs]
+
+
+def test_a_rank_joins_and_no_process_starts_again(cluster: RunningCluster) -> None:
+    steps = 16
+    processes = [
+        subprocess.Popen(
+            [
+                *("mnexec", "-a", str(cluster.agent(host))),
+                *(sys.executable, str(JOINING), str(steps)),
+            ],
+            env={
+                **os.environ,
+                "OMP_NUM_THREADS": "1",
+                "MASTER_ADDR": ADDRESSES["h1"],
+                "MASTER_PORT": "29500",
+                "RANK": str(rank),
+                "GLOO_SOCKET_IFNAME": f"{host}-eth0",
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank, host in enumerate(("h1", "h2", "h3"))
+    ]
+    printed = [process.communicate(timeout=PATIENCE)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0], printed
+    found = [STEP.findall(text) for text in printed]
+    assert [int(step) for _, _, step in found[0]] == [*range(1, steps + 1)]
+    assert found[1] == [(str(processes[1].pid), size, step) for _, size, step in found[0]]
+    assert found[2] == [
+        (str(processes[2].pid), size, step) for _, size, step in found[0] if size == "3"
+    ]
+    assert 5 <= len(found[2]) < steps
+    workers = [tuple(sorted(job.workers)) for job in cluster.queries.jobs()]
+    assert workers == [("h1", "h2"), ("h1", "h2", "h3")]
+    assert ended(cluster) == ["finished", "finished"]
