@@ -137,7 +137,7 @@ def test_counters_and_registers_are_checked(tmp_path: Path) -> None:
         ("add lpm_table hdr.op.a:1 set", "expected ACTION"),
         ("add lpm_table hdr.op.a:0x100 set(value:1)", "does not fit in 8 bits"),
         ("setdefault constant_table miss()", "constant"),
-        ("mc_node_associate 1 0", "no multicast group 1"),
+        ("mc_node_associate 1 0", "no node 0"),
         ("remove some", "expected remove all"),
     ],
 )

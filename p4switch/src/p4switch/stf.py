@@ -31,16 +31,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from p4switch.bmv2_runtime.records import Fault
+from p4switch.bmv2_runtime.replication import Replication, place_map
 from p4switch.ir import ActionChoice, ExternInstance, Key, Program, Table
+from p4switch.literals import parse_number
 from p4switch.targets.v1model.engine import (
-    CloneSession,
     ControlError,
     CounterValue,
     Engine,
     KeyMatch,
     MeterConfig,
     Packet,
-    Replica,
     TableEntry,
 )
 from p4switch.targets.v1model.matches import match_keys, needs_priority
@@ -104,15 +105,6 @@ def parse_lines(text: str, name: str) -> list[Line]:
             rest = words[1] if len(words) > 1 else ""
             lines.append(Line(words[0].lower(), rest, f"{name}:{number}"))
     return lines
-
-
-def parse_number(text: str) -> int:
-    """Return a number without don't-care digits."""
-    lowered = text.lower()
-    for prefix, base in (("0x", 16), ("0b", 2), ("0o", 8)):
-        if lowered.startswith(prefix):
-            return int(lowered[2:], base)
-    return int(lowered)
 
 
 def _starred(text: str) -> tuple[int, int, int]:
@@ -268,9 +260,7 @@ class Session:
         self._expected: dict[int, _Expected] = {}
         self._ports: set[int] = set()
         self._entries: dict[str, tuple[str, TableEntry]] = {}
-        self._nodes: list[tuple[int, tuple[int, ...]]] = []
-        self._groups: dict[int, list[int]] = {}
-        self._group_sessions: dict[int, int] = {}
+        self._replication = Replication(engine)
 
     def run(self, lines: Sequence[Line]) -> None:
         """Run all commands, then compare the output; StfError names the line."""
@@ -280,7 +270,7 @@ class Session:
                 raise StfError(f"{line.where}: unknown command {line.command!r:.80}")
             try:
                 run(line)
-            except (StfError, ControlError, ValueError) as error:
+            except (StfError, ControlError, Fault, ValueError) as error:
                 raise StfError(f"{line.where}: {error}") from error
         self._compare()
 
@@ -489,55 +479,32 @@ class Session:
 
     def _do_mirroring_add(self, line: Line) -> None:
         session, port = (int(word) for word in line.rest.split())
-        self._group_sessions.pop(session, None)
-        self.engine.set_clone_session(session, CloneSession((Replica(port),)))
+        self._replication.mirror(session, port, None)
 
     def _do_mirroring_add_mc(self, line: Line) -> None:
         session, group = (int(word) for word in line.rest.split())
-        self._group_sessions[session] = group
-        self._renew(group)
+        self._replication.mirror(session, None, group)
 
     def _do_mirroring_delete(self, line: Line) -> None:
-        session = int(line.rest)
-        self._group_sessions.pop(session, None)
-        self.engine.set_clone_session(session, None)
+        self._replication.remove_mirror(int(line.rest))
 
     def _do_mirroring_get(self, line: Line) -> None:
-        if int(line.rest) not in self.engine.clone_sessions():
-            raise StfError(f"no clone session {line.rest}")
+        self._replication.mirrored(int(line.rest))
 
     def _do_mc_mgrp_create(self, line: Line) -> None:
-        self._groups[int(line.rest)] = []
-        self._renew(int(line.rest))
+        self._replication.create_group(int(line.rest))
 
     def _do_mc_node_create(self, line: Line) -> None:
         instance, *ports = (int(word) for word in line.rest.split())
-        self._nodes.append((instance, tuple(ports)))
+        self._replication.create_node(instance, place_map(ports))
 
     def _do_mc_node_update(self, line: Line) -> None:
         node, *ports = (int(word) for word in line.rest.split())
-        self._nodes[node] = (self._nodes[node][0], tuple(ports))
-        for group in self._groups:
-            self._renew(group)
+        self._replication.update_node(node, place_map(ports))
 
     def _do_mc_node_associate(self, line: Line) -> None:
         group, node = (int(word) for word in line.rest.split())
-        if group not in self._groups or node >= len(self._nodes):
-            raise StfError(f"no multicast group {group} or no node {node}")
-        self._groups[group].append(node)
-        self._renew(group)
-
-    def _renew(self, group: int) -> None:
-        """Update the engine's replicas of a group, and of the clone sessions that use it."""
-        replicas = [
-            Replica(port, instance)
-            for instance, ports in (self._nodes[node] for node in self._groups.get(group, []))
-            for port in ports
-        ]
-        self.engine.set_multicast_group(group, replicas)
-        for session, used in self._group_sessions.items():
-            if used == group:
-                self.engine.set_clone_session(session, CloneSession(tuple(replicas)))
+        self._replication.associate(group, node)
 
 
 def _meter_config(rates: Sequence[str]) -> MeterConfig:

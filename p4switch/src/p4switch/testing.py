@@ -5,13 +5,13 @@ The pytest plugin (`pytest_plugin`) provides it to tests; it also works without 
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import SupportsBytes
 
 from p4switch.ir import Program
+from p4switch.literals import parse_value
 from p4switch.stf import Session, StfError, by_suffix, compare_packet, parse_lines
 from p4switch.targets.v1model.engine import ControlError, CounterValue, Digest, Engine
 
@@ -20,8 +20,6 @@ PACKET_GAP_US = 1_000
 
 Frame = str | bytes | SupportsBytes
 """A frame: bytes, anything that `bytes` accepts (such as a scapy packet), or hexadecimal digits."""
-
-_MAC = re.compile(r"[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){5}")
 
 
 class Switch:
@@ -209,11 +207,9 @@ def _number(value: object) -> str:
     if isinstance(value, int):
         return str(int(value))
     text = str(value).strip()
-    if _MAC.fullmatch(text):
-        return f"0x{text.replace(':', '')}"
     if "." in text or ":" in text:
         try:
-            return f"0x{int(ipaddress.ip_address(text)):x}"
+            return f"0x{parse_value(text):x}"
         except ValueError:
             raise ValueError(f"{text!r} is neither a number nor an address") from None
     return text

@@ -32,11 +32,10 @@ from p4switch.targets.v1model.matches import (
     needs_priority,
     prefix_mask,
 )
+from p4switch.targets.v1model.table_state import EntryKey
 
 LARGEST_PRIORITY = (1 << 31) - 1
 MICROSECONDS = 1_000_000
-
-EntryKey = tuple[tuple[KeyMatch, ...], int]
 
 
 @contextmanager

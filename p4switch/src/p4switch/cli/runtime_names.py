@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import ipaddress
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from p4switch.bmv2_runtime.records import MatchParamType, Record
 from p4switch.bmv2_runtime.tables import padded
+from p4switch.literals import parse_value
 
 KINDS = {kind.name.lower(): kind for kind in MatchParamType if kind.name != "VALID"}
 RANKED = ("ternary", "range")
 """Match types of tables whose entries have priorities."""
-
-_MAC = re.compile(r"[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){5}")
 
 
 class CommandError(Exception):
@@ -23,12 +20,8 @@ class CommandError(Exception):
 
 def number(text: str) -> int:
     """Parse a number in decimal, 0x, 0o or 0b, or an IPv4, IPv6 or MAC address."""
-    if _MAC.fullmatch(text):
-        return int(text.replace(":", ""), 16)
     try:
-        if "." in text or ":" in text:
-            return int(ipaddress.ip_address(text))
-        return int(text, 0)
+        return parse_value(text)
     except ValueError:
         raise CommandError(f"{text!r}: expected a number or an address") from None
 

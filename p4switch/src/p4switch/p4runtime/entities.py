@@ -25,6 +25,7 @@ from p4switch.p4runtime.string_types import StringType, StringTypes
 from p4switch.proto import p4r
 from p4switch.targets.v1model.engine import ControlError, KeyMatch, TableEntry
 from p4switch.targets.v1model.matches import (
+    ANY,
     canonical_matches,
     match_keys,
     prefix_mask,
@@ -33,8 +34,6 @@ from p4switch.targets.v1model.matches import (
 from p4switch.targets.v1model.state import value_set_widths
 
 log = logging.getLogger(__name__)
-
-ANY = KeyMatch(any=True)
 
 UpdateKind = int
 """`p4r.Update.INSERT`, `MODIFY` or `DELETE`."""

@@ -86,14 +86,13 @@ class Leaf:
     """A scalar, wide or varbit field inside a header or struct.
 
     `path` is the C path with a leading dot; `offset` counts bits from the start, with an earlier
-    varbit as 0. `after_varbit`: a varbit precedes it.
+    varbit as 0.
     """
 
     path: str
     type: Bits | Bool | Varbit
     offset: int
     parent: str
-    after_varbit: bool
 
     @property
     def width(self) -> int:
@@ -105,10 +104,9 @@ def leaves(kind: Type) -> list[Leaf]:
     """Yield all leaves of a header, struct or stack (or of a plain value, with an empty path)."""
     found: list[Leaf] = []
     offset = 0
-    seen_varbit = False
 
     def visit(inner: Type, path: str, parent: str) -> None:
-        nonlocal offset, seen_varbit
+        nonlocal offset
         if isinstance(inner, Header | Struct):
             for member in inner.fields:
                 visit(member.type, f"{path}.f_{member.name}", path)
@@ -117,10 +115,8 @@ def leaves(kind: Type) -> list[Leaf]:
                 element = f"{path}.e[{index}]"
                 visit(inner.element, element, element)
         elif isinstance(inner, Bits | Bool | Varbit):
-            found.append(Leaf(path, inner, offset, parent, seen_varbit))
-            if isinstance(inner, Varbit):
-                seen_varbit = True
-            else:
+            found.append(Leaf(path, inner, offset, parent))
+            if not isinstance(inner, Varbit):
                 offset += scalar_width(inner)
         else:
             raise UnsupportedError(NOWHERE, f"a {type(inner).__name__.lower()} on the wire")

@@ -15,12 +15,10 @@ from p4switch.targets.v1model.engine import KeyMatch, TableEntry
 from p4switch.targets.v1model.hashes import Hash
 from p4switch.targets.v1model.matches import PRIORITY_KINDS, match_keys, prefix_mask, ternary_form
 from p4switch.targets.v1model.meters import Meter
+from p4switch.targets.v1model.table_state import EntryKey
 
 KeyValues = tuple[int, ...]
 """Unsigned key values, without those of selector keys."""
-
-EntryKey = tuple[tuple[KeyMatch, ...], int]
-"""Matches and priority of an entry."""
 
 SelectorBits = tuple[tuple[int, int], ...]
 """(value, width) of each selector key."""
