@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -48,15 +48,10 @@ V1Switch(P(), V(), I(), E(), V(), D()) main;
 """
 
 
-class Editor:
-    """A client with one open file."""
+class Server:
+    """A running server, and what it has published."""
 
-    def __init__(self, folder: Path) -> None:
-        (folder / "types.p4").write_text(TYPES)
-        self.path = folder / "router.p4"
-        self.path.write_text(PROGRAM)
-        self.uri = self.path.as_uri()
-        self.text = PROGRAM
+    def __init__(self) -> None:
         self.client = LanguageClient("editor", "1")
         self.published: asyncio.Queue[lsp.PublishDiagnosticsParams] = asyncio.Queue()
 
@@ -64,13 +59,33 @@ class Editor:
         def diagnostics(params: lsp.PublishDiagnosticsParams) -> None:
             self.published.put_nowait(params)
 
-    async def open(self) -> list[str]:
+    async def start(self) -> None:
         command = ["-m", "p4switch.cli.main", "lsp", "-D", "WIDTH=12"]
         await self.client.start_io(sys.executable, *command)
         await self.client.initialize_async(
             lsp.InitializeParams(capabilities=lsp.ClientCapabilities(), process_id=None)
         )
         self.client.initialized(lsp.InitializedParams())
+
+    async def stop(self) -> None:
+        await self.client.shutdown_async(None)
+        self.client.exit(None)
+        await self.client.stop()
+
+
+class Editor:
+    """An open file."""
+
+    def __init__(self, server: Server, folder: Path) -> None:
+        (folder / "types.p4").write_text(TYPES)
+        self.path = folder / "router.p4"
+        self.path.write_text(PROGRAM)
+        self.uri = self.path.as_uri()
+        self.text = PROGRAM
+        self.client = server.client
+        self.published = server.published
+
+    async def open(self) -> list[str]:
         document = lsp.TextDocumentItem(self.uri, "p4", 1, self.text)
         self.client.text_document_did_open(lsp.DidOpenTextDocumentParams(document))
         return await self.diagnostics()
@@ -131,26 +146,36 @@ class Editor:
         assert isinstance(found, list)
         return {item.label: item.detail for item in found}
 
-    async def close(self) -> None:
-        await self.client.shutdown_async(None)
-        self.client.exit(None)
-        await self.client.stop()
+
+Steps = Callable[[Editor], Awaitable[None]]
+Edited = Callable[[Steps], None]
 
 
-def edited(folder: Path, steps: Callable[[Editor], Awaitable[None]]) -> None:
-    """Run the steps of an editor."""
+@pytest.fixture(scope="module")
+def running() -> Iterator[tuple[asyncio.Runner, Server]]:
+    """A server, and the loop that it is spoken to in."""
+    with asyncio.Runner() as runner:
+        server = Server()
+        runner.run(asyncio.wait_for(server.start(), PATIENCE))
+        yield runner, server
+        runner.run(asyncio.wait_for(server.stop(), PATIENCE))
 
-    async def session() -> None:
-        editor = Editor(folder)
+
+@pytest.fixture
+def edited(running: tuple[asyncio.Runner, Server], tmp_path: Path) -> Edited:
+    """Run the steps of an editor; all files have one server."""
+    runner, server = running
+
+    async def session(steps: Steps) -> None:
+        editor = Editor(server, tmp_path)
         async with asyncio.timeout(PATIENCE):
             assert await editor.open() == []
             await steps(editor)
-            await editor.close()
 
-    asyncio.run(session())
+    return lambda steps: runner.run(session(steps))
 
 
-def test_errors_and_warnings_as_one_types(tmp_path: Path) -> None:
+def test_errors_and_warnings_as_one_types(edited: Edited) -> None:
     async def steps(editor: Editor) -> None:
         assert await editor.change("m.next_hop = 1;", "m.next = 1; bit<8> x; y = 2;") == [
             "Error 21: 'meta_t' has no field 'next'; did you mean 'next_hop'?",
@@ -162,10 +187,10 @@ def test_errors_and_warnings_as_one_types(tmp_path: Path) -> None:
         ]
         assert await editor.change("m.next_hop =", "") == []
 
-    edited(tmp_path, steps)
+    edited(steps)
 
 
-def test_hover_shows_types(tmp_path: Path) -> None:
+def test_hover_shows_types(edited: Edited) -> None:
     async def steps(editor: Editor) -> None:
         assert await editor.hover("next_hop = 1", 3) == "bit<12> next_hop"
         assert await editor.hover("forward; NoAction") == "action forward(bit<9> port)"
@@ -179,10 +204,10 @@ def test_hover_shows_types(tmp_path: Path) -> None:
         assert await editor.hover("action forward", 8) == "action forward(bit<9> port)"
         assert await editor.hover("apply {") is None
 
-    edited(tmp_path, steps)
+    edited(steps)
 
 
-def test_definitions(tmp_path: Path) -> None:
+def test_definitions(edited: Edited) -> None:
     async def steps(editor: Editor) -> None:
         assert await editor.definition("forward; NoAction") == ("router.p4", 12, 12)
         assert await editor.definition("NoAction;") == ("core.p4", *(await core(editor)))
@@ -198,10 +223,10 @@ def test_definitions(tmp_path: Path) -> None:
         line = next(number for number, each in enumerate(text, 1) if "action NoAction" in each)
         return line, text[line - 1].index("NoAction") + 1
 
-    edited(tmp_path, steps)
+    edited(steps)
 
 
-def test_names_are_completed(tmp_path: Path) -> None:
+def test_names_are_completed(edited: Edited) -> None:
     async def steps(editor: Editor) -> None:
         await editor.change("m.next_hop = 1;", "hdr.ethernet.")
         members = await editor.completion("hdr.ethernet.\n", len("hdr.ethernet."))
@@ -220,4 +245,4 @@ def test_names_are_completed(tmp_path: Path) -> None:
         inside = await editor.completion("sm.egress_spec = port", len("sm.egress_spec = "))
         assert inside["port"] == "bit<9> port"
 
-    edited(tmp_path, steps)
+    edited(steps)
