@@ -29,6 +29,7 @@ from hopsum.controller.api.client import ControllerClient
 from hopsum.controller.api.rendezvous import find_controller
 from hopsum.host_agent.workload import call_seconds, intervals_from
 from hopsum.mininet_topos.emulation import Emulation
+from hopsum.mininet_topos.fork_server import Process
 from hopsum.mininet_topos.hosts import EmulatedHosts, hosts_of_controller
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
@@ -62,7 +63,7 @@ class Processes:
     journal: Path
     serve: tuple[str, ...]
     """Arguments of `hopsum controller serve`: the network and options."""
-    agents: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    agents: dict[str, Process] = field(default_factory=dict)
     controller: subprocess.Popen[bytes] | None = None
 
     @property
@@ -91,13 +92,8 @@ class Processes:
     def start_agent(self, host: str) -> None:
         """Start a host's agent in its namespace."""
         interface = self.emulation.interface(host, self.network.access_switch(host))
-        self.agents[host] = self.emulation.popen(
-            host,
-            [
-                *(str(BIN / "hopsum-agent"), "serve", "--controller", self.address),
-                *("--host", host, "--interface", interface),
-            ],
-        )
+        where = ("--controller", self.address, "--host", host, "--interface", interface)
+        self.agents[host] = self.emulation.start_agent(host, ["serve", *where])
 
     def spine(self, job: str) -> str:
         """Return the spine switch that a job uses."""

@@ -12,12 +12,12 @@ from typing import Any
 
 from hopsum.controller.api.client import ControllerClient
 from hopsum.mininet_topos.emulation import Emulation
+from hopsum.mininet_topos.fork_server import Process
 from hopsum.network.model import Network
 from hopsum.protocol.channel import Tls
 from tests.support.machine import PATIENCE, until
 
 HOPSUM = Path(sys.executable).with_name("hopsum")
-AGENT = Path(sys.executable).with_name("hopsum-agent")
 TOPOLOGY = "star:4"
 LINK_RATE = "2Mbit"
 """A long job is one of slow links: it costs less than one of much data."""
@@ -34,7 +34,7 @@ class ServedCluster:
     network: Network
     emulation: Emulation
     environment: dict[str, str]
-    agents: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    agents: dict[str, Process] = field(default_factory=dict)
     controller: subprocess.Popen[bytes] | None = None
     address: str = ""
     tls: Tls | None = None
@@ -73,15 +73,10 @@ class ServedCluster:
             self.controller.send_signal(signal.SIGINT)
             assert self.controller.wait(PATIENCE) == 0
 
-    def attach(self, host: str, address: str, *options: str) -> subprocess.Popen[bytes]:
+    def attach(self, host: str, address: str, *options: str) -> Process:
         """Start a host's agent in its namespace."""
-        self.agents[host] = self.emulation.popen(
-            host,
-            [
-                str(AGENT), "serve", "--controller", address, "--host", host,
-                "--interface", self.interface(host), *options,
-            ],
-        )  # fmt: skip
+        where = ("--controller", address, "--host", host, "--interface", self.interface(host))
+        self.agents[host] = self.emulation.start_agent(host, ["serve", *where, *options])
         return self.agents[host]
 
     def interface(self, host: str) -> str:
