@@ -1,5 +1,5 @@
-/* Frames in batches over a packet socket: one system call for many frames. port.py puts flow.h before
- * this text, and defines KEY, the offset of a frame's job and tree. */
+/* Frames in batches over a packet socket: one system call for many frames, and none to receive through a ring. port.py
+ * puts flow.h before this text, and defines KEY, the offset of a frame's job and tree. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/if_ether.h>
@@ -139,6 +139,54 @@ int packet_receive(int fd, uint8_t *rows, uint32_t n, uint32_t stride, uint32_t 
     return (int)received;
 }
 
+/* Slots that the kernel fills with frames and this process empties (PACKET_RX_RING, TPACKET_V2: packet(7));
+ * p4switch/packet_io/receive_ring.py makes it. `next`: the slot that is filled next, or has been. */
+struct receive_ring {
+    uint8_t *slots;
+    uint32_t count, slot_bytes, next;
+};
+
+/* Find up to n received frames that lie in slots one behind the other; returns how many. `frames`: the first one. A
+ * frame that was too long for its slot, and so is nobody's, has length 0. */
+static uint32_t find_frames(const struct receive_ring *ring, uint32_t n, uint32_t *lengths, uint8_t **frames)
+{
+    uint32_t most = ring->count - ring->next < n ? ring->count - ring->next : n, found = 0, at = 0;
+    for (; found < most; found++) {
+        uint8_t *start = ring->slots + (size_t)(ring->next + found) * ring->slot_bytes;
+        struct tpacket2_hdr *slot = (struct tpacket2_hdr *)start;
+        if (!(__atomic_load_n(&slot->tp_status, __ATOMIC_ACQUIRE) & TP_STATUS_USER) || (found && slot->tp_mac != at))
+            break;
+        if (!found)
+            *frames = start + (at = slot->tp_mac);
+        lengths[found] = slot->tp_snaplen < slot->tp_len ? 0 : slot->tp_len;
+    }
+    return found;
+}
+
+/* Give the first n slots back to the kernel. */
+static void release_frames(struct receive_ring *ring, uint32_t n)
+{
+    for (; n; n--) {
+        struct tpacket2_hdr *slot = (struct tpacket2_hdr *)(ring->slots + (size_t)ring->next * ring->slot_bytes);
+        __atomic_store_n(&slot->tp_status, TP_STATUS_KERNEL, __ATOMIC_RELEASE);
+        ring->next = (ring->next + 1) % ring->count;
+    }
+}
+
+/* Copy up to n frames out of a ring into rows, as packet_receive does out of a socket. */
+int packet_take(struct receive_ring *ring, uint8_t *rows, uint32_t n, uint32_t stride, uint32_t *lengths)
+{
+    uint8_t *frames = NULL;
+    uint32_t taken = 0, found;
+    while ((found = find_frames(ring, n - taken, lengths + taken, &frames))) {
+        for (uint32_t i = 0; i < found; i++)
+            memcpy(rows + (size_t)(taken + i) * stride, frames + (size_t)i * ring->slot_bytes, lengths[taken + i]);
+        release_frames(ring, found);
+        taken += found;
+    }
+    return (int)taken;
+}
+
 /* Why packet_run returned. */
 enum { DUE, OTHERS, FINISHED, LEFT, UNSENT };
 
@@ -146,9 +194,15 @@ struct run {
     int64_t fd, others;
     const struct links *links;
     struct flow **flows;
+    /* Or NULL: frames are received into rows. */
+    struct receive_ring *ring;
+    /* Frames that are left when packet_run returns. */
     uint8_t *rows;
     uint32_t *lengths;
     int64_t count, limit, stride;
+    /* The last batch: in the ring, or in rows; and how far its frames are apart. */
+    uint8_t *batch;
+    int64_t apart;
     /* `deferrable`: as in a flow, for frames of none. */
     double until, deferrable;
     /* When frames were received last, and the pause until they are received again. */
@@ -194,16 +248,16 @@ static int process(struct run *r, double now)
 {
     int64_t finished = 0;
     while (r->processed < r->received) {
-        const uint8_t *frame = r->rows + r->processed * r->stride;
+        const uint8_t *frame = r->batch + r->processed * r->apart;
         uint32_t length = r->lengths[r->processed], n = 1;
         struct flow *flow = flow_of(r, frame, length);
         uint64_t before = r->out.made;
         if (!flow || !has_room(r, flow))
             break;
         while (r->processed + n < r->received && r->lengths[r->processed + n] == length
-               && !memcmp(frame + n * r->stride + KEY, frame + KEY, 3))
+               && !memcmp(frame + n * r->apart + KEY, frame + KEY, 3))
             n++;
-        r->processed += flow->receive(flow, frame, n, length, (uint64_t)r->stride, now, &r->out);
+        r->processed += flow->receive(flow, frame, n, length, (uint64_t)r->apart, now, &r->out);
         count_bytes(r, flow, before);
         finished |= flow->finished;
     }
@@ -275,10 +329,44 @@ static int wait_for(struct pollfd *ready, nfds_t count, double wait)
     return ppoll(ready, count, &timeout, NULL);
 }
 
-/* Receive frames, give those of flows to these, and send what they make, until `until`, until the descriptor `others`
- * is readable but for calls that flows take, until Python has something to do, at a frame of no flow, or when the
- * kernel does not take all: DUE to UNSENT, or -errno. */
-int packet_run(struct run *r)
+/* Return the error of a socket, which is readable until it is taken. */
+static int take_error(int fd)
+{
+    int error = 0;
+    socklen_t size = sizeof error;
+    getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
+    return error;
+}
+
+/* Receive the next batch; returns its size, or -errno. */
+static int receive_batch(struct run *r)
+{
+    if (r->ring) {
+        r->apart = r->ring->slot_bytes;
+        uint32_t found = find_frames(r->ring, (uint32_t)r->limit, r->lengths, &r->batch);
+        return found ? (int)found : -take_error((int)r->fd);
+    }
+    r->batch = r->rows;
+    r->apart = r->stride;
+    return packet_receive((int)r->fd, r->rows, (uint32_t)r->limit, (uint32_t)r->stride, r->lengths);
+}
+
+/* Give the last batch back, but for what is left of it, which goes to the first rows. */
+static void end_batch(struct run *r)
+{
+    int64_t left = r->received - r->processed;
+    const uint8_t *first = r->batch + r->processed * r->apart;
+    memmove(r->lengths, r->lengths + r->processed, (size_t)left * sizeof *r->lengths);
+    for (int64_t i = 0; i < left; i++)
+        memmove(r->rows + i * r->stride, first + i * r->apart, r->lengths[i] < r->stride ? r->lengths[i] : r->stride);
+    if (r->ring)
+        release_frames(r->ring, (uint32_t)r->received);
+    r->processed = 0;
+    r->received = left;
+}
+
+/* See packet_run; the last batch may be left. */
+static int run_flows(struct run *r)
 {
     struct pollfd ready[2] = {{.fd = (int)r->others, .events = POLLIN}, {.fd = (int)r->fd, .events = POLLIN}};
     r->received = r->processed = 0;
@@ -287,8 +375,8 @@ int packet_run(struct run *r)
         r->out.made = 0;
         r->sent = 0;
         if (r->processed == r->received) {
+            end_batch(r);
             int events = wait_for(ready, 2, next_due(r) - seconds());
-            r->received = r->processed = 0;
             if (events < 0)
                 return errno == EINTR ? OTHERS : -errno;
             others = ready[0].revents != 0;
@@ -296,7 +384,7 @@ int packet_run(struct run *r)
                 double early = r->taken_at + r->pause - seconds();
                 if (early > 0)
                     wait_for(ready, 1, early);
-                n = packet_receive((int)r->fd, r->rows, (uint32_t)r->limit, (uint32_t)r->stride, r->lengths);
+                n = receive_batch(r);
                 if (n < 0 && n != -ENETDOWN)
                     return n;
                 r->received = n > 0 ? n : 0;
@@ -319,7 +407,7 @@ int packet_run(struct run *r)
             if ((uint64_t)n < r->out.made)
                 return UNSENT;
         }
-        if (r->processed < r->received && !flow_of(r, r->rows + r->processed * r->stride, r->lengths[r->processed]))
+        if (r->processed < r->received && !flow_of(r, r->batch + r->processed * r->apart, r->lengths[r->processed]))
             return LEFT;
         if (others)
             return OTHERS;
@@ -328,4 +416,14 @@ int packet_run(struct run *r)
         if (now >= r->until && r->processed == r->received)
             return DUE;
     }
+}
+
+/* Receive frames, give those of flows to these, and send what they make, until `until`, until the descriptor `others`
+ * is readable but for calls that flows take, until Python has something to do, at a frame of no flow, or when the
+ * kernel does not take all: DUE to UNSENT, or -errno. */
+int packet_run(struct run *r)
+{
+    int why = run_flows(r);
+    end_batch(r);
+    return why;
 }

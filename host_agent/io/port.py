@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import logging
 import os
 import socket
 import struct
@@ -19,7 +20,10 @@ from hopsum.host_agent.c_structures import c_fields
 from hopsum.host_agent.codec import JOB_START, TREE_AT, group_by_length
 from hopsum.host_agent.datapath.library import ROOM, STRIDE, Flow, Output, OutputRows
 from p4switch.packet_io.compile import FLAGS, NoCompilerError, compile_shared
+from p4switch.packet_io.receive_ring import ReceiveRing
 from p4switch.packet_io.sockets import InterfaceError, attach_filter, open_packet_socket
+
+LOGGER = logging.getLogger("hopsum-agent")
 
 ETH_P_IP = 0x0800
 Frames = NDArray[np.uint8]
@@ -153,6 +157,10 @@ class _Run(ctypes.Structure):
     _fields_ = c_fields("io/mmsg.c", "run", {"output": OutputRows})
 
 
+RING_FRAMES = 2048
+"""Frames that a port's receive ring holds."""
+
+
 _OTHERS = 1
 """packet_run has returned since the other descriptor is readable, or at a signal."""
 
@@ -171,6 +179,7 @@ def _native() -> ctypes.CDLL | None:
     number = ctypes.c_uint32
     library.packet_send.argtypes = (ctypes.c_int, pointer, pointer, number, number, number)
     library.packet_receive.argtypes = (ctypes.c_int, pointer, number, number, pointer)
+    library.packet_take.argtypes = (pointer, pointer, number, number, pointer)
     library.packet_run.argtypes = (pointer,)
     library.packet_moderate.argtypes = (pointer, ctypes.c_double)
     return library
@@ -228,9 +237,20 @@ class PacketPort:
         self._socket = open_packet_socket(
             interface if isinstance(interface, str) else None, program
         )
+        self._ring = self._open_ring()
         self._make_room(256)
         names = [*self.interfaces.values()] or [str(interface)]
         self._sinks = [] if udp_port is None else [udp_sink(name, udp_port) for name in names]
+
+    def _open_ring(self) -> ReceiveRing | None:
+        """Return the socket's receive ring; None if the kernel gives it none."""
+        if self._library is None:
+            return None
+        try:
+            return ReceiveRing(self._socket, RING_FRAMES, longer=False)
+        except OSError as error:
+            LOGGER.info("frames are received by system calls, not through a ring: %s", error)
+            return None
 
     def use_links(self, job: int, ports: Mapping[int, int]) -> None:
         """Send frames of trees from other interfaces than the first, see `LinksPort`."""
@@ -283,13 +303,21 @@ class PacketPort:
         if self._library is None:
             n = self._receive_plain(limit)
         else:
-            rows, lengths_at = self._addresses
-            n = self._library.packet_receive(self._socket.fileno(), rows, limit, STRIDE, lengths_at)
-            if n == -errno.ENETDOWN:
-                n = 0
-            if n < 0:
-                raise OSError(-n, f"receiving frames: {os.strerror(-n)}")
+            n = self._receive_native(self._library, limit)
         return self._taken(0, n)
+
+    def _receive_native(self, library: ctypes.CDLL, limit: int) -> int:
+        rows, lengths_at = self._addresses
+        if self._ring is not None:
+            ring = ctypes.addressof(self._ring.state)
+            taken: int = library.packet_take(ring, rows, limit, STRIDE, lengths_at)
+            error = 0 if taken else self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        else:
+            taken = library.packet_receive(self._socket.fileno(), rows, limit, STRIDE, lengths_at)
+            error = max(0, -taken)
+        if error not in (0, errno.ENETDOWN):
+            raise OSError(error, f"receiving frames: {os.strerror(error)}")
+        return max(0, taken)
 
     def _taken(self, start: int, stop: int) -> list[Frames]:
         """Return copies of received frames."""
@@ -321,6 +349,7 @@ class PacketPort:
         return _Run(
             fd=self._socket.fileno(),
             links=ctypes.addressof(self._links),
+            ring=ctypes.addressof(self._ring.state) if self._ring is not None else None,
             rows=rows,
             lengths=lengths_at,
             limit=len(self._rows),
@@ -362,6 +391,8 @@ class PacketPort:
 
     def close(self) -> None:
         """Close the sockets."""
+        if self._ring is not None:
+            self._ring.close()
         self._socket.close()
         for sink in self._sinks:
             sink.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from math import inf
@@ -15,7 +16,7 @@ import pytest
 from hopsum.host_agent.codec import JOB_START
 from hopsum.host_agent.datapath.library import ROOM, Flow, OutputRows
 from hopsum.host_agent.io import port as port_module
-from hopsum.host_agent.io.port import FlowPort, Frames, PacketPort, RunOutcome
+from hopsum.host_agent.io.port import RING_FRAMES, FlowPort, Frames, PacketPort, RunOutcome
 from hopsum.simulation.flows import CALL, RECEIVE, TICK
 from tests.support.machine import PATIENCE
 
@@ -315,3 +316,71 @@ def test_flows_do_not_change_what_others_receive(pair: tuple[PacketPort, socket.
     far.send(frame(2))
     run(port, Echo(last=2))
     np.testing.assert_array_equal(before[0], np.frombuffer(frame(1), np.uint8))
+
+
+@pytest.fixture
+def link(veth: tuple[str, str]) -> Iterator[tuple[PacketPort, socket.socket]]:
+    """A port with a receive ring, and the other end of its link."""
+    near, far = veth
+    port = PacketPort(near)
+    assert port._ring is not None  # noqa: SLF001
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as other:
+        other.bind((far, 3))
+        other.settimeout(PATIENCE)
+        yield port, other
+    port.close()
+
+
+def test_frames_go_round_in_a_ring(link: tuple[PacketPort, socket.socket]) -> None:
+    """A batch ends where the ring does; what is left of one is copied before its slots are."""
+    port, far = link
+    stranger = frame(255, key=KEY + 1)
+    sent = expected = 0
+    for burst in range(3 * RING_FRAMES // 100):
+        flow = Echo(last=99)
+        for number in range(100):
+            far.send(frame(number))
+            if number == 50 and burst % 3 == 0:
+                far.send(stranger)
+        while not flow.flow.finished:
+            ran = run(port, flow)
+            for row in (row for batch in ran.received for row in batch):
+                if row[-1] == 255:
+                    assert row.tobytes() == stranger
+                    sent += 1
+                else:
+                    flow.taken.append(int(row[-1]))
+                    flow.flow.finished |= row[-1] == 99
+            assert not ran.unsent
+        assert flow.taken == list(range(100))
+        expected += burst % 3 == 0
+    assert sent == expected
+
+
+def test_a_frame_too_long_for_a_slot_is_nobodys(
+    link: tuple[PacketPort, socket.socket], veth: tuple[str, str]
+) -> None:
+    port, far = link
+    for name in veth:
+        subprocess.run(["ip", "link", "set", name, "mtu", "6000"], check=True)
+    flow = Echo(last=2)
+    for each in (frame(1), frame(7, length=5000), frame(2)):
+        far.send(each)
+    ran = run(port, flow)
+    [empty, second] = ran.received
+    assert empty.shape == (1, 0)
+    assert numbers([second]) == [2]
+    assert flow.taken == [1]
+    far.send(frame(2))
+    assert run(port, flow).received == []
+    assert flow.taken == [1, 2]
+
+
+def test_a_link_that_is_down_is_no_error(
+    link: tuple[PacketPort, socket.socket], veth: tuple[str, str]
+) -> None:
+    """The socket is readable, for the error, until that is taken."""
+    port, _ = link
+    subprocess.run(["ip", "link", "set", veth[0], "down"], check=True)
+    assert run(port, Echo(), until=time.monotonic() + 0.01).received == []
+    assert not port._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)  # noqa: SLF001

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import select
 import socket
 import subprocess
@@ -80,6 +81,16 @@ def send_and_receive(a: str, b: str) -> None:
 
 
 def test_frames_cross_a_veth_and_noise_is_filtered(veth: tuple[str, str]) -> None:
+    send_and_receive(*veth)
+
+
+def test_without_a_ring_frames_are_received_by_system_calls(
+    veth: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOPROTOOPT, "Protocol not available")
+
+    monkeypatch.setattr(port_module, "ReceiveRing", refused)
     send_and_receive(*veth)
 
 

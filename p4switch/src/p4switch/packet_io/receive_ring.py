@@ -42,17 +42,18 @@ class RingState(ctypes.Structure):
 class ReceiveRing:
     """A ring for at least `frames` frames, through which a packet socket receives from now on.
 
-    Frames that find it full are lost, as are those that wait in the socket when it is made. Close
-    it when no packet loop uses it any more, and before the socket. Raises OSError.
+    Frames that find it full are lost, as are those that wait in the socket when it is made. Of a
+    frame too long for a slot the rest is lost, unless `longer`: then it waits in the socket.
+    Close it when no packet loop uses it any more, and before the socket. Raises OSError.
     """
 
-    def __init__(self, packet_socket: socket.socket, frames: int) -> None:
+    def __init__(self, packet_socket: socket.socket, frames: int, *, longer: bool = True) -> None:
         self._socket = packet_socket
         blocks = -(-frames * SLOT_BYTES // BLOCK_BYTES)
         count = blocks * BLOCK_BYTES // SLOT_BYTES
         for option, value in (
             (PACKET_VERSION, struct.pack("i", TPACKET_V2)),
-            (PACKET_COPY_THRESH, struct.pack("i", 1)),
+            (PACKET_COPY_THRESH, struct.pack("i", longer)),
             (PACKET_RX_RING, struct.pack("4I", BLOCK_BYTES, blocks, SLOT_BYTES, count)),
         ):
             _set_option(packet_socket, option, value)
