@@ -157,8 +157,12 @@ class ForeignHosts(EmulatedHosts):
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            env={**os.environ, MARK: self._token},
+            env=self.environment(),
         )
+
+    def environment(self) -> dict[str, str]:
+        """Return this process's environment with the mark: what has it ends with the emulation."""
+        return {**os.environ, MARK: self._token}
 
 
 def hosts_of_controller(network: Network, address: str) -> ForeignHosts:

@@ -67,6 +67,7 @@ BASES: dict[str, list[str]] = {
     "hopsum manual": [],
     "hopsum certificates": ["star:2", "--folder", "folder", "--controller", "192.0.2.1"],
     "hopsum torchrun": ["train.py"],
+    "hopsum exec": ["h1", "true", *NOWHERE],
     "hopsum-agent serve": [
         *("--controller", "unix:/nowhere/controller", "--host", "h1", "--interface", "nonesuch"),
     ],

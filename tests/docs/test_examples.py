@@ -15,7 +15,7 @@ EXAMPLES = ROOT / "examples"
 TESTED_ELSEWHERE = dict.fromkeys(
     (
         *("accelerate_text", "ddp_cnn", "fsdp_gpt", "lightning_cnn", "ordered_experts"),
-        "two_trainings",
+        *("ray_cnn", "two_trainings"),
     ),
     "tests/mininet_topos/test_torch_examples.py",
 ) | {

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import shlex
+import shutil
+import signal
+import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from tests.support.emulated_cluster import HOPSUM
+from hopsum.controller.api.records import job_dict
+from tests.support.emulated_cluster import HOPSUM, emulated_cluster
 from tests.support.emulation_turns import run_when_free
+from tests.support.machine import PATIENCE
 from tests.support.paths import ROOT
 
 pytestmark = [
@@ -24,7 +33,7 @@ pytestmark = [
 
 README = ROOT / "README.md"
 FRAMEWORKS = ROOT / ".venv/frameworks/bin/hopsum"
-"""The command of an environment with Accelerate and Lightning."""
+"""The command of an environment with Accelerate, Lightning and Ray."""
 LENGTHS = {"ddp_cnn": ["--epochs", "3"], "fsdp_gpt": ["--steps", "30"]}
 """How long examples are to train."""
 
@@ -113,6 +122,69 @@ def test_a_framework_trains_as_with_gloo(script: str, tmp_path: Path) -> None:
     # Of each rank, the gradients of 80,000 parameters in two epochs of at least 20 steps.
     assert 40 * 4 * 70_000 < measured["in_switches"] <= measured["sent"]
     assert measured["gloo"]["in_switches"] == 0
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder in which the paths of Ray's sockets are no longer than Unix allows (unix(7))."""
+    folder = Path(tempfile.mkdtemp(prefix="hopsum-ray-"))
+    yield folder
+    # Of Ray's processes those that rename themselves lose their environment, and so the mark by
+    # which the cluster would end them. They end by themselves, half a minute later.
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (process / "cwd").readlink() == folder:
+                os.kill(int(process.name), signal.SIGKILL)
+    shutil.rmtree(folder)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not FRAMEWORKS.exists(), reason="needs Ray: make frameworks")
+def test_ray_trains_as_with_gloo(short_folder: Path) -> None:
+    """By the commands that the example's README has."""
+    readme = (ROOT / "examples/ray_cnn/README.md").read_text()
+    start, *commands, jobs = re.findall(r"^hopsum .*", readme, re.MULTILINE)
+    assert start.startswith("hopsum cluster star:3 ")
+    assert jobs == "hopsum jobs"
+    (short_folder / "train.py").symlink_to(ROOT / "examples/ray_cnn/train.py")
+    environment = {
+        **os.environ,
+        "PATH": f"{FRAMEWORKS.parent}:{os.environ['PATH']}",
+        # For busy machines, as the document says.
+        "RAY_worker_niceness": "0",
+        "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": f"{PATIENCE:g}",
+    }
+    printed = []
+    with emulated_cluster(short_folder, "star:3", "--link-rate", "50Mbit") as cluster:
+        for command in commands:
+            done = subprocess.run(
+                shlex.split(command.replace("/tmp/", f"{short_folder}/")),
+                cwd=short_folder,
+                env={**environment, "XDG_RUNTIME_DIR": str(short_folder)},
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=2 * PATIENCE,
+            )
+            assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+            if "train.py" in command:
+                printed.append(done.stdout)
+                # Through the switches first, then over gloo.
+                [job] = map(job_dict, cluster.queries.jobs())
+                assert job["state"] == "finished"
+                # Four epochs of at least 30 steps.
+                assert job["round"] > 4 * 30
+    losses = [
+        [float(loss) for loss in re.findall(r"^epoch \d: loss ([\d.]+)", text, re.MULTILINE)]
+        for text in printed
+    ]
+    through_switches, over_gloo = losses
+    assert len(over_gloo) == 4
+    assert through_switches == pytest.approx(over_gloo, rel=0.01)
+    assert over_gloo[-1] < 0.5 * over_gloo[0]
+    accuracies = [re.findall(r"^accuracy ([\d.]+)$", text, re.MULTILINE) for text in printed]
+    [[ours], [theirs]] = accuracies
+    assert float(ours) == pytest.approx(float(theirs), abs=0.02)
 
 
 @pytest.mark.long

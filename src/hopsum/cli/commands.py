@@ -42,6 +42,11 @@ GROUPS = {
             "Time all-reduce algorithms at flow level: max-min fair rates, latency, "
             "background traffic.",
         ),
+        "exec": Command(
+            "hopsum.cli.exec_command:execute",
+            "Run a command on a host of `hopsum cluster` (root), in this folder.",
+            passes_on=True,
+        ),
         "soak": Command(
             "hopsum.cli.soak_command:soak",
             "Test random networks, jobs and faults in virtual time: sums stay exact, nothing "
