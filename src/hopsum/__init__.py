@@ -8,9 +8,9 @@
 
 Networks: `load`, `save`, `star`, `line`, `leaf_spine`, `fat_tree`, `torus`, `complete`,
 `hypercube`, `random_regular`, `dgx1`, `dragonfly`, `to_networkx`. Plans: `plan`, `planners`,
-`planner_options`. Runs: `run`. Algorithms at flow level: `compare`, `algorithms`. Collectives as
-schedules: `schedule`. A running cluster: `connect`. Every error is a `HopsumError`: an `InputError`
-(also a ValueError) or an `OperationError` (also a RuntimeError).
+`planner_options`. Runs: `run`, `sweep`. Algorithms at flow level: `compare`, `algorithms`.
+Collectives as schedules: `schedule`. A running cluster: `connect`. Every error is a `HopsumError`:
+an `InputError` (also a ValueError) or an `OperationError` (also a RuntimeError).
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from hopsum.library.records import Records
     from hopsum.library.runs import Result, run
     from hopsum.library.schedules import schedule
+    from hopsum.library.sweeps import sweep
     from hopsum.network.model import Host, Link, Network, Switch
     from hopsum.planning.model.allocation import Allocator
     from hopsum.planning.model.forest import ForestOptions
@@ -62,6 +63,7 @@ _MODULES = {
     "library.records": ("Records",),
     "library.runs": ("Result", "run"),
     "library.schedules": ("schedule",),
+    "library.sweeps": ("sweep",),
     "network.model": ("Host", "Link", "Network", "Switch"),
     "planning.model.allocation": ("Allocator",),
     "planning.model.forest": ("ForestOptions",),
@@ -109,6 +111,7 @@ __all__ = [
     "save",
     "schedule",
     "star",
+    "sweep",
     "to_networkx",
     "torus",
 ]

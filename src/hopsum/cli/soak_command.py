@@ -16,6 +16,7 @@ from hopsum.cli.console import complain, console, notify
 from hopsum.protocol.errors import InputError
 
 if TYPE_CHECKING:
+    from hopsum.simulation.parallel import Parallel
     from hopsum.simulation.soak.campaign import Failure, Summary
     from hopsum.simulation.soak.run import DataPlane, SoakResult
     from hopsum.simulation.soak.schedule import FaultSchedule
@@ -42,8 +43,17 @@ def soak(
         ),
     ] = 1,
     jobs: Annotated[
-        int, typer.Option(min=1, max=MOST_PROCESSES, help="Number of parallel processes.")
-    ] = 1,
+        int | None,
+        typer.Option(min=1, max=MOST_PROCESSES, help="Number of parallel processes. Default: 1."),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Run them on the Ray cluster there instead, with hopsum on all its machines: "
+            "HOST:PORT, auto (of this machine) or local (one for this command).",
+        ),
+    ] = None,
     replay: Annotated[
         Path | None,
         typer.Option(help="Run the schedule in this file instead, and print every finding."),
@@ -58,7 +68,17 @@ def soak(
         if replay is not None:
             _replay(replay, as_json)
         else:
-            _try_schedules(range(seed, seed + schedules), jobs, output, as_json)
+            _try_schedules(range(seed, seed + schedules), _parallel(jobs, ray), output, as_json)
+
+
+def _parallel(jobs: int | None, ray: str | None) -> Parallel:
+    from hopsum.simulation.parallel import in_processes, on_ray
+
+    if ray is None:
+        return in_processes(jobs or 1)
+    if jobs is not None:
+        raise InputError("jobs and ray: expected one of them; Ray uses all CPUs of its cluster")
+    return on_ray(ray)
 
 
 @contextmanager
@@ -73,7 +93,7 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _try_schedules(seeds: range, jobs: int, output: Path, as_json: bool) -> None:
+def _try_schedules(seeds: range, parallel: Parallel, output: Path, as_json: bool) -> None:
     from hopsum.files.output import make_folder, write_file
     from hopsum.simulation.soak.schedule import to_json
 
@@ -83,7 +103,7 @@ def _try_schedules(seeds: range, jobs: int, output: Path, as_json: bool) -> None
         write_file(_minimised(output, failure), to_json(failure.minimised) + "\n")
 
     make_folder(output)
-    summary = _soak(seeds, jobs, found)
+    summary = _soak(seeds, parallel, found)
     if as_json:
         print_json(_summary_dict(summary, output))
     else:
@@ -103,7 +123,7 @@ def make_data_plane() -> DataPlane:
     return DataPlane(lambda *sizes: compile_pipeline(Engine.EMBEDDED, *sizes), loader())
 
 
-def _soak(seeds: range, jobs: int, found: Callable[[Failure], None]) -> Summary:
+def _soak(seeds: range, parallel: Parallel, found: Callable[[Failure], None]) -> Summary:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from hopsum.simulation.soak.campaign import soak as run_soak
@@ -121,7 +141,7 @@ def _soak(seeds: range, jobs: int, found: Callable[[Failure], None]) -> Summary:
             failed = f", {len(summary.failures)} failed" if summary.failures else ""
             bar.update(task, completed=summary.schedules, description=f"schedules{failed}")
 
-        return run_soak(seeds, make_data_plane, jobs, progress, found)
+        return run_soak(seeds, make_data_plane, parallel, progress, found)
 
 
 def _minimised(output: Path, failure: Failure) -> Path:

@@ -12,6 +12,7 @@ EXTRAS = {
     "etcd3gw": "etcd",
     "matplotlib": "plots",
     "pandas": "notebooks",
+    "ray": "ray",
     "hopsum_scapy": "scapy",
     "sklearn": "demo",
     "torch": "torch",
@@ -19,6 +20,11 @@ EXTRAS = {
 """The extra that installs each package, by import name."""
 WITH_WHEELS = ("scapy", "torch")
 """Extras that contain a distribution of ours, which no index has."""
+IN_CHECKOUT = {
+    "torch": "`make torch`",
+    "ray": "`make frameworks`, whose commands are in .venv/frameworks/bin",
+}
+"""How a checkout installs the extras that `make setup` does not."""
 CHECKOUT_ENVIRONMENT = Path(__file__).resolve().parents[3] / ".venv"
 """Where `make setup` installs."""
 
@@ -42,7 +48,7 @@ def require(package: str, user: str) -> None:
 def install_command(extra: str) -> str:
     """Return the command that installs an extra here, in backticks."""
     if Path(sys.prefix).resolve() == CHECKOUT_ENVIRONMENT:
-        return "`make torch`" if extra == "torch" else "`make setup`"
+        return IN_CHECKOUT.get(extra, "`make setup`")
     if extra in WITH_WHEELS:
         return (
             f"`{sys.executable} -m pip install --find-links FOLDER 'hopsum[{extra}]'`, FOLDER "

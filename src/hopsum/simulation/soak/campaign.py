@@ -1,18 +1,16 @@
-"""Many fault schedules in parallel processes, and a summary of their results."""
+"""Many fault schedules, and a summary of their results."""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from itertools import islice
+from functools import partial
 from types import FrameType
 
+from hopsum.simulation.parallel import Parallel
 from hopsum.simulation.soak.generator import make_schedule
 from hopsum.simulation.soak.minimise import minimise
 from hopsum.simulation.soak.oracles import Oracle, Violation
@@ -128,7 +126,7 @@ def failure_of(
 def soak(
     seeds: Iterable[int],
     make_data_plane: MakeDataPlane,
-    jobs: int,
+    parallel: Parallel,
     progress: Callable[[Summary], None] = lambda summary: None,
     found: Callable[[Failure], None] = lambda failure: None,
     *,
@@ -136,13 +134,12 @@ def soak(
 ) -> Summary:
     """Run the schedules of these seeds, and minimise the first failures.
 
-    `jobs`: number of processes; 1: only this one. `make_data_plane`: a module-level function,
-    called in each process. `found`: called with each failure. An interrupt ends the soak with the
-    results so far.
+    `make_data_plane`: a module-level function, called in each process. `found`: called with each
+    failure. An interrupt ends the soak with the results so far.
     """
     summary = Summary()
     try:
-        for result in _results(seeds, make_data_plane, jobs):
+        for result in parallel(partial(_run_seed, make_data_plane), seeds):
             summary.add(result)
             if result.failed:
                 if len(summary.failures) < minimised:
@@ -158,33 +155,5 @@ def soak(
     return summary
 
 
-def _results(
-    seeds: Iterable[int], make_data_plane: MakeDataPlane, jobs: int
-) -> Iterator[SoakResult]:
-    """Yield results as they come."""
-    if jobs == 1:
-        for seed in seeds:
-            yield _run_seed(seed, make_data_plane)
-        return
-    context = multiprocessing.get_context("forkserver")
-    with ProcessPoolExecutor(jobs, context, _leave_interrupts_to_the_parent) as pool:
-        waiting = iter(seeds)
-        going: set[Future[SoakResult]] = set()
-        while True:
-            for seed in islice(waiting, 2 * jobs - len(going)):
-                going.add(pool.submit(_run_seed, seed, make_data_plane))
-            if not going:
-                return
-            done, going = wait(going, return_when=FIRST_COMPLETED)
-            for future in done:
-                yield future.result()
-
-
-def _leave_interrupts_to_the_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # One thread per process: arrays here are small.
-    os.environ["OMP_NUM_THREADS"] = "1"
-
-
-def _run_seed(seed: int, make_data_plane: MakeDataPlane) -> SoakResult:
+def _run_seed(make_data_plane: MakeDataPlane, seed: int) -> SoakResult:
     return run_one(make_schedule(seed), make_data_plane(), twice=seed % REPEAT_EVERY == 0)

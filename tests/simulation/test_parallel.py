@@ -1,0 +1,131 @@
+"""Many runs side by side: in processes, and, where it is installed, on Ray."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+
+from hopsum.protocol.errors import InputError
+from hopsum.protocol.extras import MissingExtraError
+from hopsum.simulation.parallel import as_they_come, in_processes, on_ray
+from tests.support.paths import ROOT
+
+FRAMEWORKS = ROOT / ".venv/frameworks/bin"
+"""An environment with Ray."""
+WITH_RAY = [
+    pytest.mark.long,
+    pytest.mark.skipif(not FRAMEWORKS.exists(), reason="needs Ray: make frameworks"),
+]
+
+
+def where(number: int) -> tuple[int, int]:
+    return number, os.getpid()
+
+
+def refuse(number: int) -> int:
+    if number == 3:
+        raise InputError("number: 3, expected another one")
+    return number
+
+
+def test_one_process_is_this_one_and_takes_items_as_they_are_wanted() -> None:
+    taken = []
+
+    def items() -> Iterator[int]:
+        for number in range(5):
+            taken.append(number)
+            yield number
+
+    results = in_processes(1)(where, items())
+    assert [next(results), next(results)] == [(0, os.getpid()), (1, os.getpid())]
+    assert taken == [0, 1]
+
+
+@pytest.mark.slow
+def test_processes_have_all_items_among_them() -> None:
+    found = dict(in_processes(2)(where, range(20)))
+    assert sorted(found) == list(range(20))
+    assert os.getpid() not in found.values()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [1, 2])
+def test_an_error_of_an_item_is_raised(number: int) -> None:
+    with pytest.raises(InputError, match="expected another one"):
+        list(in_processes(number)(refuse, range(5)))
+
+
+def test_no_more_items_are_taken_than_processes_can_have_in_turn() -> None:
+    """A soak may have billions of seeds."""
+    taken: list[int] = []
+
+    def submit(item: int) -> Future[int]:
+        taken.append(item)
+        future: Future[int] = Future()
+        threading.Thread(target=future.set_result, args=(item,)).start()
+        return future
+
+    results = as_they_come(submit, iter(range(10**12)), 4)
+    for count in range(1, 20):
+        next(results)
+        assert len(taken) <= count + 2 * 4
+
+
+def test_without_ray_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hopsum.protocol.extras.find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"^ray: ray is not installed; install it with "):
+        on_ray("auto")
+
+
+def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """The result of a command in the environment with Ray."""
+    return subprocess.run(
+        [str(FRAMEWORKS / command[0]), *command[1:]],
+        cwd=folder,
+        env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+class TestOnRay:
+    pytestmark = WITH_RAY
+
+    def test_a_soak_finds_what_it_finds_here(self, tmp_path: Path) -> None:
+        soak = ("hopsum", "soak", "--schedules", "4", "--seed", "5", "--json")
+        here = run(tmp_path, *soak)
+        there = run(tmp_path, *soak, "--ray", "local")
+        assert there.returncode == 0, there.stdout + there.stderr
+        found, expected = json.loads(there.stdout), json.loads(here.stdout)
+        # The order in which results come decides how they are rounded.
+        assert found.pop("virtual_seconds") == pytest.approx(expected.pop("virtual_seconds"))
+        assert found == expected
+
+    def test_errors_are_those_of_the_run_or_of_the_cluster(self, tmp_path: Path) -> None:
+        program = tmp_path / "program.py"
+        program.write_text(
+            "import hopsum\n"
+            "try:\n"
+            "    hopsum.sweep('star:2', {'loss': [0.0, 7.0]}, ray='local', elements=1000)\n"
+            "except hopsum.InputError as error:\n"
+            "    print(error)\n"
+            "rows = hopsum.sweep('star:2', {'seed': [1, 2]}, ray='local', elements=1000,\n"
+            "                    link_rate=1e7)\n"
+            "here = hopsum.sweep('star:2', {'seed': [1, 2]}, elements=1000, link_rate=1e7)\n"
+            "assert rows == here\n"
+        )
+        done = run(tmp_path, "python", str(program))
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "loss" in done.stdout
+        nowhere = run(tmp_path, "hopsum", "soak", "--schedules", "1", "--ray", "127.0.0.1:1")
+        assert nowhere.returncode == 1
+        assert "ray: no cluster at 127.0.0.1:1" in nowhere.stderr
+        assert "Traceback" not in nowhere.stderr
