@@ -145,6 +145,8 @@ class Emulation(EmulatedHosts):
             self._marking.enter_context(self._record.marking())
             # Processes end with the thread that started them: this one lives until we tear down.
             self._starter = ThreadPoolExecutor(1, thread_name_prefix="starter of processes")
+            # It imports while the network is made.
+            self._in_starter(self._fork_server)
             switches, hosts = len(self.network.switches), len(self.network.hosts)
             self._say(f"{self.network.name}: making {switches} switches and {hosts} hosts")
             self._build()
