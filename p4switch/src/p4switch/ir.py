@@ -785,6 +785,11 @@ class ExternInstance:
         assert isinstance(found, int), found
         return int(found)
 
+    @property
+    def initial(self) -> int | None:
+        """Return the bits that a register's cells hold at first; None: zeros, invalid headers."""
+        return self.number(1) if self.extern == "register" and len(self.arguments) > 1 else None
+
 
 FieldPath = tuple[str, ...]
 """One of FIELD_PATH_ROOTS, then the names of fields within it."""

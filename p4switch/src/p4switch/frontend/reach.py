@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from p4switch import ir
 from p4switch.frontend.names import scope
 from p4switch.midend.field_lists import field_lists
+from p4switch.midend.psa import lower_externs
 from p4switch.midend.references import pass_by_reference
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def program(
         gone = pass_by_reference(walk.blocks, walk.callables, walk.tables)
     declared = compiler.lowering.declared
     package = ir.Package(main.type.name, blocks)
-    return ir.Program(
+    made = ir.Program(
         package,
         tuple(compiler.errors),
         {name: tuple(kind.members.items()) for name, kind in compiler.enums.items()},
@@ -169,6 +170,8 @@ def program(
         main.annotations,
         field_lists(package),
     )
+    lower_externs(made)
+    return made
 
 
 def _check_names(

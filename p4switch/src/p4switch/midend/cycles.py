@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from p4switch import ir
+from p4switch.midend.architecture import PSA, architecture_of
 from p4switch.midend.call_graph import bodies, reachable
 from p4switch.midend.visit import statements
 
@@ -17,6 +18,8 @@ def multiplies(program: ir.Program) -> bool:
 
     Other programs process a packet once in each block, and its copies in egress.
     """
+    if architecture_of(program.package) is PSA:
+        return True  # Metadata and ports decide, which the control plane may set.
     blocks = program.package.blocks
     before = [block for name, block in blocks.items() if name != "eg"]
     egress = [block for name, block in blocks.items() if name == "eg"]

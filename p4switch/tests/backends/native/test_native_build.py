@@ -155,7 +155,7 @@ def test_a_change_of_an_included_file_is_seen(source: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "name", ["ir.py", "targets/v1model/include/v1model.p4", "backends/native/runtime/loop.h"]
+    "name", ["ir.py", "targets/include/v1model.p4", "backends/native/runtime/loop.h"]
 )
 def test_a_change_of_any_source_file_is_another_version(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

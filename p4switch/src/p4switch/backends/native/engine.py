@@ -13,7 +13,9 @@ from p4switch.backends.native.build import build, read_layout
 from p4switch.backends.native.layout import Layout, RecordLayout, pack_words
 from p4switch.backends.native.library import BatchResult, Library, open_library
 from p4switch.backends.native.own_externs import CFile
+from p4switch.backends.native.types import scalar_width
 from p4switch.ir import ActionChoice, ExternInstance, Program
+from p4switch.targets.psa.ports import engine_port
 from p4switch.targets.v1model.engine import (
     CloneSession,
     CounterValue,
@@ -28,6 +30,7 @@ from p4switch.targets.v1model.engine import (
 )
 from p4switch.targets.v1model.hashes import CrcConfig
 from p4switch.targets.v1model.matches import ternary_form
+from p4switch.targets.v1model.replication_state import LARGEST_PORT
 from p4switch.targets.v1model.state import ControlState
 
 log = logging.getLogger(__name__)
@@ -36,6 +39,7 @@ ENTRY_ACTION, ENTRY_MEMBER, ENTRY_GROUP = range(3)
 """tables.h"""
 
 
+NO_CPU_PORT = 0xFFFFFFFF
 LARGEST_BUDGET = (1 << 32) - 1
 PRIORITIES = 8
 """switch.h"""
@@ -92,6 +96,7 @@ class NativeEngine(ControlState):
         self.library: Library = open_library(self.path)
         self.switch = self.library.create(
             self.options.drop_port,
+            NO_CPU_PORT if self.options.cpu_port is None else self.options.cpu_port,
             self.options.queue_depth,
             self.options.priority_queues,
             min(self.options.packet_budget, LARGEST_BUDGET),
@@ -108,6 +113,9 @@ class NativeEngine(ControlState):
         """The packet loop's clock while it runs."""
         for index, calculation in enumerate(self.calculations):
             self._on_crc(index, calculation.default)
+        for instance in program.externs:
+            if instance.initial is not None:
+                self._fill_register(instance, instance.initial)
         self._load_program()
 
     def close(self) -> None:
@@ -318,14 +326,31 @@ class NativeEngine(ControlState):
             )
         )
 
+    def _pairs(
+        self, replicas: Sequence[Replica] | None
+    ) -> tuple[int, ctypes.Array[ctypes.c_uint16] | None]:
+        """Return ports and instances of the replicas, without those for a CPU port that is not."""
+        if replicas is None:
+            return 0, None
+        flat: list[int] = []
+        for replica in replicas:
+            port = replica.port
+            if port > LARGEST_PORT:  # PSA's ports with names.
+                known = engine_port(port, self.options)
+                if known is None:
+                    continue
+                port = known
+            flat += (port, replica.instance)
+        return len(flat) // 2, (ctypes.c_uint16 * max(len(flat), 1))(*flat)
+
     def _on_multicast_group(self, group: int, replicas: tuple[Replica, ...] | None) -> None:
-        count, pairs = _pairs(replicas)
+        count, pairs = self._pairs(replicas)
         _check(self.library.group(self.switch, group, count, pairs))
 
     def _on_clone_session(self, session: int, value: CloneSession | None) -> None:
-        count, pairs = _pairs(value.replicas if value is not None else None)
-        length = value.length if value is not None else 0
-        _check(self.library.session(self.switch, session, count, pairs, length))
+        count, pairs = self._pairs(None if value is None else value.replicas)
+        length, service = (0, 0) if value is None else (value.length, value.class_of_service)
+        _check(self.library.session(self.switch, session, count, pairs, length, service))
 
     def _on_value_set(self, index: int, members: tuple[tuple[KeyMatch, ...], ...]) -> None:
         rows = array("Q")
@@ -361,6 +386,13 @@ class NativeEngine(ControlState):
         number = self._registers[instance.name]
         size = self.library.register_bytes(number)
         self.library.register_write(self.switch, number, index, value.to_bytes(size, "little"))
+
+    def _fill_register(self, instance: ExternInstance, value: int) -> None:
+        """Set all cells to a value, which may be negative."""
+        number = self._registers[instance.name]
+        bits = value & (1 << scalar_width(instance.type_arguments[0])) - 1
+        size = self.library.register_bytes(number)
+        self.library.register_fill(self.switch, number, bits.to_bytes(size, "little"))
 
     def _read_counter(self, instance: ExternInstance, index: int) -> CounterValue:
         values = (ctypes.c_uint64 * 2)()
@@ -408,15 +440,6 @@ def _rates(config: MeterConfig | None) -> ctypes.Array[ctypes.c_int64] | None:
     if config is None:
         return None
     return (ctypes.c_int64 * 4)(config.cir, config.cburst, config.pir, config.pburst)
-
-
-def _pairs(
-    replicas: Sequence[Replica] | None,
-) -> tuple[int, ctypes.Array[ctypes.c_uint16] | None]:
-    if replicas is None:
-        return 0, None
-    flat = [number for replica in replicas for number in (replica.port, replica.instance)]
-    return len(replicas), (ctypes.c_uint16 * max(len(flat), 1))(*flat)
 
 
 def packets_of(result: BatchResult) -> list[Packet]:

@@ -19,6 +19,7 @@ from p4switch.backends.native.types import (
 )
 from p4switch.backends.native.wide import known_zeros
 from p4switch.backends.native.wire import Item, Wire
+from p4switch.midend.architecture import hash_algorithms
 
 HASHES = {
     "crc32": "hash_crc32",
@@ -198,9 +199,11 @@ class Externs(Wire):
         number = self.unit.layout.meters.index(call.instance.name)
         amount = "p->input_length" if self.unit.meters_bytes(call.instance) else "1"
         cell = f"&sw->meters[{number}][{at}]"
-        self.store(
-            call.arguments[1].value, f"({inside} ? meter_execute({cell}, {amount}, sw->now) : 0)"
-        )
+        run = f"meter_execute({cell}, {amount}, sw->now)"
+        if len(call.arguments) > 2:
+            color = self.scalar(call.arguments[2].value)
+            run = f"meter_execute_aware({cell}, {amount}, sw->now, {color})"
+        self.store(call.arguments[1].value, f"({inside} ? {run} : 0)")
 
     def _extern_direct_meter_read(self, call: ir.CallExtern) -> None:
         tables = self.unit.program.tables
@@ -252,8 +255,7 @@ class Externs(Wire):
         """Return the C function of an algorithm; empty for `random`, which hashes nothing."""
         if not isinstance(algorithm, ir.Const):
             raise self.unsupported("a hash algorithm that is not constant")
-        members = dict(self.unit.program.enums.get("HashAlgorithm", ()))
-        name = next((n for n, v in members.items() if v == algorithm.value), "")
+        name = hash_algorithms(self.unit.program).get(int(algorithm.value), "")
         if name == "random":
             return ""
         if name not in HASHES:
@@ -391,7 +393,13 @@ class Externs(Wire):
     def _extern_digest(self, call: ir.CallExtern) -> None:
         data = call.arguments[1].value
         kind = data.type
-        name = kind.name if isinstance(kind, ir.Struct | ir.Header) else ""
+        self._send_digest(data, kind.name if isinstance(kind, ir.Struct | ir.Header) else "")
+
+    def _extern_Digest_pack(self, call: ir.CallExtern) -> None:
+        assert call.instance is not None
+        self._send_digest(call.arguments[0].value, call.instance.name)
+
+    def _send_digest(self, data: ir.Expression, name: str) -> None:
         texts, widths = self._values([data])
         digests = self.unit.layout.digests
         digests.append(RecordLayout(name, widths))

@@ -11,29 +11,10 @@ from p4switch.backends.native.layout import Layout, TableLayout
 from p4switch.backends.native.own_externs import CFile, OwnExterns
 from p4switch.backends.native.statements import Statements
 from p4switch.backends.native.types import mask_of, scalar_width, words
-from p4switch.backends.native.unit import V1MODEL_BLOCKS, Unit
+from p4switch.backends.native.unit import Unit
+from p4switch.midend.architecture import V1MODEL
 from p4switch.midend.cycles import multiplies
 from p4switch.nesting import deep_recursion
-
-STANDARD_FIELDS = (
-    "ingress_port",
-    "egress_spec",
-    "egress_port",
-    "instance_type",
-    "packet_length",
-    "enq_timestamp",
-    "enq_qdepth",
-    "deq_timedelta",
-    "deq_qdepth",
-    "ingress_global_timestamp",
-    "egress_global_timestamp",
-    "mcast_grp",
-    "egress_rid",
-    "checksum_error",
-    "parser_error",
-    "priority",
-)
-"""Fields of standard_metadata_t that the runtime sets or reads, where the program has them."""
 
 TABLE_KINDS = {"exact": "TABLE_EXACT", "lpm": "TABLE_LPM", "scan": "TABLE_SCAN"}
 
@@ -94,11 +75,15 @@ def _generate(program: ir.Program, own: OwnExterns | None) -> Generated:
         *functions,
         *helpers,
         *_specifications(unit),
-        *(f"#define run_{role} {unit.function_name(unit.blocks[role])}" for role in V1MODEL_BLOCKS),
+        *(
+            f"#define run_{role} {unit.function_name(block)}"
+            for role, block in unit.packet.blocks.items()
+        ),
         "UNUSED static void own_start(frame *f) {",
         "    (void)f;",
         *(f"    {line}" for line in (own.start() if own is not None else ())),
         "}",
+        f'#define ARCHITECTURE "{unit.packet.architecture.name}.h"',
         '#include "process.h"',
         '#include "control.h"',
         '#include "loop.h"',
@@ -137,18 +122,24 @@ def _numbers(unit: Unit) -> Iterator[str]:
 
 
 def _standard_metadata(unit: Unit) -> Iterator[str]:
-    """Yield accessors of standard_metadata, no-ops for fields that the program's struct lacks."""
-    assert isinstance(unit.standard, ir.Struct)
-    widths = {field.name: scalar_width(field.type) for field in unit.standard.fields}
-    for name in STANDARD_FIELDS:
-        if name in widths:
-            mask = f"{mask_of(widths[name]):#x}ull"
-            kind = unit.types.name(ir.Bits(widths[name]))
-            yield f"#define std_get_{name}(p) ((p)->std.f_{name})"
-            yield f"#define std_set_{name}(p, v) ((p)->std.f_{name} = ({kind})((v) & {mask}))"
-        else:
+    """Yield accessors of standard metadata, no-ops for fields that the program lacks."""
+    fields = unit.packet.architecture.standard
+    for name in V1MODEL.standard:
+        kind: ir.Type | None = unit.standard
+        path = fields[name].split(".") if name in fields else [name]
+        for part in path:
+            members = kind.fields if isinstance(kind, ir.Struct) else ()
+            kind = next((member.type for member in members if member.name == part), None)
+        if kind is None:
             yield f"#define std_get_{name}(p) 0"
             yield f"#define std_set_{name}(p, v) ((void)0)"
+            continue
+        place = ".".join(f"f_{part}" for part in path)
+        width = scalar_width(kind)
+        mask = f"{mask_of(width):#x}ull"
+        c_type = unit.types.name(ir.Bits(width))
+        yield f"#define std_get_{name}(p) ((p)->std.{place})"
+        yield f"#define std_set_{name}(p, v) ((p)->std.{place} = ({c_type})((v) & {mask}))"
 
 
 def _field_lists(unit: Unit) -> Iterator[str]:

@@ -28,7 +28,7 @@ _PACKED_WORDS = c_char_p
 """Words that a function only reads, as bytes, which are passed without a copy."""
 
 FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "create": (c_void_p, (c_uint32, c_uint32, c_uint32, c_uint32, c_uint64)),
+    "create": (c_void_p, (c_uint32, c_uint32, c_uint32, c_uint32, c_uint32, c_uint64)),
     "destroy": (None, (c_void_p,)),
     "process": (
         c_int,
@@ -81,9 +81,10 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "profile_member": (c_int, (c_void_p, c_uint32, c_uint32, c_uint32, _PACKED_WORDS)),
     "profile_group": (c_int, (c_void_p, c_uint32, c_uint32, c_uint32, POINTER(c_uint32))),
     "group": (c_int, (c_void_p, c_uint32, c_uint32, POINTER(c_uint16))),
-    "session": (c_int, (c_void_p, c_uint32, c_uint32, POINTER(c_uint16), c_uint32)),
+    "session": (c_int, (c_void_p, c_uint32, c_uint32, POINTER(c_uint16), c_uint32, c_uint32)),
     "register_read": (None, (c_void_p, c_uint32, c_uint64, c_uint64, c_char_p)),
     "register_write": (None, (c_void_p, c_uint32, c_uint64, c_char_p)),
+    "register_fill": (None, (c_void_p, c_uint32, c_char_p)),
     "register_bytes": (c_uint32, (c_uint32,)),
     "counter_read": (None, (c_void_p, c_uint32, c_uint64, _WORDS)),
     "counter_write": (None, (c_void_p, c_uint32, c_uint64, c_uint64, c_uint64)),
@@ -94,7 +95,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "statistics": (None, (c_void_p, _WORDS)),
     "output_create": (c_void_p, ()),
     "output_destroy": (None, (c_void_p,)),
-    "loop_create": (c_void_p, (c_void_p, c_uint32, c_uint32)),
+    "loop_create": (c_void_p, (c_void_p, c_uint32)),
     "loop_destroy": (None, (c_void_p,)),
     "loop_add_port": (c_int, (c_void_p, c_uint32, c_int, POINTER(RingState))),
     "loop_run": (c_int, (c_void_p,)),

@@ -18,7 +18,6 @@ from p4switch.targets.v1model.engine import ControlError
 
 SOL_PACKET = 263
 PACKET_AUXDATA = 8
-NO_CPU_PORT = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +54,7 @@ class PacketLoop:
         self.engine = engine
         self.cpu_port = engine.options.cpu_port
         self._library = engine.library
-        number = NO_CPU_PORT if self.cpu_port is None else self.cpu_port
-        self._loop = self._library.loop_create(engine.switch, number, engine.options.packet_threads)
+        self._loop = self._library.loop_create(engine.switch, engine.options.packet_threads)
         self._taken = self._library.output_create()
         if not self._loop or not self._taken:
             raise MemoryError("no memory or descriptors for the packet loop")

@@ -10,12 +10,13 @@ from p4switch.backends.native.own_externs import OwnExterns
 from p4switch.backends.native.types import CTypes, is_composite, wire_width, words
 from p4switch.backends.native.variables import Usage
 from p4switch.midend import visit
+from p4switch.midend.architecture import packet_layout
 from p4switch.midend.call_graph import Function, bodies, reachable
-from p4switch.position import NOWHERE, UnsupportedError
 from p4switch.targets.v1model.calculations import custom_calculations
 from p4switch.targets.v1model.state import PROFILE_EXTERNS, value_set_widths
 
-V1MODEL_BLOCKS = ("parser", "verify", "ingress", "egress", "compute", "deparser")
+PACKET_ROOTS = {"headers": "p->headers", "metadata": "p->meta", "standard": "p->std"}
+"""C places of a packet's state."""
 
 
 def clean(name: str) -> str:
@@ -31,17 +32,10 @@ class Unit:
         self.own = own
         """The program's own externs, if any."""
         self.types = CTypes()
-        blocks = list(program.package.blocks.values())
-        if len(blocks) != len(V1MODEL_BLOCKS) or blocks[0].kind != "parser":
-            raise UnsupportedError(
-                NOWHERE,
-                f"package {program.package.name!r}: the native engine runs V1Switch programs",
-            )
-        self.blocks = dict(zip(V1MODEL_BLOCKS, blocks, strict=True))
-        parser = self.blocks["parser"].parameters
-        self.headers, self.metadata, self.standard = (p.variable.type for p in parser)
+        self.packet = packet_layout(program)
+        self.headers, self.metadata, self.standard = self.packet.roots.values()
         assert isinstance(self.metadata, ir.Struct) and isinstance(self.standard, ir.Struct)
-        self.functions = reachable(blocks)
+        self.functions = reachable(self.packet.blocks.values())
         self._names = {id(f): f"f{i}_{clean(f.name)}" for i, f in enumerate(self.functions)}
         self._places: dict[ir.Variable, str] = {}
         self._scratch: dict[str, ir.Variable] = {}
@@ -66,14 +60,9 @@ class Unit:
 
     def _bind_blocks(self) -> None:
         """Bind the parameters of all blocks to the packet's headers and metadata."""
-        places = ("p->headers", "p->meta", "p->std")
-        types = (self.headers, self.metadata, self.standard)
-        for block in self.blocks.values():
-            for parameter, place, kind in zip(block.parameters, places, types, strict=False):
-                if parameter.variable.type is not kind:
-                    raise UnsupportedError(
-                        NOWHERE, f"{block.name}: {parameter.name} has another type than elsewhere"
-                    )
+        for role in self.packet.blocks:
+            for parameter, (root, *path) in self.packet.parameters(role):
+                place = ".".join((PACKET_ROOTS[root], *(f"f_{name}" for name in path)))
                 self._places[parameter.variable] = place
 
     def function_name(self, function: Function) -> str:

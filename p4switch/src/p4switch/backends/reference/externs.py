@@ -19,16 +19,18 @@ from p4switch.backends.reference.values import (
     BitString,
     Shapes,
     bit_width,
+    from_bits,
     is_object,
     mask_of,
     to_bits,
 )
 from p4switch.ir import Bits, ExternInstance, Type, Varbit
+from p4switch.midend.architecture import hash_algorithms
 from p4switch.position import UnsupportedError
 from p4switch.targets.v1model.calculations import custom_calculations
 from p4switch.targets.v1model.engine import Digest, EngineOptions, EngineStatistics
-from p4switch.targets.v1model.hashes import ALGORITHMS, Hash, csum16, hash_of, pack_bits
-from p4switch.targets.v1model.meters import Meter
+from p4switch.targets.v1model.hashes import Hash, csum16, hash_of, pack_bits
+from p4switch.targets.v1model.meters import GREEN, Meter
 
 log = logging.getLogger(__name__)
 
@@ -114,11 +116,9 @@ class Externs:
         self._random = SplitMix64(options.seed)
         self._shapes = Shapes()
         self._program = program
-        members = program.enums.get("HashAlgorithm", ())
         self._hashes: dict[int, Hash] = {
             value: self._random_hash if name == "random" else hash_of(name)
-            for name, value in members
-            if name == "random" or name in ALGORITHMS
+            for value, name in hash_algorithms(program).items()
         }
         self._calculations = {
             id(each.call): index for index, each in enumerate(custom_calculations(program))
@@ -135,7 +135,11 @@ class Externs:
         size = instance.number(0)
         if instance.extern == "register":
             kind = instance.type_arguments[0]
-            self.registers[instance.name] = Cells(size, lambda: self._shapes.fresh(kind))
+            initial = instance.initial
+            self.registers[instance.name] = Cells(
+                size,
+                lambda: self._shapes.fresh(kind) if initial is None else from_bits(kind, initial),
+            )
         elif instance.extern == "counter":
             self.counters[instance.name] = Cells(size, lambda: [0, 0])
         elif instance.extern == "meter":
@@ -225,10 +229,10 @@ class Externs:
         assert call.instance is not None
         cells = self.meters[call.instance.name]
 
-        def execute(index: int) -> int:
+        def execute(index: int, color: int = GREEN) -> int:
             if not 0 <= index < cells.size:
                 return 0
-            return cells[index].execute(self.packet.ingress_length, self.packet.now_us)
+            return cells[index].execute(self.packet.ingress_length, self.packet.now_us, color)
 
         return BoundExtern(execute)
 
@@ -361,6 +365,11 @@ class Externs:
             self.digests.append(Digest(name, leaves(value)))
 
         return BoundExtern(digest)
+
+    def _bind_Digest_pack(self, call: ir.CallExtern) -> BoundExtern:
+        assert call.instance is not None
+        name, leaves = call.instance.name, leaves_of(call.arguments[0].value.type)
+        return BoundExtern(lambda value: self.digests.append(Digest(name, leaves(value))))
 
     # --- assertions and messages
 

@@ -17,9 +17,17 @@ from p4switch.backends.reference.coverage import Coverage, CoveringCode, Coverin
 from p4switch.backends.reference.externs import Externs, bits_of
 from p4switch.backends.reference.host import BoundExtern
 from p4switch.backends.reference.pipeline import Pipeline
+from p4switch.backends.reference.psa import PsaPipeline
 from p4switch.backends.reference.tables import ProfileRuntime, TableRuntime
-from p4switch.backends.reference.trace import TracedPipeline, TracedTable, Tracer
+from p4switch.backends.reference.trace import (
+    TracedPipeline,
+    TracedPsaPipeline,
+    TracedTable,
+    TracedV1modelPipeline,
+    Tracer,
+)
 from p4switch.backends.reference.tracing import TracingCode
+from p4switch.backends.reference.v1model import V1modelPipeline
 from p4switch.backends.reference.value_sets import ValueSetRuntime
 from p4switch.backends.reference.values import from_bits
 from p4switch.ir import ActionChoice, ExternInstance, Program
@@ -42,6 +50,11 @@ from p4switch.targets.v1model.engine import (
 )
 from p4switch.targets.v1model.hashes import CrcConfig, make_crc, pack_bits
 from p4switch.targets.v1model.state import ControlState, value_set_widths
+
+_PIPELINES: dict[str, tuple[type[Pipeline], type[TracedPipeline]]] = {
+    "v1model": (V1modelPipeline, TracedV1modelPipeline),
+    "psa": (PsaPipeline, TracedPsaPipeline),
+}
 
 DEEP = 100
 """Depth of expressions above which Python's recursion limit is raised."""
@@ -86,7 +99,8 @@ class Interpreter(ControlState):
             code = self._code(tracer)
             self._blocks = ProgramBlocks(program, code)
         self._expressions = code.expressions
-        kind = Pipeline if tracer is None else TracedPipeline
+        plain, traced = _PIPELINES[self._blocks.architecture.name]
+        kind = plain if tracer is None else traced
         self._pipeline = kind(self._blocks, self, self._externs, self.options)
         if tracer is not None and isinstance(self._pipeline, TracedPipeline):
             self._pipeline.tracer = tracer

@@ -54,6 +54,8 @@ class PacketState:
     length: int
     """BMv2's packet length register: follows setValid and setInvalid, read at egress."""
     now_us: int
+    arrival_port: int = 0
+    """v1model's ingress_port before ingress, which may change the field."""
     checksum_error: int = 0
     truncate: int | None = None
     """Maximum bytes that may leave."""

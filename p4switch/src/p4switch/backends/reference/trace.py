@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from p4switch.backends.reference.packet import INSTANCE_REPLICATION, CloneRequest, PacketState
+from p4switch.backends.reference.packet import CloneRequest, PacketState
 from p4switch.backends.reference.pipeline import Pipeline
+from p4switch.backends.reference.psa import PsaPipeline
 from p4switch.backends.reference.tables import (
     InstalledEntry,
     KeyValues,
@@ -20,6 +21,7 @@ from p4switch.backends.reference.tables import (
     SelectorBits,
     TableRuntime,
 )
+from p4switch.backends.reference.v1model import V1modelPipeline
 from p4switch.ir import ActionChoice, Table
 from p4switch.position import NOWHERE, Position
 from p4switch.targets.v1model.engine import KeyMatch, Packet, Replica, TableEntry
@@ -331,7 +333,7 @@ class TracedPipeline(Pipeline):
         reason, details = "unicast", {"port": port}
         if self._replicates:
             reason, details["instance"] = "replica", self._get(packet, "egress_rid")
-            if self._get(packet, "instance_type") == INSTANCE_REPLICATION:
+            if self._get(packet, "instance_type") == self.multicast_type:
                 reason, details = "multicast", {"group": self._get(packet, "mcast_grp"), **details}
         here = self.tracer.branch
         packet.branch = self.tracer.branch = here.fork(reason, **details)
@@ -355,11 +357,11 @@ class TracedPipeline(Pipeline):
         for each in self._recirculated[again:]:
             each.branch = self.tracer.branch.fork("recirculate")
 
-    def _clone_ingress(self, packet: PacketState, request: CloneRequest, ingress_port: int) -> None:
+    def _clone_ingress(self, packet: PacketState, request: CloneRequest) -> None:
         here = self.tracer.branch
         self.tracer.branch = here.fork("clone", session=request.session)
-        self.tracer.note("stage", "ingress clone, parsed again", session=request.session)
-        super()._clone_ingress(packet, request, ingress_port)
+        self.tracer.note("stage", self.clone_stage, session=request.session)
+        super()._clone_ingress(packet, request)
         self.tracer.branch = here
 
     def _clone_egress(self, packet: PacketState, request: CloneRequest) -> None:
@@ -373,6 +375,14 @@ class TracedPipeline(Pipeline):
 
     def _dropped(self, reason: str) -> None:
         self.tracer.note("drop", reason, self.tracer.port_set)
+
+
+class TracedV1modelPipeline(TracedPipeline, V1modelPipeline):
+    """v1model's."""
+
+
+class TracedPsaPipeline(TracedPipeline, PsaPipeline):
+    """PSA's."""
 
 
 # --- Text ------------------------------------------------------------------------------------

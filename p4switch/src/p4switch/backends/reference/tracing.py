@@ -11,9 +11,7 @@ from p4switch.backends.reference.host import Host
 from p4switch.backends.reference.statements import Execute, Flow
 from p4switch.backends.reference.trace import Tracer
 from p4switch.backends.reference.values import is_object
-
-WATCHED_FIELDS = frozenset({"egress_spec", "mcast_grp"})
-"""Fields of standard_metadata whose assignments are events."""
+from p4switch.midend.architecture import architecture_of
 
 EXTERN_KINDS = ("clone", "resubmit", "recirculate", "digest")
 """Prefixes of externs whose calls are events of that kind."""
@@ -25,6 +23,7 @@ class TracingCode(Code):
     def __init__(self, host: Host, tracer: Tracer, program: ir.Program) -> None:
         super().__init__(host)
         self._tracer = tracer
+        self._watched = architecture_of(program.package).watched
         self._parameters = {
             parameter.variable: parameter.name
             for block in program.blocks
@@ -68,7 +67,7 @@ class TracingCode(Code):
         match statement:
             case ir.Extract():
                 return _one_after_the_other(run, self._note_extract(statement))
-            case ir.Assign(target=ir.Field(name=name) as target) if name in WATCHED_FIELDS:
+            case ir.Assign(target=ir.Field(name=name) as target) if name in self._watched:
                 return _one_after_the_other(run, self._note_assign(target, statement))
             case ir.SetValid():
                 return _one_after_the_other(self._note_validity(statement), run)

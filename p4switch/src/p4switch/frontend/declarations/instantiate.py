@@ -194,7 +194,13 @@ def _inferred(
         kind = resolve.type_of(body.compiler, bound.parameter.type, inner)
         operand = bound.operand
         if isinstance(operand, EntityOperand):
-            _unify_entity(body.compiler, kind, operand.entity)
+            entity_fits = _unify_entity(body.compiler, kind, operand.entity)
+            if not entity_fits and isinstance(operand.entity, scope.PackageEntity):
+                raise body.error(
+                    operand.position,
+                    f"'{bound.parameter.name}' of {what}, a '{operand.entity.type}', has other "
+                    "types than its other arguments: what they share must be of one type",
+                )
         else:
             pairs.append((kind, operand))
     found = infer.solve(

@@ -317,11 +317,13 @@ def _properties(
             found.priority_delta = constants.integer(body, value, "the priority_delta")
             if found.priority_delta <= 0:
                 raise body.error(value.position, "the priority_delta must be positive")
-        elif item.name == "implementation":
+        elif item.name == "psa_idle_timeout":
+            found.support_timeout = _notifies(body, value)
+        elif item.name in ("implementation", "psa_implementation"):
             found.implementation = _object(body, item)
-        elif item.name == "counters":
+        elif item.name in ("counters", "psa_direct_counter"):
             found.counters.append(_object(body, item))
-        elif item.name == "meters":
+        elif item.name in ("meters", "psa_direct_meter"):
             found.meters.append(_object(body, item))
     return found
 
@@ -331,6 +333,13 @@ def _flag(body: Body, expression: ast.Expression, what: str) -> bool:
     if value.constant is None:
         raise body.error(expression.position, f"'{what}' must be known when compiling")
     return bool(value.constant)
+
+
+def _notifies(body: Body, expression: ast.Expression) -> bool:
+    """Return whether a PSA_IdleTimeout_t is NOTIFY_CONTROL."""
+    value = evaluation.value(body, expression)
+    kind = body.compiler.enums.get("PSA_IdleTimeout_t")
+    return kind is not None and constants.scalar(value) == kind.members["NOTIFY_CONTROL"]
 
 
 def _default_action(body: Body, item: ast.TableProperty, listed: list[Listed]) -> ir.ActionChoice:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from p4switch.frontend.names.compilation import Compiler
     from p4switch.position import Position
 
-_OWN_FILES = ("core.p4", "v1model.p4")
+_OWN_FILES = ("core.p4", "v1model.p4", "psa.p4")
 _KINDS: dict[type[scope.Entity], str] = {
     scope.ActionEntity: "action",
     scope.TableEntity: "table",

@@ -39,8 +39,8 @@ from p4switch.frontend.source.macros import (
 from p4switch.frontend.source.source_map import SourceMap
 from p4switch.position import P4Error, Position
 
-SYSTEM_INCLUDES = Path(__file__).resolve().parents[2] / "targets" / "v1model" / "include"
-"""Folder of `core.p4` and `v1model.p4` if no include path has them."""
+SYSTEM_INCLUDES = Path(__file__).resolve().parents[2] / "targets" / "include"
+"""Folder of `core.p4`, `v1model.p4` and `psa.p4` if no include path has them."""
 
 _MAX_INCLUDE_DEPTH = 100
 

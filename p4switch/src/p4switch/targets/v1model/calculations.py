@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from p4switch import ir
+from p4switch.midend.architecture import hash_algorithms
 from p4switch.midend.walk import extern_calls
 from p4switch.targets.v1model.hashes import CRC16, CRC32, CrcConfig
 
@@ -31,7 +32,7 @@ def custom_calculations(program: ir.Program) -> list[Calculation]:
 
     All calls of `hash` count for the names, which are p4c's: calc, calc_0, calc_1, ...
     """
-    names = {value: name for name, value in program.enums.get("HashAlgorithm", ())}
+    names = hash_algorithms(program)
     found: list[Calculation] = []
     number = -1
     for call in extern_calls(program):

@@ -63,10 +63,14 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class CloneSession:
-    """A clone (mirror) session. `length` truncates the copies to this many bytes; 0: no limit."""
+    """A clone (mirror) session. `length` truncates the copies to this many bytes; 0: no limit.
+
+    `class_of_service`, of PSA only, chooses the queue.
+    """
 
     replicas: tuple[Replica, ...]
     length: int = 0
+    class_of_service: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,14 +46,18 @@ class Meter:
             self._peak = _Bucket(config.pir, config.pburst)
             self._committed = _Bucket(config.cir, config.cburst)
 
-    def execute(self, length: int, now_us: int) -> int:
+    def execute(self, length: int, now_us: int, color: int = GREEN) -> int:
         """Return the colour of a packet of `length` bytes: 0 green, 1 yellow, 2 red.
 
         The peak rate is checked first; a red packet takes nothing from the committed one.
+        `color` is the packet's before (RFC 2698, colour-aware mode): it becomes no better, a red
+        one takes nothing, and a yellow one nothing from the committed rate.
         """
         if self._peak is None or self._committed is None:
-            return GREEN
+            return color
         amount = length if self.unit_bytes else 1
-        if not self._peak.take(amount, now_us):
+        if color == RED or not self._peak.take(amount, now_us):
             return RED
+        if color == YELLOW:
+            return YELLOW
         return GREEN if self._committed.take(amount, now_us) else YELLOW

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from p4switch.ir import Program
+from p4switch.midend.architecture import PSA, architecture_of
+from p4switch.midend.psa import CPU_PORT, RECIRCULATE_PORT
 from p4switch.targets.v1model.engine import (
     CloneSession,
     ControlError,
@@ -30,6 +33,8 @@ class ReplicationState(Engine):
         self.lock = threading.RLock()
         self.multicast: dict[int, tuple[Replica, ...]] = {}
         self.sessions: dict[int, CloneSession] = {}
+        is_psa = architecture_of(program.package) is PSA
+        self._named_ports = (CPU_PORT, RECIRCULATE_PORT) if is_psa else ()
 
     @abstractmethod
     def _on_multicast_group(self, group: int, replicas: tuple[Replica, ...] | None) -> None:
@@ -52,7 +57,7 @@ class ReplicationState(Engine):
                 self._on_multicast_group(group, None)
                 del self.multicast[group]
                 return
-            checked = _checked_replicas(f"multicast group {group}", replicas)
+            checked = _checked_replicas(f"multicast group {group}", replicas, self._named_ports)
             self._on_multicast_group(group, checked)
             self.multicast[group] = checked
 
@@ -79,8 +84,9 @@ class ReplicationState(Engine):
                 raise ControlError(
                     "INVALID_ARGUMENT", f"clone session {session}: negative length {value.length}"
                 )
-            replicas = _checked_replicas(f"clone session {session}", value.replicas)
-            checked = CloneSession(replicas, value.length)
+            where = f"clone session {session}"
+            replicas = _checked_replicas(where, value.replicas, self._named_ports)
+            checked = replace(value, replicas=replicas)
             self._on_clone_session(session, checked)
             self.sessions[session] = checked
 
@@ -90,9 +96,11 @@ class ReplicationState(Engine):
             return dict(self.sessions)
 
 
-def _checked_replicas(where: str, replicas: Sequence[Replica]) -> tuple[Replica, ...]:
+def _checked_replicas(
+    where: str, replicas: Sequence[Replica], named_ports: Collection[int]
+) -> tuple[Replica, ...]:
     for replica in replicas:
-        if not 0 <= replica.port <= LARGEST_PORT:
+        if not 0 <= replica.port <= LARGEST_PORT and replica.port not in named_ports:
             raise ControlError(
                 "INVALID_ARGUMENT", f"{where}: port {replica.port} is not in 0..{LARGEST_PORT}"
             )

@@ -10,8 +10,8 @@
 
 EXPORT void p4_destroy(p4_switch *sw);
 
-EXPORT p4_switch *p4_create(u32 drop_port, u32 queue_depth, u32 priorities, u32 packet_budget,
-                            u64 seed) {
+EXPORT p4_switch *p4_create(u32 drop_port, u32 cpu_port, u32 queue_depth, u32 priorities,
+                            u32 packet_budget, u64 seed) {
     hashes_start();
     p4_switch *sw = calloc(1, sizeof *sw);
     if (!sw) return NULL;
@@ -19,6 +19,7 @@ EXPORT p4_switch *p4_create(u32 drop_port, u32 queue_depth, u32 priorities, u32 
     if (!bad) own_start(sw->frame);
     sw->again_last = &sw->again;
     sw->drop_port = drop_port;
+    sw->cpu_port = cpu_port;
     for (u32 i = 0; i < PORTS * LARGEST_PRIORITIES; i++) (&sw->queue_depths[0][0])[i] = queue_depth;
     sw->priorities = priorities < LARGEST_PRIORITIES ? priorities : LARGEST_PRIORITIES;
     sw->packet_budget = packet_budget;
@@ -264,11 +265,12 @@ EXPORT int p4_profile_group(p4_switch *sw, u32 number, u32 slot, u32 count, cons
 /* --- replication */
 
 static int set_replication(p4_switch *sw, replication **place, u32 count, const u16 *pairs,
-                           u32 length) {
+                           u32 length, u32 class_of_service) {
     replication *r = malloc(sizeof *r + count * sizeof *r->replicas);
     if (!r) return -1;
     r->count = count;
     r->length = length;
+    r->class_of_service = class_of_service;
     for (u32 i = 0; i < count; i++) r->replicas[i] = (replica){pairs[2 * i], pairs[2 * i + 1]};
     switch_lock(sw);
     replication *old = *place;
@@ -289,12 +291,14 @@ static int clear_replication(p4_switch *sw, replication **place) {
 
 /* Pairs of port and instance; NULL removes. */
 EXPORT int p4_group(p4_switch *sw, u32 group, u32 count, const u16 *pairs) {
-    return pairs ? set_replication(sw, &sw->groups[group], count, pairs, 0)
+    return pairs ? set_replication(sw, &sw->groups[group], count, pairs, 0, 0)
                  : clear_replication(sw, &sw->groups[group]);
 }
 
-EXPORT int p4_session(p4_switch *sw, u32 session, u32 count, const u16 *pairs, u32 length) {
-    return pairs ? set_replication(sw, &sw->sessions[session], count, pairs, length)
+EXPORT int p4_session(p4_switch *sw, u32 session, u32 count, const u16 *pairs, u32 length,
+                      u32 class_of_service) {
+    return pairs ? set_replication(sw, &sw->sessions[session], count, pairs, length,
+                                   class_of_service)
                  : clear_replication(sw, &sw->sessions[session]);
 }
 
@@ -318,6 +322,15 @@ EXPORT void p4_register_read(p4_switch *sw, u32 number, u64 index, u64 count, u8
 EXPORT void p4_register_write(p4_switch *sw, u32 number, u64 index, const u8 *value) {
     switch_lock(sw);
     memcpy(register_cell(sw, number, index), value, register_specs[number].bytes);
+    switch_unlock(sw);
+}
+
+/* Sets all cells. */
+EXPORT void p4_register_fill(p4_switch *sw, u32 number, const u8 *value) {
+    switch_lock(sw);
+    u64 size = group_specs[register_specs[number].group].size;
+    for (u64 i = 0; i < size; i++)
+        memcpy(register_cell(sw, number, i), value, register_specs[number].bytes);
     switch_unlock(sw);
 }
 

@@ -125,15 +125,6 @@ EXPORT void p4_output_destroy(output *o) {
     free(o);
 }
 
-static buffer *buffer_of(const u8 *bytes, u32 length) {
-    buffer *b = malloc(sizeof *b + length);
-    if (!b) return NULL;
-    b->users = 0;
-    b->size = length;
-    memcpy(b->bytes, bytes, length);
-    return b;
-}
-
 /* Receives a frame at the CPU port. 0, or -1 without memory. */
 EXPORT int p4_loop_inject(packet_loop *l, const u8 *bytes, u32 length) {
     buffer *b = buffer_of(bytes, length);

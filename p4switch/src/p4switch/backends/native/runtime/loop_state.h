@@ -116,11 +116,11 @@ static int thread_prepare(packet_loop *l, loop_thread *t) {
     return 0;
 }
 
-EXPORT packet_loop *p4_loop_create(p4_switch *sw, u32 cpu_port, u32 threads) {
+EXPORT packet_loop *p4_loop_create(p4_switch *sw, u32 threads) {
     packet_loop *l = calloc(1, sizeof *l);
     if (!l) return NULL;
     l->sw = sw;
-    l->cpu_port = cpu_port;
+    l->cpu_port = sw->cpu_port;
     l->injected_last = &l->injected;
     l->cpu_event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     l->threads = calloc(threads, sizeof *l->threads);

@@ -34,6 +34,14 @@ UNUSED static u32 meter_execute(meter_cell *m, u32 amount, u64 now) {
     return bucket_take(&m->committed, amount, now) ? METER_GREEN : METER_YELLOW;
 }
 
+/* The same for a packet that had a colour, which becomes no better (RFC 2698, colour-aware mode). */
+UNUSED static u32 meter_execute_aware(meter_cell *m, u32 amount, u64 now, u32 color) {
+    if (!m->configured) return color;
+    if (color == METER_GREEN) return meter_execute(m, amount, now);
+    if (color == METER_RED || !bucket_take(&m->peak, amount, now)) return METER_RED;
+    return METER_YELLOW;
+}
+
 UNUSED static void meter_configure(meter_cell *m, const i64 *rates) {
     memset(m, 0, sizeof *m);
     if (!rates) return;

@@ -54,7 +54,7 @@ typedef struct packet {
 typedef struct { packet *first, **last; u32 count; } queue;
 
 typedef struct { u16 port, instance; } replica;
-typedef struct { u32 count, length; replica replicas[]; } replication;
+typedef struct { u32 count, length, class_of_service; replica replicas[]; } replication;
 
 typedef struct { u64 packets, bytes; } counter_cell;
 
@@ -100,7 +100,7 @@ typedef struct p4_switch {
 
     u64 now;                   /* microseconds */
     u64 random;
-    u32 drop_port, priorities, logs;
+    u32 drop_port, cpu_port, priorities, logs;
     u32 packet_budget;
     atomic_uint budget;        /* packet_budget, or 0 to drop packets in progress */
     atomic_int interrupted;

@@ -1,0 +1,1 @@
+"""The Portable Switch Architecture, where it differs from v1model for executors."""
