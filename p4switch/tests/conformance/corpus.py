@@ -1,4 +1,4 @@
-"""Which cases a checkout of p4c has for a v1model switch, and what each must do."""
+"""Which cases a checkout of p4c has for v1model and PSA, and what each must do."""
 
 from __future__ import annotations
 
@@ -46,26 +46,33 @@ class Case:
         return f"{self.suite}/{self.name}"
 
 
-def _for_v1model(program: Path) -> bool:
-    """Whether it includes v1model.p4; not if it is a link to what the checkout lacks."""
-    return program.exists() and "v1model.p4" in program.read_text(errors="replace")
+FOR_PSA = "psa-"
+"""Prefix of suites of PSA's programs; the others are v1model's."""
 
 
-def _samples(testdata: Path) -> Iterator[tuple[str, Path]]:
+def _includes(program: Path, declarations: str) -> bool:
+    """Whether it includes that file; not if it is a link to what the checkout lacks."""
+    return program.exists() and declarations in program.read_text(errors="replace")
+
+
+def _samples(testdata: Path, suite: str) -> Iterator[tuple[str, Path]]:
     """(name, program) of the P4_16 samples, and of the P4_14 ones in p4c's translation."""
     samples = testdata / "p4_16_samples"
+    declarations = "bmv2/psa.p4" if suite.startswith(FOR_PSA) else "v1model.p4"
     for program in sorted(samples.rglob("*.p4")):
-        if _for_v1model(program):
+        if _includes(program, declarations):
             yield str(program.relative_to(samples).with_suffix("")), program
+    if suite.startswith(FOR_PSA):
+        return
     translated = testdata / "p4_14_samples_outputs"
     for source in sorted((testdata / "p4_14_samples").glob("*.p4")):
         program = translated / source.name
-        if _for_v1model(program):
+        if _includes(program, declarations):
             yield f"p4_14/{source.stem}", program
 
 
 def _stf(testdata: Path, suite: str) -> Iterator[Case]:
-    for name, program in _samples(testdata):
+    for name, program in _samples(testdata, suite):
         stf = program.with_suffix(".stf")
         if name.startswith("p4_14/"):
             stf = testdata / "p4_14_samples" / f"{program.stem}.stf"
@@ -74,7 +81,7 @@ def _stf(testdata: Path, suite: str) -> Iterator[Case]:
 
 
 def _p4infos(testdata: Path, suite: str) -> Iterator[Case]:
-    for name, program in _samples(testdata):
+    for name, program in _samples(testdata, suite):
         folder = testdata / "p4_16_samples_outputs" / Path(name).parent
         if name.startswith("p4_14/"):
             folder = testdata / "p4_14_samples_outputs"
@@ -85,8 +92,9 @@ def _p4infos(testdata: Path, suite: str) -> Iterator[Case]:
 
 def _compiled(testdata: Path, suite: str) -> Iterator[Case]:
     """Programs that make a switch: those that p4c's tests of BMv2 take, and main in the text."""
-    for name, program in _samples(testdata):
-        if "V1Switch" in program.read_text(errors="replace"):
+    for name, program in _samples(testdata, suite):
+        package = "PSA_Switch" if suite.startswith(FOR_PSA) else "V1Switch"
+        if package in program.read_text(errors="replace"):
             yield Case(suite, name, program)
 
 
@@ -105,6 +113,10 @@ SUITES: dict[str, tuple[str, Callable[[Path, str], Iterator[Case]]]] = {
     "json-native": ("the same through p4c's JSON, on the native executor", _stf),
     "p4info": ("P4Info identical to p4c's", _p4infos),
     "compile": ("v1model programs that must compile", _compiled),
+    "psa-stf-interpreter": ("PSA: packet tests on the interpreter", _stf),
+    "psa-stf-native": ("PSA: packet tests on the native executor", _stf),
+    "psa-p4info": ("PSA: P4Info identical to p4c's", _p4infos),
+    "psa-compile": ("PSA: programs that must compile", _compiled),
     "refuse": ("programs that `compile` must refuse, or say that p4c does", _refused),
 }
 """Suite: (what it is, its cases in a testdata folder)."""
@@ -138,20 +150,21 @@ def run(case: Case) -> list[str]:
 
 
 def _run(case: Case) -> list[str]:
-    if case.suite == "refuse":
+    suite = case.suite.removeprefix(FOR_PSA)
+    if suite == "refuse":
         return _accepted(case.program)
-    if case.suite.startswith("json-"):
+    if suite.startswith("json-"):
         assert case.expected is not None
-        factory = engine_factory(case.suite.removeprefix("json-"))
+        factory = engine_factory(suite.removeprefix("json-"))
         return run_stf(factory, _through_p4c(case.program), case.expected)
     program = compile_file(case.program)
-    if case.suite == "compile":
+    if suite == "compile":
         return []
     assert case.expected is not None
-    if case.suite == "p4info":
+    if suite == "p4info":
         golden = text_format.Parse(case.expected.read_text(), p4i.P4Info())
         return _first_difference(golden, p4info(program))
-    executor = case.suite.removeprefix("stf-")
+    executor = suite.removeprefix("stf-")
     return run_stf(engine_factory(executor), program, case.expected)
 
 

@@ -82,7 +82,8 @@ def table(results: Mapping[str, Tally], version: str) -> Iterator[str]:
     yield ""
     yield (
         f"Written by `make conformance P4C=DIR`, last with p4c {version}. Programs are those of "
-        "`testdata/` for v1model; expected failures are listed below, each with its reason."
+        "`testdata/` for v1model, and for PSA where it says so; expected failures are listed "
+        "below, each with its reason."
     )
     yield ""
     yield "| suite | cases | pass | expected failures | other failures |"

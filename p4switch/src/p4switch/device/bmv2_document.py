@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from p4switch.bmv2_json.reader import NOTES, SOURCE
 from p4switch.ir import ExternInstance, Program, Table
+from p4switch.midend.architecture import packet_layout
 from p4switch.p4runtime.names import hidden
 from p4switch.p4runtime.p4info import p4info
 from p4switch.programs import is_bmv2_json
@@ -115,8 +116,8 @@ class _Document:
     # --- pipelines
 
     def _pipelines(self) -> list[dict[str, Any]]:
-        blocks = self._program.package.blocks
-        egress = blocks["eg"].name
+        blocks = packet_layout(self._program).blocks
+        egress = blocks["egress"].name
         tables: dict[str, list[p4i.Table]] = {"ingress": [], "egress": []}
         for table in self._info.tables:
             is_egress = table.preamble.name.startswith(f"{egress}.")
@@ -126,13 +127,13 @@ class _Document:
             {
                 "name": name,
                 "id": index,
-                "source_info": {"filename": "", "line": 1, "source_fragment": blocks[block].name},
+                "source_info": {"filename": "", "line": 1, "source_fragment": blocks[name].name},
                 "init_table": None,
                 "tables": [self._table(ids[t.preamble.name], t) for t in tables[name]],
                 "action_profiles": self._profiles(tables[name]),
                 "conditionals": [],
             }
-            for index, (name, block) in enumerate((("ingress", "ig"), ("egress", "eg")))
+            for index, name in enumerate(tables)
         ]
 
     def _table(self, number: int, table: p4i.Table) -> dict[str, Any]:

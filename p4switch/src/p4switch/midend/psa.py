@@ -159,15 +159,16 @@ class _Lowering:
         if call.result is None:
             return []
         algorithm = self._algorithm(instance)
+        given = call.arguments[len(call.arguments) // 2]
+        data = ir.Argument(given.name, given.direction, _whole_bytes(given.value))
         if len(call.arguments) == 3:
-            base, data, limit = call.arguments
+            base, _, limit = call.arguments
         elif PSA.hashes[algorithm].endswith("_custom"):
             # Only those of `hash` can be set by the control plane.
-            [data] = call.arguments
             base = ir.Argument("base", "in", ir.Const(_BIT64, 0))
             limit = ir.Argument("max", "in", ir.Const(_BIT64, 1 << 63))
         else:
-            return self._checksum(call.result, call.arguments[0].value, algorithm)
+            return self._checksum(call.result, data.value, algorithm)
         arguments = (
             ir.Argument("result", "out", _read(call.result)),
             ir.Argument("algo", "in", self._member(algorithm)),
@@ -267,6 +268,29 @@ def _assign(target: ir.Expression, value: ir.Expression) -> ir.Assign:
 def _result(call: ir.CallExtern, value: ir.Expression) -> Code:
     """Set the result of a call, if it is used."""
     return [] if call.result is None else [_assign(_read(call.result), value)]
+
+
+def _whole_bytes(data: ir.Expression) -> ir.Expression:
+    """Return the data of a hash with zeros before it, as psa_switch fills the first byte.
+
+    (v1model's hash fills the last one.)
+    """
+    missing = -_width(data.type) % 8
+    if not missing:
+        return data
+    zeros = ir.Const(ir.Bits(missing), 0)
+    fields = (ir.FieldType("f0", zeros.type), ir.FieldType("f1", data.type))
+    return ir.Build(ir.Struct("tuple", fields), (zeros, data))
+
+
+def _width(kind: ir.Type) -> int:
+    if isinstance(kind, ir.Bits):
+        return kind.width
+    if isinstance(kind, ir.Header | ir.Struct):
+        return sum(_width(member.type) for member in kind.fields)
+    if isinstance(kind, ir.Stack):
+        return kind.size * _width(kind.element)
+    return 1 if isinstance(kind, ir.Bool) else 0
 
 
 def _turned(color: ir.Expression, steps: int) -> ir.Expression:

@@ -50,7 +50,7 @@ class Digests:
 
     def __init__(self, types: dict[int, DigestType]) -> None:
         self._types = types
-        self._ids = {kind.type.name: number for number, kind in types.items()}
+        self._ids = {kind.source: number for number, kind in types.items()}
         self._streams: dict[int, _Stream] = {}
 
     def _kind(self, digest_id: int) -> DigestType:

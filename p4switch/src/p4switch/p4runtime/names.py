@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
@@ -19,7 +19,7 @@ from p4switch.ir import (
 )
 from p4switch.midend.walk import extern_calls
 from p4switch.p4runtime.ids import IdKind, aliases, assign_ids
-from p4switch.p4runtime.p4info_types import is_tuple
+from p4switch.p4runtime.p4info_types import flat, is_tuple
 
 EXTERN_KINDS = {
     "action_profile": IdKind.ACTION_PROFILE,
@@ -118,20 +118,11 @@ class HeaderField:
 
 def header_fields(header: Header) -> list[HeaderField]:
     """Return the fields of a controller header, those of structs inside it as `outer.inner`."""
-    fields = list(_flat(header.fields))
+    fields = list(flat(header.fields))
     return [
         HeaderField(field, None if hidden(field) else number)
         for field, number in zip(fields, field_ids(fields), strict=True)
     ]
-
-
-def _flat(fields: Iterable[FieldType], prefix: str = "") -> Iterator[FieldType]:
-    for field in fields:
-        if isinstance(field.type, Struct):
-            yield from _flat(field.type.fields, f"{prefix}{field.name}.")
-        else:
-            name = prefix + field.name
-            yield FieldType(name, field.type, field.annotations, field.type_name)
 
 
 # --- Digests -----------------------------------------------------------------------------------
@@ -139,15 +130,17 @@ def _flat(fields: Iterable[FieldType], prefix: str = "") -> Iterator[FieldType]:
 
 @dataclass(frozen=True, slots=True)
 class DigestType:
-    """A type that the program sends as a digest; nameless ones are called `digest_N`."""
+    """A type that the program sends as a digest; nameless ones are called `digest_N`.
+
+    Digests of PSA go by the names of their objects.
+    """
 
     name: str
     type: Struct
-
-    @property
-    def annotations(self) -> tuple[Annotation, ...]:
-        """Return none: annotations of the type are not the digest's."""
-        return ()
+    source: str
+    """What the engine calls it."""
+    annotations: tuple[Annotation, ...] = ()
+    """Of the object; annotations of the type are not the digest's."""
 
 
 def digest_types(program: Program) -> list[DigestType]:
@@ -155,7 +148,13 @@ def digest_types(program: Program) -> list[DigestType]:
     found: dict[str, DigestType] = {}
     tuples = 0
     for call in extern_calls(program):
-        if call.instance is not None or call.method != "digest":
+        sender = call.instance
+        if sender is not None and sender.extern == "Digest" and not hidden(sender):
+            [kind] = sender.type_arguments
+            if isinstance(kind, Struct):
+                found[sender.name] = DigestType(sender.name, kind, sender.name, sender.annotations)
+            continue
+        if sender is not None or call.method != "digest":
             continue
         kind = call.type_arguments[0]
         if not isinstance(kind, Struct) or kind.name in found:
@@ -164,7 +163,7 @@ def digest_types(program: Program) -> list[DigestType]:
         if is_tuple(kind):
             name = f"digest_{tuples}"
             tuples += 1
-        found[kind.name] = DigestType(name, kind)
+        found[kind.name] = DigestType(name, kind, kind.name)
     return list(found.values())
 
 

@@ -18,6 +18,7 @@ from p4switch.ir import (
     Table,
     ValueSet,
 )
+from p4switch.midend.architecture import V1MODEL, architecture_of
 from p4switch.midend.walk import extern_calls
 from p4switch.p4runtime.ids import IdKind
 from p4switch.p4runtime.names import (
@@ -49,6 +50,7 @@ MATCH_TYPES = {
     "range": p4i.MatchField.RANGE,
     "optional": p4i.MatchField.OPTIONAL,
 }
+ENGINES = ("PacketReplicationEngine", "BufferingQueueingEngine")
 # Annotations for which P4Info has fields.
 
 PROFILE_ANNOTATIONS = frozenset({"max_group_size", "selector_size_semantics", "max_member_weight"})
@@ -115,15 +117,17 @@ class _Builder:
                 self._value_set(value_set)
         for digest in self._names.digests:
             self._digest(digest)
-        if self._program.externs or any(
-            call.instance is None for call in extern_calls(self._program)
+        calls = extern_calls(self._program)
+        is_v1model = architecture_of(self._program.package) is V1MODEL
+        if any(extern.extern not in ENGINES for extern in self._program.externs) or (
+            is_v1model and any(call.instance is None for call in calls)
         ):
             self._types.note()
         return self._info
 
     def _package(self) -> None:
         package = self._info.pkg_info
-        package.arch = "v1model"
+        package.arch = architecture_of(self._program.package).name
         for item in self._program.annotations:
             for key, value in item.pairs:
                 if item.name == "pkginfo" and key in PACKAGE_KEYS:
@@ -245,6 +249,8 @@ class _Builder:
             self._types.specify(message.type_spec, extern.type_arguments[0], names[0])
         self._preamble(message, kind, extern)
         message.size = extern.number(0)
+        for index in extern.type_names[1:] if kind == IdKind.REGISTER else extern.type_names[-1:]:
+            self._types.index(message, index, extern.type_arguments[-1])
 
     def _action_profile(self, extern: ExternInstance) -> None:
         message = self._info.action_profiles.add()

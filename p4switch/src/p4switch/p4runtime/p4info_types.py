@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from p4switch.ir import (
     Bits,
     Bool,
+    FieldType,
     Header,
     Program,
     Struct,
@@ -53,6 +55,13 @@ class TypeTable:
             if type_name.translation is not None:
                 message.bitwidth = type_name.translation[1] or 0
 
+    def index(self, message: Any, type_name: TypeName, kind: Type) -> None:
+        """Set the name of the type that indexes a counter, meter or register, if it has one."""
+        self.note()
+        if type_name.kind == "newtype":
+            message.index_type_name.name = type_name.name
+            self._new_type(type_name, kind)
+
     def specify(self, spec: p4t.P4DataTypeSpec, kind: Type, type_name: TypeName = PLAIN) -> None:
         """Describe the data of a register, a digest or a part of one."""
         self.note()
@@ -95,7 +104,7 @@ class TypeTable:
             spec.header.name = kind.name
             header = self._info.type_info.headers[kind.name]
             if not header.members:
-                for field in kind.fields:
+                for field in flat(kind.fields):
                     part = p4t.P4DataTypeSpec()
                     self._specify_plain(part, field.type)
                     header.members.add(name=field.name, type_spec=part.bitstring)
@@ -133,3 +142,13 @@ class TypeTable:
 def is_tuple(kind: Struct) -> bool:
     """Return whether a struct of the program is a tuple in the source."""
     return kind.name.startswith("tuple")
+
+
+def flat(fields: Iterable[FieldType], prefix: str = "") -> Iterator[FieldType]:
+    """Return the fields of a header, those of structs inside it as `outer.inner`."""
+    for field in fields:
+        if isinstance(field.type, Struct):
+            yield from flat(field.type.fields, f"{prefix}{field.name}.")
+        else:
+            name = prefix + field.name
+            yield FieldType(name, field.type, field.annotations, field.type_name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from p4switch.midend.architecture import V1MODEL, architecture_of
 from p4switch.p4runtime.bytestrings import decode, encode
 from p4switch.p4runtime.entities import UpdateKind, bad, check_known
 from p4switch.p4runtime.pipeline import Pipeline
@@ -55,9 +56,13 @@ class ReplicationWriter:
             self._engine.set_clone_session(session, None)
             del self._notes.clones[session]
             return
-        if message.class_of_service:
-            raise ControlError("UNIMPLEMENTED", f"{where}: class of service is not supported")
-        value = CloneSession(_replicas(where, message.replicas), message.packet_length_bytes)
+        service = message.class_of_service
+        if service and architecture_of(self._engine.program.package) is V1MODEL:
+            raise ControlError(
+                "UNIMPLEMENTED", f"{where}: v1model's clones have no class of service"
+            )
+        replicas = _replicas(where, message.replicas)
+        value = CloneSession(replicas, message.packet_length_bytes, service)
         self._engine.set_clone_session(session, value)
         self._notes.clones[session] = _canonical(message)
 

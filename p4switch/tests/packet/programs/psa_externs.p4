@@ -123,6 +123,9 @@ control In(inout headers_t hdr, inout none_t meta, in psa_ingress_input_metadata
         } else if (hdr.ask.kind == 14) {
             hdr.ask.result = custom.get_hash({i, hdr.ask.operand});
         }
+        if (hdr.ask.kind == 17) {
+            hdr.ask.result = (bit<32>) by_default.get_hash(hdr.ask.operand[11:0]);
+        }
         if (istd.parser_error == error.WrongChecksum) {
             hdr.ask.result = 0xbad;
         }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 from p4switch.backends.reference.blocks import ProgramBlocks
 from p4switch.backends.reference.externs import BudgetSpent, Externs
@@ -93,6 +94,10 @@ class Pipeline:
         return int(packet.standard.fields.get(name, 0))
 
     # --- the architecture's part
+
+    def _egress_details(self, port: int, packet: PacketState) -> dict[str, Any]:
+        """Return what a trace shows of a packet that comes to egress."""
+        return {"port": port, "instance_type": self._get(packet, "instance_type")}
 
     def _arrive(self, port: int, data: bytes) -> PacketState:
         """Return the packet of a received frame."""

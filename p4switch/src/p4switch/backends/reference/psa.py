@@ -39,6 +39,10 @@ class PsaPipeline(Pipeline):
             struct, field = place.split(".")
             packet.standard.fields[struct].fields[field] = value
 
+    def _egress_details(self, port: int, packet: PacketState) -> dict[str, Any]:
+        path = PACKET_PATHS[self._get(packet, "instance_type")]
+        return {"port": program_port(port, self._options), "packet_path": path}
+
     def _packet(self, data: bytes, path: str, stage: str) -> PacketState:
         """Return a packet that comes to the parser of a stage in some way."""
         packet = self._blocks.fresh(data)

@@ -347,9 +347,7 @@ class TracedPipeline(Pipeline):
 
     def _egress(self, port: int, packet: PacketState, depth: int, out: list[Packet]) -> None:
         self.tracer.branch = packet.branch
-        self.tracer.note(
-            "stage", "egress", port=port, instance_type=self._get(packet, "instance_type")
-        )
+        self.tracer.note("stage", "egress", **self._egress_details(port, packet))
         self.tracer.port_set = NOWHERE
         sent, again = len(out), len(self._recirculated)
         super()._egress(port, packet, depth, out)
