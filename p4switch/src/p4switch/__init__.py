@@ -1,1 +1,1 @@
-"""p4switch: a v1model switch. P4_16 source in, packets and P4Runtime out."""
+"""p4switch: a switch for v1model and PSA. P4_16 source in, packets and P4Runtime out."""

@@ -62,7 +62,7 @@ def test_p4info_has_psas_objects() -> None:
         )
     }
     assert names == {
-        "counters": ["In.counted"],
+        "counters": ["In.counted", "Out.leaving"],
         "direct_counters": ["In.hits"],
         "meters": ["In.metered"],
         "direct_meters": ["In.entry_meter"],

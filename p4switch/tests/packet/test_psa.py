@@ -84,6 +84,9 @@ def test_egress_counts_what_it_parses(make_engine: EngineMaker) -> None:
     engine = make_engine("psa_externs")
     engine.process([(0, bytes.fromhex("02030000000000001122"))])
     assert engine.read_counter("In.counted", 3) == CounterValue(1, 10)
+    assert engine.read_counter("Out.leaving", 0) == CounterValue(1, 10)
+    assert engine.process([(0, bytes.fromhex("12030000000000001122"))]) == [(1, b"\x11\x22")]
+    assert engine.read_counter("Out.leaving", 0) == CounterValue(2, 12)
 
 
 def test_endless_recirculation_ends_with_the_budget(make_engine: EngineMaker) -> None:

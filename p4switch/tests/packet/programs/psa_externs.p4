@@ -141,7 +141,9 @@ control InDeparser(packet_out buffer, out none_t clone_meta, out none_t resubmit
         if (hdr.ask.kind == 15) {
             seen.pack({hdr.ask.index, hdr.ask.operand});
         }
-        buffer.emit(hdr.ask);
+        if (hdr.ask.kind != 18) {
+            buffer.emit(hdr.ask);
+        }
     }
 }
 
@@ -153,7 +155,8 @@ parser OutParser(packet_in buffer, out headers_t hdr, inout none_t meta,
 
 control Out(inout headers_t hdr, inout none_t meta, in psa_egress_input_metadata_t istd,
             inout psa_egress_output_metadata_t ostd) {
-    apply { }
+    Counter<bit<32>, bit<8>>(1, PSA_CounterType_t.BYTES) leaving;
+    apply { leaving.count(0); }
 }
 
 control OutDeparser(packet_out buffer, out none_t clone_meta, out none_t recirculate_meta,

@@ -1,4 +1,4 @@
-"""Calls of v1model's externs."""
+"""Calls of the externs of v1model and PSA."""
 
 from __future__ import annotations
 

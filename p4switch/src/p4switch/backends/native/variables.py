@@ -1,6 +1,6 @@
 """Storage of variables: in the packet, in a C function or in the switch's frame.
 
-The parameters of the six v1model blocks are the packet's headers and metadata: all blocks share
+The parameters of a package's blocks are the packet's headers and metadata: all blocks share
 them, so nothing is copied between blocks. A variable that only one C function uses, and always sets
 before reading, is a local of that function. All others are in the frame where, as in the reference
 interpreter, they keep their value until they are set.

@@ -1,4 +1,4 @@
-"""The externs of v1model: their state in one engine, and a Python function for each call.
+"""The externs of v1model and PSA: their state in one engine, and a Python function for each call.
 
 Semantics are BMv2's (targets/simple_switch/primitives.cpp): registers, counters and meters
 out of bounds read 0 and change nothing; `hash` gives base + H % max, or base if max is 0.
