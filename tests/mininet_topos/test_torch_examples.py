@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import secrets
 import shlex
 import shutil
 import signal
@@ -150,6 +151,8 @@ def test_ray_trains_as_with_gloo(short_folder: Path) -> None:
     environment = {
         **os.environ,
         "PATH": f"{FRAMEWORKS.parent}:{os.environ['PATH']}",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
         # For busy machines, as the document says.
         "RAY_worker_niceness": "0",
         "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": f"{PATIENCE:g}",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import secrets
 import subprocess
 import threading
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -62,20 +65,36 @@ def test_an_error_of_an_item_is_raised(number: int) -> None:
         list(in_processes(number)(refuse, range(5)))
 
 
-def test_no_more_items_are_taken_than_processes_can_have_in_turn() -> None:
+def test_no_more_items_are_submitted_than_asked_for() -> None:
     """A soak may have billions of seeds."""
-    taken: list[int] = []
+    going: deque[Future[int]] = deque()
+    most, stop = 0, threading.Event()
 
     def submit(item: int) -> Future[int]:
-        taken.append(item)
+        nonlocal most
         future: Future[int] = Future()
-        threading.Thread(target=future.set_result, args=(item,)).start()
+        going.append(future)
+        most = max(most, len(going))
         return future
 
-    results = as_they_come(submit, iter(range(10**12)), 4)
-    for count in range(1, 20):
-        next(results)
-        assert len(taken) <= count + 2 * 4
+    def end_one_after_the_other() -> None:
+        for number in itertools.count():
+            while not going:
+                if stop.wait(0.001):
+                    return
+            future = going.popleft()
+            future.set_result(number)
+            stop.wait(0.001)
+
+    thread = threading.Thread(target=end_one_after_the_other)
+    thread.start()
+    try:
+        results = as_they_come(submit, iter(range(10**12)), 4)
+        assert sorted(itertools.islice(results, 20)) == list(range(20))
+    finally:
+        stop.set()
+        thread.join()
+    assert most == 4
 
 
 def test_without_ray_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,10 +105,18 @@ def test_without_ray_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatc
 
 def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     """The result of a command in the environment with Ray."""
+    environment = {
+        **os.environ,
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",
+        # Else Ray would write a token of its own into the user's home.
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+    }
     return subprocess.run(
         [str(FRAMEWORKS / command[0]), *command[1:]],
         cwd=folder,
-        env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"},
+        env=environment,
         capture_output=True,
         text=True,
         check=False,
