@@ -174,9 +174,6 @@ def joining() -> Iterator[Setting]:
             ("a loss", Budget(1)),
             ("a copy", Budget(0, 1)),
             ("a reboot", Budget(reboots=1)),
-            ("sent again", Budget(again=1)),
-            ("bypass", Budget(bypass=1)),
-            ("a question", Budget(ask=1)),
         ):
             name = f"1 to 2, {results}: {what}"
             yield growing(name, STAR, {}, ["r"] * 2, budget, results=results)
@@ -191,7 +188,6 @@ def joining() -> Iterator[Setting]:
         )
         name = f"1 to 2, {results}: a crash"
         yield growing(name, STAR, {}, ["r"] * 3, Budget(crashes=1), results=results)
-    yield growing("1 to 2, window 2: 3 fragments", STAR, {}, ["r"] * 2, Budget(), 3, 2)
     yield growing("2 to 3", STAR_OF_3, {}, ["r"] * 2, Budget())
     yield growing(
         "2 to 3, no sums, unicast", STAR_OF_3, {}, [""] * 2, Budget(), results=Results.UNICAST

@@ -35,7 +35,6 @@ SMALL = [
     setting("star: new server", STAR, {}, ["r", "r"], Budget(), 1, new_servers=[2]),
     setting("two levels: loss", TWO_LEVELS, {"a": "r"}, [["a", "r"]], Budget(1)),
     growing("a worker joins: loss", STAR, {}, ["r", "r"], Budget(1)),
-    growing("a worker joins: crash", STAR, {}, ["r", "r", "r"], Budget(crashes=1)),
     setting("two levels: reboot", TWO_LEVELS, {"a": "r"}, [["a", "r"]], Budget(reboots=1)),
     *(
         setting(f"star: loss, copy, {bits} bits", STAR, {}, ["r"], Budget(1, 1), bits=bits)
