@@ -11,7 +11,7 @@ from pathlib import Path
 
 from p4switch.backends.native.build import build, read_layout
 from p4switch.backends.native.layout import Layout, RecordLayout, pack_words
-from p4switch.backends.native.library import BatchResult, Library, open_library
+from p4switch.backends.native.library import BatchResult, Library
 from p4switch.backends.native.own_externs import CFile
 from p4switch.backends.native.types import scalar_width
 from p4switch.ir import ActionChoice, ExternInstance, Program
@@ -93,7 +93,7 @@ class NativeEngine(ControlState):
             compiled = build(program, extra_flags, c_file(self.options))
         self.path = compiled
         self.layout: Layout = read_layout(self.path)
-        self.library: Library = open_library(self.path)
+        self.library = Library(self.path)
         self.switch = self.library.create(
             self.options.drop_port,
             NO_CPU_PORT if self.options.cpu_port is None else self.options.cpu_port,

@@ -124,8 +124,3 @@ class Library:
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"{self.path} has no function p4_{name}")
-
-
-def open_library(path: Path) -> Library:
-    """Load a compiled switch."""
-    return Library(path)

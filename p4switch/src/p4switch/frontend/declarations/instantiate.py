@@ -18,6 +18,7 @@ from p4switch.frontend.names.values import Operand
 from p4switch.frontend.statements import bodies, callables, statements
 from p4switch.frontend.syntax import ast
 from p4switch.frontend.types import types
+from p4switch.frontend.types.lower import type_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -296,7 +297,7 @@ def _extern(
         tuple(body.lower(a, position) for a in kind.arguments),
         tuple(folded),
         annotations,
-        tuple(body.compiler.type_name(a) for a in kind.arguments),
+        tuple(type_name(a) for a in kind.arguments),
         position,
     )
     body.unit.contents.append(instance)

@@ -15,6 +15,7 @@ from p4switch.frontend.names.values import ListValue, Value
 from p4switch.frontend.statements import bodies
 from p4switch.frontend.syntax import ast
 from p4switch.frontend.types import types
+from p4switch.frontend.types.lower import type_name
 
 if TYPE_CHECKING:
     from p4switch.frontend.names.compilation import Body
@@ -288,7 +289,7 @@ def value_set(body: Body, node: ast.ValueSetDeclaration) -> scope.ValueSetEntity
         tuple(match_kinds),
         annotations,
         tuple(name for name, _ in leaves),
-        tuple(body.compiler.type_name(part) for _, part in leaves),
+        tuple(type_name(part) for _, part in leaves),
     )
     body.unit.contents.append(made)
     entity = scope.ValueSetEntity(kind, made)

@@ -17,6 +17,7 @@ from p4switch.frontend.names.scope import given_name
 from p4switch.frontend.names.values import Operand, Value
 from p4switch.frontend.syntax import ast, walk
 from p4switch.frontend.types import types
+from p4switch.frontend.types.lower import type_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,7 +105,7 @@ def _keys(body: Body, node: ast.TableDeclaration) -> list[ir.Key]:
                 element.match_kind,
                 convert.lowered(body, value),
                 annotations,
-                body.compiler.type_name(value.type),
+                type_name(value.type),
             )
         )
     return keys

@@ -19,7 +19,7 @@ from p4switch.frontend.names.scope import (
     Unit,
 )
 from p4switch.frontend.types import types
-from p4switch.frontend.types.lower import Lowering, NoRuntimeTypeError, type_name
+from p4switch.frontend.types.lower import Lowering, NoRuntimeTypeError
 from p4switch.position import P4Error, P4Errors, Position, UnsupportedError
 
 if TYPE_CHECKING:
@@ -222,10 +222,6 @@ class Compiler:
             raise self.error(
                 position, f"a value of type '{problem.kind}' cannot exist at run time"
             ) from None
-
-    def type_name(self, kind: types.Type) -> ir.TypeName:
-        """Return the source's name of a type, for P4Info."""
-        return type_name(kind)
 
 
 class Body:

@@ -12,6 +12,7 @@ from p4switch.frontend.names.scope import Unit
 from p4switch.frontend.statements import bodies
 from p4switch.frontend.syntax import ast
 from p4switch.frontend.types import types
+from p4switch.frontend.types.lower import type_name
 
 if TYPE_CHECKING:
     from p4switch.position import Position
@@ -124,7 +125,7 @@ def parameter_of(
         parameter.direction.value,
         variable,
         resolve.folded_annotations(compiler, parameter.annotations, names),
-        compiler.type_name(kind),
+        type_name(kind),
     )
 
 
