@@ -246,7 +246,7 @@ BFLOAT16_CASES = tuple(
 ORDERED_CASES = (
     *(
         StepCase(f"ordered:{order}", "star:4", 4, 50e6, 15)
-        for order in ("same", "reversed", "rotated", "routed", "exits")
+        for order in ("same", "reversed", "rotated", "routed", "stages", "exits")
     ),
     StepCase("ordered:cnn", "star:4", 4, 50e6, 5),
 )

@@ -70,9 +70,11 @@ GRADIENTS, BETWEEN, IMAGES = 5, 3, 12
 """Gradients whose sums' errors are measured, steps from one to the next, and a rank's images."""
 EXPERTS, WIDTH, EXPERT_SECONDS, ROUTED = 8, 256, 0.04, 2
 """Experts, their width, the time of one's back-propagation, and how many a rank uses if routed."""
-ORDERS = ("same", "reversed", "rotated", "routed")
+ORDERS = ("same", "reversed", "rotated", "routed", "stages")
 """In which ranks use experts: all the same one; every other rank the reverse; each begins with
-another; each uses random ones of them in each step."""
+another; each uses random ones of them in each step. Stages, of a pipeline in both directions: each
+pair of ranks has a group of its own and the same stages, which one of them uses in the reverse of
+the other's order (Chimera, by Li and Hoefler, SC 2021)."""
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 Groups = dict[str, dist.ProcessGroup]
@@ -294,6 +296,7 @@ class Experts(nn.Module):
         first = rank * EXPERTS // ranks
         self._usual = {
             "reversed": [*range(EXPERTS)][:: -1 if rank % 2 else 1],
+            "stages": [*range(EXPERTS)][:: -1 if 2 * rank >= ranks else 1],
             "rotated": [*range(first, EXPERTS), *range(first)],
         }.get(order, [*range(EXPERTS)])
 
@@ -364,11 +367,21 @@ class OrderedSteps:
         return 1e3 * (time.perf_counter() - began)
 
 
+def _pairs() -> Groups:
+    """Return this rank's group with the one opposite, through the switches and over gloo."""
+    ranks = dist.get_world_size()
+    pairs = [[rank, ranks - 1 - rank] for rank in range(ranks // 2)]
+    return {
+        name: dist.new_subgroups_by_enumeration(pairs, backend=backend)[0]
+        for name, backend in ((SWITCHES, "hopsum"), (GLOO, "gloo"))
+    }
+
+
 def ordered(kind: str, found: Groups, repeats: int) -> dict[str, Any]:
     """Return milliseconds of each step by backend and way, and of steps without communication."""
     trainings: dict[str, OrderedSteps] = {
         f"{name}, {way}": OrderedSteps(kind, group, ordered=way == ORDERED)
-        for name, group in found.items()
+        for name, group in (_pairs() if kind == "stages" else found).items()
         for way in (BUCKETS, ORDERED)
     }
     trainings[ALONE] = OrderedSteps(kind, None, ordered=False)

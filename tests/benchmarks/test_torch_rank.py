@@ -25,3 +25,19 @@ def test_ranks_leave_at_depths_of_their_own(monkeypatch: pytest.MonkeyPatch) -> 
             depths[-1].append(depth)
     assert depths[0] != depths[1]
     assert {*depths[0], *depths[1]} == set(range(1, torch_rank.EXPERTS + 1))
+
+
+def test_the_ranks_of_a_pair_have_their_stages_in_reverse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_rank, "EXPERT_SECONDS", 0.0)
+    orders = []
+    for rank in range(4):
+        model = torch_rank.Experts("stages", rank, 4)
+        used: list[str] = []
+        for name, module in model.named_modules():
+            if isinstance(module, torch.nn.Linear):
+                module.register_forward_hook(lambda *call, to=used, name=name: to.append(name))
+        model(torch.randn(2, torch_rank.WIDTH))
+        orders.append(used)
+    assert len(set(orders[0])) == torch_rank.EXPERTS
+    for one, other in ((0, 3), (1, 2)):
+        assert orders[one] == orders[other][::-1]
