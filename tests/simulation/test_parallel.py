@@ -7,11 +7,14 @@ import json
 import os
 import secrets
 import subprocess
+import sys
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -101,6 +104,33 @@ def test_without_ray_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("hopsum.protocol.extras.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"^ray: ray is not installed; install it with "):
         on_ray("auto")
+
+
+def test_what_ray_prints_is_not_among_results(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def call(function: Callable[..., int]) -> Any:
+        def remote(*arguments: Any) -> Any:
+            future: Future[int] = Future()
+            future.set_result(function(*arguments))
+            return SimpleNamespace(future=lambda: future)
+
+        return SimpleNamespace(remote=remote)
+
+    ray = SimpleNamespace(
+        is_initialized=lambda: False,
+        init=lambda *where, **options: print("Raylet is terminated."),
+        cluster_resources=lambda: {"CPU": 2.0},
+        remote=call,
+        shutdown=lambda: print("flushed"),
+        exceptions=SimpleNamespace(RayTaskError=KeyError, RayError=LookupError),
+    )
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr("hopsum.protocol.extras.find_spec", lambda name: ray)
+    assert sorted(on_ray("auto")(abs, [-1, 2, -3])) == [1, 2, 3]
+    print("results")
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("results\n", "Raylet is terminated.\nflushed\n")
 
 
 def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:

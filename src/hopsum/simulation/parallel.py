@@ -6,10 +6,12 @@ importable (of a module, or a `functools.partial` of such a one), to many items.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import islice
@@ -72,27 +74,21 @@ def on_ray(address: str) -> Parallel:
     def apply(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
         import ray
 
-        ours = not ray.is_initialized()
-        if ours:
-            _join(address)
-        try:
-            remote = ray.remote(_apply_there)
-            cpus = int(ray.cluster_resources().get("CPU", 0))
-            if not cpus:
-                raise ClusterError(f"ray: the cluster at {address:.200} has no CPU")
-            yield from as_they_come(
-                lambda item: remote.remote(version(), function, item).future(), items, AHEAD * cpus
-            )
-        except ray.exceptions.RayTaskError as error:
-            if isinstance(error.cause, (InputError, OperationError)):
-                raise error.cause from None
-            raise ClusterError(f"ray: {error}") from error
-        except ray.exceptions.RayError as error:
-            raise ClusterError(f"ray: {error}") from error
-        finally:
-            if ours:
+        with contextlib.ExitStack() as ours:
+            if not ray.is_initialized():
+                # Ray prints what it has to say of its machines, among results in JSON.
+                ours.enter_context(contextlib.redirect_stdout(sys.stderr))
                 # It ends what is still running.
-                ray.shutdown()
+                ours.callback(ray.shutdown)
+                _join(address)
+            try:
+                yield from _on_all_cpus(function, items)
+            except ray.exceptions.RayTaskError as error:
+                if isinstance(error.cause, (InputError, OperationError)):
+                    raise error.cause from None
+                raise ClusterError(f"ray: {error}") from error
+            except ray.exceptions.RayError as error:
+                raise ClusterError(f"ray: {error}") from error
 
     return apply
 
@@ -111,6 +107,21 @@ def _join(address: str) -> None:
             f"ray: no cluster at {address:.200}: {error}; start one with `ray start --head`, or "
             "leave --ray out to use this machine"
         ) from error
+
+
+def _on_all_cpus(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
+    import ray
+
+    cpus = int(ray.cluster_resources().get("CPU", 0))
+    if not cpus:
+        raise ClusterError("ray: the cluster has no CPU; expected one at least (`ray status`)")
+    remote = ray.remote(_apply_there)
+
+    def submit(item: _Item) -> Future[_Result]:
+        future: Future[_Result] = remote.remote(version(), function, item).future()
+        return future
+
+    yield from as_they_come(submit, items, AHEAD * cpus)
 
 
 def _apply_there(theirs: str, function: Callable[[Any], Any], item: Any) -> Any:
