@@ -34,7 +34,7 @@ from scapy.fields import (
 )
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
-from scapy.packet import Packet, bind_layers
+from scapy.packet import Packet, Raw, bind_layers
 from scapy.supersocket import SuperSocket
 
 __all__ = [
@@ -60,6 +60,7 @@ __all__ = [
 
 VERSION = 4
 UDP_PORT = 0x4853
+ETHERNET_BYTES = 14
 LANES_MAX = 352
 KINDS = {1: "contribution", 2: "result", 3: "replicated", 4: "inspect", 5: "request"}
 FLAGS = {
@@ -158,8 +159,9 @@ class Hopsum(Packet):
 
 
 def parse(frame: bytes) -> Packet:
-    """Return the packet in a frame; `Hopsum in packet` says whether it is hopsum's."""
-    packet: Packet = Ether(frame)
+    """Return the packet in a frame of any content; `Hopsum in packet` says if it is hopsum's."""
+    # Of a frame shorter than its header Ether raises struct.error.
+    packet: Packet = Ether(frame) if len(frame) >= ETHERNET_BYTES else Raw(frame)
     return packet
 
 

@@ -141,7 +141,15 @@ def test_summary_names_what_matters() -> None:
         assert part in text
 
 
-@pytest.mark.parametrize("other", [b"\xff" * 60, bytes(Ether() / IP() / UDP(dport=53, sport=99))])
+OTHERS = [
+    b"\xff" * 60,
+    bytes(Ether() / IP() / UDP(dport=53, sport=99)),
+    b"",
+    *(b"\xff" * n for n in (1, 13)),
+]
+
+
+@pytest.mark.parametrize("other", OTHERS)
 def test_other_frames_are_left_alone(other: bytes) -> None:
     assert Hopsum not in parse(other)
     assert bytes(build(other)) == other
