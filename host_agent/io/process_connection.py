@@ -32,6 +32,7 @@ from hopsum.host_agent.process_calls import (
     Mailbox,
     read_call,
 )
+from hopsum.protocol.errors import OperationError
 
 MESSAGE_BYTES = 1 << 17
 MOST_REQUESTS = 4096
@@ -40,7 +41,7 @@ MOST_REQUESTS = 4096
 Message = dict[str, Any]
 
 
-class RefusedMessage(Exception):
+class RefusedMessage(OperationError):
     """Invalid message of a process; the text is for the process."""
 
 
