@@ -94,12 +94,15 @@ def test_a_job_and_a_killed_switch_are_seen_on_the_page(up: RunningCluster, tmp_
         busy = re.compile(r"^\w+ - \w+: [1-9]\d* %$")
         expect(title.first).to_have_text(busy, timeout=1000 * PATIENCE)
         mine.click()
+        # It is known after the second of two samples.
+        rate = re.compile(r"^[1-9][\d.]* [kMG]bit/s$")
+        expect(mine.locator("td").nth(5)).to_have_text(rate, timeout=1000 * PATIENCE)
         row = [text.strip() for text in mine.locator("td").all_inner_texts()]
         _, _, state, priority, progress, goodput, epoch, sent, again, why = row
         assert (state, epoch, why) == ("running", "1", "")
         assert re.fullmatch(r"\d", priority)
         assert re.fullmatch(r"\d+ of 5000", progress)
-        assert re.fullmatch(r"[1-9][\d.]* [kMG]bit/s", goodput)
+        assert rate.fullmatch(goodput)
         assert re.fullmatch(r"[\d.]+ [kMG]?B", sent)
         assert re.fullmatch(r"[\d,]+", again)
         assert re.search(r"waits for\s+nothing", figures(page))
