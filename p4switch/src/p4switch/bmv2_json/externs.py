@@ -9,6 +9,7 @@ from p4switch.bmv2_json.control_plane import ControlPlane
 from p4switch.bmv2_json.document import Document, Identifiers, Part, number_of
 from p4switch.bmv2_json.expressions import Expressions, bits_for
 from p4switch.bmv2_json.headers import Headers
+from p4switch.midend.architecture import V1MODEL_HASHES
 from p4switch.position import NOWHERE, Position
 
 ENUMS: dict[str, tuple[tuple[str, int], ...]] = {
@@ -16,16 +17,7 @@ ENUMS: dict[str, tuple[tuple[str, int], ...]] = {
     for name, members in {
         "CounterType": ("packets", "bytes", "packets_and_bytes"),
         "MeterType": ("packets", "bytes"),
-        "HashAlgorithm": (
-            "crc32",
-            "crc32_custom",
-            "crc16",
-            "crc16_custom",
-            "random",
-            "identity",
-            "csum16",
-            "xor16",
-        ),
+        "HashAlgorithm": V1MODEL_HASHES,
         "CloneType": ("I2E", "E2E"),
     }.items()
 }

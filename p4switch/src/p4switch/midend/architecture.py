@@ -52,7 +52,7 @@ _V1MODEL_FIELDS = (
     "parser_error",
     "priority",
 )
-_V1MODEL_HASHES = (
+V1MODEL_HASHES = (
     "crc32",
     "crc32_custom",
     "crc16",
@@ -62,6 +62,7 @@ _V1MODEL_HASHES = (
     "csum16",
     "xor16",
 )
+"""Members of v1model.p4's HashAlgorithm, in order."""
 
 V1MODEL = Architecture(
     name="v1model",
@@ -76,7 +77,7 @@ V1MODEL = Architecture(
     },
     standard={name: name for name in _V1MODEL_FIELDS},
     watched=frozenset({"egress_spec", "mcast_grp"}),
-    hashes={name: name for name in _V1MODEL_HASHES},
+    hashes={name: name for name in V1MODEL_HASHES},
     hash_enum="HashAlgorithm",
 )
 
