@@ -12,7 +12,6 @@ import select
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -20,13 +19,11 @@ import pytest
 from tests.support.machine import own_port
 from tests.support.paths import ROOT
 from tests.support.process_hosts import ProcessHosts
+from tests.support.torch_extra import NEEDS_TORCH
 
 pytestmark = [
     pytest.mark.slow,
-    # Not imported: that takes seconds, in each process that collects the tests.
-    pytest.mark.skipif(
-        find_spec("torch") is None, reason="torch is an extra: pip install hopsum[torch]"
-    ),
+    NEEDS_TORCH,
 ]
 
 SCALING = ROOT / "hopsum_torch/tests/support/scaling.py"

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -19,14 +18,12 @@ from tests.support.emulated_cluster import RunningCluster, emulated_cluster
 from tests.support.jobs import GOING
 from tests.support.machine import PATIENCE, until
 from tests.support.paths import ROOT
+from tests.support.torch_extra import NEEDS_TORCH
 
 pytestmark = [
     pytest.mark.network,
     pytest.mark.acceptance,
-    # Not imported: that takes seconds, in each process that collects the tests.
-    pytest.mark.skipif(
-        find_spec("torch") is None, reason="torch is an extra: pip install hopsum[torch]"
-    ),
+    NEEDS_TORCH,
 ]
 
 PAGE = ROOT / "docs/how-to/pytorch.md"

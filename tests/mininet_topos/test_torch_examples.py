@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -24,12 +23,11 @@ from tests.support.emulated_cluster import HOPSUM, emulated_cluster
 from tests.support.emulation_turns import run_when_free
 from tests.support.machine import PATIENCE
 from tests.support.paths import ROOT
+from tests.support.torch_extra import NEEDS_TORCH
 
 pytestmark = [
     pytest.mark.network,
-    pytest.mark.skipif(
-        find_spec("torch") is None, reason="torch is an extra: pip install hopsum[torch]"
-    ),
+    NEEDS_TORCH,
 ]
 
 README = ROOT / "README.md"

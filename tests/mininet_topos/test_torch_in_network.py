@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -25,14 +24,12 @@ from tests.support.machine import PATIENCE, until
 from tests.support.paths import ROOT, SUPPORT
 from tests.support.processes import processes
 from tests.support.served_cluster import LINK_RATE, TOPOLOGY, ServedCluster
+from tests.support.torch_extra import NEEDS_TORCH
 
 pytestmark = [
     pytest.mark.network,
     pytest.mark.long,
-    # Not imported: that takes seconds, in each process that collects the tests.
-    pytest.mark.skipif(
-        find_spec("torch") is None, reason="torch is an extra: pip install hopsum[torch]"
-    ),
+    NEEDS_TORCH,
 ]
 
 OPERATIONS = ROOT / "hopsum_torch/tests/support/operations.py"
