@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from hopsum.host_agent.c_structures import c_fields
 from hopsum.host_agent.codec import TREE_AT, group_by_length
 from hopsum.host_agent.io import port as port_module
 from hopsum.host_agent.io.port import (
@@ -28,6 +29,7 @@ from hopsum.protocol.wire import (
     frame_template,
 )
 from p4switch.packet_io import sockets
+from p4switch.packet_io.receive_ring import RingState
 from p4switch.packet_io.sockets import InterfaceError
 from tests.support.machine import PATIENCE, wait_until_up
 from tests.support.memory_port import MemoryPort
@@ -82,6 +84,10 @@ def send_and_receive(a: str, b: str) -> None:
 
 def test_frames_cross_a_veth_and_noise_is_filtered(veth: tuple[str, str]) -> None:
     send_and_receive(*veth)
+
+
+def test_p4switch_makes_rings_as_they_are_read() -> None:
+    assert c_fields("io/mmsg.c", "receive_ring") == [*RingState._fields_]
 
 
 def test_without_a_ring_frames_are_received_by_system_calls(
