@@ -193,7 +193,7 @@ class Tensors:
         return {self.total(plan, fragment, count): count for count in counts}
 
     def total(self, plan: JobPlan, fragment: int, count: int) -> int:
-        """What each value of so many workers comes to: their sum, or the root's in a broadcast."""
+        """Each value of the result of `count` workers: their sum, or the root's in a broadcast."""
         workers: Iterable[int] = range(count)
         if self.reduction_of(fragment) is Reduction.BROADCAST:
             workers = [plan.workers.index(plan.trees[0].server)]
