@@ -25,15 +25,18 @@ class HostAgent:
     time in, frames out.
 
     Errors that end one job's member are reported to the controller, kept in `failures`, and affect
-    no other. `node`: the host's own stream, by which the controller assigns jobs and receives the
-    host's reports. Call `advance` after every `wake` of the environment, and whenever a stream has
-    events. Raises ControllerError if the controller rejects this host.
+    no other. A controller that assigns such a job again did not receive the report, as it was down:
+    it gets the same one again. `node`: the host's own stream, by which the controller assigns jobs
+    and receives the host's reports. Call `advance` after every `wake` of the environment, and
+    whenever a stream has events. Raises ControllerError if the controller rejects this host.
     """
 
     def __init__(self, environment: Environment, node: NodeStream | None = None) -> None:
         self.traffic = TrafficPriority()
         self.failures: dict[int, Exception] = {}
         """Errors that ended members of jobs here, until `leave` or the next `join`."""
+        self._reports: dict[int, str] = {}
+        """What the controller was told of these, where no other member can take their place."""
         self._environment = environment
         self._node = node
         self._vectors = VectorQueues(environment.wake)
@@ -59,7 +62,7 @@ class HostAgent:
         job = stream.job
         if job in self._members:
             raise ValueError(f"host {stream.host} attends job {job} already")
-        self.failures.pop(job, None)
+        self._forget_failure(job)
         self._members[job] = Member(
             stream,
             self._environment,
@@ -71,7 +74,7 @@ class HostAgent:
 
     def leave(self, job: int, why: str = "the job is over") -> None:
         """Leave a job in any state; do nothing if this host does not attend it."""
-        self.failures.pop(job, None)
+        self._forget_failure(job)
         member = self._members.pop(job, None)
         if member is None:
             return
@@ -79,6 +82,10 @@ class HostAgent:
         self._vectors.drop(job)
         member.close(why)
         self._environment.leave(member.stream)
+
+    def _forget_failure(self, job: int) -> None:
+        self.failures.pop(job, None)
+        self._reports.pop(job, None)
 
     def set_level(self, job: int, level: int, early_tensors: int = 0) -> None:
         """Assign a job's frames and operations to the queues of a level, here and on the path.
@@ -160,9 +167,12 @@ class HostAgent:
         except Exception as error:  # noqa: BLE001 - one job's end must not be the others'
             LOGGER.error("job %d: %s: %s", member.job, type(error).__name__, error)
             what = error.for_controller if isinstance(error, PeerGone) else str(error)
-            member.stream.failed(f"{type(error).__name__}: {what}")
+            report = f"{type(error).__name__}: {what}"
+            member.stream.failed(report)
             self.leave(member.job, str(error))
             self.failures[member.job] = error
+            if not member.replaceable:
+                self._reports[member.job] = report
 
     # -- status
 
@@ -200,10 +210,7 @@ class HostAgent:
             case "report_refused":
                 LOGGER.warning("report ignored: %s", command.report_refused.reason)
             case "attend":
-                job = command.attend.job
-                if job not in self._members:
-                    LOGGER.info("attends job %d", job)
-                    self.join(self._environment.attend(job))
+                self._attend(command.attend.job)
             case "leave":
                 if command.leave.job in self._members:
                     LOGGER.info("leaves job %d: %s", command.leave.job, command.leave.reason)
@@ -213,6 +220,19 @@ class HostAgent:
             case "priority":
                 priority = command.priority
                 self.set_level(priority.job, priority.level, priority.early_tensors)
+
+    def _attend(self, job: int) -> None:
+        if job in self._members:
+            return
+        report = self._reports.get(job)
+        stream = self._environment.attend(job)
+        if report is None:
+            LOGGER.info("attends job %d", job)
+            self.join(stream)
+        else:
+            LOGGER.info("reports again why job %d failed here", job)
+            stream.failed(report)
+            self._environment.leave(stream)
 
     def _report(self, now: float) -> None:
         assert self._node is not None and self._report_seconds is not None

@@ -231,6 +231,14 @@ class Member:
                 if event.over and self._worker is not None:
                     self._worker.resume(self._now)
 
+    @property
+    def replaceable(self) -> bool:
+        """Whether another member may take its place, as that of a server, or has no part yet."""
+        plan, host = self._plan, self.stream.host
+        return plan is None or (
+            host not in plan.workers and any(tree.server == host for tree in plan.trees)
+        )
+
     def _fail_with(self, lost: Mapping[str, str]) -> None:
         """Raise PeerGone if the job has lost workers before this one finished its part."""
         if self._plan is None or self._finished or self.stream.host not in self._plan.workers:

@@ -174,6 +174,32 @@ def test_jobs_go_on_over_a_restart_of_the_controller(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_why_a_worker_failed_is_known_though_no_controller_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next controller takes the job for one that goes on, and assigns it to the host again."""
+
+    async def test(cluster: VirtualCluster) -> None:
+        await submit(cluster, "a", "h1,h2", rounds=500)
+        await running(cluster, "a")
+        await cluster.crash_controller()
+        (member,) = cluster.hosts["h1"].agent.agent.members.values()
+        monkeypatch.setattr(member, "advance", advance_without_memory)
+        await asyncio.sleep(10.0)  # It stops trying to report it.
+        assert not cluster.hosts["h1"].agent.agent.members
+        cluster.start_controller()
+        await cluster.until(lambda: state(cluster, "a") == "failed", "the job's end")
+        assert "h1: MemoryError: no room for a tensor" in (await details(cluster, "a")).reason
+        await all_free(cluster)
+
+    run(tmp_path, "star:3", test)
+
+
+def advance_without_memory(now: float) -> None:
+    raise MemoryError("no room for a tensor")
+
+
+@pytest.mark.slow
 def test_a_server_that_restarts_while_no_controller_is_there_costs_an_epoch(tmp_path: Path) -> None:
     """It has no sums, and its failure went unnoticed; only its registration shows it."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -33,7 +34,7 @@ class SessionStream:
         self._changed = changed
         self._of_job = isinstance(session, AgentSession)
         self._call: Any = None
-        self._closed = False
+        self._closed = asyncio.Event()
         self._beat: asyncio.TimerHandle | None = None
         session.wake = self._send
         session.news = changed
@@ -43,20 +44,18 @@ class SessionStream:
         self._task = loop.create_task(self._run(), name=name)
 
     def close(self) -> None:
-        """End the stream once its messages have been sent."""
-        if self._closed:
+        """End the stream once its messages have been sent: one that is down is tried once more."""
+        if self._closed.is_set():
             return
-        self._closed = True
-        if self._call is None:
-            self._task.cancel()
-            return
-        self._send()
-        self._call.send_no_more()
+        self._closed.set()
+        if self._call is not None:
+            self._send()
+            self._call.send_no_more()
         asyncio.get_running_loop().call_later(CLOSING_SECONDS, self._task.cancel)
 
     def kill(self) -> None:
         """End immediately, as the process does."""
-        self._closed = True
+        self._closed.set()
         self._task.cancel()
 
     async def _run(self) -> None:
@@ -65,9 +64,10 @@ class SessionStream:
             session = self._session
             self._backoff.attempt(time())
             await self._attend(self._exchange.channel(session.host, session.address, KEEPALIVE))
-            if self._closed or self._session.over:
+            if self._closed.is_set() or self._session.over:
                 return
-            await asyncio.sleep(self._backoff.pause(time()))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closed.wait(), self._backoff.pause(time()))
 
     async def _attend(self, channel: Channel) -> None:
         """Serve one stream to its end."""
@@ -76,6 +76,8 @@ class SessionStream:
         async with channel:
             self._call = stub()
             self._session.connected()
+            if self._closed.is_set():
+                self._call.send_no_more()
             try:
                 async for message in self._call:
                     self._backoff.heard(asyncio.get_running_loop().time())
