@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from hopsum.controller.jobs.cluster import Cluster
 from hopsum.controller.jobs.job import Job
+from hopsum.controller.jobs.job_state import JobState
 from hopsum.host_agent.node.calls import COPY as COPIED
 from hopsum.host_agent.node.calls import CallSpec
 from hopsum.host_agent.node.local_sums import GREATEST_CODE
@@ -311,6 +312,8 @@ class Ranks:
     def attend(self, controller: Cluster, refused: Collection[str]) -> None:
         """Start the ranks of jobs that have been accepted, where an agent runs.
 
+        One that is being installed without a plan may not be in the journal yet. If the controller
+        crashes then, its submitter has no answer, and its number becomes another job's.
         Those that still wait for the start of a job that is over, or that was `refused` after all,
         give up. A real rank has a timeout for that.
         """
@@ -324,7 +327,8 @@ class Ranks:
                 each.give_up()
         for job in controller.jobs:
             entry = self._entries.get(job.spec.name)
-            if entry is None or job.state.over:
+            accepted = job.plan is not None or job.state is JobState.QUEUED
+            if entry is None or job.state.over or not accepted:
                 continue
             if self._jobs.get(job.number) != entry:
                 # The number may have been that of a job that was refused.
