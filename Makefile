@@ -16,7 +16,7 @@ MINUTES ?= 10
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help conformance setup system torch gpu-check frameworks test-tools images wheels docs build run test test-fast test-acceptance test-slow search sanitize fuzz soak soak-coverage model-check fuzz-switch bench bench-switch bench-collectives bench-planning bench-jobs lint format stop clean
+.PHONY: help conformance public-programs setup system torch gpu-check frameworks test-tools images wheels docs build run test test-fast test-acceptance test-slow search sanitize fuzz soak soak-coverage model-check fuzz-switch bench bench-switch bench-collectives bench-planning bench-jobs lint format stop clean
 
 help:  ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -178,6 +178,9 @@ bench-collectives: setup  ## the flow simulator and PyTorch's gloo against real 
 conformance: setup  ## p4switch against p4c's corpus; P4C=a checkout of p4lang/p4c
 	@test -d "$(P4C)/testdata" || { echo "P4C=$(P4C): expected a checkout of p4lang/p4c"; exit 1; }
 	cd p4switch && ../$(BIN)/python -m tests.conformance.run_corpus $(abspath $(P4C)) --table docs/conformance.md
+
+public-programs: setup  ## p4switch compiles programs of other repositories; CLONES=folders of clones
+	cd p4switch && ../$(BIN)/python -m tests.conformance.run_repositories $(abspath $(CLONES)) --table docs/public-programs.md
 
 lint: setup  ## ruff, mypy --strict, and who may import whom
 	$(BIN)/ruff check .

@@ -12,7 +12,7 @@ import argparse
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,13 +36,13 @@ class Tally:
     """All else, with the first thing that was wrong."""
 
 
-def read_known(path: Path) -> dict[str, str]:
+def read_known(path: Path, suites: Collection[str] = SUITES) -> dict[str, str]:
     """Known failures: `suite/name: reason` a line. Raises ValueError for a line without reason."""
     known = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if line.strip() and not line.startswith("#"):
             name, _, reason = line.partition(":")
-            if not reason.strip() or name.partition("/")[0] not in SUITES:
+            if not reason.strip() or name.partition("/")[0] not in suites:
                 raise ValueError(f"{path}:{number}: expected SUITE/NAME: REASON, not {line!r}")
             known[name.strip()] = reason.strip()
     return known
@@ -92,16 +92,21 @@ def table(results: Mapping[str, Tally], version: str) -> Iterator[str]:
         count = tally.passed + len(tally.known) + len(tally.failed)
         what = SUITES[suite][0]
         yield f"| {what} | {count} | {tally.passed} | {len(tally.known)} | {len(tally.failed)} |"
-    reasons: dict[str, list[str]] = {}
-    for tally in results.values():
-        for title, reason in tally.known.items():
-            reasons.setdefault(reason, []).append(title)
-    if reasons:
+    yield from reasons(results.values(), "Expected failures")
+
+
+def reasons(tallies: Collection[Tally], title: str) -> Iterator[str]:
+    """Yield a section that lists known failures by their reasons, if there are any."""
+    found: dict[str, list[str]] = {}
+    for tally in tallies:
+        for name, reason in tally.known.items():
+            found.setdefault(reason, []).append(name)
+    if found:
         yield ""
-        yield "## Expected failures"
+        yield f"## {title}"
         yield ""
-    for reason, titles in sorted(reasons.items()):
-        yield f"- {', '.join(f'`{title}`' for title in sorted(titles))}: {reason}."
+    for reason, names in sorted(found.items()):
+        yield f"- {', '.join(f'`{name}`' for name in sorted(names))}: {reason}."
 
 
 def version_of(checkout: Path) -> str:
