@@ -406,10 +406,51 @@ def _programs(draw: st.DrawFn) -> str:
     return "\n".join(lines) + "\n"
 
 
+_operands = st.sampled_from(
+    ["0", "1", "2u", "3", "-1", "010", "0x7f", "A", "B", "x", "defined A", "defined(B)", "F(1)"]
+)
+_operators = st.sampled_from(
+    "+ - * / % << >> < <= > >= == != & | ^ && ||".split() + ["? 1 :", "? 0u :"]
+)
+
+
+def _operation(parts: tuple[str, str, str]) -> str:
+    return f"({' '.join(parts)})"
+
+
+_conditions = st.recursive(
+    _operands,
+    lambda smaller: st.one_of(
+        st.tuples(smaller, _operators, smaller).map(_operation),
+        st.tuples(smaller, _operators, smaller).map(" ".join),
+        smaller.map("!{}".format),
+        smaller.map("~({})".format),
+    ),
+    max_leaves=5,
+)
+
+
+@st.composite
+def _conditionals(draw: st.DrawFn) -> str:
+    """Macros, and a group of each kind of conditional, nested in one another."""
+    lines = ["#define A 2", "#define F(x) ((x) - A)"]
+    for depth in range(draw(st.integers(1, 3))):
+        kind = draw(st.sampled_from([f"#if {draw(_conditions)}", "#ifdef A", "#ifndef B"]))
+        lines += [kind, f"first{depth}"]
+        if draw(st.booleans()):
+            lines += [f"#elif {draw(_conditions)}", "#undef A", f"second{depth} A"]
+        if draw(st.booleans()):
+            lines += ["#else", f"#define B {depth}", f"third{depth} B"]
+        if draw(st.booleans()):
+            lines += [f"#if {draw(_conditions)}", f"inner{depth}", "#endif"]
+        lines += ["#endif", "A B F(x)"]
+    return "\n".join(lines) + "\n"
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("cpp") is None, reason="no C preprocessor on this machine")
-@settings(max_examples=examples(20, of=60), suppress_health_check=[HealthCheck.too_slow])
-@given(_programs())
+@settings(max_examples=examples(40, of=200), suppress_health_check=[HealthCheck.too_slow])
+@given(st.one_of(_programs(), _conditionals()))
 @example("#define F(x) x F\n#define A F\nA(1)(2)(3)\n")
 def test_tokens_are_those_of_cpp(text: str) -> None:
     command = ["cpp", "-undef", "-nostdinc", "-P", "-x", "assembler-with-cpp", "-"]
