@@ -111,6 +111,32 @@ def test_the_order_of_packets_counts(tmp_path: Path) -> None:
     assert len(run(tmp_path, "loops", text)) == 2
 
 
+P4TESTGEN = """\
+# p4testgen seed: 1
+# Date generated: 2026-11-29-01:12:00.000
+    # Selected branches: 1 2
+# Current node coverage: 0.63
+# Traces
+# [Parser] start
+
+# Table RouterIngress.routes
+add "RouterIngress.routes" 1 "hdr.ipv4.dst":0b110000000000000000000010******** \
+"RouterIngress.forward"("next_hop":0x080000000404,"port":0x0004)
+
+packet 1 0800000000FE0800000001010800450000190001000040FDABE40A000202C000020168656C6C6F
+expect 4 0800000004040800000000FE08004500001900010000{ttl}FD****0A000202C000020168656C6C6F$
+
+"""
+
+
+@pytest.mark.parametrize(("ttl", "found"), [("3F", []), ("40", ["nibble 44 is 3, expected 4"])])
+def test_files_as_p4testgen_writes_them(tmp_path: Path, ttl: str, found: list[str]) -> None:
+    """All names are quoted, entries of lpm tables have a priority, masks are `*` digits."""
+    failures = run(tmp_path, "router", P4TESTGEN.format(ttl=ttl))
+    assert len(failures) == len(found)
+    assert all(what in failure for what, failure in zip(found, failures, strict=True))
+
+
 def test_counters_and_registers_are_checked(tmp_path: Path) -> None:
     text = (
         "packet 0 0102 00000000\n"

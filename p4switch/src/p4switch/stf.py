@@ -170,7 +170,7 @@ def parse_call(text: str) -> tuple[ActionCall, str | None]:
             argument = _ARGUMENT.match(part)
             if argument is None:
                 raise StfError(f"expected ARG:VALUE, found {part.strip()!r}")
-            arguments[argument["name"]] = argument["value"]
+            arguments[_unquoted(argument["name"])] = argument["value"]
     return ActionCall(_unquoted(found["name"]), arguments), found["id"]
 
 
