@@ -14,12 +14,15 @@ from tests.support.paths import PROGRAMS
 WHY_NOT = missing()
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))]
 
+PSA = "simple_switch_grpc runs v1model; BMv2's psa_switch has no P4Runtime"
 EXCEPT = {
     "calls": "a bug of p4c: Overwriting definitions at ExitStatement",
     "clone_data": "p4c refuses clone3, resubmit(data) and recirculate(data)",
     "loops": "p4c refuses for-in loops",
     "matches": "p4c refuses a table that is applied in two branches which meet again",
     "parsing": "p4c refuses packet.length()",
+    "psa_externs": PSA,
+    "psa_paths": PSA,
     "stacks": "p4c refuses push_front and pop_front in parsers",
     "state": "BMv2 has no registers over P4Runtime",
     "unions": "BMv2's pop_front leaves the last union of a stack valid",
