@@ -13,6 +13,7 @@ from p4switch.cli.client import Client, GrpcClient, ThriftConnection
 from p4switch.cli.main import app
 from p4switch.cli.runtime_cli import RuntimeCli, session
 from p4switch.cli.runtime_names import CommandError, number
+from p4switch.device.runtime_host import RuntimeHost
 from p4switch.targets.v1model.engine import CloneSession, Engine, KeyMatch, MeterConfig, Replica
 from tests.support.p4runtime_world import World, served
 
@@ -235,6 +236,15 @@ def test_the_switch(run: Run, engine: Engine) -> None:
     assert int(run("get_time_elapsed")[0]) >= 0
     run("register_write totals 2 9", "reset_state")
     assert engine.read_register("TestIngress.totals", 2) == 0
+
+
+def test_ports_are_shown(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    ports = [(1, "veth1", True), (7, "veth7", False)]
+    monkeypatch.setattr(RuntimeHost, "ports", lambda host: ports)
+    assert [line.split() for line in run("show_ports")] == [
+        ["1", "veth1", "UP"],
+        ["7", "veth7", "DOWN"],
+    ]
 
 
 def test_numbers() -> None:

@@ -35,7 +35,8 @@ def decoded(value: Any) -> Any:
     if isinstance(value, dict):
         if "hex" in value:
             return bytes.fromhex(value["hex"])
-        return Record(**{name: decoded(each) for name, each in value.items()})
+        fields = {name: decoded(each) for name, each in value.items()}
+        return Record(**fields) if "kind" in value else fields
     if isinstance(value, list):
         return [decoded(each) for each in value]
     return value
