@@ -213,6 +213,34 @@ def test_selectors(call: Call, engine: Engine) -> None:
     assert refusal(call, "bm_mt_act_prof_delete_group", PATHS, group).endswith("GRP_STILL_USED")
 
 
+def test_a_program_that_is_read_again_keeps_what_was_set(
+    world: World, call: Call, engine: Engine
+) -> None:
+    """Numbers begin at 0 here, in P4Runtime at 1."""
+    hop = call("bm_mt_act_prof_add_member", HOPS, FORWARD, [b"\0\1"])
+    call("bm_mt_indirect_add_entry", "TestIngress.hop_table", [exact(7)], hop, NO_OPTIONS)
+    group = call("bm_mt_act_prof_create_group", PATHS)
+    for port in (1, 2):
+        path = call("bm_mt_act_prof_add_member", PATHS, FORWARD, [bytes([port])])
+        call("bm_mt_act_prof_add_member_to_group", PATHS, path, group)
+    call("bm_mt_indirect_ws_add_entry", "TestIngress.path_table", [exact(7)], group, NO_OPTIONS)
+    call("bm_mc_mgrp_create", 3)
+    call("bm_mc_node_associate", 3, call("bm_mc_node_create", 7, "110", ""))
+    engine.set_clone_session(0, CloneSession((Replica(4),)))
+
+    def state(of: Engine) -> list[Any]:
+        tables = (of.entries("TestIngress.hop_table"), of.entries("TestIngress.path_table"))
+        profiles = (of.members(HOPS), of.members(PATHS), of.groups(PATHS))
+        return [*tables, *profiles, of.multicast_groups(), of.clone_sessions()]
+
+    before = state(engine)
+    world.clients[0].push(world.p4info, world.device_config, "RECONCILE_AND_COMMIT")
+    assert world.plane.engine is not None
+    assert world.plane.engine is not engine
+    assert state(world.plane.engine) == before
+    assert (hop, group) == (0, 0)
+
+
 def test_cells(call: Call, engine: Engine) -> None:
     call("bm_register_write", "TestIngress.totals", 2, 255)
     assert call("bm_register_read_all", "TestIngress.totals") == [0, 0, 255, 0]

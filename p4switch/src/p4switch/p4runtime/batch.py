@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from p4switch.ir import Bits, Bool
+from p4switch.p4runtime.entities import HIDDEN_IDS
+from p4switch.p4runtime.ids import IdKind
 from p4switch.p4runtime.pipeline import Pipeline
 from p4switch.p4runtime.reader import Reader
 from p4switch.p4runtime.writer import DELETE, INSERT, MODIFY, Writer
@@ -91,10 +93,10 @@ def _writable(entity: p4r.Entity) -> p4r.Entity:
 def state_updates(pipeline: Pipeline, reader: Reader) -> list[p4r.Update]:
     """Return updates that make a fresh pipeline's forwarding state like this one's.
 
-    Direct counters are reset; counters and registers are left to `keep_cells`.
+    After `keep_unnoted`. Direct counters are reset; counters and registers are left to
+    `keep_cells`.
     """
     inserts = [
-        p4r.Entity(action_profile_member=p4r.ActionProfileMember()),
         p4r.Entity(action_profile_group=p4r.ActionProfileGroup()),
         p4r.Entity(table_entry=p4r.TableEntry(meter_config=p4r.MeterConfig())),
         p4r.Entity(packet_replication_engine_entry=p4r.PacketReplicationEngineEntry()),
@@ -123,6 +125,33 @@ def state_updates(pipeline: Pipeline, reader: Reader) -> list[p4r.Update]:
         for request in modifies
         for entity in reader.read(request)
     ]
+
+
+def keep_unnoted(before: Pipeline, after: Pipeline) -> None:
+    """Copy members, and the groups and sessions that BMv2's run-time interface has made.
+
+    That interface counts from 0, which P4Runtime does not write, and leaves no notes of groups.
+    Raises ControlError for a member that does not fit.
+    """
+    old, new, notes = before.engine, after.engine, before.notes
+    for profile in before.entities.of_kind(IdKind.ACTION_PROFILE):
+        name, actions = profile.name, before.entities.profile_actions(profile)
+        for member, choice in old.members(name).items():
+            if member >= HIDDEN_IDS:
+                continue
+            same = after.entities.extern(before.entities.extern_id(profile), IdKind.ACTION_PROFILE)
+            message = before.entities.action_message(actions, choice)
+            known = after.entities.profile_actions(same)
+            new.set_member(same.name, member, after.entities.choice(f"{name!r}", known, message))
+        for group, members in old.groups(name).items():
+            if group < HIDDEN_IDS and (name, group) not in notes.groups:
+                new.set_group(name, group, members)
+    for group, replicas in old.multicast_groups().items():
+        if group not in notes.multicast:
+            new.set_multicast_group(group, replicas)
+    for number, session in old.clone_sessions().items():
+        if number not in notes.clones:
+            new.set_clone_session(number, session)
 
 
 def keep_cells(before: Pipeline, after: Pipeline) -> None:

@@ -223,12 +223,15 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         if before is not None:
             updates = batch.state_updates(before.pipeline, before.reader)
             batch.clear_entries(made.pipeline)
-            outcome = batch.write_all(made.writer, updates)
-            for error in outcome:
-                if error is not None:
-                    raise ControlError(
-                        "INVALID_ARGUMENT", f"the forwarding state cannot be kept: {error}"
-                    )
+            try:
+                batch.keep_unnoted(before.pipeline, made.pipeline)
+                for error in batch.write_all(made.writer, updates):
+                    if error is not None:
+                        raise error
+            except ControlError as error:
+                raise ControlError(
+                    "INVALID_ARGUMENT", f"the forwarding state cannot be kept: {error}"
+                ) from error
             self._commit(made, lambda: batch.keep_cells(before.pipeline, made.pipeline))
         else:
             self._commit(made)
