@@ -30,6 +30,7 @@ from p4switch.cli.options import parse_defines
 from p4switch.cli.run_command import make_loader, noted_signals
 from p4switch.cli.tracing import make_tracer
 from p4switch.device.bundle import make_bundle
+from p4switch.device.loading import Loader, default_executor
 from p4switch.packet_io.sockets import open_packet_socket
 from p4switch.programs import is_bundle
 from p4switch.targets.v1model.engine import EngineOptions
@@ -81,6 +82,22 @@ def test_compile_writes_a_bundle_and_p4info(tmp_path: Path) -> None:
     assert invoke("compile", ROUTER, "-o", bundle, "--p4runtime-files", info) == (0, "")
     assert is_bundle(bundle.read_bytes())
     assert text_format.Parse(info.read_text(), p4i.P4Info()).tables
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(default_executor()[0] != "native", reason="needs a C compiler")
+def test_compile_to_a_file_makes_the_native_code_that_switches_will_run(
+    tmp_path: Path, cache: Path
+) -> None:
+    source = tmp_path / "r.p4"
+    source.write_text(f"// Of this test alone.\nconst bit<8> OWN = 1;\n{ROUTER.read_text()}")
+    assert invoke("compile", source) == (0, "")
+    assert not list(cache.rglob("*.so"))
+    assert invoke("compile", source, "-o", tmp_path / "r.p4bin") == (0, "")
+    built = list(cache.rglob("*.so"))
+    assert built
+    Loader("native", EngineOptions())(make_bundle(source))
+    assert list(cache.rglob("*.so")) == built
 
 
 def test_compile_of_a_bundle_is_the_same_program(tmp_path: Path) -> None:

@@ -35,9 +35,13 @@ def compile_command(
     includes: Includes = None,
 ) -> None:
     """Check a P4 program; write the files that a controller pushes."""
-    compile_files(
+    config = compile_files(
         program, output, [p4runtime_files] if p4runtime_files else [], p4info, defines, includes
     )
+    if output is not None:
+        from p4switch.device.loading import warm
+
+        warm(config)
 
 
 def compile_files(
