@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
+from itertools import zip_longest
 from operator import or_
 
 import numpy as np
@@ -47,9 +48,8 @@ REDUCTION_AT = HEADER_START + 2
 EXPONENT_AT = HEADER_START + 3
 WORKER_AT = HEADER_START + 10
 FRAGMENT_AT = HEADER_START + 16
-_U16 = np.dtype(">u2")
-_U32 = np.dtype(">u4")
-_I32 = np.dtype(">i4")
+TURN_FRAMES = 8
+"""Frames of one sender that go out before it is the next one's turn, see `in_turns`."""
 
 FIRST = 10
 LAST = 58
@@ -87,19 +87,31 @@ def common_number(frames: Frames, start: int, stop: int) -> int | None:
     return int.from_bytes(first, "big") if fields == first * len(frames) else None
 
 
-def by_tree(frames: Frames) -> list[tuple[int, Frames]]:
-    """Return frames (n, length) by their trees, in the order of these; n > 0."""
-    only = common_number(frames, TREE_AT, TREE_AT + 1)
+def by_number(frames: Frames, start: int, stop: int) -> list[tuple[int, Frames]]:
+    """Return frames (n, length) by the number in their bytes start..stop, in its order; n > 0."""
+    only = common_number(frames, start, stop)
     if only is not None:
         return [(only, frames)]
-    trees = frames[:, TREE_AT].tobytes()
-    ordered = frames[np.argsort(frames[:, TREE_AT], kind="stable")]
-    groups = []
-    end = 0
-    for tree in sorted(set(trees)):
-        start, end = end, end + trees.count(tree)
-        groups.append((tree, ordered[start:end]))
-    return groups
+    numbers = np.zeros(len(frames), np.int64)
+    for at in range(start, stop):
+        numbers = numbers << 8 | frames[:, at]
+    order = np.argsort(numbers, kind="stable")
+    found, starts = np.unique(numbers[order], return_index=True)
+    return list(zip(found.tolist(), np.split(frames[order], starts[1:]), strict=True))
+
+
+def in_turns(senders: Sequence[Sequence[Frames]]) -> list[Frames]:
+    """Return the batches of all senders, a few frames of each in turn."""
+    if len(senders) == 1:
+        return [*senders[0]]
+    turns = zip_longest(*map(_pieces, senders))
+    return [piece for turn in turns for piece in turn if piece is not None]
+
+
+def _pieces(batches: Sequence[Frames]) -> Iterator[Frames]:
+    for frames in batches:
+        for start in range(0, len(frames), TURN_FRAMES):
+            yield frames[start : start + TURN_FRAMES]
 
 
 def reduction_byte(reduction: Reduction, width: Width = Width.WIDTH_32) -> int:

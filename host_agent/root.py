@@ -10,7 +10,7 @@ import numpy as np
 
 from hopsum.host_agent.c_structures import c_fields
 from hopsum.host_agent.codec import Frames
-from hopsum.host_agent.datapath.library import NESTED, ROOM, Output, library, shared_output
+from hopsum.host_agent.datapath.library import NESTED, ROOM, Output, library, receive, shared_output
 from hopsum.host_agent.server import Server
 from hopsum.host_agent.stream import Stream
 from hopsum.host_agent.sure_calls import SureCalls
@@ -96,19 +96,7 @@ class Root:
 
     def receive(self, frames: Frames, now: float) -> list[Frames]:
         """Process frames (n, length) from the network; return those to send."""
-        if frames.strides[1] != 1:
-            frames = np.ascontiguousarray(frames)
-        (n, length), stride, address = frames.shape, frames.strides[0], frames.ctypes.data
-        sent: list[Frames] = []
-        taken = 0
-        while taken < n:
-            output = shared_output(ROOM)
-            taken += library().root_receive(
-                self._address,
-                *(address + taken * stride, n - taken, length, stride, now),
-                output.begin(whole=False),
-            )
-            sent += output.take()
+        sent = receive(library().root_receive, self._address, frames, now, ROOM)
         sent += self.exchange(now)
         self.stream.settle()
         return sent

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hopsum.collectives.plan import JobPlan
-from hopsum.host_agent.codec import TREE_AT, Frames, by_tree
+from hopsum.host_agent.codec import TREE_AT, Frames, by_number
 from hopsum.host_agent.options import WorkerOptions
 from hopsum.host_agent.root import Root
 from hopsum.host_agent.server_set import ServerSet
@@ -48,7 +48,7 @@ class RootWorker(Worker):
         if not len(frames) or frames.shape[1] <= TREE_AT:
             super().receive(frames, now)
             return
-        groups = by_tree(frames)
+        groups = by_number(frames, TREE_AT, TREE_AT + 1)
         for tree, group in groups:
             if tree in self._roots:
                 self._outputs[tree] += self._roots[tree].receive(group, now)

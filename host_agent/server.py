@@ -13,7 +13,7 @@ from hopsum.collectives.plan import JobPlan, PlanError, Results, TreePlan
 from hopsum.host_agent.c_structures import c_fields
 from hopsum.host_agent.codec import Form, Frames
 from hopsum.host_agent.counters import ServerStatistics as ServerStatistics
-from hopsum.host_agent.datapath.library import NESTED, library, shared_output
+from hopsum.host_agent.datapath.library import NESTED, library, receive, shared_output
 from hopsum.host_agent.plan_checks import check_job, check_key, check_same_job
 from hopsum.host_agent.server_forms import ServerForms
 from hopsum.network.model import Network
@@ -179,18 +179,8 @@ class Server:
 
     def receive(self, frames: Frames, now: float) -> None:
         """Process frames (n, length) of any kind and content."""
-        count, length = frames.shape
-        if frames.strides[1] != 1:
-            frames = np.ascontiguousarray(frames)
-        stride, at = frames.strides[0], frames.ctypes.data
-        output = shared_output(self.most_output)
-        receive = library().server_receive
-        while count > 0:
-            into = output.begin(whole=False)
-            taken = receive(self.address, at, count, length, stride, now, False, into)
-            self._output += output.take()
-            count -= taken
-            at += taken * stride
+        function = library().server_receive
+        self._output += receive(function, self.address, frames, now, self.most_output, False)
 
     def enter(self) -> list[int]:
         """Leave frames to a flow (flow.h) until `leave`; return its address."""

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hopsum.collectives.plan import JobPlan
-from hopsum.host_agent.codec import JOB_START, TREE_AT, Frames, common_number
+from hopsum.host_agent.codec import JOB_START, TREE_AT, Frames, by_number
 from hopsum.host_agent.server import Server
 from hopsum.network.model import Network
 
@@ -68,22 +65,12 @@ class ServerSet:
         if not len(frames):
             return
         # The numbers of job and tree follow each other.
-        only = common_number(frames, JOB_START, TREE_AT + 1)
-        if only is not None:
-            self._receive_tree(only, frames, now)
-            return
-        keys: NDArray[np.int64] = frames[:, JOB_START].astype(np.int64) << 16
-        keys |= frames[:, JOB_START + 1].astype(np.int64) << 8
-        keys |= frames[:, TREE_AT]
-        for key in set(keys.tolist()):
-            self._receive_tree(key, frames[keys == key], now)
-
-    def _receive_tree(self, key: int, frames: Frames, now: float) -> None:
-        server = self._servers.get(key)
-        if server is None:
-            self.foreign += len(frames)
-        else:
-            server.receive(frames, now)
+        for key, of_tree in by_number(frames, JOB_START, TREE_AT + 1):
+            server = self._servers.get(key)
+            if server is None:
+                self.foreign += len(of_tree)
+            else:
+                server.receive(of_tree, now)
 
     def enter(self) -> list[int]:
         """Leave frames to flows until `leave`; return their addresses (flow.h)."""

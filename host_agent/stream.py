@@ -28,6 +28,7 @@ from hopsum.host_agent.datapath.library import (
     Matching,
     RoundTrip,
     library,
+    receive,
     shared_output,
 )
 from hopsum.host_agent.failure import JobFailed
@@ -369,18 +370,8 @@ class Stream:
 
     def receive(self, frames: Frames, now: float) -> None:
         """Take in frames (n, length) of any content, of this job and tree."""
-        if frames.strides[1] != 1:
-            frames = np.ascontiguousarray(frames)
-        (n, length), stride, address = frames.shape, frames.strides[0], frames.ctypes.data
-        taken = 0
-        while taken < n:
-            output = shared_output(self.most_output)
-            taken += library().stream_receive(
-                self.address,
-                *(address + taken * stride, n - taken, length, stride, now, False),
-                output.begin(whole=False),
-            )
-            self._output += output.take()
+        function = library().stream_receive
+        self._output += receive(function, self.address, frames, now, self.most_output, False)
         self.settle()
 
     @property

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
-from itertools import zip_longest
 from math import inf
 from typing import NamedTuple
 
@@ -13,7 +12,7 @@ import numpy as np
 
 from hopsum.collectives.operation import Ranges
 from hopsum.collectives.plan import JobPlan, PlanError, tensor_ranges, wire_width
-from hopsum.host_agent.codec import STACK_START, Frames, by_tree
+from hopsum.host_agent.codec import STACK_START, TREE_AT, Frames, by_number, in_turns
 from hopsum.host_agent.elements import TYPES, Element, element_of, widths_of
 from hopsum.host_agent.failure import CallError, JobFailed
 from hopsum.host_agent.numbers import exponent_codes, worker_bits
@@ -33,8 +32,6 @@ from hopsum.protocol.wire import (
 
 OPERATIONS = (*LANE_REDUCTIONS, *ROOT_REDUCTIONS, Reduction.BROADCAST)
 """Reductions of calls."""
-TURN_FRAMES = 8
-"""Frames of a tree that go out before it is the next tree's turn."""
 CUTS = 64
 """Number of lengths of tensors whose division among the trees is kept."""
 
@@ -287,16 +284,13 @@ class Worker:
         if frames.shape[1] < STACK_START:
             self.statistics.foreign += len(frames)
             return
-        for tree, batch in by_tree(frames):
-            self._receive_tree(tree, batch, now)
-
-    def _receive_tree(self, tree: int, frames: Frames, now: float) -> None:
-        stream = self._streams.get(tree)
-        if stream is None:
-            self.statistics.foreign += len(frames)
-        else:
-            stream.receive(frames, now)
-            self._release(now)
+        for tree, of_tree in by_number(frames, TREE_AT, TREE_AT + 1):
+            stream = self._streams.get(tree)
+            if stream is None:
+                self.statistics.foreign += len(of_tree)
+            else:
+                stream.receive(of_tree, now)
+                self._release(now)
 
     def _release(self, now: float) -> None:
         """Send the first windows of calls whose prologues are all answered."""
@@ -383,11 +377,7 @@ class Worker:
 
         Trees take turns, so that none waits for the whole windows of the others.
         """
-        waiting = [self._take_tree(tree) for tree, output in self._outputs.items() if output]
-        if len(waiting) == 1:
-            return waiting[0]
-        turns = [_pieces(batches) for batches in waiting]
-        return [piece for turn in zip_longest(*turns) for piece in turn if piece is not None]
+        return in_turns([self._take_tree(tree) for tree, out in self._outputs.items() if out])
 
     def _take_tree(self, tree: int) -> list[Frames]:
         """Return a tree's frames to send."""
@@ -457,9 +447,3 @@ def _check_ranges(name: str, ranges: Ranges, length: int, trees: int) -> None:
             f"{name}: ranges {list(ranges)} of {length} elements; expected one for each of the "
             f"{trees} trees, none overlapping another"
         )
-
-
-def _pieces(batches: Sequence[Frames]) -> Iterator[Frames]:
-    for frames in batches:
-        for start in range(0, len(frames), TURN_FRAMES):
-            yield frames[start : start + TURN_FRAMES]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Self
 
@@ -285,3 +286,23 @@ def shared_output(room: int) -> Output:
     if output is None or output.room < room:
         output = _local.output = Output(max(room, ROOM))
     return output
+
+
+def receive(
+    function: Callable[..., int], address: int, frames: Frames, now: float, room: int, *more: int
+) -> list[Frames]:
+    """Give frames (n, length) to a function of the data path; return what it sends.
+
+    `room`: rows for what one frame makes, at least. `more`: further arguments, behind the time.
+    """
+    if frames.strides[1] != 1:
+        frames = np.ascontiguousarray(frames)
+    (n, length), stride, start = frames.shape, frames.strides[0], frames.ctypes.data
+    sent: list[Frames] = []
+    taken = 0
+    while taken < n:
+        output = shared_output(room)
+        at, into = start + taken * stride, output.begin(whole=False)
+        taken += function(address, at, n - taken, length, stride, now, *more, into)
+        sent += output.take()
+    return sent

@@ -8,21 +8,14 @@ whose level has been set carry it in the IP ToS byte, for the queues of switches
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Protocol, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
-
-from hopsum.host_agent.codec import JOB_START, Frames, common_number
+from hopsum.host_agent.codec import JOB_START, Frames, by_number, in_turns
 from hopsum.host_agent.io.loop import Machine
 from hopsum.host_agent.timeout import earliest
 from hopsum.protocol.tos import tos_of_level
-
-TURN_FRAMES = 8
-"""Frames of a job that are sent before it is the next job's turn."""
 
 
 @runtime_checkable
@@ -104,21 +97,12 @@ class TrafficPriority:
             return
         if not len(frames):
             return
-        only = common_number(frames, JOB_START, JOB_START + 2)
-        if only is not None:
-            self._receive_job(only, frames, now)
-            return
-        jobs: NDArray[np.int64] = frames[:, JOB_START].astype(np.int64) << 8
-        jobs |= frames[:, JOB_START + 1]
-        for job in dict.fromkeys(jobs.tolist()):
-            self._receive_job(job, frames[jobs == job], now)
-
-    def _receive_job(self, job: int, frames: Frames, now: float) -> None:
-        queue = self._queues.get(job)
-        if queue is None:
-            self.foreign += len(frames)
-        else:
-            queue.machine.receive(frames, now)
+        for job, of_job in by_number(frames, JOB_START, JOB_START + 2):
+            queue = self._queues.get(job)
+            if queue is None:
+                self.foreign += len(of_job)
+            else:
+                queue.machine.receive(of_job, now)
 
     def enter(self) -> list[int]:
         """Leave frames and timers to flows until `leave`; return their addresses (flow.h)."""
@@ -163,22 +147,8 @@ class TrafficPriority:
             if batches:
                 queue.sent_bytes += sum(batch.nbytes for batch in batches)
                 waiting.setdefault(queue.level, []).append(batches)
-        return last + [frames for level in sorted(waiting) for frames in _in_turns(waiting[level])]
+        return last + [frames for level in sorted(waiting) for frames in in_turns(waiting[level])]
 
 
 def _nothing() -> None:
     pass
-
-
-def _in_turns(jobs: Sequence[list[Frames]]) -> Iterator[Frames]:
-    if len(jobs) == 1:
-        yield from jobs[0]
-        return
-    for turn in zip_longest(*(_pieces(batches) for batches in jobs)):
-        yield from (piece for piece in turn if piece is not None)
-
-
-def _pieces(batches: Sequence[Frames]) -> Iterator[Frames]:
-    for frames in batches:
-        for start in range(0, len(frames), TURN_FRAMES):
-            yield frames[start : start + TURN_FRAMES]

@@ -9,6 +9,7 @@ from itertools import groupby
 import numpy as np
 
 from hopsum.host_agent.codec import JOB_START, TREE_AT, Frames
+from hopsum.host_agent.datapath import library
 from hopsum.host_agent.datapath.library import STRIDE, Flow, shared_output
 from hopsum.host_agent.io.loop import Machine
 from hopsum.host_agent.timeout import earliest
@@ -28,18 +29,8 @@ def receive(address: int, frames: Frames, now: float) -> list[Frames]:
     rows = np.zeros((count, STRIDE), dtype=np.uint8)
     rows[:, :length] = frames
     flow = Flow.from_address(address)
-    sent: list[Frames] = []
-    taken = 0
-    while taken < count:
-        output = shared_output(flow.most_output)
-        at = rows.ctypes.data + taken * STRIDE
-        more = RECEIVE(flow.receive)(
-            address, at, count - taken, length, STRIDE, now, output.begin(whole=False)
-        )
-        assert more or output.rows.made
-        taken += more
-        sent += output.take()
-    return sent
+    function = RECEIVE(flow.receive)
+    return library.receive(function, address, rows[:, :length], now, flow.most_output)
 
 
 def tick(address: int, now: float) -> list[Frames]:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hopsum.host_agent.codec import JOB_START, Frames
-from hopsum.host_agent.node.traffic_priority import TURN_FRAMES, MarkedMachine, TrafficPriority
+from hopsum.host_agent.codec import JOB_START, TURN_FRAMES, Frames
+from hopsum.host_agent.node.traffic_priority import MarkedMachine, TrafficPriority
 from hopsum.host_agent.server import Server
 from hopsum.host_agent.server_set import ServerSet
 from hopsum.host_agent.worker import Worker
