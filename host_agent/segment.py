@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hopsum.collectives.operation import Ranges
 from hopsum.collectives.plan import exponent_group, prologue_count
 from hopsum.host_agent.codec import reduction_byte
 from hopsum.host_agent.elements import Element, element_of
@@ -29,6 +30,18 @@ class Remark:
 
     own: int = 0
     maximum: int = 0
+
+
+class CallOptions(NamedTuple):
+    """How the hosts sum a tensor, where not as the plan says: see `Worker.submit`."""
+
+    reduction: Reduction | None = None
+    remark: Remark | None = None
+    ranges: Ranges | None = None
+    width: Width | None = None
+
+
+AS_PLANNED = CallOptions()
 
 
 @dataclass(slots=True)

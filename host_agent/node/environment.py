@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from hopsum.collectives.execution import Channel, Execution
-from hopsum.collectives.operation import Ranges
 from hopsum.collectives.plan import JobPlan
 from hopsum.coordination.events import Event as CoordinationEvent
 from hopsum.coordination.operators import Operator
@@ -23,27 +22,19 @@ from hopsum.host_agent.node.bandwidth import InterfaceCounters
 from hopsum.host_agent.node.operation_pool import TaskResult
 from hopsum.host_agent.node.work import Work
 from hopsum.host_agent.process_calls import CallPacket, Mailbox
-from hopsum.host_agent.segment import Remark, Tensor
+from hopsum.host_agent.segment import AS_PLANNED, CallOptions, Tensor
 from hopsum.host_agent.session import Assignment, Event
 from hopsum.host_agent.workload import CheckedWorkload
 from hopsum.network.model import Host, Network
 from hopsum.protocol import hopsum_pb2 as pb
-from hopsum.protocol.wire import Reduction, Width
 
 
 class NamedTensor(NamedTuple):
-    """A flat tensor to sum, and its name; `reduction` None: that of its job's plan.
-
-    `remark`: goes with all of it, so over trees alone, as do `ranges`; `width`: of values in their
-    packets (`Worker.submit`).
-    """
+    """A flat tensor to sum, and its name; any `options` are for trees alone."""
 
     name: str
     tensor: Tensor
-    reduction: Reduction | None = None
-    remark: Remark | None = None
-    ranges: Ranges | None = None
-    width: Width | None = None
+    options: CallOptions = AS_PLANNED
 
 
 Then = Callable[[Any, float], None]

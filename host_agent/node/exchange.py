@@ -9,15 +9,13 @@ from typing import Protocol
 import numpy as np
 
 from hopsum.collectives.execution import Channel, Execution, channels
-from hopsum.collectives.operation import Ranges
 from hopsum.collectives.schedule import Schedule
 from hopsum.host_agent.io.tcp_collective import PROGRESS_SECONDS
 from hopsum.host_agent.node.environment import Environment, ScheduleGroup, Transport
-from hopsum.host_agent.segment import Remark, Tensor
+from hopsum.host_agent.segment import AS_PLANNED, CallOptions, Tensor
 from hopsum.host_agent.sure_calls import SureCalls
 from hopsum.host_agent.worker import FlowCalls, Worker
 from hopsum.network.model import Network
-from hopsum.protocol.wire import Reduction, Width
 
 
 class Exchange(Protocol):
@@ -26,18 +24,11 @@ class Exchange(Protocol):
     several: bool
 
     def begin(
-        self,
-        tensor: Tensor,
-        out: Tensor,
-        now: float,
-        reduction: Reduction | None = None,
-        remark: Remark | None = None,
-        ranges: Ranges | None = None,
-        width: Width | None = None,
+        self, tensor: Tensor, out: Tensor, now: float, options: CallOptions = AS_PLANNED
     ) -> int:
         """Start summing `tensor` (flat) into `out`, an array like it; return the call's number.
 
-        `reduction`: instead of the plan's, and the others: over trees, see `Worker.submit`.
+        `options`: over trees alone.
         """
 
     def done(self, call: int) -> bool:
@@ -57,19 +48,10 @@ class TreeExchange:
         self._worker = worker
 
     def begin(
-        self,
-        tensor: Tensor,
-        out: Tensor,
-        now: float,
-        reduction: Reduction | None = None,
-        remark: Remark | None = None,
-        ranges: Ranges | None = None,
-        width: Width | None = None,
+        self, tensor: Tensor, out: Tensor, now: float, options: CallOptions = AS_PLANNED
     ) -> int:
         """Submit a call."""
-        return self._worker.submit(
-            tensor, now, out=out, reduction=reduction, remark=remark, ranges=ranges, width=width
-        )
+        return self._worker.submit(tensor, now, out=out, **options._asdict())
 
     def expect(self, calls: SureCalls | None) -> None:
         """Let flows take a process's calls, see `Worker.expect`."""
@@ -138,17 +120,10 @@ class ScheduleExchange:
         )
 
     def begin(
-        self,
-        tensor: Tensor,
-        out: Tensor,
-        now: float,
-        reduction: Reduction | None = None,
-        remark: Remark | None = None,
-        ranges: Ranges | None = None,
-        width: Width | None = None,
+        self, tensor: Tensor, out: Tensor, now: float, options: CallOptions = AS_PLANNED
     ) -> int:
         """Run the schedule in place, on a copy in `out`; a relay's tensor is of zeros."""
-        assert reduction is None, "hosts can only add"
+        assert options.reduction is None, "hosts can only add"
         out[...] = tensor
         assert self._transport is not None
         self._transport.run(lambda: Execution(self._schedule(len(out)), self._rank, out))

@@ -16,11 +16,10 @@ import numpy as np
 from hopsum.collectives.algorithms.catalogue import LEVEL_WISE
 from hopsum.collectives.algorithms.level_wise_form import forms_of
 from hopsum.collectives.decomposition import decompose
-from hopsum.collectives.operation import Ranges
 from hopsum.collectives.plan import JobPlan
 from hopsum.host_agent.io.loop import Machine
 from hopsum.host_agent.io.tcp_collective import PROGRESS_SECONDS as TCP_SECONDS
-from hopsum.host_agent.node.environment import Environment, Source, Stream, Then
+from hopsum.host_agent.node.environment import Environment, NamedTensor, Source, Stream, Then
 from hopsum.host_agent.node.exchange import Exchange, ScheduleExchange, TreeExchange, like
 from hopsum.host_agent.node.operation_pool import TaskResult
 from hopsum.host_agent.node.process_source import ProcessSource
@@ -31,7 +30,7 @@ from hopsum.host_agent.node.vectors import SwitchedVectors, VectorQueues
 from hopsum.host_agent.node.work import Work
 from hopsum.host_agent.operator_training import OperatorTraining
 from hopsum.host_agent.root_worker import RootWorker
-from hopsum.host_agent.segment import Remark, Tensor
+from hopsum.host_agent.segment import Tensor
 from hopsum.host_agent.server_set import ServerSet
 from hopsum.host_agent.session import AgentLost, AllDone, Assignment, JobWaits, PlanChanged
 from hopsum.host_agent.task import TaskError
@@ -43,7 +42,6 @@ from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.channel import ControllerError
 from hopsum.protocol.errors import OperationError
 from hopsum.protocol.tos import tos_of_level
-from hopsum.protocol.wire import Reduction, Width
 
 Script = Generator[None, None, None]
 
@@ -412,7 +410,8 @@ class Member:
             if number >= len(sizes):
                 return
             if self._exchanges:
-                self._begin(plan, "", np.zeros(sizes[number], work.task.workload.dtype.value))
+                zeros = np.zeros(sizes[number], work.task.workload.dtype.value)
+                self._begin(plan, NamedTensor("", zeros))
                 while not self._complete():
                     yield
                 number += 1
@@ -509,7 +508,7 @@ class Member:
                         if not self._finish(source):
                             yield
                 _, plan = yield from self._cross(number, assignment, plan, work)
-                self._begin(plan, *following)
+                self._begin(plan, following)
             elif source.over and not self._under_way:
                 return plan
             else:
@@ -547,30 +546,18 @@ class Member:
         """Return whether another tensor may be started."""
         return not self._under_way or all(each.several for each in self._exchanges.values())
 
-    def _begin(
-        self,
-        plan: JobPlan,
-        name: str,
-        tensor: Tensor,
-        reduction: Reduction | None = None,
-        remark: Remark | None = None,
-        ranges: Ranges | None = None,
-        width: Width | None = None,
-    ) -> None:
+    def _begin(self, plan: JobPlan, named: NamedTensor) -> None:
         """Submit every part of a tensor to its exchange ([002][], decomposition)."""
+        name, tensor, options = named
         in_place = self._source is not None and self._source.in_place
         if in_place:
             result = tensor
         else:
             # What is not in a range of this host's stays as it was.
-            result = like(tensor) if ranges is None else np.array(tensor)
+            result = like(tensor) if options.ranges is None else np.array(tensor)
         self.elements = len(tensor)
-        kind = reduction, remark, ranges, width
         parts = [
-            (
-                exchange,
-                exchange.begin(tensor[start:stop], result[start:stop], self._now, *kind),
-            )
+            (exchange, exchange.begin(tensor[start:stop], result[start:stop], self._now, options))
             for place, (_, start, stop) in enumerate(decompose(plan, len(tensor)))
             if (exchange := self._exchanges.get(place)) is not None
         ]

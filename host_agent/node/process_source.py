@@ -84,13 +84,13 @@ from hopsum.host_agent.node.local_sums import (
 )
 from hopsum.host_agent.node.nonfinite import put_back, take_out
 from hopsum.host_agent.node.reductions import decode
-from hopsum.host_agent.node.roots import Roots, Way
+from hopsum.host_agent.node.roots import Roots
 from hopsum.host_agent.numbers import dequantise, exponent_codes, quantise, worker_bits
 from hopsum.host_agent.process_calls import FAULTS, PASSED
-from hopsum.host_agent.segment import Remark, Tensor
+from hopsum.host_agent.segment import CallOptions, Remark, Tensor
 from hopsum.host_agent.sure_calls import InFlightCall, SureCalls
 from hopsum.host_agent.workload import CheckedWorkload, Verdict
-from hopsum.protocol.wire import LANES_DEFAULT, Reduction, Width
+from hopsum.protocol.wire import LANES_DEFAULT, Reduction
 
 WORDS = 4
 """Words per rank and call in a check: `CallSpec.word`, elements, index of a fault, magnitude."""
@@ -241,16 +241,7 @@ class ProcessSource:
         if not self._ready:
             return None
         kind, what, tensor = self._ready.popleft()
-        name = self._name(kind, what)
-        way = self._way(kind, what, len(tensor))
-        remark = what.remark if isinstance(what, _Call) and kind == _SURE else None
-        width = self._width(kind, what)
-        return NamedTensor(name, tensor, way.reduction, remark, way.ranges, width)
-
-    def _width(self, kind: str, what: _Call | _Pack) -> Width | None:
-        """Return the width of a tensor's values in packets, if not 32 bits."""
-        agreed = self._wanted_by(kind, what) if kind in (_VALUES, _GUESS) else None
-        return None if agreed is None else agreed.width
+        return NamedTensor(self._name(kind, what), tensor, self._options(kind, what, len(tensor)))
 
     def _name(self, kind: str, what: _Call | _Pack) -> str:
         """Return the name of a tensor that is submitted now."""
@@ -296,14 +287,20 @@ class ProcessSource:
         self._sure = call, following
         return NamedTensor(self._name(_SURE, call), begun.values)
 
-    def _way(self, kind: str, what: _Call | _Pack, elements: int) -> Way:
+    def _options(self, kind: str, what: _Call | _Pack, elements: int) -> CallOptions:
         """Return how a tensor is submitted for calls."""
         agreed = self._wanted_by(kind, what)
         if self._roots is None:
-            return Way(None if agreed is None else agreed.reduction)
-        if agreed is None:
-            return self._roots.for_all(None, elements)
-        return self._roots.way(agreed, elements)
+            options = CallOptions(None if agreed is None else agreed.reduction)
+        elif agreed is None:
+            options = self._roots.for_all(None, elements)
+        else:
+            options = self._roots.options(agreed, elements)
+        if isinstance(what, _Call) and kind == _SURE:
+            options = options._replace(remark=what.remark)
+        if agreed is not None and kind in (_VALUES, _GUESS):
+            options = options._replace(width=agreed.width)
+        return options
 
     def _wanted_by(self, kind: str, what: _Call | _Pack) -> CallSpec | None:
         """Return the call that a tensor is for; None: a check, or several calls."""

@@ -11,21 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import NamedTuple
 
 from hopsum.collectives.choices import Collective
 from hopsum.collectives.operation import Ranges, root_ranges
 from hopsum.collectives.plan import JobPlan
 from hopsum.host_agent.node.calls import COPY, CallSpec
 from hopsum.host_agent.process_calls import ALL
+from hopsum.host_agent.segment import CallOptions
 from hopsum.protocol.wire import Reduction, frame_bytes
-
-
-class Way(NamedTuple):
-    """How a tensor is submitted: see `NamedTensor`."""
-
-    reduction: Reduction | None = None
-    ranges: Ranges | None = None
 
 
 class Roots:
@@ -42,25 +35,26 @@ class Roots:
         self._bare = frame_bytes(0, 1) / frame_bytes(plan.lanes, 1)
         """Length of a frame without lanes, in frames with lanes."""
 
-    def way(self, wanted: CallSpec, elements: int) -> Way:
+    def options(self, wanted: CallSpec, elements: int) -> CallOptions:
         """Return how a call is submitted, the same at all hosts.
 
         `elements`: of the tensor, which may be for several calls for all.
         """
         if wanted.code == COPY:
             ranges = root_ranges(self._plan, Collective.ALL_GATHER, self._parts(wanted))
-            return Way(Reduction.BROADCAST, ranges)
+            return CallOptions(Reduction.BROADCAST, ranges=ranges)
         if self.splits(wanted):
             reduction = wanted.reduction or Reduction.SUM
             ranges = root_ranges(self._plan, Collective.REDUCE_SCATTER, self._parts(wanted))
-            return Way(reduction.to_root, ranges)
+            return CallOptions(reduction.to_root, ranges=ranges)
         return self.for_all(wanted.reduction, elements)
 
-    def for_all(self, reduction: Reduction | None, elements: int) -> Way:
+    def for_all(self, reduction: Reduction | None, elements: int) -> CallOptions:
         """Return how a tensor is submitted that all get; one of one fragment over the last tree."""
         if not self._two_sets or elements > self._plan.values:
-            return Way(reduction)
-        return Way(reduction, [*[(0, 0)] * (len(self._plan.trees) - 1), (0, elements)])
+            return CallOptions(reduction)
+        ranges = [*[(0, 0)] * (len(self._plan.trees) - 1), (0, elements)]
+        return CallOptions(reduction, ranges=ranges)
 
     def splits(self, wanted: CallSpec) -> bool:
         """Return whether a sum goes only to those that it is for.

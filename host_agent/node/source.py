@@ -14,7 +14,7 @@ from hopsum.host_agent.io.coordination import started
 from hopsum.host_agent.node.environment import Coordination, NamedTensor, Operate
 from hopsum.host_agent.node.vectors import VectorQueue
 from hopsum.host_agent.operator_training import OperatorTraining
-from hopsum.host_agent.segment import Tensor
+from hopsum.host_agent.segment import CallOptions, Tensor
 from hopsum.host_agent.workload import Workload, bits_of
 
 
@@ -53,13 +53,13 @@ class LockStep:
             return None
         collective = self.workload.collective
         if collective is Collective.ALL_REDUCE:
-            return NamedTensor("", tensor, width=self.workload.width)
+            return NamedTensor("", tensor, CallOptions(width=self.workload.width))
         self._type = tensor.dtype
         ranges = tree_ranges(self._plan, collective, len(tensor))
-        reduction = reduction_of(self._plan, collective)
+        options = CallOptions(reduction_of(self._plan, collective), ranges=ranges)
         if not collective.sums:
-            return NamedTensor("", bits_of(tensor), reduction, ranges=ranges)
-        return NamedTensor("", tensor, reduction, ranges=ranges, width=self.workload.width)
+            return NamedTensor("", bits_of(tensor), options)
+        return NamedTensor("", tensor, options._replace(width=self.workload.width))
 
     def finish(self, name: str, result: Tensor, now: float) -> None:
         """Process the sum, and make the next tensor."""

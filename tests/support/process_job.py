@@ -195,22 +195,21 @@ class Job:
             for place in self.random.sample(places, len(places)):
                 tensors = [waiting[place] for waiting in self._waiting]
                 first = tensors[0]
-                shapes = {
-                    (each.tensor.dtype, each.tensor.shape, each.reduction, str(each.ranges))
+                alike = {
+                    (each.tensor.dtype, each.tensor.shape, str(each.options._replace(remark=None)))
                     for each in tensors
                 }
-                assert len(shapes) == 1, "they do not sum the same"
-                assert len({each.width for each in tensors}) == 1, "they do not send the same"
-                remarks = [each.remark for each in tensors if each.remark is not None]
+                assert len(alike) == 1, "they do not sum the same"
+                remarks = [each.options.remark for each in tensors if each.options.remark]
                 assert len(remarks) in (0, len(tensors)), "they do not remark the same"
                 for remark in remarks:
                     remark.maximum = max(each.own for each in remarks)
                 self.summed.append(len(first.tensor))
                 self.types.append((first.tensor.dtype.name, len(first.tensor)))
                 self.kinds.add(_kind(first))
-                self.reductions.add(first.reduction)
-                self.widths.add(first.width)
-                self.for_all += first.reduction not in ROOT_REDUCTIONS
+                self.reductions.add(first.options.reduction)
+                self.widths.add(first.options.width)
+                self.for_all += first.options.reduction not in ROOT_REDUCTIONS
                 self._combine(tensors)
                 for source, each in zip(self._sources, tensors, strict=True):
                     source.finish(each.name, each.tensor, 0.0)
@@ -221,7 +220,7 @@ class Job:
 
     def _combine(self, tensors: Sequence[NamedTensor]) -> None:
         """Put what the switches make of tensors in their places."""
-        reduction, ranges = tensors[0].reduction, tensors[0].ranges
+        reduction, _, ranges, _ = tensors[0].options
         arrays = [each.tensor for each in tensors]
         if ranges is None:
             combine(arrays, arrays, reduction)

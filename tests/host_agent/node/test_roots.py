@@ -14,6 +14,7 @@ from hopsum.host_agent.node.guesses import SURE
 from hopsum.host_agent.node.process_source import MOST
 from hopsum.host_agent.node.roots import Roots, roots_of
 from hopsum.host_agent.process_calls import ALL, PARTS, ROOT
+from hopsum.host_agent.segment import CallOptions
 from hopsum.protocol.wire import ROOT_REDUCTIONS, Reduction
 from tests.support.process_job import EXPECTED, Job
 
@@ -155,7 +156,8 @@ def test_calls_do_not_wait_for_each_others_values() -> None:
     for process in job.processes:
         process.copy(np.ones(20_000, np.int32), PARTS)
     job.run()
-    assert [each.reduction for each in held()] == [Reduction.REDUCE_SUM, Reduction.BROADCAST]
+    reductions = [each.options.reduction for each in held()]
+    assert reductions == [Reduction.REDUCE_SUM, Reduction.BROADCAST]
     assert not job.processes[0].ended
 
 
@@ -165,14 +167,14 @@ def test_what_is_copied_has_trees_of_its_own() -> None:
     parts = ((0, 1024), (1024, 2048), (2048, 3072), (3072, 4096))
     none = ((0, 0),) * 4
     one, two = (roots(ranks, sets) for sets in (1, 2))
-    assert one.way(gather, 4096) == (Reduction.BROADCAST, parts)
-    assert one.way(scatter, 4096) == (Reduction.REDUCE_SUM, parts)
-    assert two.way(gather, 4096) == (Reduction.BROADCAST, (*none, *parts))
-    assert two.way(scatter, 4096) == (Reduction.REDUCE_SUM, (*parts, *none))
-    assert two.for_all(None, 256) == (None, [*[(0, 0)] * 7, (0, 256)])
-    assert one.for_all(None, 256) == two.for_all(None, 257) == (None, None)
+    assert one.options(gather, 4096) == CallOptions(Reduction.BROADCAST, ranges=parts)
+    assert one.options(scatter, 4096) == CallOptions(Reduction.REDUCE_SUM, ranges=parts)
+    assert two.options(gather, 4096) == CallOptions(Reduction.BROADCAST, ranges=(*none, *parts))
+    assert two.options(scatter, 4096) == CallOptions(Reduction.REDUCE_SUM, ranges=(*parts, *none))
+    assert two.for_all(None, 256) == CallOptions(ranges=[*[(0, 0)] * 7, (0, 256)])
+    assert one.for_all(None, 256) == two.for_all(None, 257) == CallOptions()
     from_third = CallSpec(COPY, 9, ROOT + 2)
-    assert two.way(from_third, 9).ranges == (*none, (0, 0), (0, 0), (0, 9), (0, 0))
+    assert two.options(from_third, 9).ranges == (*none, (0, 0), (0, 0), (0, 9), (0, 0))
 
 
 def test_a_hosts_ranks_share_a_tree() -> None:
@@ -180,9 +182,9 @@ def test_a_hosts_ranks_share_a_tree() -> None:
     ranks = ["h3", "h3", "h1", "h2"]
     found = roots_of(plan_of(["h1", "h2", "h3"], ["h1", "h2", "h3"]), ranks)
     assert found is not None
-    way = found.way(CallSpec(COPY, 400, PARTS), 400)
-    assert way.ranges == ((200, 300), (300, 400), (0, 200))
-    assert found.way(CallSpec(COPY, 400, ROOT + 1), 400).ranges == ((0, 0), (0, 0), (0, 400))
+    options = found.options(CallSpec(COPY, 400, PARTS), 400)
+    assert options.ranges == ((200, 300), (300, 400), (0, 200))
+    assert found.options(CallSpec(COPY, 400, ROOT + 1), 400).ranges == ((0, 0), (0, 0), (0, 400))
 
 
 @pytest.mark.parametrize(
