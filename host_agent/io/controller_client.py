@@ -9,8 +9,6 @@ controller is restarted, the client registers again by itself and says where it 
 from __future__ import annotations
 
 import secrets
-from types import TracebackType
-from typing import TypeVar
 
 from hopsum.collectives.plan import JobPlan
 from hopsum.host_agent.io.session_thread import SessionThread
@@ -18,8 +16,6 @@ from hopsum.host_agent.session import AgentSession, Assignment, Event
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol import hopsum_pb2_grpc as pb_grpc
 from hopsum.protocol.channel import Tls
-
-_T = TypeVar("_T")
 
 
 class AgentStream:
@@ -45,17 +41,6 @@ class AgentStream:
             tls,
         )
         self._changed = self._thread.changed
-
-    def __enter__(self) -> AgentStream:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when `events` has something."""

@@ -90,17 +90,15 @@ class Coordinator:
         self._addresses = addresses
         self._server = server or socket.create_server(addresses[rank], backlog=len(tree.names))
         self._server.setblocking(False)
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
         self._participant = Participant(
             tree, rank, 1 + secrets.randbits(62), time.monotonic(), options, reduction
         )
         self._reduction = reduction
         self._events: list[Event] = []
-        self._over = 0
         self._closing = False
         self._ended = False
         self._wakeup = Wakeup()
-        self._news = Wakeup()
         self._wake = wake
         ring = tree.ring
         after = [ring[(ring.index(rank) + 1) % len(ring)]] if ring else []
@@ -135,28 +133,6 @@ class Coordinator:
         """
         self._call(lambda participant, now: participant.end_iteration(now))
 
-    def wait_over(self, timeout: float | None = None) -> None:
-        """Wait until all processes have ended this iteration and all its operators have started.
-
-        Raises TimeoutError after `timeout` seconds.
-        """
-        with self._changed:
-            number = self._participant.iteration
-            over = self._changed.wait_for(
-                lambda: self._is_over(number) or self._participant.failure or self._ended, timeout
-            )
-            if self._is_over(number):
-                return
-            self._check()
-            if not over:
-                raise TimeoutError(
-                    f"process {self._tree.names[self._rank]}: iteration {number} is not over at "
-                    f"all processes after {timeout:g} s"
-                )
-
-    def _is_over(self, number: int) -> bool:
-        return self._participant.over_everywhere > number
-
     def ready(self, *operators: Operator) -> None:
         """Request collectives, each once per iteration.
 
@@ -177,47 +153,12 @@ class Coordinator:
 
     def events(self) -> list[Event]:
         """Return and clear the events; `Start`s have the same order at all processes."""
-        with self._changed:
-            self._news.clear()
+        with self._lock:
             self._take_events()
             events, self._events = self._events, []
             if not events:
                 self._check()
             return events
-
-    def fileno(self) -> int:
-        """Return a descriptor that is readable when `events` has something, or raises."""
-        return self._news.fileno()
-
-    def next_start(self, timeout: float | None = None) -> Operator:
-        """Wait for the next operator to start, instead of `events`.
-
-        Raises TimeoutError after `timeout` seconds, OperatorError for one that is given up.
-        """
-        with self._changed:
-            end = None if timeout is None else time.monotonic() + timeout
-            while True:
-                # Operators started before the end start everywhere: one that a process left out
-                # would block the others.
-                self._take_events()
-                while self._events:
-                    operator = started(self._events.pop(0))
-                    if operator is not None:
-                        return operator
-                self._check()
-                if self._participant.done:
-                    raise CoordinationError(
-                        f"process {self._tree.names[self._rank]}: all processes have left; no "
-                        "operator can start"
-                    )
-                left = None if end is None else end - time.monotonic()
-                if left is not None and left <= 0:
-                    raise TimeoutError(
-                        f"process {self._tree.names[self._rank]}: no operator has started within "
-                        f"{timeout:g} s; waiting: "
-                        f"{', '.join(o.name for o in self._participant.requests) or 'none'}"
-                    )
-                self._changed.wait(left)
 
     def leave(self) -> None:
         """Leave; the connections stay until all have left."""
@@ -226,12 +167,12 @@ class Coordinator:
     @property
     def done(self) -> bool:
         """Whether all processes have left."""
-        with self._changed:
+        with self._lock:
             return self._participant.done
 
     def close(self) -> None:
         """Close after the last messages; a process that has not left is lost to the others."""
-        with self._changed:
+        with self._lock:
             if self._closing:
                 return
             self._closing = True
@@ -241,10 +182,9 @@ class Coordinator:
         else:
             self._thread.join()
         self._wakeup.close()
-        self._news.close()
 
     def _call(self, action: Callable[[Participant, float], None]) -> None:
-        with self._changed:
+        with self._lock:
             self._check()
             action(self._participant, time.monotonic())
             self._wakeup.set()
@@ -266,7 +206,7 @@ class Coordinator:
         until = float("inf")
         try:
             while True:
-                with self._changed:
+                with self._lock:
                     now = time.monotonic()
                     if self._closing or self._participant.done:
                         until = min(until, now + FAREWELL_SECONDS)
@@ -275,7 +215,7 @@ class Coordinator:
                     if now >= until or (until < float("inf") and quiet):
                         return
                 for key, events in self._selector.select(min(patience, max(0.0, until - now))):
-                    with self._changed:
+                    with self._lock:
                         self._serve(key, events)
         finally:
             self._end()
@@ -306,9 +246,6 @@ class Coordinator:
                 connection.out += framed(frame)
                 self._flush(connection)
         events = self._take_events()
-        over, self._over = self._over, self._participant.over_everywhere
-        if over != self._over:
-            self._changed.notify_all()
         if events or self._participant.failure is not None or self._participant.done:
             self._tell()
 
@@ -464,7 +401,7 @@ class Coordinator:
         return (*self._opened.values(), *self._incoming.values())
 
     def _end(self) -> None:
-        with self._changed:
+        with self._lock:
             self._ended = True
             for key in list((self._selector.get_map() or {}).values()):
                 if key.data is not None:
@@ -474,8 +411,6 @@ class Coordinator:
             self._tell()
 
     def _tell(self) -> None:
-        self._news.set()
-        self._changed.notify_all()
         if self._wake is not None:
             self._wake()
 

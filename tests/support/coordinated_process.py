@@ -12,19 +12,18 @@ from itertools import count
 from hopsum.coordination.failure import ProcessLost
 from hopsum.coordination.operators import Operator
 from hopsum.coordination.tree import balanced_tree
-from hopsum.host_agent.io.coordination import Coordinator
-from tests.support.machine import PATIENCE
+from tests.support.waiting_coordinator import WaitingCoordinator
 
 rank = int(sys.argv[1])
 addresses = [(host, port) for host, port in json.loads(sys.argv[2])]
 tree = balanced_tree([f"w{number}" for number in range(len(addresses))], fan_out=2)
-coordinator = Coordinator(tree, rank, addresses)
+coordinator = WaitingCoordinator(tree, rank, addresses)
 coordinator.start()
 try:
     for step in count(1):
         coordinator.begin_iteration(step)
         coordinator.ready(Operator("gradient", (8,), "float32"))
-        coordinator.next_start(PATIENCE)
+        coordinator.next_start()
         if step == 1:
             sys.stdout.write("started\n")
             sys.stdout.flush()

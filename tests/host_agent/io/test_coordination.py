@@ -18,7 +18,6 @@ import pytest
 from hopsum.coordination.encoding import VERSION, framed, preface
 from hopsum.coordination.events import Start
 from hopsum.coordination.failure import (
-    CoordinationError,
     IterationMismatch,
     OperatorError,
     ProcessLost,
@@ -28,14 +27,15 @@ from hopsum.coordination.messages import Frame, Leave
 from hopsum.coordination.operators import Operator
 from hopsum.coordination.tree import CoordinationTree, balanced_tree
 from hopsum.host_agent.io import coordination as module
-from hopsum.host_agent.io.coordination import OPTIONS, Address, Coordinator
+from hopsum.host_agent.io.coordination import OPTIONS, Address
 from tests.support.machine import PATIENCE, loopback, until
 from tests.support.paths import ROOT, SUPPORT
+from tests.support.waiting_coordinator import WaitingCoordinator
 
 PATIENT = replace(OPTIONS, links=replace(OPTIONS.links, silence=1000.0))
 """No process is lost by silence, only by its connection."""
 
-Group = list[Coordinator]
+Group = list[WaitingCoordinator]
 
 
 def free_addresses(count: int) -> list[Address]:
@@ -62,7 +62,7 @@ def addresses(tree: CoordinationTree) -> list[Address]:
 def group(tree: CoordinationTree, addresses: list[Address]) -> Iterator[Group]:
     with ExitStack() as stack:
         members = [
-            stack.enter_context(closing(Coordinator(tree, rank, addresses, PATIENT)))
+            stack.enter_context(closing(WaitingCoordinator(tree, rank, addresses, PATIENT)))
             for rank in range(len(tree.names))
         ]
         yield members
@@ -78,15 +78,13 @@ def test_all_start_in_one_order_from_different_orders(group: Group) -> None:
             member.begin_iteration(step)
             for name in random.sample(names, len(names)):
                 member.ready(operator(name))
-        orders = [[member.next_start(PATIENCE).name for _ in names] for member in group]
+        orders = [[member.next_start().name for _ in names] for member in group]
         assert sorted(orders[0]) == names
         assert all(order == orders[0] for order in orders)
     for member in group:
         member.leave()
     for member in group:
         until(lambda member=member: member.done, "the others' leaves")
-        with pytest.raises(CoordinationError, match="all processes have left; no operator"):
-            member.next_start(PATIENCE)
 
 
 def test_the_end_does_not_wait_for_messages_that_nobody_sends(
@@ -97,7 +95,7 @@ def test_the_end_does_not_wait_for_messages_that_nobody_sends(
     ranks = range(4)
     tree = replace(balanced_tree([f"w{rank}" for rank in ranks], fan_out=2), ring=tuple(ranks))
     addresses = free_addresses(len(ranks))
-    members = [Coordinator(tree, rank, addresses, PATIENT) for rank in ranks]
+    members = [WaitingCoordinator(tree, rank, addresses, PATIENT) for rank in ranks]
     for member in members:
         member.start()
     for step in (1, 2, 3):
@@ -105,7 +103,7 @@ def test_the_end_does_not_wait_for_messages_that_nobody_sends(
             member.begin_iteration(step)
             member.ready(operator("first"))
         for member in members:
-            member.next_start(PATIENCE)
+            member.next_start()
     for member in members:
         member.leave()
     for member in members:
@@ -121,12 +119,12 @@ def test_a_dead_process_is_named_everywhere(
         member.begin_iteration(1)
         member.ready(operator("first"))
     for member in group:
-        member.next_start(PATIENCE)
+        member.next_start()
     group[dead].close()
     for member in group:
         if member is not group[dead]:
             with pytest.raises(ProcessLost) as caught:
-                member.next_start(PATIENCE)
+                member.next_start()
             assert caught.value.name == tree.names[dead]
 
 
@@ -162,10 +160,10 @@ def test_a_process_that_never_comes_is_named(late: int) -> None:
     """Of two: a third one might not have come either, on a busy machine, when the time is up."""
     tree = balanced_tree(["a", "b"], fan_out=2)
     options = replace(OPTIONS, links=replace(OPTIONS.links, join=0.3))
-    with closing(Coordinator(tree, 1 - late, free_addresses(2), options)) as member:
+    with closing(WaitingCoordinator(tree, 1 - late, free_addresses(2), options)) as member:
         member.start()
         with pytest.raises(ProcessLost, match=f"process {tree.names[late]} is lost"):
-            member.next_start(PATIENCE)
+            member.next_start()
 
 
 def test_the_second_process_of_a_name_is_refused_and_the_first_goes_on() -> None:
@@ -175,22 +173,22 @@ def test_the_second_process_of_a_name_is_refused_and_the_first_goes_on() -> None
     elsewhere = list(addresses)
     elsewhere[leaf] = (addresses[leaf][0], addresses[leaf][1] + 1)
     with (
-        closing(Coordinator(tree, root, addresses, PATIENT)) as parent,
-        closing(Coordinator(tree, leaf, addresses, PATIENT)) as first,
-        closing(Coordinator(tree, leaf, elsewhere, PATIENT)) as second,
+        closing(WaitingCoordinator(tree, root, addresses, PATIENT)) as parent,
+        closing(WaitingCoordinator(tree, leaf, addresses, PATIENT)) as first,
+        closing(WaitingCoordinator(tree, leaf, elsewhere, PATIENT)) as second,
     ):
         for member in (parent, first):
             member.start()
             member.begin_iteration(1)
             member.ready(operator("one"))
-        assert first.next_start(PATIENCE) == parent.next_start(PATIENCE)
+        assert first.next_start() == parent.next_start()
         second.start()
         with pytest.raises(ProcessRefused, match="another process of this name"):
-            second.next_start(PATIENCE)
+            second.next_start()
         second.close()
         for member in (parent, first):
             member.ready(operator("two"))
-        assert first.next_start(PATIENCE) == parent.next_start(PATIENCE)
+        assert first.next_start() == parent.next_start()
 
 
 @pytest.mark.parametrize("newer", ["parent", "child"])
@@ -206,7 +204,7 @@ def test_processes_of_different_versions_say_so(
     if newer == "parent":
         with (
             socket.create_server(addresses[root]) as server,
-            closing(Coordinator(tree, leaf, addresses, PATIENT)) as child,
+            closing(WaitingCoordinator(tree, leaf, addresses, PATIENT)) as child,
         ):
             child.start()
             accepted, _ = server.accept()
@@ -217,9 +215,9 @@ def test_processes_of_different_versions_say_so(
                 with pytest.raises(
                     ProcessRefused, match=f"process {name} is refused: .*{versions}"
                 ):
-                    child.next_start(PATIENCE)
+                    child.next_start()
     else:
-        with closing(Coordinator(tree, root, addresses, PATIENT)) as parent:
+        with closing(WaitingCoordinator(tree, root, addresses, PATIENT)) as parent:
             parent.start()
             there = (addresses[leaf][0], 0)
             with socket.create_connection(addresses[root], PATIENCE, there) as sock:
@@ -236,10 +234,10 @@ def test_operators_that_differ_are_given_up_and_others_start(group: Group) -> No
         member.ready(operator("wide", 7 if rank == 2 else 8))
     for member in group:
         with pytest.raises(OperatorError, match="wide cannot start"):
-            member.next_start(PATIENCE)
+            member.next_start()
     for member in group:
         member.ready(operator("other"))
-    assert {member.next_start(PATIENCE).name for member in group} == {"other"}
+    assert {member.next_start().name for member in group} == {"other"}
 
 
 @pytest.mark.parametrize("iteration", [1, 3])
@@ -258,40 +256,17 @@ def test_an_operator_left_out_is_an_error_everywhere(group: Group, iteration: in
             member.end_iteration()
         if step < iteration:
             for member in group:
-                assert [member.next_start(PATIENCE).name for _ in names]
-                member.wait_over(PATIENCE)
+                assert [member.next_start().name for _ in names]
     received = []
     for member in group:
-        with pytest.raises(IterationMismatch, match=f"operator b, iteration {iteration}: w5 ended"):
-            member.wait_over(PATIENCE)
         started = []
-        with pytest.raises(IterationMismatch) as caught:
+        without = f"operator b, iteration {iteration}: w5 ended"
+        with pytest.raises(IterationMismatch, match=without) as caught:
             while True:
-                started.append(member.next_start(PATIENCE).name)
+                started.append(member.next_start().name)
         received.append((str(caught.value), started))
     assert received == [received[0]] * len(group)
     assert "b" not in received[0][1]
-
-
-def test_an_iteration_is_over_when_it_is_everywhere(group: Group) -> None:
-    for rank, member in enumerate(group):
-        member.start()
-        member.begin_iteration(1)
-        if rank:
-            member.end_iteration()
-    with pytest.raises(TimeoutError, match="w2: iteration 1 is not over at all processes after"):
-        group[2].wait_over(0.05)
-    group[0].end_iteration()
-    for member in group:
-        member.wait_over(PATIENCE)
-
-
-def test_nothing_to_start_is_a_timeout_that_names_what_waits(group: Group) -> None:
-    for member in group:
-        member.start()
-    group[1].ready(operator("alone"))
-    with pytest.raises(TimeoutError, match=r"w1: .* waiting: alone"):
-        group[1].next_start(0.05)
 
 
 def test_invalid_frames_end_only_their_connection(group: Group, addresses: list[Address]) -> None:
@@ -304,7 +279,7 @@ def test_invalid_frames_end_only_their_connection(group: Group, addresses: list[
     for member in group:
         member.begin_iteration(1)
         member.ready(operator("first"))
-    assert {member.next_start(PATIENCE).name for member in group} == {"first"}
+    assert {member.next_start().name for member in group} == {"first"}
 
 
 def test_a_foreign_process_takes_no_place(group: Group, addresses: list[Address]) -> None:
@@ -325,7 +300,7 @@ def test_a_foreign_process_takes_no_place(group: Group, addresses: list[Address]
     for member in group:
         member.begin_iteration(1)
         member.ready(operator("first"))
-    assert {member.next_start(PATIENCE).name for member in group} == {"first"}
+    assert {member.next_start().name for member in group} == {"first"}
 
 
 def until_closed(connection: socket.socket) -> None:
@@ -358,21 +333,17 @@ def test_connections_that_have_not_said_whose_they_are_are_bounded(
     for member in group:
         member.begin_iteration(1)
         member.ready(operator("first"))
-    assert {member.next_start(PATIENCE).name for member in group} == {"first"}
+    assert {member.next_start().name for member in group} == {"first"}
 
 
 def test_operators_started_before_an_error_complete() -> None:
     """Others wait in that operator, so that each has to do it before it raises what ended all."""
     addresses = free_addresses(2)
-    with closing(Coordinator(balanced_tree(["a", "b"]), 0, addresses)) as coordinator:
+    with closing(WaitingCoordinator(balanced_tree(["a", "b"]), 0, addresses)) as coordinator:
         # As after frames that start an operator and end the coordination in one read.
         participant = coordinator._participant  # noqa: SLF001
         participant._events.append(Start(operator("w", 3), 0.0, 1))  # noqa: SLF001
         participant.failure = IterationMismatch("v", 1, ("b",), "ended it without")
-        assert coordinator.next_start(PATIENCE).name == "w"
-        with pytest.raises(IterationMismatch):
-            coordinator.next_start(PATIENCE)
-        participant._events.append(Start(operator("x", 3), 0.0, 1))  # noqa: SLF001
         assert len(coordinator.events()) == 1
         with pytest.raises(IterationMismatch):
             coordinator.events()

@@ -12,10 +12,10 @@ import pytest
 from hopsum.coordination.failure import CoordinationError
 from hopsum.coordination.operators import Operator
 from hopsum.coordination.tree import balanced_tree
-from hopsum.host_agent.io.coordination import Coordinator
 from hopsum.host_agent.node.vectors import SwitchedVectors, VectorQueue, VectorQueues
 from hopsum.host_agent.segment import Tensor
-from tests.support.machine import PATIENCE, loopback, until
+from tests.support.machine import loopback, until
+from tests.support.waiting_coordinator import WaitingCoordinator
 
 OPERATORS = [Operator(f"g{number}", (4,), "float32") for number in range(40)]
 
@@ -24,12 +24,12 @@ def ignore() -> None:
     """No thread waits."""
 
 
-def group(queues: list[VectorQueue]) -> list[Coordinator]:
+def group(queues: list[VectorQueue]) -> list[WaitingCoordinator]:
     """A coordinator for each queue, started."""
     tree = balanced_tree([f"p{rank}" for rank in range(len(queues))])
     addresses = [(address, 9800) for address in loopback(len(queues))]
     coordinators = [
-        Coordinator(replace(tree, ring=()), rank, addresses, reduction=queue.reduction)
+        WaitingCoordinator(replace(tree, ring=()), rank, addresses, reduction=queue.reduction)
         for rank, queue in enumerate(queues)
     ]
     for coordinator, queue in zip(coordinators, queues, strict=True):
@@ -71,7 +71,7 @@ def test_vectors_go_to_the_other_job_and_come_back_combined() -> None:
             for place in random.permutation(len(OPERATORS)):
                 coordinators[rank].ready(OPERATORS[place])
             for _ in OPERATORS:
-                orders[rank].append(coordinators[rank].next_start(PATIENCE).name)
+                orders[rank].append(coordinators[rank].next_start().name)
         coordinators[rank].leave()
         until(lambda: coordinators[rank].done, "the others' leaves")
         queues[rank].end()
@@ -106,7 +106,7 @@ def test_without_the_other_job_the_coordination_ends() -> None:
     queue.broken = coordinator.close
     coordinator.begin_iteration(1)
     coordinator.ready(OPERATORS[0])
-    assert coordinator.next_start(PATIENCE) == OPERATORS[0]
+    assert coordinator.next_start() == OPERATORS[0]
     coordinator.begin_iteration(2)
     coordinator.ready(OPERATORS[0])
     source = SwitchedVectors(queue)
@@ -116,7 +116,7 @@ def test_without_the_other_job_the_coordination_ends() -> None:
     source.close("the job is over")
     assert source.next(0.0) is None and source.over
     with pytest.raises(CoordinationError, match="has been closed"):
-        coordinator.next_start(PATIENCE)
+        coordinator.next_start()
     queues.drop(9)
     assert queues.of(9) is not queue
 
