@@ -168,9 +168,9 @@ def quantise(
     """
     values = np.ascontiguousarray(values)
     made: NDArray[Any] = np.empty(len(values), np.dtype(_INTEGERS[width]).newbyteorder(">"))
-    function = library().quantise_narrow
+    function = library().write_narrow
     if width is Width.WIDTH_32:
-        made, function = np.empty(len(values), np.int32), library().quantise_values
+        made, function = np.empty(len(values), np.int32), library().make_wide
     element = float_element(values.dtype)
     at = ctypes.addressof(c_factors(bits))
     function(at, element, values.ctypes.data, len(values), code, made.ctypes.data)
@@ -188,7 +188,7 @@ def dequantise(
     narrow = sums.dtype == np.int16
     sums = np.ascontiguousarray(sums, dtype=">i2" if narrow else np.int32)
     made = np.empty(len(sums), dtype)
-    function = library().dequantise_narrow if narrow else library().dequantise_values
+    function = library().read_narrow if narrow else library().take_wide
     element = float_element(made.dtype)
     at = ctypes.addressof(c_factors(bits))
     function(at, element, sums.ctypes.data, len(sums), code, made.ctypes.data)

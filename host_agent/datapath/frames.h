@@ -52,6 +52,13 @@ static inline double later(double a, double b)
     return a > b ? a : b;
 }
 
+/* For qsort. */
+static int by_number(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
 static inline uint32_t kind_of(const uint8_t *frame)
 {
     return frame[KIND] & 0x0F;
@@ -111,17 +118,21 @@ static enum match match(const struct matcher *m, const uint8_t *frame, int bare)
     return foreign ? FOREIGN : unusual ? UNUSUAL : PLAIN;
 }
 
-/* Make a frame longer by `change` bytes, or shorter: its headers say so (RFC 1624). */
-static void resize(uint8_t *frame, int64_t change)
+/* Set 16 bits of a frame's IPv4 header, and its checksum (RFC 1624). */
+static void put_header16(uint8_t *frame, int at, uint32_t value)
 {
-    uint32_t before = big16(frame + TOTAL_LENGTH), after = (before + (uint32_t)change) & 0xFFFF;
-    uint32_t udp = big16(frame + UDP_LENGTH) + (uint32_t)change;
+    uint32_t before = big16(frame + at), after = value & 0xFFFF;
     uint32_t sum = (~(uint32_t)big16(frame + CHECKSUM) & 0xFFFF) + (~before & 0xFFFF) + after;
     sum = (sum & 0xFFFF) + (sum >> 16);
-    sum = ~((sum & 0xFFFF) + (sum >> 16));
-    put16(frame + TOTAL_LENGTH, after);
-    put16(frame + CHECKSUM, sum);
-    put16(frame + UDP_LENGTH, udp);
+    put16(frame + CHECKSUM, ~((sum & 0xFFFF) + (sum >> 16)));
+    put16(frame + at, after);
+}
+
+/* Make a frame longer by `change` bytes, or shorter: its headers say so. */
+static void resize(uint8_t *frame, int64_t change)
+{
+    put_header16(frame, TOTAL_LENGTH, big16(frame + TOTAL_LENGTH) + (uint32_t)change);
+    put16(frame + UDP_LENGTH, big16(frame + UDP_LENGTH) + (uint32_t)change);
 }
 
 /* Begin a frame: its constant part, with lanes; `finish_frame` ends it. The caller has seen to the room. */

@@ -81,13 +81,12 @@ static int take_number(struct arrivals *a, int64_t number, int repair, int64_t p
             forget_missing(a, newest + lead);
         return 0;
     }
-    a->newest = newest + lead;
     if (lead <= -GAPS) { /* the neighbour has started over */
-        for (int i = 0; i < GAPS; i++)
-            a->asked[i] = NOT_MISSING;
-        a->missing = 0;
+        restart_arrivals(a);
+        a->newest = newest + lead;
         return 0;
     }
+    a->newest = newest + lead;
     int64_t oldest = a->newest - GAPS + 1;
     /* Numbers that are too old make room for the new ones. */
     for (int64_t late = newest - GAPS + 1; late < oldest && late <= newest; late++)

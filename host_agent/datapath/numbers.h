@@ -199,7 +199,7 @@ static int64_t element_bytes(int64_t type)
 }
 
 /* Write n values as integers of 16 or 8 bits, in the order of the wire; `code`: exponent byte that scales floats. */
-static void write_narrow(const struct factors *f, int64_t type, const void *from, int64_t n, uint8_t code, void *to)
+void write_narrow(const struct factors *f, int64_t type, const void *from, int64_t n, uint8_t code, void *to)
 {
     switch (type) {
     case OF_FLOAT32:
@@ -220,7 +220,7 @@ static void write_narrow(const struct factors *f, int64_t type, const void *from
 }
 
 /* The same, back. */
-static void read_narrow(const struct factors *f, int64_t type, const void *from, int64_t n, uint8_t code, void *to)
+void read_narrow(const struct factors *f, int64_t type, const void *from, int64_t n, uint8_t code, void *to)
 {
     switch (type) {
     case OF_FLOAT32:
@@ -241,7 +241,7 @@ static void read_narrow(const struct factors *f, int64_t type, const void *from,
 }
 
 /* Turn n values into integers of 32 bits. */
-static void make_wide(const struct factors *f, int64_t type, const void *from, int64_t n, uint8_t code, int32_t *to)
+void make_wide(const struct factors *f, int64_t type, const void *from, int64_t n, uint8_t code, int32_t *to)
 {
     switch (type) {
     case OF_FLOAT32:
@@ -263,7 +263,7 @@ static void make_wide(const struct factors *f, int64_t type, const void *from, i
 }
 
 /* The same, back. */
-static void take_wide(const struct factors *f, int64_t type, const int32_t *from, int64_t n, uint8_t code, void *to)
+void take_wide(const struct factors *f, int64_t type, const int32_t *from, int64_t n, uint8_t code, void *to)
 {
     switch (type) {
     case OF_FLOAT32:
@@ -338,26 +338,4 @@ int64_t exponent_codes(int64_t type, const void *tensor, int64_t n, int64_t valu
         codes[row] = (uint8_t)code;
     }
     return UNKNOWN;
-}
-
-/* -- for Python */
-
-void quantise_values(const struct factors *f, int64_t type, const void *from, int64_t n, uint8_t code, int32_t *to)
-{
-    make_wide(f, type, from, n, code, to);
-}
-
-void dequantise_values(const struct factors *f, int64_t type, const int32_t *sums, int64_t n, uint8_t code, void *to)
-{
-    take_wide(f, type, sums, n, code, to);
-}
-
-void quantise_narrow(const struct factors *f, int64_t type, const void *from, int64_t n, uint8_t code, uint16_t *to)
-{
-    write_narrow(f, type, from, n, code, to);
-}
-
-void dequantise_narrow(const struct factors *f, int64_t type, const uint16_t *sums, int64_t n, uint8_t code, void *to)
-{
-    read_narrow(f, type, sums, n, code, to);
 }

@@ -98,17 +98,13 @@ uint32_t root_receive(struct root *r, const uint8_t *frames, uint32_t n, uint32_
 
 /* -- as a flow */
 
-static void publish_root(struct root *r)
+static void publish_root(struct flow *flow)
 {
+    struct root *r = (struct root *)flow;
     int waits = r->down_at < r->down->made || r->up_at < r->up->made;
-    publish(r->stream);
+    publish(&r->stream->flow);
     r->flow.due = waits ? -INFINITY : r->stream->flow.due;
     r->flow.finished = r->stream->flow.finished;
-}
-
-static void publish_root_flow(struct flow *flow)
-{
-    publish_root((struct root *)flow);
 }
 
 static uint32_t receive_at_root(struct flow *flow, const uint8_t *frames, uint32_t n, uint32_t length, uint64_t stride,
@@ -117,7 +113,7 @@ static uint32_t receive_at_root(struct flow *flow, const uint8_t *frames, uint32
     struct root *r = (struct root *)flow;
     uint32_t taken = root_receive(r, frames, n, length, stride, now, out);
     answer_call(r->stream, now);
-    publish_root(r);
+    publish_root(flow);
     return taken;
 }
 
@@ -129,7 +125,7 @@ static void tick_at_root(struct flow *flow, double now, struct output *out)
         root_exchange(r, now, out);
     }
     answer_call(r->stream, now);
-    publish_root(r);
+    publish_root(flow);
 }
 
 static int call_at_root(struct flow *flow, double now, struct output *out)
@@ -139,7 +135,7 @@ static int call_at_root(struct flow *flow, double now, struct output *out)
     if (taken)
         root_exchange(r, now, out);
     answer_call(r->stream, now);
-    publish_root(r);
+    publish_root(flow);
     return taken;
 }
 
@@ -150,10 +146,10 @@ void root_enter(struct root *r, struct calls *calls)
     stream_enter(r->stream, calls);
     r->flow.receive = receive_at_root;
     r->flow.tick = tick_at_root;
-    r->flow.publish = publish_root_flow;
+    r->flow.publish = publish_root;
     r->flow.call = calls ? call_at_root : NULL;
     r->flow.key = r->server->flow.key;
     r->flow.most_output = 1;
     r->flow.deferrable = r->flow.sent_bytes = 0;
-    publish_root(r);
+    publish_root(&r->flow);
 }

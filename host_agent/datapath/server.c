@@ -240,24 +240,22 @@ void server_adopt(struct server *s, const struct server *before, int same)
     }
 }
 
-/* Fill `order` with the slots that have a result, oldest first (Shell's sort). */
+/* Fill `order` with the slots that have a result, oldest first. */
 static void sort_history(struct server *s)
 {
+    int64_t one = EMPTY;
     s->filled = 0;
-    for (int64_t slot = 0; slot < s->window; slot++)
-        if (s->finished[slot].fragment != EMPTY)
-            s->order[s->filled++] = slot;
-    for (int64_t gap = s->filled / 2; gap; gap /= 2)
-        for (int64_t i = gap; i < s->filled; i++) {
-            int64_t slot = s->order[i], at = i;
-            for (; at >= gap; at -= gap) {
-                int64_t other = s->order[at - gap];
-                if (!is_newer(s->finished[other].fragment, s->finished[slot].fragment, 32))
-                    break;
-                s->order[at] = other;
-            }
-            s->order[at] = slot;
-        }
+    for (int64_t slot = 0; slot < s->window; slot++) {
+        int64_t fragment = s->finished[slot].fragment;
+        if (fragment == EMPTY)
+            continue;
+        one = one == EMPTY ? fragment : one;
+        /* How much newer it is than one of them; and the slot, which the lower bits of that are. */
+        s->order[s->filled++] = ((int32_t)(uint32_t)(fragment - one) * s->window) | slot;
+    }
+    qsort(s->order, (size_t)s->filled, sizeof s->order[0], by_number);
+    for (int64_t i = 0; i < s->filled; i++)
+        s->order[i] &= s->window - 1;
 }
 
 /* Send the history to all under a new epoch, from the result number `first` on, as far as there is room: some workers
@@ -287,12 +285,6 @@ int64_t server_oldest(const struct server *s, int64_t *fragment, double *since)
         *since = s->since[oldest];
     }
     return oldest;
-}
-
-/* Whether a worker's contribution to a slot's fragment is in. */
-int server_heard(const struct server *s, int64_t slot, int64_t worker)
-{
-    return is_heard(s, slot, worker);
 }
 
 /* Write what tells states apart to `out`, times and counters left out, and return how many bytes that is. With NULL,

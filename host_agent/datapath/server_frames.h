@@ -1,13 +1,9 @@
 /* Frames that a server sends. */
 
-/* Set the IP ToS byte of a frame (RFC 1624). */
+/* Set the IP ToS byte of a frame, the second of its header. */
 static void put_tos(uint8_t *frame, int64_t tos)
 {
-    uint32_t sum = (~(uint32_t)big16(frame + CHECKSUM) & 0xFFFF) + (uint32_t)(0xFF - frame[TOS]) + (uint32_t)tos;
-    sum += 0xFF00; /* the complement of the byte in front of it, and this byte, which stays */
-    sum = (sum & 0xFFFF) + (sum >> 16);
-    put16(frame + CHECKSUM, ~((sum & 0xFFFF) + (sum >> 16)));
-    frame[TOS] = (uint8_t)tos;
+    put_header16(frame, IPV4, (uint32_t)frame[IPV4] << 8 | (uint32_t)tos);
 }
 
 /* Compute the IPv4 checksum of a frame whatever it was. */

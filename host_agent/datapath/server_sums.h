@@ -6,7 +6,7 @@ static uint32_t *single_at(const struct server *s, int64_t slot, int64_t worker)
 }
 
 /* Whether a worker's contribution to a slot's fragment is in. */
-static int is_heard(const struct server *s, int64_t slot, int64_t worker)
+int server_heard(const struct server *s, int64_t slot, int64_t worker)
 {
     return s->held[slot * s->children + s->child_of[worker]] || (s->sums[slot].singles && *single_at(s, slot, worker));
 }
@@ -67,7 +67,7 @@ static void ask_for_singles(struct server *s, struct output *out, int64_t slot)
     int64_t fragment = s->sums[slot].fragment;
     check_ask(&s->checks, s->scratch, fragment);
     for (int64_t worker = 0; worker < s->workers; worker++) {
-        if (is_heard(s, slot, worker))
+        if (server_heard(s, slot, worker))
             continue;
         const struct server_form *form = &s->questions[worker];
         uint8_t *frame = begin_frame(out, form->prefix, form->bytes);
@@ -225,7 +225,7 @@ static void keep_single(struct server *s, struct output *out, const struct contr
     struct sum *sum = &s->sums[c->slot];
     if (!open_sum(s, c))
         return;
-    if (is_heard(s, c->slot, c->worker)) {
+    if (server_heard(s, c->slot, c->worker)) {
         s->counters.repeats++;
         return;
     }

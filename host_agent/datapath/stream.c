@@ -41,7 +41,7 @@ uint32_t stream_receive(struct stream *s, const uint8_t *frames, uint32_t n, uin
 /* -- time */
 
 /* Send the results again that a new server may lack. */
-static void hand_over(struct stream *s, double now, struct output *out)
+void stream_hand_over(struct stream *s, double now, struct output *out)
 {
     double latest = s->handing_since + s->deadline;
     for (int64_t i = 0; i < s->window; i++) {
@@ -70,7 +70,7 @@ static void hand_over(struct stream *s, double now, struct output *out)
 void stream_tick(struct stream *s, double now, struct output *out)
 {
     if (s->handing_due <= now)
-        hand_over(s, now, out);
+        stream_hand_over(s, now, out);
     if (s->failure || !s->open)
         return;
     if (s->repair_due <= now)
@@ -171,7 +171,7 @@ void stream_adopt(struct stream *s, double now, struct output *out)
         s->slots[i].handing = s->slots[i].result != EMPTY;
     s->handing_since = now;
     s->handing_timeout = s->round_trip.timeout;
-    hand_over(s, now, out);
+    stream_hand_over(s, now, out);
 }
 
 /* -- for the model checker */
@@ -181,9 +181,4 @@ void stream_retry(struct stream *s, int64_t slot, int ask, double now, struct ou
 {
     s->again[0] = slot;
     try_again(s, 1, now, 1, ask, out);
-}
-
-void stream_hand_over(struct stream *s, double now, struct output *out)
-{
-    hand_over(s, now, out);
 }
