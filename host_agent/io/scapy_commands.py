@@ -12,6 +12,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hopsum.host_agent.io.scapy_io import opened
 from hopsum.protocol.errors import InputError
 from hopsum.protocol.lanes import LANES_MAX
 from hopsum.protocol.wire import (
@@ -183,10 +184,7 @@ def interface_mac(interface: str) -> str:
 
 def send_packet(interface: str, packet: Packet, count: int) -> None:
     """Send copies of a packet. Raises InterfaceError."""
-    try:
-        socket = open_socket(interface)
-    except (OSError, ValueError) as error:
-        raise _cannot_open(interface, error) from error
+    socket = opened(open_socket, interface)
     try:
         for _ in range(count):
             socket.send(packet)
@@ -212,11 +210,7 @@ def packets_of_interface(interface: str, timeout: float | None) -> Iterator[tupl
 
     Listens from the call on. Raises InterfaceError.
     """
-    try:
-        socket = open_listener(interface)
-    except (OSError, ValueError) as error:
-        raise _cannot_open(interface, error) from error
-    return _heard(socket, timeout)
+    return _heard(opened(open_listener, interface), timeout)
 
 
 def _heard(socket: Any, timeout: float | None) -> Iterator[tuple[float, Packet]]:
@@ -233,13 +227,6 @@ def _heard(socket: Any, timeout: float | None) -> Iterator[tuple[float, Packet]]
                 return
     finally:
         socket.close()
-
-
-def _cannot_open(interface: str, error: Exception) -> InterfaceError:
-    return InterfaceError(
-        f"interface {interface!r}: {error}; expected an interface of this host, and permission to "
-        "open packet sockets (root)"
-    )
 
 
 def one_line(packet: Packet) -> str:

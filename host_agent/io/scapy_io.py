@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -32,7 +32,7 @@ class ScapyPort:
         self._ready = select.epoll()
         try:
             for port, name in named.items():
-                self._sockets[port] = _opened(name)
+                self._sockets[port] = opened(open_socket, name)
                 self._ready.register(self._sockets[port], select.EPOLLIN)
                 self._sinks.append(udp_sink(name, UDP_PORT))
         except InterfaceError:
@@ -89,10 +89,10 @@ class ScapyPort:
             sink.close()
 
 
-def _opened(interface: str) -> SuperSocket:
-    """Open a packet socket. Raises InterfaceError."""
+def opened(open_one: Callable[[str], SuperSocket], interface: str) -> SuperSocket:
+    """Open a packet socket by a function of hopsum_scapy. Raises InterfaceError."""
     try:
-        return open_socket(interface)
+        return open_one(interface)
     except (OSError, ValueError) as error:
         # Scapy raises ValueError for an interface that is not there.
         raise InterfaceError(

@@ -60,7 +60,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hopsum.collectives.plan import WINDOW_BMV2, JobPlan
+from hopsum.collectives.plan import WINDOW_BMV2
 from hopsum.host_agent.io.attendance import ProcessGone
 from hopsum.host_agent.io.process_connection import Request
 from hopsum.host_agent.node.calls import (
@@ -89,7 +89,7 @@ from hopsum.host_agent.numbers import dequantise, exponent_codes, quantise, work
 from hopsum.host_agent.process_calls import FAULTS, PASSED
 from hopsum.host_agent.segment import CallOptions, Remark, Tensor
 from hopsum.host_agent.sure_calls import InFlightCall, SureCalls
-from hopsum.host_agent.workload import CheckedWorkload, Verdict
+from hopsum.host_agent.workload import UncheckedWorkload
 from hopsum.protocol.wire import LANES_DEFAULT, Reduction
 
 WORDS = 4
@@ -103,17 +103,6 @@ OTHER = 255
 _LEFT = Request("leave")
 _CHECK, _GUESS, _SURE, _VALUES, _PACK = "check", "guess", "sure", "values", "pack"
 _UPPER, _LOWER, _COUNTS = "upper", "lower", "counts"
-
-
-class _UncheckedWorkload(CheckedWorkload):
-    """Nothing: only the processes know what they summed."""
-
-    def cut_as(self, plan: JobPlan) -> None:
-        """Nothing is compared."""
-
-    def verdict(self) -> Verdict:
-        """Nothing is compared."""
-        return Verdict()
 
 
 class _Call:
@@ -185,7 +174,7 @@ class ProcessSource:
         roots: Roots | None = None,
         attend_seconds: float = inf,
     ) -> None:
-        self.workload = _UncheckedWorkload()
+        self.workload = UncheckedWorkload()
         self.prepared = False
         self.over = False
         self.deadline: float | None = None

@@ -11,11 +11,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hopsum.collectives.plan import JobPlan
 from hopsum.coordination.reduction import ExternalAnd
 from hopsum.host_agent.node.environment import NamedTensor
 from hopsum.host_agent.segment import Tensor
-from hopsum.host_agent.workload import CheckedWorkload, Verdict
+from hopsum.host_agent.workload import UncheckedWorkload
 from hopsum.protocol import hopsum_pb2 as pb
 
 Words = Sequence[int]
@@ -74,17 +73,10 @@ class VectorQueues:
         self._queues.pop(job, None)
 
 
-class _Vectors(CheckedWorkload):
+class _Vectors(UncheckedWorkload):
     """The workload of vectors, which their coordinators check."""
 
     cycles = 0
-
-    def cut_as(self, plan: JobPlan) -> None:
-        """Vectors go through the switches whole."""
-
-    def verdict(self) -> Verdict:
-        """Nothing is checked here."""
-        return Verdict()
 
     def outcome(self) -> pb.Outcome:
         """Return the number of combined vectors."""

@@ -150,8 +150,8 @@ def test_agents_report_links_where_switches_do_not(
         await submit(cluster, "a", "h1,h2", "h4", rounds=100)
         await running(cluster, "a", 2)
         [spine] = spines(cluster, "a")
-        cluster.cut_link("l1", spine)
-        cluster.cut_link("h1", "l1")
+        cluster.set_link("l1", spine, up=False)
+        cluster.set_link("h1", "l1", up=False)
         assert cluster.controller is not None and cluster.driver is not None
         manager = manage(cluster.controller)
         await cluster.until(lambda: manager.store.failed, "the loss of a link", 20.0)
@@ -159,8 +159,8 @@ def test_agents_report_links_where_switches_do_not(
         assert not any(cluster.driver.ports(name) for name in cluster.network.switches)
         [job] = (await cluster.people.Status(pb.StatusRequest())).jobs
         assert "link h1-l1 unreachable" in job.waits_for
-        cluster.restore_link("h1", "l1")
-        cluster.restore_link("l1", spine)
+        cluster.set_link("h1", "l1", up=True)
+        cluster.set_link("l1", spine, up=True)
         await exact(cluster, "a")
 
     run(tmp_path, "leaf-spine:2x2x2", test)

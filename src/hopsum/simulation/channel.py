@@ -8,9 +8,7 @@ from typing import Self
 
 from hopsum.protocol.tos import LEVELS
 from hopsum.simulation.compiled.library import ChannelView, library
-from hopsum.simulation.faults import Faults
-
-_RANDOM = ("loss", "burst", "corrupt", "flip", "duplicate", "reorder", "hold")
+from hopsum.simulation.faults import CHANCES, Faults
 
 
 class Channel(ChannelView):
@@ -73,7 +71,7 @@ class Channel(ChannelView):
             _, state, _ = random.Random(self._seed).getstate()
             ctypes.memmove(self.random, (ctypes.c_uint32 * len(state))(*state), 4 * len(state))
             self._seed = ""
-        for name in _RANDOM:
+        for name in (*CHANCES, "burst", "hold"):
             setattr(self, name, getattr(faults, name))
         self.faulty = faults.random
         self._faults = faults

@@ -49,6 +49,7 @@ from p4switch.targets.v1model.engine import Engine
 LOGGER = logging.getLogger("hopsum.virtual")
 
 CONTROLLER = "controller"
+_CUT, _RESTORED = "is cut", "is restored"
 PEOPLE = "people"
 FIRST_DATE = 1_767_225_600.0
 """2026-01-01, the start of every history."""
@@ -364,24 +365,11 @@ class VirtualCluster:
 
     # -- links and wires
 
-    def cut_link(self, u: str, v: str) -> None:
-        """Cut a link; the ports at its ends go down."""
-        self._record(f"{u}-{v}", "is cut")
-        self.world.channels[u, v].cut = self.world.channels[v, u].cut = True
-        self._tell_ends(u, v, up=False)
-
-    def restore_link(self, u: str, v: str) -> None:
-        """Restore a link."""
-        self._record(f"{u}-{v}", "is restored")
-        self.world.channels[u, v].cut = self.world.channels[v, u].cut = False
-        self._tell_ends(u, v, up=True)
-
     def set_link(self, u: str, v: str, up: bool) -> None:
-        """Restore a link, or cut it."""
-        change = self.restore_link if up else self.cut_link
-        change(u, v)
-
-    def _tell_ends(self, u: str, v: str, *, up: bool) -> None:
+        """Restore a link, or cut it; the ports at its ends go up, or down."""
+        self._record(f"{u}-{v}", _RESTORED if up else _CUT)
+        for node, peer in ((u, v), (v, u)):
+            self.world.channels[node, peer].cut = not up
         for node, peer in ((u, v), (v, u)):
             if node in self.switches:
                 self.switches[node].port_changed(self.network.port(node, peer), up)
@@ -399,17 +387,15 @@ class VirtualCluster:
             return self.exchange.wire(CONTROLLER, self.switches[name].address)
         return self.exchange.wire(name, CONTROLLER)
 
-    def cut_management(self) -> None:
-        """Lose all messages between the controller and the rest, until `restore_management`."""
-        self._record("management", "is cut")
+    def set_management(self, up: bool) -> None:
+        """Restore the management network, or lose all messages between controller and the rest."""
+        self._record("management", _RESTORED if up else _CUT)
         for name in (*self.network.hosts, *self.switches):
-            self.wire(name).part()
-
-    def restore_management(self) -> None:
-        """Restore the management network."""
-        self._record("management", "is restored")
-        for name in (*self.network.hosts, *self.switches):
-            self.wire(name).join()
+            wire = self.wire(name)
+            if up:
+                wire.join()
+            else:
+                wire.part()
 
     # -- outages
 
@@ -429,7 +415,7 @@ class VirtualCluster:
                 return self.switches[what].hang, self.switches[what].resume
             case OutageKind.LINK_CUT:
                 u, _, v = what.partition("-")
-                return lambda: self.cut_link(u, v), lambda: self.restore_link(u, v)
+                return partial(self.set_link, u, v, False), partial(self.set_link, u, v, True)
             case OutageKind.AGENT_DOWN:
                 return lambda: self.crash_host(what), lambda: self.start_host(what)
             case OutageKind.CONTROLLER_DOWN:
@@ -439,7 +425,7 @@ class VirtualCluster:
             case OutageKind.PARTED:
                 return self.wire(what).part, self.wire(what).join
             case OutageKind.MANAGEMENT_CUT:
-                return self.cut_management, self.restore_management
+                return partial(self.set_management, False), partial(self.set_management, True)
 
     def crash_controller_now(self) -> None:
         """Kill the controller, from an event."""

@@ -10,6 +10,9 @@ from enum import StrEnum
 from hopsum.network.model import Network, NetworkError
 from hopsum.protocol.errors import InputError
 
+CHANCES = ("loss", "corrupt", "flip", "duplicate", "reorder")
+"""Fields of `Faults` that are probabilities."""
+
 
 class FaultError(InputError):
     """An invalid fault; the message names the value and what was expected."""
@@ -67,7 +70,7 @@ class Faults:
     lost: tuple[LostFrame, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("loss", "corrupt", "flip", "duplicate", "reorder"):
+        for name in CHANCES:
             value = getattr(self, name)
             if not 0 <= value <= 1:
                 raise FaultError(f"fault {name} {value}: expected a probability from 0 to 1")

@@ -71,11 +71,6 @@ class Way:
         for arrive, size in held or ():
             self.send(arrive, size)
 
-    @property
-    def parted(self) -> bool:
-        """Return whether the path is partitioned at present."""
-        return self._held is not None
-
 
 class Wire:
     """Both directions between a client and a server."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from hopsum.collectives.choices import Collective
-from hopsum.simulation.faults import Outage
+from hopsum.simulation.faults import CHANCES, Outage
 from hopsum.simulation.soak.run import network_of
 from hopsum.simulation.soak.schedule import (
     EVERYWHERE,
@@ -22,7 +22,6 @@ from hopsum.simulation.soak.schedule import (
     Noise,
 )
 
-_CHANCES = ("loss", "corrupt", "flip", "duplicate", "reorder")
 Fails = Callable[[FaultSchedule], bool]
 Part = JobEntry | Fault
 
@@ -138,8 +137,8 @@ def _simpler_jobs(job: JobEntry) -> Iterator[JobEntry]:
 
 def _simpler_faults(fault: Fault, schedule: FaultSchedule) -> Iterator[Fault]:
     if isinstance(fault, Noise):
-        for name in ("loss", "corrupt", "flip", "duplicate", "reorder"):
-            others = [getattr(fault, other) for other in _CHANCES if other != name]
+        for name in CHANCES:
+            others = [getattr(fault, other) for other in CHANCES if other != name]
             if getattr(fault, name) and any(others):
                 changes: dict[str, Any] = {name: 0.0}
                 yield replace(fault, **changes)

@@ -24,7 +24,7 @@ from hopsum.collectives.choices import (
 from hopsum.collectives.workload import PROCESS, RANDOM
 from hopsum.files.json_text import parse_json
 from hopsum.protocol.errors import InputError
-from hopsum.simulation.faults import Outage
+from hopsum.simulation.faults import CHANCES, Outage
 
 EVERYWHERE = ""
 """Stands for all links."""
@@ -276,11 +276,7 @@ def kind_of(fault: Fault) -> str:
         case Attack():
             return f"forged {fault.forgery.value}"
         case Noise():
-            named = [
-                name
-                for name in ("loss", "corrupt", "flip", "duplicate", "reorder")
-                if getattr(fault, name) > 0
-            ]
+            named = [name for name in CHANCES if getattr(fault, name) > 0]
             return " and ".join(named) or "no noise"
 
 
